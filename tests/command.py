@@ -152,7 +152,7 @@ def folder(
     monkeypatch.setattr(chainer.dataset.download, "_dataset_root", str(tmp_path / "datasets"))
     for form in ("png", "svg"):
         monkeypatch.setattr(Picture, form, lambda self: b"plot")
-    monkeypatch.setattr(runner, "calibrate", lambda *_: Calibration(1e-3, 7e-4))
+    monkeypatch.setattr(runner, "calibrated", lambda *_: Calibration(1e-3, 7e-4))
     monkeypatch.setattr(page, "render", lambda summary, **more: "page")
     return tmp_path
 

@@ -14,7 +14,10 @@ _BOUND = (
 
 
 def bound(command: Sequence[str]) -> list[str]:
-    """A command whose process Linux kills when the thread that starts it ends, or this process."""
+    """A command whose process Linux kills when the thread that starts it ends, or this process.
+
+    On other systems it is the command itself.
+    """
     if sys.platform != "linux":
         return [*command]
     return [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command]

@@ -29,11 +29,16 @@ class UpdateCall(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What a rule or hook does."""
+    """What a rule or hook does.
 
-    #: Operations for each element, and for all elements together.
+    Attributes:
+        each: Operations for each element.
+        states: Arrays of the rule's state, which it reads and writes.
+        once: Operations for all elements together.
+        reads_param: Whether it reads the parameter.
+    """
+
     each: int
-    #: Arrays of the rule's state, which it reads and writes.
     states: int = 0
     once: int = 0
     reads_param: bool = True
@@ -81,7 +86,11 @@ _NOTHING = Work(0, 0, 0)
 
 
 def update_work(rule: Any, params: Specs, *, scaled: bool = False) -> Work | None:
-    """Work of a rule and its own hooks on parameters with gradients; None if not known."""
+    """Work of an update rule's ``update`` of each of these parameters, with the rule's own hooks.
+
+    Parameters without a gradient are to be left out. ``scaled`` says that gradients are divided
+    first, by the scale of the loss. None where the work is not known.
+    """
     hookable = getattr(rule, "_hookable", None)
     hooks = [
         hook
@@ -94,7 +103,6 @@ def update_work(rule: Any, params: Specs, *, scaled: bool = False) -> Work | Non
         for p in params
         for function in (*hooks, rule)
     ]
-    # Gradients are divided first, by the scale of the loss.
     if scaled:
         steps += [Work(p.size, p.nbytes, p.nbytes) for p in params]
     return _total(steps)
@@ -108,7 +116,11 @@ def hook_work(hook: Any, params: Specs) -> Work | None:
 
 
 def _work(function: Any, params: Specs, copied: bool = False) -> Work | None:
-    """Work of a rule, which writes parameters, or of a hook, which writes gradients."""
+    """Work of a rule or hook.
+
+    It reads gradients, and writes them if it is a hook, the parameters if it is a rule. ``copied``
+    says that a rule works on a copy of the parameter in float32, which it keeps.
+    """
     what = find(UPDATE, type(function), UPDATES)
     if callable(what):
         what = what(UpdateCall(function, params[0], params[0], params, params))
@@ -117,7 +129,6 @@ def _work(function: Any, params: Specs, copied: bool = False) -> Work | None:
     if not isinstance(what, Update):
         what = Update(0, once=int(what))
     size, nbytes = sum(p.size for p in params), sum(p.nbytes for p in params)
-    # A rule may work on a copy of the parameter in float32, which it keeps.
     kept = 4 * size if copied else nbytes
     states, written = what.states * kept, nbytes
     if copied and is_a(type(function), "chainer.optimizer.UpdateRule"):

@@ -38,11 +38,16 @@ _RACE_ROWS = 20
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What came out."""
+    """What came out.
+
+    Attributes:
+        run: The results.
+        recordings: Recordings of the engines that timed their nodes, by name.
+        failure: What ended it, where Chainer itself or keeping an engine failed.
+    """
 
     run: EnginesRun
     recordings: dict[str, Recording]
-    #: What ended it, where Chainer itself or keeping an engine failed.
     failure: ProfileError | None = None
 
 
@@ -138,14 +143,16 @@ def _keep(contestants: Sequence[Contestant], path: Path) -> None:
 
 
 def _as_recorded(found: Recording, recorded: Recording) -> Recording:
-    """Chainer's recording with all that its recorder knows, such as a GPU's own times."""
+    """Chainer's recording with all that its recorder knows, such as a GPU's own times.
+
+    Starts are left out: the profiled trials came behind the clean ones, so the two tell nothing
+    about what the recorder adds.
+    """
     conditions = replace(
         recorded.conditions,
         other_cpu=found.conditions.other_cpu,
         calibrations=found.conditions.calibrations,
     )
-    # Without starts: the profiled trials came behind the clean ones, so the two tell nothing about
-    # what the recorder adds.
     return replace(
         recorded,
         start_ns=None,

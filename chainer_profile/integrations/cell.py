@@ -14,8 +14,7 @@ import chainer
 from chainer_profile.measure.arguments import Arguments
 from chainer_profile.measure.entries import CALL, Entries
 from chainer_profile.measure.hooks import WalkHook
-from chainer_profile.measure.loop import LoopTrial
-from chainer_profile.measure.variables import networks, optimizers, prefix_of
+from chainer_profile.measure.loop import LoopTrial, networks, optimizers, prefix_of
 
 
 class Cell(LoopTrial):

@@ -17,8 +17,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.live import PLAIN, LiveTrials
-from chainer_profile.measure.loop import LoopTrial
-from chainer_profile.measure.variables import networks, optimizers, prefix_of
+from chainer_profile.measure.loop import LoopTrial, networks, optimizers, prefix_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -126,7 +125,7 @@ class Profiling:
             )
         live = self._live
         if not live.profiled or live.mode == PLAIN:
-            live.want()
+            live.wanted = True
         with ExitStack() as stack:
             if live.looks:
                 stack.enter_context(self._entries)

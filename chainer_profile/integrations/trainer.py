@@ -121,7 +121,7 @@ class LayerProfile(Extension):
     def __call__(self, trainer: Any) -> None:
         """Profile the next iteration."""
         assert self._live is not None
-        self._live.want()
+        self._live.wanted = True
 
     def finalize(self) -> None:
         """Bring the updater's ``update`` back, and write what was measured."""

@@ -126,7 +126,7 @@ class Watched:
             most_ns = max(_MEMORY_NS, _MEMORY_COST * self.own_ns)
             live.counts = live.calls * _MEMORY_CALL_NS <= most_ns
             if self._chooses():
-                live.want()
+                live.wanted = True
         else:
             self.ahead = _UNTIL_ASKED
         self.is_settled = live is None or live.is_plain

@@ -14,7 +14,7 @@ from chainer_profile.record.recording import Calibration
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chainer_profile.measure.clock import NowNs
+    from chainer_profile.measure.clock import Clock, NowNs
 
 #: Sides of the float32 matrices, and bytes of the array that is copied: on a CPU, and on a GPU,
 #: where launching would hide smaller work.
@@ -36,6 +36,14 @@ def calibrate(now_ns: NowNs = time.perf_counter_ns, xp: Any = np) -> Calibration
         xp.copyto(target, source)
 
     return Calibration(_median_s(multiply, now_ns), _median_s(copy, now_ns))
+
+
+def calibrated(clock: Clock, xp: Any) -> Calibration | None:
+    """The same of a clock's device; None where that cannot be, such as on a full GPU."""
+    try:
+        return calibrate(clock.waiting().now_ns, xp)
+    except Exception:  # nothing of the program depends on it
+        return None
 
 
 def _median_s(work: Callable[[], None], now_ns: NowNs) -> float:

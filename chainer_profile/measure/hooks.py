@@ -72,7 +72,13 @@ def recording_hook(
     callbacks = host_callbacks(now_ns, log)
     if record is not None:
         callbacks = _with_events(callbacks, record)
-    hook = type("RecordingHook", (FunctionHook,), callbacks)()
+    return hook_of(*callbacks.values())
+
+
+def hook_of(*callbacks: Callable[..., None]) -> FunctionHook:
+    """A hook whose methods are these, in the order of :data:`CALLBACKS`."""
+    kind = type("RecordingHook", (FunctionHook,), dict(zip(CALLBACKS, callbacks, strict=True)))
+    hook: FunctionHook = kind()
     hook.name = unique_name("Recorder")
     return hook
 

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import count
 from threading import get_ident
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chainer import Function, FunctionHook, FunctionNode
 from chainer.function import FunctionAdapter
@@ -28,11 +28,10 @@ from chainer_profile.measure.facts import (
     facts_of_inputs,
     facts_of_mark,
     facts_of_outputs,
-    shapes_of,
     sums_gradients,
     work_by,
 )
-from chainer_profile.measure.hooks import end_when_raising, kind_of, unique_name
+from chainer_profile.measure.hooks import end_when_raising, hook_of, kind_of
 from chainer_profile.measure.link_paths import Paths
 from chainer_profile.measure.link_rows import NO_ROW, Entry, Iteration, Rows
 from chainer_profile.measure.links import is_running
@@ -41,6 +40,7 @@ from chainer_profile.record.recording import LinkCalls
 
 if TYPE_CHECKING:
     from chainer_profile.measure.clock import NowNs
+    from chainer_profile.measure.entries import Entries
     from chainer_profile.measure.events import EventPool
     from chainer_profile.measure.windows import Trial
     from chainer_profile.record.recording import Recording
@@ -55,19 +55,8 @@ class _Fresh(NamedTuple):
 
     function: Any
     entry: Entry
-    table: dict[Any, Entry] | None = None
-    key: Any = None
-
-
-class Running(Protocol):
-    """Knows the links that are running; see :class:`.entries.Entries`."""
-
-    @property
-    def links(self) -> list[Any]:
-        """Those that are running, outermost first: always the same list."""
-
-    link_calls: dict[int, int] | None
-    """Counts the calls of links, by their identity, where it is set."""
+    table: dict[Any, Entry]
+    key: Any
 
 
 class LinkRecorder:
@@ -77,14 +66,14 @@ class LinkRecorder:
         self,
         now_ns: NowNs,
         trial: Trial,
-        running: Running,
+        entries: Entries,
         events: EventPool | None = None,
     ) -> None:
         self.rows = Rows()
         self.log: Any = []
         self._now_ns, self._trial, self._events = now_ns, trial, events
         self._read = now_ns
-        self._running, self._links = running, running.links
+        self._entries, self._links = entries, entries.links
         self._attribute = f"_chainer_profile_entry_{next(_NUMBERS)}"
         # Time outside of all windows.
         self._outside = self.rows.outside
@@ -113,31 +102,20 @@ class LinkRecorder:
             stack.enter_context(self._trial.timed(self.enter, self.leave))
             self.hook = stack.enter_context(self._make_hook())
             # A call that begins the iteration is open already.
-            self._running.link_calls = {id(link): 1 for link in self._links}
-            stack.callback(setattr, self._running, "link_calls", None)
+            self._entries.link_calls = {id(link): 1 for link in self._links}
+            stack.callback(setattr, self._entries, "link_calls", None)
             yield
-
-    def _add_link_calls(self) -> None:
-        for link, count_ in (self._running.link_calls or {}).items():
-            path = self._paths.by_link.get(link)
-            if path is not None:
-                self._link_calls[path] = self._link_calls.get(path, 0) + count_
-
-    @property
-    def _times(self) -> bool:
-        """Whether the clock is read, and not what is read in its place."""
-        return self._read is self._now_ns
 
     def _begin(self, now_ns: NowNs, log: Any) -> None:
         self.log, self._thread = log, get_ident()
         self._read = now_ns
-        self.rows.grow = self._times
+        # Where something else is read in the clock's place no rows are found, and no events made.
+        times = self.rows.grow = now_ns is self._now_ns
         # The windows that are open, with the frame that runs each: None for a mark.
         self._opened: list[Entry] = []
         self._frames: list[FrameType | None] = []
-        # Of these the backwards, and the functions that add up gradients within one.
+        # Of these the backwards.
         self._backwards: list[Entry] = []
-        self._sums: list[Any] = []
         # Calls whose end is to be told of; and the places of marks, with the phase around each.
         self._fresh: list[_Fresh] = []
         self._marks: list[tuple[int, str, str]] = []
@@ -149,7 +127,7 @@ class LinkRecorder:
         }
         self._phase, self._bare = FORWARD.phase, "/"
         self._table = self._tables.setdefault(self._phase, {})
-        events = self._events if self._times else None
+        events = self._events if times else None
         self._record = None if events is None else events.record
         self._note, self._stamp = _noting(log, now_ns, self._record)
 
@@ -165,7 +143,10 @@ class LinkRecorder:
         """It has ended: how long it took, by row."""
         self.close()
         timed = self._watch.end(len(self.log))
-        self._add_link_calls()
+        for link, calls in (self._entries.link_calls or {}).items():
+            path = self._paths.by_link.get(link)
+            if path is not None:
+                self._link_calls[path] = self._link_calls.get(path, 0) + calls
         return self.rows.iteration(number, timed, self.log)
 
     def know(self, recording: Recording, raising: Collection[type]) -> list[Iteration]:
@@ -242,11 +223,9 @@ class LinkRecorder:
         while self._fresh and id(self._fresh[-1].entry) not in opened:
             one = self._fresh.pop()
             # The next call is to tell.
-            if one.table is not None and one.table.pop(one.key, None) is not None:
+            if one.table.pop(one.key, None) is not None:
                 self._untold[id(one.table), one.key] = one.entry
         self._backwards[:] = [one for one in self._backwards if id(one) in opened]
-        sums = sum(self._function_of(one) == ACCUMULATION for one in self._opened)
-        del self._sums[sums:]
 
     def _uncover(self, frame: FrameType) -> bool:
         """End the windows within that of a frame; False where it has none, of before."""
@@ -262,9 +241,6 @@ class LinkRecorder:
             self._raising.add(kind)
             end_when_raising(self._replacements, [kind], self)
 
-    def _function_of(self, entry: Entry) -> str:
-        return self.rows[entry.row].function if 0 <= entry.row < len(self.rows) else ""
-
     def _end_dead(self) -> None:
         """End the windows of functions that have raised."""
         depth = len(self._frames)
@@ -277,7 +253,7 @@ class LinkRecorder:
         recorder, links, now_ns, record = self, self._links, self._read, self._record
         note, stamp = self.log.extend, self.log.append
         frames, opened = self._frames, self._opened
-        backwards, fresh, sums = self._backwards, self._fresh, self._sums
+        backwards, fresh = self._backwards, self._fresh
         paths, holders, weights = self._paths.by_link, self._paths.holders, self._weights
         attribute = self._attribute
         get_frame, adapter = sys._getframe, FunctionAdapter
@@ -313,9 +289,7 @@ class LinkRecorder:
             note((entry, now_ns()))
 
         def forward_postprocess(self: Any, function: Any, in_data: Any) -> None:
-            if backwards:
-                if sums:
-                    recorder._left_within_backward(function, in_data)
+            if backwards and opened[-1] is backwards[-1]:
                 return
             frame = get_frame(1)
             if (not frames or frames[-1] is not frame) and not recorder._uncover(frame):
@@ -353,37 +327,21 @@ class LinkRecorder:
             if record is not None:
                 record()
 
-        callbacks = {
-            one.__name__: one
-            for one in (
-                forward_preprocess,
-                forward_postprocess,
-                backward_preprocess,
-                backward_postprocess,
-            )
-        }
-        hook: FunctionHook = type("LinkRecorderHook", (FunctionHook,), callbacks)()
-        hook.name = unique_name("LinkRecorder")
-        return hook
+        return hook_of(
+            forward_preprocess, forward_postprocess, backward_preprocess, backward_postprocess
+        )
 
     def _within_backward(self, function: Any, in_data: Any, frame: FrameType) -> None:
         """A function that adds up gradients is called within a backward."""
         around = self._backwards[-1]
-        self._sums.append(function)
         path = "/" if around is self._outside else self.rows[around.row].path
-        entry = self._entry_of_sum(function, path, in_data)
+        shapes = tuple(array.shape for array in in_data)
+        entry = self._table.get((ACCUMULATION, path, shapes))
+        if entry is None:
+            entry = self._entry_of_call(function, ACCUMULATION, path, shapes, in_data)
         self._frames.append(frame)
         self._opened.append(entry)
         self._note(entry)
-
-    def _left_within_backward(self, function: Any, in_data: Any) -> None:
-        if self._sums and self._sums[-1] is function:
-            self._sums.pop()
-            self._frames.pop()
-            self._opened.pop()
-            self._stamp()
-            if self._fresh and self._fresh[-1].function is function:
-                self._learn_forward(function, in_data, sys._getframe(2))
 
     # -- what is looked up once
 
@@ -407,66 +365,49 @@ class LinkRecorder:
 
     def _path_of_running(self) -> str:
         """Path of the innermost running link; a link of no network so far becomes a root."""
-        path = "/" if self._links else self._bare
+        above = "/" if self._links else self._bare
         for link in self._links:
-            path = self._paths.by_link.get(id(link)) or self._adopt(link, path)
-        return path
-
-    def _adopt(self, link: Any, above: str) -> str:
-        began = self._read()
-        path = self._paths.adopt(link, above)
-        self._pause(began)
-        return path
+            path = self._paths.by_link.get(id(link))
+            if path is None:
+                began = self._read()
+                path = self._paths.adopt(link, above)
+                self._pause(began)
+            above = path
+        return above
 
     def _path_of_call(self, path: str, in_data: Sequence[Any]) -> str:
         """Path of the link whose parameters a call takes, where that lies below this one."""
         # No entry is passed for link.forward(x), or for functions that are given link.W.
         below = "/" if path == self._bare else path.rstrip("/") + "/"
         for array in in_data:
-            owner, param = self._weights.get(id(array), ("", None))
-            if (
-                param is not None
-                and param.array is array
-                and owner != "/"
-                and owner.startswith(below)
-            ):
+            owner, param = self._weights.get(id(array), ("/", None))
+            if owner != "/" and owner.startswith(below) and param.array is array:
                 return owner
         return path
 
     def _entry_of_call(
-        self, function: Any, kind: type, path: str, shapes: Any, in_data: Sequence[Any]
+        self, function: Any, kind: type | str, path: str, shapes: Any, in_data: Sequence[Any]
     ) -> Entry:
         began = self._read()
         name, phase = str(function._impl_name), self._phase
-        if phase == BACKWARD.phase and name in _SUMS and sums_gradients(sys._getframe(2)):
+        around = (one.row for one in reversed(self._opened) if 0 <= one.row < NO_ROW)
+        parent = next(around, None)
+        if kind == ACCUMULATION:  # within a backward, of whichever phase
+            name, phase, parent = ACCUMULATION, BACKWARD.phase, None
+        elif phase == BACKWARD.phase and name in _SUMS and sums_gradients(sys._getframe(2)):
             name = ACCUMULATION
-        parents = [one.row for one in self._opened if 0 <= one.row < NO_ROW]
         key = (kind, path, None if self.rows.is_crowded(path, name, phase) else shapes)
         entry = self._table.get(key)
         if entry is None:
             entry = self._untold.pop((id(self._table), key), None)
             if entry is None:
-                parent = parents[-1] if parents else None
                 entry = self.rows.entry_of(path, name, phase, parent=parent)
             if entry is not self._outside:
                 self._table[key] = entry
-                self._fresh.append(_Fresh(function, entry, table=self._table, key=key))
+                self._fresh.append(_Fresh(function, entry, self._table, key))
                 is_forward = phase == FORWARD.phase
                 entry.facts = facts_of_inputs(in_data, self._weights if is_forward else None)
         self._pause(began)
-        return entry
-
-    def _entry_of_sum(self, function: Any, path: str, in_data: Sequence[Any]) -> Entry:
-        key = (ACCUMULATION, path, tuple(array.shape for array in in_data))
-        entry = self._table.get(key)
-        if entry is None:
-            began = self._read()
-            entry = self.rows.entry_of(path, ACCUMULATION, BACKWARD.phase)
-            if entry is not self._outside:
-                entry.facts = {"input_shapes": shapes_of(in_data)}
-                self._table[key] = entry
-                self._fresh.append(_Fresh(function, entry))
-            self._pause(began)
         return entry
 
     def _learn_forward(self, function: Any, in_data: Sequence[Any], frame: FrameType) -> None:
@@ -518,20 +459,13 @@ def _noting(
     extend, append = log.extend, log.append
 
     def note(entry: Entry) -> None:
+        if record is not None:
+            record()
         extend((entry, now_ns()))
 
     def stamp() -> None:
         append(now_ns())
+        if record is not None:
+            record()
 
-    if record is None:
-        return note, stamp
-
-    def note_event(entry: Entry) -> None:
-        record()
-        extend((entry, now_ns()))
-
-    def stamp_event() -> None:
-        append(now_ns())
-        record()
-
-    return note_event, stamp_event
+    return note, stamp

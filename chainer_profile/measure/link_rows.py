@@ -180,9 +180,13 @@ class Rows:
                     name: None if (index := getattr(layer, name)) is None else rows[index]
                     for name in ("parent", "forward")
                 }
-                entries[key] = self.entry_of(layer.path, layer.function, layer.phase, **refers)
-                entries[key].facts = facts_of(layer)
-                entries[key].work = work_of_call(layer)
+                entry = self.entry_of(layer.path, layer.function, layer.phase, **refers)
+                entries[key] = entry
+                facts = {name: getattr(layer, name) for name in (*_SHAPES, *_NBYTES)}
+                entry.facts = {name: value for name, value in facts.items() if value is not None}
+                if layer.flops is not None:
+                    of_call = {name: round(getattr(layer, name) / layer.calls) for name in _WORK}
+                    entry.work = Work(**of_call, about=layer.work_is_about)
             entries[key].calls += int(layer.calls) * trials
             entries[key].ns += ns
             rows.append(entries[key].row)
@@ -199,7 +203,12 @@ class Rows:
 
     def structure(self, log: Iterable[Any]) -> Structure:
         """The rows, and what the time behind each read of the log belongs to."""
-        return Structure(self.layers(), tuple(self.phases), (), self._owners(log))
+        # Owners are an index of rows, behind these one of phases, and -1 for all else.
+        rows = self._row_numbers()
+        of_entries = np.where(rows < 0, len(self._rows) - 1 - rows, rows)
+        of_entries[rows == NO_ROW] = -1
+        owners = of_entries[self.fold(log).owners]
+        return Structure(self.layers(), tuple(self.phases), (), owners)
 
     # -- logs
 
@@ -229,15 +238,6 @@ class Rows:
         folded = self.fold(log)
         at = np.flatnonzero(folded.enters & (folded.owners == self.paused.number))
         return np.stack([folded.stamps[at], folded.stamps[at + 1]], axis=1)
-
-    def _owners(self, log: Iterable[Any]) -> NDArray[np.intp]:
-        """What the time behind each read of the log belongs to."""
-        # An index of rows, behind these one of phases, and -1 for all else.
-        folded = self.fold(log)
-        rows = self._row_numbers()
-        of_entries = np.where(rows < 0, len(self._rows) - 1 - rows, rows)
-        of_entries[rows == NO_ROW] = -1
-        return of_entries[folded.owners]
 
     def iteration(self, number: int, timed: TimedTrial, log: Sequence[Any]) -> Iteration:
         """An iteration by its rows, from its log; it counts from now on."""
@@ -284,7 +284,7 @@ class Rows:
 
     def _by_entry(self, stamps: NDArray[np.int64], owners: NDArray[np.intp]) -> NDArray[np.int64]:
         times = np.zeros(len(self._entries), np.int64)
-        np.add.at(times, owners[:-1] if len(owners) == len(stamps) else owners, np.diff(stamps))
+        np.add.at(times, owners[: len(stamps) - 1], np.diff(stamps))
         return times
 
     def _by_row(self, values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -324,63 +324,39 @@ class Rows:
         return arrived, left
 
 
-def facts_of(layer: Layer) -> dict[str, Any]:
-    """What a row of a single call tells of its arrays."""
-    facts = {name: getattr(layer, name) for name in (*_SHAPES, *_NBYTES)}
-    return {name: value for name, value in facts.items() if value is not None}
-
-
-def work_of_call(layer: Layer) -> Work | None:
-    """The work of one of its calls."""
-    if layer.flops is None:
-        return None
-    of_call = {name: round(getattr(layer, name) / layer.calls) for name in _WORK}
-    return Work(**of_call, about=layer.work_is_about)
-
-
 def iterations_of(
     recording: Recording, numbers: Sequence[int], rows: Sequence[Row]
 ) -> list[Iteration]:
-    """Trials whose rows are single calls, as iterations."""
+    """Trials whose rows are single calls, as iterations: row by row the number of that by link."""
     n_trials = recording.n_trials
-    assert recording.start_ns is not None
-    assert recording.trial_ns is not None
 
     def by_link(samples: NDArray[np.int64]) -> NDArray[np.int64]:
         sums = np.zeros((n_trials, len(rows)), np.int64)
         np.add.at(sums.T, numbers, samples.T)
         return sums
 
-    calls = by_link(np.array([[int(layer.calls) for layer in recording.layers]] * n_trials))
-    phases = recording.framework_ns
-    if phases is None:
-        phases = np.zeros((n_trials, 0), np.int64)
-    arrived, left = _collectives_of(recording, numbers, rows)
-    by_trial = recording.start_ns, recording.trial_ns, by_link(recording.self_ns), calls, phases
-    devices: Sequence[Any] = [None] * n_trials
+    # Of communication when a row was entered first, and left last.
+    places = [number for number, row in enumerate(rows) if row.phase == COMMUNICATION]
+    arrived = np.full((n_trials, len(places)), np.iinfo(np.int64).max)
+    left = np.zeros((n_trials, len(places)), np.int64)
+    if recording.arrived_ns is not None and recording.left_ns is not None:
+        of = [places.index(number) for number in numbers if number in places]
+        np.minimum.at(arrived.T, of, recording.arrived_ns.T)
+        np.maximum.at(left.T, of, recording.left_ns.T)
+    device: Iterable[Any] = [None] * n_trials
     if recording.host_ns is not None and recording.gap_ns is not None:
-        assert recording.launch_ns is not None
-        assert recording.span_ns is not None
-        whole = recording.launch_ns.tolist(), recording.span_ns.tolist()
-        devices = list(
-            zip(by_link(recording.host_ns), by_link(recording.gap_ns), *whole, strict=True)
-        )
+        whole: Any = (recording.launch_ns, recording.span_ns)
+        rows_of = by_link(recording.host_ns), by_link(recording.gap_ns)
+        device = zip(*rows_of, *(values.tolist() for values in whole), strict=True)
+    framework = recording.framework_ns
+    by_trial: tuple[Any, ...] = (
+        by_link(recording.self_ns),
+        by_link(np.array([[int(layer.calls) for layer in recording.layers]] * n_trials)),
+        np.zeros((n_trials, 0), np.int64) if framework is None else framework,
+        *(arrived, left, device),
+    )
+    begun: Any = recording.start_ns, recording.trial_ns
     return [
         Iteration(0, int(start_ns), int(wall_ns), 0, *of_trial)
-        for start_ns, wall_ns, *of_trial in zip(*by_trial, arrived, left, devices, strict=True)
+        for start_ns, wall_ns, *of_trial in zip(*begun, *by_trial, strict=True)
     ]
-
-
-def _collectives_of(
-    recording: Recording, numbers: Sequence[int], rows: Sequence[Row]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """When each row of communication was entered first, and left last, (trials, those rows)."""
-    places = [number for number, row in enumerate(rows) if row.phase == COMMUNICATION]
-    of = [number for number in numbers if number in places]
-    arrived, left = (np.zeros((recording.n_trials, len(places)), np.int64) for _ in range(2))
-    if recording.arrived_ns is not None and recording.left_ns is not None:
-        for place, number in enumerate(places):
-            same = [at for at, n in enumerate(of) if n == number]
-            arrived[:, place] = recording.arrived_ns[:, same].min(axis=1)
-            left[:, place] = recording.left_ns[:, same].max(axis=1)
-    return arrived, left

@@ -6,31 +6,29 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.measure import environment
-from chainer_profile.measure.by_link import ToldRows
-from chainer_profile.measure.calibration import calibrate
-from chainer_profile.measure.call_cost import cost_of_a_call
+from chainer_profile.measure.by_link import ToldRows, cost_of_a_call
+from chainer_profile.measure.calibration import calibrated
 from chainer_profile.measure.devices import device_of
 from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.finite import not_finite
-from chainer_profile.measure.iteration_memory import ByLinks, IterationMemory
 from chainer_profile.measure.link_recorder import LinkRecorder
-from chainer_profile.measure.windows import Trial
+from chainer_profile.measure.memory import ByLinks, IterationMemory
 from chainer_profile.record.journal import Journal, JournalError
 from chainer_profile.record.recording import COMPLETE, Conditions, Recording, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chainer_profile.measure.clock import Clock
-    from chainer_profile.measure.link_recorder import Running
+    from chainer_profile.measure.entries import Entries
     from chainer_profile.measure.link_rows import Iteration
-    from chainer_profile.record.recording import Calibration, Layer, MemoryUse, Rank
+    from chainer_profile.measure.loop import LoopTrial
+    from chainer_profile.record.recording import Calibration, Layer, Rank
 
 #: How a trial is run: as it is, while allocations are counted, while each row's are read, and
 #: profiled.
@@ -41,32 +39,14 @@ _GROUP_NS = 100_000_000
 _LONG_NS = 30_000_000_000
 
 
-class LiveTrial(Trial, Protocol):
-    """What a trial of a running program is; it is the program that runs it."""
-
-    @property
-    def noting(self) -> bool:
-        """Whether a trial runs that is to be described, by its batch for instance."""
-
-    @noting.setter
-    def noting(self, on: bool) -> None: ...
-
-    @property
-    def input_nbytes(self) -> int:
-        """Bytes of the inputs of the last trial that was described."""
-
-    def settings(self, layers: Sequence[Layer]) -> Settings:
-        """What the last trial that was described was, with these rows."""
-
-
 class LiveTrials:
     """Profiles chosen trials of a program that runs anyway, and leaves the others as they are."""
 
     def __init__(
         self,
-        trial: LiveTrial,
+        trial: LoopTrial,
         clock: Clock,
-        running: Running,
+        entries: Entries,
         journal: Callable[[], Journal] = Journal,
         warn: Callable[[str], None] = lambda problem: None,
         memory: bool = True,
@@ -83,9 +63,9 @@ class LiveTrials:
         self._trial, self._clock = trial, clock
         self._open, self._warn, self._rank = journal, warn, rank
         events = None if clock.device is None else EventPool(clock.device)
-        self._recorder = LinkRecorder(clock.now_ns, trial, running, events)
+        self._recorder = LinkRecorder(clock.now_ns, trial, entries, events)
         self._rows = self._recorder.rows
-        self._memory = IterationMemory(trial) if memory else None
+        self._memory = IterationMemory(trial, is_due=memory)
         self._journal: Journal | None = None
         self._conditions: Conditions | None = None
         self._call_ns = 0.0
@@ -106,17 +86,10 @@ class LiveTrials:
         times = np.concatenate([self._last.rows_ns, self._last.phases_ns])
         return {one: ns * NS for one, ns in zip(owners, times.tolist(), strict=False)}
 
-    def want(self) -> None:
-        """Profile the next trial."""
-        self.wanted = True
-
     @property
     def remembers(self) -> bool:
         """Whether the memory pass takes the next trials."""
-        memory = self._memory
-        return memory is not None and (
-            memory.is_on or (memory.is_due and self._journal is not None)
-        )
+        return self._memory.is_on or (self._memory.is_due and self._journal is not None)
 
     @property
     def looks(self) -> bool:
@@ -131,25 +104,19 @@ class LiveTrials:
     @contextmanager
     def trial(self) -> Iterator[None]:
         """A trial runs within this; one that ends in an exception counts for nothing."""
-        memory = self._memory
-        if memory is not None and memory.is_on:
-            mode, run = TRACING, self._tracing(memory)
-        elif memory is not None and self.counts and self.remembers:
-            mode, run = COUNTING, self._counting(memory)
+        if self._memory.is_on:
+            self.mode, run = TRACING, self._tracing()
+        elif self.counts and self.remembers:
+            self.mode, run = COUNTING, self._counting()
         elif self.wanted:
             self.wanted = False
-            mode, run = PROFILING, self._profiling()
+            self.mode, run = PROFILING, self._profiling()
         else:
-            mode, run = PLAIN, self._plain()
-        self._next(mode)
+            self.mode, run = PLAIN, self._plain()
+        self.iteration += 1
+        self.added_ns, self._last = 0, None
         with run:
             yield
-
-    def _next(self, mode: str) -> None:
-        """Another trial begins."""
-        self.iteration += 1
-        self.added_ns = 0
-        self.mode, self._last = mode, None
 
     def add_plain(self, start_ns: int, wall_ns: int, used_ns: int) -> None:
         """A trial ran that :attr:`is_plain`, and was timed by the caller."""
@@ -178,21 +145,20 @@ class LiveTrials:
         self._add_plain(start_ns, wall_ns, cpu_ns() - begin_ns)
 
     @contextmanager
-    def _counting(self, memory: IterationMemory) -> Iterator[None]:
-        memory.begin()
-        self._tell(memory.problem)
+    def _counting(self) -> Iterator[None]:
+        self._memory.begin()
+        self._tell(self._memory.problem)
         try:
             yield
         except BaseException:
-            memory.end()
+            self._memory.end()
             raise
 
     @contextmanager
-    def _tracing(self, memory: IterationMemory) -> Iterator[None]:
-        """A trial in which allocations are read."""
-        with memory.tracing(ByLinks(self._recorder)):
+    def _tracing(self) -> Iterator[None]:
+        with self._memory.tracing(ByLinks(self._recorder)):
             yield
-        self._tell(memory.problem)
+        self._tell(self._memory.problem)
 
     @contextmanager
     def _profiling(self) -> Iterator[None]:
@@ -226,16 +192,20 @@ class LiveTrials:
     def _keep(self, one: Iteration) -> None:
         """Write a profiled trial."""
         if self._told is None:
-            self._journal = self._begin_journal()
-            self._told = ToldRows(self._journal, self._recorder, self._settings)
-        told = self._told
-        self._try_to_write(lambda: told.add(one))
+            journal, settings = self._open(), self._settings()
+            self._journal = journal
+            self._told = ToldRows(journal, self._recorder, self._settings)
+            begin = partial(journal.begin, (), settings, environment.collect(settings.device))
+            on_device = self._clock.device is not None
+            how = {"cpu": True, "iterations": True, "by_link": True, "on_device": on_device}
+            self._try_to_write(partial(begin, rank=self._rank, **how))
+        self._try_to_write(partial(self._told.add, one))
 
     def _write_plain(self) -> None:
         journal, trials = self._journal, self._plain_trials
         if journal is not None and trials:
             self._plain_trials = array("q")
-            self._try_to_write(lambda: journal.add_clean(trials))
+            self._try_to_write(partial(journal.add_clean, trials))
 
     def _try_to_write(self, write: Callable[[], object]) -> None:
         try:
@@ -251,40 +221,15 @@ class LiveTrials:
     def _settings(self) -> Settings:
         return self._trial.settings(self._rows.layers())
 
-    def _begin_journal(self) -> Journal:
-        try:
-            journal = self._open()
-            self._begin(journal)
-        except JournalError as error:
-            self._warn(f"the trials cannot be written: {error}")
-            journal = Journal()
-            self._begin(journal)
-        return journal
-
-    def _begin(self, journal: Journal) -> None:
-        settings = self._settings()
-        journal.begin(
-            (),
-            settings,
-            environment.collect(settings.device),
-            on_device=self._clock.device is not None,
-            cpu=True,
-            iterations=True,
-            rank=self._rank,
-            by_link=True,
-        )
-
     # -- what came out
 
     def end(self) -> None:
         """Measure no more."""
-        if self._memory is not None:
-            self._memory.end()
+        self._memory.end()
 
     def pause(self) -> None:
         """Measure nothing between trials: it is not known whether more are to come."""
-        if self._memory is not None:
-            self._memory.pause()
+        self._memory.pause()
 
     def recording(self) -> Recording | None:
         """The trials so far; None without any."""
@@ -302,20 +247,15 @@ class LiveTrials:
         settings = replace(
             self._settings(), trials=recording.n_trials, clean_trials=len(recording.clean_ns)
         )
-        memory = self._memory_use(len(recording.layers))
+        memory = self._memory.use_of_rows(len(recording.layers))
+        if memory is not None:
+            memory = replace(memory, input_nbytes=self._trial.input_nbytes)
         return replace(recording, settings=settings, memory=memory)
-
-    def _memory_use(self, n_rows: int) -> MemoryUse | None:
-        """What the memory pass found, if there was one."""
-        use = None if self._memory is None else self._memory.use_of_rows(n_rows)
-        return None if use is None else replace(use, input_nbytes=self._trial.input_nbytes)
 
     def _calibrations(self) -> tuple[Calibration, ...]:
         """How fast the machine is now; nothing where that cannot be measured."""
         if self._calibrated_ns is None:
             return ()
         xp = device_of(self._trial.roots[0][1]).xp if self._trial.roots else np
-        try:
-            return (calibrate(self._clock.waiting().now_ns, xp),)
-        except Exception:  # such as a full GPU: nothing of the program depends on it
-            return ()
+        found = calibrated(self._clock, xp)
+        return () if found is None else (found,)

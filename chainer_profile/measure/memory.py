@@ -1,4 +1,4 @@
-"""What every layer of one trial allocates, keeps and needs at its peak.
+"""The memory pass: what every layer of one trial allocates, keeps and needs at its peak.
 
 On the CPU tracemalloc counts all that Python allocates, Chainer's own objects too (some kilobytes a
 call), and nothing that a BLAS library takes; on a GPU a hook of CuPy's pool counts its blocks. What
@@ -7,19 +7,23 @@ the step before left is there when the trial begins: ``cleargrads`` retains a ne
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import chainer
 import numpy as np
+from chainer import FunctionHook
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.arguments import arrays_in
 from chainer_profile.measure.calls import BACKWARD
+from chainer_profile.measure.hooks import kind_of, unique_name, watching
+from chainer_profile.measure.passes import Pass
 from chainer_profile.measure.windows import FORWARD
 from chainer_profile.record.recording import MemoryUse, PhaseMemory
 
@@ -28,10 +32,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from chainer_profile.measure.calls import Entry
+    from chainer_profile.measure.link_recorder import LinkRecorder
+    from chainer_profile.measure.passes import Timed
     from chainer_profile.measure.structure import Structure
-    from chainer_profile.measure.windows import Trial
+    from chainer_profile.measure.windows import Step, Trial
 
 _OUTSIDE = -1
+#: The pass takes about as long as so many structure passes.
+_CALLS = 4
+#: Reads that are kept beyond twice those of the iteration before.
+_MORE_READS = 20_000
 
 
 class Counter(Protocol):
@@ -171,42 +182,227 @@ def counter_of(arrays: list[Any]) -> Counter:
     return PoolCounter(xp) if _is_cupy(xp) else HostCounter()
 
 
-def counter_for(step: Trial) -> Counter:
-    """The counter of the device which a step's arrays are on."""
-    return counter_of([*_parameters(step), *_inputs(step)])
+class ByCall:
+    """Trials that make the calls of a structure."""
+
+    def __init__(self, step: Trial, structure: Structure) -> None:
+        self.most_reads = len(structure.owners) + 2
+        self._step, self._structure = step, structure
+
+    @contextmanager
+    def recording(self, log: MemoryLog) -> Iterator[None]:
+        """Within this a trial runs, whose windows the log is told of."""
+        with watching(self._step, _Watch(log), self._structure.raising):
+            log.now_ns()
+            yield
+            log.now_ns()
+
+    def structure(self, log: MemoryLog) -> Structure:
+        """The structure, where the trial's windows are its windows."""
+        pairs = zip(log.entered, map(bool, log.backward), strict=False)
+        seen = [(what, backward) for what, backward in pairs if what is not None]
+        known = [(what, nbytes == BACKWARD) for what, nbytes in self._structure.windows]
+        if log.count != self.most_reads or seen != known:
+            raise ProfileError("its trial made other calls than those before")
+        return self._structure
+
+
+class _Watch(FunctionHook):
+    """Tells a log of every window of a trial, where nothing that a clock's log notes is alive."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self.name = unique_name("Memory")
+        self._log = log
+
+    @property
+    def hook(self) -> FunctionHook:
+        return self
+
+    def enter(self, what: Entry, size: int | str = 0) -> None:
+        self._log.now_ns()
+        self._log.extend((what, size))
+
+    def leave(self) -> None:
+        self._log.append(self._log.now_ns())
+
+    def forward_preprocess(self, function: Any, in_data: Any) -> None:
+        self.enter(kind_of(function))
+
+    def forward_postprocess(self, function: Any, in_data: Any) -> None:
+        self.leave()
+
+    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        self.enter(kind_of(function), BACKWARD)
+
+    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        self.leave()
+
+    def position(self) -> int:
+        return self._log.depth
+
+    def running(self, position: int) -> int:
+        return self._log.depth - position
+
+
+class ByLinks:
+    """Trials by link, whatever they call."""
+
+    def __init__(self, recorder: LinkRecorder) -> None:
+        self.most_reads = 2 * len(recorder.log) + _MORE_READS
+        self._recorder = recorder
+
+    @contextmanager
+    def recording(self, log: MemoryLog) -> Iterator[None]:
+        """Within this a trial runs, whose windows the log is told of."""
+        with self._recorder.recording(log.now_ns, log):
+            log.now_ns()
+            yield
+            self._recorder.close()
+            log.now_ns()
+
+    def structure(self, log: MemoryLog) -> Structure:
+        """The rows that are known."""
+        if log.is_full:
+            raise ProfileError("its trial made many more calls than others")
+        return self._recorder.rows.structure(log.items())
+
+
+class IterationMemory:
+    """Traces one iteration that comes anyway; none is repeated."""
+
+    def __init__(self, trial: Trial, is_due: bool = True) -> None:
+        self.is_due, self.is_on = is_due, False
+        self.use: MemoryUse | None = None
+        self.problem = ""
+        self._trial = trial
+        self._counter: Counter | None = None
+        self._counting = ExitStack()
+
+    def begin(self, counter: Counter | None = None) -> None:
+        """Count from now on, until an iteration was traced."""
+        self.is_due = False
+        arrays = [*_parameters(self._trial), *_inputs(self._trial)]
+        try:
+            self._counter = counter or counter_of(arrays)
+            self._counting.enter_context(self._counter.counting())
+        except Exception as error:
+            self.problem = f"memory cannot be counted: {one_line(error)}"
+        else:
+            self.is_on = True
+
+    @contextmanager
+    def tracing(self, traced: ByCall | ByLinks) -> Iterator[None]:
+        """Within this an iteration runs: find what its rows allocate."""
+        assert self._counter is not None
+        log = MemoryLog(self._counter, traced.most_reads)
+        # Cyclic garbage goes before, and not within: what only the collector frees counts as kept.
+        gc.collect()
+        with ExitStack() as stack:
+            stack.callback(self.end)
+            if gc.isenabled():
+                gc.disable()
+                stack.callback(gc.enable)
+            with traced.recording(log):
+                yield
+            self._find(log, traced)
+
+    def end(self) -> None:
+        """Count no more."""
+        self.is_on = False
+        try:
+            self._counting.close()
+        except Exception as error:
+            self.problem = f"the counting of memory does not end: {one_line(error)}"
+
+    def pause(self) -> None:
+        """Count no more; where no iteration was traced, another one begins anew."""
+        self.is_due = self.is_due or self.is_on
+        self.end()
+
+    def _find(self, log: MemoryLog, traced: ByCall | ByLinks) -> None:
+        if log.failure:
+            self.problem = f"memory cannot be counted: {log.failure}"
+            return
+        try:
+            structure = traced.structure(log)
+            log.trim()
+            self.use = use_of(log, structure, self._trial)
+        except ProfileError as error:
+            self.problem = str(error)
+        except Exception as error:
+            self.problem = f"the memory pass fails: {one_line(error)}"
+
+    def use_of_rows(self, n_rows: int) -> MemoryUse | None:
+        """What was found, for so many rows: those that came later allocated nothing."""
+        use = self.use
+        if use is None:
+            return None
+        # Of a trial that raised there may be rows that no profiled one has.
+        more = (0,) * (n_rows - len(use.peak_nbytes))
+        highest = use.high_water_layer
+        return replace(
+            use,
+            peak_nbytes=(use.peak_nbytes + more)[:n_rows],
+            retained_nbytes=(use.retained_nbytes + more)[:n_rows],
+            high_water_layer=None if highest is None or highest >= n_rows else highest,
+        )
+
+
+def measure_memory(
+    step: Step, traced: ByCall | ByLinks, n_rows: int, counter: Counter | None = None
+) -> MemoryUse | None:
+    """Run a step twice, and say what the second trial allocates, for so many rows."""
+    memory = IterationMemory(step)
+    memory.begin(counter)
+    try:
+        if memory.is_on:
+            step()  # makes the gradients and so on that the next one frees
+            with memory.tracing(traced):
+                step()
+    finally:
+        memory.end()
+    if memory.problem:
+        raise ProfileError(memory.problem)
+    return memory.use_of_rows(n_rows)
+
+
+def _measure(timed: Timed) -> MemoryUse | None:
+    if timed.left_s < _CALLS * timed.pass_s:
+        return None
+    n_rows = len(timed.recording.layers)
+    if timed.structure is not None:
+        return measure_memory(timed.step, ByCall(timed.step, timed.structure), n_rows)
+    assert timed.by_link is not None
+    with timed.by_link.entries:
+        return measure_memory(timed.step, ByLinks(timed.by_link.recorder), n_rows)
+
+
+MEMORY = Pass("memory", _measure, "the memory pass fails ({}): left out", calls=_CALLS)
 
 
 def use_of(log: MemoryLog, structure: Structure, step: Trial) -> MemoryUse:
-    """What the reads of a step's trial say about its rows; see :func:`memory_use`."""
+    """What the reads of a step's trial say about its rows, and what there is beside them."""
     parameters, inputs = _parameters(step), _inputs(step)
-    use = memory_use(
-        log,
-        structure,
-        parameter_nbytes=_nbytes(parameters),
-        input_nbytes=_nbytes(inputs),
-    )
     found = [param for _, root in step.roots for param in root.params(include_uninit=False)]
-    use = replace(
-        use,
-        gradient_nbytes=_nbytes(_distinct(param.grad for param in found)),
-        state_nbytes=_nbytes(_distinct(_state(found))),
-    )
+    there = {
+        "parameter_nbytes": _nbytes(parameters),
+        "input_nbytes": _nbytes(inputs),
+        "gradient_nbytes": _nbytes(_distinct(param.grad for param in found)),
+        "state_nbytes": _nbytes(_distinct(_state(found))),
+    }
     xp = chainer.backend.get_array_module(*parameters, *inputs)
-    if not _is_cupy(xp):
-        return use
-    pool = xp.get_default_memory_pool()
-    return replace(
-        use, pool_used_nbytes=int(pool.used_bytes()), pool_total_nbytes=int(pool.total_bytes())
-    )
+    if _is_cupy(xp):
+        pool = xp.get_default_memory_pool()
+        there["pool_used_nbytes"] = int(pool.used_bytes())
+        there["pool_total_nbytes"] = int(pool.total_bytes())
+    return memory_use(log, structure, **there)
 
 
 def _is_cupy(module: Any) -> bool:
     return str(module.__name__).startswith("cupy")
 
 
-def memory_use(
-    log: MemoryLog, structure: Structure, *, parameter_nbytes: int, input_nbytes: int
-) -> MemoryUse:
+def memory_use(log: MemoryLog, structure: Structure, **there: int) -> MemoryUse:
     """What the reads of a trial, which is one of a structure, say about its rows."""
     n_layers = len(structure.layers)
     # Whose is what passes between every two reads.
@@ -227,12 +423,11 @@ def memory_use(
     return MemoryUse(
         peak_nbytes=tuple(peak_nbytes),
         retained_nbytes=tuple(retained.tolist()),
-        parameter_nbytes=parameter_nbytes,
-        input_nbytes=input_nbytes,
         high_water_nbytes=log.peaks[highest + 1] - log.values[0],
         high_water_layer=int(owners[highest]) if of_rows[highest] else None,
         kept_for_backward_nbytes=kept,
         phases=tuple(_phases(log, owners, structure)),
+        **there,
     )
 
 

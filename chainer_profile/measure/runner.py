@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import chainer
@@ -24,17 +25,17 @@ from chainer_profile.basics.free_memory import no_more_than_is_free
 from chainer_profile.basics.parsing import check_threads
 from chainer_profile.measure import environment
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
-from chainer_profile.measure.calibration import calibrate
+from chainer_profile.measure.calibration import calibrated
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.counters import COUNTERS
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
 from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.inside import INSIDE
-from chainer_profile.measure.iteration_memory import MEMORY
 from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.machine import LIMITS
+from chainer_profile.measure.memory import MEMORY
 from chainer_profile.measure.passes import Timed
 from chainer_profile.measure.steps import AnyStep, learn_first, make_step
 from chainer_profile.measure.structure import Structure
@@ -356,15 +357,7 @@ def _probe(
 
 def calibration_of(step: Step, clock: Clock) -> Callable[[], Calibration | None]:
     """The calibration of the device that a step runs on; see :mod:`.calibration`."""
-    xp = chainer.backend.get_array_module(*step.inputs)
-
-    def calibration() -> Calibration | None:
-        try:
-            return calibrate(clock.waiting().now_ns, xp)
-        except Exception:  # such as a full GPU: nothing of the run depends on it
-            return None
-
-    return calibration
+    return partial(calibrated, clock, chainer.backend.get_array_module(*step.inputs))
 
 
 def _named(settings: Settings, step: AnyStep) -> Settings:

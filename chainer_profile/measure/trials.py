@@ -17,8 +17,7 @@ from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.basics.stopping import PreciseEnough
 from chainer_profile.basics.units import format_count, format_nbytes, plural
 from chainer_profile.measure import environment
-from chainer_profile.measure.by_link import ByLink, ToldRows
-from chainer_profile.measure.call_cost import cost_of_a_call
+from chainer_profile.measure.by_link import ByLink, ToldRows, cost_of_a_call
 from chainer_profile.measure.calls import read
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.events import EventPool, TimedTrial, Timeline

@@ -104,7 +104,7 @@ def own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     monkeypatch.setattr(page, "render_engines", lambda run, recordings: "page")
     monkeypatch.setattr(environment, "CpuWatch", Calm)
     monkeypatch.setattr(environment, "_commit", lambda: "")
-    monkeypatch.setattr(runner, "calibrate", lambda *_: Calibration(1e-3, 7e-4))
+    monkeypatch.setattr(runner, "calibrated", lambda *_: Calibration(1e-3, 7e-4))
     monkeypatch.setattr(run_folder, "write_engine_reports", lambda *_: [])
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
 

@@ -35,7 +35,7 @@ class Reference(FakeEngine):
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
-    monkeypatch.setattr(runner, "calibrate", lambda *_: Calibration(1e-3, 7e-4))
+    monkeypatch.setattr(runner, "calibrated", lambda *_: Calibration(1e-3, 7e-4))
 
 
 def measured(clock: FakeClock, *engines: FakeEngine, **more: Any) -> Measured:

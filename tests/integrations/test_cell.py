@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.integrations.cell import Cell, FirstRun
-from chainer_profile.measure.variables import networks, optimizers
+from chainer_profile.measure.loop import networks, optimizers
 
 
 class Net(chainer.Chain):

@@ -15,7 +15,7 @@ from chainer import training
 
 from chainer_profile.integrations import trainer as extension
 from chainer_profile.integrations.trainer import LayerProfile
-from chainer_profile.measure import environment, iteration_memory, machine, memory
+from chainer_profile.measure import environment, machine, memory
 from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.machine import save_limits
@@ -237,7 +237,7 @@ def test_a_memory_pass_that_cannot_be_evaluated(monkeypatch):
     def fail(*args):
         raise IndexError("pop from empty list")
 
-    monkeypatch.setattr(iteration_memory, "use_of", fail)
+    monkeypatch.setattr(memory, "use_of", fail)
     with pytest.warns(UserWarning, match="the memory pass fails: IndexError: pop from"):
         recording = run_profiled(trainer_of())
     assert recording.memory is None
@@ -375,7 +375,7 @@ def test_on_a_device_its_own_times_are_taken(monkeypatch):
 
 
 def test_rows_of_a_trial_that_raised_are_left_out_where_no_profiled_one_has_them():
-    found = iteration_memory.IterationMemory(LoopTrial([]))
+    found = memory.IterationMemory(LoopTrial([]))
     assert found.use_of_rows(2) is None
     found.use = MemoryUse((10, 20), (1, 2), 5, 6, 30, high_water_layer=1)
     assert found.use_of_rows(2) == found.use

