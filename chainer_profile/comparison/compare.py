@@ -1,14 +1,4 @@
-"""Runs -> what became faster or slower, where, and whether it is noise.
-
-Layers are matched by link path, function and phase; of several such calls the first with the first,
-and so on. Where a side was run by another engine than Chainer, layers that it does together are put
-together on both sides first (see :mod:`.fused`). Times are medians, since a few trials that the
-system disturbs say nothing about a layer.
-A layer is called faster or slower where all of this holds: a test says so, corrected for the number
-of layers (see :mod:`.significance`); the change is beyond the least effect that matters, with and
-without the part that the machine's own change of speed accounts for; the 95 % interval of its
-ratio, that part included, does not hold 1; and the clock can tell the times apart.
-"""
+"""Runs -> what became faster or slower, where, and whether it is noise."""
 
 from __future__ import annotations
 
@@ -16,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -46,7 +36,7 @@ from chainer_profile.comparison.significance import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -62,6 +52,13 @@ _WINDOWS = 2
 GATE_SHARE = 0.01
 
 Key = tuple[str, str, str, tuple[int, ...], int]
+
+# Layers are matched by link path, function and phase; of several such calls the first with the
+# first, and so on. Times are medians, since a few trials that the system disturbs say nothing about
+# a layer. It is called faster or slower where all of this holds: a test says so, corrected for the
+# number of layers (significance.py); the change is beyond the least effect that matters, with and
+# without the part that the machine's own change of speed accounts for; the 95 % interval of its
+# ratio, that part included, does not hold 1; and the clock can tell the times apart.
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,16 +89,9 @@ class Side:
 
 @dataclass(frozen=True)
 class Slower:
-    """Something that a gate fails for.
+    """Something that a gate fails for: time after over time before, with its 95 % interval."""
 
-    Attributes:
-        name: ``clean trial``, or a layer: ``27_ReLU at /res3``.
-        ratio: Time after over time before.
-        low: Lower end of its 95 % interval.
-        high: Upper end.
-    """
-
-    name: str
+    name: str  #: ``clean trial``, or a layer: ``27_ReLU at /res3``.
     ratio: float
     low: float
     high: float
@@ -216,20 +206,24 @@ class Comparison(Shown):
         """
         for side in (self.before, self.after):
             for run in side.runs:
-                if run.clean_cpu_ns is None or not len(run.clean_cpu_ns):
-                    raise ProfileError(
-                        f"{side.name}: holds no CPU time of clean trials, which a gate on CPU time "
-                        "needs: profile it again"
-                    )
-                if run.mixed:
-                    raise ProfileError(
-                        f"{side.name}: many of its clean trials made other calls, which a gate on "
-                        "CPU time cannot tell apart"
-                    )
-                if not _has_cpu(run):
-                    raise ProfileError(
-                        f"{side.name}: its trials take less CPU time than this system's clock tells"
-                    )
+                for hinders, why in (
+                    (
+                        run.clean_cpu_ns is None or not len(run.clean_cpu_ns),
+                        "holds no CPU time of clean trials, which a gate on CPU time needs: "
+                        "profile it again",
+                    ),
+                    (
+                        run.mixed,
+                        "many of its clean trials made other calls, which a gate on CPU time "
+                        "cannot tell apart",
+                    ),
+                    (
+                        not _has_cpu(run),
+                        "its trials take less CPU time than this system's clock tells",
+                    ),
+                ):
+                    if hinders:
+                        raise ProfileError(f"{side.name}: {why}")
         if CPU not in self.totals.index:
             raise ProfileError("CPU times of trials of different phases are not compared")
 
@@ -275,9 +269,11 @@ def compare(
         for side, name in ((before, "before"), (after, "after"))
     ]
     keys = [_side_keys(side) for side in sides]
-    recorded = sides
-    if any(run.settings.engine for side in sides for run in side.runs):
-        sides = _put_together(sides)
+    recorded = [side.runs[0] for side in sides]
+    engines = any(run.settings.engine for side in sides for run in side.runs)
+    if engines:
+        runs = iter(merged([run for side in sides for run in side.runs]))
+        sides = [replace(side, runs=tuple(next(runs) for _ in side.runs)) for side in sides]
         keys = [_keys(side.runs[0]) for side in sides]
     common = [key for key in keys[0] if key in keys[1]]
     first, second = (side.runs[0] for side in sides)
@@ -293,12 +289,12 @@ def compare(
     devices = [one for one in found if one.name == "device"]
     same_work = all((one.before == "cpu") == (one.after == "cpu") for one in devices)
     moved = tuple(movements(sides[0].runs, sides[1].runs)) if same_work else ()
-    runs = [run for side in sides for run in side.runs]
+    windows_ns = [run.conditions.window_ns or 0.0 for side in sides for run in side.runs]
     judge = Judge(
         min_effect=min_effect,
         ends=allowance(moved if same_place(found) else ()),
-        several=len(runs) > 2,
-        window_s=_WINDOWS * NS * max(run.conditions.window_ns or 0.0 for run in runs),
+        several=len(windows_ns) > 2,
+        window_s=_WINDOWS * NS * max(windows_ns),
     )
     samples = [
         [run.self_ns[:, indices] for run in side.runs]
@@ -320,25 +316,14 @@ def compare(
         differences=found,
         movements=moved,
         run_spread=run_spread,
-        fusion=None if sides is recorded else _fusion(recorded, len(common)),
+        fusion=_fusion(recorded, len(common)) if engines else None,
     )
 
 
-def _put_together(sides: Sequence[Side]) -> list[Side]:
-    """The sides with rows that both can have."""
-    runs = iter(merged([run for side in sides for run in side.runs]))
-    return [replace(side, runs=tuple(next(runs) for _ in side.runs)) for side in sides]
-
-
-def _fusion(sides: Sequence[Side], groups: int) -> Fusion:
-    before, after = (side.runs[0] for side in sides)
-    return Fusion(
-        before=engine_name(before),
-        after=engine_name(after),
-        before_rows=len(before.layers),
-        after_rows=len(after.layers),
-        groups=groups,
-    )
+def _fusion(runs: Sequence[Recording], groups: int) -> Fusion:
+    before, after = runs
+    rows = len(before.layers), len(after.layers)
+    return Fusion(engine_name(before), engine_name(after), *rows, groups)
 
 
 def _side_keys(side: Side) -> dict[Key, int]:
@@ -367,11 +352,9 @@ def _is_same(a: Recording, b: Recording) -> bool:
 
 
 def _keys(recording: Recording) -> dict[Key, int]:
-    """Index of every layer by path, function, phase and the number of such calls before it.
-
-    What an engine put together has Chainer's indices too: there may be other such calls that the
-    engine does not make.
-    """
+    """Index of every layer by path, function, phase and the number of such calls before it."""
+    # What an engine put together has Chainer's indices too: there may be other such calls that the
+    # engine does not make.
     seen: Counter[tuple[str, str, str, tuple[int, ...]]] = Counter()
     keys = {}
     for layer in recording.layers:
@@ -415,31 +398,28 @@ def _has_cpu(run: Recording) -> bool:
 def _totals(sides: Sequence[Side], judge: Judge) -> pd.DataFrame:
     """The trial and its parts; nothing where the trials are of different kinds."""
     runs = [run for side in sides for run in side.runs]
-    parts: dict[str, list[list[NDArray[np.int64]]]] = {}
-    if len({run.settings.phase for run in runs}) == 1:
-        clean = not any(run.mixed for run in runs)
-        if clean and all(len(run.clean_ns) for run in runs):
-            parts[CLEAN] = [[run.clean_ns for run in side.runs] for side in sides]
-        if clean and all(map(_has_cpu, runs)):
-            parts[CPU] = [
-                [run.clean_cpu_ns for run in side.runs if run.clean_cpu_ns is not None]
-                for side in sides
-            ]
-        whole = [[run.trial_ns for run in side.runs if run.trial_ns is not None] for side in sides]
-        layers = [[run.self_ns.sum(axis=1) for run in side.runs] for side in sides]
-        timed = sum(map(len, whole)) == len(runs)
-        if timed:
-            parts[PROFILED] = whole
-        if not any(run.settings.inclusive for run in runs):
-            parts[LAYERS] = layers
-        if timed:
-            parts[FRAMEWORK] = [
-                [a - b for a, b in zip(*pair, strict=True)]
-                for pair in zip(whole, layers, strict=True)
-            ]
+    clean = not any(run.mixed for run in runs)
+    timed = all(run.trial_ns is not None for run in runs)
+    parts: tuple[tuple[str, bool, Callable[[Recording], Any]], ...] = (
+        (CLEAN, clean and all(len(run.clean_ns) for run in runs), lambda run: run.clean_ns),
+        (CPU, clean and all(map(_has_cpu, runs)), lambda run: run.clean_cpu_ns),
+        (PROFILED, timed, lambda run: run.trial_ns),
+        (LAYERS, not any(run.settings.inclusive for run in runs), _layers_ns),
+        (FRAMEWORK, timed, lambda run: run.trial_ns - _layers_ns(run)),
+    )
     # Other programs do not lengthen CPU time as they do the machine's fixed work.
     by_itself = replace(judge, ends=(1.0, 1.0))
-    tables = [(by_itself if name == CPU else judge).totals(*part) for name, part in parts.items()]
-    table = pd.concat(tables) if tables else pd.DataFrame(columns=list(VALUES))
-    table.index = pd.Index(list(parts), name="total")
+    tables = {
+        name: (by_itself if name == CPU else judge).totals(
+            *([of(run) for run in side.runs] for side in sides)
+        )
+        for name, known, of in parts
+        if known and len({run.settings.phase for run in runs}) == 1
+    }
+    table = pd.concat(tables.values()) if tables else pd.DataFrame(columns=list(VALUES))
+    table.index = pd.Index(list(tables), name="total")
     return table
+
+
+def _layers_ns(run: Recording) -> Any:
+    return run.self_ns.sum(axis=1)

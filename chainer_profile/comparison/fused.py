@@ -1,9 +1,4 @@
-"""Recordings of one network under several engines -> the same rows in all of them.
-
-An engine does several of Chainer's layers in one node, or one layer in several nodes, and every
-engine in its own way. What can be compared are the smallest groups of layers that no engine splits:
-the finest partition of Chainer's layers of which every node of every recording is within one part.
-"""
+"""Recordings of one network under several engines -> the same rows in all of them."""
 
 from __future__ import annotations
 
@@ -20,8 +15,6 @@ from chainer_profile.basics.words import FORWARD, JOIN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from chainer_profile.record.recording import Layer, Recording
 
 #: What the recordings of Chainer itself are called.
@@ -29,13 +22,8 @@ CHAINER = "chainer"
 
 #: Numbers that are added up; not known where one of them is not.
 _SUMS = (
-    "flops",
-    "macs",
-    "nbytes_read",
-    "nbytes_written",
-    "input_nbytes",
-    "parameter_nbytes",
-    "output_nbytes",
+    *("flops", "macs", "nbytes_read", "nbytes_written"),
+    *("input_nbytes", "parameter_nbytes", "output_nbytes"),
 )
 #: Arrays with a column a layer.
 _BY_LAYER = ("self_ns", "host_ns", "gap_ns", "held_ns")
@@ -43,16 +31,13 @@ _BY_LAYER = ("self_ns", "host_ns", "gap_ns", "held_ns")
 
 @dataclass(frozen=True)
 class Fusion:
-    """What was put together so that two sides could be compared.
+    """What was put together so that two sides could be compared."""
 
-    The engines of both sides, how many rows they have as they were recorded, and both together.
-    """
-
-    before: str
+    before: str  #: The engine of the first side.
     after: str
-    before_rows: int
+    before_rows: int  #: How many rows it has as it was recorded.
     after_rows: int
-    groups: int
+    groups: int  #: And both together.
 
     @property
     def merged(self) -> bool:
@@ -86,16 +71,17 @@ def place(index: int | str, covers: Sequence[int]) -> str:
     return ", ".join("-".join(map(str, run)) for run in runs)
 
 
+# What can be compared are the smallest groups of layers that no engine splits: the finest partition
+# of Chainer's layers of which every node of every recording is within one part.
+
+
 def merged(recordings: Sequence[Recording]) -> list[Recording]:
     """The recordings with rows that can be compared one by one.
 
     Rows that are of one group become one row, whose times are the sums of theirs: what a trial
     takes, and what of it is no row's, stays as it was. Its ``covers`` are Chainer's layers of the
-    group, also in recordings of Chainer; its function names them all, and its path is that of the
-    layer with the most operations, or of the first. An engine's own rows, and rows of other phases
-    than forward, stay as they are. So do Chainer's layers that an engine does not do at all: it has
-    no row for them, and what became of them is not known. Bytes that layers allocate do not add up
-    and are left out.
+    group, also in recordings of Chainer. Rows of an engine's own and of other phases than forward
+    stay as they are, and so do Chainer's layers that an engine has no row for.
     """
     covers = [_covers(recording) for recording in recordings]
     names = _names(recordings, covers)
@@ -209,12 +195,13 @@ def _merge(
             function = JOIN.join(names[index][0] for index in key)
             layer = replace(layer, covers=key, function=function, path=paths[key])
         layers.append(layer)
-    columns = [new_index[at] for at in range(len(covers))]
-    arrays: dict[str, Any] = {
-        name: _add_columns(samples, columns, len(rows))
-        for name in _BY_LAYER
-        if (samples := getattr(recording, name)) is not None
-    }
+    arrays: dict[str, Any] = {}
+    for name in _BY_LAYER:
+        if (samples := getattr(recording, name)) is not None:
+            arrays[name] = np.zeros((len(samples), len(rows)), np.int64)
+            for at, new in new_index.items():
+                arrays[name][:, new] += samples[:, at]
+    # Bytes that layers allocate do not add up.
     return replace(recording, layers=tuple(layers), memory=None, **arrays)
 
 
@@ -244,11 +231,3 @@ def _one(rows: Sequence[Layer], index: int, new_index: Mapping[int, int]) -> Lay
         node=JOIN.join(Counter(row.node for row in rows if row.node)),
         **sums,
     )
-
-
-def _add_columns(samples: NDArray[np.int64], columns: Sequence[int], n: int) -> NDArray[np.int64]:
-    """Columns added up by the number that each of them becomes, (trials, n)."""
-    added = np.zeros((len(samples), n), np.int64)
-    for at, column in enumerate(columns):
-        added[:, column] += samples[:, at]
-    return added

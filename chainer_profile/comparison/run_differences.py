@@ -25,13 +25,7 @@ PRODUCT, COPY, OTHERS = "matrix product", "copy", "other programs"
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that is not the same in both runs.
-
-    Attributes:
-        name: What it is: ``NumPy``.
-        before: Its value in the first run; empty where it has none.
-        after: Its value in the second.
-    """
+    """Something that is not the same in both runs; empty where a run has none of it."""
 
     name: str
     before: str
@@ -40,20 +34,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Movement:
-    """How the machine itself changed between two runs. Ratios are time after over time before.
+    """How the machine itself changed between two runs. Ratios are time after over time before."""
 
-    Attributes:
-        name: What tells it: the time of the machine's own ``matrix product`` or ``copy`` (see
-            :mod:`.calibration`), or ``other programs``: how much longer a run takes that shares the
-            cores with them.
-        ratio: The second run over the first, each on average.
-        low: The least ratio of a moment of the second over one of the first; with several runs of
-            each the lesser of the ratio and 1.
-        high: The largest; likewise.
-    """
-
+    #: What tells it: the time of the machine's own ``matrix product`` or ``copy``, or ``other
+    #: programs``: how much longer a run takes that shares the cores with them.
     name: str
-    ratio: float
+    ratio: float  #: The second run over the first, each on average.
+    #: The least and largest ratio of a moment of the second over one of the first; with several
+    #: runs of each the ratio and 1.
     low: float
     high: float
 
@@ -72,10 +60,6 @@ def _blas(recording: Recording) -> str:
 
 def _kernels(recording: Recording) -> str:
     return ", ".join(lib.kernels for lib in recording.environment.blas if lib.kernels)
-
-
-def _gpu(recording: Recording) -> str:
-    return recording.environment.gpu.name if recording.environment.gpu else ""
 
 
 def _text(part: str, field: str) -> Callable[[Recording], str]:
@@ -125,7 +109,7 @@ _SETTINGS: dict[str, Callable[[Recording], str]] = {
 _MACHINE: dict[str, Callable[[Recording], str]] = {
     "processor": _text("environment", "processor"),
     "cores": _text("environment", "usable_cores"),
-    "GPU": _gpu,
+    "GPU": lambda run: run.environment.gpu.name if run.environment.gpu else "",
 }
 #: With these the machine's fixed work is other work.
 _PLACE: dict[str, Callable[[Recording], str]] = {
@@ -184,11 +168,7 @@ def _movement(
 
 
 def _stretch(recording: Recording) -> float:
-    """How many times as long a run takes that shares the cores with other programs.
-
-    What they leave of the cores, where that is less than the run could use; NaN where it is not
-    known.
-    """
+    """How many times as long a run takes by what others leave of the cores; NaN: not known."""
     other, cores = recording.conditions.other_cpu, recording.environment.usable_cores
     if other is None or not cores:
         return float("nan")
@@ -198,11 +178,9 @@ def _stretch(recording: Recording) -> float:
 
 
 def allowance(found: Sequence[Movement]) -> tuple[float, float]:
-    """Between which ratios, 1 among them, the machine itself may have changed the times.
-
-    Where a run shares the cores with other programs, it is slowed by what they do to the machine's
-    own work and has fewer cores as well: both factors together.
-    """
+    """Between which ratios, 1 among them, the machine itself may have changed the times."""
+    # A run that shares the cores with other programs is slowed by what they do to the machine's own
+    # work, and has fewer cores as well: both factors together.
     low = high = 1.0
     shared = (1.0, 1.0)
     for movement in found:

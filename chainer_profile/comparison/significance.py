@@ -1,13 +1,5 @@
 """Are two runs' times different, or is it noise? Samples of two sides -> times, ratios, verdicts.
 
-There is noise at two levels. Within a run successive trials are not independent, so no test is made
-on single trials: a run is cut into blocks of successive trials, and a block's median stands for it.
-From run to run a layer's time differs as well, for as long as the process lives: where its arrays
-lie in memory, what else the machine does. No number of trials averages that away, so a test within
-one run of each calls everything different. It needs an error term of its own: the variance of
-several runs of each, or, with one run of each, what runs usually differ by in common and how the
-layers scatter about that.
-
 Samples, blocks and runs have a column a layer: (trials, columns), (blocks, columns) and (runs,
 columns); what is not known of a column is NaN.
 """
@@ -54,6 +46,13 @@ DEGREES = 10.0
 _MAD = 1.4826
 
 
+# Within a run successive trials are not independent, so no test is made on single ones: a block of
+# them is stood for by its median. From run to run a layer's time differs as well, for as long as
+# the process lives: where its arrays lie in memory, what else the machine does. No number of trials
+# averages that away. Its error is the variance of several runs of each, or, with one run of each,
+# what runs usually differ by in common and how the layers scatter about that.
+
+
 def n_blocks(count: int) -> int:
     """Blocks that so many trials are cut into: as many as trials up to 30, at most 50."""
     if count <= 30:
@@ -76,14 +75,10 @@ def block_medians(samples_ns: NDArray[np.int64]) -> NDArray[np.float64]:
 def log_intervals(
     before: NDArray[np.float64], after: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """95 % interval of the log ratio of the medians of two runs' blocks, after over before.
-
-    It is the bootstrap's: blocks are drawn with replacement from each run, and the ratio of their
-    medians is taken, 2,000 times; its ends are percentiles of these ratios (Efron and Tibshirani,
-    An Introduction to the Bootstrap, chapter 13). Blocks are drawn as a whole, the same for all
-    columns. Each draw is used for either run in turn, so that exchanging the runs turns the
-    interval round exactly.
-    """
+    """95 % interval of the log ratio of the medians of two runs' blocks, after over before."""
+    # The bootstrap's percentiles of 2,000 ratios of medians of blocks drawn with replacement (Efron
+    # and Tibshirani, An Introduction to the Bootstrap, chapter 13). Each draw is used for either
+    # run in turn, so that exchanging the runs turns the interval round exactly.
     if min(len(before), len(after)) < 2:
         nothing = np.full(before.shape[1], np.nan)
         return nothing, nothing
@@ -99,11 +94,9 @@ def log_intervals(
 
 
 def _resampled(blocks: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Medians of blocks that are drawn with replacement, (resamples, columns).
-
-    A median of drawn values follows from how often each is drawn: the values are sorted once, and
-    the median stands where the running count passes the half.
-    """
+    """Medians of blocks that are drawn with replacement, (resamples, columns)."""
+    # They follow from how often each value is drawn: the values are sorted once, and the median
+    # stands where the running count passes the half.
     count = len(blocks)
     rng = np.random.default_rng(seed)
     weights = rng.multinomial(count, np.full(count, 1 / count), size=_HALF_RESAMPLES)
@@ -126,18 +119,15 @@ def log_ratio(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArra
 
 
 def rank_test(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Two-sided p-values of the Mann-Whitney test on two runs' blocks, (columns,); 1 for too few.
-
-    By the normal distribution that the statistic comes near to, with corrections for ties and for
-    continuity (Conover, Practical Nonparametric Statistics, section 5.1). SciPy's function does the
-    same, but importing it takes as long as a whole comparison.
-    """
+    """Two-sided p-values of the Mann-Whitney test on blocks, (columns,); 1 for too few."""
+    # By the normal distribution, with corrections for ties and for continuity (Conover, Practical
+    # Nonparametric Statistics, section 5.1). Importing SciPy's function takes as long as a whole
+    # comparison.
     counts = len(before), len(after)
     if min(counts) < 2:
         return np.ones(before.shape[1])
-    above = (after[:, None] > before).sum(axis=(0, 1)) + 0.5 * (after[:, None] == before).sum(
-        axis=(0, 1)
-    )
+    larger, equal = after[:, None] > before, after[:, None] == before
+    above = larger.sum(axis=(0, 1)) + 0.5 * equal.sum(axis=(0, 1))
     pooled = np.concatenate([before, after])
     total = len(pooled)
     equals = (pooled[:, None] == pooled).sum(axis=1)
@@ -152,33 +142,21 @@ def rank_test(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArra
 
 @dataclass(frozen=True)
 class Groups:
-    """Layers that fare alike, as a number for each layer, (columns,) each.
+    """Layers that fare alike, as a number for each layer, (columns,) each."""
 
-    Attributes:
-        shape: Those with the same function, phase and shapes.
-        function: Those with the same function and phase.
-    """
-
-    shape: NDArray[np.int64]
-    function: NDArray[np.int64]
+    shape: NDArray[np.int64]  #: Of those with the same function, phase and shapes.
+    function: NDArray[np.int64]  #: Of those with the same function and phase.
 
 
-def common_part(logs: NDArray[np.float64], groups: Groups) -> NDArray[np.float64]:
-    """What the columns of one row of logarithms have in common, by group, (columns,).
+def common_part(
+    logs: NDArray[np.float64], groups: Groups
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What columns have in common, by group, and how much more they vary than it seems from that.
 
     The median of the columns with the same shapes, of those with the same function where that are
     few, and of all where those are few as well; of few columns in all the column itself.
     """
-    return _common(logs, groups)[0]
-
-
-def _common(
-    logs: NDArray[np.float64], groups: Groups
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The common part, and by how much more columns vary than it seems from their distances to it.
-
-    The median leans to its own columns: the far ones of n vary by 2 / n more, by simulation.
-    """
+    # The median leans to its own columns: the far ones of n vary by 2 / n more, by simulation.
     known = np.isfinite(logs)
     if known.sum() < _FEW:
         return np.where(known, logs, 0.0), np.ones(len(logs))
@@ -197,22 +175,18 @@ def spread(
     times_ns: NDArray[np.float64],
     moved: float = 0.0,
 ) -> NDArray[np.float64]:
-    """Standard deviation of a layer's log ratio from run to run, as the layers themselves tell.
-
-    Most layers of two runs are not changed, and layers with the same function and shapes fare
-    alike: how they scatter about what they have in common is what a layer differs by without a
-    cause of its own (an empirical null; Efron, Large-scale simultaneous hypothesis testing, JASA
-    99, 2004). The median absolute deviation stands for the standard deviation, as a few layers that
-    are changed do not move it. It is kept between what runs of the same code differ by at least and
-    at most: runs may be alike by chance, and a network whose layers are all changed by different
-    factors must not hide them. Of functions with few layers nothing is known, and it is the larger
-    one.
-    """
-    # A machine that moves does not move all layers alike.
+    """Standard deviation of a layer's log ratio from run to run, as the layers themselves tell."""
+    # Most layers of two runs are not changed, and those with the same function and shapes fare
+    # alike: how they scatter about what they have in common is what a layer differs by without a
+    # cause of its own (an empirical null; Efron, Large-scale simultaneous hypothesis testing, JASA
+    # 99, 2004); by the median absolute deviation, which a few changed layers do not move. It is
+    # kept within what runs of the same code differ by: runs may be alike by chance, and layers that
+    # are all changed must not hide that. Of functions with few layers it is the larger of these. A
+    # machine that moves does not move all layers alike.
     most = np.sqrt(MOST_SPREAD**2 + (_SHORT_NS / np.maximum(times_ns, 1.0)) ** 2 + moved**2)
     found = most.copy()
     known = np.isfinite(log_ratios)
-    common, more = _common(log_ratios, groups)
+    common, more = common_part(log_ratios, groups)
     distances = np.abs(log_ratios - common) * np.sqrt(more)
     for inside in _large_groups(groups.function, known):
         found[inside] = _MAD * np.median(distances[inside & known])
@@ -232,21 +206,13 @@ def _large_groups(
 
 @dataclass(frozen=True)
 class Judged:
-    """What a test says, (columns,) each.
+    """What a test says, (columns,) each."""
 
-    Attributes:
-        log_ratio: Logarithm of after over before.
-        low: Lower end of its 95 % interval; NaN where it is not known.
-        high: Upper end.
-        p_value: Two-sided, not corrected; 1 where nothing is known.
-        shift: What of the log ratio the machine accounts for.
-    """
-
-    log_ratio: NDArray[np.float64]
-    low: NDArray[np.float64]
+    log_ratio: NDArray[np.float64]  #: Logarithm of after over before.
+    low: NDArray[np.float64]  #: Lower end of its 95 % interval; NaN where it is not known.
     high: NDArray[np.float64]
-    p_value: NDArray[np.float64]
-    shift: NDArray[np.float64]
+    p_value: NDArray[np.float64]  #: Two-sided, not corrected; 1 where nothing is known.
+    shift: NDArray[np.float64]  #: What of the log ratio the machine accounts for.
 
 
 def judge_runs(
@@ -255,12 +221,10 @@ def judge_runs(
     run_spread: NDArray[np.float64],
     shift: NDArray[np.float64],
 ) -> Judged:
-    """Compare one run with one other.
-
-    Two tests must both find a difference, so the larger p-value counts: Mann and Whitney's on the
-    blocks, for noise within the runs, and Student's on the log ratio without the machine's part,
-    whose variance is that of the bootstrap and that from run to run together.
-    """
+    """Compare one run with one other."""
+    # Two tests must both find a difference, so the larger p-value counts: Mann and Whitney's on the
+    # blocks, for noise within the runs, and Student's on the log ratio without the machine's part,
+    # whose variance is that of the bootstrap and that from run to run together.
     blocks = block_medians(before_ns), block_medians(after_ns)
     ratios = log_ratio(np.median(before_ns, axis=0), np.median(after_ns, axis=0))
     low, high = log_intervals(*blocks)
@@ -288,8 +252,7 @@ def judge_repeated(
     """Compare several runs with several: the variance from run to run is measured.
 
     A test of Student's on the logarithms of the runs' medians. Of few runs a layer's variance is
-    poorly known, so it is moderated by that of all layers of its kind (see :func:`variance_prior`);
-    where these are few, by that of all layers.
+    poorly known, so it is moderated by that of all layers of its kind; where these are few, of all.
     """
     degrees = len(before) + len(after) - 2
     variance = repeated_variance(before, after) * more
@@ -321,12 +284,10 @@ def repeated_variance(
 
 
 def variance_prior(variance: NDArray[np.float64], degrees: int) -> tuple[float, float]:
-    """The variance that columns have in common, and how many degrees of freedom it is worth.
-
-    By the moments of the logarithms of the columns' variances (Smyth, Linear models and empirical
-    Bayes methods for assessing differential expression in microarray experiments, Statistical
-    Applications in Genetics and Molecular Biology 3, 2004, section 6.2).
-    """
+    """The variance that columns have in common, and how many degrees of freedom it is worth."""
+    # By the moments of the logarithms of the columns' variances (Smyth, Linear models and empirical
+    # Bayes methods for assessing differential expression in microarray experiments, Statistical
+    # Applications in Genetics and Molecular Biology 3, 2004, section 6.2).
     logs = np.log(variance[np.isfinite(variance) & (variance > 0)])
     if len(logs) < 3:  # too few to tell
         return 0.0, 0.0
@@ -378,19 +339,14 @@ def discovery_corrected(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Judge:
-    """How columns of samples are judged.
+    """How columns of samples are judged."""
 
-    Attributes:
-        min_effect: The least change that matters, as a fraction.
-        ends: Between which ratios the machine itself may have changed the times.
-        several: Whether there are several runs of a side.
-        window_s: What the clock can tell apart of a layer.
-    """
-
-    min_effect: float
-    ends: tuple[float, float]
-    several: bool
-    window_s: float
+    min_effect: float  #: The least change that matters, as a fraction.
+    ends: tuple[
+        float, float
+    ]  #: Between which ratios the machine itself may have changed the times.
+    several: bool  #: Whether there are several runs of a side.
+    window_s: float  #: What the clock can tell apart of a layer.
 
     def layers(
         self,
@@ -398,14 +354,12 @@ class Judge:
         after: Sequence[NDArray[np.int64]],
         groups: Groups,
     ) -> tuple[pd.DataFrame, float]:
-        """Times, ratios and verdicts of layers, and how ratios spread from run to run.
-
-        What the machine accounts for is what layers of one function and shape have in common, as
-        far as its own work was as much slower or faster, and as far as runs differ by chance.
-        """
+        """Times, ratios and verdicts of layers, and how ratios spread from run to run."""
+        # What the machine accounts for is what layers of one function and shape have in common, as
+        # far as its own work was as much slower or faster, and as far as runs differ by chance.
         times = medians_ns(before), medians_ns(after)
         ratios = log_ratio(*times)
-        common, more = _common(ratios, groups)
+        common, more = common_part(ratios, groups)
         low, high = np.log(self.ends)
         if self.several:
             logs = [_run_logs(runs) for runs in (before, after)]
@@ -431,9 +385,7 @@ class Judge:
         return table, typical
 
     def totals(
-        self,
-        before: Sequence[NDArray[np.int64]],
-        after: Sequence[NDArray[np.int64]],
+        self, before: Sequence[NDArray[np.int64]], after: Sequence[NDArray[np.int64]]
     ) -> pd.DataFrame:
         """The same of one column, a total; the machine accounts for all that it can."""
         before, after = ([samples[:, None] for samples in side] for side in (before, after))
@@ -478,6 +430,7 @@ class Judge:
         )
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = times[1] / times[0]
+        changed = np.where(judged.log_ratio > 0, SLOWER, FASTER)
         return pd.DataFrame(
             {
                 "before_s": times[0] * NS,
@@ -486,9 +439,7 @@ class Judge:
                 "low": np.exp(low),
                 "high": np.exp(high),
                 "p_value": p_values,
-                "verdict": np.where(
-                    significant, np.where(judged.log_ratio > 0, SLOWER, FASTER), SAME
-                ),
+                "verdict": np.where(significant, changed, SAME),
             }
         )
 
@@ -512,10 +463,8 @@ def _run_logs(runs: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
 
 
 def _run_parts(logs: NDArray[np.float64], groups: Groups) -> NDArray[np.float64]:
-    """What each run's layers have in common beyond the average of the runs, (runs, columns).
-
-    Nothing for few layers: what they have in common would be what each of them is.
-    """
+    """What each run's layers have in common beyond the average of the runs, (runs, columns)."""
+    # Of few layers that would be what each of them is.
     if logs.shape[1] < MIN_COMMON:
         return np.zeros_like(logs)
-    return np.array([common_part(row - logs.mean(axis=0), groups) for row in logs])
+    return np.array([common_part(row - logs.mean(axis=0), groups)[0] for row in logs])

@@ -175,7 +175,7 @@ def judge(
     alike = np.nan_to_num(np.nanmedian(distances, axis=1)) < _ALIKE
     is_slow = alike & (common > _USUAL) & (quarter > common / 2)
     beyond = logs - np.where(alike, common, 0.0)[:, None]
-    shift = np.clip([common_part(row, groups) for row in beyond], -_USUAL, _USUAL)
+    shift = np.clip([common_part(row, groups)[0] for row in beyond], -_USUAL, _USUAL)
     shortest = np.minimum(here, others) / NS
     scatter = np.array([spread(row, groups, t) for row, t in zip(beyond, shortest, strict=True)])
     scatter = np.median(scatter, axis=0)

@@ -119,14 +119,14 @@ def groups(function, shape=None):
 def test_what_is_in_common_is_by_shape_then_by_function_then_of_all():
     function = groups([0] * 12 + [1] * 9 + [2] * 2, [0] * 5 + [1] * 5 + [2] * 2 + [3] * 9 + [4] * 2)
     logs = np.array([0.1] * 4 + [5.0] + [0.2] * 5 + [7.0, 0.0] + [0.3] * 9 + [9.0, np.nan])
-    common = common_part(logs, function)
+    common = common_part(logs, function)[0]
     assert common[:5].tolist() == [0.1] * 5
     assert common[5:10].tolist() == [0.2] * 5
     assert set(common[10:12]) == {0.2}
     assert common[12:21].tolist() == [0.3] * 9
     assert set(common[21:]) == {np.median(logs[:22])}
     few = np.array([0.5, np.nan, 0.2])
-    assert common_part(few, groups([0, 0, 0])).tolist() == [0.5, 0, 0.2]
+    assert common_part(few, groups([0, 0, 0]))[0].tolist() == [0.5, 0, 0.2]
 
 
 def test_spread_is_robust_by_function_and_bounded():
