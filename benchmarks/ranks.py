@@ -146,7 +146,7 @@ def training(
 
 def merge_folder(folder: Path) -> None:
     """Read a folder, put it together and judge it; print seconds and MiB."""
-    from chainer_profile.runs.ranks import read_ranks
+    from chainer_profile.runs.folder import read_ranks
 
     began = time.perf_counter()
     recordings, problems, _ = read_ranks(folder)

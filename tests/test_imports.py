@@ -22,7 +22,6 @@ PURE = [
     "engines.protocol",
     "engines.results",
     "runs.folder",
-    "runs.ranks",
 ]
 
 

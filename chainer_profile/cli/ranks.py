@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from chainer_profile.report.content.ranks import merged
     from chainer_profile.report.document import text
     from chainer_profile.report.text import printable
-    from chainer_profile.runs.ranks import read_ranks
+    from chainer_profile.runs.folder import read_ranks
 
     recordings, problems, outcomes = read_ranks(args.folder)
     try:

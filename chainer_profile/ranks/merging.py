@@ -1,15 +1,4 @@
-"""Recordings of a training's ranks -> :class:`Ranks`: iterations matched, times set together.
-
-Waiting is told from moving without a barrier. In a collective nobody goes on before all have come,
-so what passes on a rank from its own arrival to the last rank's is waiting, and the rest of its
-stay is moving:
-
-    waiting = min(last arrival, own leaving) - own arrival, where the last came later; else 0
-    moving  = leaving - arrival - waiting
-
-A broadcast waits for its root alone, which is rank 0 in ChainerMN. Arrivals are compared on the
-clock of rank 0.
-"""
+"""Recordings of a training's ranks -> :class:`Ranks`: iterations matched, times set together."""
 
 from __future__ import annotations
 
@@ -24,10 +13,11 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.units import plural
 from chainer_profile.basics.words import COMMUNICATION
-from chainer_profile.ranks.endings import who_died
 from chainer_profile.ranks.stragglers import Judged, judge
+from chainer_profile.record.budget import RUNNING
+from chainer_profile.record.journal import KILLED
 from chainer_profile.record.parts import UNKNOWN_NS
-from chainer_profile.record.recording import COMPLETE
+from chainer_profile.record.recording import COMPLETE, INTERVAL, TIME_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +33,8 @@ _FEW = 0.5
 #: Ranks that are named in a line.
 MOST_NAMED = 8
 _BROADCAST = "Bcast"
+#: How programs and recordings end in good order.
+_IN_ORDER = frozenset({COMPLETE, "exit code 0", "interrupted", INTERVAL, TIME_LIMIT})
 #: Differences of less than so many empty windows of the recorder are none.
 _WINDOWS = 2
 
@@ -54,45 +46,25 @@ class Ranks:
     The first axis of all arrays is the ranks, the second the iterations; times are integer
     nanoseconds. ``iteration_ns = phase_ns.sum(axis=2)``, and on every rank ``waiting_ns +
     moving_ns`` is what passed from the arrival at a collective to its leaving.
-
-    Attributes:
-        names: What each recording is called.
-        ranks: The ranks that are there, in the order of their numbers.
-        settings: What the lowest of them ran.
-        iterations: Numbers of the iterations, (iterations,).
-        numbered: Whether these are the training's; otherwise they count the recorded ones.
-        layers: The rows of an iteration, which are the same on all ranks.
-        recordings: The recordings.
-        trials: Which of their trials each iteration is, (ranks, iterations).
-        self_ns: Self times of the layers, (ranks, iterations, layers).
-        phases: The phases in their order; the last is :data:`OUTSIDE`.
-        phase_ns: Time in each, with what lies between its rows, (ranks, iterations, phases).
-        collectives: Indices of the rows whose arrivals are known.
-        arrived_ns: When a rank came to them, on the clock of rank 0, (ranks, iterations,
-            collectives).
-        waiting_ns: Time that it waited for the last, likewise.
-        moving_ns: The rest of its time there, likewise.
-        window_s: What the clock can tell apart of a layer.
-        notes: What is missing or was left out, a line each.
     """
 
-    names: tuple[str, ...]
-    ranks: tuple[Rank, ...]
-    settings: Settings
-    iterations: NDArray[np.int64]
-    numbered: bool
-    layers: tuple[Layer, ...]
+    names: tuple[str, ...]  #: What each recording is called.
+    ranks: tuple[Rank, ...]  #: Those that are there, in the order of their numbers.
+    settings: Settings  #: What the lowest of them ran.
+    iterations: NDArray[np.int64]  #: Their numbers, (iterations,).
+    numbered: bool  #: Whether these are the training's; otherwise they count the recorded ones.
+    layers: tuple[Layer, ...]  #: The rows of an iteration, which are the same on all ranks.
     recordings: tuple[Recording, ...]
-    trials: NDArray[np.int64]
-    self_ns: NDArray[np.int64]
-    phases: tuple[str, ...]
-    phase_ns: NDArray[np.int64]
-    collectives: tuple[int, ...]
-    arrived_ns: NDArray[np.int64]
-    waiting_ns: NDArray[np.int64]
-    moving_ns: NDArray[np.int64]
-    window_s: float
-    notes: tuple[str, ...]
+    trials: NDArray[np.int64]  #: Which of their trials each iteration is, (ranks, iterations).
+    self_ns: NDArray[np.int64]  #: Self times of the layers, (ranks, iterations, layers).
+    phases: tuple[str, ...]  #: In their order; the last is :data:`OUTSIDE`.
+    phase_ns: NDArray[np.int64]  #: With what lies between rows, (ranks, iterations, phases).
+    collectives: tuple[int, ...]  #: Indices of the rows whose arrivals are known.
+    arrived_ns: NDArray[np.int64]  #: On the clock of rank 0, (ranks, iterations, collectives).
+    waiting_ns: NDArray[np.int64]  #: For the last to come, likewise.
+    moving_ns: NDArray[np.int64]  #: The rest of the time there, likewise.
+    window_s: float  #: What the clock can tell apart of a layer.
+    notes: tuple[str, ...]  #: What is missing or was left out, a line each.
 
     def only(self, places: Sequence[int]) -> Ranks:
         """The same of some of the ranks that are there."""
@@ -160,11 +132,9 @@ class Ranks:
 
     @property
     def efficiency(self) -> float:
-        """Part of an iteration that is computing: median of the ranks' means; NaN of none.
-
-        What N ranks are worth, estimated, is N times this: each does on its own batch what one
-        rank alone would do without communication.
-        """
+        """Part of an iteration that is computing: median of the ranks' means; NaN of none."""
+        # What N ranks are worth, estimated, is N times this: each does on its own batch what one
+        # rank alone would do without communication.
         whole = self.iteration_ns
         if not whole.size or not whole.all():
             return float("nan")
@@ -172,10 +142,8 @@ class Ranks:
 
     @property
     def last(self) -> NDArray[np.float64]:
-        """Part of the iterations in which each rank was the one waited for, (ranks,).
-
-        That is the rank that itself waited least in all collectives of the iteration.
-        """
+        """Part of the iterations in which each rank was the one waited for, (ranks,)."""
+        # That is the rank that itself waited least in all collectives of the iteration.
         if not self.collectives or not len(self.iterations):
             return np.zeros(len(self.ranks))
         least = self.waiting_ns.sum(axis=2).argmin(axis=0)
@@ -205,11 +173,7 @@ def merge(
     problems: Sequence[str] = (),
     outcomes: Mapping[str, str] | None = None,
 ) -> Ranks:
-    """Put the recordings of ranks together.
-
-    Raises:
-        ProfileError: There is none, or they are not of one training.
-    """
+    """Put the recordings of ranks together, if they are of one training."""
     notes = [*problems]
     notes += [
         f"{name}: is left out, it is no recording of a rank"
@@ -367,6 +331,9 @@ def _waiting(
     rows: Sequence[Layer],
     found: Sequence[_Found],
 ) -> NDArray[np.int64]:
+    # In a collective nobody goes on before all have come, so what passes on a rank from its own
+    # arrival to the last rank's is waiting, and the rest of its stay is moving. A broadcast waits
+    # for its root alone, which is rank 0 in ChainerMN. Arrivals are on the clock of rank 0.
     awaited = np.broadcast_to(arrived.max(axis=0), arrived.shape[1:]).copy()
     for at, row in enumerate(rows):
         if row.function == _BROADCAST and found[0].rank.number == 0:
@@ -385,3 +352,40 @@ def _phase_ns(recording: Recording, phases: Sequence[str]) -> NDArray[np.int64]:
     if recording.trial_ns is not None:
         own[:, -1] = recording.trial_ns - own.sum(axis=1)
     return own
+
+
+def who_died(recordings: Mapping[str, Recording], outcomes: Mapping[str, str]) -> str:
+    """Which rank died, as a sentence; empty where none did."""
+    # A rank that fails leaves its error; those that the launcher kills then leave none. Of ranks
+    # that all were killed, the one whose last iteration is the earliest stopped first.
+    ends = {**{name: one.ended for name, one in recordings.items()}, **outcomes}
+    killed = [name for name, end in ends.items() if end in (KILLED, RUNNING)]
+    failed = {
+        name: end for name, end in ends.items() if name not in killed and end not in _IN_ORDER
+    }
+    # Where an exception ended the program, its recording alone may be complete all the same.
+    whole = [name for name in ends if name not in killed and outcomes.get(name) in _IN_ORDER]
+    if failed:
+        said = "; ".join(f"{name} died: {end}" for name, end in failed.items())
+        return f"{said}; {_were(killed)} killed from outside" if killed else said
+    if killed and len(killed) + len(whole) == len(ends) and whole:
+        return f"{_were(killed)} killed; {', '.join(whole)} came to the end"
+    if len(killed) < max(len(ends), 1):
+        return ""
+    last = {
+        name: int(one.iteration.max())
+        for name, one in recordings.items()
+        if one.iteration is not None and len(one.iteration)
+    }
+    earliest = min(last.values(), default=0)
+    first = [name for name, iteration in last.items() if iteration == earliest]
+    if len(last) < len(ends) or len(first) == len(last):
+        return "all ranks were killed, and nothing tells which one died first"
+    return (
+        f"all ranks were killed; {', '.join(first)} stopped first, behind iteration "
+        f"{earliest:,d}, the others behind {max(last.values()):,d}"
+    )
+
+
+def _were(names: Sequence[str]) -> str:
+    return f"{', '.join(names)} {'was' if len(names) == 1 else 'were'}"

@@ -1,20 +1,4 @@
-"""Which layers take longer on one rank than on the others, and which ranks are slow everywhere.
-
-In every iteration a layer's time on a rank is set against the median of the other ranks' times, so
-what the data make slow on all of them at once counts for nobody. Processes differ for as long as
-they live (see :mod:`chainer_profile.comparison.significance`), so a layer straggles only where the
-logarithm of its ratio, without what the rank's layers have in common, is beyond what layers scatter
-by. That scatter is the one of a rank's layers of the same function together with that of
-the layer over the ranks, each worth half a degree of freedom a value; p-values are corrected for
-all layers of all ranks.
-
-Medians do not show a layer that is slow in some iterations only. It is found by what its times are
-above their median: were they the same on all ranks, each rank would have any of the times of an
-iteration equally often. So ranks are exchanged at random in every iteration, thousands of times,
-and a layer is slow at times where hardly any exchange gives any layer as much (Westfall and Young,
-Resampling-Based Multiple Testing, 1993: the largest of all layers corrects for their number). What
-holds up a rank wherever it is counts for no layer.
-"""
+"""Which layers take longer on one rank than on the others, and which ranks are slow everywhere."""
 
 from __future__ import annotations
 
@@ -49,6 +33,14 @@ if TYPE_CHECKING:
 
     from chainer_profile.record.recording import Layer
 
+# In every iteration a layer's time on a rank is set against the median of the other ranks' times,
+# so what the data make slow on all of them at once counts for nobody. Processes differ for as long
+# as they live (comparison/significance.py), so a layer straggles only where the logarithm of its
+# ratio, without what the rank's layers have in common, is beyond what layers scatter by. That
+# scatter is the one of a rank's layers of the same function together with that of the layer over
+# the ranks, each worth half a degree of freedom a value; p-values are corrected for all layers of
+# all ranks.
+
 #: What is less than this part of an iteration is not worth a finding.
 LEAST_SHARE = 0.002
 #: Degrees of freedom that a value is worth in a spread that outliers do not move.
@@ -65,33 +57,19 @@ _USUAL = float(t_quantile(DEGREES)) * COMMON_SPREAD
 
 @dataclass(frozen=True)
 class Straggler:
-    """A layer that takes longer on one rank than on the others. Times are medians in seconds.
+    """A layer that takes longer on one rank than on the others. Times are medians in seconds."""
 
-    Attributes:
-        rank: Place of the rank among those that are there.
-        layer: Index of the layer.
-        here_s: Its time on that rank.
-        elsewhere_s: Its time on the others; of a slow rank multiplied by that rank's factor.
-        excess_s: The median of the difference in every iteration.
-        low_s: Lower end of its 95 % interval; NaN for fewer than 6 iterations.
-        high_s: Upper end.
-        p_value: One-sided, corrected for all layers of all ranks.
-        mean_s: The mean of the difference.
-        late_s: The difference of the 95th percentiles.
-        at_times: Whether it is slow in some iterations only: the interval is that of the mean.
-    """
-
-    rank: int
+    rank: int  #: Place of the rank among those that are there.
     layer: int
     here_s: float
-    elsewhere_s: float
-    excess_s: float
-    low_s: float
+    elsewhere_s: float  #: On the others; of a slow rank multiplied by that rank's factor.
+    excess_s: float  #: The median of the difference in every iteration.
+    low_s: float  #: Lower end of its 95 % interval; NaN for fewer than 6 iterations.
     high_s: float
-    p_value: float
-    mean_s: float
-    late_s: float
-    at_times: bool = False
+    p_value: float  #: One-sided, corrected for all layers of all ranks.
+    mean_s: float  #: The mean of the difference.
+    late_s: float  #: The difference of the 95th percentiles.
+    at_times: bool = False  #: Slow in some iterations only: the interval is that of the mean.
 
     @property
     def costs_s(self) -> float:
@@ -101,58 +79,31 @@ class Straggler:
 
 @dataclass(frozen=True)
 class SlowRank:
-    """A rank on which most layers take longer, by about the same factor: a slow machine.
+    """A rank on which most layers take longer, by about the same factor: a slow machine."""
 
-    Attributes:
-        rank: Place of the rank among those that are there.
-        factor: What its median layer takes, over the others' time.
-        excess_s: What its layers take in an iteration beyond the others' speed, in seconds.
-    """
-
-    rank: int
-    factor: float
-    excess_s: float
+    rank: int  #: Place of the rank among those that are there.
+    factor: float  #: What its median layer takes, over the others' time.
+    excess_s: float  #: What its layers take in an iteration beyond the others' speed.
 
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """What was found, with the times of every layer on every rank.
+    """What was found, with the times of every layer on every rank, (ranks, layers) each."""
 
-    Attributes:
-        here_s: Median times, (ranks, layers).
-        elsewhere_s: Median times on the other ranks, (ranks, layers).
-        excess_s: Median differences, (ranks, layers).
-        mean_s: Mean differences, (ranks, layers).
-        late_s: Differences of the 95th percentiles, (ranks, layers).
-        stragglers: The layers that straggle, the longest excess first.
-        slow: The ranks that are slow everywhere, the slowest first.
-        judged: Whether the iterations are enough for verdicts.
-    """
-
-    here_s: NDArray[np.float64]
-    elsewhere_s: NDArray[np.float64]
-    excess_s: NDArray[np.float64]
-    mean_s: NDArray[np.float64]
-    late_s: NDArray[np.float64]
-    stragglers: tuple[Straggler, ...]
-    slow: tuple[SlowRank, ...]
-    judged: bool
+    here_s: NDArray[np.float64]  #: Median times.
+    elsewhere_s: NDArray[np.float64]  #: Median times on the other ranks.
+    excess_s: NDArray[np.float64]  #: Median differences.
+    mean_s: NDArray[np.float64]  #: Mean differences.
+    late_s: NDArray[np.float64]  #: Differences of the 95th percentiles.
+    stragglers: tuple[Straggler, ...]  #: The longest excess first.
+    slow: tuple[SlowRank, ...]  #: The slowest first.
+    judged: bool  #: Whether the iterations are enough for verdicts.
 
 
 def judge(
-    self_ns: NDArray[np.int64],
-    layers: Sequence[Layer],
-    iteration_s: float,
-    window_s: float,
+    self_ns: NDArray[np.int64], layers: Sequence[Layer], iteration_s: float, window_s: float
 ) -> Judged:
-    """Find stragglers and slow ranks.
-
-    Args:
-        self_ns: Self times, (ranks, iterations, layers).
-        layers: The layers.
-        iteration_s: Time of an iteration.
-        window_s: What the clock can tell apart.
-    """
+    """Find stragglers and slow ranks by the layers' self times, (ranks, iterations, layers)."""
     n_ranks, count, width = self_ns.shape
     here = np.median(self_ns, axis=1) * NS
     if n_ranks < 2:
@@ -162,7 +113,9 @@ def judge(
     others = np.median(others_ns, axis=1) * NS / 2
     apart_ns = 2 * self_ns - others_ns
     excess, mean = (of(apart_ns, axis=1) * NS / 2 for of in (np.median, np.mean))
-    times = here, others, excess, mean, _late_s(self_ns)
+    late_ns = np.rint(np.percentile(self_ns, 95, axis=1)).astype(np.int64)
+    late = (late_ns - elsewhere(late_ns) / 2) * NS
+    times = here, others, excess, mean, late
     if count < MIN_TRIALS or not width:
         return Judged(*times, (), (), False)
     logs, errors = _ratios(self_ns, others_ns)
@@ -204,7 +157,7 @@ def judge(
             *(_mean_interval(apart) if at_times else median_interval(apart)),
             p_value,
             float(apart.mean()),
-            float(times[-1][rank, layer]),
+            float(late[rank, layer]),
             at_times,
         )
 
@@ -229,22 +182,18 @@ def judge(
     )
 
 
-def _late_s(self_ns: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Differences of the 95th percentiles from the median of the other ranks', (ranks, layers)."""
-    late = np.rint(np.percentile(self_ns, 95, axis=1)).astype(np.int64)
-    found: NDArray[np.float64] = (late - elsewhere(late) / 2) * NS
-    return found
-
-
 def _at_times(
     self_ns: NDArray[np.int64], iteration_s: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What layers take longer on a rank than they usually do there, and how likely that is.
+    """What layers take longer on a rank than usually there, in seconds an iteration, and p-values.
 
-    Returns:
-        Seconds an iteration beyond what holds up the rank's other layers as well, and p-values
-        that are corrected for all layers of all ranks, (ranks, layers) each.
+    Beyond what holds up the rank's other layers as well; corrected for all layers of all ranks.
     """
+    # Medians do not show a layer that is slow in some iterations only: what its times are above
+    # their median does. Were they the same on all ranks, each rank would have any of the times of
+    # an iteration equally often. So ranks are exchanged at random in every iteration, and a layer
+    # is slow at times where hardly any exchange gives any layer as much (Westfall and Young,
+    # Resampling-Based Multiple Testing, 1993: the largest of all layers corrects for their number).
     n_ranks = len(self_ns)
     usual = np.median(self_ns, axis=1, keepdims=True)
     above = np.rint(self_ns - usual).astype(np.int64)
@@ -293,11 +242,7 @@ def _blocks(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _largest(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The largest mean of any layer on one rank, for each of many exchanges of the ranks.
-
-    Args:
-        scores: (blocks, ranks, layers).
-    """
+    """The largest mean of any layer on one rank, (blocks, ranks, layers), of many exchanges."""
     blocks, ranks, _ = scores.shape
     rng = np.random.default_rng(0)
     every = np.arange(blocks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,8 +34,7 @@ def taken(
 ) -> Iterator[Path]:
     """A folder for a run: ``out``, or the first of the default's numbers that is not there.
 
-    With ``force`` a named folder may hold something; files of ours are replaced. The folder goes
-    again where nothing was written into it.
+    With ``force`` a named one may hold something. It goes again where nothing was written into it.
     """
     if out is not None:
         refuse_foreign(out, force, _FILES.__contains__)
@@ -66,12 +65,10 @@ def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]
 
 def _engine_folders(folder: Path) -> set[str]:
     """Folders of engines of the run that is there now."""
-    if not (folder / RESULTS).exists():
-        return set()
-    try:
-        names = {engine.folder for engine in read_json(folder / RESULTS).engines}
-    except ProfileError:
-        return set()
+    names: set[str] = set()
+    if (folder / RESULTS).exists():
+        with suppress(ProfileError):
+            names = {engine.folder for engine in read_json(folder / RESULTS).engines}
     # A name that is no plain one is none of ours.
     return {name for name in names if name and Path(name).name == name}
 
@@ -118,9 +115,7 @@ def write_engine_reports(
     """Write the reports of each engine by itself; returns the names of their folders."""
     from chainer_profile.analyse.summaries import summarise
 
-    written = []
-    for engine in run.engines:
-        if engine.name in recordings:
-            write.write_reports(folder / engine.folder, summarise(recordings[engine.name]))
-            written.append(engine.folder)
-    return written
+    engines = [engine for engine in run.engines if engine.name in recordings]
+    for engine in engines:
+        write.write_reports(folder / engine.folder, summarise(recordings[engine.name]))
+    return [engine.folder for engine in engines]

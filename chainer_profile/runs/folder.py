@@ -20,6 +20,7 @@ from chainer_profile.basics.files import (
     remove_file,
     replacing,
 )
+from chainer_profile.record.budget import read_budget
 from chainer_profile.runs.wanted import is_report
 from chainer_profile.runs.written import Written, refuse_foreign
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 RECORDING = "recording.npz"
 JOURNAL = "recording.journal"
+_RANK = "rank-"
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,9 @@ class RunFolder:
     journal: BinaryIO
 
     def save(self, recording: Recording) -> Recording:
-        """Write the recording, and give it as it was written.
-
-        When it is safely on the disk, the journal goes, and so do our reports of the recording that
-        was there before.
-        """
+        """Write the recording, and give it as it was written."""
         recording = save_recording(self.path, recording)
+        # Reports are of the recording that was there before.
         Written(self.path).remove(is_report)
         self.journal.close()
         (self.path / JOURNAL).unlink(missing_ok=True)
@@ -60,13 +59,13 @@ def take_folder(
 ) -> Iterator[RunFolder]:
     """Take a folder for a run: ``out``, or the first of the default's numbers that is free.
 
-    With ``force`` a named folder may hold something; files of ours are replaced when the new ones
-    are there. All ranks of a run take the same folder, and each of them its ``rank-N`` in it.
+    With ``force`` a named one may hold something; files of ours are replaced when the new ones are
+    there. All ranks of a run take the same folder, and each of them its ``rank-N`` in it.
     """
     folders: Iterator[Path] = iter([] if out is None else [out])
     if rank is not None:
         places = folders if out else filter(_is_free_for_ranks, numbered(default))
-        folders = (place / f"rank-{rank}" for place in places)
+        folders = (place / f"{_RANK}{rank}" for place in places)
     elif out is None:
         folders = filter(is_free, numbered(default))
     replace = force and out is not None
@@ -108,7 +107,7 @@ def _is_free_for_ranks(folder: Path) -> bool:
     """Whether it holds no rank's recording and no other files; ranks of this run may have begun."""
     return not any(
         (rank / RECORDING).exists() or not (is_free(rank) or (rank / JOURNAL).exists())
-        for rank in folder.glob("rank-*")
+        for rank in folder.glob(f"{_RANK}*")
     )
 
 
@@ -186,3 +185,34 @@ def load_run(place: Path) -> Recording:
             "--force"
         )
     raise ProfileError(f"{place}: holds no run (there is no {RECORDING} in it)")
+
+
+def read_ranks(folder: Path) -> tuple[dict[str, Recording], list[str], dict[str, str]]:
+    """The recordings of all ranks by the names of their folders, what cannot be read, and the ends.
+
+    The second is a line for each that is missing or damaged, the third how the ranks' programs
+    ended, as far as their budgets tell.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: there is no such folder")
+    places = {
+        int(number): place
+        for place in folder.iterdir()
+        if (number := place.name.removeprefix(_RANK)).isdecimal()
+        and place.name == f"{_RANK}{int(number)}"
+    }
+    if not places:
+        below = sorted(folder.glob(f"*/{_RANK}0"))
+        hint = f"; {below[0].parent} does" if below else ""
+        raise UsageError(f"{folder}: holds no folders {_RANK}0, {_RANK}1, ... of ranks{hint}")
+    found, problems, outcomes = {}, [], {}
+    for _, place in sorted(places.items()):
+        try:
+            found[place.name] = load_run(place)
+        except ProfileError as error:
+            said = str(error).removeprefix(f"{place}: ").replace(f"{place}/", "")
+            problems.append(f"{place.name}: {said}")
+        with suppress(ProfileError):  # the report of the rank itself says it
+            if budget := read_budget(place):
+                outcomes[place.name] = budget.outcome
+    return found, problems, outcomes

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,13 @@ REPORTS = Path("reports")
 
 @dataclass(frozen=True)
 class Query:
-    """Which runs, and in which order (one of :data:`SORTS`).
+    """Which runs, and in which order (one of :data:`SORTS`)."""
 
-    Each word must be in one of a run's texts, whatever its case. Model and device are patterns with
-    ``*`` and ``?`` as in a shell, empty for any; ``commit`` is how the commit begins, ``since`` the
-    earliest start (UTC), as :func:`parse_since` gives it.
-    """
-
-    words: tuple[str, ...] = ()
-    model: str = ""
-    device: str = ""
-    commit: str = ""
-    since: str = ""
+    words: tuple[str, ...] = ()  #: Each must be in one of a run's texts, whatever its case.
+    model: str = ""  #: A pattern with ``*`` and ``?`` as in a shell; empty for any.
+    device: str = ""  #: Likewise.
+    commit: str = ""  #: How the commit begins.
+    since: str = ""  #: The earliest start (UTC), as :func:`parse_since` gives it.
     sort: str = "when"
 
     def is_for(self, run: Run) -> bool:
@@ -61,28 +57,23 @@ def _matches(name: str, pattern: str) -> bool:
     return not pattern or fnmatch.fnmatchcase(name.lower(), pattern.lower().replace("[", "[[]"))
 
 
-def _unless_nan(value: float) -> tuple[bool, float]:
-    """Numbers that are not known come last."""
-    return math.isnan(value), value
+def _by(*names: str) -> Callable[[Run], Any]:
+    return attrgetter(*(f"digest.{name}" for name in names))
 
 
 #: Orders of the history: newest, fastest, or by name first. What is not known comes last.
 SORTS: dict[str, Callable[[Run], Any]] = {
     "when": lambda run: 0,
-    "latency": lambda run: _unless_nan(run.digest.median_s),
-    "fps": lambda run: _unless_nan(-run.digest.fps),
-    "model": lambda run: _what(run.digest, "model", "device", "batchsize"),
-    "device": lambda run: _what(run.digest, "device", "model", "batchsize"),
-    "batch": lambda run: _what(run.digest, "batchsize", "model", "device"),
-    "commit": lambda run: run.digest.commit,
+    "latency": lambda run: (math.isnan(run.digest.median_s), run.digest.median_s),
+    "fps": lambda run: (math.isnan(run.digest.fps), -run.digest.fps),
+    "model": _by("settings.model", "settings.device", "settings.batchsize"),
+    "device": _by("settings.device", "settings.model", "settings.batchsize"),
+    "batch": _by("settings.batchsize", "settings.model", "settings.device"),
+    "commit": _by("commit"),
     "name": lambda run: run.name,
 }
 #: Of these the order among equals is by name; of the others the newest comes first.
 _BY_NAME = ("latency", "fps", "name")
-
-
-def _what(digest: Digest, *names: str) -> tuple[Any, ...]:
-    return tuple(getattr(digest.settings, name) for name in names)
 
 
 @dataclass(frozen=True)
@@ -133,12 +124,9 @@ def _recordings(folder: str | Path, name: str = "") -> Iterator[str]:
         yield name or "."
     for entry in entries:
         # Bytes that are no text are surrogates here, which cannot be printed.
-        if entry.name[0] != "." and _is_text(entry.name) and entry.is_dir(follow_symlinks=False):
+        is_text = not any("\ud800" <= char <= "\udfff" for char in entry.name)
+        if entry.name[0] != "." and is_text and entry.is_dir(follow_symlinks=False):
             yield from _recordings(entry.path, f"{name}/{entry.name}" if name else entry.name)
-
-
-def _is_text(name: str) -> bool:
-    return not any("\ud800" <= char <= "\udfff" for char in name)
 
 
 def parse_since(text: str) -> str:
@@ -156,9 +144,8 @@ def parse_since(text: str) -> str:
 def resolve_run(name: str | Path, reports: Path = REPORTS) -> Path:
     """The place of a run that was given by its path, or by its name as the history shows it.
 
-    A name is that of the folder below the reports (``sweep-r3/resnet18-1024x2048-cpu-b1``), or its
-    last part, where just one run has it. What exists as a path is that path; what is neither is
-    given back as it is.
+    That is its folder below the reports, or the last part of it where just one run has it. What is
+    neither is given back as it is.
     """
     place = Path(name)
     if place.exists() or place.is_absolute() or ".." in place.parts or not place.parts:

@@ -34,14 +34,11 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is wanted: names of :data:`FILES`, beside the usual reports.
+    """What is wanted."""
 
-    The ``trace_trial``, counted from 0, is one that the trace shows beside the median one.
-    """
-
-    formats: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()  #: Names of :data:`FILES`, beside the usual reports.
     title: ReportTitle | None = None
-    trace_trial: int | None = None
+    trace_trial: int | None = None  #: Counted from 0: one that a trace shows beside the median one.
     usual: bool = True
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from chainer_profile.advice.results import read_advice
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import make_folder
-from chainer_profile.record.budget import RUNNING, Budget, read_budget
+from chainer_profile.record.budget import RUNNING, read_budget
 from chainer_profile.runs.folder import RECORDING, is_of_run, save_recording
 from chainer_profile.runs.wanted import FILES, NONE, USUAL, Wanted, parse_formats
 from chainer_profile.runs.written import Written
@@ -37,8 +37,7 @@ def write_reports(
     ``run`` is the folder of the run, which has its advice; by default it is the same folder.
     """
     if only is not None:
-        chosen = tuple(name for name in wanted.formats if FILES[name] in only)
-        wanted = replace(wanted, formats=chosen)
+        wanted = replace(wanted, formats=tuple(n for n in wanted.formats if FILES[n] in only))
     known = beside(run or folder, summary.recording)
     usual = _usual_reports(summary, wanted, known) if wanted.usual else {}
     contents = {name: make() for name, make in usual.items() if only is None or name in only}
@@ -58,14 +57,12 @@ def beside(folder: Path, recording: Recording) -> Beside:
     advice, budget = read_advice(folder), read_budget(folder)
     if advice is not None and advice.environment.started != started:
         advice = None
-    if budget is not None and not _is_in(started, budget):
+    # The end of a program that was killed is not known.
+    if budget is not None and not (
+        budget.started <= started and (budget.outcome == RUNNING or started <= budget.ended)
+    ):
         budget = None
     return Beside(advice, budget)
-
-
-def _is_in(moment: str, budget: Budget) -> bool:
-    """Whether a program was running then; the end of one that was killed is not known."""
-    return budget.started <= moment and (budget.outcome == RUNNING or moment <= budget.ended)
 
 
 def save(
@@ -76,9 +73,8 @@ def save(
 
     names = [formats] if isinstance(formats, str) else formats
     asked = parse_formats(",".join(names)) if names else ()
-    wanted = Wanted(
-        tuple(n for n in asked if n != NONE), ReportTitle(**by_whom), None, NONE not in asked
-    )
+    title = ReportTitle(**by_whom)
+    wanted = Wanted((), title, usual=False) if NONE in asked else Wanted(asked, title)
     path = Path(folder)
     make_folder(path)
     Written(path).refuse(is_of_run)
@@ -117,31 +113,26 @@ def asked_for(
     summary: Summary, wanted: Wanted, beside: Beside | None = None
 ) -> Iterator[tuple[str, bytes]]:
     """The files that are wanted, by their names; the error of one comes after the others."""
+    from chainer_profile.report.pictures import stacks, trace
+    from chainer_profile.report.writers import json_report
+
+    makers: dict[str, Callable[[], bytes]] = {
+        "pdf": lambda: _pdf(summary, wanted, beside),
+        "latex": lambda: _latex(summary, wanted).encode(),
+        "json": lambda: json_report.render(summary).encode(),
+        "trace": lambda: trace.render(summary, wanted.trace_trial).encode(),
+        "folded": lambda: stacks.render_folded(summary).encode(),
+    }
     failed: ProfileError | None = None
     for name in wanted.formats:
         try:
-            content = _made(name, summary, wanted, beside)
+            content = makers[name]()
         except ProfileError as error:
             failed = failed or error
         else:
             yield FILES[name], content
     if failed is not None:
         raise failed
-
-
-def _made(name: str, summary: Summary, wanted: Wanted, beside: Beside | None = None) -> bytes:
-    from chainer_profile.report.pictures import stacks, trace
-    from chainer_profile.report.writers import json_report
-
-    if name == "pdf":
-        return _pdf(summary, wanted, beside)
-    texts = {
-        "latex": lambda: _latex(summary, wanted),
-        "json": lambda: json_report.render(summary),
-        "trace": lambda: trace.render(summary, wanted.trace_trial),
-        "folded": lambda: stacks.render_folded(summary),
-    }
-    return texts[name]().encode()
 
 
 def _pdf(summary: Summary, wanted: Wanted, beside: Beside | None) -> bytes:

@@ -1,9 +1,7 @@
 """Which files of a folder are ours: no others are replaced or removed.
 
 Recordings, journals and results in JSON say so by their content. For all others the folder holds a
-list with the SHA-256 of what was written: a file that somebody has changed since is theirs. A
-folder of an older version has results and no list; there the files with names of ours are taken for
-ours, and replaced, but never removed.
+list with the SHA-256 of what was written: a file that somebody has changed since is theirs.
 """
 
 from __future__ import annotations
@@ -20,7 +18,8 @@ from chainer_profile.basics.files import is_empty, make_folder, remove_file, rep
 #: The list, in the folder.
 LIST = ".chainer-profile"
 _HEAD = "# What chainer-profile wrote here, by SHA-256. It replaces and removes nothing else.\n"
-#: Stands in the list before the name of a file that an older version seems to have written.
+#: Stands in the list before the name of a file that an older version seems to have written: its
+#: folders have results and no list. Such files are replaced, but never removed.
 _OLDER = "*"
 #: Beside these an older version wrote its other files, which end so.
 _RESULTS = ("recording.npz", "engines.json", "sweep.json")
@@ -54,10 +53,7 @@ class Written:
         self.any = self._is_listed or bool(results)
 
     def is_ours(self, name: str, *, older: bool = True) -> bool:
-        """Whether a file is there that we wrote, and that nobody changed since.
-
-        One that an older version seems to have written counts if ``older``.
-        """
+        """Whether a file is there that we wrote (or ``older`` did) and nobody changed since."""
         path = self.folder / name
         if path.is_symlink() or not path.is_file():
             return False
@@ -75,10 +71,7 @@ class Written:
                 )
 
     def write(self, contents: Mapping[str, bytes]) -> list[Path]:
-        """Write files, and the folder if need be; returns them.
-
-        Where one stands there that is not ours, none is written.
-        """
+        """Write files; none where one that is not ours stands in the way. Returns them."""
         if not contents:
             return []
         make_folder(self.folder)
@@ -121,10 +114,10 @@ class Written:
         self._is_listed = True
 
     def _entries(self) -> list[Path]:
-        if not self.folder.is_dir():
-            return []
         try:
             return sorted(path for path in self.folder.iterdir() if path.name != LIST)
+        except FileNotFoundError:
+            return []
         except OSError as error:
             raise ProfileError(f"{self.folder}: cannot be read ({error.strerror})") from error
 
@@ -149,16 +142,15 @@ def refuse_foreign(
     written = Written(folder)
     if not (force or is_empty(folder)):
         if written.any:
-            raise UsageError(
-                f"--out {folder}: holds a {what} already; name another folder, or replace it with "
-                "--force"
+            said = f"holds a {what} already; name another folder, or replace it with --force"
+        else:
+            names = sorted(path.name for path in folder.iterdir() if path.name[0] != ".")
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            said = (
+                f"holds {names[0]}{more}, and no {what}; name another folder, or write beside that "
+                "with --force"
             )
-        names = sorted(path.name for path in folder.iterdir() if path.name[0] != ".")
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        raise UsageError(
-            f"--out {folder}: holds {names[0]}{more}, and no {what}; name another folder, or write "
-            "beside that with --force"
-        )
+        raise UsageError(f"--out {folder}: {said}")
     written.refuse(is_wanted)
 
 

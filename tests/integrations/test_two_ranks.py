@@ -15,7 +15,7 @@ import pytest
 from chainer_profile.ranks.merging import merge
 from chainer_profile.record.budget import ITERATIONS, read_budget
 from chainer_profile.record.recording import Recording
-from chainer_profile.runs.ranks import read_ranks
+from chainer_profile.runs.folder import read_ranks
 from tests import HANGS_S, ROOT
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")

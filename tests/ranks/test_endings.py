@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.ranks import training
-from chainer_profile.ranks.endings import who_died
+from chainer_profile.ranks.merging import who_died
 from chainer_profile.record.budget import RUNNING
 from chainer_profile.record.journal import KILLED
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT

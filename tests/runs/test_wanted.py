@@ -13,8 +13,7 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.report.content.profile import ReportTitle
 from chainer_profile.report.pictures import stacks, trace
-from chainer_profile.report.writers import json_report, pdf
-from chainer_profile.runs import write
+from chainer_profile.report.writers import json_report
 from chainer_profile.runs.folder import load_run
 from chainer_profile.runs.wanted import FILES, USUAL, Wanted, check, is_report, parse_formats
 from chainer_profile.runs.write import asked_for, write_reports
@@ -201,9 +200,3 @@ def test_a_report_of_several_engines_has_no_formats(capsys: pytest.CaptureFixtur
     Path("run/engines.json").write_text("{}")
     assert main("report", "run", "--format", "pdf") == 2
     assert "--format is for the folder of one of them" in one_line(capsys.readouterr().err)
-
-
-def test_every_format_has_its_file_and_renderer() -> None:
-    assert len(set(FILES.values())) == len(FILES)
-    assert all(write._made(name, SUMMARY, USUAL) for name in FILES)
-    pdf.require_packages()
