@@ -33,7 +33,7 @@ from chainer_profile.engines.results import RESULTS  # noqa: E402
 from chainer_profile.runs import engines  # noqa: E402
 from chainer_profile.runs.folder import RECORDING, load_run  # noqa: E402
 from chainer_profile.runs.wanted import FILES  # noqa: E402
-from chainer_profile.runs.write import write_reports  # noqa: E402
+from chainer_profile.runs.write import in_folder, write_reports  # noqa: E402
 from chainer_profile.runs.written import LIST  # noqa: E402
 
 SAMPLES = ROOT / "reports" / "samples"
@@ -107,7 +107,7 @@ def make(sample: str, place: Path, names: Collection[str] | None = None) -> set[
                 made |= set(write_reports(place / begin, summary, only=own))
     else:
         asked = wanted(run_parser().parse_args(command(sample)[1:]))
-        summary = summarise(load_run(folder))
+        summary = in_folder(summarise(load_run(folder)), folder.relative_to(ROOT))
         made = set(write_reports(place, summary, asked, only=names, run=folder))
     for path in made:
         if path.suffix == ".png":

@@ -305,17 +305,21 @@ def _nearness_to_limits(summary: Summary) -> Iterator[Finding]:
         f"{'runs' if len(calls) == 1 else 'run'} at {about}{format_percent(rate)} of this "
         f"machine's matrix rate ({format_giga(limits.flops_per_s)} GFLOP/s)."
     )
-    evidence = "Arithmetic and memory are what bounds most of them."
+    evidence = (
+        f"Arithmetic and memory are what bounds {'it' if len(calls) == 1 else 'most of them'}."
+    )
     if len(slow) * 2 >= len(calls):
         evidence = (
-            f"{format_count(len(slow))} of {plural(len(calls), 'call')} stay below "
+            f"{format_count(len(slow))} of {plural(len(calls), 'call')} "
+            f"{'stays' if len(slow) == 1 else 'stay'} below "
             f"{format_percent(REACHED, 0)} of what arithmetic and memory allow"
         )
         by_verdict = slow.groupby("verdict")["mean_s"].sum()
         mostly = place_of_most(by_verdict, float(by_verdict.sum())) or BELOW
         gpu = summary.recording.environment.gpu
         if mostly != BELOW:
-            evidence += f": in most of them the largest part of the time is {mostly}"
+            where = "in it" if len(slow) == 1 else "in most of them"
+            evidence += f": {where} the largest part of the time is {mostly}"
         elif gpu is not None and not gpu.cudnn and function.startswith("Convolution"):
             evidence += ": without cuDNN Chainer copies windows (im2col) and multiplies matrices"
         evidence += "."

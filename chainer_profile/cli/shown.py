@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.analyse.findings import FOLDER
 from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.cli.options import MESSAGES, take
 from chainer_profile.cli.running import ALL_ROWS, printing, row_limit, written_text
@@ -16,7 +15,6 @@ from chainer_profile.cli.running import show as print_blocks
 from chainer_profile.runs.wanted import NONE, Wanted
 
 if TYPE_CHECKING:
-    from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Recording
 
 
@@ -59,13 +57,15 @@ def show(
 ) -> None:
     """Write a recording's reports where there is a folder for them, and print its tables."""
     from chainer_profile.analyse.summaries import summarise
-    from chainer_profile.report.content.overview import brief, overview
+    from chainer_profile.report.content.profile import brief, overview
     from chainer_profile.report.content.result_section import target
     from chainer_profile.report.document import text
     from chainer_profile.report.writers import json_report
-    from chainer_profile.runs.write import beside, write_reports
+    from chainer_profile.runs.write import beside, in_folder, write_reports
 
     summary = summarise(recording, args.hotspots)
+    if folder is not None:
+        summary = in_folder(summary, folder)
     quiet = args.quiet or args.json
     files = []
     # Files come first: a reader of our output that goes away (`| head`) does not prevent them.
@@ -85,23 +85,14 @@ def show(
             "hint": ALL_ROWS,
             "advice": None if folder is None else beside(folder, recording).advice,
         }
-        shown = summary if folder is None else in_folder(summary, folder)
         if args.full:
             by = args.group_by or "function"
-            blocks = overview(shown, group_by=by, macs=args.macs, **asked)
+            blocks = overview(summary, group_by=by, macs=args.macs, **asked)
         else:
-            blocks = brief(shown, group_by=args.group_by or "", **asked)
+            blocks = brief(summary, group_by=args.group_by or "", **asked)
         print_blocks(blocks, quiet)
         if args.target is not None:
             print_blocks(target(summary, args.target), quiet)
     names = [*filter(None, [written]), *(file.name for file in files)]
     if folder is not None and names:
         print_blocks([text(written_text(folder, names))], quiet)
-
-
-def in_folder(summary: Summary, folder: Path) -> Summary:
-    """The same whose findings name the run's folder in their commands."""
-    findings = tuple(
-        replace(one, command=one.command.replace(FOLDER, str(folder))) for one in summary.findings
-    )
-    return replace(summary, findings=findings)

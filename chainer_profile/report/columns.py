@@ -175,13 +175,6 @@ def link_frame(links: pd.DataFrame) -> pd.DataFrame:
     return links.reindex(columns=[*links, *(name for name in fields if name not in links)])
 
 
-def interval_note(layers: pd.DataFrame) -> str:
-    """What ``+/-`` is; where no layer has it, why not."""
-    if layers["ci_low_s"].notna().any():
-        return "+/- is half of the 95 % interval of the median"
-    return "these are too few trials for intervals"
-
-
 _PROPERTIES = columns(
     """
 name | "" | text

@@ -11,26 +11,23 @@ from typing import TYPE_CHECKING
 from chainer_profile.report.tables import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 #: The files beside a report that it shows or names.
 PLOT, ROOFLINE, MEMORY = "layers.png", "roofline.png", "memory.png"
 LAYERS, LINKS = "layers.csv", "links.csv"
 #: Styles of a piece of text.
 STRONG, CODE = "strong", "code"
+#: The forms of a report: a first screen, all that a terminal shows, Markdown and PDF, a page.
+BRIEF, FULL, REPORT, PAGE = "brief", "full", "report", "page"
+WHOLE = (FULL, REPORT, PAGE)
 #: Marks of a table's row: a hot layer, a sum of other rows, a change, outputs that are wrong.
 HOT, TOTAL, SLOWER, FASTER, WRONG = "hot", "total", "slower", "faster", "wrong"
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Text of one style.
-
-    Attributes:
-        text: The text.
-        style: :data:`STRONG`, :data:`CODE` or nothing.
-        link: The file beside the report that it is the name of, or nothing.
-    """
+    """Text of one style: :data:`STRONG`, :data:`CODE` or none; ``link`` is the file it names."""
 
     text: str
     style: str = ""
@@ -51,18 +48,13 @@ class Heading:
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph.
-
-    Attributes:
-        words: What it says.
-        note: Whether the reader has to know it before all else.
-        aside: Whether it is of less weight than what stands beside it.
-        below: Whether it belongs to what stands above it.
-    """
+    """A paragraph."""
 
     words: Words
+    #: Whether the reader has to know it before all else, or it is of less weight than all else.
     note: bool = False
     aside: bool = False
+    #: Whether it belongs to what stands above it.
     below: bool = False
 
 
@@ -89,18 +81,12 @@ class Code:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture.
-
-    Attributes:
-        file: Its file beside the report.
-        alt: What it is, where it cannot be seen.
-        caption: What it shows.
-        number: Its number; 0 until it has one.
-    """
+    """A picture: its file beside the report, and what it is where it cannot be seen."""
 
     file: str
     alt: str
     caption: str
+    #: 0 until it has one.
     number: int = 0
 
 
@@ -118,30 +104,18 @@ class Box:
 
 @dataclass(frozen=True)
 class Boxes:
-    """A picture made of boxes; only a page shows it.
-
-    Attributes:
-        label: What it shows.
-        boxes: The boxes.
-        legend: Names of kinds, and the kinds.
-        caption: What is to be known of it.
-    """
+    """A picture made of boxes; only a page shows it."""
 
     label: str
     boxes: Sequence[Box]
+    #: Names of kinds, and the kinds.
     legend: Sequence[tuple[str, str]] = ()
     caption: str = ""
 
 
 @dataclass(frozen=True)
 class Fold:
-    """A line that opens on a page.
-
-    Attributes:
-        line: The line.
-        blocks: What is below it.
-        warning: Whether the reader has to know it before all else.
-    """
+    """A line that opens on a page; a warning is to be known before all else."""
 
     line: Words
     blocks: Sequence[Block]
@@ -149,6 +123,30 @@ class Fold:
 
 
 Block = Heading | Text | Points | Lines | Code | Table | Figure | Boxes | Fold
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report, and the forms that have it; its blocks may be made when they are read."""
+
+    title: str
+    blocks: Iterable[Block]
+    forms: Collection[str] = WHOLE
+
+    def in_form(self, form: str) -> list[Block]:
+        """Its blocks in a form that has it; boxes are for a page."""
+        if form not in self.forms:
+            return []
+        return [block for block in self.blocks if form == PAGE or not isinstance(block, Boxes)]
+
+
+def shown_in(form: str, sections: Iterable[Section]) -> Iterator[Block]:
+    """What a form has of a report; the brief form is without titles."""
+    for section in sections:
+        blocks = section.in_form(form)
+        if blocks and section.title and form != BRIEF:
+            yield Heading(2, section.title)
+        yield from blocks
 
 
 def text(*words: str | Piece, note: bool = False, aside: bool = False, below: bool = False) -> Text:
@@ -174,14 +172,6 @@ def strong(text: str) -> Piece:
 def file(name: str) -> Piece:
     """A file beside the report."""
     return Piece(name, link=name)
-
-
-def joined(parts: Iterable[str | Piece], between: str) -> Words:
-    """Texts and pieces with something between each two of them."""
-    found: list[str | Piece] = []
-    for part in parts:
-        found += [between, part] if found else [part]
-    return tuple(found)
 
 
 def plain(words: Words) -> str:

@@ -257,10 +257,12 @@ class Table:
         return " ".join(note for name, note in self.legend if not name or name in names)
 
 
-def not_shown(count: int, hint: str = "") -> list[tuple[str, str]]:
+def not_shown(
+    count: int, hint: str = "", what: str = "row", more: str = ""
+) -> list[tuple[str, str]]:
     """What a legend says of rows that a limit leaves out, and how they are seen."""
     how = f" ({hint})" if hint else ""
-    return [("", f"{units.plural(count, 'row')} not shown{how}.")] if count else []
+    return [("", f"{units.plural(count, what)} not shown{how}{more}.")] if count else []
 
 
 def columns(

@@ -109,19 +109,17 @@ def comparison_line(comparison: Comparison) -> str:
 
 def summary_text(summary: Summary, *, width: int = WIDTH, **shown: Any) -> str:
     """What the terminal shows of a summary, without colour and without a line break at the end."""
-    from chainer_profile.report.content.overview import overview
+    from chainer_profile.report.content.profile import overview
 
     return terminal.written(overview(summary, **{"limit": LIMIT, **shown}), width)
 
 
 def summary_html(summary: Summary, **shown: Any) -> str:
     """A first screen as a piece of HTML: the answer, the hottest layers, all findings."""
-    from chainer_profile.report.content.overview import brief
+    from chainer_profile.report.content.profile import brief
 
     hint = {"hint": "print() shows more"}
-    return _fragment(
-        brief(summary, **{"limit": NOTEBOOK_LIMIT, "all_findings": True, **hint, **shown})
-    )
+    return _fragment(brief(summary, **{"limit": NOTEBOOK_LIMIT, "doubts": None, **hint, **shown}))
 
 
 def recording_html(recording: Recording) -> str:

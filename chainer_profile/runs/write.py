@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainer_profile.advice.results import read_advice
+from chainer_profile.analyse.findings import FOLDER
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import make_folder
 from chainer_profile.record.budget import RUNNING, read_budget
@@ -36,6 +38,7 @@ def write_reports(
 
     ``run`` is the folder of the run, which has its advice; by default it is the same folder.
     """
+    summary = in_folder(summary, run or folder)
     if only is not None:
         wanted = replace(wanted, formats=tuple(n for n in wanted.formats if FILES[n] in only))
     known = beside(run or folder, summary.recording)
@@ -63,6 +66,13 @@ def beside(folder: Path, recording: Recording) -> Beside:
     ):
         budget = None
     return Beside(advice, budget)
+
+
+def in_folder(summary: Summary, folder: Path) -> Summary:
+    """The same whose findings name the run's folder in their commands."""
+    name = shlex.quote(str(folder))
+    findings = (replace(one, command=one.command.replace(FOLDER, name)) for one in summary.findings)
+    return replace(summary, findings=tuple(findings))
 
 
 def save(
@@ -163,8 +173,7 @@ def _pdf(summary: Summary, wanted: Wanted, beside: Beside | None) -> bytes:
 
 
 def _latex(summary: Summary, wanted: Wanted) -> str:
-    from chainer_profile.report.content.paper import prefix, tables
-    from chainer_profile.report.content.profile import ReportTitle, heading_text
+    from chainer_profile.report.content.profile import ReportTitle, heading_text, prefix, tables
     from chainer_profile.report.writers import latex
 
     title = wanted.title or ReportTitle()

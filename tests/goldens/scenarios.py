@@ -24,9 +24,8 @@ from chainer_profile.report.content import (
     engines,
     history,
     network,
-    overview,
+    profile,
     ranks,
-    run_page,
     sweep,
 )
 from chainer_profile.report.content.profile import Beside, ReportTitle, report
@@ -97,7 +96,7 @@ def of_run(recording: Recording, rule: str = "pareto:50%", *ends: str, files: bo
     known = {"csv": lambda: _csv(*tables), "json": lambda: json_report.render(summary)}
     return {
         "md": markdown.write(report(summary, TITLE if files else None, files=files)),
-        "txt": _terminal(overview.brief(summary)),
+        "txt": _terminal(profile.brief(summary)),
         **{end: known[end]() for end in ends},
     }
 
@@ -107,7 +106,7 @@ def forward() -> Kept:
     summary = summarise(recording, "top:2")
     kept = of_run(recording, "top:2", "csv", files=True)
     more = _under(
-        overview.overview(summary, sort="memory", limit=3, group_by="shape", macs=True),
+        profile.overview(summary, sort="memory", limit=3, group_by="shape", macs=True),
         *("The layers", "By shape", "Work and limits"),
     )
     lines = f"{views.recording_line(recording)}\n{views.summary_line(summary)}\n"
@@ -119,27 +118,27 @@ def training() -> Kept:
     recording = with_work(make_training(10, data=True))
     summary = summarise(recording, "0.3ms")
     kept = of_run(recording, "0.3ms", "csv", "json", files=True)
-    full = overview.overview(summary)
+    full = profile.overview(summary)
     tree = _under(
-        overview.overview(summary, tree=True, depth=1, limit=3, group_by="block", sort="std"),
+        profile.overview(summary, tree=True, depth=1, limit=3, group_by="block", sort="std"),
         *("The tree of links", "By block"),
     )
     kept["txt"] += LINE + _terminal(full, tree, target(summary, 3e-3))
-    kept["html"] = html.write(list(run_page.page(summary)))
+    kept["html"] = html.write(list(profile.page(summary)))
     return kept
 
 
 def gpu() -> Kept:
     recording = make_device_recording(n_trials=30)
     kept = of_run(recording, "pareto:50%", "csv", "json")
-    kept["txt"] += LINE + _terminal(overview.overview(summarise(recording)))
+    kept["txt"] += LINE + _terminal(profile.overview(summarise(recording)))
     return kept
 
 
 def gpu_training() -> Kept:
     kept = of_run(make_device_training(30))
     busy = summarise(make_device_recording(DEVICE_BOUND, wait_us=26_300, n_trials=30))
-    kept["txt"] += LINE + _terminal(overview.brief(busy))
+    kept["txt"] += LINE + _terminal(profile.brief(busy))
     return kept
 
 
@@ -220,7 +219,7 @@ def program() -> Kept:
     return {
         "md": markdown.write(report(short, files=False, beside=Beside(ADVICE, spent)))
         + markdown.write(advice.report(ADVICE)),
-        "txt": _terminal(budget.overview(spent, training), overview.brief(short, advice=ADVICE)),
+        "txt": _terminal(budget.overview(spent, training), profile.brief(short, advice=ADVICE)),
     }
 
 

@@ -51,11 +51,11 @@ from chainer_profile.report.content import (
     memory_section,
     network,
     ranks,
+    result_section,
     sweep,
-    totals,
 )
-from chainer_profile.report.content.method import method_points
-from chainer_profile.report.content.profile import experiment_rows, report
+from chainer_profile.report.content.method import experiment_rows, method_points
+from chainer_profile.report.content.profile import report
 from chainer_profile.report.content.result_section import hotspots
 from chainer_profile.report.document import Block, Heading, Text, plain
 from chainer_profile.report.writers import markdown, terminal
@@ -424,7 +424,7 @@ def sums() -> Kept:
     }
     found = {}
     for name, one in cases.items():
-        found[name] = [*_rows(totals.total_rows(one)), *_texts(device_section.device(one))]
+        found[name] = [*_rows(result_section.total_rows(one)), *_texts(device_section.device(one))]
     return listed(found)
 
 

@@ -30,8 +30,7 @@ from chainer_profile.report.content import (
     ranks,
     sweep,
 )
-from chainer_profile.report.content.overview import overview
-from chainer_profile.report.content.profile import ReportTitle, report
+from chainer_profile.report.content.profile import ReportTitle, overview, report
 from chainer_profile.report.document import Block
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training

@@ -10,8 +10,7 @@ from markdown_it import MarkdownIt
 
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
-from chainer_profile.report.content.overview import overview
-from chainer_profile.report.content.profile import ReportTitle, report
+from chainer_profile.report.content.profile import ReportTitle, overview, report
 from chainer_profile.report.document import Block
 from chainer_profile.report.tables import Column, columns, to_csv
 from chainer_profile.report.writers import markdown, terminal
@@ -96,7 +95,7 @@ def report_md(summary: Summary, title: ReportTitle | None = None) -> str:
 
 
 def on_terminal(summary: Summary, width: int | None = 200, **shown: Any) -> str:
-    """What a terminal of this width shows of a run; see :func:`.overview.overview`."""
+    """What a terminal of this width shows of a run; see :func:`.profile.overview`."""
     return terminal.written(overview(summary, **shown), width)
 
 

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from operator import itemgetter
 
 import pytest
 
 from chainer_profile.report.document import (
+    BRIEF,
     CODE,
+    FULL,
     HOT,
+    PAGE,
     STRONG,
     TOTAL,
     Block,
+    Boxes,
     Code,
     Figure,
     Heading,
     Lines,
     Piece,
     Points,
+    Section,
     Text,
     Words,
     caption_text,
     code,
     file,
-    joined,
     numbered,
     pieces,
     plain,
     points,
+    shown_in,
     strong,
     text,
 )
@@ -95,13 +101,26 @@ def test_words_have_styles_and_links() -> None:
     assert plain(()) == ""
 
 
-@pytest.mark.parametrize(
-    ("parts", "said"), [([], ""), (["a"], "a"), (["a", code("b"), "c"], "a, b, c")]
-)
-def test_parts_are_joined_without_losing_their_style(parts: list[str | Piece], said: str) -> None:
-    found = joined(parts, ", ")
-    assert plain(found) == said
-    assert [part for part in found if part != ", "] == parts
+def test_a_form_has_its_sections_under_their_titles() -> None:
+    made: list[str] = []
+
+    def blocks(name: str) -> Iterator[Block]:
+        made.append(name)
+        yield text(name)
+        yield Boxes("A bar", [])
+
+    sections = [
+        Section("", blocks("answer"), (BRIEF, FULL)),
+        Section("Empty", ()),
+        Section("All", blocks("all")),
+        Section("For a page", blocks("page"), (PAGE,)),
+    ]
+    assert list(shown_in(BRIEF, sections)) == [text("answer")]
+    assert made == ["answer"]  # what no form asks for costs nothing
+    assert list(shown_in(FULL, sections[1:])) == [Heading(2, "All"), text("all")]
+    assert list(shown_in(PAGE, sections[3:])) == [
+        *(Heading(2, "For a page"), text("page"), Boxes("A bar", []))
+    ]
 
 
 def test_texts_and_points_of_sentences() -> None:

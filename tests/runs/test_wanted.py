@@ -20,7 +20,6 @@ from chainer_profile.runs.write import asked_for, write_reports
 from tests import names_in
 from tests.command import folder, main, one_line  # noqa: F401
 from tests.conftest import make_recording
-from tests.report.reading import report_md
 from tests.report.writers.test_latex import render as tables_tex
 
 SUMMARY = summarise(make_recording(3, 5))
@@ -169,7 +168,8 @@ def test_files_of_a_run_and_of_its_report(capsys: pytest.CaptureFixture[str]) ->
     assert main("report", "run", "--format", "trace", "-q") == 0
     assert Path("run/trace.json").read_text() == trace.render(summary)
     assert not Path("run/report.md").read_text().startswith("# Mine\n")
-    assert Path("run/report.md").read_text() == report_md(summary)
+    assert "profile.py advise run" in Path("run/report.md").read_text()
+    assert "advise FOLDER" not in Path("run/report.html").read_text()
 
 
 def test_a_run_without_reports_has_its_recording(capsys: pytest.CaptureFixture[str]) -> None:

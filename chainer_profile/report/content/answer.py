@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chainer_profile.analyse.findings import WARNING, Finding, next_step
+from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, next_step
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_count,
@@ -16,39 +16,31 @@ from chainer_profile.basics.units import (
 from chainer_profile.report.content.advice import best_of, keeping, verdict
 from chainer_profile.report.content.gpu_text import on_gpu
 from chainer_profile.report.content.inside_section import said as inside_said
-from chainer_profile.report.document import Text, code, plain, strong, text
+from chainer_profile.report.document import Fold, Text, code, plain, points, strong, text
 from chainer_profile.report.text import engine_text, gaps, printable, trial_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.document import Words
+    from chainer_profile.report.document import Block, Words
 
 #: Parts of a trial that are named, and the least that is worth a name.
 _PARTS, _LEAST = 3, 0.03
+#: Steps of a first screen.
+_MOST_STEPS = 3
 
 
 def answer(summary: Summary, advice: Advice | None = None) -> Iterator[Text]:
-    """Three sentences, and behind the first what makes it doubtful.
-
-    Args:
-        summary: The summary of a run.
-        advice: What was tried on its network; then that says what to do next.
-    """
+    """Three sentences, and behind the first what makes it doubtful."""
     yield from opening(summary)
     if words := what_next(summary, advice):
         yield text("Next: ", *words, below=True)
 
 
 def opening(summary: Summary, most: int | None = None) -> Iterator[Text]:
-    """How long, what makes that doubtful, and where the time goes.
-
-    Args:
-        summary: The summary of a run.
-        most: Doubts at most, those that the most follows from; None for all.
-    """
+    """How long, what makes that doubtful (the ``most`` that follows from), where the time goes."""
     yield text(strong(how_long(summary)))
     notes = list(doubts(summary))
     if most is None:
@@ -67,12 +59,65 @@ def opening(summary: Summary, most: int | None = None) -> Iterator[Text]:
             yield text(sentence, below=True)
 
 
+def before_steps(summary: Summary, advice: Advice | None) -> Iterator[Text]:
+    """The answer before a section of all there is to do: Next is what was tried, if it was."""
+    yield from opening(summary)
+    if words := _what_helped(advice):
+        yield text("Next: ", *words, below=True)
+
+
 def what_next(summary: Summary, advice: Advice | None = None) -> Words:
     """What helped the most, where that was tried; else what promises the most."""
-    if advice is not None and (best := best_of(advice)) is not None:
-        return (f"{verdict(advice)} To keep it: ", *keeping(best))
     found = next_step(summary.findings)
-    return () if found is None else finding_words(found)
+    return _what_helped(advice) or (() if found is None else finding_words(found))
+
+
+def _what_helped(advice: Advice | None) -> Words:
+    if advice is None or (best := best_of(advice)) is None:
+        return ()
+    return (f"{verdict(advice)} To keep it: ", *keeping(best))
+
+
+def next_in_short(summary: Summary, advice: Advice | None, every: bool) -> Iterator[Block]:
+    """What to do next, and what else can be done; or ``every`` finding that was not told above."""
+    if words := what_next(summary, advice):
+        yield text("Next: ", *words)
+    found = [one for one in summary.findings if one.severity == STEP and one.to_do]
+    if every:
+        told = [one for one in summary.findings if one.severity == WARNING] + found[:1]
+        yield points(finding_words(one) for one in summary.findings if one not in told)
+    elif advice is None:
+        for one in found[1:_MOST_STEPS]:
+            yield text("Or: ", *finding_words(one), below=True)
+
+
+def steps(summary: Summary) -> Iterator[Block]:
+    """What to do next, with the numbers that it follows from."""
+    found = [finding_words(one, full=True) for one in summary.findings if one.severity == STEP]
+    if found:
+        yield points(found)
+
+
+def checks(summary: Summary, severities: Sequence[str]) -> Iterator[Block]:
+    """What else was found."""
+    found = [
+        (strong(one.severity), ": ", *finding_words(one, full=True))
+        for one in summary.findings
+        if one.severity in severities
+    ]
+    if found:
+        yield points(found)
+
+
+def folded(summary: Summary) -> Iterator[Block]:
+    """What makes the answer doubtful, and what else was found: a line each, which opens."""
+    yield from _gaps(summary)
+    for severity in (WARNING, NOTE):
+        for found in summary.findings:
+            if found.severity == severity:
+                line = (strong(severity.capitalize()), f" {found.text}")
+                more = [part for part in (found.evidence, found.to_do) if part]
+                yield Fold(line, list(map(text, more)), severity == WARNING)
 
 
 def finding_words(finding: Finding, *, full: bool = False) -> Words:
@@ -113,12 +158,15 @@ def how_long(summary: Summary) -> str:
 
 def doubts(summary: Summary) -> Iterator[Text]:
     """What a reader has to know before any number is taken for true."""
-    recording = summary.recording
-    for sentence in gaps(recording):
-        yield text(sentence, note=True, below=True)
+    yield from _gaps(summary)
     for finding in summary.findings:
         if finding.severity == WARNING:
             yield text(f"{WARNING}: ", *finding_words(finding), note=True, below=True)
+
+
+def _gaps(summary: Summary) -> Iterator[Text]:
+    for sentence in gaps(summary.recording):
+        yield text(sentence, note=True, below=True)
 
 
 def shares(summary: Summary) -> list[tuple[str, float]]:

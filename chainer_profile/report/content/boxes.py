@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from chainer_profile.analyse.timeline import FUNCTION, lay_out, median_trial
 from chainer_profile.basics.describe import NS
-from chainer_profile.basics.units import format_duration, format_nbytes, format_percent
-from chainer_profile.basics.words import COMMUNICATION
-from chainer_profile.ranks.merging import OUTSIDE
+from chainer_profile.basics.units import format_duration, format_percent
 from chainer_profile.report.content.answer import shares
-from chainer_profile.report.content.budget import budget_rows
-from chainer_profile.report.content.memory_section import memory_parts
 from chainer_profile.report.document import Box, Boxes
 from chainer_profile.report.rows import tree_rows
 from chainer_profile.report.text import printable
@@ -22,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.ranks.merging import Ranks
-    from chainer_profile.record.budget import Budget
     from chainer_profile.report.rows import LinkRow
 
     #: A part of a bar: its name, how much it is, that in words, and its kind.
@@ -32,14 +24,9 @@ if TYPE_CHECKING:
 #: Functions that have a colour of their own.
 MAX_COLOURS = 7
 #: Narrower boxes are left out, and so are more of them or deeper ones.
-_LEAST, _LEVELS, _MOST = 0.0015, 6, 500
+LEAST, _LEVELS, _MOST = 0.0015, 6, 500
 #: Narrower ones have no name.
 _NAMED = 0.03
-#: Room for a row's name.
-_BESIDE = 0.1
-#: Ranks that have a bar; of more those that compute longest and those that do shortest.
-_MOST_BARS = 16
-_BETWEEN = "between collectives"
 
 
 def _colours(summary: Summary) -> dict[str, str]:
@@ -60,100 +47,32 @@ def parts(summary: Summary) -> Iterator[Boxes]:
     rest = 1 - sum(share for _, share, _ in kept)
     if found and rest > 0.001:
         kept.append(("all else", rest, "other"))
-    yield from _bar(
+    yield from bar(
         "Where the time of a trial goes",
         [(name, share, format_percent(share), kind) for name, share, kind in kept],
     )
 
 
-def program(budget: Budget) -> Iterator[Boxes]:
-    """One bar: where the time of a whole program went."""
-    rows = [row for row in budget_rows(budget) if row.level == 0][:-1]
-    yield from _bar(
-        "Where the time of the program went",
-        [
-            (row.name, row.share, format_percent(row.share), _series(at))
-            for at, row in enumerate(rows)
-            if row.share >= _LEAST
-        ],
-    )
-
-
-def memory(summary: Summary) -> Iterator[Boxes]:
-    """One bar: what there is at the peak of a trial; nothing where it is not known."""
-    yield from _bar(
-        "Memory at the peak of a trial",
-        [
-            (name, float(nbytes), format_nbytes(nbytes), _series(at))
-            for at, (name, nbytes) in enumerate(memory_parts(summary))
-        ],
-    )
-
-
-def _series(at: int) -> str:
+def series(at: int) -> str:
+    """The kind of a part: a colour of its own, for the first ones."""
     return f"series-{at}" if at < MAX_COLOURS else "other"
 
 
-def _bar(label: str, parts: list[Part]) -> Iterator[Boxes]:
+def bar(label: str, parts: list[Part]) -> Iterator[Boxes]:
     """One bar, as wide as there is room; where layers overlap, its parts are more than a whole."""
     whole = sum(amount for _, amount, _, _ in parts)
     if whole:
-        boxes = list(_laid(parts, 1 / whole))
+        boxes = list(laid(parts, 1 / whole))
         yield Boxes(label, boxes, [(box.said, box.kind) for box in boxes])
 
 
-def _laid(
+def laid(
     parts: Iterable[Part], scale: float, left: float = 0.0, row: int = 0, of: str = ""
 ) -> Iterator[Box]:
     """Parts one behind the other."""
     for name, amount, said, kind in parts:
         yield Box(left, amount * scale, kind, f"{of}{name}: {said}", row=row)
         left += amount * scale
-
-
-def ranks(ranks: Ranks) -> Boxes:
-    """One bar a rank: the phases of its iteration, communication as waiting and moving."""
-    parts, chosen, half = list(_rank_parts(ranks)), shown_ranks(ranks), _MOST_BARS // 2
-    said = "An iteration on each rank."
-    if len(chosen) < len(ranks.ranks):
-        said = (
-            f"The {half} of {len(ranks.ranks)} ranks that compute longest, and the {half} shortest."
-        )
-    longest = max(sum(times[at] for _, _, times in parts) for at in chosen) or 1.0
-    boxes: list[Box] = []
-    for row, at in enumerate(chosen):
-        name = f"rank {ranks.ranks[at].number}"
-        boxes.append(Box(0.0, _BESIDE, "beside", name, name, row))
-        of_rank = [
-            (part, float(times[at]), format_duration(times[at]), kind)
-            for part, kind, times in parts
-        ]
-        boxes += _laid(of_rank, (1 - _BESIDE) / longest, _BESIDE, row, f"{name}, ")
-    legend = [(name, kind) for name, kind, _ in parts]
-    return Boxes(said, boxes, legend, f"{said} Medians of the iterations.")
-
-
-def shown_ranks(ranks: Ranks) -> list[int]:
-    """Places of the ranks; of many those that compute longest and those that do shortest."""
-    busy, half = np.median(ranks.computing_ns, axis=1), _MOST_BARS // 2
-    if len(busy) <= _MOST_BARS:
-        return list(range(len(busy)))
-    order = np.argsort(-busy, kind="stable").tolist()
-    return [*order[:half], *order[-half:]]
-
-
-def _rank_parts(ranks: Ranks) -> Iterator[tuple[str, str, np.ndarray]]:
-    """The parts of an iteration, their kinds and their median times on every rank."""
-    number = 0
-    for at, phase in enumerate(ranks.phases):
-        found = {printable(phase): ranks.phase_ns[:, :, at]}
-        if phase == COMMUNICATION and ranks.collectives:
-            waiting, moving = (x.sum(axis=2) for x in (ranks.waiting_ns, ranks.moving_ns))
-            found = {"waiting": waiting, "moving": moving, _BETWEEN: ranks.between_ns}
-        for name, times in found.items():
-            kind = "between" if name in (OUTSIDE, _BETWEEN) else f"series-{number % MAX_COLOURS}"
-            yield name, kind, np.median(times, axis=1) * NS
-            number += kind != "between"
 
 
 def links(summary: Summary) -> Iterator[tuple[str, Boxes]]:
@@ -176,7 +95,7 @@ def _icicle(rows: list[LinkRow], phase: int | None) -> Iterator[Box]:
     whole_s = sum(time for row, time in zip(rows, times, strict=True) if row.depth == 0)
     if not whole_s:
         return
-    least = max(_LEAST, min(sorted(time / whole_s for time in times)[-_MOST:]))
+    least = max(LEAST, min(sorted(time / whole_s for time in times)[-_MOST:]))
     # Where the next link of each level begins.
     ends = [0.0] * (_LEVELS + 2)
     for row, time in zip(rows, times, strict=True):

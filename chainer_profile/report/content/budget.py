@@ -29,6 +29,7 @@ from chainer_profile.record.budget import (
 )
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content.answer import finding_words
+from chainer_profile.report.content.boxes import LEAST, bar, series
 from chainer_profile.report.document import TOTAL, Heading, strong, text
 from chainer_profile.report.tables import Table, columns
 from chainer_profile.report.text import short
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.budget import Budget
-    from chainer_profile.report.document import Block
+    from chainer_profile.report.document import Block, Boxes
 
 #: What an iteration takes outside of its phases, such as the program's own loop.
 _OUTSIDE = "code between the phases"
@@ -311,6 +312,19 @@ def _rows_of(
         found = row(name, level, mean_s, 0)
         if found.seconds >= NS:
             yield found
+
+
+def picture_of(budget: Budget) -> Iterator[Boxes]:
+    """One bar: where the time of a whole program went."""
+    rows = [row for row in budget_rows(budget) if row.level == 0][:-1]
+    yield from bar(
+        "Where the time of the program went",
+        [
+            (row.name, row.share, format_percent(row.share), series(at))
+            for at, row in enumerate(rows)
+            if row.share >= LEAST
+        ],
+    )
 
 
 _COLUMNS = columns(

@@ -1,31 +1,54 @@
-"""Summary -> the report's tables by layer: times, and work and memory."""
+"""Summary -> all that is told of its layers one by one, for every form of a report."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.units import NOT_KNOWN, format_count, format_percent, plural
+import numpy as np
+
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.units import (
+    NOT_KNOWN,
+    format_count,
+    format_duration,
+    format_percent,
+    plural,
+)
+from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.comparison.fused import place
 from chainer_profile.report.columns import (
     ABOUT,
     DEVICE,
-    LAYER_COLUMNS,
     TIMES,
+    USUAL,
     WHICH,
     WORK,
     layer_columns,
 )
-from chainer_profile.report.content.device_section import explained
+from chainer_profile.report.content.device_section import MEANINGS, explained
 from chainer_profile.report.content.gpu_text import on_gpu
-from chainer_profile.report.document import LAYERS, PLOT, Figure, file, text
-from chainer_profile.report.rows import hot_marks
-from chainer_profile.report.tables import Table, columns, with_content
+from chainer_profile.report.document import LAYERS, PLOT, Figure, Lines, file, text
+from chainer_profile.report.rows import hot_marks, layer_anchor
+from chainer_profile.report.tables import (
+    HOT_MARK,
+    SPREAD,
+    Spread,
+    Table,
+    columns,
+    kept,
+    not_shown,
+    with_content,
+)
 from chainer_profile.report.text import engine_text, typical_word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     import pandas as pd
+    from numpy.typing import NDArray
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.report.document import Block
@@ -35,6 +58,131 @@ if TYPE_CHECKING:
 #: those of the longest times.
 MAX_ROWS = 200
 SLOWEST = 50
+#: Layers of a page's first screen, and of a paper's short table.
+_HOTTEST, TOP = 8, 10
+#: Bars of a histogram, and medians of a course, at most; layers at a time, so that a long run's
+#: times are not there twice.
+_BINS, _BLOCKS, _AT_ONCE = 20, 24, 64
+_SORT_COLUMNS = {
+    "time": "typical_s",
+    "median": "median_s",
+    "mean": "mean_s",
+    "p95": "p95_s",
+    "std": "std_s",
+    "path": "path",
+    "name": "function",
+    "flops": "flops",
+    "memory": "peak_nbytes",
+    "reached": "reached",
+}
+_ASCENDING = ("path", "function")
+#: Columns that an order needs to be seen, beside the usual ones or in place of one of them.
+_SHOWN_FOR = {"flops": "flops", "memory": "peak", "reached": "reached"}
+_IN_PLACE_FOR = {"std": ("ci", "std")}
+#: Columns of a first screen, and those that there are only where there is something in them.
+BRIEF_COLUMNS = ("index", "hot", "path", "function", "phase", "median", "share", "verdict")
+_WHERE_KNOWN = frozenset({"gflops", "reached", "verdict", "peak", *DEVICE})
+#: Columns of a page's two tables.
+_HOT_COLUMNS = ("path", "median", "share", "function", "phase")
+_PAGE_COLUMNS = (
+    *("index", "path", "function", "phase", "median", "interval", "share", "verdict"),
+    *("mean", "p5", "p95", "std", "calls", "output_shapes", "host", "gap", "busy"),
+    *("flops", "moved", "intensity", "gflops", "gbytes", "reached"),
+    *("peak", "workspace", "retained"),
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the terminal's options ask for; a limit of None shows all rows."""
+
+    sort: str = "time"
+    limit: int | None = None
+    group_by: str = "function"
+    #: Show the tree of links, so many levels below the network, in place of the layers.
+    tree: bool = False
+    depth: int = DEFAULT_DEPTH
+    #: Show multiply-adds in place of operations.
+    macs: bool = False
+    #: Columns of the layers, which a narrow terminal shows too; None for the usual ones.
+    columns: Sequence[str] | None = None
+    usual: Sequence[str] = USUAL
+    #: How to see the rows that the limit leaves out, if there is a way.
+    hint: str = ""
+    #: Doubts at most on a first screen; None for all, and then all findings below.
+    doubts: int | None = None
+
+
+def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
+    """The terminal's table of layers."""
+    every = _sorted(summary.layers, shown.sort)
+    told = every if shown.limit is None else every.head(max(0, shown.limit))
+    columns = (
+        _usual_columns(summary, shown)
+        if shown.columns is None
+        else list(map(kept, layer_columns(shown.columns)))
+    )
+    kind = "inclusive" if summary.recording.settings.inclusive else "self times"
+    interval = "these are too few trials for intervals"
+    if summary.has_intervals:
+        interval = "+/- is half of the 95 % interval of the median"
+    legend = [
+        *hidden(every["share"].iloc[len(told) :], shown.hint, "layer"),
+        ("", f"{HOT_MARK} hot: {summary.hotspots.rule}."),
+        ("", f"Times are {kind}{on_gpu(summary)} in ms, % is of the layers' time."),
+        *_legend_of_marks(columns, told),
+        ("+/- ms", f"{interval}."),
+        ("% of limit", "% of limit is the least time at this machine's limits over the median."),
+        *((name, f"{meaning}.") for name, meaning in MEANINGS.items()),
+    ]
+    wider = "--columns chooses, a wider terminal shows them"
+    yield Table(columns, told, "The layers", hot_marks(told), legend, wider)
+
+
+def hidden(shares: Sequence[float], hint: str, what: str) -> list[tuple[str, str]]:
+    """What a legend says of layers or groups of layers that a limit leaves out."""
+    return not_shown(
+        len(shares), hint, what, f": {format_percent(float(sum(shares)))} of the layers' time"
+    )
+
+
+def _sorted(layers: pd.DataFrame, sort: str) -> pd.DataFrame:
+    if sort == "index":
+        return layers
+    column = _SORT_COLUMNS[sort]
+    return layers.sort_values(column, ascending=column in _ASCENDING, kind="stable")
+
+
+def _usual_columns(summary: Summary, shown: Shown) -> list[Column]:
+    """The columns where none were chosen: with that of the order, without what is not known."""
+    instead, other = _IN_PLACE_FOR.get(shown.sort, ("", ""))
+    keys = [other if key == instead else key for key in shown.usual]
+    wanted = _SHOWN_FOR.get(shown.sort, "")
+    if wanted and wanted not in keys:
+        keys.append(wanted)
+    found = _known(summary, keys, _WHERE_KNOWN - {wanted})
+    return [kept(column) if column.key == wanted else column for column in found]
+
+
+def _known(
+    summary: Summary,
+    keys: Collection[str],
+    unsure: Collection[str],
+    among: pd.DataFrame | None = None,
+) -> list[Column]:
+    """Columns of these names; of those that are unsure the ones that say something of the rows."""
+    rows = summary.layers if among is None else among
+    known = {one.key for one in with_content(layer_columns(unsure), rows)}
+    found = layer_columns(keys, several_phases=summary.several_phases)
+    return [one for one in found if one.key not in unsure or one.key in known]
+
+
+def _legend_of_marks(columns: Sequence[Column], shown: pd.DataFrame) -> list[tuple[str, str]]:
+    """What the mark of approximate figures means, with the last of their columns to be left out."""
+    rows = list(shown[shown["work_is_about"]].itertuples())
+    marked = [column for column in columns if any(column.cell(row).startswith("~") for row in rows)]
+    lasting = sorted(marked, key=lambda column: column.drop or math.inf)[-1:]
+    return [(column.name, ABOUT) for column in lasting]
 
 
 def bars(summary: Summary) -> Iterator[Block]:
@@ -50,8 +198,84 @@ def bars(summary: Summary) -> Iterator[Block]:
     )
 
 
+def picture(summary: Summary) -> Iterator[Block]:
+    """The same, and where the table is."""
+    yield from bars(summary)
+    which = "all layers" if len(summary.layers) <= MAX_ROWS else "the slowest layers"
+    yield text(f"The appendix has a table of {which}.")
+
+
+def hottest(summary: Summary) -> Table:
+    """The hottest layers, which lead to their rows."""
+    found = summary.slowest.head(_HOTTEST)
+    return Table(
+        layer_columns(_HOT_COLUMNS, several_phases=summary.several_phases),
+        found,
+        "The hottest layers",
+        hot_marks(found),
+        [("", f"Hot are {summary.hotspots.rule}.")],
+        leads=[layer_anchor(at) for at in found.index],
+    )
+
+
+def on_page(summary: Summary) -> Iterator[Block]:
+    """A page's table of all layers."""
+    yield Table(
+        _page_columns(summary),
+        summary.layers,
+        "All layers",
+        hot_marks(summary.layers),
+        [
+            ("", "A heading sorts. Beside each layer how often its times came, and how they went."),
+            *([("", ABOUT)] if summary.layers["work_is_about"].any() else []),
+        ],
+        anchors=[layer_anchor(at) for at in summary.layers.index],
+        spreads=spreads(summary),
+    )
+
+
+def glossary(summary: Summary) -> Iterator[Block]:
+    """What its columns mean."""
+    yield Lines([(column.title, column.meaning) for column in _page_columns(summary)])
+
+
+def _page_columns(summary: Summary) -> list[Column]:
+    return _known(summary, _PAGE_COLUMNS, set(_PAGE_COLUMNS) - set(WHICH))
+
+
+def spreads(summary: Summary) -> list[Spread]:
+    """Of every layer a histogram of its times, and their course over the trials."""
+    self_ns = summary.recording.self_ns
+    parts = range(0, self_ns.shape[1], _AT_ONCE)
+    return [one for at in parts for one in _spreads(self_ns[:, at : at + _AT_ONCE])]
+
+
+def _spreads(times_ns: NDArray[np.int64]) -> Iterator[Spread]:
+    """How the times of some layers are spread, in the order of the trials: (trials, layers)."""
+    count = len(times_ns)
+    least, most = times_ns.min(axis=0), times_ns.max(axis=0)
+    # A few very long trials do not press all others into one bar.
+    last = min(count - 1, int(0.99 * count))
+    high = np.partition(times_ns, last, axis=0)[last]
+    blocks = np.array_split(times_ns, min(_BLOCKS, count))
+    course = np.array([np.median(block, axis=0) for block in blocks])
+    for at in range(times_ns.shape[1]):
+        # The clock counts whole nanoseconds: narrower bars would be empty in turn.
+        bins = min(_BINS, max(1, int(2 * count**0.4)), int(high[at] - least[at]) + 1)
+        span = max(1, int(high[at] - least[at]))
+        places = np.minimum((times_ns[:, at] - least[at]) * (bins / span), bins - 1)
+        counts = np.bincount(places.astype(np.intp), minlength=bins)
+        level = np.clip((course[:, at] - least[at]) / span, 0, 1)
+        longest = format_duration(int(most[at]) * NS)
+        yield Spread(
+            np.ceil(counts / counts.max() * SPREAD).astype(int).tolist(),
+            np.rint(level * SPREAD).astype(int).tolist(),
+            f"{plural(count, 'trial')}: {format_duration(int(least[at]) * NS)} to {longest}",
+        )
+
+
 def by_layer(summary: Summary) -> Iterator[Block]:
-    """The table of times by layer."""
+    """The report's table of times."""
     shown = _chosen(summary)
     rest = summary.layers.drop(shown.index)
     if len(rest):
@@ -66,55 +290,20 @@ def by_layer(summary: Summary) -> Iterator[Block]:
     if not summary.has_intervals:
         yield text("The trials are too few for intervals of the medians.")
         times.remove("interval")
-    rows = list(shown.itertuples())
-    known = with_content(layer_columns(DEVICE), rows)
-    times = [key for key in times if key not in DEVICE or LAYER_COLUMNS[key] in known]
-    if said := explained([column.name for column in known]):
+    found = _known(summary, [*WHICH, *times], DEVICE, shown)
+    if said := explained([column.name for column in found]):
         yield text(f"Median, interval, mean and percentile are times on the GPU. {said}")
-    columns = [*_which(summary), *layer_columns(times)]
-    yield Table(columns, rows, "Self time by layer", hot_marks(shown))
+    yield Table(found, shown, "Self time by layer", hot_marks(shown))
 
 
 def work_by_layer(summary: Summary) -> Iterator[Block]:
-    """The table of work and memory by layer; nothing where none is known."""
+    """The report's table of work and memory; nothing where none is known."""
     shown = _chosen(summary)
-    rows = list(shown.itertuples())
-    work = with_content(layer_columns(WORK), rows)
-    if work:
+    which = layer_columns(WHICH, several_phases=summary.several_phases)
+    if work := with_content(layer_columns(WORK), shown):
         said = f"{ABOUT} " if shown["work_is_about"].any() else ""
         yield text(said + _explained([column.name for column in work]))
-        yield Table([*_which(summary), *work], rows, "Work and memory by layer", hot_marks(shown))
-
-
-def by_node(summary: Summary) -> Iterator[Block]:
-    """What an engine's nodes are, where it is not Chainer that ran."""
-    engine = summary.recording.settings.engine
-    if not engine:
-        return
-    yield text(
-        f"A row is a node of {engine_text(summary.recording.settings)}. Its path is that of "
-        "the layer with the most operations among those of Chainer that it does, and its function "
-        "names all of them; a node that does none is named by the engine. Numbers of layers are "
-        "those of the profile of the network under Chainer."
-    )
-    layers = summary.recording.layers
-    found = columns(
-        """
-index Index | # | plain
-node | | text 40
-covers | Chainer's layers | text 40
-number | | count
-median | median ms | ms
-""",
-        node=lambda row: layers[row.Index].node,
-        covers=lambda row: place(NOT_KNOWN, layers[row.Index].covers),
-        number=lambda row: len(layers[row.Index].covers),
-    )
-    yield Table(found, list(_chosen(summary).itertuples()), "By node")
-
-
-def _which(summary: Summary) -> list[Column]:
-    return layer_columns(WHICH, several_phases=summary.several_phases)
+        yield Table([*which, *work], shown, "Work and memory by layer", hot_marks(shown))
 
 
 def _chosen(summary: Summary) -> pd.DataFrame:
@@ -139,13 +328,57 @@ def _explained(names: list[str]) -> str:
             "stays below both limits."
         )
     if "peak" in names:
+        more = "; of a forward call, the workspace is the part beyond its outputs."
         said.append(
             "The peak is the most that is allocated in the layer beyond what is there at its begin"
-            + (
-                "; of a forward call, the workspace is the part beyond its outputs."
-                if "workspace" in names
-                else "."
-            )
+            + (more if "workspace" in names else ".")
         )
     said.append("What is not known is shown as -.")
     return " ".join(said)
+
+
+def by_node(summary: Summary) -> Iterator[Block]:
+    """What an engine's nodes are, where it is not Chainer that ran."""
+    if not summary.recording.settings.engine:
+        return
+    yield text(
+        f"A row is a node of {engine_text(summary.recording.settings)}. Its path is that of "
+        "the layer with the most operations among those of Chainer that it does, and its function "
+        "names all of them; a node that does none is named by the engine. Numbers of layers are "
+        "those of the profile of the network under Chainer."
+    )
+    layers = summary.recording.layers
+    found = columns(
+        """
+index Index | # | plain
+node | | text 40
+covers | Chainer's layers | text 40
+number | | count
+median | median ms | ms
+""",
+        node=lambda row: layers[row.Index].node,
+        covers=lambda row: place(NOT_KNOWN, layers[row.Index].covers),
+        number=lambda row: len(layers[row.Index].covers),
+    )
+    yield Table(found, _chosen(summary), "By node")
+
+
+def for_paper(summary: Summary, of: str) -> Iterator[tuple[str, Table]]:
+    """A paper's tables: the slowest layers, and all of them or the slowest of very many."""
+    layers, shown = summary.layers, _chosen(summary)
+    # As many as fit between the margins of the article class.
+    keys = [*WHICH, "median", "ci", "share"]
+    interval = "± is half of the 95 % interval of the median."
+    if not summary.has_intervals:
+        keys.remove("ci")
+        interval = "the trials are too few for intervals."
+    columns = layer_columns(keys, several_phases=summary.several_phases)
+    count = format_count(len(layers))
+    if len(layers) > TOP:
+        caption = f"The {TOP} slowest of {count} layers {of}{on_gpu(summary)}."
+        yield "slowest", Table(columns, summary.slowest.head(TOP), caption)
+    which = f"All {plural(len(layers), 'layer')}"
+    if len(shown) < len(layers):
+        which = f"The {len(shown)} slowest of {count} layers"
+    caption = f"{which} {of}{on_gpu(summary)}; hot layers are bold, and {interval}"
+    yield "layers", Table(columns, shown, caption, hot_marks(shown))

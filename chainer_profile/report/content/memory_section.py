@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.basics.units import format_nbytes, plural
 from chainer_profile.report.columns import WHICH, layer_columns
-from chainer_profile.report.document import text
+from chainer_profile.report.content.boxes import bar, series
+from chainer_profile.report.document import MEMORY, Figure, text
 from chainer_profile.report.tables import Column, Table, columns, with_content
 
 if TYPE_CHECKING:
@@ -111,3 +112,23 @@ def memory(summary: Summary) -> Iterator[Block]:
         which = f"{plural(len(rows), 'layer')} with the highest peaks"
     yield text(f"The {which}; the workspace of a forward call is its peak beyond its outputs:")
     yield Table(peak_columns(summary), rows, "The layers with the highest peaks of memory")
+
+
+def memory_on_page(summary: Summary) -> Iterator[Block]:
+    """The same on a page: below what there is at the peak, and its picture."""
+    if summary.recording.memory is None:
+        return
+    parts = [
+        (name, float(nbytes), format_nbytes(nbytes), series(at))
+        for at, (name, nbytes) in enumerate(memory_parts(summary))
+    ]
+    yield from bar("Memory at the peak of a trial", parts)
+    yield Figure(
+        MEMORY,
+        "Memory that every layer allocates",
+        "Bars: the most that is allocated within a layer beyond what is there at its begin. Line: "
+        "what it leaves allocated. What is freed between the layers is known for whole phases "
+        "only, so this is no running total; dashed is the most in a phase beyond what was there at "
+        "the trial's begin.",
+    )
+    yield from memory(summary)

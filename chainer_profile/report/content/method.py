@@ -1,4 +1,4 @@
-"""Summary -> how a run was measured and what its rows are, for the report."""
+"""Summary -> what was measured, where, and how: the experiment, environment and method."""
 
 from __future__ import annotations
 
@@ -9,24 +9,152 @@ from chainer_profile.analyse.findings import takes_options
 from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.units import format_count, format_duration, plural
 from chainer_profile.basics.words import COMMUNICATION
-from chainer_profile.report.document import code
-from chainer_profile.report.text import engine_text, printable, profiled_text
+from chainer_profile.report.columns import properties
+from chainer_profile.report.content.gpu_text import gpu_rows, option_rows
+from chainer_profile.report.document import Code, Text, code, points, text
+from chainer_profile.report.text import (
+    Row,
+    engine_text,
+    environment_rows,
+    input_text,
+    mode_text,
+    model_name,
+    printable,
+    profiled_text,
+    trial_text,
+    trials_text,
+    versions,
+    weights_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Settings
-    from chainer_profile.report.document import Words
+    from chainer_profile.report.document import Block, Words
 
 
-def method_points(summary: Summary) -> Iterator[Words]:
+def experiment(summary: Summary) -> Iterator[Block]:
+    """What was measured, of what, and in which mode."""
+    recording = summary.recording
+    settings = recording.settings
+    what = "each function call of the network takes"
+    if summary.several_phases:
+        what = "each function takes in each phase of a trial"
+    engine = engine_text(settings) if settings.engine else ""
+    if engine:
+        what = f"each node of {engine} takes"
+    whole = ", and how long a whole trial takes" if recording.trial_ns is not None else ""
+    yield text(f"Measured was how long {what}{whole}.")
+    yield properties(experiment_rows(summary), "The experiment")
+    yield Text(_mode_sentence(summary))
+
+
+def experiment_rows(summary: Summary) -> list[Row]:
+    """What was run and how, one row each."""
+    recording = summary.recording
+    settings = recording.settings
+    network, example = f"{model_name(settings)}, {weights_text(settings)}", "image"
+    if recording.of_program:  # a program's: nobody asked for weights, or for a batch
+        network, example = model_name(settings), "example"
+    rows = [
+        ("Network", network),
+        ("Trial", trial_text(recording)),
+        _rows_of(summary),
+        ("Input", input_text(settings)),
+        ("Batch", plural(settings.batchsize, example)),
+        ("Engine", engine_text(settings) if settings.engine else ""),
+        ("Device", settings.device),
+        ("Mode", mode_text(settings)),
+        *option_rows(settings),
+        ("Trials", trials_text(recording)),
+    ]
+    return [(name, printable(value)) for name, value in rows if value]
+
+
+def _rows_of(summary: Summary) -> Row:
+    """The number of layers, and of each phase where there are several."""
+    layers = summary.layers
+    if not summary.several_phases:
+        engine = summary.recording.settings.engine
+        return "Nodes" if engine else "Function calls", format_count(len(layers))
+    counts = layers["phase"].value_counts(sort=False)
+    phases = ", ".join(f"{format_count(int(n))} {phase}" for phase, n in counts.items())
+    return "Layers", f"{format_count(len(layers))}: {phases}"
+
+
+def _mode_sentence(summary: Summary) -> Words:
+    settings = summary.recording.settings
+    if settings.engine:
+        return ("The engine computed what the network gives in inference.",)
+    train = code("chainer.config.train")
+    if settings.with_graph:
+        mode = "train mode" if settings.train_mode else "test mode"
+        return (
+            f"The network ran in {mode} and with backprop (",
+            code("chainer.config.enable_backprop"),
+            " was on), for its forward takes gradients and fails without.",
+        )
+    training = summary.several_phases or settings.phase != "forward"
+    if training and settings.train_mode:
+        return (
+            "The network ran in train mode (",
+            train,
+            " was on), as training does: batch normalisation computes the statistics of the batch, "
+            "dropout drops, and the forward pass keeps what the backward pass needs. These are not "
+            "the times of inference.",
+        )
+    if training:
+        return "The network ran in test mode (", train, " was off)."
+    if settings.train_mode:
+        return (
+            "The network ran on purpose in train mode (",
+            train,
+            " was on): batch normalisation computes the statistics of the batch and dropout drops. "
+            "Inference is test mode, so these are not the times of inference.",
+        )
+    said: Words = (
+        "The network ran as in inference: in test mode (",
+        train,
+        " was off) and without backprop",
+    )
+    if "FixedBatchNormalization" in summary.functions.index:
+        fixed = code("FixedBatchNormalization")
+        return *said, ", so batch normalisation used its stored averages (", fixed, ")."
+    return *said, "."
+
+
+def environment(summary: Summary) -> Iterator[Block]:
+    """The machine and its software."""
+    rows = environment_rows(summary.recording.environment) + gpu_rows(summary.recording)
+    if rows:
+        yield properties(rows, "The machine and its software")
+    else:
+        yield text("Nothing was recorded about the machine.")
+
+
+def command(summary: Summary) -> Block:
+    """What makes the run again."""
+    said = printable(summary.recording.settings.command)
+    return Code(said) if said else text("The run was not started by a command line.")
+
+
+def command_and_versions(summary: Summary) -> Iterator[Block]:
+    """What makes the run again, and with which software."""
+    yield command(summary)
+    software = versions(summary.recording.environment)
+    if software:
+        yield text(f"Versions: {', '.join(software)}.")
+
+
+def method(summary: Summary) -> Iterator[Block]:
+    """How it was measured."""
+    yield points(method_points(summary))
+
+
+def method_points(summary: Summary) -> Iterator[str | Words]:
     """One point each."""
-    for point in _points(summary):
-        yield (point,) if isinstance(point, str) else point
-
-
-def _points(summary: Summary) -> Iterator[str | Words]:
     recording, totals = summary.recording, summary.totals
     several = summary.several_phases
     warmups = len(recording.warmup_ns) or recording.settings.warmups

@@ -1,107 +1,95 @@
-"""Summary -> the blocks of the report of an experiment, everything in it computed from the run.
+"""Summary -> the report of an experiment: one list of sections, which all its forms choose from.
 
-Its parts are those that a course asks for: what was run, where, how, what came out, what to do
-next, and an appendix with the command, the versions and the long tables.
+``report.md`` and PDF have the parts that a course asks for: what was run, where, how, what came
+out, what to do next, and an appendix. The page and the terminal begin with the answer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from chainer_profile.analyse.findings import NOTE, STEP, WARNING
-from chainer_profile.basics.units import format_count, plural
-from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, properties
+from chainer_profile.analyse.findings import NOTE, WARNING
+from chainer_profile.basics.units import format_percent
+from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS
+from chainer_profile.report.content import layer_section as by_layer
+from chainer_profile.report.content import result_section as result
 from chainer_profile.report.content.advice import section as tried
-from chainer_profile.report.content.answer import answer, finding_words
-from chainer_profile.report.content.budget import script_name
+from chainer_profile.report.content.answer import (
+    answer,
+    before_steps,
+    checks,
+    folded,
+    next_in_short,
+    opening,
+    steps,
+)
+from chainer_profile.report.content.boxes import timeline
+from chainer_profile.report.content.budget import picture_of, script_name
 from chainer_profile.report.content.budget import section as program
 from chainer_profile.report.content.counters_section import counters
 from chainer_profile.report.content.device_section import device
-from chainer_profile.report.content.gpu_text import gpu_rows, option_rows
+from chainer_profile.report.content.gpu_text import on_gpu
 from chainer_profile.report.content.inside_section import inside
-from chainer_profile.report.content.layer_section import (
-    MAX_ROWS,
-    bars,
-    by_layer,
-    by_node,
-    work_by_layer,
-)
-from chainer_profile.report.content.memory_section import memory
-from chainer_profile.report.content.method import method_points
-from chainer_profile.report.content.result_section import (
-    by_block,
-    by_function,
-    by_link,
-    hotspots,
-    phases,
-    whole_trial,
+from chainer_profile.report.content.layer_section import BRIEF_COLUMNS, Shown
+from chainer_profile.report.content.memory_section import memory, memory_on_page
+from chainer_profile.report.content.method import (
+    command,
+    command_and_versions,
+    environment,
+    experiment,
+    method,
 )
 from chainer_profile.report.content.work_section import work
 from chainer_profile.report.document import (
+    BRIEF,
+    FULL,
     LAYERS,
     LINKS,
-    Code,
+    PAGE,
+    REPORT,
+    WHOLE,
     Heading,
     Lines,
-    Text,
+    Section,
     code,
     file,
     numbered,
-    points,
+    shown_in,
     strong,
     text,
 )
-from chainer_profile.report.tables import Column, Table, columns
-from chainer_profile.report.text import (
-    Row,
-    engine_text,
-    environment_rows,
-    input_text,
-    mode_text,
-    model_name,
-    printable,
-    trial_text,
-    trials_text,
-    versions,
-    weights_text,
-)
+from chainer_profile.report.rows import layer_anchor, link_anchor
+from chainer_profile.report.tables import Table, columns
+from chainer_profile.report.text import Row, engine_text, model_name, printable, run_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.budget import Budget
-    from chainer_profile.report.document import Block, Words
+    from chainer_profile.report.document import Block
 
-    #: Sections that a form of the report shows in a way of its own.
-    Own = Mapping[str, Callable[[], Iterable[Block]]]
-
-_BY_LAYER = "By layer"
-_WORK_BY_LAYER = "Work and memory by layer"
-_LONG = (_BY_LAYER, _WORK_BY_LAYER)
-#: The sections of the result.
-_RESULT = (
-    *("On the GPU", "By phase", "The layers", "Hotspots", "By function", "Inside the layers"),
-    *("By block", "By link", "Work and limits", "CPU time and page faults", "Memory", "By node"),
-)
 _NOTHING = "All layers took less than the clock can show, so nothing follows from this run."
+_BY_LAYER, _WORK = "By layer", "Work and memory by layer"
+MOST_LAYERS = 10
 #: A section whose table has more rows than this is for the appendix too.
 _MAX_ROWS = 60
+_MEANINGS = columns("csv | column | code\nmeaning | | text")
+#: The sections whose tables a paper has, with their labels and captions.
+_PAPER = {
+    "Experiment": ("experiment", "The experiment: profile {of}."),
+    "Environment": ("environment", "Machine and software of the profile {of}."),
+    "A trial as a whole": ("times", "A trial {of}."),
+    "By phase": ("phases", "Time by phase {of}."),
+    "By function": ("functions", "Self time by function {of}{gpu}, in ms a trial."),
+}
 
 
 @dataclass(frozen=True)
 class ReportTitle:
-    """What a report says of itself; nothing is printed for what is empty.
-
-    Attributes:
-        title: Its title; empty takes the network's name.
-        author: Who wrote it.
-        course: What it was written for.
-        date: Its date, in the words of the writer.
-    """
+    """What a report says of itself; nothing is printed for what is empty."""
 
     title: str = ""
     author: str = ""
@@ -125,13 +113,86 @@ class Beside:
 def heading_text(summary: Summary, title: ReportTitle, budget: Budget | None = None) -> str:
     """The report's title, on one line; it names the program that the run is of, if there is one."""
     given = printable(title.title.strip())
-    return given or f"Layer-wise profile of {subject(summary, budget)}"
+    return given or f"Layer-wise profile of {_subject(summary, budget)}"
 
 
-def subject(summary: Summary, budget: Budget | None = None) -> str:
-    """The network, or the program and its network."""
+def _subject(summary: Summary, budget: Budget | None) -> str:
     model = model_name(summary.recording.settings)
     return model if budget is None else f"{script_name(budget)} ({model})"
+
+
+def sections(
+    summary: Summary, beside: Beside | None = None, shown: Shown | None = None
+) -> list[Section]:
+    """All that is told of a run, in its order; ``shown`` is what the terminal shows of it."""
+    shown = shown or Shown()
+    advice, by = beside.advice if beside else None, shown.group_by
+    # The terminal has the groups that are asked for, and in place of the layers the tree of links.
+    layers = Section("The layers", by_layer.layers(summary, shown), (BRIEF, FULL))
+    if shown.tree:
+        layers = Section("The tree of links", result.tree(summary, shown), (BRIEF, FULL))
+    asked = result.groups(summary, shown) if by else ()
+    by_link = (REPORT,) if shown.tree or by == "link" else (FULL, REPORT)
+    return [
+        Section("", _what_was_run(summary), (BRIEF, FULL)),
+        Section("", opening(summary, shown.doubts), (BRIEF,)),
+        Section("", before_steps(summary, advice), (FULL,)),
+        Section("", result.phases_in_short(summary), (BRIEF,)),
+        Section("What to do next", steps(summary)),
+        Section("What was tried", tried(advice) if advice else ()),
+        Section("A trial as a whole", result.whole_trial(summary)),
+        Section("On the GPU", device(summary)),
+        Section("By phase", result.phases(summary)),
+        layers,
+        Section("The layers", by_layer.picture(summary), (REPORT,)),
+        Section("All layers", by_layer.on_page(summary), (PAGE,)),
+        Section("Hotspots", result.hotspots(summary)),
+        Section(f"By {by}", asked, (BRIEF, FULL)),
+        Section("By function", result.by_function(summary), (REPORT, PAGE)),
+        Section("Inside the layers", inside(summary)),
+        Section("By block", result.by_block(summary), (REPORT, PAGE) if by == "block" else WHOLE),
+        Section("By link", result.by_link(summary), by_link),
+        Section("Tree of links", result.tree_on_page(summary), (PAGE,)),
+        Section("In time", timeline(summary), (PAGE,)),
+        Section("Work and limits", work(summary, macs=shown.macs)),
+        Section("CPU time and page faults", counters(summary)),
+        Section("Memory", memory(summary), (FULL, REPORT)),
+        Section("Memory", memory_on_page(summary), (PAGE,)),
+        Section("By node", by_layer.by_node(summary), (FULL, REPORT)),
+        Section("", next_in_short(summary, advice, shown.doubts is None), (BRIEF,)),
+        Section("What else was found", checks(summary, (NOTE,)), (FULL,)),
+        Section("Experiment", experiment(summary)),
+        Section("Environment", environment(summary)),
+        Section("Method", method(summary)),
+        Section("Command and versions", command_and_versions(summary)),
+        Section(_BY_LAYER, by_layer.by_layer(summary), (REPORT,)),
+        Section(_WORK, by_layer.work_by_layer(summary), (REPORT,)),
+        Section("Columns", by_layer.glossary(summary), (PAGE,)),
+    ]
+
+
+def brief(
+    summary: Summary, *, advice: Advice | None = None, doubts: int | None = 1, **asked: Any
+) -> Iterator[Block]:
+    """A first screen: what it takes, where it goes, the hottest layers, what to do.
+
+    The other options are those of :class:`Shown`; groups are shown where some are asked for.
+    """
+    usual = Shown(limit=MOST_LAYERS, group_by="", usual=BRIEF_COLUMNS, doubts=doubts)
+    return shown_in(BRIEF, sections(summary, Beside(advice), replace(usual, **asked)))
+
+
+def overview(summary: Summary, *, advice: Advice | None = None, **asked: Any) -> Iterator[Block]:
+    """All that a terminal shows; the other options are those of :class:`Shown`."""
+    return shown_in(FULL, sections(summary, Beside(advice), Shown(**asked)))
+
+
+def _what_was_run(summary: Summary) -> Iterator[Block]:
+    for line in run_lines(summary.recording):
+        yield text(line, below=True)
+    if summary.recording.settings.engine:
+        said = f"engine: {engine_text(summary.recording.settings)}; a row is a node of it"
+        yield text(strong(said), below=True)
 
 
 def report(
@@ -141,220 +202,65 @@ def report(
     files: bool = True,
     beside: Beside | None = None,
 ) -> list[Block]:
-    """The report, its tables and figures numbered.
+    """``report.md``, its tables and figures numbered; without ``files`` it is the PDF's.
 
-    Args:
-        summary: The summary of a run.
-        title: What the report says of itself.
-        files: Explain the columns of the two tables beside it in the appendix.
-        beside: What else is known.
+    A PDF has no room for the columns of the files, nor for the table of work and memory by layer,
+    which is in them.
     """
     title = title or ReportTitle()
-    by_whom = title.rows()
-    advice, budget = (beside.advice, beside.budget) if beside else (None, None)
-    found = sections(summary, (*_RESULT, _BY_LAYER, _WORK_BY_LAYER))
-    long = [name for name in found if name in _LONG or _is_long(found[name])]
-    # What a PDF has no room for is in the CSV.
-    appended = _under(found, [name for name in long if files or name != _WORK_BY_LAYER])
-    parts: list[Block] = [
+    budget = beside.budget if beside else None
+    of = [one for one in sections(summary, beside) if REPORT in one.forms]
+    parts = {one.title: one.in_form(REPORT) for one in of}
+    experiment, environment, method = (
+        parts.pop(name) for name in ("Experiment", "Environment", "Method")
+    )
+    trial, todo, tried, made_by = (
+        parts.pop(name)
+        for name in (
+            *("A trial as a whole", "What to do next"),
+            *("What was tried", "Command and versions"),
+        )
+    )
+    long = [name for name in parts if name in (_BY_LAYER, _WORK) or _is_long(parts[name])]
+    appended = _under(parts, [name for name in long if files or name != _WORK])
+    by_whom, checked = title.rows(), list(checks(summary, (WARNING, NOTE)))
+    blocks: list[Block] = [
         Heading(1, heading_text(summary, title, budget)),
         *([Lines(by_whom)] if by_whom else []),
         *(program(budget, summary) if budget is not None else []),
-        *answer(summary, advice),
+        *answer(summary, beside.advice if beside else None),
         Heading(2, "1 Experiment description"),
-        *experiment(summary),
+        *experiment,
         Heading(2, "2 Environment"),
-        *environment(summary),
+        *environment,
         Heading(2, "3 Methodology"),
         command(summary),
-        *method(summary),
+        *method,
         Heading(2, "4 Result"),
-        *whole_trial(summary),
-        *_under(found, [name for name in found if name not in long]),
+        *trial,
+        *_under(parts, [name for name in parts if name not in long]),
         Heading(2, "5 Next step for improvement"),
-        *(list(steps(summary)) or [text(_NOTHING)]),
-        *_checked(summary),
-        *([Heading(3, "What was tried"), *tried(advice)] if advice is not None else []),
+        *(todo or [text(_NOTHING)]),
+        *([text("What the checks of this run found:"), *checked] if checked else []),
+        *([Heading(3, "What was tried"), *tried] if tried else []),
         Heading(2, "6 Appendix"),
         Heading(3, "Command and versions"),
-        *command_and_versions(summary),
+        *made_by,
         # What is short comes before the long tables.
         *(appended if files else ()),
         *_files(columns=files),
         *(() if files else appended),
     ]
-    return list(numbered(parts))
+    return list(numbered(blocks))
 
 
-def sections(
-    summary: Summary, names: Iterable[str], own: Own = MappingProxyType({})
-) -> dict[str, list[Block]]:
-    """The sections of these names, in this order, without those that have nothing to say.
-
-    Args:
-        summary: The summary of a run.
-        names: Those that a form of the report has.
-        own: What it shows in a way of its own.
-    """
-    made = {name: list(own[name]() if name in own else _SECTIONS[name](summary)) for name in names}
-    return {name: found for name, found in made.items() if found}
-
-
-def _under(sections: Mapping[str, list[Block]], names: Iterable[str]) -> list[Block]:
-    return [block for name in names for block in (Heading(3, name), *sections[name])]
+def _under(parts: Mapping[str, list[Block]], names: Iterable[str]) -> list[Block]:
+    said = ((name, parts[name]) for name in names if parts[name])
+    return [block for name, blocks in said for block in (Heading(3, name), *blocks)]
 
 
 def _is_long(blocks: Iterable[Block]) -> bool:
     return any(isinstance(block, Table) and len(block.rows) > _MAX_ROWS for block in blocks)
-
-
-def _layers(summary: Summary) -> Iterator[Block]:
-    yield from bars(summary)
-    which = "all layers" if len(summary.layers) <= MAX_ROWS else "the slowest layers"
-    yield text(f"The appendix has a table of {which}.")
-
-
-def experiment(summary: Summary) -> Iterator[Block]:
-    """What was measured, of what, and in which mode."""
-    recording = summary.recording
-    settings = recording.settings
-    what = "each function call of the network takes"
-    if summary.several_phases:
-        what = "each function takes in each phase of a trial"
-    engine = engine_text(settings) if settings.engine else ""
-    if engine:
-        what = f"each node of {engine} takes"
-    whole = ", and how long a whole trial takes" if recording.trial_ns is not None else ""
-    yield text(f"Measured was how long {what}{whole}.")
-    yield properties(experiment_rows(summary), "The experiment")
-    yield Text(_mode_sentence(summary))
-
-
-def experiment_rows(summary: Summary) -> list[Row]:
-    """What was run and how, one row each."""
-    recording = summary.recording
-    settings = recording.settings
-    network, example = f"{model_name(settings)}, {weights_text(settings)}", "image"
-    if recording.of_program:  # a program's: nobody asked for weights, or for a batch
-        network, example = model_name(settings), "example"
-    rows = [
-        ("Network", network),
-        ("Trial", trial_text(recording)),
-        _rows_of(summary),
-        ("Input", input_text(settings)),
-        ("Batch", plural(settings.batchsize, example)),
-        ("Engine", engine_text(settings) if settings.engine else ""),
-        ("Device", settings.device),
-        ("Mode", mode_text(settings)),
-        *option_rows(settings),
-        ("Trials", trials_text(recording)),
-    ]
-    return [(name, printable(value)) for name, value in rows if value]
-
-
-def _rows_of(summary: Summary) -> Row:
-    """The number of layers, and of each phase where there are several."""
-    layers = summary.layers
-    if not summary.several_phases:
-        engine = summary.recording.settings.engine
-        return "Nodes" if engine else "Function calls", format_count(len(layers))
-    counts = layers["phase"].value_counts(sort=False)
-    phases = ", ".join(f"{format_count(int(n))} {phase}" for phase, n in counts.items())
-    return "Layers", f"{format_count(len(layers))}: {phases}"
-
-
-def _mode_sentence(summary: Summary) -> Words:
-    settings = summary.recording.settings
-    if settings.engine:
-        return ("The engine computed what the network gives in inference.",)
-    train = code("chainer.config.train")
-    if settings.with_graph:
-        mode = "train mode" if settings.train_mode else "test mode"
-        return (
-            f"The network ran in {mode} and with backprop (",
-            code("chainer.config.enable_backprop"),
-            " was on), for its forward takes gradients and fails without.",
-        )
-    training = summary.several_phases or settings.phase != "forward"
-    if training and settings.train_mode:
-        return (
-            "The network ran in train mode (",
-            train,
-            " was on), as training does: batch normalisation computes the statistics of the batch, "
-            "dropout drops, and the forward pass keeps what the backward pass needs. These are not "
-            "the times of inference.",
-        )
-    if training:
-        return "The network ran in test mode (", train, " was off)."
-    if settings.train_mode:
-        return (
-            "The network ran on purpose in train mode (",
-            train,
-            " was on): batch normalisation computes the statistics of the batch and dropout drops. "
-            "Inference is test mode, so these are not the times of inference.",
-        )
-    said: Words = (
-        "The network ran as in inference: in test mode (",
-        train,
-        " was off) and without backprop",
-    )
-    if "FixedBatchNormalization" in summary.functions.index:
-        fixed = code("FixedBatchNormalization")
-        return *said, ", so batch normalisation used its stored averages (", fixed, ")."
-    return *said, "."
-
-
-def environment(summary: Summary) -> Iterator[Block]:
-    """The machine and its software."""
-    rows = environment_rows(summary.recording.environment) + gpu_rows(summary.recording)
-    if rows:
-        yield properties(rows, "The machine and its software")
-    else:
-        yield text("Nothing was recorded about the machine.")
-
-
-def command(summary: Summary) -> Block:
-    """What makes the run again."""
-    said = printable(summary.recording.settings.command)
-    return Code(said) if said else text("The run was not started by a command line.")
-
-
-def method(summary: Summary) -> Iterator[Block]:
-    """How it was measured."""
-    yield points(method_points(summary))
-
-
-def steps(summary: Summary) -> Iterator[Block]:
-    """What to do next, with the numbers that it follows from."""
-    found = [finding_words(one, full=True) for one in summary.findings if one.severity == STEP]
-    if found:
-        yield points(found)
-
-
-def checks(summary: Summary, severities: Sequence[str]) -> Iterator[Block]:
-    """What else was found."""
-    found = [
-        (strong(one.severity), ": ", *finding_words(one, full=True))
-        for one in summary.findings
-        if one.severity in severities
-    ]
-    if found:
-        yield points(found)
-
-
-def _checked(summary: Summary) -> Iterator[Block]:
-    found = list(checks(summary, (WARNING, NOTE)))
-    if found:
-        yield text("What the checks of this run found:")
-        yield from found
-
-
-def command_and_versions(summary: Summary) -> Iterator[Block]:
-    """What makes the run again, and with which software."""
-    yield command(summary)
-    software = versions(summary.recording.environment)
-    if software:
-        yield text(f"Versions: {', '.join(software)}.")
 
 
 def _files(*, columns: bool) -> Iterator[Block]:
@@ -370,48 +276,66 @@ def _files(*, columns: bool) -> Iterator[Block]:
             " holds every trial.",
         )
         return
-    yield text(
-        "All layers with all digits are in ",
-        file(LAYERS),
-        ". Its columns (times are self times in milliseconds over the profiled trials):",
-    )
-    yield _meanings(LAYER_COLUMNS, LAYERS)
-    yield text(
-        "All links are in ",
-        file(LINKS),
-        ". Its columns (times are means in milliseconds over the profiled trials):",
-    )
-    yield _meanings(LINK_COLUMNS, LINKS)
+    for what, name, times, described in (
+        ("layers with all digits", LAYERS, "self times", LAYER_COLUMNS),
+        ("links", LINKS, "means", LINK_COLUMNS),
+    ):
+        yield text(
+            f"All {what} are in ",
+            file(name),
+            f". Its columns (times are {times} in milliseconds over the profiled trials):",
+        )
+        rows = [column for column in described.values() if column.csv]
+        yield Table(_MEANINGS, rows, f"The columns of {name}")
 
 
-_MEANINGS = columns("csv | column | code\nmeaning | | text")
+def page(summary: Summary, beside: Beside | None = None) -> Iterator[Block]:
+    """The page: what a reader wants first comes first."""
+    advice, budget = (beside.advice, beside.budget) if beside else (None, None)
+    yield Heading(1, _subject(summary, budget))
+    if budget is not None:
+        yield from picture_of(budget)
+        yield from program(budget, summary)
+        yield Heading(2, "A trial")
+    yield from (block for block in answer(summary, advice) if not block.note)
+    yield from by_layer.bars(summary)
+    yield by_layer.hottest(summary)
+    yield from folded(summary)
+    yield from shown_in(PAGE, sections(summary, beside))
 
 
-def _meanings(described: Mapping[str, Column], name: str) -> Table:
-    rows = [column for column in described.values() if column.csv]
-    return Table(_MEANINGS, rows, f"The columns of {name}")
+def words_of(summary: Summary) -> dict[str, str]:
+    """What pointing at a bar says, by the anchor of its row."""
+    said = {
+        layer_anchor(row.Index): f"{printable(row.label)} at {printable(row.path)}: "
+        f"{LAYER_COLUMNS['median'].cell(row)} ms, {format_percent(row.share)}"
+        for row in summary.layers.itertuples()
+    }
+    for row in summary.links.itertuples():
+        anchor = link_anchor(summary, str(row.Index))
+        said[anchor] = f"{printable(str(row.Index))}: {format_percent(row.share)}"
+    return said
 
 
-#: The sections that all forms of a run's report choose from.
-_SECTIONS: dict[str, Callable[[Summary], Iterable[Block]]] = {
-    "What to do next": steps,
-    "A trial as a whole": whole_trial,
-    "By phase": phases,
-    "The layers": _layers,
-    "Hotspots": hotspots,
-    "By function": by_function,
-    "By block": by_block,
-    "By link": by_link,
-    "Inside the layers": inside,
-    "On the GPU": device,
-    "Work and limits": work,
-    "CPU time and page faults": counters,
-    "Memory": memory,
-    "By node": by_node,
-    _BY_LAYER: by_layer,
-    _WORK_BY_LAYER: work_by_layer,
-    "Experiment": experiment,
-    "Environment": environment,
-    "Method": method,
-    "Command and versions": command_and_versions,
-}
+def prefix(summary: Summary) -> str:
+    """What tells the labels of one run in a paper from those of others: ``resnet20-b32-train``."""
+    settings = summary.recording.settings
+    phase = "" if settings.phase == "forward" else f"-{settings.phase}"
+    return f"{model_name(settings)}-b{settings.batchsize}{phase}"
+
+
+def tables(summary: Summary) -> Iterator[tuple[str, Table]]:
+    """The tables for a paper or a thesis, by the names of their labels."""
+    settings, gpu = summary.recording.settings, on_gpu(summary)
+    of = f"of {model_name(settings)}"
+    parts = {one.title: one for one in sections(summary) if REPORT in one.forms}
+    for title, (label, caption) in _PAPER.items():
+        for table in parts[title].blocks:
+            if not isinstance(table, Table):
+                continue
+            rows = list(table.rows)
+            if title == "Experiment" and settings.command:
+                rows.append(("Command", settings.command))
+            caption = caption.format(of=of, gpu=gpu)
+            yield label, replace(table, rows=rows, caption=caption, marks=())
+    yield from by_layer.for_paper(summary, of)

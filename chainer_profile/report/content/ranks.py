@@ -18,9 +18,11 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
+from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.comparison.significance import MIN_TRIALS
-from chainer_profile.report.content import boxes
-from chainer_profile.report.document import HOT, TOTAL, Heading, file, strong, text
+from chainer_profile.ranks.merging import OUTSIDE
+from chainer_profile.report.content.boxes import MAX_COLOURS, laid
+from chainer_profile.report.document import HOT, TOTAL, Box, Boxes, Heading, file, strong, text
 from chainer_profile.report.tables import Column, Columns, Table, columns, headed, not_shown, to_csv
 from chainer_profile.report.text import model_name, printable
 
@@ -36,6 +38,11 @@ if TYPE_CHECKING:
 LAYERS, COLLECTIVES, TRACE = "ranks.csv", "collectives.csv", "ranks-trace.json"
 #: Findings that the answer names.
 _NAMED = 3
+#: Ranks that have a bar; of more those that compute longest and those that do shortest.
+_MOST_BARS = 16
+#: Room for a row's name beside its bar.
+_BESIDE = 0.1
+_BETWEEN = "between collectives"
 #: Smaller parts of the longest straggler are not among them: they may be what it brings about.
 _LARGE = 0.2
 
@@ -89,9 +96,54 @@ def page(ranks: Ranks, limit: int | None = None) -> Iterator[Block]:
     """The report with a bar for each rank below the answer, and the layers of all ranks."""
     blocks = report(ranks, limit)
     first = next(at for at, block in enumerate(blocks) if block == Heading(2, "Ranks"))
-    yield from (*blocks[:first], boxes.ranks(ranks), *blocks[first:])
+    yield from (*blocks[:first], bars(ranks), *blocks[first:])
     yield Heading(2, "Layers by rank")
     yield _by_rank(ranks)
+
+
+def bars(ranks: Ranks) -> Boxes:
+    """One bar a rank: the phases of its iteration, communication as waiting and moving."""
+    parts, chosen, half = list(_rank_parts(ranks)), _shown_ranks(ranks), _MOST_BARS // 2
+    said = "An iteration on each rank."
+    if len(chosen) < len(ranks.ranks):
+        said = (
+            f"The {half} of {len(ranks.ranks)} ranks that compute longest, and the {half} shortest."
+        )
+    longest = max(sum(times[at] for _, _, times in parts) for at in chosen) or 1.0
+    boxes: list[Box] = []
+    for row, at in enumerate(chosen):
+        name = f"rank {ranks.ranks[at].number}"
+        boxes.append(Box(0.0, _BESIDE, "beside", name, name, row))
+        of_rank = [
+            (part, float(times[at]), format_duration(times[at]), kind)
+            for part, kind, times in parts
+        ]
+        boxes += laid(of_rank, (1 - _BESIDE) / longest, _BESIDE, row, f"{name}, ")
+    legend = [(name, kind) for name, kind, _ in parts]
+    return Boxes(said, boxes, legend, f"{said} Medians of the iterations.")
+
+
+def _shown_ranks(ranks: Ranks) -> list[int]:
+    """Places of the ranks; of many those that compute longest and those that do shortest."""
+    busy, half = np.median(ranks.computing_ns, axis=1), _MOST_BARS // 2
+    if len(busy) <= _MOST_BARS:
+        return list(range(len(busy)))
+    order = np.argsort(-busy, kind="stable").tolist()
+    return [*order[:half], *order[-half:]]
+
+
+def _rank_parts(ranks: Ranks) -> Iterator[tuple[str, str, np.ndarray]]:
+    """The parts of an iteration, their kinds and their median times on every rank."""
+    number = 0
+    for at, phase in enumerate(ranks.phases):
+        found = {printable(phase): ranks.phase_ns[:, :, at]}
+        if phase == COMMUNICATION and ranks.collectives:
+            waiting, moving = (x.sum(axis=2) for x in (ranks.waiting_ns, ranks.moving_ns))
+            found = {"waiting": waiting, "moving": moving, _BETWEEN: ranks.between_ns}
+        for name, times in found.items():
+            kind = "between" if name in (OUTSIDE, _BETWEEN) else f"series-{number % MAX_COLOURS}"
+            yield name, kind, np.median(times, axis=1) * NS
+            number += kind != "between"
 
 
 _BY_RANK = columns("""
@@ -119,7 +171,7 @@ def _by_rank(ranks: Ranks) -> Table:
 
     slow = {_layer(ranks, one).index for one in ranks.judged.stragglers}
     return Table(
-        [*_BY_RANK.values(), *map(on, boxes.shown_ranks(ranks))],
+        [*_BY_RANK.values(), *map(on, _shown_ranks(ranks))],
         found,
         "The layers on every rank",
         [HOT if layer.index in slow else "" for layer in ranks.layers],

@@ -1,4 +1,4 @@
-"""Summary -> the report's sections of results: phases, groups, links, layers and hotspots."""
+"""Summary -> the sections of its result: the whole trial, phases, groups, links and hotspots."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from chainer_profile.analyse.amdahl import ways
 from chainer_profile.analyse.grouping import common_link
 from chainer_profile.basics.paths import part_below
 from chainer_profile.basics.units import (
+    NOT_KNOWN,
+    format_change,
     format_count,
     format_duration,
+    format_interval,
     format_ms,
     format_percent,
+    format_significant,
     plural,
 )
 from chainer_profile.basics.words import DEFAULT_DEPTH
@@ -24,24 +28,19 @@ from chainer_profile.report.columns import (
     properties,
     tree_columns,
 )
+from chainer_profile.report.content import boxes
 from chainer_profile.report.content.gpu_text import on_gpu
-from chainer_profile.report.content.layer_section import MAX_ROWS
-from chainer_profile.report.content.totals import total_rows
-from chainer_profile.report.document import (
-    HOT,
-    LINKS,
-    TOTAL,
-    file,
-    text,
-)
+from chainer_profile.report.content.layer_section import MAX_ROWS, hidden
+from chainer_profile.report.document import HOT, LINKS, TOTAL, Fold, file, text
 from chainer_profile.report.rows import (
     group_rows,
     has_blocks,
+    link_anchor,
     phase_rows,
     shortened,
     tree_rows,
 )
-from chainer_profile.report.tables import Table, columns, headed, listed
+from chainer_profile.report.tables import HOT_MARK, Table, columns, headed, listed
 from chainer_profile.report.text import between, of_layers
 
 if TYPE_CHECKING:
@@ -50,20 +49,25 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from chainer_profile.analyse.summary import Summary
+    from chainer_profile.basics.describe import Statistics
+    from chainer_profile.report.content.layer_section import Shown
     from chainer_profile.report.document import Block
+    from chainer_profile.report.text import Row
 
 MAX_GROUPS = 20
 #: Hot layers that the result lists; the appendix has them all.
 MAX_HOT = 20
+#: A phase that is less of a trial is not told in a sentence.
+_LEAST_PHASE = 0.001
+#: Links deeper than any.
+_ALL_LEVELS = 10**9
+_MARKED = columns('marked | "" | hot')
 
 
 def whole_trial(summary: Summary) -> Iterator[Block]:
     """The times of a trial as a whole, and that they add up."""
+    yield from boxes.parts(summary)
     yield properties(total_rows(summary), "A trial as a whole")
-    yield from _adds_up(summary)
-
-
-def _adds_up(summary: Summary) -> Iterator[Block]:
     found = summary.totals
     if found.layers_s is None or found.profiled is None or found.framework is None:
         return
@@ -76,6 +80,59 @@ def _adds_up(summary: Summary) -> Iterator[Block]:
         f"It adds up: {rows}{on_gpu(summary)} {layers} + "
         f"{between(summary.recording)} {framework} = profiled trial {trial}."
     )
+
+
+def total_rows(summary: Summary) -> Iterator[Row]:
+    """The times of a whole trial that are known, and beside each what is to be said of it."""
+    for name, figure, more in _totals(summary):
+        if figure != NOT_KNOWN:
+            yield name, f"{figure} ({more})" if more else figure
+
+
+def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    found, recording = summary.totals, summary.recording
+    clean, profiled, trial = found.clean, found.profiled, found.trial
+    which = "Clean" if clean else "Profiled"
+    if found.every is not None:
+        which, clean = "Any", found.every
+    mean_of = which if clean else "Clean"
+    yield f"{which} trial, median", *_median(trial)
+    yield f"{which} trial, 95th percentile", format_duration(trial.p95_s if trial else None), ""
+    yield f"{mean_of} trial, mean", format_duration(clean.mean_s if clean else None), ""
+    if found.fps is not None:
+        of = "" if clean else "profiled trials"
+        yield "Inputs per second (FPS)", format_significant(found.fps), of
+    yield "Profiled trial, mean", format_duration(profiled.mean_s if profiled else None), ""
+    engine, on_device = recording.settings.engine, recording.on_device
+    share, framework, part = found.framework_share, found.framework, "of the profiled trial"
+    known = found.layers_s is not None and share is not None
+    yield (
+        f"Sum of the {'nodes' if engine else 'layers'}" + (", on the GPU" if on_device else ""),
+        format_duration(found.layers_s),
+        f"{format_percent(1 - share)} {part}" if known and share is not None else "",
+    )
+    if known and framework is not None:
+        where = "between the functions"
+        if engine or on_device:
+            where = "between the nodes" if engine else "beside the layers"
+        time, of_trial = format_duration(framework.mean_s), f"{format_percent(share)} {part}"
+        yield f"{between(recording).capitalize()} ({where})", time, of_trial
+    if found.overhead is not None:
+        low, high = format_change(found.overhead.low), format_change(found.overhead.high)
+        interval = "" if low == NOT_KNOWN else f"95 % interval {low} to {high}"
+        yield "Added by the recorder", format_change(found.overhead.fraction), interval
+
+
+def _median(statistics: Statistics | None) -> tuple[str, str]:
+    """A median; its interval, and of how many trials."""
+    if statistics is None:
+        return NOT_KNOWN, ""
+    interval = format_interval(statistics.ci_low_s, statistics.ci_high_s)
+    trials = plural(statistics.count, "trial")
+    said = f"95 % interval {interval}, {trials}"
+    if interval == NOT_KNOWN:
+        said = f"{trials}: too few for an interval"
+    return format_duration(statistics.median_s), said
 
 
 def phases(summary: Summary) -> Iterator[Block]:
@@ -93,6 +150,27 @@ def phases(summary: Summary) -> Iterator[Block]:
             "between the phase's layers; what is outside of the phases is the rest of the trial on "
             "the host's clock."
         )
+
+
+def phases_in_short(summary: Summary) -> Iterator[Block]:
+    """``By phase, of the time of a trial: forward 39.4 %, backward 59.9 %, update 0.7 %.``"""
+    if summary.several_phases:
+        rows = [row for row in phase_rows(summary) if not row.whole and row.share >= _LEAST_PHASE]
+        parts = (f"{row.name} {format_percent(row.share)}" for row in rows)
+        yield text(f"By phase, of the time of a trial: {', '.join(parts)}.", below=True)
+
+
+def groups(summary: Summary, shown: Shown) -> Iterator[Block]:
+    """The terminal's table of the groups that are asked for."""
+    by, every = shown.group_by, group_rows(summary, shown.group_by)
+    told = every if shown.limit is None else every[: max(0, shown.limit)]
+    legend = [
+        *hidden([row.share for row in every[len(told) :]], shown.hint, by),
+        ("", "Times are in ms, % is of the layers' time."),
+        ("bwd/fwd", "bwd/fwd is backward over forward."),
+    ]
+    marks = [HOT if row.hot else "" for row in told]
+    yield Table(group_columns(by, summary.phase_names), told, f"By {by}", marks, legend)
 
 
 def by_function(summary: Summary) -> Iterator[Block]:
@@ -149,6 +227,46 @@ def by_link(summary: Summary) -> Iterator[Block]:
         yield text(
             f"The inclusive times of the network (/) and of {outside} add up to the profiled trial."
         )
+
+
+def tree(summary: Summary, shown: Shown) -> Iterator[Block]:
+    """The terminal's tree of links."""
+    links, beside = tree_rows(summary, shown.depth)
+    rows = [*links, *beside]
+    columns = [*listed(_MARKED), *tree_columns(summary.phase_names, rows, indent=True)]
+    legend = []
+    if below := int((summary.links["depth"] > shown.depth).sum()):
+        said = (
+            f"{plural(below, 'link')} below {'is' if below == 1 else 'are'} not shown "
+            "(--depth 99 shows all); their times are in the rows above them."
+        )
+        legend.append(("", said))
+    legend += [
+        ("", f"{HOT_MARK} hot: {summary.hotspots.rule}."),
+        ("", "Times are in ms; incl. is a link with all links below it."),
+        ("excl. ms", "excl. is the functions that it calls itself."),
+    ]
+    marks = [HOT if row.marked else TOTAL if row.share is None else "" for row in rows]
+    yield Table(columns, rows, "The tree of links", marks, legend)
+
+
+def tree_on_page(summary: Summary) -> Iterator[Block]:
+    """A page's tree of links, which folds, below its pictures."""
+    links, beside = tree_rows(summary, _ALL_LEVELS)
+    if len(links) < 2:
+        return
+    for at, (name, picture) in enumerate(boxes.links(summary)):
+        yield Fold((name,), [picture]) if at else picture
+    rows = [*links, *beside]
+    yield Table(
+        tree_columns(summary.phase_names, rows, indent=False),
+        rows,
+        "Links with all links below them, and by themselves",
+        [HOT if row.hot else "" for row in rows],
+        [("", "Inclusive times are those of a link with all links below it.")],
+        anchors=[link_anchor(summary, row.path) for row in rows],
+        depths=[row.depth for row in rows],
+    )
 
 
 def hotspots(summary: Summary) -> Iterator[Block]:

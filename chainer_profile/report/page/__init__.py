@@ -46,11 +46,11 @@ def render(
 ) -> str:
     """``report.html``: everything about a run; the same summary gives the same page."""
     from chainer_profile.report import pictures
-    from chainer_profile.report.content import run_page
+    from chainer_profile.report.content import profile
 
-    blocks, about = run_page.page(summary, beside), settings_text(summary.recording.settings)
+    blocks, about = profile.page(summary, beside), settings_text(summary.recording.settings)
     drawn = pictures.of_run(summary) if drawn is None else drawn
-    return page(blocks, "Layer-wise profile", drawn, run_page.words_of(summary), about)
+    return page(blocks, "Layer-wise profile", drawn, profile.words_of(summary), about)
 
 
 def render_comparison(comparisons: Sequence[Comparison]) -> str:

@@ -16,6 +16,9 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.ranks.merging import merge
 from chainer_profile.record.recording import Layer, LinkCalls
 from chainer_profile.report.content import boxes
+from chainer_profile.report.content.budget import picture_of
+from chainer_profile.report.content.memory_section import memory_on_page
+from chainer_profile.report.content.ranks import bars
 from chainer_profile.report.document import Box, Boxes
 from tests.conftest import make_layers, make_recording, make_training
 from tests.report.content.test_budget import BUDGET
@@ -62,7 +65,7 @@ SUMMARIES = {
 def pictures(summary: Summary) -> Iterator[Boxes]:
     yield from boxes.parts(summary)
     yield from boxes.timeline(summary)
-    yield from boxes.memory(summary)
+    yield from (block for block in memory_on_page(summary) if isinstance(block, Boxes))
     yield from (picture for _, picture in boxes.links(summary))
 
 
@@ -161,7 +164,7 @@ def test_without_any_time_there_is_no_picture() -> None:
 
 
 def test_the_bar_of_a_program_is_the_whole_of_it() -> None:
-    (picture,) = boxes.program(BUDGET)
+    (picture,) = picture_of(BUDGET)
     assert [box.said for box in picture.boxes] == [
         "iterations: 60.0 %",
         "evaluation: 15.0 %",
@@ -178,7 +181,7 @@ def test_a_bar_is_the_iteration_of_its_rank() -> None:
     ranks = merge(training(3, 30, 5, planted_ms={(2, 1): 10.0}))
     whole = np.median(ranks.iteration_ns, axis=1)
     for at in range(3):
-        name, *parts = [box for box in boxes.ranks(ranks).boxes if box.row == at]
+        name, *parts = [box for box in bars(ranks).boxes if box.row == at]
         assert (name.said, name.width) == (f"rank {at}", 0.1)
         assert [box.said.split(":")[0] for box in parts[:4]] == [
             f"rank {at}, {name}" for name in ("forward", "backward", "waiting", "moving")
@@ -188,7 +191,7 @@ def test_a_bar_is_the_iteration_of_its_rank() -> None:
 
 
 def test_of_many_ranks_the_ends_have_bars() -> None:
-    picture = boxes.ranks(merge(training(40, 11, 4, planted_ms={(33, 0): 50.0})))
+    picture = bars(merge(training(40, 11, 4, planted_ms={(33, 0): 50.0})))
     assert len({box.row for box in picture.boxes}) == 16
     assert picture.boxes[1].said.startswith("rank 33, forward")
     assert "The 8 of 40 ranks that compute longest" in picture.caption

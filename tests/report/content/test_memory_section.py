@@ -6,16 +6,21 @@ import pytest
 
 from chainer_profile import summarise
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.report.content import boxes
 from chainer_profile.report.content.memory_section import (
     memory,
+    memory_on_page,
     memory_parts,
     memory_sentences,
     peak_columns,
 )
+from chainer_profile.report.document import Boxes
 from tests.conftest import make_recording
 from tests.report.reading import as_markdown, read
 from tests.report.working import training, working
+
+
+def boxes(summary: Summary) -> list[Boxes]:
+    return [block for block in memory_on_page(summary) if isinstance(block, Boxes)]
 
 
 def part(summary: Summary) -> str:
@@ -39,11 +44,11 @@ def test_the_whole_peak_of_a_step_is_told_in_parts() -> None:
     )
     found = memory_parts(summary)
     assert sum(nbytes for _, nbytes in found) == (10 << 20) + 4096 + 2048
-    (picture,) = boxes.memory(summary)
+    (picture,) = boxes(summary)
     assert len(picture.boxes) == len(picture.legend) == 5
     # Those of older versions are not known; nor are boxes.
     assert memory_parts(training()) == []
-    assert not list(boxes.memory(training()))
+    assert not boxes(training())
 
 
 @pytest.mark.parametrize("name", ["a|b", "*x*", "<b>", "_y_", "a\nb"])

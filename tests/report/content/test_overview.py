@@ -10,7 +10,7 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.content.overview import overview
+from chainer_profile.report.content.profile import overview
 from chainer_profile.report.rows import group_rows
 from chainer_profile.report.tables import Table
 from tests.conftest import make_recording, make_training

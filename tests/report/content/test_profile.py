@@ -11,9 +11,9 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.content.answer import answer
 from chainer_profile.report.content.layer_section import MAX_ROWS
+from chainer_profile.report.content.method import experiment_rows
 from chainer_profile.report.content.profile import (
     ReportTitle,
-    experiment_rows,
     heading_text,
     report,
 )

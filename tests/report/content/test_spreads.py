@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile import summarise
-from chainer_profile.report.content.spreads import spreads
+from chainer_profile.report.content.layer_section import spreads
 from chainer_profile.report.tables import SPREAD, Spread
 from tests.conftest import make_recording
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.report.content import paper
+from chainer_profile.report.content import profile
 from chainer_profile.report.page import render
 from tests.goldens.words import fast
 from tests.report.page.reading import Read
@@ -14,7 +14,7 @@ def test_an_engines_totals_are_in_its_words_everywhere() -> None:
     summary = summarise(fast())
     said = {
         "page": Read(render(summary)).text,
-        "paper": str(dict(paper.tables(summary))["times"].cells()),
+        "paper": str(dict(profile.tables(summary))["times"].cells()),
         "terminal": on_terminal(summary, 160),
     }
     for where, text in said.items():

@@ -324,7 +324,7 @@ def test_text_can_be_read(theme: int) -> None:
 
 def test_needs_neither_chainer_nor_a_gpu() -> None:
     code = (
-        "import sys; import chainer_profile.report.content.run_page, "
+        "import sys; import chainer_profile.report.content.profile, "
         "chainer_profile.report.page; print({'chainer', 'cupy'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Environment, Recording, Settings
-from chainer_profile.report.content.overview import overview
-from chainer_profile.report.content.profile import report
+from chainer_profile.report.content.profile import overview, report
 from chainer_profile.report.document import (
     HOT,
     Block,

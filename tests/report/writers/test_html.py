@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.report.content.overview import overview
+from chainer_profile.report.content.profile import overview
 from chainer_profile.report.document import (
     HOT,
     Figure,
