@@ -14,6 +14,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from types import SimpleNamespace
 
 import pytest
+from packaging.requirements import Requirement
 
 import chainer_profile
 from tests import ROOT
@@ -44,6 +45,17 @@ def test_requirements_are_the_projects_dependencies():
 @pytest.mark.parametrize("extra", ["dev", "gpu", "gpu-cuda13"])
 def test_requirements_are_those_of_the_extra(extra):
     assert project()["optional-dependencies"][extra] == requirements(f"requirements-{extra}.txt")
+
+
+def test_the_lock_has_all_that_tests_need():
+    locked = {}
+    for line in (ROOT / "requirements-dev.lock").read_text().splitlines():
+        if "==" in line and not line.startswith("#"):
+            one = Requirement(line)
+            locked.setdefault(one.name, []).append(next(iter(one.specifier)).version)
+    for line in requirements("requirements-dev.txt") + requirements("requirements.txt")[1:]:
+        wanted = Requirement(line)
+        assert set(wanted.specifier.filter(locked[wanted.name])) == set(locked[wanted.name]), line
 
 
 def test_version():

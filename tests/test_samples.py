@@ -22,6 +22,7 @@ from chainer_profile.cli import engines
 from chainer_profile.cli.profile import parser as run_parser
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.wanted import FILES
+from tests import needs
 from tests.command import ROOT
 
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?")
@@ -40,7 +41,7 @@ def page_words(content: bytes) -> str:
 
 
 def pdf_words(content: bytes) -> list[str]:
-    reader = pytest.importorskip("pypdf").PdfReader(io.BytesIO(content))
+    reader = needs.module("pypdf").PdfReader(io.BytesIO(content))
     return [word for page in reader.pages for word in page.extract_text().split()]
 
 
@@ -82,7 +83,7 @@ def test_files_are_made_from_the_recordings(
     if sample != "resnet18-cpu-b1":
         monkeypatch.setattr(samples, "in_few_colours", lambda path: None)
     if "report.pdf" in KEPT[sample]:
-        pytest.importorskip("typst")
+        needs.module("typst")
     made = samples.make(sample, tmp_path)
     assert names_in(tmp_path) == made
     assert names_in(SAMPLES / sample) == set(KEPT[sample])

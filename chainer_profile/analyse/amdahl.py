@@ -47,10 +47,9 @@ class Way:
 def ways(
     recording: Recording, layers_s: NDArray[np.float64], factor: float
 ) -> tuple[Way, ...] | None:
-    """Which layers must become how fast, for a trial that is so many times as fast.
+    """The fewest layers that become 2, 4 or 10 times as fast, for a trial ``factor`` times as fast.
 
-    The fewest of the slowest layers that are enough if they become 2, 4 or 10 times as fast, least
-    demanding first: empty where no layers are enough, None where a trial's time is not known.
+    Least demanding first: empty where no layers are enough, None where a trial's time is not known.
     """
     whole = trial_s(recording)
     if not whole:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from chainer_profile.analyse.counted import counters_by, trial_counters
 from chainer_profile.analyse.findings import (
     FOLDER,
-    STEP,
     Change,
-    Finding,
     gain_without,
+    step,
     takes_options,
 )
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
@@ -26,9 +24,12 @@ from chainer_profile.basics.units import (
 from chainer_profile.basics.words import BACKWARD, PROG, is_run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pandas as pd
 
     from chainer_profile.analyse.counted import TrialCounters
+    from chainer_profile.analyse.findings import Finding
     from chainer_profile.analyse.summary import Summary
 
 #: Functions that accelerate() replaces, by what their names begin with; and those of PyTorch alone.
@@ -58,11 +59,14 @@ class KnownGain(NamedTuple):
         return math.sqrt(self.least * self.most)
 
     @property
+    def times(self) -> str:
+        """``2.1 to 11.1 times``."""
+        return f"{self.least:.1f} to {self.most:.1f} times"
+
+    @property
     def text(self) -> str:
         """``2.1 to 11.1 times as fast in our benchmarks (docs/engines.md)``."""
-        return (
-            f"{self.least:.1f} to {self.most:.1f} times as fast in our benchmarks ({self.source})"
-        )
+        return f"{self.times} as fast in our benchmarks ({self.source})"
 
 
 #: The tables of the documents that are named.
@@ -106,8 +110,8 @@ def proposed(summary: Summary) -> Iterator[Finding | Untried]:
 def _measure(summary: Summary, otherwise: str) -> tuple[str, str]:
     """What to do to see what a change brings: advice and command."""
     if is_run(summary.recording.settings.command):
-        return "To measure what it brings here, run", f"{PROG} advise {FOLDER}"
-    where = "At the begin of the program write" if summary.recording.of_program else "Try"
+        return "To measure what it brings here, run.", f"{PROG} advise {FOLDER}"
+    where = "At the begin of the program write." if summary.recording.of_program else "Try."
     return where, otherwise
 
 
@@ -137,24 +141,23 @@ def _kernels(summary: Summary) -> Iterator[Finding | Untried]:
         for change in (torch, numpy):
             yield Untried(change.name, f"has no kernels for {settings.dtype}")
         return
-    share, more = _share(summary, _REPLACED), _share(summary, _REPLACED + _BY_TORCH)
-    if share < MUCH:
+    changes: tuple[Change, ...] = (torch, numpy)
+    of = _share(summary, _REPLACED)
+    if of < MUCH:
         why = "the functions that it replaces take {} of a trial"
-        yield Untried(numpy.name, why.format(format_percent(share)))
-        if more < MUCH:
-            yield Untried(torch.name, why.format(format_percent(more)))
+        yield Untried(numpy.name, why.format(format_percent(of)))
+        changes, of = (torch,), _share(summary, _REPLACED + _BY_TORCH)
+        if of < MUCH:
+            yield Untried(torch.name, why.format(format_percent(of)))
             return
-    changes, of = ((torch, numpy), share) if share >= MUCH else ((torch,), more)
     known, limit = KNOWN_GAINS[changes[-1].kernels], _at_limits(summary)
     gain = 1 / (1 - of + of / known.typical)
     advice, command = _measure(summary, "chainer_profile.accelerate()")
-    yield Finding(
+    yield step(
         "kernels",
-        STEP,
-        f"The functions that {changes[-1].name} replaces take {format_percent(of)} of the "
-        f"trial. Networks became {known.text}, with PyTorch's kernels "
-        f"{KNOWN_GAINS['torch'].least:.1f} to {KNOWN_GAINS['torch'].most:.1f} times.",
-        f"{advice}.",
+        f"The functions that {changes[-1].name} replaces take {format_percent(of)} of the trial. "
+        f"Networks became {known.text}, with PyTorch's kernels {KNOWN_GAINS['torch'].times}.",
+        advice,
         command=command,
         gain=gain if limit is None else min(gain, max(1.0, limit)),
         changes=changes,
@@ -172,28 +175,19 @@ def _engines(summary: Summary) -> Iterator[Finding | Untried]:
             yield Untried("engines", why)
             return
     known, limit = KNOWN_GAINS["onnxruntime"], _at_limits(summary)
-    evidence = ""
+    evidence, (whole_s, what) = "", whole(summary)
     if limit is not None and limit >= 1:
-        least = format_duration(whole(summary)[0] / limit)
         evidence = (
-            f"At this machine's limits of arithmetic and memory the layers would take {least}, "
-            f"{limit:.1f} times less than the {whole(summary)[1]}."
+            "At this machine's limits of arithmetic and memory the layers would take "
+            f"{format_duration(whole_s / limit)}, {limit:.1f} times less than the {what}."
         )
     advice, command = _measure(summary, f"{PROG} engines --model FILE.py:NETWORK")
-    # The benchmarks are of networks of convolutions.
-    alike = _share(summary, _REPLACED) >= MUCH
-    gain = known.typical if limit is None else min(known.most, max(1.0, limit))
-    ran = f": under ONNX Runtime networks ran {known.text}" if alike else ""
-    yield Finding(
-        "engines",
-        STEP,
-        f"Inference engines make no graph and check no types{ran}.",
-        f"{advice}.",
-        evidence,
-        command,
-        gain if alike else None,
-        (Change(engine="onnxruntime"), Change(engine="openvino")),
-    )
+    text, gain = "Inference engines make no graph and check no types", None
+    if _share(summary, _REPLACED) >= MUCH:  # the benchmarks are of networks of convolutions
+        text += f": under ONNX Runtime networks ran {known.text}"
+        gain = known.typical if limit is None else min(known.most, max(1.0, limit))
+    changes = Change(engine="onnxruntime"), Change(engine="openvino")
+    yield step("engines", f"{text}.", advice, evidence, command=command, gain=gain, changes=changes)
 
 
 def _memory(summary: Summary) -> Iterator[Finding | Untried]:
@@ -221,19 +215,11 @@ def _memory(summary: Summary) -> Iterator[Finding | Untried]:
         gain, evidence = gain_without(share), faults
     elif peak is not None:
         text += f", up to {format_nbytes(peak)} a layer"
+    advice, command = "To keep it in the process, write.", "chainer_profile.accelerate()"
     if takes_options(settings):
-        advice, command = "To see what keeping it in the process brings, add", "--keep-memory"
-    else:
-        advice, command = "To keep it in the process, write", "chainer_profile.accelerate()"
-    yield Finding(
-        "page-faults",
-        STEP,
-        f"{text}.",
-        f"{advice}.",
-        evidence,
-        command,
-        gain,
-        (change,),
+        advice, command = "To see what keeping it in the process brings, add.", "--keep-memory"
+    yield step(
+        "page-faults", f"{text}.", advice, evidence, command=command, gain=gain, changes=(change,)
     )
 
 
@@ -264,18 +250,18 @@ def _batch(summary: Summary) -> Iterator[Finding | Untried]:
             "batch spreads no more than that",
         )
     else:
-        per_call_s = between.mean_s / int(summary.layers["calls"].sum())
-        yield Finding(
+        per_call = format_duration(between.mean_s / int(summary.layers["calls"].sum()))
+        trains = BACKWARD in set(summary.layers["phase"])
+        yield step(
             "batch",
-            STEP,
-            f"{format_percent(framework)} of the trial passes between the functions "
-            "(framework). A larger batch spreads this over more inputs"
-            f"{', and is another training' if BACKWARD in set(summary.layers['phase']) else ''}.",
+            f"{format_percent(framework)} of the trial passes between the functions (framework). "
+            "A larger batch spreads this over more inputs"
+            f"{', and is another training' if trains else ''}.",
             f"Try a batch of {larger}.",
-            f"That is {format_duration(per_call_s)} a call{_mostly_in(summary)}.",
-            f"-b {larger}" if takes_options(settings) else "",
-            gain_without(framework),
-            (Change(batchsize=larger),),
+            f"That is {per_call} a call{_mostly_in(summary)}.",
+            command=f"-b {larger}" if takes_options(settings) else "",
+            gain=gain_without(framework),
+            changes=(Change(batchsize=larger),),
         )
 
 
@@ -294,10 +280,6 @@ def _dtype(summary: Summary) -> Iterator[Finding | Untried]:
     if dtype == "float32":
         yield Untried("float16", "NumPy computes it in software, slower than float32")
     else:
-        yield Finding(
-            "dtype",
-            STEP,
-            f"NumPy computes {dtype} in software.",
-            "Try float32.",
-            changes=(Change(dtype="float32"),),
-        )
+        changes = (Change(dtype="float32"),)
+        text = f"NumPy computes {dtype} in software."
+        yield step("dtype", text, "Try float32.", changes=changes)

@@ -12,12 +12,12 @@ import numpy as np
 from chainer_profile.analyse.counted import trial_counters
 from chainer_profile.analyse.findings import (
     LEAST_GAIN,
-    NOTE,
-    WARNING,
     Finding,
     bracketed,
     in_order,
+    note,
     option,
+    warning,
 )
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
 from chainer_profile.analyse.steps import steps
@@ -70,36 +70,29 @@ def check(summary: Summary) -> tuple[Finding, ...]:
 
 def _ended_early(summary: Summary) -> Iterator[Finding]:
     recording = summary.recording
+    wanted, made = recording.settings.trials, recording.all_trials
     if recording.ended == COMPLETE:
         return
-    wanted = recording.settings.trials
     # A program that runs anyway has no number of its own.
-    of = f"{format_count(recording.all_trials)} of " if wanted else ""
-    done = f"{of}{plural(wanted or recording.all_trials, 'trial')}"
-    text = f"The run ended after {done}: {recording.ended}."
+    of = f"{format_count(made)} of " if wanted else ""
+    text = f"The run ended after {of}{plural(wanted or made, 'trial')}: {recording.ended}."
     if recording.ended in (TIME_LIMIT, INTERVAL):
-        advice = "This was asked for; nothing needs to be done."
-        yield Finding("ended-early", NOTE, text, advice)
+        yield note("ended-early", text, "This was asked for; nothing needs to be done.")
         return
+    advice = f"Run it again for {'the full number of trials' if wanted else 'those behind them'}."
     if recording.ended.startswith("failed"):
         advice = "Mend that first: the network cannot be profiled as it is."
-    else:
-        more = "the full number of trials" if wanted else "those behind them"
-        advice = f"Run it again for {more}."
-    text += " The results are of those trials."
-    yield Finding("interrupted", WARNING, text, advice)
+    yield warning("interrupted", f"{text} The results are of those trials.", advice)
 
 
 def _left_out(summary: Summary) -> Iterator[Finding]:
-    recording = summary.recording
-    if recording.left_out:
-        share = recording.left_out / recording.all_trials
-        yield Finding(
+    left_out, of = summary.recording.left_out, summary.recording.all_trials
+    if left_out:
+        yield (warning if left_out / of > FEW_LEFT_OUT else note)(
             "left-out",
-            WARNING if share > FEW_LEFT_OUT else NOTE,
-            f"{format_count(recording.left_out)} of "
-            f"{plural(recording.all_trials, 'profiled trial')} ({format_percent(share)}) made "
-            "other calls than those shown: they are in no result.",
+            f"{format_count(left_out)} of {plural(of, 'profiled trial')} "
+            f"({format_percent(left_out / of)}) made other calls than those shown: they are in no "
+            "result.",
             "Profile it again: rows are then of links, and hold all trials.",
         )
 
@@ -108,34 +101,34 @@ def _few_trials(summary: Summary) -> Iterator[Finding]:
     totals, count = summary.totals, summary.recording.n_trials
     settings = summary.recording.settings
     if count < MIN_TRIALS:
-        yield Finding(
+        yield warning(
             "few-trials",
-            WARNING,
             f"{plural(count, 'trial')}: too few for an interval, and for percentiles that can be "
             "relied on.",
             f"Run at least {MIN_TRIALS} trials, better 1,000"
             f"{bracketed(option(settings, 'trials', 1000))}.",
         )
         return
-    timed = (("clean", totals.clean), ("profiled", totals.profiled))
-    wide = [(kind, of) for kind, of in timed if of is not None and of.half_width > WIDE_INTERVAL]
+    timed = {"clean": totals.clean, "profiled": totals.profiled}
+    wide = {kind: of for kind, of in timed.items() if of and of.half_width > WIDE_INTERVAL}
     if not wide:
         return
     widths = " and ".join(
         f"{format_percent(of.half_width)} of the median of the {plural(of.count, f'{kind} trial')}"
-        for kind, of in wide
+        for kind, of in wide.items()
     )
     # The width falls with the root of the number of trials.
-    needed = {kind: math.ceil(of.count * (of.half_width / WIDE_INTERVAL) ** 2) for kind, of in wide}
-    if max(needed.values()) > MOST_TRIALS:
-        advice = "They vary too much for more trials to help: close other programs and run again."
-    else:
+    needed = {
+        k: math.ceil(of.count * (of.half_width / WIDE_INTERVAL) ** 2) for k, of in wide.items()
+    }
+    advice = "They vary too much for more trials to help: close other programs and run again."
+    if max(needed.values()) <= MOST_TRIALS:
         names = {"clean": "clean_trials", "profiled": "trials"}
         options = " ".join(option(settings, names[kind], n) for kind, n in needed.items()).strip()
         more = " and ".join(plural(n, f"{kind} trial") for kind, n in needed.items())
         narrow = f"{format_percent(WIDE_INTERVAL, 0)}{bracketed(options)}"
         advice = f"About {more} would narrow it to {narrow}."
-    yield Finding("few-trials", WARNING, f"The 95 % interval is +/- {widths}.", advice)
+    yield warning("few-trials", f"The 95 % interval is +/- {widths}.", advice)
 
 
 def _unstable(summary: Summary) -> Iterator[Finding]:
@@ -143,9 +136,8 @@ def _unstable(summary: Summary) -> Iterator[Finding]:
     mean_s, std_s = layers["mean_s"].to_numpy(), layers["std_s"].to_numpy()
     unstable = np.flatnonzero((std_s >= UNSTABLE * mean_s) & (mean_s > 0))
     if trial is not None and trial.spread >= UNSTABLE:
-        yield Finding(
+        yield warning(
             "unstable",
-            WARNING,
             f"The trials vary: their standard deviation is {format_percent(trial.spread, 0)} of "
             f"the mean, and the slowest took {format_duration(trial.max_s)} against a median of "
             f"{format_duration(trial.median_s)}.",
@@ -155,9 +147,8 @@ def _unstable(summary: Summary) -> Iterator[Finding]:
     if len(unstable):
         spread = std_s[unstable] / mean_s[unstable]
         worst = layers["label"][unstable[spread.argmax()]]
-        yield Finding(
+        yield note(
             "unstable-layers",
-            NOTE,
             f"{format_count(len(unstable))} of {plural(len(layers), 'layer')} vary by 10 % of "
             f"their mean or more; the worst is {worst} with {format_percent(spread.max(), 0)}.",
             "Compare the medians of these layers instead of their means.",
@@ -170,9 +161,8 @@ def _drift(summary: Summary) -> Iterator[Finding]:
         return
     change, certain = halves_differ(walls)
     if abs(change) >= DRIFT and certain:
-        yield Finding(
+        yield warning(
             "drift",
-            WARNING,
             f"The second half of the run was {format_percent(abs(change))} "
             f"{'slower' if change > 0 else 'faster'} than the first.",
             "The machine changed during the run (heat, clock frequency, other programs): run "
@@ -198,13 +188,11 @@ def _slow_start(summary: Summary) -> Iterator[Finding]:
         advice = f"Use more warm-up trials ({asked})."
     elif not (asked or settings.engine):
         advice = "Compare the medians, or profile later in the training."
-    yield Finding(
-        "short-warmup",
-        WARNING,
+    text = (
         f"The first {count} trials were {format_percent(excess, 0)} slower than the rest: "
-        f"a warm-up of {plural(warmups, 'trial')} was too short.",
-        advice,
+        f"a warm-up of {plural(warmups, 'trial')} was too short."
     )
+    yield warning("short-warmup", text, advice)
 
 
 def _many_trials(summary: Summary) -> NDArray[np.int64] | None:
@@ -227,9 +215,8 @@ def _near_resolution(summary: Summary) -> Iterator[Finding]:
     if len(near):
         smallest = layers.loc[layers["median_s"].idxmin()]
         share = window_s / smallest["median_s"] if smallest["median_s"] else 1.0
-        yield Finding(
+        yield note(
             "near-resolution",
-            NOTE,
             f"{plural(len(near), 'layer')} took less than {WINDOWS} times the "
             f"{format_duration(window_s)} {shown_by}: up to "
             f"{format_percent(min(share, 1.0), 0)} of {smallest['label']}.",
@@ -244,7 +231,7 @@ def _overhead(summary: Summary) -> Iterator[Finding]:
     if overhead is not None and overhead.low > HIGH_OVERHEAD:
         text = f"Profiling made a trial {format_percent(overhead.fraction)} slower."
         advice = "Report the clean trials; the layers' times are too long by up to this part."
-        yield Finding("overhead", WARNING, text, advice)
+        yield warning("overhead", text, advice)
 
 
 def _threads(summary: Summary) -> Iterator[Finding]:
@@ -258,21 +245,16 @@ def _threads(summary: Summary) -> Iterator[Finding]:
         if threads > 1 and settings.threads is None:
             text = f"BLAS used {threads} threads. Small layers are often faster with one."
             advice = f"Try {option(settings, 'threads', 1) or 'one'} and compare."
-            yield Finding("threads", NOTE, text, advice)
+            yield note("threads", text, advice)
     elif threads == 1:
         asked = option(settings, "threads", probe.many)
-        library = recording.environment.blas[0].name
-        yield Finding(
-            "threads",
-            NOTE,
-            f"BLAS ran with {probe.text(1)}.",
-            f"Other programs run it with {probe.many} unless "
-            f"{_PREFIXES.get(library, 'OMP')}_NUM_THREADS=1 is set"
-            f"{f'; {asked} measures that' if asked else ''}.",
-        )
+        prefix = _PREFIXES.get(recording.environment.blas[0].name, "OMP")
+        advice = f"Other programs run it with {probe.many} unless {prefix}_NUM_THREADS=1 is set"
+        advice += f"; {asked} measures that." if asked else "."
+        yield note("threads", f"BLAS ran with {probe.text(1)}.", advice)
     # Older versions tried one thread behind the trials, and did not take it.
     elif probe.one_s <= (1 - FASTER_WITH_ONE_THREAD) * probe.many_s:
-        yield Finding("threads", NOTE, f"BLAS ran with {probe.text()}.", "Run with one thread.")
+        yield note("threads", f"BLAS ran with {probe.text()}.", "Run with one thread.")
 
 
 def _blas_threads(recording: Recording) -> int:
@@ -311,33 +293,29 @@ def probed_threads(recording: Recording) -> ProbedThreads | None:
 
 def _held_back(summary: Summary) -> Iterator[Finding]:
     environment = summary.recording.environment
-    if not environment.variables:
-        return
-    kernels = ", ".join(library.kernels for library in environment.blas if library.kernels)
-    names = [variable.partition("=")[0] for variable in environment.variables]
-    yield Finding(
-        "held-back",
-        WARNING,
-        f"{' and '.join(environment.variables)} {'was' if len(names) == 1 else 'were'} set: "
-        "libraries may use slower instructions than this processor has"
-        f"{bracketed(f'BLAS ran {kernels} kernels' if kernels else '')}.",
-        f"Unset {' and '.join(names)} and run again, unless that is what you want to measure.",
-    )
+    if environment.variables:
+        kernels = ", ".join(library.kernels for library in environment.blas if library.kernels)
+        names = [variable.partition("=")[0] for variable in environment.variables]
+        yield warning(
+            "held-back",
+            f"{' and '.join(environment.variables)} {'was' if len(names) == 1 else 'were'} set: "
+            "libraries may use slower instructions than this processor has"
+            f"{bracketed(f'BLAS ran {kernels} kernels' if kernels else '')}.",
+            f"Unset {' and '.join(names)} and run again, unless that is what you want to measure.",
+        )
 
 
 def _not_finite(summary: Summary) -> Iterator[Finding]:
-    names = summary.recording.conditions.not_finite
-    if not names:
-        return
-    shown = "; ".join(names[:MOST_NAMED])
-    more = f" and {format_count(len(names) - MOST_NAMED)} more" if len(names) > MOST_NAMED else ""
-    yield Finding(
-        "not-finite",
-        WARNING,
-        f"NaN or infinite numbers are in the network: in {shown}{more}.",
-        "Functions may take another time with them. chainer.set_debug(True) stops at the first "
-        "function that gives NaN; of a training that has diverged profile an earlier state.",
-    )
+    if names := summary.recording.conditions.not_finite:
+        more = len(names) - MOST_NAMED
+        shown = "; ".join(names[:MOST_NAMED])
+        shown += f" and {format_count(more)} more" if more > 0 else ""
+        yield warning(
+            "not-finite",
+            f"NaN or infinite numbers are in the network: in {shown}.",
+            "Functions may take another time with them. chainer.set_debug(True) stops at the first "
+            "function that gives NaN; of a training that has diverged profile an earlier state.",
+        )
 
 
 def _busy(summary: Summary) -> Iterator[Finding]:
@@ -347,7 +325,7 @@ def _busy(summary: Summary) -> Iterator[Finding]:
         of = f" of {plural(cores, 'core')}" if cores else ""
         text = f"Other programs kept {other:.1f}{of} busy during the trials."
         advice = "Close them and run again: they slow the trials and make them vary."
-        yield Finding("busy", WARNING, text, advice)
+        yield warning("busy", text, advice)
 
 
 def _disturbed(summary: Summary) -> Iterator[Finding]:
@@ -360,22 +338,23 @@ def _disturbed(summary: Summary) -> Iterator[Finding]:
     where = ""
     if place is not None:
         where = f"; most of that in {layers['label'][place]} ({format_duration(off_s[place])})"
-    if taken := trial.preemptions >= trial.waits:
+    said, why, advice = (
+        note,
+        f"it waited {trial.waits:.1f} times a trial",
+        "It waited for a disk, a lock or another thread: faster arithmetic would not help.",
+    )
+    if trial.preemptions >= trial.waits:
+        said = warning
         why = f"its processor was taken from it {trial.preemptions:.1f} times a trial"
         advice = (
             "Other programs took the processor: compare CPU times (cpu_ms), or run on a quiet "
             "machine."
         )
-    else:
-        why = f"it waited {trial.waits:.1f} times a trial"
-        advice = "It waited for a disk, a lock or another thread: faster arithmetic would not help."
-    yield Finding(
-        "disturbed",
-        WARNING if taken else NOTE,
+    text = (
         f"In {format_percent(trial.off_share, 0)} of the wall time of the counters pass the thread "
-        f"did not run: {why}{where}.",
-        advice,
+        f"did not run: {why}{where}."
     )
+    yield said("disturbed", text, advice)
 
 
 def _outside_of_phases(summary: Summary) -> Iterator[Finding]:
@@ -385,66 +364,48 @@ def _outside_of_phases(summary: Summary) -> Iterator[Finding]:
         return
     share = float(summary.phases["share"].get(OUTSIDE, 0.0))
     if share >= MUCH_OUTSIDE:
-        yield Finding(
+        yield note(
             "outside-of-phases",
-            NOTE,
             f"{format_percent(share)} of the trial passes outside of its phases "
             f"({', '.join(summary.phase_names)}).",
             "No layer holds this time: look at what the training loop does around the step.",
         )
 
 
-def _throttled(summary: Summary) -> Iterator[Finding]:
-    conditions = summary.recording.conditions
-    states = [s for s in (conditions.gpu_before, conditions.gpu_after) if s is not None]
+def _gpu_clocks(summary: Summary) -> Iterator[Finding]:
+    recording = summary.recording
+    found = recording.conditions.gpu_before, recording.conditions.gpu_after
+    states = [state for state in found if state is not None]
     reasons = dict.fromkeys(reason for state in states for reason in state.throttle)
     reasons.pop(_CHOSEN, None)
-    if not reasons:
+    clocks = [state.sm_mhz for state in states if state.sm_mhz]
+    before, after = clocks if len(clocks) == 2 else (0, 0)
+    ends = f"{format_count(before)} MHz before the warm-up, {format_count(after)} MHz at the end"
+    if reasons:
+        yield warning(
+            "throttled",
+            f"The GPU had lowered its clocks ({', '.join(reasons)})"
+            f"{f'; its clock was {ends}' if before else ''}.",
+            "Its layers can be faster than this: cool it, or give it the power it asks for; to "
+            "compare runs, fix a clock that it can hold (nvidia-smi --lock-gpu-clocks).",
+        )
+    if abs(after - before) <= CLOCK_CHANGE * before or recording.by_means:
         return
-    clocks = _clocks(summary)
-    shown = "" if clocks is None else f"; its clock was {_before_and_after(*clocks)}"
-    yield Finding(
-        "throttled",
-        WARNING,
-        f"The GPU had lowered its clocks ({', '.join(reasons)}){shown}.",
-        "Its layers can be faster than this: cool it, or give it the power it asks for; to compare "
-        "runs, fix a clock that it can hold (nvidia-smi --lock-gpu-clocks).",
-    )
-
-
-def _clock_changed(summary: Summary) -> Iterator[Finding]:
-    clocks = _clocks(summary)
-    if clocks is None:
-        return
-    before, after = clocks
-    fell = after < before
-    # That it was throttled says so.
-    if abs(after - before) <= CLOCK_CHANGE * before or (fell and any(_throttled(summary))):
-        return
-    yield Finding(
-        "gpu-clock",
-        WARNING if fell else NOTE,
-        f"The GPU's clock {'fell' if fell else 'rose'} by "
-        f"{format_percent(abs(after / before - 1))}: {_before_and_after(before, after)}.",
-        "Times from before and after the change differ: fix the clock "
-        "(nvidia-smi --lock-gpu-clocks), or let the GPU warm up for longer."
-        if fell
-        else "A GPU at rest has a low clock, and raises it in the warm-up; if first trials are "
-        "slower than later ones, use more warm-up trials.",
-    )
-
-
-def _clocks(summary: Summary) -> tuple[int, int] | None:
-    """The GPU's clock before and after the trials, in MHz."""
-    conditions = summary.recording.conditions
-    before, after = (
-        state and state.sm_mhz for state in (conditions.gpu_before, conditions.gpu_after)
-    )
-    return (before, after) if before and after else None
-
-
-def _before_and_after(before: int, after: int) -> str:
-    return f"{format_count(before)} MHz before the warm-up, {format_count(after)} MHz at the end"
+    by = f"by {format_percent(abs(after / before - 1))}: {ends}."
+    if after > before:
+        yield note(
+            "gpu-clock",
+            f"The GPU's clock rose {by}",
+            "A GPU at rest has a low clock, and raises it in the warm-up; if first trials are "
+            "slower than later ones, use more warm-up trials.",
+        )
+    elif not reasons:  # which say so
+        yield warning(
+            "gpu-clock",
+            f"The GPU's clock fell {by}",
+            "Times from before and after the change differ: fix the clock "
+            "(nvidia-smi --lock-gpu-clocks), or let the GPU warm up for longer.",
+        )
 
 
 def _no_held_trials(summary: Summary) -> Iterator[Finding]:
@@ -452,9 +413,8 @@ def _no_held_trials(summary: Summary) -> Iterator[Finding]:
     # A run that was cut short has not come to them, and one with rows by link makes none.
     if use is None or use.busy_s is not None or recording.ended != COMPLETE or recording.by_link:
         return
-    yield Finding(
+    yield note(
         "no-held-trials",
-        NOTE,
         "No trial could be held back until all of it was launched, so it is not known for how long "
         "the GPU works and for how long it waits.",
         "The network waits for the GPU in its middle, or launches more than the GPU's queue takes: "
@@ -465,11 +425,11 @@ def _no_held_trials(summary: Summary) -> Iterator[Finding]:
 
 _CHECKS = (
     *(_ended_early, _few_trials, _left_out, _not_finite, _busy, _disturbed, _unstable, _drift),
-    *(_throttled, _clock_changed, _held_back, _slow_start, _overhead, _near_resolution),
+    *(_gpu_clocks, _held_back, _slow_start, _overhead, _near_resolution),
     *(_outside_of_phases, _no_held_trials, _threads),
 )
 #: What is said where trials differ, and of a program's, which it makes anyway.
 _OF_PROGRAMS = (
-    *(_ended_early, _not_finite, _busy, _throttled),
+    *(_ended_early, _not_finite, _busy, _gpu_clocks),
     *(_overhead, _outside_of_phases, _threads),
 )

@@ -28,15 +28,13 @@ def layer_counters(recording: Recording) -> dict[str, Any]:
 
     ``counted_s`` is the wall time in the trials of that pass, ``cpu_s`` the CPU time in them.
     """
-    counters, nothing = recording.counters, np.full(len(recording.layers), np.nan)
+    counters = recording.counters
     columns = {}
     for column, (name, unit) in _COLUMNS.items():
+        columns[column] = np.full(len(recording.layers), np.nan)
         one = None if counters is None else counters[name]
-        columns[column] = (
-            nothing
-            if one is None or counters is None or not one.layers
-            else np.array(one.layers, float) * unit / counters.trials
-        )
+        if counters is not None and one is not None and one.layers:
+            columns[column] = np.array(one.layers, float) * unit / counters.trials
     return columns
 
 
@@ -67,12 +65,12 @@ class TrialCounters:
     @property
     def system_share(self) -> float:
         """Part of the CPU time that the system takes."""
-        return self.system_s / self.cpu_s if self.cpu_s else float("nan")
+        return self.system_s / self.cpu_s if self.cpu_s else np.nan
 
     @property
     def off_share(self) -> float:
         """Part of the wall time in which the thread did not run."""
-        return max(0.0, 1 - self.cpu_s / self.wall_s) if self.wall_s else float("nan")
+        return max(0.0, 1 - self.cpu_s / self.wall_s) if self.wall_s else np.nan
 
 
 def trial_counters(recording: Recording) -> TrialCounters | None:
@@ -85,7 +83,7 @@ def of_trial(counters: Counters) -> TrialCounters:
     found = {one.name: np.array(one.trial, float) for one in counters.counted}
 
     def mean(name: str) -> float:
-        return float(found[name].mean()) if name in found else float("nan")
+        return float(found[name].mean()) if name in found else np.nan
 
     system = found.get("system_ns", np.full(1, np.nan))
     error = system.std(ddof=1) / np.sqrt(len(system)) if len(system) > 1 else np.nan
@@ -95,7 +93,7 @@ def of_trial(counters: Counters) -> TrialCounters:
         system_s=mean("system_ns") * NS,
         system_error_s=float(error) * NS,
         page_faults=mean("page_faults"),
-        fault_s=float("nan") if counters.fault_ns is None else counters.fault_ns * NS,
+        fault_s=np.nan if counters.fault_ns is None else counters.fault_ns * NS,
         waits=mean("waits"),
         preemptions=mean("preemptions"),
     )

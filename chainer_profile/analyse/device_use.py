@@ -58,11 +58,9 @@ class DeviceUse:
 
     @property
     def launch_bound(self) -> bool:
-        """Whether the host's launching sets the pace, and not the device.
-
-        Without held trials this is likely, not certain: a network that waits for the device in its
-        middle leaves nothing to wait for at the end either.
-        """
+        """Whether the host's launching sets the pace, and not the device."""
+        # Without held trials this is likely, not certain: a network that waits for the device in
+        # its middle leaves nothing to wait for at the end either.
         waits = self.wait_s < LAUNCH_BOUND * self.trial_s
         share = self.busy_share
         return waits and (share is None or share < 1 - LAUNCH_BOUND)

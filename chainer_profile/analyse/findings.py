@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.words import PROG, is_run
 
@@ -107,6 +107,21 @@ class Finding:
         """All of it in a row."""
         parts = (self.text, self.evidence if full else "", self.to_do)
         return " ".join(filter(None, parts))
+
+
+def warning(code: str, text: str, advice: str) -> Finding:
+    """That a number may mislead."""
+    return Finding(code, WARNING, text, advice)
+
+
+def step(code: str, text: str, advice: str = "", evidence: str = "", **more: Any) -> Finding:
+    """That something takes time, and may take less."""
+    return Finding(code, STEP, text, advice, evidence, **more)
+
+
+def note(code: str, text: str, advice: str) -> Finding:
+    """What is worth knowing."""
+    return Finding(code, NOTE, text, advice)
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -25,19 +25,14 @@ _ROUNDING = 1 - 1e-12
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule for hotspots.
+    """A rule for hotspots."""
 
-    Attributes:
-        kind: ``time`` (median time at or above value, seconds), ``share`` (part of the sum of the
-            layers' medians at or above value, a fraction), ``top`` (the value slowest layers), or
-            ``pareto`` (the fewest layers that hold at least value, a fraction, of that sum).
-        value: See kind.
-        text: The rule as the user wrote it.
-    """
-
+    #: ``time`` (median time at or above value, seconds), ``share`` (part of the sum of the layers'
+    #: medians at or above value, a fraction), ``top`` (the value slowest layers), or ``pareto``
+    #: (the fewest layers that hold at least value, a fraction, of that sum).
     kind: str
     value: float
-    text: str
+    text: str  #: As the user wrote it.
 
     def __str__(self) -> str:
         if self.kind == "time":
@@ -51,17 +46,11 @@ class Rule:
 
 @dataclass(frozen=True, eq=False)
 class Hotspots:
-    """The hot layers of a run.
-
-    Attributes:
-        rule: The rule that chose them.
-        hot: Whether each layer is hot, (layers,).
-        line_s: Median time in seconds from which a layer is hot; None where the rule has no line.
-    """
+    """The hot layers of a run."""
 
     rule: Rule
-    hot: NDArray[np.bool_]
-    line_s: float | None
+    hot: NDArray[np.bool_]  #: Whether each layer is hot, (layers,).
+    line_s: float | None  #: Median time from which a layer is hot; None where there is no line.
 
     @property
     def indices(self) -> list[int]:
@@ -70,11 +59,7 @@ class Hotspots:
 
 
 def parse_rule(text: str) -> Rule:
-    """Read a rule: ``0.36ms``, ``5%``, ``top:10`` or ``pareto:50%``.
-
-    Raises:
-        UsageError: The text is none of these.
-    """
+    """Read a rule: ``0.36ms``, ``5%``, ``top:10`` or ``pareto:50%``."""
     kind, colon, value = text.strip().partition(":")
     try:
         if colon and kind == "top":
@@ -95,12 +80,7 @@ def parse_rule(text: str) -> Rule:
 
 
 def find_hotspots(typical_s: NDArray[np.float64], rule: Rule) -> Hotspots:
-    """The layers that a rule calls hot.
-
-    Args:
-        typical_s: Median self time of every layer in seconds, (layers,).
-        rule: The rule.
-    """
+    """The layers that a rule calls hot, by their median self times, (layers,)."""
     import numpy as np  # here, because the command line's --help needs the rules only
 
     total = float(typical_s.sum())

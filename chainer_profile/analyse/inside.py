@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -41,36 +41,21 @@ CONFIGURATION = "configuration and devices"
 UPDATE = "the optimizer"
 MODEL = "the network's own code"
 OTHER = "other"
-#: What the framework's files are for. The first that fits counts: a file's begin, a function.
-KINDS = (
-    ("chainer/utils/type_check.py", "", TYPE_CHECKS),
-    ("chainer/", "check_type_forward", TYPE_CHECKS),
-    ("chainer/", "_check_data_type_forward", TYPE_CHECKS),
-    ("chainer/", "check_layout_forward", TYPE_CHECKS),
-    ("chainer/", "_check_arrays_forward_compatible", TYPE_CHECKS),
-    ("chainer/", "is_arrays_compatible", TYPE_CHECKS),
-    ("chainer/", "_check_grad_type", TYPE_CHECKS),
-    ("chainer/configuration.py", "", CONFIGURATION),
-    ("chainer/backend.py", "", CONFIGURATION),
-    ("chainer/_backend.py", "", CONFIGURATION),
-    ("chainer/backends/", "", CONFIGURATION),
-    ("chainer/__init__.py", "", CONFIGURATION),
-    ("chainer/variable.py", "backward", GRAPH),
-    ("chainer/variable.py", "", VARIABLES),
-    ("chainer/function_node.py", "", GRAPH),
-    ("chainer/function.py", "", GRAPH),
-    ("chainer/function_hook.py", "", GRAPH),
-    ("chainer/_backprop.py", "", GRAPH),
-    ("chainer/_backprop_utils.py", "", GRAPH),
-    ("chainer/link.py", "", LINKS),
-    ("chainer/link_hook.py", "", LINKS),
-    ("chainer/sequential.py", "", LINKS),
-    ("chainer/device_resident.py", "", LINKS),
-    ("chainer/optimizer.py", "", UPDATE),
-    ("chainer/optimizers/", "", UPDATE),
-    ("chainer/functions/", "", WRAPPERS),
-    ("chainer/links/", "", WRAPPERS),
-    ("chainer/utils/argument.py", "", WRAPPERS),
+_CHECKS = (
+    *("check_type_forward", "_check_data_type_forward", "check_layout_forward", "_check_grad_type"),
+    *("_check_arrays_forward_compatible", "is_arrays_compatible"),
+)
+#: What Chainer's files are for, by how their names begin and, where given, functions; the first.
+KINDS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
+    (("utils/type_check.py",), (), TYPE_CHECKS),
+    (("",), _CHECKS, TYPE_CHECKS),
+    (("configuration.py", "backend", "_backend.py", "__init__.py"), (), CONFIGURATION),
+    (("variable.py",), ("backward",), GRAPH),
+    (("variable.py",), (), VARIABLES),
+    (("function_node.py", "function.py", "function_hook.py", "_backprop"), (), GRAPH),
+    (("link.py", "link_hook.py", "sequential.py", "device_resident.py"), (), LINKS),
+    (("optimizer.py", "optimizers/"), (), UPDATE),
+    (("functions/", "links/", "utils/argument.py"), (), WRAPPERS),
 )
 _NUMERIC = "numpy/_core/numeric.py"
 #: Parts that have a name: a file, its function, what is on the line; their name and cause. One
@@ -185,17 +170,11 @@ class Parts:
 
 @dataclass(frozen=True)
 class InsideParts:
-    """What the pass inside the layers tells.
+    """What the pass inside the layers tells."""
 
-    Attributes:
-        functions: By function and phase, slowest first.
-        layers: By layer, in the order of the calls, of those that were seen often enough.
-        framework: Time between the layers by kind; None where it was not seen often enough.
-    """
-
-    functions: tuple[Parts, ...]
-    layers: tuple[Parts, ...]
-    framework: Parts | None
+    functions: tuple[Parts, ...]  #: By function and phase, slowest first.
+    layers: tuple[Parts, ...]  #: In the order of the calls, of those that were seen often enough.
+    framework: Parts | None  #: Between the layers, by kind; None where not seen often enough.
 
     def layer(self, row: int) -> Parts | None:
         """The parts of a layer; None where they are not known."""
@@ -207,15 +186,14 @@ def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideP
     inside = recording.inside
     if inside is None:
         return None
-
     layers, times = recording.layers, [float(value) for value in median_s]
     # Stacks do not tell a layer's time from that of the calls within it.
     whole = list(times)
     for layer in reversed(layers):
         if layer.parent is not None:
             whole[layer.parent] += whole[layer.index]
-    by_row: dict[int, list[Stack]] = {}
-    by_function: dict[tuple[str, str], list[Stack]] = {}
+    by_row: dict[int, list[Stack]] = defaultdict(list)
+    by_function: dict[tuple[str, str], list[Stack]] = defaultdict(list)
     between: list[Stack] = []
     phases = {layer.function: layer.phase for layer in layers}
     for stack in inside.stacks:
@@ -223,11 +201,10 @@ def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideP
             continue
         if stack.row is not None:
             layer = layers[stack.row]
-            by_row.setdefault(stack.row, []).append(stack)
-            by_function.setdefault((layer.function, layer.phase), []).append(stack)
+            by_row[stack.row].append(stack)
+            by_function[layer.function, layer.phase].append(stack)
         elif stack.function:
-            key = stack.function, phases[stack.function]
-            by_function.setdefault(key, []).append(stack)
+            by_function[stack.function, phases[stack.function]].append(stack)
         else:
             between.append(stack)
     rows = [
@@ -235,18 +212,14 @@ def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideP
         for row, stacks in sorted(by_row.items())
     ]
     functions = []
-    for (function, phase), stacks in by_function.items():
+    for key, stacks in by_function.items():
+        own = [layer.index for layer in layers if (layer.function, layer.phase) == key]
         timed = [stack for stack in stacks if not stack.samples]
-        rows_timed = {stack.row for stack in timed}
         if 2 * sum(stack.seconds for stack in timed) > sum(stack.seconds for stack in stacks):
             stacks = timed  # lines and functions do not add up to parts
-        seconds = sum(
-            time
-            for time, layer in zip(times, layers, strict=True)
-            if (layer.function, layer.phase) == (function, phase)
-            and (stacks is not timed or layer.index in rows_timed)
-        )
-        functions.append(_parts(function, phase, None, seconds, stacks, inside))
+            own = [row for row in own if row in {stack.row for stack in timed}]
+        functions.append(_parts(*key, None, sum(times[row] for row in own), stacks, inside))
+    functions.sort(key=lambda parts: -parts.seconds)
     framework = []
     if recording.trial_ns is not None and between:
         spent = recording.trial_ns - recording.self_ns.sum(axis=1)
@@ -256,7 +229,6 @@ def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideP
         [one for one in found if not one.samples or one.samples / inside.repeats >= LEAST_SAMPLES]
         for found in (functions, rows, framework)
     )
-    functions.sort(key=lambda parts: -parts.seconds)
     return InsideParts(tuple(functions), tuple(rows), next(iter(framework), None))
 
 
@@ -274,13 +246,10 @@ def _parts(
     places: dict[tuple[str, str], Counter[Place]] = {}
     for stack in stacks:
         chain = [inside.places[place] for place in stack.places]
-        if phase:
-            *key, place = part_of(chain)
-        else:
-            *key, place = kind_of(chain), "", chain[-1]
-        part = key[0], key[1]
-        spent[part] += stack.seconds  # type: ignore[assignment]
-        places.setdefault(part, Counter())[place] += stack.seconds  # type: ignore[assignment]
+        what, cause, place = part_of(chain) if phase else (kind_of(chain), "", chain[-1])
+        spent[what, cause] += stack.seconds  # type: ignore[assignment]
+        of_part = places.setdefault((what, cause), Counter())
+        of_part[place] += stack.seconds  # type: ignore[assignment]
     total, samples = sum(spent.values()), sum(stack.samples for stack in stacks)
     # Lines that were timed have no samples.
     timed = 2 * sum(stack.seconds for stack in stacks if not stack.samples) > total
@@ -326,17 +295,12 @@ def part_of(chain: Sequence[Place]) -> tuple[str, str, Place]:
     if kind not in (WRAPPERS, MODEL, OTHER, UPDATE) or place.file.startswith("chainer/utils/"):
         return (kind if kind != OTHER else _name(place)), CALLS, place
     if place.source:
-        return _line(place), cause_of(place.source), place
+        line = place.source if len(place.source) <= _LONGEST else place.source[:_LONGEST] + "..."
+        return f"{line} in {_name(place)}", cause_of(place.source), place
     if at == len(chain) - 1:
         return place.function, "", place
     called = _name(chain[at + 1])
     return f"numpy.{called.strip('_')}", _NUMPY.get(called, ""), chain[at + 1]
-
-
-def _line(place: Place) -> str:
-    """A line as the name of a part."""
-    source = place.source if len(place.source) <= _LONGEST else place.source[:_LONGEST] + "..."
-    return f"{source} in {_name(place)}"
 
 
 def _name(place: Place) -> str:
@@ -355,7 +319,8 @@ def kind_of(chain: Sequence[Place]) -> str:
             return COLLECTION
         if place.own:
             return MODEL
-        for file, function, kind in KINDS:
-            if place.file.startswith(file) and function in ("", _name(place)):
+        file = place.file.removeprefix("chainer/")
+        for begins, functions, kind in KINDS if file != place.file else ():
+            if file.startswith(begins) and (not functions or _name(place) in functions):
                 return kind
     return OTHER

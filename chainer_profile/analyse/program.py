@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chainer_profile.analyse.findings import LEAST_GAIN, STEP, Finding, gain_without, in_order
+from chainer_profile.analyse.findings import LEAST_GAIN, STEP, gain_without, in_order, step
 from chainer_profile.basics.units import format_percent, plural
 from chainer_profile.record.budget import (
     CALLS,
@@ -19,11 +18,14 @@ from chainer_profile.record.budget import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chainer_profile.analyse.findings import Finding
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.budget import Budget, Spent
 
-#: Shares of the program from which something beside its network is advised on.
-_MUCH, _MUCH_EVALUATION, _MOVED = 0.2, 0.3, 0.05
+#: Share of the program from which moving its network is advised on.
+_MOVED = 0.05
 
 
 def own_ns(budget: Budget) -> int:
@@ -43,41 +45,26 @@ def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Fi
     if summary is not None:
         trains = summary.recording.settings.phase == "train"
         share = share_of(budget.of(ITERATIONS if trains else CALLS), budget)
-        steps = [one for one in summary.findings if one.severity == STEP and one.gain]
-        for one in steps:
-            gain = 1 / (1 - share * (1 - 1 / (one.gain or 1.0)))
-            found.append(replace(one, gain=gain))
+        for one in summary.findings:
+            if one.severity == STEP and one.gain:
+                found.append(replace(one, gain=gain_without(share * (1 - 1 / one.gain))))
     return in_order(one for one in found if one.gain is None or one.gain >= LEAST_GAIN)
 
 
 def _beside_the_network(budget: Budget) -> Iterator[Finding]:
-    for one in budget.part(EXTENSIONS):
-        if share_of(one, budget) >= _MUCH:
-            yield _takes(
-                one,
-                budget,
-                f" in {plural(one.count, 'call')}",
-                "Extend with a rarer trigger, such as trigger=(1, 'epoch').",
-            )
-    for one in budget.part(SNAPSHOTS):
-        if share_of(one, budget) >= _MUCH:
-            yield _takes(one, budget, "", "Take snapshots at a rarer trigger.")
-    evaluation = budget.of(EVALUATION)
-    if share_of(evaluation, budget) >= _MUCH_EVALUATION:
-        advice = "Evaluate more rarely, on fewer examples, or in larger batches."
-        yield _takes(evaluation, budget, "", advice)
+    for part, least, advice in (
+        (EXTENSIONS, 0.2, "Extend with a rarer trigger, such as trigger=(1, 'epoch')."),
+        (SNAPSHOTS, 0.2, "Take snapshots at a rarer trigger."),
+        (EVALUATION, 0.3, "Evaluate more rarely, on fewer examples, or in larger batches."),
+    ):
+        for one in [budget.of(part)] if part == EVALUATION else budget.part(part):
+            if (share := share_of(one, budget)) >= least:
+                calls = f" in {plural(one.count, 'call')}" if part == EXTENSIONS else ""
+                takes = f"takes {format_percent(share)} of the program{calls}."
+                text = f"{one.name or one.part} {takes}"
+                yield step(one.part, text, advice, gain=gain_without(share))
     moved = sum(one.ns for one in budget.looked if re.search(r"\bto_(gpu|device)\b", one.name))
     if moved >= _MOVED * own_ns(budget) > 0:
-        yield Finding(
-            "moved",
-            STEP,
-            f"to_gpu takes {format_percent(moved / own_ns(budget))} of the program, again and "
-            "again.",
-            "Move a network once, before the loop.",
-        )
-
-
-def _takes(spent: Spent, budget: Budget, more: str, advice: str) -> Finding:
-    share = share_of(spent, budget)
-    text = f"{spent.name or spent.part} takes {format_percent(share)} of the program{more}."
-    return Finding(spent.part, STEP, text, advice, gain=gain_without(share))
+        share = moved / own_ns(budget)
+        text = f"to_gpu takes {format_percent(share)} of the program, again and again."
+        yield step("moved", text, "Move a network once, before the loop.")

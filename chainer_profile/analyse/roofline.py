@@ -36,15 +36,13 @@ def layer_work(recording: Recording, median_s: NDArray[np.float64]) -> dict[str,
     nearer limit, empty where it is not known.
     """
     layers, limits = recording.layers, recording.limits
-    counted = {name: [getattr(layer, name) for layer in layers] for name in WORK}
-    flops, _, read, written = (
-        np.array([np.nan if value is None else value for value in values], float)
-        for values in counted.values()
-    )
+    columns: dict[str, Any] = {
+        name: pd.array([getattr(layer, name) for layer in layers], dtype="Int64") for name in WORK
+    }
+    flops, _, read, written = (one.to_numpy(float, na_value=np.nan) for one in columns.values())
     moved = read + written
     seconds = np.where(median_s > 0, median_s, np.nan)
-    columns: dict[str, Any] = {
-        **{name: pd.array(values, dtype="Int64") for name, values in counted.items()},
+    columns |= {
         "work_is_about": [layer.work_is_about for layer in layers],
         "flops_per_s": flops / seconds,
         "nbytes_per_s": moved / seconds,
@@ -57,9 +55,9 @@ def layer_work(recording: Recording, median_s: NDArray[np.float64]) -> dict[str,
     compute_s, memory_s = flops / rates, moved / limits.copy_nbytes_per_s
     bound_s = np.maximum(compute_s, memory_s)
     reached = bound_s / seconds
-    bound = np.where(compute_s >= memory_s, COMPUTE, MEMORY)
-    bound = np.where(np.isnan(reached), "", bound)
-    return columns | {"bound_s": bound_s, "reached": reached, "bound": bound.tolist()}
+    nearer = np.where(compute_s >= memory_s, COMPUTE, MEMORY)
+    bound = np.where(np.isnan(reached), "", nearer).tolist()
+    return columns | {"bound_s": bound_s, "reached": reached, "bound": bound}
 
 
 def peak_rate(limits: MachineLimits, dtype: str) -> float:
@@ -89,10 +87,8 @@ def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
     for (function, phase), part in layers.groupby(["function", "phase"], sort=False):
         median_s = float(part["median_s"].sum()) or np.nan
         sums = {name: _sum(part[name]) for name in ("flops", "macs")}
-        total_s, nbytes = (
-            float(part["mean_s"].sum()),
-            _sum(part["nbytes_read"] + part["nbytes_written"]),
-        )
+        total_s = float(part["mean_s"].sum())
+        nbytes = _sum(part["nbytes_read"] + part["nbytes_written"])
         by_verdict = part.groupby("verdict", sort=False)["mean_s"].sum()
         rows.append(
             {

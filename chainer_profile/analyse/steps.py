@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from chainer_profile.analyse.changes import MUCH, larger_batch, proposed, whole
 from chainer_profile.analyse.findings import (
-    STEP,
     Finding,
     bracketed,
     gain_without,
     in_python,
     option,
+    step,
     takes_options,
 )
 from chainer_profile.analyse.grouping import place_of_most
@@ -71,18 +71,18 @@ def _launching(summary: Summary) -> Iterator[Finding]:
     use, settings = summary.device, summary.recording.settings
     if use is None or not use.launch_bound:
         return
-    launching = (
+    text = (
         f"GPU waits for the host: launching takes {format_duration(use.launch_s)} of a trial's "
         f"{format_duration(use.trial_s)}"
     )
-    text = (
-        f"It seems that the {launching}, and the host then waits for "
-        f"{format_duration(use.wait_s)} only. That is so as well where the network waits for "
-        "the GPU in its middle."
-    )
-    if use.busy_s is not None:
+    if use.busy_s is None:
         text = (
-            f"The {launching}, and the GPU works for {format_duration(use.busy_s)} of it "
+            f"It seems that the {text}, and the host then waits for {format_duration(use.wait_s)} "
+            "only. That is so as well where the network waits for the GPU in its middle."
+        )
+    else:
+        text = (
+            f"The {text}, and the GPU works for {format_duration(use.busy_s)} of it "
             f"({format_percent(use.busy_share)}). Only less launching would shorten the trial."
         )
     by_function = summary.layers.groupby("function", sort=False)[["host_s", "calls"]].sum()
@@ -103,63 +103,51 @@ def _launching(summary: Summary) -> Iterator[Finding]:
             f"Try a batch of {larger}{bracketed(option(settings, 'batchsize', larger))}: the "
             f"inputs per second grow until the GPU is busy{grows}"
         )
-    yield Finding(
-        "launch-bound",
-        STEP,
-        text,
-        f"{advice}.",
-        f"{format_percent(use.calls_s / use.launch_s)} of the launching is in the layers' calls"
-        f"{most}.",
-        gain=gain,
-    )
+    within = format_percent(use.calls_s / use.launch_s)
+    evidence = f"{within} of the launching is in the layers' calls{most}."
+    yield step("launch-bound", text, f"{advice}.", evidence, gain=gain)
 
 
 def _most_time(summary: Summary) -> Iterator[Finding]:
-    layers, functions = summary.layers, summary.functions
-    half = find_hotspots(layers["typical_s"].to_numpy(), parse_rule(DEFAULT_RULE)).hot
-    count = int(half.sum())
-    counts = layers["function"][half].value_counts()
-    most = int(counts.iloc[0]) if count else 0
-    if most == 0:  # of medians that are nothing
-        which = ""
-    elif most == 1:
-        which = f": {_listed(layers['label'][half])}"
-    else:
-        which = f"; {'all' if most == count else format_count(most)} of them are {counts.index[0]}"
-    if count and summary.several_phases:
-        phase = layers[half].groupby("phase", sort=False)["mean_s"].sum().idxmax()
-        of_phase = int((layers["phase"][half] == phase).sum())
-        which += f"; {format_count(of_phase)} {'belongs' if of_phase == 1 else 'belong'} to {phase}"
-    first = functions.iloc[0]
-    name = str(functions.index[0])
+    layers, first = summary.layers, summary.functions.iloc[0]
     whole_s, what = whole(summary)
-    part = first["total_s"] / whole_s
-    evidence = []
-    if 0 < count < len(layers):
+    part, advice, evidence = first["total_s"] / whole_s, "", []
+    half = layers[find_hotspots(layers["typical_s"].to_numpy(), parse_rule(DEFAULT_RULE)).hot]
+    if 0 < len(half) < len(layers):
         evidence.append(
-            f"{format_count(count)} of {plural(len(layers), 'layer')} "
-            f"{'holds' if count == 1 else 'hold'} half of the layers' time{which}."
+            f"{format_count(len(half))} of {plural(len(layers), 'layer')} "
+            f"{'holds' if len(half) == 1 else 'hold'} half of the layers' time"
+            f"{_which(half, summary)}."
         )
-    advice = ""
     # Where the host sets the pace, a faster function on the GPU would not shorten the trial.
     if not summary.launch_bound:
-        advice = (
-            f"Begin there: twice as fast, it would shorten the {what} by "
-            f"{format_percent(part / 2)}."
-        )
+        shorter = format_percent(part / 2)
+        advice = f"Begin there: twice as fast, it would shorten the {what} by {shorter}."
         if part < 1:
             evidence.append(
                 f"Work on it alone can make the {what} {format_factor(1 / (1 - part))} as fast at "
                 "most (Amdahl's law)."
             )
-    yield Finding(
-        "most-time",
-        STEP,
-        f"{name} takes the most time of all functions: {format_percent(part)} of the {what} in "
-        f"{plural(first['calls'], 'call')}{_by_phase(summary, first)}.",
-        advice,
-        " ".join(evidence),
+    text = (
+        f"{first.name} takes the most time of all functions: {format_percent(part)} of the {what} "
+        f"in {plural(first['calls'], 'call')}{_by_phase(summary, first)}."
     )
+    yield step("most-time", text, advice, " ".join(evidence))
+
+
+def _which(half: pd.DataFrame, summary: Summary) -> str:
+    """What the layers are that hold half of the time."""
+    functions = half["function"].value_counts()
+    most = int(functions.iloc[0])
+    which = f": {_listed(half['label'])}"
+    if most > 1:
+        count = "all" if most == len(half) else format_count(most)
+        which = f"; {count} of them are {functions.index[0]}"
+    if summary.several_phases:
+        phase = half.groupby("phase", sort=False)["mean_s"].sum().idxmax()
+        of_phase = int((half["phase"] == phase).sum())
+        which += f"; {format_count(of_phase)} {'belongs' if of_phase == 1 else 'belong'} to {phase}"
+    return which
 
 
 def _by_phase(summary: Summary, function: pd.Series[Any]) -> str:
@@ -194,13 +182,11 @@ def _backward(summary: Summary) -> Iterator[Finding]:
             f"than its forward, {format_ratio(worst['backward_s'], worst['forward_s'])} times as "
             f"long{usual if name.startswith(_DENSE_MATHS) else ''}."
         )
-    yield Finding(
-        "backward",
-        STEP,
+    text = (
         f"Backward takes {format_percent(backward_s / whole_s)} of the {what}, {ratio} times as "
-        f"long as forward ({format_duration(backward_s)} and {format_duration(forward_s)}).",
-        evidence=evidence,
+        f"long as forward ({format_duration(backward_s)} and {format_duration(forward_s)})."
     )
+    yield step("backward", text, evidence=evidence)
 
 
 def _of_phase(summary: Summary, phase: str) -> tuple[pd.DataFrame, float, float]:
@@ -242,14 +228,11 @@ def _update(summary: Summary) -> Iterator[Finding]:
     larger = larger_batch(summary)
     if not advice and larger is not None and not summary.recording.of_program:
         advice = f"It does not grow with the batch: one of {larger} spreads it over more inputs."
-    yield Finding(
-        "update",
-        STEP,
+    text = (
         f"The update takes {format_percent(share)} of the {whole(summary)[1]} "
-        f"({format_duration(update_s)}).",
-        advice,
-        " ".join(evidence),
+        f"({format_duration(update_s)})."
     )
+    yield step("update", text, advice, " ".join(evidence))
 
 
 def _data(summary: Summary) -> Iterator[Finding]:
@@ -268,7 +251,7 @@ def _data(summary: Summary) -> Iterator[Finding]:
         f"Loading of data takes {format_percent(share)} of the {whole(summary)[1]}, the largest "
         f"part of it in {name}."
     )
-    yield Finding("data", STEP, text, advice, gain=gain_without(share) if advice else None)
+    yield step("data", text, advice, gain=gain_without(share) if advice else None)
 
 
 def _accumulation(summary: Summary) -> Iterator[Finding]:
@@ -282,7 +265,7 @@ def _accumulation(summary: Summary) -> Iterator[Finding]:
             f"{format_percent(row['total_s'] / whole_s)} of the {what} in "
             f"{plural(row['calls'], 'call')}: each shortcut and each branch costs one."
         )
-        yield Finding("accumulation", STEP, text)
+        yield step("accumulation", text)
 
 
 def _nearness_to_limits(summary: Summary) -> Iterator[Finding]:
@@ -323,7 +306,7 @@ def _nearness_to_limits(summary: Summary) -> Iterator[Finding]:
         elif gpu is not None and not gpu.cudnn and function.startswith("Convolution"):
             evidence += ": without cuDNN Chainer copies windows (im2col) and multiplies matrices"
         evidence += "."
-    yield Finding("matrix-rate", STEP, text, evidence=evidence)
+    yield step("matrix-rate", text, evidence=evidence)
 
 
 def _bounds_on_gpu(summary: Summary) -> Iterator[Finding]:
@@ -332,26 +315,19 @@ def _bounds_on_gpu(summary: Summary) -> Iterator[Finding]:
     if not summary.recording.on_device or summary.launch_bound:
         return
     shares = summary.layers.groupby("verdict")["share"].sum()
-    single, options = settings.dtype == "float32", takes_options(settings)
+    options = takes_options(settings)
     half = f"float16{' (--dtype mixed16)' if options else ''}"
     tf32 = [f"TF32{' (--tf32)' if options else ''}"] if gpu and gpu.tf32 is False else []
-    for bound, advice in (
-        (
-            MEMORY,
-            "Fusing functions that follow one another saves reading and writing"
-            f"{f'; {half} halves the bytes' if single else ''}.",
-        ),
-        (
-            COMPUTE,
-            f"The GPU computes faster with fewer digits: {' or '.join([*tf32, half])}."
-            if single
-            else "",
-        ),
-    ):
+    fusing = "Fusing functions that follow one another saves reading and writing"
+    digits = ""
+    if settings.dtype == "float32":
+        fusing += f"; {half} halves the bytes"
+        digits = f"The GPU computes faster with fewer digits: {' or '.join([*tf32, half])}."
+    for bound, advice in ((MEMORY, f"{fusing}."), (COMPUTE, digits)):
         share = float(shares.get(bound, 0.0))
         if share >= _MUCH_BOUND:
             text = f"{bound.capitalize()}-bound layers take {format_percent(share)} of the layers' "
-            yield Finding(f"{bound}-bound", STEP, f"{text}time.", advice)
+            yield step(f"{bound}-bound", f"{text}time.", advice)
 
 
 def _normalisations(summary: Summary) -> Iterator[Finding]:
@@ -368,9 +344,8 @@ def _normalisations(summary: Summary) -> Iterator[Finding]:
     part = float(times.sum()) / whole_s
     if part >= MUCH:
         one = len(foldable) == 1
-        yield Finding(
+        yield step(
             "normalisations",
-            STEP,
             f"{format_count(len(foldable))} of {plural(int(fixed.sum()), 'call')} of "
             f"FixedBatchNormalization {'comes' if one else 'come'} right after a convolution and "
             f"{'takes' if one else 'take'} {format_percent(part)} of the {what}.",
@@ -398,11 +373,11 @@ def _framework(summary: Summary) -> Iterator[Finding]:
     text = f"{format_percent(share)} of the trial passes between the"
     if settings.engine:
         text = f"{text} engine's nodes, a part of it in its profiling."
-        yield Finding("framework", STEP, text)
+        yield step("framework", text)
     elif larger_batch(summary) is None or summary.recording.of_program:
         of = "" if summary.recording.of_program else f", at a batch of {settings.batchsize}"
         advice = "Fewer function calls would cut it."
-        yield Finding("framework", STEP, f"{text} functions (framework){of}.", advice)
+        yield step("framework", f"{text} functions (framework){of}.", advice)
 
 
 def _another_device(summary: Summary) -> Iterator[Finding]:
@@ -430,11 +405,11 @@ def _another_device(summary: Summary) -> Iterator[Finding]:
     way = "--gpu 0" if takes_options(settings) else "it"
     if in_python(settings):
         way = 'model.to_device("@cupy:0")'
-    yield Finding(
+    takes = f"{'takes' if len(dense) == 1 else 'take'} {format_percent(part)}"
+    yield step(
         "gpu",
-        STEP,
-        f"{_listed(dense.index)} {'takes' if len(dense) == 1 else 'take'} {format_percent(part)} "
-        "of the layers' time: dense arithmetic, which a GPU does well.",
+        f"{_listed(dense.index)} {takes} of the layers' time: dense arithmetic, which a GPU does "
+        "well.",
         f"Where there is one, try {way}.",
         evidence,
     )

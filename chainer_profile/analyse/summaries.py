@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ from chainer_profile.analyse import checks
 from chainer_profile.analyse.amdahl import if_twice
 from chainer_profile.analyse.counted import layer_counters
 from chainer_profile.analyse.device_use import device_use, layer_device
-from chainer_profile.analyse.footprint import layer_memory
 from chainer_profile.analyse.grouping import by_phase, group, link_tree
 from chainer_profile.analyse.hotspots import (
     DEFAULT_RULE,
@@ -27,13 +27,14 @@ from chainer_profile.analyse.summary import Overhead, Summary, Totals
 from chainer_profile.analyse.verdicts import verdicts
 from chainer_profile.basics.describe import describe, describe_columns, median_interval
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.words import FORWARD
 from chainer_profile.record.checking import check
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chainer_profile.analyse.inside import InsideParts
-    from chainer_profile.record.recording import Recording
+    from chainer_profile.record.recording import Layer, Recording
 
 #: What a table of layers takes from a layer as it is.
 _DESCRIPTION = (
@@ -47,7 +48,7 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
 
     Args:
         recording: A recording with at least one profiled trial.
-        hotspots: Rule for hot layers (see :func:`chainer_profile.analyse.hotspots.parse_rule`).
+        hotspots: Rule for hot layers: ``0.36ms``, ``5%``, ``top:10`` or ``pareto:50%``.
 
     Raises:
         ProfileError: The recording holds no complete profiled trial, or what cannot be.
@@ -106,6 +107,39 @@ def _layer_table(
     return pd.DataFrame(columns, pd.RangeIndex(len(layers), name="index")), found
 
 
+def layer_memory(recording: Recording) -> dict[str, Any]:
+    """The memory of every layer in bytes, <NA> where not known.
+
+    ``peak_nbytes`` and ``retained_nbytes`` as :class:`.MemoryUse` has them, ``input_nbytes``,
+    ``parameter_nbytes`` and ``output_nbytes`` by the sizes of arrays, and ``workspace_nbytes``:
+    what a forward call allocates at most beyond its outputs.
+    """
+    layers, use = recording.layers, recording.memory
+    data = {
+        name: [None] * len(layers) if use is None else list(getattr(use, name))
+        for name in ("peak_nbytes", "retained_nbytes")
+    }
+    data["input_nbytes"] = [layer.input_nbytes for layer in layers]
+    data["parameter_nbytes"] = [layer.parameter_nbytes for layer in layers]
+    data["output_nbytes"] = [_output_nbytes(layer) for layer in layers]
+    table = pd.DataFrame(data, dtype="Int64")
+    beyond = (table["peak_nbytes"] - table["output_nbytes"]).clip(lower=0)
+    table["workspace_nbytes"] = beyond.where([layer.phase == FORWARD for layer in layers])
+    return {str(name): values.array for name, values in table.items()}
+
+
+def _output_nbytes(layer: Layer) -> int | None:
+    # Older recordings have no size, but shapes and a data type.
+    if layer.output_nbytes is not None or layer.phase != FORWARD or not layer.dtype:
+        return layer.output_nbytes
+    try:
+        # NumPy knows bfloat16 only where another package has taught it.
+        itemsize = 2 if layer.dtype == "bfloat16" else np.dtype(layer.dtype).itemsize
+    except (TypeError, ValueError, SyntaxError):  # one that NumPy does not know
+        return None
+    return sum(math.prod(shape) * itemsize for shape in layer.output_shapes)
+
+
 def _totals(recording: Recording, layers_s: float) -> Totals:
     profiled = framework = None
     if recording.trial_ns is not None:
@@ -127,12 +161,9 @@ def _totals(recording: Recording, layers_s: float) -> Totals:
 
 
 def _overhead(recording: Recording) -> Overhead | None:
-    """Profiled over clean time, from neighbouring blocks, so that slow drift cancels.
-
-    Clean and profiled trials alternate in blocks. Each clean block's median is compared with the
-    median of the profiled trials next to it, half a block before and half a block behind; the
-    median of these ratios is the result.
-    """
+    """Profiled over clean time, from neighbouring blocks, so that slow drift cancels."""
+    # Each clean block's median is compared with that of the profiled trials next to it, half a
+    # block before and half a block behind; the median of these ratios is the result.
     if recording.trial_ns is None or recording.start_ns is None or not len(recording.clean_ns):
         return None
     starts = np.concatenate([recording.start_ns, recording.clean_start_ns])
@@ -141,15 +172,14 @@ def _overhead(recording: Recording) -> Overhead | None:
     order = np.argsort(starts, kind="stable")
     times, is_clean = times[order], is_clean[order]
     edges = np.flatnonzero(np.diff(is_clean.astype(np.int8))) + 1
-    blocks: list[NDArray[np.int64]] = np.split(times, edges)
-    first_clean = 0 if is_clean[0] else 1
+    # Nothing is before the first block and behind the last.
+    blocks: list[NDArray[np.int64]] = [times[:0], *np.split(times, edges), times[:0]]
     ratios = []
-    for at in range(first_clean, len(blocks), 2):
-        before = blocks[at - 1] if at else blocks[at][:0]
-        behind = blocks[at + 1] if at + 1 < len(blocks) else blocks[at][:0]
+    for at in range(1 if is_clean[0] else 2, len(blocks) - 1, 2):
         # A block between two clean ones is shared by both: each takes its nearer half.
-        before = before[len(before) // 2 :] if at > 1 else before
-        behind = behind[: (len(behind) + 1) // 2] if at + 2 < len(blocks) else behind
+        before, behind = blocks[at - 1], blocks[at + 1]
+        before = before[len(before) // 2 :] if at > 2 else before
+        behind = behind[: (len(behind) + 1) // 2] if at + 3 < len(blocks) else behind
         near = np.concatenate([before, behind])
         if len(near) and np.median(blocks[at]):
             ratios.append(float(np.median(near) / np.median(blocks[at])))

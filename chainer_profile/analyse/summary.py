@@ -95,7 +95,7 @@ class Summary(Shown):
             ``cumulative_share``, the same for this and all slower layers together; ``hot``;
             ``if_twice``, see :func:`.amdahl.if_twice`; and the columns of
             :func:`.roofline.layer_work` (operations, bytes, limits), of
-            :func:`.footprint.layer_memory` (allocated bytes, sizes of arrays), of
+            :func:`.summaries.layer_memory` (allocated bytes, sizes of arrays), of
             :func:`.device_use.layer_device` (host and device of a GPU) and of
             :func:`.counted.layer_counters` (CPU time, page faults and so on).
         functions: One row per function name, slowest first; see :func:`.grouping.group`, which

@@ -14,10 +14,7 @@ _BOUND = (
 
 
 def bound(command: Sequence[str]) -> list[str]:
-    """A command whose process Linux kills when the thread that starts it ends, or this process.
-
-    On other systems it is the command itself.
-    """
+    """A command whose process Linux kills when the thread that starts it ends, or this process."""
     if sys.platform != "linux":
         return [*command]
     return [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command]

@@ -26,21 +26,10 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class Statistics:
-    """One sample of times, in seconds.
+    """One sample of times, in seconds; ``std_s`` is with count - 1, and NaN for one trial.
 
-    Attributes:
-        count: Number of trials.
-        mean_s: Arithmetic mean.
-        std_s: Standard deviation with count - 1; NaN for one trial.
-        ci_low_s: Lower end of the 95 % confidence interval of the median; NaN for fewer than
-            :data:`MIN_TRIALS` trials (see :func:`trials_interval`).
-        ci_high_s: Upper end.
-        min_s: Smallest time.
-        p5_s: 5th percentile, interpolated linearly, like the following ones.
-        median_s: Median.
-        p95_s: 95th percentile.
-        p99_s: 99th percentile.
-        max_s: Largest time.
+    ``ci_low_s`` and ``ci_high_s`` are the ends of the 95 % confidence interval of the median, NaN
+    for fewer than 30 trials. Percentiles are interpolated linearly.
     """
 
     count: int
@@ -67,15 +56,9 @@ class Statistics:
 
 
 def halves_differ(samples: NDArray[np.int64]) -> tuple[float, bool]:
-    """How much longer the second half of some trials took than the first, and if beyond chance.
+    """How much longer the second half of some trials took, as a fraction, and if beyond chance.
 
-    Args:
-        samples: Times in their order, at least :data:`MIN_TRIALS` in each half, not all 0 in the
-            first.
-
-    Returns:
-        The difference of the means as a fraction of the first, and whether its 95 % interval,
-        by :func:`standard_errors`, leaves out 0.
+    In each half there are :data:`MIN_TRIALS` at least, in the first not all 0.
     """
     halves = np.array_split(samples, 2)
     first, last = (float(half.mean()) for half in halves)
@@ -88,11 +71,9 @@ def halves_differ(samples: NDArray[np.int64]) -> tuple[float, bool]:
 
 
 def batches(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Successive samples in batches of equal length, (series, batches, length).
+    """Successive samples, (series, samples), in batches of equal length, (series, batches, length).
 
-    Args:
-        rows: Samples in their order, (series, samples), at least :data:`MIN_TRIALS` of them; the
-            first ones are left out where the last batch would not be full.
+    The first ones are left out where the last batch would not be full.
     """
     count = rows.shape[1]
     length = max(LEAST_LENGTH, count // BATCHES)
@@ -101,27 +82,21 @@ def batches(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def standard_errors(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Standard errors of the means of series, from what successive batches of them say.
+    """Standard errors of the means of series, from values of successive batches, (series, batches).
 
     Successive trials are not independent (caches, clock frequency, other programs), so the plain
-    std / sqrt(n) is too small. Batches are nearly independent: the error is the standard deviation
-    of their values over the root of their number (Law and Kelton, Simulation Modeling and Analysis,
-    the method of batch means). Where they still resemble their neighbours the variance is
+    std / sqrt(n) is too small. Batches nearly are (Law and Kelton, Simulation Modeling and
+    Analysis, the method of batch means). Where they still resemble their neighbours the variance is
     multiplied by (1 + r) / (1 - r), as for an autoregressive series (Tafazzoli and Wilson, Skart,
-    IIE Transactions 43, 2011). There r is the correlation of neighbours, freed of its bias in short
-    series (Kendall, Biometrika 41, 1954) and half of its own standard error larger; at least 0,
-    and at most 0.9: 30 batches are then worth less than 2, and more no drift can tell.
-
-    Args:
-        values: A value of each batch, such as its mean or median, (series, batches).
-
-    Returns:
-        The errors in the values' unit, (series,).
+    IIE Transactions 43, 2011).
     """
     number = values.shape[1]
     off = values - values.mean(axis=1, keepdims=True)
     squares = (off * off).sum(axis=1)
     following = (off[:, 1:] * off[:, :-1]).sum(axis=1) / np.where(squares > 0, squares, 1)
+    # Neighbours' correlation, freed of its bias in short series (Kendall, Biometrika 41, 1954), and
+    # half of its own standard error larger. At 0.9 30 batches are worth less than 2: more tells no
+    # drift.
     alike = np.clip((number * following + 1) / (number - 3), 0, 1)
     alike += np.where(alike > 0, np.sqrt((1 - alike * alike) / number) / 2, 0)
     alike = np.minimum(alike, MOST_ALIKE)
@@ -137,13 +112,9 @@ def describe(samples_ns: NDArray[np.int64]) -> Statistics:
 
 
 def describe_columns(samples_ns: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    """The statistics of many samples at once, equal to the last bit to :func:`describe` of each.
+    """The statistics of many samples, (trials, samples), equal to the last bit to those of each.
 
-    Args:
-        samples_ns: Times in nanoseconds in the order of the trials, (trials, samples).
-
-    Returns:
-        By the names of :class:`Statistics` but for ``count``: one value a sample, (samples,).
+    By the names of :class:`Statistics` but for ``count``: one value a sample.
     """
     count, width = samples_ns.shape
     if count == 0:
@@ -169,7 +140,7 @@ def _describe_rows(rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     low, high = _interval(rows, ordered, CONFIDENCE)
     found = {
         "mean_s": means,
-        "std_s": _deviations(rows, means),
+        "std_s": rows.std(axis=1, ddof=1) if count > 1 else np.full(len(rows), np.nan),
         "ci_low_s": low,
         "ci_high_s": high,
         "min_s": ordered[:, 0],
@@ -179,33 +150,15 @@ def _describe_rows(rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     return {name: values * NS for name, values in found.items()}
 
 
-def _deviations(rows: NDArray[np.int64], means: NDArray[np.float64]) -> NDArray[np.float64]:
-    count = rows.shape[1]
-    if count < 2:
-        return np.full(len(rows), np.nan)
-    off = rows - means[:, None]
-    off *= off
-    deviations: NDArray[np.float64] = np.sqrt(off.sum(axis=1) / (count - 1))
-    return deviations
-
-
 def trials_interval(
     samples: NDArray[np.int64], confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
-    """Interval of the median of correlated trials.
+    """Interval of the median of correlated trials in their order; NaN for too few.
 
-    The trials are cut into successive batches; the error of their medians (:func:`standard_errors`)
-    and Student's t give a part h of the median m, and the interval is m / (1 + h) to m (1 + h): on
-    a log scale, so that it is positive however skewed the times. It is never narrower than that of
-    as many independent trials (:func:`median_interval`), so it holds whatever their distribution
-    is. ``benchmarks/coverage.py`` shows how often it is right.
-
-    Args:
-        samples: Times in the order of the trials, (trials,).
-        confidence: Wanted chance that the interval holds the median.
-
-    Returns:
-        Its ends; NaN for fewer than :data:`MIN_TRIALS` trials.
+    The error of the batches' medians and Student's t give a part h of the median m, and the
+    interval is m / (1 + h) to m (1 + h): on a log scale, so that it is positive however skewed the
+    times. It is never narrower than that of as many independent trials, so it holds whatever their
+    distribution is. ``benchmarks/coverage.py`` shows how often it is right.
     """
     rows = samples[None]
     low, high = _interval(rows, np.sort(rows, axis=1), confidence)

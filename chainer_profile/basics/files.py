@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,10 +33,7 @@ def lock(opened: BinaryIO | int, folder: Path, by: str = "its run is still going
 
 @contextmanager
 def made(folder: Path, *, fresh: bool = False) -> Iterator[None]:
-    """Within this, a folder is there; what was made for it goes again where nothing is in it.
-
-    With ``fresh`` it must be new, or FileExistsError is raised.
-    """
+    """Within this, a folder is there; what was made for it goes again where nothing is in it."""
     new = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         try:
@@ -112,10 +108,6 @@ def remove_file(path: Path) -> None:
         path.unlink()
 
 
-#: The name that a file has until it is complete. What a kill leaves is known by it.
-PART = re.compile(r"\.chainer-profile-[0-9a-f]{16}\.part")
-
-
 #: Opens a file that must not be there yet.
 NEW = os.O_CREAT | os.O_EXCL
 
@@ -132,19 +124,14 @@ def open_unfollowed(path: Path, how: int = 0) -> BinaryIO:
 
 
 def part_of(path: Path) -> Path:
-    """A name for a file or a folder until it is complete, which nobody can foresee.
-
-    In a folder of somebody else, a link of a known name would lead to any other file.
-    """
+    """A name for a file or a folder until it is complete, which nobody can foresee."""
+    # In a folder of somebody else, a link of a known name would lead to any other file.
     return path.with_name(f".chainer-profile-{os.urandom(8).hex()}.part")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which takes the name's place when it is complete and on the disk.
-
-    A link of that name is itself replaced.
-    """
+    """A file to write, which takes the name's place when it is complete and on the disk."""
     part = part_of(path)
     try:
         with open_unfollowed(part, NEW) as file:

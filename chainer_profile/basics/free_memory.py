@@ -33,11 +33,9 @@ def free_nbytes(process: Path = _PROCESS, groups: Path = _GROUPS) -> int | None:
 
 @contextmanager
 def no_more_than_is_free() -> Iterator[int | None]:
-    """Within this, memory that is not there is refused: MemoryError, before the kernel kills.
-
-    The kernel hands out more memory than there is, and ends a process that uses it. A tenth is left
-    for what comes behind. Gives the bytes that may be taken.
-    """
+    """Within this, memory that is not free is refused: MemoryError. Gives what may be taken."""
+    # The kernel hands out more memory than there is, and ends a process that uses it. A tenth is
+    # left for what comes behind.
     free, used = free_nbytes(), status_nbytes("VmData")
     if free is None or used is None or sys.platform != "linux":
         yield free

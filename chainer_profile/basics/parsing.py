@@ -22,9 +22,7 @@ def whole(minimum: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         # 18 digits are more than anything needs, and keep int() away from endless ones.
         if not re.fullmatch("-?[0-9]{1,18}", text) or int(text) < minimum:
-            raise argparse.ArgumentTypeError(
-                f"must be a whole number, {minimum} or more, not {text[:40]!r}"
-            )
+            raise UsageError(f"must be a whole number, {minimum} or more, not {text[:40]!r}")
         return int(text)
 
     return parse
@@ -62,49 +60,21 @@ def number(
         except ValueError:
             value = above
         if not above < value <= most:
-            raise argparse.ArgumentTypeError(f"must be {what}, not {text[:40]!r}")
+            raise UsageError(f"must be {what}, not {text[:40]!r}")
         return value
 
     return parse
 
 
 positive_seconds = number("a number of seconds above 0")
+fraction = number("a number above 0 up to 1, such as 1e-4", most=1.0)
+factor = number("a number above 1 such as 2x", above=1.0, unit="x")
 
 
 def duration(text: str) -> float:
     """Seconds from a time such as ``90s`` or ``3m``."""
-    number = text.removesuffix("m")
-    try:
-        seconds = positive_seconds(number.removesuffix("s") if number == text else number)
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(
-            f"must be a time such as 90s or 3m, not {text[:40]!r}"
-        ) from None
-    return seconds if number == text else 60 * seconds
-
-
-def fraction(text: str) -> float:
-    """A number above 0 and up to 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(
-            f"must be a number above 0 up to 1, such as 1e-4, not {text[:40]!r}"
-        )
-    return value
-
-
-def factor(text: str) -> float:
-    """A factor above 1, such as ``1.5x``."""
-    try:
-        value = float(text.removesuffix("x"))
-    except ValueError:
-        value = 0.0
-    if not 1 < value < float("inf"):
-        raise UsageError(f"must be a number above 1 such as 2x, not {text[:40]!r}")
-    return value
+    unit, seconds = ("m", 60) if text.endswith("m") else ("s", 1)
+    return seconds * number("a time such as 90s or 3m", unit=unit)(text)
 
 
 def every(text: str) -> int:
@@ -113,18 +83,6 @@ def every(text: str) -> int:
     if match is None:
         raise UsageError(f"must be every=N with N iterations, 1 or more, not {text[:40]!r}")
     return int(match[1])
-
-
-def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """One of our parsers as argparse wants it."""
-
-    def checked(text: str) -> Any:
-        try:
-            return parse(text)
-        except UsageError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return checked
 
 
 def size(text: str) -> tuple[int, ...]:
@@ -138,16 +96,12 @@ def size(text: str) -> tuple[int, ...]:
 def folder(text: str) -> Path:
     """A folder's name."""
     if not text:
-        raise argparse.ArgumentTypeError("must be the name of a folder, not ''")
+        raise UsageError("must be the name of a folder, not ''")
     return Path(text)
 
 
 def parse_device(text: str) -> int:
-    """Number of the GPU, -1 for the CPU, from a device as Chainer names it.
-
-    ``@cupy:0``, ``cupy:0``, ``gpu:0``, ``cuda:0`` and ``0`` are the first GPU; ``@numpy``,
-    ``cpu`` and ``-1`` the CPU.
-    """
+    """Number of the GPU, -1 for the CPU, from a device as Chainer names it (``@cupy:0``)."""
     if text in ("@numpy", "numpy", "cpu", "-1"):
         return -1
     match = re.fullmatch(r"(?:(?:@?cupy|gpu|cuda):)?([0-9]{1,4})", text)
@@ -212,15 +166,11 @@ ONE = "one"
 
 @dataclass(frozen=True)
 class InputSpec:
-    """An argument that is made at random.
+    """An argument that is made at random: of one input without the batch, of a sequence one step.
 
-    Attributes:
-        shape: Shape of one input without the batch; of a sequence that of one step.
-        lengths: Least and most steps of a sequence: the argument is a list of arrays, one for every
-            input of the batch. None for one array of all of them.
-        dtype: Data type of integers; empty for floats, which are of Chainer's ``config.dtype``.
-        values: Least and largest of integers.
-        name: Name of the argument; empty for one by position.
+    A sequence has its least and most ``lengths``: the argument is then a list of arrays, one for
+    every input of the batch. Without a ``dtype`` of integers it holds floats of Chainer's
+    ``config.dtype``; ``values`` are the least and the largest integer.
     """
 
     shape: tuple[int, ...]
@@ -231,11 +181,7 @@ class InputSpec:
 
 
 def parse_input(text: str) -> InputSpec:
-    """Reads ``[NAME=]SHAPE[:DTYPE[:RANGE]]``.
-
-    ``SHAPE`` is ``3x32x32``, ``one`` for a number of every input, or ``5..20`` and ``5..20x128``
-    for a list of sequences. ``RANGE`` is for integers: ``1000`` for 0 to 999, or ``1..10``.
-    """
+    """Reads ``[NAME=]SHAPE[:DTYPE[:RANGE]]``; see :data:`_FORM`."""
     match = re.fullmatch(r"(?:([^\W\d]\w*)=)?([^:=]+)(?::(\w+))?(?::([^:]+))?", text.strip())
     if match is None:
         raise UsageError(f"not an input: {text!r}; {_FORM}")

@@ -46,14 +46,11 @@ class Replacements:
         self._undo: list[tuple[_Replaced, object]] = []
 
     def put(self, owner: Any, name: str, value: Any) -> None:
-        """Set an attribute on an object itself to what ``wrap`` gives from the one before.
-
-        It is asked again when that one goes.
-        """
+        """Set an attribute on an object itself to a value."""
         self.wrap(owner, name, lambda before: value)
 
     def wrap(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        """Set an attribute on an object itself."""
+        """Set it to what ``wrap`` gives from the one before, and again when that one goes."""
         with self._lock:
             key = id(owner), name
             replaced = self._all.get(key)

@@ -18,18 +18,13 @@ GROWTH = 1.5
 
 
 class PreciseEnough:
-    """Whether the median of some trials is known well enough, asked while they are made.
+    """Whether the median is known to a wanted fraction (half an interval), asked during the trials.
 
     Who looks often enough sees a narrow interval by chance. So there are few looks, each at 1.5
-    times as many trials as the one before, the first at 200; and the k-th asks for an interval that
-    misses the median with a chance of at most 5 % / (k (k + 1)). These add up to 5 %: that is the
-    most, over all looks together, by which a wrong interval can end the trials, however many looks
-    there are (spending the error: Lan and DeMets, Biometrika 70, 1983). The interval is
-    :func:`.describe.trials_interval`. ``benchmarks/coverage.py`` shows how often the interval that
-    is then reported is right.
-
-    Args:
-        wanted: Half width of the interval, as a fraction of the median, that is enough.
+    times as many trials as the one before; and the k-th asks for an interval that misses the median
+    with a chance of at most 5 % / (k (k + 1)). These add up to 5 %, however many looks there are
+    (spending the error: Lan and DeMets, Biometrika 70, 1983). ``benchmarks/coverage.py`` shows how
+    often the interval that is then reported is right.
     """
 
     def __init__(self, wanted: float) -> None:

@@ -55,29 +55,19 @@ _DOORS = ("profile.py", "chainer-profile", "chainer_profile")
 
 def is_run(command: str) -> bool:
     """Whether a command line of a recording is of our program, by any door, and of no other one."""
-    word = _word(command)
-    return word is not None and word not in ("train", "run")
-
-
-def is_script(command: str) -> bool:
-    """Whether a command line of a recording ran somebody's own program."""
-    return _word(command) == "run"
-
-
-def _word(command: str) -> str | None:
-    """What followed our program's name; None for a command line of another one."""
-    words = command.split()
-    at = next((at for at, word in enumerate(words[:3]) if word in _DOORS), None)
-    return None if at is None else "".join(words[at + 1 : at + 2])
+    words = _behind_door(command.split())
+    return words is not None and words[:1] not in (["train"], ["run"])
 
 
 def run_words(command: str) -> list[str] | None:
     """What followed the program's name in the command line of a run; None for another command."""
     try:
-        words = shlex.split(command)
+        words = _behind_door(shlex.split(command))
     except ValueError:
         return None
+    return None if words and not words[0].startswith("-") else words
+
+
+def _behind_door(words: list[str]) -> list[str] | None:
     at = next((at for at, word in enumerate(words[:3]) if word in _DOORS), None)
-    if at is None or not all(word.startswith("-") for word in words[at + 1 : at + 2]):
-        return None
-    return words[at + 1 :]
+    return None if at is None else words[at + 1 :]

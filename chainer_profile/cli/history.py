@@ -9,7 +9,6 @@ from pathlib import Path
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import (
     Parser,
-    checked,
     folder,
     named_device,
     parse_device,
@@ -37,13 +36,11 @@ def parser() -> argparse.ArgumentParser:
         help="words that must all be in a run's name, network, input, machine, layer or command",
     )
     group.add_argument("--model", metavar="NAME", default="", help="network, such as 'resnet*'")
-    group.add_argument(
-        "--device", metavar="D", default="", type=checked(_device), help="cpu, gpu:0, or gpu"
-    )
+    group.add_argument("--device", metavar="D", default="", type=_device, help="cpu, gpu:0, or gpu")
     group.add_argument(
         "--since",
         metavar="DATE",
-        type=checked(parse_since),
+        type=parse_since,
         help="begun on this day or later, such as 2026-11-21 (UTC)",
     )
     group.add_argument("--commit", metavar="C", default="", help="commit, or its beginning")

@@ -17,7 +17,6 @@ from chainer_profile.basics.choosing import split_names
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import (
     InputSpec,
-    checked,
     duration,
     every,
     factor,
@@ -150,10 +149,10 @@ OPTIONS: dict[str, _Told] = {
         "argument: [NAME=]SHAPE[:DTYPE[:RANGE]], such as 3x224x224, 20:int32:10000 (integers "
         "below that), one:int32:1000 (a number for each input), or 5..20x128 (a list of sequences "
         "of 5 to 20 steps)",
-        checked(parse_input),
+        parse_input,
         action="append",
     ),
-    "--input-size HxW": _value("height and width of the images, such as 1024x2048", checked(size)),
+    "--input-size HxW": _value("height and width of the images, such as 1024x2048", size),
     "--input-dtype": _choice(
         ("float32", "float16", "float64", "int32", "int64"),
         "data type of the input; integers are 0, for a network of indices (default: %(default)s)",
@@ -174,13 +173,13 @@ OPTIONS: dict[str, _Told] = {
     "--until-ci PCT": _value(
         "end the trials when the 95%% interval of the median profiled trial is within PCT per "
         "cent (looked at from 200 trials on)",
-        checked(parse_percent),
+        parse_percent,
     ),
-    "--threads N": _value("BLAS threads (default: as many as BLAS chooses)", checked(thread_count)),
+    "--threads N": _value("BLAS threads (default: as many as BLAS chooses)", thread_count),
     "-g, --gpu ID": _value("GPU to run on (default: -1, the CPU)", whole(-1), -1),
     "-d, --device DEVICE": _value(
         "the same in Chainer's words: @numpy or @cupy:0",
-        checked(parse_device),
+        parse_device,
         argparse.SUPPRESS,
         dest="gpu",
     ),
@@ -219,7 +218,7 @@ OPTIONS: dict[str, _Told] = {
     "--engines A,B": _value(
         "names of --list-engines, or module:Class of your own; chainer always comes first "
         "(default: all that can run on the device)",
-        checked(split_names),
+        split_names,
     ),
     "--list-engines": _flag("list the engines and exit"),
     "--precision": _choice(PRECISIONS, "what the engine is to compute in (default: %(default)s)"),
@@ -256,23 +255,23 @@ OPTIONS: dict[str, _Told] = {
         "learning rate at the begin (default: 0.1, for synthetic 0.02)", number("a number above 0")
     ),
     "--profile every=N": _value(
-        "profile every N-th iteration layer by layer, into OUT/profile", checked(every)
+        "profile every N-th iteration layer by layer, into OUT/profile", every
     ),
     "-r, --resume": _flag(
         "go on from the newest snapshot in the folder; give the other options as before"
     ),
     "--snapshot every=N": _value(
         "write a snapshot every N iterations (default: every epoch); the last 3 are kept",
-        checked(every),
+        every,
     ),
     # -- comparing
     "--min-effect PCT": _value(
-        "smaller changes are no changes (default: %(default)s)", checked(parse_percent), "2%"
+        "smaller changes are no changes (default: %(default)s)", parse_percent, "2%"
     ),
     "--fail-above PCT": _value(
         f"exit with {FAILED} where the trial, or a layer with more than 1%% of the time, is "
         "significantly slower by more than this: a gate for CI",
-        checked(parse_percent),
+        parse_percent,
     ),
     "--gate": _choice(
         ("wall", "cpu"),
@@ -286,7 +285,7 @@ OPTIONS: dict[str, _Told] = {
     ),
     "--columns A,B,C": _value(
         "columns of the layer table, such as path,median,verdict,peak (an unknown one lists all)",
-        checked(_layer_columns),
+        _layer_columns,
     ),
     "--depth N": _value(
         f"levels of the tree below the network (default: {DEFAULT_DEPTH}; 99 for all)", whole(0)
@@ -302,14 +301,14 @@ OPTIONS: dict[str, _Told] = {
     "--hotspots RULE": _value(
         "which layers are hot: 0.36ms, 5%%, top:10 or pareto:50%% (default: %(default)s, the "
         "fewest layers that hold half of the layers' time)",
-        checked(parse_rule),
+        parse_rule,
         DEFAULT_RULE,
     ),
     "--sort": _choice(SORT_KEYS, "order of the layer table; memory is the peak (default: time)"),
     "--target Fx": _value(
         "say which layers must become how fast for a trial that is so many times as fast, such as "
         "1.5x",
-        checked(factor),
+        factor,
     ),
     "--limit N": _value(
         "rows of the layer table and of the groups on the terminal, 0 for all (default: 10, with "
@@ -325,7 +324,7 @@ OPTIONS: dict[str, _Told] = {
     "--format A,B": _value(
         f"files beside CSV, plots, report.md and report.html: {', '.join(FILES)} or {ALL}; {NONE} "
         "writes no report at all",
-        checked(parse_formats),
+        parse_formats,
         (),
         dest="formats",
     ),
@@ -350,7 +349,7 @@ MESSAGES = ("--quiet", "--debug")
 ONE_SHAPE: _Told = {
     "metavar": "CxHxW",
     "action": "store",
-    "type": checked(parse_shape),
+    "type": parse_shape,
     "help": "shape of one input without the batch; needed for your own network",
 }
 FORM: _Told = {

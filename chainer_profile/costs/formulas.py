@@ -229,12 +229,10 @@ def _fft(c: Call) -> Work:
 
 
 def _broadcast_backward(*each: int, reads: bool = False) -> Formula:
-    """Operations for each element of each gradient, beside its sum; without either it is handed on.
-
-    A gradient that reads the other inputs is computed before it is summed.
-    """
+    """Operations for each element of a gradient, beside its sum; without both it is handed on."""
 
     def formula(c: Call) -> Work:
+        # A gradient that reads the other inputs is computed before it is summed.
         flops, written, read = 0, 0, set()
         for i, (x, need) in enumerate(zip(c.inputs, c.needed, strict=True)):
             n = each[i] if i < len(each) else 0
@@ -302,10 +300,7 @@ def _max_pooling_backward(c: Call) -> Work:
 
 
 def _batch_normalization(c: Call) -> Work:
-    """Mean 1, difference 1, variance 2, over std 1, gamma and beta 2; a channel 3.
-
-    Running averages are 3 a channel each, and are read and written.
-    """
+    """Mean 1, difference 1, variance 2, over std 1, gamma and beta 2; 3 a channel and average."""
     f, channels = c.function, c.inputs[1]
     running = (getattr(f, "running_mean", None), getattr(f, "running_var", None))
     n_running = sum(average is not None for average in running)
@@ -340,10 +335,7 @@ def _rows(c: Call) -> int:
 
 
 def _softmax_cross_entropy(c: Call) -> Work:
-    """Log-softmax 5, its exponential where kept; the labels' elements picked, summed and scaled.
-
-    Of labels with a share for each class the loss takes two more, or five by their divergence.
-    """
+    """Log-softmax 5, its exponential where kept; the labels' elements picked, summed and scaled."""
     f, x, t = c.function, c.x, c.inputs[1]
     labels = x.size // max(1, x.shape[1])
     flops, read = (6 if f.cache_score else 5) * x.size, c.read(0, 1)
@@ -352,6 +344,7 @@ def _softmax_cross_entropy(c: Call) -> Work:
         if f.class_weight is not None:
             flops += x.size
             read += int(f.class_weight.nbytes)
+    # A share for each class.
     elif f.soft_target_loss == "kl-divergence":
         flops += 5 * x.size - (labels if f.reduce == "no" else 0)
     else:
@@ -378,17 +371,15 @@ def _tree_lstm_backward(c: Call) -> Work:
 
 
 def _n_step(gates: int, operations: int, backward: int) -> Formula:
-    """A recurrent network of cuDNN; on the CPU Chainer makes it of other functions.
-
-    A step takes a product with the input and one with the state for each gate, which adds two
-    biases and the two products. Backward takes two products for one, and reads the output as well.
-    """
+    """A recurrent network of cuDNN; on the CPU Chainer makes it of other functions."""
 
     def formula(c: Call) -> Work:
         hx, xs, layers = c.x.shape, c.inputs[-1].shape, int(c.function.n_layers)
         directions, hidden = hx[0] // max(1, layers), hx[2]
         n_inputs = xs[1] + (layers - 1) * directions * hidden
         steps = xs[0] * directions
+        # A product with the input and one with the state for each gate, which adds two biases and
+        # the two products. Backward takes two products for one, and reads the output as well.
         macs = steps * gates * hidden * (n_inputs + layers * hidden)
         macs, each = (2 * macs, backward) if c.needed else (macs, operations)
         flops = 2 * macs + steps * layers * hidden * (3 * gates + each)

@@ -29,16 +29,11 @@ class UpdateCall(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What a rule or hook does.
+    """What a rule or hook does."""
 
-    Attributes:
-        each: Operations for each element.
-        states: Arrays of the rule's state, which it reads and writes.
-        once: Operations for all elements together.
-        reads_param: Whether it reads the parameter.
-    """
-
+    #: Operations for each element, and for all elements together.
     each: int
+    #: Arrays of the rule's state, which it reads and writes.
     states: int = 0
     once: int = 0
     reads_param: bool = True
@@ -86,11 +81,7 @@ _NOTHING = Work(0, 0, 0)
 
 
 def update_work(rule: Any, params: Specs, *, scaled: bool = False) -> Work | None:
-    """Work of an update rule's ``update`` of each of these parameters, with the rule's own hooks.
-
-    Parameters without a gradient are to be left out. ``scaled`` says that gradients are divided
-    first, by the scale of the loss. None where the work is not known.
-    """
+    """Work of a rule and its own hooks on parameters with gradients; None if not known."""
     hookable = getattr(rule, "_hookable", None)
     hooks = [
         hook
@@ -103,6 +94,7 @@ def update_work(rule: Any, params: Specs, *, scaled: bool = False) -> Work | Non
         for p in params
         for function in (*hooks, rule)
     ]
+    # Gradients are divided first, by the scale of the loss.
     if scaled:
         steps += [Work(p.size, p.nbytes, p.nbytes) for p in params]
     return _total(steps)
@@ -116,11 +108,7 @@ def hook_work(hook: Any, params: Specs) -> Work | None:
 
 
 def _work(function: Any, params: Specs, copied: bool = False) -> Work | None:
-    """Work of a rule or hook.
-
-    It reads gradients, and writes them if it is a hook, the parameters if it is a rule. ``copied``
-    says that a rule works on a copy of the parameter in float32, which it keeps.
-    """
+    """Work of a rule, which writes parameters, or of a hook, which writes gradients."""
     what = find(UPDATE, type(function), UPDATES)
     if callable(what):
         what = what(UpdateCall(function, params[0], params[0], params, params))
@@ -129,6 +117,7 @@ def _work(function: Any, params: Specs, copied: bool = False) -> Work | None:
     if not isinstance(what, Update):
         what = Update(0, once=int(what))
     size, nbytes = sum(p.size for p in params), sum(p.nbytes for p in params)
+    # A rule may work on a copy of the parameter in float32, which it keeps.
     kept = 4 * size if copied else nbytes
     states, written = what.states * kept, nbytes
     if copied and is_a(type(function), "chainer.optimizer.UpdateRule"):

@@ -1,8 +1,4 @@
-"""The work of a function's call: operations and bytes, from shapes alone.
-
-An operation is one for each element, however long a processor takes for it; a multiply-add is two.
-Bytes are the least that a call must move: each array once. docs/functions.md says what counts.
-"""
+"""The work of a function's call, by docs/functions.md: operations and bytes, from shapes alone."""
 
 from __future__ import annotations
 
@@ -27,10 +23,7 @@ def forward_work(function: Any, inputs: Specs, outputs: Specs) -> Work | None:
 def backward_work(
     function: Any, inputs: Specs, outputs: Specs, needed: tuple[bool, ...]
 ) -> Work | None:
-    """Work of a function's backward; None without a formula.
-
-    ``needed`` says for each input whether its gradient is computed.
-    """
+    """Work of a backward, which needs the gradients of some inputs; None without a formula."""
     if len(needed) != len(inputs):
         raise ValueError(f"needed has {len(needed)} entries, for {len(inputs)} inputs")
     if not any(needed):

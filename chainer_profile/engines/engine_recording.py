@@ -39,16 +39,13 @@ def engine_recording(
     environment: Environment | None = None,
     conditions: Conditions | None = None,
 ) -> Recording:
-    """A recording whose rows are the nodes of an engine.
-
-    A trial's time that no node took is the runtime's overhead, as framework time is Chainer's.
-    Starts of the trials are not known.
-    """
+    """A recording whose rows are the nodes of an engine."""
     _check(profile, len(layers))
     if settings.engine:
         rows = node_rows(profile.nodes, layers, settings.precision)
     else:
         rows = _chainer_rows(profile.nodes, layers)
+    # What no node took is the runtime's overhead, as framework time is Chainer's.
     nothing = np.zeros(0, np.int64)
     return Recording(
         layers=rows,
@@ -87,11 +84,7 @@ def _check(profile: EngineProfile, n_layers: int) -> None:
 def node_rows(
     nodes: Sequence[EngineNode], layers: Sequence[Layer], precision: str = "fp32"
 ) -> tuple[Layer, ...]:
-    """The rows of an engine's nodes.
-
-    A row has the path of its main layer and the names of all layers that the node does; its work is
-    theirs, where it does them alone.
-    """
+    """The rows of an engine's nodes, with the names of all layers that each does."""
     times_done = Counter(index for node in nodes for index in set(node.layers))
     rows = []
     for number, node in enumerate(nodes):
@@ -102,6 +95,7 @@ def node_rows(
             continue
         done = [layers[index] for index in covers]
         alone = all(times_done[index] == 1 for index in covers)
+        # Work is that of the layers where the node does them alone.
         as_large = len(done) == 1 and alone and precision == "fp32"
         rows.append(
             Layer(

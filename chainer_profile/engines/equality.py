@@ -138,13 +138,9 @@ def _named(layer: Layer) -> str:
 
 
 def other_inputs(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Other inputs of the same shapes and types: what was kept of the first is wrong for them.
-
-    Numbers are drawn from those that are there, and floating-point ones between two of them, so
-    that what is valid stays valid (an index, a label, a positive number). It is no permutation of
-    them: sums and extremes differ. Where all numbers are the same, floating-point ones are drawn
-    about it.
-    """
+    """Other valid inputs of the same shapes; what was kept of the first is wrong for them."""
+    # Drawn from the numbers that are there, or between two of them, so that an index, a label or a
+    # positive number stays valid. A permutation of them would have the same sums and extremes.
     rng = np.random.default_rng(0)
     return tuple(_other(array, rng) for array in inputs)
 
@@ -172,11 +168,9 @@ def _between(drawn: Any, known: Any, rng: np.random.Generator) -> Any:
 
 
 def with_other_parameters(model: Any) -> Any:
-    """A copy of a network with drawn numbers where a parameter's are all the same.
-
-    Initial normalisations (scale 1, shift 0, mean 0, variance 1) and weights of zero hide what is
-    done wrongly with them.
-    """
+    """A copy of a network with drawn numbers where a parameter's are all the same; None if none."""
+    # Initial normalisations (scale 1, shift 0, mean 0, variance 1) and weights of zero hide what is
+    # done wrongly with them.
     copied, rng = copy.deepcopy(model), np.random.default_rng(0)
     alike = [array for array in _arrays_of(copied) if bool((array == array.reshape(-1)[0]).all())]
     for array in alike:

@@ -38,16 +38,11 @@ _RACE_ROWS = 20
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What came out.
-
-    Attributes:
-        run: The results.
-        recordings: Recordings of the engines that timed their nodes, by name.
-        failure: What ended it, where Chainer itself or keeping an engine failed.
-    """
+    """What came out."""
 
     run: EnginesRun
     recordings: dict[str, Recording]
+    #: What ended it, where Chainer itself or keeping an engine failed.
     failure: ProfileError | None = None
 
 
@@ -143,16 +138,14 @@ def _keep(contestants: Sequence[Contestant], path: Path) -> None:
 
 
 def _as_recorded(found: Recording, recorded: Recording) -> Recording:
-    """Chainer's recording with all that its recorder knows, such as a GPU's own times.
-
-    Starts are left out: the profiled trials came behind the clean ones, so the two tell nothing
-    about what the recorder adds.
-    """
+    """Chainer's recording with all that its recorder knows, such as a GPU's own times."""
     conditions = replace(
         recorded.conditions,
         other_cpu=found.conditions.other_cpu,
         calibrations=found.conditions.calibrations,
     )
+    # Without starts: the profiled trials came behind the clean ones, so the two tell nothing about
+    # what the recorder adds.
     return replace(
         recorded,
         start_ns=None,

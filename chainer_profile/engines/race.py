@@ -53,21 +53,15 @@ SERVE_S, _MOST_REQUESTS = 1.0, 10_000
 
 @dataclass(eq=False, kw_only=True)
 class Contestant(EngineResult):
-    """An engine in the race, and what came out so far; one with an error is out of it.
+    """An engine in the race, and what came out so far; one with an error is out of it."""
 
-    Attributes:
-        engine: The engine, not yet prepared; None for one that cannot be tried.
-        make: Makes another such engine, which runs a copy of the network with other parameters
-            once; none is made if this is None.
-        saved: The file that it is loaded from, in place of being prepared.
-        starts: Of each trial its start on the clock, in nanoseconds.
-        walls: Its wall time.
-        profile: Times of its nodes; None where there are none.
-    """
-
+    #: Not yet prepared; None for one that cannot be tried.
     engine: Any
+    #: Makes another such engine, for a copy of the network with other parameters.
     make: Callable[[], Engine] | None = None
+    #: The file that it is loaded from, in place of being prepared.
     saved: Path | None = None
+    #: Of each trial, on the clock in nanoseconds.
     starts: list[int] = field(default_factory=list)
     walls: list[int] = field(default_factory=list)
     profile: EngineProfile | None = None
@@ -89,22 +83,7 @@ class Contestant(EngineResult):
 
 
 class Race:
-    """One race.
-
-    Args:
-        contestants: The engines; the first one is Chainer, whose outputs are the right ones.
-        network: The network, on its device. Each engine gets it with its own precision.
-        trials: Trials of each engine.
-        warmups: Untimed runs of each before those; fewer where they take more than ten seconds.
-        tolerance: The largest relative difference of outputs that is right; by precision if None.
-        clock: The clock that measures. Engines wait for their device themselves.
-        max_seconds: Time limit of the trials.
-        stop: Asked after every trial whether to stop.
-        progress: Called now and then, see :data:`~chainer_profile.measure.trials.Progress`.
-
-    Attributes:
-        ended: ``complete``, or why it ended before.
-    """
+    """One race; the first contestant is Chainer, whose outputs are the right ones."""
 
     def __init__(
         self,

@@ -1,8 +1,4 @@
-"""What came out of running a network under several engines.
-
-An engine's times, its version and precision, the settings, the machine and its software are in the
-recordings, Chainer's and each engine's. Beside them a JSON file has what they do not hold.
-"""
+"""What came out of a run of several engines; as JSON what their recordings do not hold."""
 
 from __future__ import annotations
 
@@ -45,17 +41,13 @@ def _no_times() -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class OutputDifference:
-    """How far an engine's outputs are from Chainer's.
+    """How far an engine's outputs are from Chainer's."""
 
-    Attributes:
-        largest: Largest absolute difference of a number; infinite where only one of the two is
-            finite, or is a number.
-        magnitude: Largest absolute value among Chainer's finite outputs.
-        output: Index of the output with the largest difference.
-    """
-
+    #: Largest absolute difference; infinite where only one of the two is finite, or a number.
     largest: float
+    #: Largest absolute value among Chainer's finite outputs.
     magnitude: float
+    #: The output with the largest difference.
     output: int = 0
 
     @property
@@ -68,15 +60,10 @@ class OutputDifference:
 
 @dataclass(frozen=True)
 class Speedup:
-    """How many times as fast one engine is as another.
-
-    Attributes:
-        factor: The slower time over the faster one: above 1 is faster.
-        low: Lower end of its 95 % interval; NaN for fewer than 6 rounds.
-        high: Upper end.
-    """
+    """How many times as fast one engine is as another."""
 
     factor: float
+    #: The 95 % interval; NaN for fewer than 6 rounds.
     low: float
     high: float
 
@@ -88,46 +75,35 @@ class Speedup:
 
 @dataclass(eq=False)
 class EngineResult:
-    """One engine.
-
-    Attributes:
-        name: Its name.
-        version: Its version; empty where it tells none.
-        precision: What it computed in: ``fp32``, ``bf16`` or ``fp16``.
-        folder: Name of the folder of its recording; empty where it has none.
-        prepare_s: Seconds that making it ready took; None where that failed.
-        memory_nbytes: By how much the process grew for it, at its most in the warm-up runs: what it
-            holds, weights of its own among it, and what a run takes beyond. None where not known.
-        clean_ns: Wall time of every trial in int64 nanoseconds, (trials,).
-        block: Trials that it made in each round; the engines took turns in it.
-        jobs: How many runs it made at a time where that was tried; else 1.
-        served_per_s: Runs a second then; None where it cannot, or it was not tried.
-        differences: How far its outputs are from Chainer's: on the trials' input, on a second one,
-            for a copy of the network with drawn parameters where its own are all the same, and on
-            the first again after the trials.
-        tolerance: The largest relative difference that is right.
-        worst_layer: The layer at which its outputs leave Chainer's, in words, where they do and
-            where that is known.
-        error: Why it did not run, or ran no further; in one line.
-        install: The command that installs what it needs, where that is missing.
-        note: What else is to be known, such as why there are no times of its nodes.
-    """
+    """One engine."""
 
     name: str
+    #: Empty where it tells none.
     version: str = ""
     precision: str = "fp32"
+    #: Name of the folder of its recording; empty where it has none.
     folder: str = ""
+    #: None where that failed.
     prepare_s: float | None = None
+    #: By how much the process grew for it, at its most in the warm-up runs: what it holds, weights
+    #: of its own among it, and what a run takes beyond. None where not known.
     memory_nbytes: int | None = None
+    #: Wall time of every trial, (trials,); the engines took turns in rounds of so many.
     clean_ns: NDArray[np.int64] = field(default_factory=_no_times)
     block: int = 1
+    #: Runs at a time where that was tried, and runs a second then.
     jobs: int = 1
     served_per_s: float | None = None
+    #: On the trials' input, on a second one, for a copy of the network with drawn parameters where
+    #: its own are all the same, and on the first again after the trials.
     differences: tuple[OutputDifference, ...] = ()
     tolerance: float = 0.0
+    #: The layer at which its outputs leave Chainer's, in words, where that is known.
     worst_layer: str = ""
     error: str = ""
+    #: The command that installs what it needs, where that is missing.
     install: str = ""
+    #: What else is to be known, such as why there are no times of its nodes.
     note: str = ""
 
     @property
@@ -153,22 +129,17 @@ class EngineResult:
 
 @dataclass(frozen=True, eq=False)
 class EnginesRun:
-    """All engines of one run.
-
-    Attributes:
-        engines: The engines in the order of the tables; Chainer is among them.
-        n_layers: Number of Chainer's layers in a forward pass.
-        settings: What was asked for; precision is that of the other engines than Chainer.
-        environment: Machine and software.
-        other_cpu: Processor cores that other programs kept busy on average; None if not known.
-        ended: ``complete``, or why the trials ended before.
-    """
+    """All engines of one run, in the order of the tables."""
 
     engines: tuple[EngineResult, ...]
+    #: Chainer's layers in a forward pass.
     n_layers: int = 0
+    #: Of all; precision is that of the other engines than Chainer.
     settings: Settings = field(default_factory=Settings)
     environment: Environment = field(default_factory=Environment)
+    #: Processor cores that other programs kept busy on average; None if not known.
     other_cpu: float | None = None
+    #: ``complete``, or why the trials ended before.
     ended: str = COMPLETE
 
     @property
@@ -199,14 +170,10 @@ class EnginesRun:
 
 
 def speedup(fast: EngineResult, slow: EngineResult) -> Speedup | None:
-    """How many times as fast an engine is as another one.
-
-    The engines took turns in rounds: in each round the median of the one's block of trials is held
-    against that of the other's, so that what slows the machine for a while slows both. The factor
-    is the median of these ratios.
-    """
+    """How many times as fast an engine is as another one: the median of the rounds' ratios."""
     if fast.wrong or slow.wrong or not (fast.measured and slow.measured):
         return None
+    # Round by round, so that what slows the machine for a while slows both.
     pairs = zip(round_medians(fast), round_medians(slow), strict=False)
     ratios = np.array([theirs / ours for ours, theirs in pairs if ours > 0])
     if not len(ratios):

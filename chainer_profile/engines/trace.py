@@ -119,12 +119,7 @@ def _whose_line() -> str:
 
 @dataclass(frozen=True)
 class Value:
-    """An array that is made anew in every pass: an input of the network, or a call's output.
-
-    Attributes:
-        number: Tells it from the others.
-        shape: Its shape.
-    """
+    """An array that is made anew in every pass: an input of the network, or a call's output."""
 
     number: int
     shape: tuple[int, ...]
@@ -132,45 +127,33 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One function call.
+    """One function call."""
 
-    Attributes:
-        index: Its place in the order of calls, which is its layer's index.
-        name: Chainer's name of the function.
-        kind: Its class.
-        settings: What it holds beside values.
-        inputs: What it takes: a :class:`Value`, also in another shape as ``L.Linear`` gives it to
-            an array, or an array that is the same in every pass (a parameter, a constant).
-        outputs: What it gives; None for an output that is not there. Empty where it takes nothing
-            but what is the same in every pass: then its outputs are so as well.
-        held: Numbers of the values that it holds, by the names of its attributes.
-    """
-
+    #: Its layer's index.
     index: int
     name: str
     kind: type
+    #: What it holds beside values.
     settings: dict[str, Any]
+    #: Values, also in another shape as ``L.Linear`` gives one to an array; or arrays that are the
+    #: same in every pass (parameters, constants).
     inputs: tuple[Any, ...]
+    #: None for one that is not there; empty where it takes nothing but what is always the same.
     outputs: tuple[Value | None, ...]
+    #: Numbers of the values that it holds, by the names of its attributes.
     held: dict[str, int]
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The calls of one forward pass, and where its results come from.
+    """The calls of one forward pass, and where its results come from."""
 
-    Attributes:
-        calls: All calls, in order; calls that others make within themselves are left out, since
-            those make them again.
-        outputs: For every array that the network gives, in order, the value that it is.
-        looked: What its own code did with numbers outside of all functions, if anything; known of
-            tracked inputs alone.
-        unknown: What the network gives that no function made, if anything.
-    """
-
+    #: In order, without those that others make within themselves, which make them again.
     calls: tuple[Call, ...]
     outputs: tuple[Value, ...]
+    #: What its own code did with numbers outside of all functions; known of tracked inputs alone.
     looked: str = ""
+    #: What the network gives that no function made.
     unknown: str = ""
 
 
@@ -385,15 +368,12 @@ def _equal(x: Any, y: Any) -> bool:
 
 
 def require_static(model: Any, inputs: tuple[Any, ...]) -> Trace:
-    """The calls of a network that are the same for every input of these shapes.
-
-    A copy of the network makes a second pass on other inputs, which must make the same calls. Its
-    own code is watched meanwhile. What it reports is dropped, so nothing is left of that pass.
-    """
+    """The calls of a network that are the same for every input of these shapes."""
     try:
         first = trace(model, inputs)
     except Exception as error:  # the network's own code
         raise EngineError(f"the network fails: {one_line(error)}") from error
+    # A copy makes a second pass, and its own code is watched meanwhile. What it reports is dropped.
     others = other_inputs(tuple(chainer.as_variable(value).array for value in inputs))
     given = [array.view(Tracked) if type(array) is np.ndarray else array for array in others]
     pairs = zip(inputs, given, strict=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.parsing import Parser, checked, positive_seconds, whole
+from chainer_profile.basics.parsing import Parser, positive_seconds, whole
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS, PHASES
 from chainer_profile.integrations.cell import Cell, FirstRun
@@ -155,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--until-ci",
         metavar="PCT",
-        type=checked(parse_percent),
+        type=parse_percent,
         help="end the trials when the 95%% interval of the median profiled trial is within PCT per "
         "cent (looked at from 200 trials on)",
     )
@@ -177,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--hotspots",
         metavar="RULE",
-        type=checked(parse_rule),
+        type=parse_rule,
         default=DEFAULT_RULE,
         help="which layers are hot: 0.36ms, 5%%, top:10 or pareto:50%% (default: %(default)s)",
     )

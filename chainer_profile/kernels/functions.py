@@ -130,11 +130,8 @@ def _usual(
     cover_all: bool,
     groups: int,
 ) -> Windows | None:
-    """The windows, by default as many as Chainer counts.
-
-    None for sizes of 0, negative ones and axes that do not match: of these Chainer has errors and
-    results of its own.
-    """
+    """The windows, by default as many as Chainer counts; None leaves them to Chainer."""
+    # Of sizes of 0, negative ones and axes that do not match Chainer has its own errors.
     lengths = {len(sizes) for sizes in (ksize, stride, pad, dilate, dims)}
     if len(lengths) > 1 or min(*ksize, *stride, *dilate, *dims, groups) < 1 or min(pad) < 0:
         return None
@@ -147,16 +144,14 @@ def _usual(
 
 
 def _computed(kernels: ModuleType, name: str, x: Any, w: Any, *given: Any) -> Any:
-    """What a kernel gives for arrays and windows; None leaves it to Chainer.
-
-    Kernels and Chainer differ in which elements of w meet zeros of the padding, and these make no
-    number of what is infinite. Such a w shows in the result too, so the smaller one is looked at;
-    not a single element of w, since BLAS leaves out what is multiplied by one that is 0.
-    """
+    """What a kernel gives for arrays and windows; None leaves it to Chainer."""
     kernel = kernels.of(given[-1])
     if kernel is None:
         return None
     y = getattr(kernel, name)(x, w, *given)
+    # Kernels and Chainer differ in which elements of w meet zeros of the padding, and these make no
+    # number of what is infinite. Such a w shows in the result too, so the smaller one is looked at;
+    # not a single element of w, since BLAS leaves out what is multiplied by one that is 0.
     return y if np.isfinite(w if 1 < w.size < y.size else y).all() else None
 
 

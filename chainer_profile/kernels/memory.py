@@ -34,13 +34,11 @@ _LOCK = threading.RLock()
 
 
 def apart(xp: Any, shape: tuple[int, ...], value: float, dtype: Any = np.float32) -> Any:
-    """An array full of a value that leaves glibc as it is.
-
-    Once a large array of its own is freed, glibc keeps others of that size from then on: what is
-    measured behind that would have faster memory than it has by itself.
-    """
+    """An array full of a value that leaves glibc as it is."""
     if xp is not np:
         return xp.full(shape, value, dtype)
+    # Once a large array of its own is freed, glibc keeps others of that size from then on: what is
+    # measured behind that would have faster memory than it has by itself.
     pages = mmap.mmap(-1, math.prod(shape) * np.dtype(dtype).itemsize)
     array = np.frombuffer(pages, dtype).reshape(shape)
     array[...] = value
@@ -73,11 +71,9 @@ def keeping_memory() -> Iterator[None]:
 
 
 def keep(keeper: object) -> bool:
-    """Have glibc keep freed memory in the process until the last who wanted this gives it back.
-
-    By itself it gives the memory of large arrays back, and the kernel hands it out again page by
-    page. Chainer's passes make an array for every function. The peak stays the same.
-    """
+    """Have glibc keep freed memory until the last who wanted this gives it back."""
+    # By itself it gives the memory of large arrays back, and the kernel hands it out again page by
+    # page. Chainer's passes make an array for every function. The peak stays the same.
     libc = _glibc()
     if libc is None:
         return False

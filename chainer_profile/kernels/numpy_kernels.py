@@ -22,17 +22,7 @@ _AT_A_TIME = 1 << 20
 
 
 class Windows:
-    """Where the windows of a convolution or pooling lie in an image.
-
-    Args:
-        ksize: Size of a window along every axis.
-        stride: Distance of two windows.
-        pad: Zeros (or what else) around the image.
-        dilate: Distance of two places of a window.
-        dims: Size of the image.
-        outs: Number of windows.
-        groups: Groups of channels that do not know each other.
-    """
+    """Where the windows of a convolution or pooling lie in an image, along every axis."""
 
     def __init__(
         self,
@@ -122,17 +112,8 @@ def of(windows: Windows) -> ModuleType | None:
 
 
 def _columns(x: Array, windows: Windows, joined: bool = False) -> Iterator[tuple[slice, Array]]:
-    """The windows of some images at a time as columns of a matrix.
-
-    Args:
-        x: The images.
-        windows: Their windows.
-        joined: Whether the images stand side by side in one matrix.
-
-    Yields:
-        Which images; their windows, (images, channels x places, windows), or joined
-        (channels x places, images x windows). The next ones take their memory.
-    """
+    """The windows of some images at a time as columns; the next ones take their memory."""
+    # (images, channels x places, windows), or joined (channels x places, images x windows).
     n, c = x.shape[:2]
     rows, columns = c * prod(windows.ksize), prod(windows.outs)
     at_a_time = max(1, min(n, _AT_A_TIME // max(1, rows * columns * x.itemsize)))
@@ -165,10 +146,8 @@ def _columns(x: Array, windows: Windows, joined: bool = False) -> Iterator[tuple
 
 
 def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
-    """A convolution: the product of W and the windows is in Chainer's order at once.
-
-    Chainer multiplies by ``numpy.tensordot``, which copies all windows into another order first.
-    """
+    """A convolution: the product of W and the windows is in Chainer's order at once."""
+    # numpy.tensordot, by which Chainer multiplies, copies all windows into another order first.
     n, out = x.shape[0], w.shape[0]
     matrix = w.reshape(out, -1)
     y = np.empty((n, out, prod(windows.outs)), x.dtype)
@@ -193,14 +172,7 @@ def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows
 
 
 def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
-    """A deconvolution, which is a convolution's gradient of x too; windows are those of the output.
-
-    Args:
-        x: (n, in channels, windows).
-        w: (in channels, out channels, places).
-        b: The bias.
-        windows: The windows in the output.
-    """
+    """A deconvolution, of W (in, out, places); it is a convolution's gradient of x too."""
     n_windows = len(x) * w.shape[1] * prod(windows.ksize) * prod(windows.outs)
     if windows.reversed is not None and not windows.is_image and w.size < n_windows:
         # Gathering windows takes less than adding to them, and than turning W round.
@@ -250,11 +222,8 @@ def _dot(x: Array, y: Array) -> Array:
 
 
 def normalized(x: Array, mean: Array, inv_std: Array, gamma: Array, beta: Array) -> Array:
-    """Batch normalisation with statistics that are known, in one new array.
-
-    Chainer takes five steps and makes three, the last a copy of the same type. All but x have the
-    shape that they are broadcast in.
-    """
+    """Batch normalisation with statistics in the shape that they are broadcast in."""
+    # In one new array; Chainer takes five steps and makes three, the last a copy of the same type.
     y = x - mean
     y *= inv_std * gamma
     y += beta
@@ -296,11 +265,8 @@ def batch_normalization_gradients(
 
 
 def max_pooling(x: Array, windows: Windows) -> tuple[Array, Array]:
-    """The largest of every window, and its place: the first one, as argmax gives it.
-
-    Chainer copies all windows, and goes through them twice; here every place is compared with the
-    largest so far, some images at a time.
-    """
+    """The largest of every window, and its place: the first one, as argmax gives it."""
+    # Every place is compared with the largest so far; Chainer copies all windows.
     images = x.reshape(-1, *windows.dims)
     y: Array = np.full((len(images), *windows.outs), -np.inf, x.dtype)
     # Of few bits, which a processor compares many of at a time.

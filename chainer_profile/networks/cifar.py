@@ -27,14 +27,10 @@ _DOWNLOAD_TIMEOUT_S = 30
 
 
 def load_cifar(name: str, data_dir: Path | None = None) -> tuple[Any, Any]:
-    """The training and the test images of ``cifar10`` or ``cifar100``, with int32 labels.
-
-    The images are float32 of shape ``(3, 32, 32)``, from 0 to 1. Chainer keeps a copy below its
-    dataset root. Where there is none it reads the archive, as its site gives it; it downloads the
-    archive unless the folder ``data_dir`` has it.
-    """
+    """The training and the test set of ``cifar10`` or ``cifar100``: images from 0 to 1."""
     from chainer import datasets
 
+    # Chainer reads the site's archive, which it downloads unless data_dir has it, and keeps a copy.
     stem = name.replace("cifar", "cifar-")
     copy = _copy(stem)
     if data_dir is not None and not copy.exists():

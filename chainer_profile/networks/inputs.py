@@ -25,21 +25,14 @@ _TEST_IMAGES = 10_000
 
 @dataclass(frozen=True)
 class InputBatch:
-    """What a network is run on.
+    """What a network is run on."""
 
-    Attributes:
-        array: The first array: float32, shape ``(batch, *shape)``, unless something else was asked
-            for.
-        description: What it is, in a few words for the report.
-        labels: The class of each image where it is known, else None.
-        args: The network's arguments by position: arrays, or lists of them; the array where there
-            is nothing else.
-        kwargs: Those by name.
-    """
-
+    #: The first array, and what it is in a few words for the report.
     array: numpy.ndarray[Any, Any]
     description: str
+    #: The class of each image where it is known.
     labels: tuple[int, ...] | None = None
+    #: The network's arguments; the array where there is nothing else.
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
@@ -100,10 +93,7 @@ def as_batch(args: tuple[Any, ...], kwargs: Mapping[str, Any], description: str)
 
 
 def load_arguments(path: Path) -> InputBatch:
-    """Arguments from a file of NumPy's: one array of a ``.npy``, batch included, or an ``.npz``.
-
-    Of an ``.npz`` arguments go by their names, those called ``arr_0`` and so on by position.
-    """
+    """Arguments from NumPy's file: a batch in a ``.npy``, or an ``.npz``."""
     import numpy
 
     try:
@@ -121,6 +111,7 @@ def load_arguments(path: Path) -> InputBatch:
         raise ProfileError(f"{path} cannot be read: {one_line(error)}") from error
     if not arrays:
         raise ProfileError(f"{path} holds no array")
+    # By their names; those called arr_0 and so on by position.
     named = {name: array for name, array in arrays.items() if not name.startswith("arr_")}
     rest = tuple(array for name, array in arrays.items() if name.startswith("arr_"))
     return as_batch(rest, named, f"arrays of {path.name}")
@@ -137,13 +128,7 @@ def make_input(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> InputBatch:
-    """Makes an input batch for a network that takes ``shape``.
-
-    ``random`` is uniform from 0 to 1 for images, ``(channels, height, width)``, normalised by
-    ``mean`` and ``std``, and standard normal for any other shape. ``cifar10`` are test images from
-    ``index`` on. Anything else is the path of a picture, the same in every place of the batch:
-    turned as its EXIF data say, resized to fill height x width, and cropped in the middle.
-    """
+    """Makes inputs of a shape: ``random``, ``cifar10``, or by the path of a picture."""
     if batchsize < 1:
         raise UsageError(f"the batch size must be at least 1, not {batchsize}")
     if len(shape) == 3:

@@ -60,21 +60,14 @@ class RegisteredModel(Protocol):
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A network that can be built, from a registry or from a user's own code.
+    """A network that can be built, from a registry or from a user's own code."""
 
-    Attributes:
-        name: Name for folders and reports: letters, digits, ``.``, ``_`` and ``-`` only.
-        description: One line that says which network it is.
-        input_shape: Shape of one input without the batch, or None if it is not known.
-        mean: What to subtract from each channel of an image scaled to 0..1, or None.
-        std: What to divide each channel by after that, or None.
-        classes: Number of outputs, or None if it is not known or the network has no classes.
-        build: Makes the network on the CPU; see :func:`build_model`.
-    """
-
+    #: For folders and reports: letters, digits, ``.``, ``_`` and ``-`` only.
     name: str
     description: str
+    #: Of one input without the batch. What is not known is None.
     input_shape: tuple[int, ...] | None
+    #: What to subtract from each channel of an image scaled to 0..1, and to divide it by.
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
     classes: int | None
@@ -87,12 +80,7 @@ def find_model(
     classes: int | None = None,
     arguments: str = "",
 ) -> ModelSource:
-    """Finds the network that a name of the registry, or of the user's own code, stands for.
-
-    Its own code is ``package.module:Callable`` or ``path/to/file.py:Callable``, a class or a
-    function that is called with ``arguments`` (literals as Python writes them), or a link that
-    exists already. It is imported, but nothing is built yet. ``classes`` is for the registry's.
-    """
+    """Finds the network that a name stands for; nothing is built yet."""
     if arguments and name in registry:
         raise UsageError(
             "--model-args is for your own network; --classes sets the outputs of these"
@@ -126,12 +114,9 @@ def find_model(
 
 
 def build_model(source: ModelSource, seed: int) -> chainer.Link:
-    """Builds a network on the CPU; the same seed gives the same initial weights.
-
-    Chainer's initializers draw from NumPy's global generator, which is seeded just
-    before. Two things are outside the seed's reach: a network that existed before
-    (``module:link``), and parameters that are initialised at the first call.
-    """
+    """Builds a network on the CPU; the same seed gives the same initial weights."""
+    # A network that existed before, and parameters that the first call initialises, are outside of
+    # the seed's reach.
     import chainer  # noqa: F401  (imported first, so that the draws begin with the network)
     import numpy
 
@@ -251,12 +236,7 @@ _KEPT = frozenset({"chainer", "chainer_profile", "chainerx", "cupy", "numpy"})
 
 @contextmanager
 def importable(folder: Path) -> Iterator[None]:
-    """Puts ``folder`` first on the import path for a while.
-
-    Inside, the folder's own modules are found before installed ones of the same name,
-    as Python does for a script. Afterwards whoever imports that name gets the installed
-    one again.
-    """
+    """Within this, a folder is first on the import path, as Python has it for a script."""
     if folder in (Path(entry).resolve() for entry in sys.path):
         yield
         return
@@ -273,6 +253,7 @@ def importable(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        # Whoever imports a name of its modules now gets the installed one again.
         sys.path.remove(str(folder))
         importlib.invalidate_caches()
         for name in list(sys.modules):

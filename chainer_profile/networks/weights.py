@@ -21,12 +21,7 @@ _SAVE = "weights are files of chainer.serializers.save_npz or of a Trainer snaps
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """Another form of weights, told by the names of the arrays in an npz file.
-
-    Attributes:
-        recognises: Whether a file with arrays of these names is of this form.
-        load: Loads such a file into a network.
-    """
+    """Another form of weights, told by the names of the arrays in an npz file."""
 
     recognises: Callable[[Iterable[str]], bool]
     load: Callable[[chainer.Link, Path], None]
@@ -35,16 +30,10 @@ class WeightFormat:
 def load_weights(
     model: chainer.Link, path: str | Path, formats: Iterable[WeightFormat] = ()
 ) -> str:
-    """Loads a network's weights from an npz file.
-
-    The file may be one of ``chainer.serializers.save_npz(path, model)``, the same of an
-    ``L.Classifier`` around the network, or a snapshot of a Trainer, whose
-    ``updater/model:main`` is taken, with or without a classifier. Everything is checked
-    before anything is written, so the network is as it was when this fails. Nothing in
-    the file is run. Gives the part of it that was taken: empty for all of it.
-    """
+    """Loads weights of ``save_npz`` or of a Trainer's snapshot; gives the part that was taken."""
     from chainer import serializers
 
+    # Everything is checked before anything is written, and nothing in the file is run.
     path = Path(path)
     target = serializers.DictionarySerializer()
     target.save(model)
@@ -146,12 +135,8 @@ def _find_part(names: set[str], expected: set[str], path: Path) -> str:
 def _misfits(
     expected: Mapping[str, Any], stored: Mapping[str, Any], parameters: set[str]
 ) -> list[str]:
-    """Lists what keeps ``stored`` from being loaded over ``expected``, one phrase a key.
-
-    Both map the path of a parameter or of a persistent value to its array; an array of the
-    object None stands for what has no value yet. ``parameters`` are the paths of the first
-    kind: a persistent value may be None in both.
-    """
+    """Lists what keeps ``stored`` from being loaded over ``expected``, one phrase a key."""
+    # The object None stands for what has no value yet, which a persistent value may have in both.
     import numpy
 
     problems = [f"it has no {key}" for key in sorted(expected.keys() - stored.keys())]

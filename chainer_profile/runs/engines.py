@@ -32,10 +32,7 @@ _FILES = (RESULTS, "engines.csv", "engines.md", "engines.html", "engines.png", "
 def taken(
     out: Path | None, default: Path, force: bool, engines: Sequence[str] = ()
 ) -> Iterator[Path]:
-    """A folder for a run: ``out``, or the first of the default's numbers that is not there.
-
-    With ``force`` a named one may hold something. It goes again where nothing was written into it.
-    """
+    """A folder for a run: ``out``, or the first of the default's numbers that is not there."""
     if out is not None:
         refuse_foreign(out, force, _FILES.__contains__)
         for name in folder_names(engines).values():

@@ -1,8 +1,4 @@
-"""Runs the cases of a sweep, each in a fresh process, on this machine or on others.
-
-An executor of ``concurrent.futures`` calls :func:`run_case` in a thread, on a worker of Dask or on
-a rank of MPI. The recording comes back as bytes, so no disk needs to be shared.
-"""
+"""Runs the cases of a sweep, each in a fresh process, on this machine or on others."""
 
 from __future__ import annotations
 

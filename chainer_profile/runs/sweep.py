@@ -36,7 +36,7 @@ _FILES = re.compile(r"sweep\.(json|csv|md)|(latency-by-network|by-batch-size)\.(
 #: How often a case that fails is tried.
 TRIES = 2
 #: The settings that a case determines, beside the network and its input's shape.
-DETERMINED = (
+_DETERMINED = (
     *("batchsize", "device", "phase", "trials", "warmups", "threads", "seed", "dtype"),
     "max_seconds",
 )
@@ -44,21 +44,20 @@ DETERMINED = (
 
 @dataclass(frozen=True)
 class Case:
-    """One run of a sweep. Two cases are equal if they would measure the same.
+    """One run of a sweep, which is what it would measure."""
 
-    The model is the network as the user named it, the words are what a user would type after the
-    program's name, and the settings are those of the run, as far as the case determines them.
-    """
-
+    #: The network as the user named it.
     model: str
     settings: Settings
+    #: What a user would type after the program's name.
     words: tuple[str, ...] = field(compare=False)
 
     @property
     def key(self) -> dict[str, Any]:
         """Everything that identifies the case, for JSON."""
         shape = list(self.settings.input_shape[1:])
-        return {**_determined(self.settings), "model": self.model, "input_shape": shape}
+        determined = {name: getattr(self.settings, name) for name in _DETERMINED}
+        return {**determined, "model": self.model, "input_shape": shape}
 
     @property
     def name(self) -> str:
@@ -73,11 +72,8 @@ class Case:
 
     def is_of(self, settings: Settings) -> bool:
         """Whether the settings of a recording are those of this case."""
-        return _determined(settings) == _determined(self.settings)
-
-
-def _determined(settings: Settings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in ("model", "input_shape", *DETERMINED)}
+        names = ("model", "input_shape", *_DETERMINED)
+        return all(getattr(settings, name) == getattr(self.settings, name) for name in names)
 
 
 def case_names(cases: Iterable[Case], taken: Mapping[Case, str]) -> dict[Case, str]:
@@ -92,17 +88,15 @@ def case_names(cases: Iterable[Case], taken: Mapping[Case, str]) -> dict[Case, s
 
 
 class SweepFolder:
-    """The folder of a sweep. Nothing is written before :meth:`begin`.
-
-    ``names`` has the name of each case's folder in it; ``kept`` those of the sweep that is there
-    already, ``others`` those of them that are not asked for.
-    """
+    """The folder of a sweep. Nothing is written before :meth:`begin`."""
 
     def __init__(self, path: Path, cases: Sequence[Case], force: bool) -> None:
         self.path, self._force = path, force
         plan = _read_plan(path)
         by_key = {_json(case.key): case for case in cases}
         taken = {by_key[key]: name for key, name in plan.items() if key in by_key}
+        #: Names of the cases' folders: of this sweep, of the one that is there already, and of that
+        #: those which are not asked for.
         self.names = case_names(cases, {} if force else taken)
         self.kept = list(plan.values())
         self.others = [name for key, name in plan.items() if key not in by_key]
@@ -145,10 +139,7 @@ class SweepFolder:
 
 @contextmanager
 def take_sweep(path: Path, cases: Sequence[Case], force: bool) -> Iterator[SweepFolder]:
-    """Take a folder for a sweep, until the end of the block; with ``force``, all is measured again.
-
-    What the folder holds is refused where it could be lost, and a sweep that is going on.
-    """
+    """Within this, a folder is this sweep's; with ``force``, all is measured again."""
     if (path / RECORDING).exists() or (path / JOURNAL).exists():
         raise UsageError(f"--out {path}: holds a run; name another folder for the sweep")
     with made(path), locked(path, "another sweep is writing there"):
@@ -192,10 +183,7 @@ def _read_plan(path: Path) -> dict[str, str]:
 def run_cases(
     todo: Sequence[Case], folder: SweepFolder, workers: Workers, say: Callable[[str], None]
 ) -> Generator[tuple[Case, Run]]:
-    """Have workers run cases; gives each with its result, as they end.
-
-    ``say`` is given what the user should know.
-    """
+    """Have workers run cases; gives each with its result, as they end."""
     sweep, directory = uuid.uuid4().hex, os.getcwd()
     futures = {workers.submit(sweep, case.words, directory): (case, 1) for case in todo}
     try:

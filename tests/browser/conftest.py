@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import needs
+
 WAIT_MS = 20_000
 TABLE = "#all-layers table"
 
 
-def _chromium() -> str:
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if path := shutil.which(name):
-            return path
-    pytest.skip("there is no Chromium here (Debian's package is chromium)")
-
-
 @pytest.fixture(scope="session")
 def browser():
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed, which drives Chromium"
-    )
-    executable = _chromium()
+    playwright = needs.module("playwright.sync_api")
+    executable = needs.program("chromium", "chromium-browser", "google-chrome", package="chromium")
     with playwright.sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         yield chromium

@@ -9,6 +9,7 @@ from chainer_profile.record.recording import Layer, Settings
 from chainer_profile.report.csv_file import safe
 from chainer_profile.report.page import render
 from chainer_profile.report.text import printable
+from tests import needs
 from tests.browser.conftest import TABLE
 from tests.conftest import make_recording
 from tests.report import working
@@ -238,7 +239,7 @@ def test_nothing_but_the_pages_own_script_runs(open_page):
 
 @pytest.mark.parametrize("name", results())
 def test_no_violation_of_accessibility(open_page, name):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    axe = needs.module("axe_playwright_python.sync_playwright").Axe()
     # The page's policy would keep the checker out.
     page = open_page(read(name).html, bypass_csp=True)
     # No rule of the style sheet goes by width and theme at once. Contrast takes most of the time:

@@ -11,7 +11,7 @@ import pytest
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.cli.profile import parser as run_parser
-from chainer_profile.cli.sweep_cases import cases_of, read_toml
+from chainer_profile.cli.sweep import cases_of, read_toml
 from chainer_profile.runs.sweep import Case, case_names
 from tests.sweeping import make_case
 

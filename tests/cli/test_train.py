@@ -14,9 +14,9 @@ import pytest
 
 from chainer_profile.basics.files import locked
 from chainer_profile.cli.train import DATASETS, parser
+from chainer_profile.cli.training import Console
 from chainer_profile.networks import weights
 from chainer_profile.runs.folder import load_run
-from chainer_profile.training.training import Console
 from models.registry import REGISTRY
 from tests import names_in
 from tests.command import folder, one_line  # noqa: F401

@@ -15,8 +15,9 @@ DOCS = ROOT / "docs" / "cli.md"
 HEAD = """# The command line
 
 This file is made from the parsers (`python -m tests.docs.test_cli_docs`), and a test holds it.
-Every command says the same with `--help`. An option's value follows it, as in `--trials 100` or
-`--trials=100`; options are not to be shortened.
+Every command says the same with `--help`. An option that a command shares with `profile.py` is
+explained there alone. An option's value follows it, as in `--trials 100` or `--trials=100`; options
+are not to be shortened.
 
 Exit codes: 0 where all went well, 1 where something failed, 2 for arguments that cannot be, 3 for
 `compare --fail-above` where a run is slower, 128 and the signal's number for a run that a signal
@@ -63,28 +64,50 @@ def meaning(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
     return escaped(text)
 
 
-def section(parser: argparse.ArgumentParser) -> str:
+def row(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    return f"| {name(action)} | {meaning(parser, action)} |"
+
+
+def section(parser: argparse.ArgumentParser, known: set[str]) -> str:
+    """A command's options; those that ``profile.py`` has with the same words are named alone."""
     lines = [f"## {parser.prog}", "", escaped(parser.description or "")]
+    shared: list[str] = []
     for group in parser._action_groups:
         actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
-        if not actions:
+        shared += [
+            f"`{action.option_strings[-1]}`" for action in actions if row(parser, action) in known
+        ]
+        rows = [row(parser, action) for action in actions if row(parser, action) not in known]
+        if not rows:
             continue
         first = actions[0].option_strings[:1] == ["-h"] or not actions[0].option_strings
         if not first:
             lines += ["", f"### {parser.prog}: {group.title}"]
         kind = "argument" if not actions[0].option_strings else "option"
-        lines += ["", f"| {kind} | meaning |", "| --- | --- |"]
-        lines += [f"| {name(action)} | {meaning(parser, action)} |" for action in actions]
+        lines += ["", f"| {kind} | meaning |", "| --- | --- |", *rows]
+    if shared:
+        lines += ["", f"As for [profile.py](#profilepy): {', '.join(shared)}."]
     return "\n".join(lines)
 
 
 def documentation() -> str:
     found = list(parsers().values())
+    first = found[0]
+    known = {row(first, action) for action in first._actions}
     listed = [
         f"- [{parser.prog}](#{re.sub('[^a-z -]', '', parser.prog.lower()).replace(' ', '-')})"
         for parser in found
     ]
-    return "\n\n".join([HEAD.strip(), "\n".join(listed), *map(section, found)]) + "\n"
+    return (
+        "\n\n".join(
+            [
+                HEAD.strip(),
+                "\n".join(listed),
+                *(section(one, known if one is not first else set()) for one in found),
+            ]
+        )
+        + "\n"
+    )
 
 
 def test_the_documentation_is_that_of_the_code() -> None:
@@ -96,8 +119,8 @@ def test_every_option_of_every_command_is_there() -> None:
     for parser in list(parsers().values()):
         part = lines.partition(f"\n## {parser.prog}\n")[2].partition("\n## ")[0]
         for action in parser._actions:
-            for option in action.option_strings:
-                assert re.search(f"`{option}[ `]", part), f"{parser.prog} {option}"
+            found = [one for one in action.option_strings if re.search(f"`{one}[ `]", part)]
+            assert found or not action.option_strings, f"{parser.prog} {action.option_strings}"
 
 
 def test_every_option_has_a_meaning() -> None:

@@ -8,17 +8,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
-
-from tests import HANGS_S, ROOT
+from tests import HANGS_S, ROOT, needs
 
 NOTEBOOK = ROOT / "examples/notebook.ipynb"
 
 
 def executed(trials: int | None = None) -> Any:
     """The example notebook, run from top to bottom in its own folder, with so many trials."""
-    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
+    nbformat, nbclient = needs.module("nbformat"), needs.module("nbclient")
+    needs.module("ipykernel")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     for cell in notebook.cells if trials else ():
         cell.source = re.sub(r"(\btrials=| -n )\d+", rf"\g<1>{trials}", cell.source)
@@ -44,7 +42,7 @@ def kinds(notebook: Any) -> list[list[tuple[str, ...]]]:
 
 
 def test_the_example_runs_and_shows_what_it_keeps() -> None:
-    nbformat = pytest.importorskip("nbformat")
+    nbformat = needs.module("nbformat")
     kept = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(kept)
     text = NOTEBOOK.read_text(encoding="utf-8")
@@ -54,7 +52,7 @@ def test_the_example_runs_and_shows_what_it_keeps() -> None:
 
 
 def test_the_example_was_run_from_top_to_bottom() -> None:
-    nbformat = pytest.importorskip("nbformat")
+    nbformat = needs.module("nbformat")
     cells = [c for c in nbformat.read(NOTEBOOK, as_version=4).cells if c.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert not any(o.output_type == "error" for cell in cells for o in cell.outputs)

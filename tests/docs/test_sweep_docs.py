@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chainer_profile.cli import history as history_command
 from chainer_profile.cli import sweep as sweep_command
-from chainer_profile.cli.sweep_cases import cases_of, read_toml
+from chainer_profile.cli.sweep import cases_of, read_toml
 from models.registry import REGISTRY
 from tests import ROOT
 

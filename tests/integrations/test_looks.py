@@ -14,6 +14,7 @@ import pytest
 
 import chainer_profile
 from chainer_profile.integrations.looks import Looks, told
+from tests import needs
 
 CHAINER = Path(chainer.__file__).parent
 OURS = Path(chainer_profile.__file__).parent
@@ -92,11 +93,10 @@ def spin(seconds: float) -> None:
         pass
 
 
-@pytest.mark.skipif(
-    sys.platform != "linux" or shutil.which("py-spy", path=sysconfig.get_path("scripts")) is None,
-    reason="py-spy looks",
-)
+@pytest.mark.skipif(sys.platform != "linux", reason="py-spy looks while it runs on Linux alone")
 def test_a_real_look() -> None:
+    if shutil.which("py-spy", path=sysconfig.get_path("scripts")) is None:
+        needs.missing("py-spy")
     looks = Looks()
     looks.start()
     try:

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 from chainer_profile.analyse.summary import Summary
-from tests import ROOT
+from tests import ROOT, needs
 
-IPython = pytest.importorskip("IPython")
+IPython = needs.module("IPython")
 
 from traitlets.config import Config  # noqa: E402
 

@@ -33,6 +33,7 @@ from chainer_profile.record.budget import (
     SNAPSHOTS,
 )
 from chainer_profile.record.journal import Journal
+from tests import needs
 from tests.conftest import FakeClock
 
 X, T = np.ones((4, 3), np.float32), np.zeros(4, np.int32)
@@ -305,7 +306,7 @@ def test_networks_that_no_optimizer_has(clock: FakeClock, layers: bool) -> None:
 
 
 def test_an_optimizer_of_chainermn_made_by_hand(watching: Watching, clock: FakeClock) -> None:
-    multi = pytest.importorskip("chainermn.optimizers")
+    multi = needs.module("chainermn.optimizers")
     model = Net(clock)
 
     class Alone:

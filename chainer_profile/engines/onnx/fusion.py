@@ -1,8 +1,4 @@
-"""Which steps of an exported network are done by which steps of a runtime.
-
-Needs no runtime: graphs are given as :class:`Step` s. Tensors are named after Chainer's layers, and
-an optimiser keeps the names of those that are left.
-"""
+"""Which steps of an exported network are done by which steps of a runtime, by their names alone."""
 
 from __future__ import annotations
 
@@ -25,23 +21,15 @@ _MADE_OF = re.compile(r"(?:fused )?(.+?)(?:_nchwc(?:(?:_token)?_\d+)?|/\w+Fusion
 
 @dataclass(frozen=True)
 class Step:
-    """One node of a graph.
-
-    Attributes:
-        name: Its name.
-        kind: Its operator.
-        inputs: Names of the tensors that it takes.
-        outputs: Names of those that it gives.
-        idle: Whether it does no arithmetic: an optimiser that drops it has not made it a part of
-            another node.
-        twin: Place of the first step that does just the same, if it is not this one.
-    """
+    """One node of a graph, which gives and takes named tensors."""
 
     name: str
     kind: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    #: Whether it does no arithmetic: an optimiser that drops it has not made it a part of another.
     idle: bool = False
+    #: Place of the first step that does just the same, if it is not this one.
     twin: int | None = None
 
 
@@ -75,11 +63,9 @@ def steps_of(graph: Any) -> list[Step]:
 def done_by(
     original: Sequence[Step], optimised: Sequence[Step], constants: Iterable[str] = ()
 ) -> list[list[int]]:
-    """Which original steps every optimised one does.
-
-    A step is done by the one that gives its output. Where none does, it is a part of the one that
-    takes its output, or, with nothing behind it, of the one before.
-    """
+    """Which original steps every optimised one does."""
+    # A step is done by the one that gives its output. Where none does, it is a part of the one that
+    # takes its output, or, with nothing behind it, of the one before.
     named = {step.name: step.outputs for step in original}
     known = {name for outputs in named.values() for name in outputs}
     given: dict[str, int | None] = dict.fromkeys(constants)
@@ -110,10 +96,8 @@ def done_by(
 
 
 def blocked_by(original: Sequence[Step], names: Sequence[str]) -> list[list[int]]:
-    """The same for the step from a graph to the one that ONNX Runtime ran of it.
-
-    The tensors of that may have new names; its steps are named after the old ones.
-    """
+    """The same for the step from a graph to the one that ONNX Runtime ran of it."""
+    # The tensors of that may have new names; its steps are named after the old ones.
     named = {step.name: place for place, step in enumerate(original)}
     gives = {name: place for place, step in enumerate(original) for name in step.outputs}
     places = gives | named

@@ -28,25 +28,18 @@ def node_name(index: int, function: str, path: str) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an exported model comes from.
-
-    Attributes:
-        network: Name of the network.
-        shapes: Shapes of its inputs.
-        dtypes: Their data types.
-        layers: Path and function of Chainer's layers, in order.
-        covers: Indices of the layers that nodes do, by the nodes' names without ``#0``; only where
-            they are others than the one in the name.
-        precision: What its parameters are in; from fp32 an engine may make what it is asked for.
-        any_batch: Whether the first dimension of its inputs may be any.
-    """
+    """Where an exported model comes from."""
 
     network: str
     shapes: tuple[Shape, ...]
     dtypes: tuple[str, ...]
+    #: Path and function of Chainer's layers, in order.
     layers: tuple[tuple[str, str], ...]
+    #: Layers that nodes do by their names without ``#0``, where it is not the one in the name.
     covers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    #: What its parameters are in; from fp32 an engine may make what it is asked for.
     precision: str = "fp32"
+    #: Whether the first dimension of its inputs may be any.
     any_batch: bool = False
 
     @classmethod

@@ -66,10 +66,7 @@ def larger_batch(network: Network) -> Network:
 
 
 def with_any_batch(model: Any, network: Network, outputs: Sequence[Any]) -> Any:
-    """A copy of a model whose inputs' first dimension has a name in place of a number.
-
-    Whether it is right for another batch has to be tried: a model may hold the batch size anywhere.
-    """
+    """A copy of a model for any batch size; whether it is right for another has to be tried."""
     import onnx
 
     batch = int(network.inputs[0].shape[0])

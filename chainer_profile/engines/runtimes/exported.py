@@ -25,22 +25,16 @@ if TYPE_CHECKING:
 
 
 class ExportedEngine(ABC):
-    """An engine on an exported network, whose nodes are named after Chainer's layers.
+    """An engine on an exported network, whose nodes are named after Chainer's layers."""
 
-    Attributes:
-        name: What tables call it, and the runtime's package.
-        suffix: What its files end with.
-        title: What messages call the runtime.
-        network: The network that it is ready for.
-        model: The runtime's model of it.
-        origin: What the model says of Chainer's layers; None for a model that others exported.
-    """
-
+    #: What tables call it, which is the runtime's package; and what messages call it.
     name: str
+    #: What its files end with.
     suffix: str
     title: str
     network: Network
     model: Any
+    #: What the model says of Chainer's layers; None for a model that others exported.
     origin: Origin | None
 
     @property

@@ -38,10 +38,7 @@ _MOST_BLOCKS = 10
 
 
 class OpenVinoEngine(ExportedEngine):
-    """OpenVINO on the CPU, in the precision that is asked for and no other.
-
-    Its files are its own: ``.xml`` for the network, and beside it ``.bin`` for the weights.
-    """
+    """OpenVINO on the CPU; its files are ``.xml``, with the weights in ``.bin`` beside it."""
 
     name = "openvino"
     suffix = ".xml"
@@ -152,11 +149,9 @@ class OpenVinoEngine(ExportedEngine):
     # -- layer by layer
 
     def _timed(self, inputs: tuple[Any, ...], trials: int) -> Timed:
-        """By its own counters; of a trial as a whole, around its call.
-
-        OpenVINO keeps means, from the first run of a compiled network on. So the trials are made
-        in blocks, each with the network compiled anew, and a row is the mean trial of a block.
-        """
+        """By its own counters; of a trial as a whole, around its call."""
+        # OpenVINO keeps means, from the first run of a compiled network on. So the trials are made
+        # in blocks, each with the network compiled anew, and a row is the mean trial of a block.
         n_blocks = max(1, min(_MOST_BLOCKS, trials // _LEAST_BLOCK))
         parts = np.array_split(np.arange(trials), n_blocks)
         blocks = [self._block(inputs, len(part)) for part in parts]
@@ -205,11 +200,9 @@ class OpenVinoEngine(ExportedEngine):
 
 
 def _split_normalisations(model: Any) -> None:
-    """Make a product and a sum of every batch normalisation.
-
-    OpenVINO does so by itself, but gives the product a name of no use, which is all that is left of
-    a normalisation whose sum adds nothing.
-    """
+    """Make a product and a sum of every batch normalisation."""
+    # OpenVINO does so by itself, but gives the product a name of no use, which is all that is left
+    # of a normalisation whose sum adds nothing.
     from openvino import opset8
 
     for op in model.get_ordered_ops():
@@ -247,12 +240,10 @@ def _runtime_steps(model: Any) -> list[Step]:
 
 @cache
 def shared_core() -> Any:
-    """Give this process's ``openvino.Core``, kept to its end.
-
-    Each core gives signal handlers a stack of its own and takes it away with itself. When several
-    end in another order than the last first, the stack left in use is one that is gone, and the
-    next signal (Ctrl-C) ends the process with a segmentation fault. (Seen with OpenVINO 2026.4.)
-    """
+    """Give this process's ``openvino.Core``, kept to its end."""
+    # Each core gives signal handlers a stack of its own and takes it away with itself. When several
+    # end in another order than the last first, the stack left in use is one that is gone, and the
+    # next signal (Ctrl-C) ends the process with a segmentation fault. (Seen with OpenVINO 2026.4.)
     import openvino
 
     return openvino.Core()

@@ -37,6 +37,7 @@ from chainer_profile.report.document import (
 from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import pdf
+from tests import needs
 from tests.conftest import make_recording, make_training
 from tests.report.devicing import make_device_training
 from tests.report.documents import NAMES, document, documents
@@ -168,8 +169,8 @@ def test_what_is_not_known_is_left_out(name: str) -> None:
 
 def on_pages(blocks: list[Block]) -> str:
     """The text of a PDF, without spaces."""
-    pypdf = pytest.importorskip("pypdf")
-    pytest.importorskip("typst")
+    pypdf = needs.module("pypdf")
+    needs.module("typst")
     pictures = {block.file: SVG for block in blocks if isinstance(block, Figure)}
     title = next((block.text for block in blocks if isinstance(block, Heading)), None)
     lines: list[str] = []

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from chainer_profile.report.content.profile import ReportTitle
 from chainer_profile.report.writers.latex import label, tabular, text
 from chainer_profile.runs.wanted import Wanted
 from chainer_profile.runs.write import asked_for
+from tests import needs
 from tests.conftest import make_recording, make_training
 from tests.report.devicing import make_device_training
 
@@ -208,13 +208,10 @@ def test_title_and_author_stand_only_in_a_document_of_its_own() -> None:
     assert r"Author: Ada \& co\\Course: Lab\\Date: today" in alone
 
 
-PDFLATEX = shutil.which("pdflatex")
-
-
 def run_latex(folder: Path, name: str) -> str:
-    assert PDFLATEX
+    pdflatex = needs.program("pdflatex", package="texlive-latex-base")
     done = subprocess.run(
-        [PDFLATEX, "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", name],
+        [pdflatex, "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", name],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -225,7 +222,6 @@ def run_latex(folder: Path, name: str) -> str:
     return done.stdout
 
 
-@pytest.mark.skipif(not PDFLATEX, reason="pdflatex is not installed (texlive-latex-base)")
 def test_it_compiles_alone_and_within_a_document(tmp_path: Path) -> None:
     names = []
     for at, recording in enumerate([*RECORDINGS.values(), *map(renamed, HOSTILE)]):

@@ -38,13 +38,13 @@ from chainer_profile.report.tables import Table
 from chainer_profile.report.writers import pdf
 from chainer_profile.runs.wanted import Wanted
 from chainer_profile.runs.write import asked_for
-from tests import ROOT
+from tests import ROOT, needs
 from tests.conftest import make_recording
 from tests.report.reading import column
 from tests.report.working import training, working
 
-pypdf = pytest.importorskip("pypdf")
-pytest.importorskip("typst")
+pypdf = needs.module("pypdf")
+needs.module("typst")
 
 A4 = (595.28, 841.89)
 MARGIN = 20 / 25.4 * 72

@@ -1,1 +1,0 @@
-"""What ``train.py`` runs: the images, and Chainer's Trainer put together."""
