@@ -156,7 +156,7 @@ def test_theme_print_and_narrow(open_page, html):
     assert page.get_attribute("#theme", "aria-pressed") == "false"
     assert page.background() != dark
     page.click("#theme")
-    bar = page.locator("#answer figure path").nth(3)
+    bar = page.locator('#answer figure [style*="--other"]').first
     colour = "(path) => getComputedStyle(path).fill"
     shown = bar.evaluate(colour)
     page.emulate_media(media="print")

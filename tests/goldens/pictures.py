@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import cycle, groupby
 from typing import TYPE_CHECKING, Any
 
+from matplotlib.artist import Artist
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
@@ -35,28 +37,41 @@ def _words(texts: Iterable[Any]) -> str:
     return " / ".join(text.get_text().replace("\n", " | ") for text in texts)
 
 
+def _bars(ax: Axes) -> Iterator[tuple[str, str, str]]:
+    """Colour, hatch, place and size of each bar, and what it leads to."""
+    for bar in ax.patches:
+        if isinstance(bar, Rectangle):
+            place = _numbers((*bar.get_xy(), bar.get_width(), bar.get_height()))
+            yield to_hex(bar.get_facecolor()), bar.get_hatch() or "", place + (bar.get_url() or "")
+    for drawn in ax.collections:
+        if type(drawn) is not PolyCollection:
+            continue
+        colours = drawn.get_facecolor() if len(drawn.get_facecolor()) else ["#00000000"]
+        urls = [url or "" for url in drawn.get_urls() or [""]]
+        for path, colour, url in zip(drawn.get_paths(), cycle(colours), cycle(urls)):
+            (left, low), (right, top) = path.vertices[0], path.vertices[2]
+            yield to_hex(colour), "", _numbers((left, low, right - left, top - low)) + url
+
+
 def _shown(ax: Axes) -> Iterator[str]:
     legend = ax.get_legend()
     yield f"title: {ax.get_title(loc='left')}; x: {ax.get_xlabel()}; y: {ax.get_ylabel()}"
     yield f"scales: {ax.get_xscale()} {_numbers(ax.get_xlim())}, {ax.get_yscale()} " + _numbers(
         ax.get_ylim()
     )
-    yield f"labels: {_words(ax.get_xticklabels())}; {_words(ax.get_yticklabels())}"
-    yield f"texts: {_words(ax.texts)}"
+    names = [text for text in ax.texts if not text.get_in_layout()]
+    across = _words(names or ax.get_xticklabels())
+    yield f"labels: {across}; {_words(ax.get_yticklabels())}"
+    yield f"texts: {_words(text for text in ax.texts if text not in names)}"
     yield f"legend: {_words(legend.get_texts()) if legend is not None else ''}"
-    bars = (patch for patch in ax.patches if isinstance(patch, Rectangle))
-    for (colour, hatch), some in groupby(
-        bars, key=lambda bar: (to_hex(bar.get_facecolor()), bar.get_hatch() or "")
-    ):
-        places = (
-            _numbers((*bar.get_xy(), bar.get_width(), bar.get_height())) + (bar.get_url() or "")
-            for bar in some
-        )
-        yield f"bars {colour} {hatch}: {', '.join(places)}"
-    for line in ax.lines:
+    for (colour, hatch), some in groupby(_bars(ax), key=lambda bar: bar[:2]):
+        yield f"bars {colour} {hatch}: {', '.join(place for _, _, place in some)}"
+    for line in filter(Artist.get_in_layout, ax.lines):
         xs, ys = (list(values) for values in line.get_data())
         yield f"line {line.get_linestyle()} {line.get_marker()}: {_numbers(xs)}; {_numbers(ys)}"
     for drawn in ax.collections:
+        if type(drawn) is PolyCollection:
+            continue
         paths = [_numbers(path.vertices.ravel()) for path in drawn.get_paths()]
         dots = [_numbers(place) for place in drawn.get_offsets()]
         urls = [url or "" for url in drawn.get_urls() or []]

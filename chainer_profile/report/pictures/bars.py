@@ -1,145 +1,79 @@
-"""Summary -> the bars of its layers; by block where they are many."""
+"""Bars side by side, with names below them and rows of tables that they lead to."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.collections import PolyCollection
+from matplotlib.transforms import offset_copy
 
-from chainer_profile.analyse.grouping import group_names
-from chainer_profile.basics.describe import NS
-from chainer_profile.basics.units import format_count, plural
-from chainer_profile.report.rows import layer_anchor, link_anchor
-from chainer_profile.report.text import printable, short
+from chainer_profile.report.pictures.figures import TEXT, blank, mark, plain_axes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
 
-    from chainer_profile.analyse.summary import Summary
-
-#: Bars of a picture; and layers by themselves where blocks are more.
-MOST, SLOWEST = 200, 30
-
-
-@dataclass(frozen=True)
-class Bars:
-    """Bars in the order of the calls. Times are seconds a trial.
-
-    Attributes:
-        names: What each is, the link's path first.
-        phases: The phase of each.
-        typical_s: Medians.
-        low_s: 5th percentiles.
-        high_s: 95th percentiles.
-        hot_s: The part of each median that is of hot layers.
-        anchors: The row of a table that each stands for: a layer's, or a block's link.
-        kind: What a bar is: ``layer``, or ``block`` where there are too many layers.
-        note: What else is to be known of them; empty for nothing.
-    """
-
-    names: Sequence[str]
-    phases: Sequence[str]
-    typical_s: NDArray[np.float64]
-    low_s: NDArray[np.float64]
-    high_s: NDArray[np.float64]
-    hot_s: NDArray[np.float64]
-    anchors: Sequence[str]
-    kind: str = "layer"
-    note: str = ""
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def regions(self) -> list[tuple[str, int, int]]:
-        """Successive bars of one phase: its name, the first one, and the one behind the last."""
-        return regions_of(self.phases)
+#: Width at which a picture is shown in its own size, in inches; a wider one is shown smaller.
+_SHOWN_WIDTH = 12.0
+#: What the labels of the axes take, in inches.
+SIDES = 1.0
+#: A name's line is so many times as high as its font size.
+LINE_HEIGHT = 1.25
+#: From the axis to names, and from names to what the axis is, in points.
+_TO_NAME, _TO_LABEL = 3.5, 4.0
 
 
-def regions_of(phases: Iterable[str]) -> list[tuple[str, int, int]]:
-    """Successive places of one phase: its name, the first one, and the one behind the last."""
-    found, at = [], 0
-    for phase, group in groupby(phases):
-        count = len(list(group))
-        found.append((phase, at, at + count))
-        at += count
-    return found
+def axes_for(count: int, width: float, height: float) -> tuple[Figure, Axes, float, float]:
+    """A figure of so many bars: its axes, points that a bar has, size of words."""
+    figure = blank(width, height)
+    ax = figure.add_subplot()
+    # A wide picture is shown smaller, so its words are larger.
+    size = TEXT * max(1.0, width / _SHOWN_WIDTH)
+    ax.set_xlim(-0.7, count - 0.3)
+    plain_axes(ax, "y")
+    ax.tick_params(axis="y", labelsize=size)
+    return figure, ax, (width - SIDES) * 72 / count, size
 
 
-def layer_bars(summary: Summary, most: int = MOST) -> Bars:
-    """A bar for every layer; of more than so many one for every block, or the slowest alone."""
-    layers = summary.layers
-    if len(layers) <= most:
-        return _by_layer(summary, list(range(len(layers))))
-    blocks = group_names(summary.recording.layers, "block")
-    # A block is a group by itself in every phase.
-    keys = list(zip(layers["phase"].tolist(), map(str, blocks), strict=True))
-    groups: dict[tuple[str, str], list[int]] = {}
-    for at, key in enumerate(keys):
-        groups.setdefault(key, []).append(at)
-    if len(groups) <= most:
-        return _by_block(summary, groups)
-    slowest = np.argsort(-layers["typical_s"].to_numpy(), kind="stable")[:SLOWEST]
-    share = float(layers["share"].to_numpy()[slowest].sum())
-    found = _by_layer(summary, sorted(map(int, slowest)))
-    note = (
-        f"the {SLOWEST} slowest of {plural(len(layers), 'layer')}, which hold {share:.0%} of the "
-        "layers' time"
-    )
-    return replace(found, note=note)
+def draw(
+    ax: Axes,
+    places: ArrayLike,
+    heights: ArrayLike,
+    width: float,
+    colour: Any,
+    bottom: float = 0.0,
+    anchors: Sequence[str] = (),
+) -> None:
+    """Bars as one shape of Matplotlib's, which makes a thousand of them as fast as one."""
+    x, top = np.asarray(places, float), np.asarray(heights, float) + bottom
+    left, right, low = x - width / 2, x + width / 2, np.full_like(x, bottom)
+    corners = np.array([[left, low], [left, top], [right, top], [right, low]])
+    bars = PolyCollection(list(corners.transpose(2, 0, 1)), facecolors=colour, linewidths=0)
+    bars.set_urls([f"#{anchor}" for anchor in anchors])
+    ax.add_collection(bars, autolim=False)
 
 
-def _by_layer(summary: Summary, rows: Sequence[int]) -> Bars:
-    layers, names = summary.layers.iloc[rows], names_of(summary)
-    typical_s = layers["typical_s"].to_numpy()
-    return Bars(
-        [names[at] for at in rows],
-        layers["phase"].tolist(),
-        typical_s,
-        layers["p5_s"].to_numpy(),
-        layers["p95_s"].to_numpy(),
-        np.where(layers["hot"].to_numpy(), typical_s, 0.0),
-        [layer_anchor(at) for at in rows],
-    )
+def lead(ax: Axes, anchors: Sequence[str]) -> None:
+    """Make the bars at 0, 1, 2 and so on lead to rows of tables, with all that is above them."""
+    low, high = ax.get_ylim()
+    draw(ax, range(len(anchors)), np.full(len(anchors), high - low), 1.0, "none", low, anchors)
 
 
-def _by_block(summary: Summary, groups: dict[tuple[str, str], list[int]]) -> Bars:
-    layers, self_ns = summary.layers, summary.recording.self_ns
-    medians = layers["median_s"].to_numpy()
-    hot = np.where(layers["hot"].to_numpy(), medians, 0.0)
-    quantiles = np.array(
-        [np.quantile(self_ns[:, rows].sum(axis=1), (0.05, 0.5, 0.95)) for rows in groups.values()]
-    )
-    low_s, typical_s, high_s = (quantiles * NS).T
-    # Parts of a median that do not add up to it exactly.
-    parts = np.array([hot[rows].sum() / (medians[rows].sum() or 1.0) for rows in groups.values()])
-    return Bars(
-        [printable(block) for _, block in groups],
-        [phase for phase, _ in groups],
-        typical_s,
-        low_s,
-        high_s,
-        typical_s * parts,
-        [
-            link_anchor(summary, str(block)) or layer_anchor(rows[0])
-            for (_, block), rows in groups.items()
-        ],
-        "block",
-        f"{format_count(len(layers))} layers by block",
-    )
-
-
-def names_of(summary: Summary) -> list[str]:
-    """Names of layers, the link's path first; with the function where a path has several layers."""
-    layers = summary.layers
-    paths = [printable(str(path)) for path in layers["path"]]
-    keys = list(zip(paths, layers["phase"], strict=True))
-    counts = Counter(keys)
-    return [
-        path if counts[key] == 1 else f"{path} {short(printable(str(function)))}"
-        for path, key, function in zip(paths, keys, layers["function"], strict=True)
+def name(figure: Figure, names: Mapping[int, str], font: float, label: str, size: float) -> None:
+    """Write upright names below bars, by their places, and below them what the axis is."""
+    # Ticks with labels are measured a dozen times for a picture, texts once.
+    (ax,) = figure.axes
+    ax.set_xticks([])
+    mark(ax.xaxis, names, 0.8)
+    below = offset_copy(ax.get_xaxis_transform(), figure, y=-_TO_NAME, units="points")
+    style: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "top", "parse_math": False}
+    shown = [
+        ax.text(at, 0, text, fontsize=font, transform=below, in_layout=False, **style)
+        for at, text in names.items()
     ]
+    highest = max(text.get_window_extent().height for text in shown) / figure.dpi * 72
+    ax.set_xlabel(label, fontsize=size, labelpad=_TO_NAME + highest + _TO_LABEL)

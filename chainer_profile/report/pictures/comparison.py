@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -13,17 +12,15 @@ from chainer_profile.basics.units import duration_unit, format_count, in_unit
 from chainer_profile.comparison.fused import short_name
 from chainer_profile.comparison.significance import FASTER, SLOWER
 from chainer_profile.report.content.comparison import change, fusion_line, verdict
+from chainer_profile.report.pictures import bars
 from chainer_profile.report.pictures.figures import (
     FASTER_COLOUR,
     HOT_COLOUR,
     OTHER_COLOUR,
     SAME_COLOUR,
-    SIDES,
-    STYLE,
     TEXT,
+    drawing,
     entitle,
-    for_bars,
-    lead,
     legend_above,
 )
 from chainer_profile.report.text import printable, short, shorten
@@ -40,7 +37,6 @@ _COLOURS = {SLOWER: HOT_COLOUR, FASTER: FASTER_COLOUR}
 _MIN_WIDTH, _LAYER_WIDTH, _HEIGHT = 8.0, 0.19, 6.0
 _BAR = 0.4
 _MIN_FONT, _MAX_FONT = 5.0, 8.0
-_LINE_HEIGHT = 1.25
 _MAX_LABEL = 40
 #: Characters of the title to an inch.
 _CHARS = 12.0
@@ -50,32 +46,30 @@ _HEADROOM = 1.22
 _ENGINE_HEADROOM = 1.36
 
 
+@drawing()
 def figure(comparison: Comparison, anchor: str = "") -> Figure:
     """Two bars a layer in the order of the calls, its median before and after.
 
     Changed layers are red where they became slower and blue where faster, with the factor above.
     Of more than 80 layers those are shown that changed most, and then those with the most time.
     """
-    with mpl.rc_context(STYLE):
-        layers = _shown(comparison)
-        count = len(layers)
-        width = max(_MIN_WIDTH, SIDES + _LAYER_WIDTH * count)
-        fig, ax, points, size = for_bars(count, width, _HEIGHT)
-        highest_s = float(layers[["before_s", "after_s"]].to_numpy().max())
-        unit = duration_unit(highest_s)
-        font = float(np.clip(points / _LINE_HEIGHT, _MIN_FONT, _MAX_FONT))
-        _draw_bars(ax, layers, unit)
-        _mark(ax, layers, unit, font)
-        labels = [shorten(_name(row), _MAX_LABEL) for row in layers.itertuples()]
-        ax.set_xticks(range(count), labels, rotation=90, fontsize=font, parse_math=False)
-        ax.set_ylabel(f"median self time [{unit}]", fontsize=size)
-        ax.set_xlabel("layer, in the order of the calls", fontsize=size)
-        headroom = _HEADROOM if comparison.fusion is None else _ENGINE_HEADROOM
-        ax.set_ylim(0, in_unit(highest_s, unit) * headroom or 1.0)
-        words = _title(comparison, int(width * _CHARS * TEXT / size))
-        entitle(fig, words, size)
-        _draw_legend(ax, layers, size - 1)
-        lead(ax, [f"{anchor}-{at}" for at in layers.index])
+    layers = _shown(comparison)
+    count = len(layers)
+    width = max(_MIN_WIDTH, bars.SIDES + _LAYER_WIDTH * count)
+    fig, ax, points, size = bars.axes_for(count, width, _HEIGHT)
+    highest_s = float(layers[["before_s", "after_s"]].to_numpy().max())
+    unit = duration_unit(highest_s)
+    font = float(np.clip(points / bars.LINE_HEIGHT, _MIN_FONT, _MAX_FONT))
+    _draw_bars(ax, layers, unit)
+    _mark(ax, layers, unit, font)
+    names = {at: shorten(_name(row), _MAX_LABEL) for at, row in enumerate(layers.itertuples())}
+    bars.name(fig, names, font, "layer, in the order of the calls", size)
+    ax.set_ylabel(f"median self time [{unit}]", fontsize=size)
+    headroom = _HEADROOM if comparison.fusion is None else _ENGINE_HEADROOM
+    ax.set_ylim(0, in_unit(highest_s, unit) * headroom or 1.0)
+    entitle(fig, _title(comparison, int(width * _CHARS * TEXT / size)), size)
+    _draw_legend(ax, layers, size - 1)
+    bars.lead(ax, [f"{anchor}-{at}" for at in layers.index])
     return fig
 
 
@@ -104,8 +98,7 @@ def _draw_bars(ax: Axes, layers: pd.DataFrame, unit: str) -> None:
     scale = in_unit(1.0, unit)
     colours = [_COLOURS.get(verdict, SAME_COLOUR) for verdict in layers["verdict"]]
     for offset, name, colour in ((-0.5, "before_s", OTHER_COLOUR), (0.5, "after_s", colours)):
-        heights = layers[name].to_numpy() * scale
-        ax.bar(x + offset * _BAR, heights, width=_BAR, color=colour, linewidth=0)
+        bars.draw(ax, x + offset * _BAR, layers[name] * scale, _BAR, colour)
 
 
 def _mark(ax: Axes, layers: pd.DataFrame, unit: str, font: float) -> None:

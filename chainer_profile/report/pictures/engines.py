@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.patches import Patch
@@ -18,9 +17,9 @@ from chainer_profile.report.pictures.figures import (
     BETWEEN_COLOUR,
     OTHER_COLOUR,
     SERIES_COLOURS,
-    STYLE,
     TEXT,
     blank,
+    drawing,
     entitle,
     legend_below,
     plain_axes,
@@ -50,6 +49,7 @@ _CAPTION = (
 _WIDTH, _BAR_HEIGHT, _MAX_NAME = 9.6, 0.52, 30
 
 
+@drawing()
 def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     """Two panels: the median trial of every engine, and what it consists of.
 
@@ -57,49 +57,48 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     scale of the clean median; the second panel shows the shares by themselves, as the bars of fast
     engines are short. Bars of engines with wrong outputs are hatched.
     """
-    with mpl.rc_context(STYLE):
-        parts, engines = shares(run, recordings), run.measured
-        medians_s = [engine.statistics.median_s for engine in engines if engine.statistics]
-        unit = duration_unit(max(medians_s, default=1.0))
-        lengths = np.array([in_unit(median_s, unit) for median_s in medians_s])
-        functions = [name for name in parts if name not in _LAST]
-        colours = dict(zip(functions, SERIES_COLOURS, strict=False))
-        colours |= {REST: OTHER_COLOUR, BETWEEN: BETWEEN_COLOUR, PLAIN: ACCENT}
-        columns = 3
-        height = 1.75 + _BAR_HEIGHT * max(1, len(engines)) + 0.18 * -(-len(parts.T) // columns)
-        fig = blank(_WIDTH, height)
-        left, right = fig.subplots(1, 2, width_ratios=(1.55, 1), sharey=True)
-        known = 100.0 * (1 - parts.get(PLAIN, np.zeros(len(engines))))
-        for ax, scale in ((left, lengths), (right, known)):
-            _draw(ax, parts.mul(scale, axis=0), colours, run)
-        for at, (engine, median_s) in enumerate(zip(engines, medians_s, strict=True)):
-            factor = factor_text(engine, run.baseline or engine)
-            left.annotate(
-                ", ".join(filter(None, (format_duration(median_s), factor))),
-                (lengths[at], at),
-                (4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=TEXT - 0.5,
-                parse_math=False,
-            )
-        names = [f"{printable(engine.name)} {engine.precision}".rstrip() for engine in engines]
-        labels = [shorten(name, _MAX_NAME) for name in names]
-        left.set_yticks(range(len(engines)), labels, parse_math=False)
-        left.set_ylim(len(engines) - 0.4, -0.6)
-        left.set_xlim(0, (max(lengths, default=0.0) or 1.0) * 1.34)
-        left.set_xlabel(f"median of the trials [{unit}]")
-        right.set_xlim(0, 100)
-        right.set_xlabel("share of the trial [%]")
-        for ax in (left, right):
-            plain_axes(ax, "x")
-            ax.tick_params(axis="y", length=0)
-        lines = [*about_lines(run), _CAPTION]
-        words = "\n".join(shorten(line, int(_WIDTH * 12.5)) for line in lines)
-        entitle(fig, words)
-        entries = [(shorten(name, 40), Patch(facecolor=colours[name])) for name in parts]
-        fused = "colours: functions, with what engines fused into them"
-        legend_below(fig, entries, columns, fused)
+    parts, engines = shares(run, recordings), run.measured
+    medians_s = [engine.statistics.median_s for engine in engines if engine.statistics]
+    unit = duration_unit(max(medians_s, default=1.0))
+    lengths = np.array([in_unit(median_s, unit) for median_s in medians_s])
+    functions = [name for name in parts if name not in _LAST]
+    colours = dict(zip(functions, SERIES_COLOURS, strict=False))
+    colours |= {REST: OTHER_COLOUR, BETWEEN: BETWEEN_COLOUR, PLAIN: ACCENT}
+    columns = 3
+    height = 1.75 + _BAR_HEIGHT * max(1, len(engines)) + 0.18 * -(-len(parts.T) // columns)
+    fig = blank(_WIDTH, height)
+    left, right = fig.subplots(1, 2, width_ratios=(1.55, 1), sharey=True)
+    known = 100.0 * (1 - parts.get(PLAIN, np.zeros(len(engines))))
+    for ax, scale in ((left, lengths), (right, known)):
+        _draw(ax, parts.mul(scale, axis=0), colours, run)
+    for at, (engine, median_s) in enumerate(zip(engines, medians_s, strict=True)):
+        factor = factor_text(engine, run.baseline or engine)
+        left.annotate(
+            ", ".join(filter(None, (format_duration(median_s), factor))),
+            (lengths[at], at),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=TEXT - 0.5,
+            parse_math=False,
+        )
+    names = [f"{printable(engine.name)} {engine.precision}".rstrip() for engine in engines]
+    labels = [shorten(name, _MAX_NAME) for name in names]
+    left.set_yticks(range(len(engines)), labels, parse_math=False)
+    left.set_ylim(len(engines) - 0.4, -0.6)
+    left.set_xlim(0, (max(lengths, default=0.0) or 1.0) * 1.34)
+    left.set_xlabel(f"median of the trials [{unit}]")
+    right.set_xlim(0, 100)
+    right.set_xlabel("share of the trial [%]")
+    for ax in (left, right):
+        plain_axes(ax, "x")
+        ax.tick_params(axis="y", length=0)
+    lines = [*about_lines(run), _CAPTION]
+    words = "\n".join(shorten(line, int(_WIDTH * 12.5)) for line in lines)
+    entitle(fig, words)
+    entries = [(shorten(name, 40), Patch(facecolor=colours[name])) for name in parts]
+    fused = "colours: functions, with what engines fused into them"
+    legend_below(fig, entries, columns, fused)
     return fig
 
 

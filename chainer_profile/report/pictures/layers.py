@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from chainer_profile.basics.units import duration_unit, format_count, format_duration, in_unit
-from chainer_profile.report.content.gpu_text import on_gpu
-from chainer_profile.report.pictures.bars import (
-    MOST,
-    Bars,
-    layer_bars,
-    names_of,
-    regions_of,
+from chainer_profile.analyse.grouping import group_names
+from chainer_profile.basics.describe import NS
+from chainer_profile.basics.units import (
+    duration_unit,
+    format_count,
+    format_duration,
+    in_unit,
+    plural,
 )
+from chainer_profile.report.content.gpu_text import on_gpu
+from chainer_profile.report.pictures import bars
 from chainer_profile.report.pictures.figures import (
     ACCENT,
     BAND,
     HOT_COLOUR,
     INK,
     OTHER_COLOUR,
-    SIDES,
-    STYLE,
     TEXT,
+    drawing,
     entitle,
-    for_bars,
-    lead,
     legend_above,
     title,
 )
-from chainer_profile.report.rows import layer_anchor
-from chainer_profile.report.text import ending, printable, typical_word
+from chainer_profile.report.rows import layer_anchor, link_anchor
+from chainer_profile.report.text import ending, printable, short, typical_word
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
     from chainer_profile.analyse.summary import Summary
 
+#: Bars of a picture; and layers by themselves where blocks are more.
+MOST, SLOWEST = 200, 30
 _MIB = 1024.0 * 1024.0
 
 _MIN_WIDTH, _MAX_WIDTH = 7.2, 20.0
@@ -53,8 +56,6 @@ _MIN_HEIGHT, _MAX_HEIGHT = 4.8, 8.0
 #: Width of a layer where there is room, in inches.
 _LAYER_WIDTH = 0.15
 _MIN_FONT, _MAX_FONT = 6.0, 8.0
-#: A label's line is so many times as high as its font size.
-_LINE_HEIGHT = 1.25
 _MAX_LABEL = 32
 #: Width of a character as a part of the font size, with some room.
 _CHAR_WIDTH = 0.65
@@ -68,89 +69,178 @@ _HEADROOM, _ABOVE = 1.4, 1.04
 _DASHES = (0, (3, 2))
 
 
+class Bars(NamedTuple):
+    """Bars in the order of the calls, in seconds a trial, and what they are.
+
+    The frame has ``name``, ``phase``, ``anchor`` of a table's row, ``typical_s``, ``low_s``,
+    ``high_s``, and of ``typical_s`` the part of hot layers, ``hot_s``.
+    """
+
+    frame: pd.DataFrame
+    kind: str = "layer"
+    note: str = ""
+
+
+@drawing()
 def figure(summary: Summary, widest: float = _MAX_WIDTH) -> Figure:
     """One bar a layer in the order of the calls: its median self time, hot layers in red.
 
-    Of very many layers it is one bar a block; see :func:`.bars.layer_bars`. Whiskers reach from the
-    5th to the 95th percentile. The axis is made for the bars: a whisker that would need more than
-    1.4 times the highest bar is cut, and a triangle marks the cut. Where names of all bars would
-    overlap, the highest are named first. Lines and names tell the phases of a trial apart.
+    Whiskers reach from the 5th to the 95th percentile. A whisker that would need more than 1.4
+    times the highest bar is cut, and a triangle marks the cut.
     """
-    with mpl.rc_context(STYLE):
-        bars = layer_bars(summary)
-        fig, ax, points, size = _axes(len(bars), widest)
-        unit = duration_unit(float(bars.typical_s.max()))
-        handles = _draw_bars(ax, summary, bars, in_unit(1.0, unit), points)
-        _name(ax, bars.names, bars.typical_s, points, size / TEXT)
-        _draw_phases(ax, summary, bars.phases, points, size)
-        said = f"; {bars.note}" if bars.note else ""
-        ax.set_xlabel(f"{bars.kind}, in the order of the calls{said}", fontsize=size)
-        what = f"{typical_word(summary.recording)} self time{on_gpu(summary)} [{unit}]"
-        ax.set_ylabel(what, fontsize=size)
-        words = title(summary, int(fig.get_figwidth() * _CHARS * TEXT / size))
-        entitle(fig, words, size)
-        _draw_legend(fig, summary, handles, size - 1)
-        lead(ax, bars.anchors)
+    shown = layer_bars(summary)
+    frame = shown.frame
+    fig, ax, points, size = _axes(len(frame), widest)
+    unit = duration_unit(float(frame["typical_s"].max()))
+    handles = _draw_bars(ax, summary, shown, in_unit(1.0, unit), points)
+    label = f"{shown.kind}, in the order of the calls{'; ' * bool(shown.note)}{shown.note}"
+    _name(fig, frame["name"].tolist(), frame["typical_s"].to_numpy(), points, label, size)
+    _draw_phases(ax, summary, frame["phase"].tolist(), points, size)
+    what = f"{typical_word(summary.recording)} self time{on_gpu(summary)} [{unit}]"
+    ax.set_ylabel(what, fontsize=size)
+    entitle(fig, title(summary, int(fig.get_figwidth() * _CHARS * TEXT / size)), size)
+    _draw_legend(fig, summary, handles, size - 1)
+    bars.lead(ax, frame["anchor"].tolist())
     return fig
 
 
+@drawing()
 def memory_figure(summary: Summary) -> Figure:
     """What every layer allocates at its peak and leaves allocated, in the order of the calls.
 
-    The most that is allocated in every phase beyond what was there at the trial's begin is a line
-    over its layers. What is freed between the layers is known for whole phases only, so there is
-    no running total.
+    What is freed between the layers is known for whole phases only, so there is no running total:
+    the most that is allocated in a phase is a line over its layers.
     """
     use = summary.recording.memory
     assert use is not None
-    with mpl.rc_context(STYLE):
-        phases = summary.layers["phase"].tolist()
-        count = len(phases)
-        fig, ax, points, size = _axes(count, _MAX_WIDTH)
-        peak = np.array(use.peak_nbytes, float) / _MIB
-        left = np.array(use.retained_nbytes, float) / _MIB
-        levels = {phase.phase: phase.high_nbytes / _MIB for phase in use.phases}
-        x = np.arange(count)
-        # One shape: bars of a thousand layers would take a second.
-        said = "peak in the layer"
-        ax.fill_between(x, peak, step="mid", color=OTHER_COLOUR, linewidth=0, label=said)
-        ax.step(x, left, color=ACCENT, linewidth=1.2, where="mid", label="left allocated")
-        spans = [span for span in regions_of(phases) if span[0] in levels]
-        if spans:
-            high = [levels[phase] for phase, _, _ in spans]
-            ends = ([at - 0.5 for _, at, _ in spans], [at - 0.5 for _, _, at in spans])
-            ax.hlines(high, *ends, INK, _DASHES, linewidth=1.2, label="high water of the phase")
-        values = [float(peak.max()), float(left.max()), *levels.values()]
-        low = min(0.0, float(left.min()), *levels.values()) if levels else min(0.0, left.min())
-        ax.set_ylim(low * 1.05, (max(values) or 1.0) * 1.1)
-        _name(ax, names_of(summary), peak, points, size / TEXT)
-        _draw_phases(ax, summary, phases, points, size, times=False)
-        ax.set_xlabel("layer, in the order of the calls", fontsize=size)
-        ax.set_ylabel("allocated [MiB]", fontsize=size)
-        _draw_legend(fig, summary, [], size - 1)
-        if count <= MOST:
-            lead(ax, [layer_anchor(at) for at in range(count)])
+    phases = summary.layers["phase"].tolist()
+    count = len(phases)
+    fig, ax, points, size = _axes(count, _MAX_WIDTH)
+    peak = np.array(use.peak_nbytes, float) / _MIB
+    left = np.array(use.retained_nbytes, float) / _MIB
+    levels = {phase.phase: phase.high_nbytes / _MIB for phase in use.phases}
+    x = np.arange(count)
+    said = "peak in the layer"
+    ax.fill_between(x, peak, step="mid", color=OTHER_COLOUR, linewidth=0, label=said)
+    ax.step(x, left, color=ACCENT, linewidth=1.2, where="mid", label="left allocated")
+    spans = [span for span in regions_of(phases) if span[0] in levels]
+    if spans:
+        high = [levels[phase] for phase, _, _ in spans]
+        ends = ([at - 0.5 for _, at, _ in spans], [at - 0.5 for _, _, at in spans])
+        ax.hlines(high, *ends, INK, _DASHES, linewidth=1.2, label="high water of the phase")
+    most = max(float(peak.max()), float(left.max()), *levels.values())
+    ax.set_ylim(min(0.0, float(left.min()), *levels.values()) * 1.05, (most or 1.0) * 1.1)
+    _name(fig, names_of(summary), peak, points, "layer, in the order of the calls", size)
+    _draw_phases(ax, summary, phases, points, size, times=False)
+    ax.set_ylabel("allocated [MiB]", fontsize=size)
+    _draw_legend(fig, summary, [], size - 1)
+    if count <= MOST:
+        bars.lead(ax, [layer_anchor(at) for at in range(count)])
     return fig
+
+
+def regions_of(phases: Iterable[str]) -> list[tuple[str, int, int]]:
+    """Successive places of one phase: its name, the first one, and the one behind the last."""
+    found, at = [], 0
+    for phase, group in groupby(phases):
+        count = len(list(group))
+        found.append((phase, at, at + count))
+        at += count
+    return found
+
+
+def layer_bars(summary: Summary, most: int = MOST) -> Bars:
+    """A bar for every layer; of more than so many one for every block, or the slowest alone."""
+    layers = summary.layers
+    if len(layers) <= most:
+        return Bars(_by_layer(summary, range(len(layers))))
+    blocks = group_names(summary.recording.layers, "block")
+    # A block is a group by itself in every phase.
+    groups: dict[tuple[str, str], list[int]] = {}
+    for at, key in enumerate(zip(layers["phase"].tolist(), map(str, blocks), strict=True)):
+        groups.setdefault(key, []).append(at)
+    count = plural(len(layers), "layer")
+    if len(groups) <= most:
+        return Bars(_by_block(summary, groups), "block", f"{count} by block")
+    slowest = np.argsort(-layers["typical_s"].to_numpy(), kind="stable")[:SLOWEST]
+    share = float(layers["share"].to_numpy()[slowest].sum())
+    note = f"the {SLOWEST} slowest of {count}, which hold {share:.0%} of the layers' time"
+    return Bars(_by_layer(summary, sorted(map(int, slowest))), note=note)
+
+
+def _by_layer(summary: Summary, rows: Sequence[int]) -> pd.DataFrame:
+    layers, names = summary.layers.iloc[rows], names_of(summary)
+    return pd.DataFrame(
+        {
+            "name": [names[at] for at in rows],
+            "phase": layers["phase"].tolist(),
+            "typical_s": layers["typical_s"].to_numpy(),
+            "low_s": layers["p5_s"].to_numpy(),
+            "high_s": layers["p95_s"].to_numpy(),
+            "hot_s": layers["typical_s"].where(layers["hot"], 0.0).to_numpy(),
+            "anchor": [layer_anchor(at) for at in rows],
+        }
+    )
+
+
+def _by_block(summary: Summary, groups: dict[tuple[str, str], list[int]]) -> pd.DataFrame:
+    layers, self_ns = summary.layers, summary.recording.self_ns
+    medians = layers["median_s"].to_numpy()
+    hot = np.where(layers["hot"].to_numpy(), medians, 0.0)
+    quantiles = np.array(
+        [np.quantile(self_ns[:, rows].sum(axis=1), (0.05, 0.5, 0.95)) for rows in groups.values()]
+    )
+    low_s, typical_s, high_s = (quantiles * NS).T
+    # Parts of a median that do not add up to it exactly.
+    parts = np.array([hot[rows].sum() / (medians[rows].sum() or 1.0) for rows in groups.values()])
+    return pd.DataFrame(
+        {
+            "name": [printable(block) for _, block in groups],
+            "phase": [phase for phase, _ in groups],
+            "typical_s": typical_s,
+            "low_s": low_s,
+            "high_s": high_s,
+            "hot_s": typical_s * parts,
+            "anchor": [
+                link_anchor(summary, block) or layer_anchor(rows[0])
+                for (_, block), rows in groups.items()
+            ],
+        }
+    )
+
+
+def names_of(summary: Summary) -> list[str]:
+    """Names of layers, the link's path first; with the function where a path has several layers."""
+    layers = summary.layers
+    paths = [printable(str(path)) for path in layers["path"]]
+    keys = list(zip(paths, layers["phase"], strict=True))
+    counts = Counter(keys)
+    return [
+        path if counts[key] == 1 else f"{path} {short(printable(str(function)))}"
+        for path, key, function in zip(paths, keys, layers["function"], strict=True)
+    ]
 
 
 def _axes(count: int, widest: float) -> tuple[Figure, Axes, float, float]:
     """As large as so many layers need."""
-    width = min(widest, max(_MIN_WIDTH, SIDES + _LAYER_WIDTH * count))
-    return for_bars(count, width, min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width)))
+    width = min(widest, max(_MIN_WIDTH, bars.SIDES + _LAYER_WIDTH * count))
+    return bars.axes_for(count, width, min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width)))
 
 
-def _draw_bars(ax: Axes, summary: Summary, bars: Bars, scale: float, points: float) -> list[Artist]:
+def _draw_bars(
+    ax: Axes, summary: Summary, shown: Bars, scale: float, points: float
+) -> list[Artist]:
     """Bars and whiskers, and the line from which a layer is hot; what the legend says of them."""
-    x = np.arange(len(bars))
+    x = np.arange(len(shown.frame))
     typical, hot, low, high = (
-        times * scale for times in (bars.typical_s, bars.hot_s, bars.low_s, bars.high_s)
+        shown.frame[name].to_numpy() * scale for name in ("typical_s", "hot_s", "low_s", "high_s")
     )
-    top = float(typical.max()) or 1.0
-    limit = min(max(top, float(high.max())), _HEADROOM * top) * _ABOVE
+    highest = float(typical.max()) or 1.0
+    limit = min(max(highest, float(high.max())), _HEADROOM * highest) * _ABOVE
     cut = high > limit
     thin = float(np.clip(points / 10, 0.3, 1.0))
-    ax.bar(x, typical, 0.8, color=OTHER_COLOUR, linewidth=0)
-    ax.bar(x, hot, 0.8, color=HOT_COLOUR, linewidth=0)
+    bars.draw(ax, x, typical, 0.8, OTHER_COLOUR)
+    bars.draw(ax, x[hot > 0], hot[hot > 0], 0.8, HOT_COLOUR)
     ax.vlines(x, low, np.minimum(high, limit), INK, linewidth=thin)
     cap = min(6.0, points * 0.45)
     if cap >= 1.5:
@@ -163,19 +253,16 @@ def _draw_bars(ax: Axes, summary: Summary, bars: Bars, scale: float, points: flo
         Patch(color=OTHER_COLOUR, label="other layers"),
         _line(label="5th to 95th percentile", marker="|", markersize=9, linestyle=""),
     ]
-    line_s = summary.hotspots.line_s if bars.kind == "layer" else None
+    top, line_s = limit, summary.hotspots.line_s if shown.kind == "layer" else None
     if line_s is not None and line_s * scale <= _HEADROOM * limit:
-        line = line_s * scale
-        ax.axhline(line, color=HOT_COLOUR, linewidth=0.9, linestyle=(0, (5, 3)))
+        ax.axhline(line_s * scale, color=HOT_COLOUR, linewidth=0.9, linestyle=(0, (5, 3)))
         said = f"line of the rule: {format_duration(line_s)}"
         handles.append(_line(label=said, color=HOT_COLOUR, linestyle=_DASHES))
-        top = max(limit, line * _ABOVE)
-    else:
-        top = limit
+        top = max(limit, line_s * scale * _ABOVE)
     if cut.any():
         style: dict[str, Any] = {"marker": "^", "markersize": max(3.0, cap), "linestyle": ""}
         ax.plot(x[cut], np.full(cut.sum(), limit), color=INK, clip_on=False, **style)
-        longest = format_duration(float(bars.high_s.max()))
+        longest = format_duration(float(shown.frame["high_s"].max()))
         handles.append(_line(label=f"cut (up to {longest})", **style))
     ax.set_ylim(0, top)
     return handles
@@ -232,18 +319,23 @@ def _draw_phases(
 
 
 def _name(
-    ax: Axes, names: Sequence[str], heights: NDArray[np.float64], points: float, scale: float
+    fig: Figure,
+    names: Sequence[str],
+    heights: NDArray[np.float64],
+    points: float,
+    label: str,
+    size: float,
 ) -> None:
     """Names below the bars: of those that have no room the highest ones first, and so hot ones."""
-    font = float(np.clip(points / _LINE_HEIGHT, _MIN_FONT * scale, _MAX_FONT * scale))
-    apart = max(1, int(np.ceil(font * _LINE_HEIGHT / points - 1e-9)))
+    scale = size / TEXT
+    font = float(np.clip(points / bars.LINE_HEIGHT, _MIN_FONT * scale, _MAX_FONT * scale))
+    apart = max(1, int(np.ceil(font * bars.LINE_HEIGHT / points - 1e-9)))
     taken: NDArray[np.bool_] = np.zeros(len(names), bool)
-    for i in np.argsort(-heights, kind="stable"):
-        if not taken[max(0, i - apart + 1) : i + apart].any():
-            taken[i] = True
-    shown = np.flatnonzero(taken).tolist()
-    labels = [ending(names[at], _MAX_LABEL) for at in shown]
-    ax.set_xticks(shown, labels, rotation=90, fontsize=font, parse_math=False)
+    for at in np.argsort(-heights, kind="stable"):
+        if not taken[max(0, at - apart + 1) : at + apart].any():
+            taken[at] = True
+    shown = {at: ending(names[at], _MAX_LABEL) for at in np.flatnonzero(taken).tolist()}
+    bars.name(fig, shown, font, label, size)
 
 
 def _draw_legend(fig: Figure, summary: Summary, handles: Sequence[Artist], size: float) -> None:

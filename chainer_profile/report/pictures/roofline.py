@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
 
 from chainer_profile.analyse.roofline import drawable
 from chainer_profile.basics.units import format_duration, format_giga, format_significant
-from chainer_profile.report.pictures.bars import MOST
 from chainer_profile.report.pictures.figures import (
     DPI,
     HOT_COLOUR,
     INK,
     OTHER_COLOUR,
-    STYLE,
     blank,
+    drawing,
     entitle,
+    mark,
     plain_axes,
+    settle,
     title,
 )
+from chainer_profile.report.pictures.layers import MOST
 from chainer_profile.report.rows import layer_anchor
 from chainer_profile.report.text import printable, shorten
 
@@ -49,6 +51,7 @@ _NAME_SIZE, _MAX_NAME = 7.0, 32
 _Box = tuple[float, float, float, float]
 
 
+@drawing()
 def figure(summary: Summary) -> Figure:
     """Operations a second against operations a byte, both on log scales, under the roofs.
 
@@ -56,26 +59,27 @@ def figure(summary: Summary) -> Figure:
     """
     limits = summary.recording.limits
     assert limits is not None
-    with mpl.rc_context(STYLE):
-        layers = drawable(summary.layers).sort_values(["hot", "median_s"], ascending=[True, False])
-        x = layers["intensity"].to_numpy(float)
-        y = layers["flops_per_s"].to_numpy(float) / _GIGA
-        longest_s = float(layers["median_s"].max())
-        fig = blank(_WIDTH, _HEIGHT)
-        ax = fig.add_subplot()
-        area = layers["median_s"].to_numpy() / (longest_s or 1.0) * _MOST_AREA
-        _draw_dots(ax, layers, x, y, np.maximum(area, _LEAST_AREA))
-        left, right = min(x.min(), limits.ridge) / _MARGIN, max(x.max(), limits.ridge) * _MARGIN
-        _draw_roofs(ax, limits, left, right)
-        most = max(limits.flops_per_s / _GIGA, float(y.max())) * _MARGIN
-        ax.set(xscale="log", yscale="log", xlim=(left, right), ylim=(y.min() / _MARGIN, most))
-        ax.set(xlabel="operations a byte", ylabel="billions of operations a second (GFLOP/s)")
-        for axis in (ax.xaxis, ax.yaxis):
-            axis.set_major_formatter(lambda value, _: format_significant(value, 1))
-        plain_axes(ax, "both")
-        entitle(fig, title(summary, _CHARS))
-        _name_functions(ax, layers, x, y)
-        _draw_legend(ax, layers, f"area: time of a layer, {format_duration(longest_s)} at most")
+    layers = drawable(summary.layers).sort_values(["hot", "median_s"], ascending=[True, False])
+    x = layers["intensity"].to_numpy(float)
+    y = layers["flops_per_s"].to_numpy(float) / _GIGA
+    longest_s = float(layers["median_s"].max())
+    fig = blank(_WIDTH, _HEIGHT)
+    ax = fig.add_subplot()
+    area = layers["median_s"].to_numpy() / (longest_s or 1.0) * _MOST_AREA
+    _draw_dots(ax, layers, x, y, np.maximum(area, _LEAST_AREA))
+    left, right = min(x.min(), limits.ridge) / _MARGIN, max(x.max(), limits.ridge) * _MARGIN
+    _draw_roofs(ax, limits, left, right)
+    most = max(limits.flops_per_s / _GIGA, float(y.max())) * _MARGIN
+    ax.set(xscale="log", yscale="log", xlim=(left, right), ylim=(y.min() / _MARGIN, most))
+    ax.set(xlabel="operations a byte", ylabel="billions of operations a second (GFLOP/s)")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(lambda value, _: format_significant(value, 1))
+        mark(axis, axis.get_minorticklocs(), 0.6)
+        axis.set_minor_locator(NullLocator())
+    plain_axes(ax, "both")
+    entitle(fig, title(summary, _CHARS))
+    _name_functions(ax, layers, x, y)
+    _draw_legend(ax, layers, f"area: time of a layer, {format_duration(longest_s)} at most")
     return fig
 
 
@@ -130,7 +134,7 @@ def _name_functions(
     A name goes where it covers the fewest dots: below its dot, above it, or beside it. It covers no
     other name, and is left out where that cannot be.
     """
-    ax.figure.draw_without_rendering()  # only then is it known where the axes are
+    settle(ax.figure)  # only then is it known where the axes are
     dots = DPI / 72
     centres = ax.transData.transform(np.column_stack([x, y]))
     taken: list[_Box] = []

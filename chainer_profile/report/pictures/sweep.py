@@ -6,7 +6,6 @@ import math
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -21,10 +20,10 @@ from chainer_profile.basics.units import (
 from chainer_profile.record.digest import several_machines
 from chainer_profile.report.pictures.figures import (
     INK,
-    STYLE,
     TEXT,
     Picture,
     blank,
+    drawing,
     entitle,
     legend_below,
     plain_axes,
@@ -111,26 +110,26 @@ def _networks(results: Sequence[Run]) -> list[str]:
     return list(dict.fromkeys(result.digest.settings.model for result in results))
 
 
+@drawing()
 def latency_figure(results: Sequence[Run]) -> Figure:
     """Grouped bars: median latency by network, with whiskers of one standard deviation.
 
     Every input and phase has a panel of its own, since their times differ by far.
     """
-    with mpl.rc_context(STYLE):
-        panels = _named(results, (_INPUT, _PHASE))
-        shown = panels[:_MAX_PANELS]
-        known = _named(results, _differing(panels, (_BATCH, *_others(results))))
-        series = known[:_MAX_SERIES]
-        networks = max((_networks(group) for _, group in shown), key=len)
-        width = min(_MAX_WIDTH, max(_MIN_WIDTH, 1.2 + 0.3 * len(networks) * (len(series) + 1)))
-        fig = blank(width, 1.1 + _PANEL_HEIGHT * len(shown))
-        axes = fig.subplots(len(shown), squeeze=False)[:, 0]
-        for ax, (name, group) in zip(axes, shown, strict=True):
-            _draw_panel(ax, name or f"input {group[0].digest.input_text}", group, series)
-        left_out = len(panels) - len(shown) + len(known) - len(series)
-        _title(fig, "Latency by network, median and standard deviation", results, left_out)
-        if len(series) > 1:
-            _legend(fig, series, [Patch(facecolor=colour) for colour in _COLOURS])
+    panels = _named(results, (_INPUT, _PHASE))
+    shown = panels[:_MAX_PANELS]
+    known = _named(results, _differing(panels, (_BATCH, *_others(results))))
+    series = known[:_MAX_SERIES]
+    networks = max((_networks(group) for _, group in shown), key=len)
+    width = min(_MAX_WIDTH, max(_MIN_WIDTH, 1.2 + 0.3 * len(networks) * (len(series) + 1)))
+    fig = blank(width, 1.1 + _PANEL_HEIGHT * len(shown))
+    axes = fig.subplots(len(shown), squeeze=False)[:, 0]
+    for ax, (name, group) in zip(axes, shown, strict=True):
+        _draw_panel(ax, name or f"input {group[0].digest.input_text}", group, series)
+    left_out = len(panels) - len(shown) + len(known) - len(series)
+    _title(fig, "Latency by network, median and standard deviation", results, left_out)
+    if len(series) > 1:
+        _legend(fig, series, [Patch(facecolor=colour) for colour in _COLOURS])
     return fig
 
 
@@ -192,44 +191,44 @@ def batch_series(results: Sequence[Run]) -> list[tuple[str, list[Run]]]:
     return [(name, group) for name, group in ordered if len({_BATCH.of(r) for r in group}) > 1]
 
 
+@drawing()
 def batch_figure(results: Sequence[Run]) -> Figure:
     """Two panels: latency with its standard deviation, and inputs a second, by batch size."""
-    with mpl.rc_context(STYLE):
-        series = batch_series(results)
-        shown = series[:_MAX_SERIES]
-        height = 4.1 + 0.18 * -(-len(shown) // _legend_columns(shown, _BATCH_WIDTH))
-        fig = blank(_BATCH_WIDTH, height)
-        left, right = fig.subplots(1, 2)
-        unit = duration_unit(max(r.digest.median_s for _, group in shown for r in group))
-        handles: list[Any] = []
-        for at, (_, group) in enumerate(shown):
-            batch = [result.digest.settings.batchsize for result in group]
-            typical = np.array([in_unit(result.digest.median_s, unit) for result in group])
-            std = np.nan_to_num([in_unit(result.digest.std_s, unit) for result in group])
-            style: dict[str, Any] = {
-                "color": _COLOURS[at],
-                "marker": _MARKERS[at],
-                "markersize": 4,
-                "linewidth": 1.2,
-            }
-            _whiskers(left, batch, typical, std, **style)
-            right.plot(batch, [result.digest.fps for result in group], **style)
-            handles.append(Line2D([], [], **style))
-        sizes = sorted({r.digest.settings.batchsize for _, group in shown for r in group})
-        for ax in (left, right):
-            ax.set_xscale("log", base=2)
-            ax.set_xticks(_apart(sizes), list(map(format_count, _apart(sizes))))
-            ax.minorticks_off()
-            ax.set_xlabel("batch size")
-            plain_axes(ax, "y")
-        left.set_ylabel(f"latency [{unit}]")
-        right.set_ylabel("throughput [inputs/s]")
-        right.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-        for ax in (left, right):
-            ax.set_ylim(bottom=0)
-        _title(fig, "Latency and throughput by batch size", results, len(series) - len(shown))
-        if len(shown) > 1 or shown[0][0]:
-            _legend(fig, shown, handles)
+    series = batch_series(results)
+    shown = series[:_MAX_SERIES]
+    height = 4.1 + 0.18 * -(-len(shown) // _legend_columns(shown, _BATCH_WIDTH))
+    fig = blank(_BATCH_WIDTH, height)
+    left, right = fig.subplots(1, 2)
+    unit = duration_unit(max(r.digest.median_s for _, group in shown for r in group))
+    handles: list[Any] = []
+    for at, (_, group) in enumerate(shown):
+        batch = [result.digest.settings.batchsize for result in group]
+        typical = np.array([in_unit(result.digest.median_s, unit) for result in group])
+        std = np.nan_to_num([in_unit(result.digest.std_s, unit) for result in group])
+        style: dict[str, Any] = {
+            "color": _COLOURS[at],
+            "marker": _MARKERS[at],
+            "markersize": 4,
+            "linewidth": 1.2,
+        }
+        _whiskers(left, batch, typical, std, **style)
+        right.plot(batch, [result.digest.fps for result in group], **style)
+        handles.append(Line2D([], [], **style))
+    sizes = sorted({r.digest.settings.batchsize for _, group in shown for r in group})
+    for ax in (left, right):
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(_apart(sizes), list(map(format_count, _apart(sizes))))
+        ax.minorticks_off()
+        ax.set_xlabel("batch size")
+        plain_axes(ax, "y")
+    left.set_ylabel(f"latency [{unit}]")
+    right.set_ylabel("throughput [inputs/s]")
+    right.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    for ax in (left, right):
+        ax.set_ylim(bottom=0)
+    _title(fig, "Latency and throughput by batch size", results, len(series) - len(shown))
+    if len(shown) > 1 or shown[0][0]:
+        _legend(fig, shown, handles)
     return fig
 
 

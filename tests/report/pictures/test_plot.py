@@ -10,16 +10,17 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_hex
-from matplotlib.text import Annotation
+from matplotlib.text import Annotation, Text
 from PIL import Image
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_duration
 from chainer_profile.report.pictures import layers as plot
-from chainer_profile.report.pictures.bars import layer_bars, names_of
 from chainer_profile.report.pictures.figures import Picture
+from chainer_profile.report.pictures.layers import layer_bars, names_of
 from chainer_profile.report.text import printable
 from tests.conftest import make_recording, make_training
 
@@ -36,11 +37,14 @@ def drawn(summary: Summary, kind: str) -> bytes:
     return picture.png() if kind == "png" else picture.svg()
 
 
+def below(figure: Figure) -> dict[int, Text]:
+    """The names below the bars, by the place of their layer."""
+    texts = figure.axes[0].texts
+    return {round(text.get_position()[0]): text for text in texts if not text.get_in_layout()}
+
+
 def labels(figure: Figure) -> dict[int, str]:
-    """The labels that are shown, by the place of their layer."""
-    axis = figure.axes[0].xaxis
-    ticks = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
-    return {int(at): label.get_text() for at, label in ticks}
+    return {at: text.get_text() for at, text in below(figure).items()}
 
 
 def legend(figure: Figure) -> list[str]:
@@ -57,14 +61,15 @@ def renamed(recording: Recording, name: str) -> Recording:
     return replace(recording, layers=layers, settings=settings)
 
 
-def heights(figure: Figure) -> tuple[np.ndarray, np.ndarray]:
-    """Heights of the bars, and of their red parts."""
-    found = []
-    drawn = figure.axes[0].containers[:2]
-    for bars, colour in zip(drawn, (plot.OTHER_COLOUR, plot.HOT_COLOUR), strict=True):
-        assert {to_hex(bar.get_facecolor()) for bar in bars} == {colour}
-        found.append(np.array([bar.get_height() for bar in bars]))
-    return found[0], found[1]
+def heights(figure: Figure, colour: str) -> np.ndarray:
+    """Heights of the bars of a colour."""
+    (drawn,) = (
+        shape
+        for shape in figure.axes[0].collections
+        if isinstance(shape, PolyCollection)
+        and [to_hex(one) for one in shape.get_facecolor()] == [colour]
+    )
+    return np.array([path.vertices[:, 1].max() for path in drawn.get_paths()])
 
 
 def test_a_line_above_all_bars_is_inside_the_axis() -> None:
@@ -74,7 +79,7 @@ def test_a_line_above_all_bars_is_inside_the_axis() -> None:
 
 def whiskers(figure: Figure) -> np.ndarray:
     """Lower and upper ends, (layers, 2), as drawn."""
-    (drawn,) = figure.axes[0].collections
+    (drawn,) = (one for one in figure.axes[0].collections if isinstance(one, LineCollection))
     return np.array([path.vertices[:, 1] for path in drawn.get_paths()])
 
 
@@ -118,11 +123,11 @@ def test_labels_lie_within_the_figure_and_do_not_overlap(n_layers: int) -> None:
     figure = plot.figure(summarise(make_recording(n_layers, n_trials=5)))
     figure.draw_without_rendering()
     axes = figure.axes[0]
-    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    boxes = [label.get_window_extent() for label in below(figure).values()]
     assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
     whole = figure.bbox
     assert min(box.y0 for box in boxes) >= 0
-    for at, box in zip(axes.get_xticks(), boxes, strict=True):
+    for at, box in zip(below(figure), boxes, strict=True):
         centre = axes.transData.transform((at, 0))[0]
         assert box.x0 < centre < box.x1
     found = axes.get_legend()
@@ -231,13 +236,12 @@ def test_of_very_many_layers_there_is_a_bar_a_block() -> None:
     figure = plot.figure(summary)
     bars = layer_bars(summary)
     assert bars.kind == "block"
-    whole, red = heights(figure)
-    np.testing.assert_allclose(whole, bars.typical_s * 1e6)
-    np.testing.assert_allclose(red, bars.hot_s * 1e6)
-    np.testing.assert_allclose(
-        whiskers(figure), np.array([bars.low_s, bars.high_s]).T * 1e6, rtol=1e-6
-    )
-    assert labels(figure) == dict(enumerate(bars.names))
+    frame = bars.frame
+    np.testing.assert_allclose(heights(figure, plot.OTHER_COLOUR), frame["typical_s"] * 1e6)
+    red = frame["hot_s"][frame["hot_s"] > 0]
+    np.testing.assert_allclose(heights(figure, plot.HOT_COLOUR), red * 1e6)
+    np.testing.assert_allclose(whiskers(figure), frame[["low_s", "high_s"]] * 1e6, rtol=1e-6)
+    assert labels(figure) == dict(enumerate(frame["name"]))
     axes = figure.axes[0]
     assert axes.get_xlabel() == "block, in the order of the calls; 300 layers by block"
     # No block is compared with the line of a layer.
@@ -248,7 +252,7 @@ def test_of_very_many_layers_there_is_a_bar_a_block() -> None:
 def test_of_very_many_blocks_the_slowest_layers_are_shown() -> None:
     summary = summarise(make_recording(1500, n_trials=5))
     figure = plot.figure(summary)
-    whole, _ = heights(figure)
+    whole = heights(figure, plot.OTHER_COLOUR)
     slowest = summary.layers["median_s"].nlargest(30).sort_index() * 1e6
     np.testing.assert_allclose(whole, slowest)
     label = figure.axes[0].get_xlabel()
@@ -260,8 +264,8 @@ def test_of_very_many_blocks_the_slowest_layers_are_shown() -> None:
 def test_labels_of_a_wide_picture_are_larger() -> None:
     """A picture of 20 inches is shown at less than half of its size."""
     for count, least in ((66, 6), (200, 9)):
-        axes = plot.figure(summarise(make_recording(count, n_trials=2))).axes[0]
-        assert axes.get_xticklabels()[0].get_fontsize() >= least
+        figure = plot.figure(summarise(make_recording(count, n_trials=2)))
+        assert below(figure)[0].get_fontsize() >= least
 
 
 # --- more than one phase
@@ -316,7 +320,7 @@ def test_names_of_phases_do_not_overlap_and_lie_within(phases: list[str]) -> Non
         lambda artist: getattr(artist, "get_text", str)() == figure.get_suptitle()
     )
     assert found.get_window_extent().y1 <= title[0].get_window_extent().y0
-    labels_below = [label.get_window_extent() for label in axes.get_xticklabels()]
+    labels_below = [label.get_window_extent() for label in below(figure).values()]
     assert all(left.x1 <= right.x0 for left, right in pairwise(labels_below))
 
 
