@@ -116,7 +116,7 @@ class Written:
     def _entries(self) -> list[Path]:
         try:
             return sorted(path for path in self.folder.iterdir() if path.name != LIST)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # making the folder says so
             return []
         except OSError as error:
             raise ProfileError(f"{self.folder}: cannot be read ({error.strerror})") from error
