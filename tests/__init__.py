@@ -9,7 +9,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 #: The repository.
 ROOT = Path(__file__).parents[1]
 #: Seconds after which a process hangs, and is not just slow on a busy machine.
-HANGS_S = 600
+HANGS_S = 240
 
 
 def names_in(folder: str | os.PathLike[str]) -> list[str]:

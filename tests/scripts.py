@@ -47,6 +47,8 @@ def run_in_child(
             sys.stdin = open(0, closefd=False)  # noqa: SIM115
             sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
             sys.path.insert(1, path)
+            # A shell's background job, such as these tests may be, passes over Ctrl-C.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             with within(), patch.object(Start, "run", Start.run if apart else _run_here):
                 code = main(["run", *words])
         except KeyboardInterrupt:  # as Python itself ends

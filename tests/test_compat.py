@@ -114,6 +114,7 @@ def test_import_leaves_numpy_and_the_modules_as_they_were():
         assert lines[1] == "False False"
 
 
+@pytest.mark.process
 def test_threads_that_import_at_once():
     out, _ = run(
         """
@@ -132,6 +133,7 @@ def test_threads_that_import_at_once():
     assert out == "8\n"
 
 
+@pytest.mark.smoke
 def test_chainer_imported_before():
     out, _ = run(
         STAND_INS
@@ -154,6 +156,7 @@ print(F.pad_sequence([numpy.ones(1, "u1"), numpy.ones(2, "u1")], padding=-1).arr
     assert out.splitlines() == ["[0.0, 0.5, 1.0]", "60000.0", "[[1, 255], [1, 1]]"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_children_that_import_the_main_script_again(method, tmp_path):
     script = tmp_path / "script.py"
@@ -179,6 +182,7 @@ def test_children_that_import_the_main_script_again(method, tmp_path):
     assert out == "0\n"
 
 
+@pytest.mark.process
 def test_no_warning_at_import_and_in_a_common_network():
     run(
         """
@@ -577,6 +581,7 @@ cuda.runtime = module("cupy.cuda.runtime", getDeviceCount=count)
 A_DEVICE = "cuda.runtime.getDeviceCount = lambda: 1\n"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("cupy", "available", "lines"),
     [
@@ -617,6 +622,7 @@ def test_cpu_run_with_a_cupy_that_cannot_work(cupy, available, lines, tmp_path):
 # The ONNX exporter.
 
 
+@pytest.mark.process
 def test_types_of_the_onnx_exporter():
     needs.module("onnx")
     out, err = run(

@@ -75,6 +75,7 @@ def names_in(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", KEPT)
 def test_files_are_made_from_the_recordings(
     sample: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -195,6 +195,7 @@ def test_hostile_names_are_text(open_page):
     assert printable(HOSTILE[0]) in page.inner_text("#tip")
 
 
+@pytest.mark.slow
 def test_six_hundred_layers(open_page):
     recording = make_recording(600, 20)
     page = open_page(render(summarise(recording)))

@@ -217,6 +217,7 @@ def test_a_budget(text: str, seconds: float) -> None:
     assert advise.parser().parse_args(["--budget", text]).budget == seconds
 
 
+@pytest.mark.process
 def test_for_real(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     Path("nets.py").write_text(OWN)
     monkeypatch.setattr(advise, "_start", START)

@@ -269,6 +269,7 @@ def test_options_that_print_and_exit(
     assert capsys.readouterr().out.startswith(text)
 
 
+@pytest.mark.process
 def test_two_runs_at_once_take_different_folders(tmp_path: Path) -> None:
     Path("own.py").write_text(OWN)
     words = [sys.executable, ROOT / "profile.py", "-m", "own.py:Net", "--input-shape", "3"]
@@ -282,6 +283,7 @@ def test_two_runs_at_once_take_different_folders(tmp_path: Path) -> None:
         assert names_in(f"reports/{name}") == ["recording.npz"]
 
 
+@pytest.mark.smoke
 def test_a_pipe_that_nobody_reads() -> None:
     Path("own.py").write_text(OWN)
     reader, writer = os.pipe()
@@ -314,6 +316,7 @@ def _on_terminal(*words: str, **environ: str) -> tuple[int, str]:
     return child.wait(timeout=HANGS_S), output.decode()
 
 
+@pytest.mark.process
 def test_a_terminal_gets_a_bar_and_colour() -> None:
     Path("own.py").write_text(OWN)
     words = ["-m", "own.py:Net", "--input-shape", "3", "-n", "40", "-o", "run", "--no-machine"]

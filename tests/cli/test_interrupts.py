@@ -16,6 +16,8 @@ from chainer_profile.runs.folder import load_run
 from tests import names_in
 from tests.command import FILES, FIRST_TRIAL, Net, folder, main, one_line, process  # noqa: F401
 
+pytestmark = pytest.mark.process
+
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
 
@@ -192,6 +194,7 @@ class Net(L.Linear):
 """
 
 
+@pytest.mark.smoke
 def test_a_killed_run_is_recovered(capsys: pytest.CaptureFixture[str]) -> None:
     Path("own.py").write_text(KILLED)
     words = ["-m", "own.py:Net", "--input-shape", "3", "-w", "1", "-n", "50"]

@@ -18,6 +18,8 @@ from chainer_profile.runs.folder import load_run
 from tests import HANGS_S, names_in
 from tests.command import FILES, OWN, ROOT, folder, main, one_line  # noqa: F401
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def read_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ from chainer_profile.runs.written import LIST
 from tests.command import file_size_limit, folder, main  # noqa: F401
 from tests.scripts import run_in_child
 
+pytestmark = pytest.mark.process
+
 REPORT = profile.report
 TRAINS = """
 import os, sys

@@ -27,6 +27,8 @@ from tests.command import OWN, ROOT, command, process
 from tests.sweeping import PROGRAM
 from tests.terminals import Terminal, plain
 
+pytestmark = pytest.mark.process
+
 CASES = ("--input-shapes", "3x8x8", "--trials", "4", "--warmups", "1")
 TWO = ("--models", "resnet18,resnet34", *CASES)
 

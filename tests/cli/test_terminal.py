@@ -22,6 +22,8 @@ from tests.conftest import make_recording, make_training
 from tests.report.working import with_work
 from tests.terminals import CODES, on_terminal, plain
 
+pytestmark = pytest.mark.process
+
 WIDTHS = (60, 80, 120, 200)
 REGISTRY = {
     "tiny": Entry(),

@@ -185,6 +185,8 @@ def test_resuming_takes_the_newest_snapshot(capsys: pytest.CaptureFixture[str]) 
     assert [entry["iteration"] for entry in log()] == [5, 10, 15, 20]
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_leaves_a_snapshot_to_go_on_from(name: str) -> None:
     stopped = process("-o", "run", SIGNAL=f"{name} 7")
@@ -199,6 +201,7 @@ def test_a_signal_leaves_a_snapshot_to_go_on_from(name: str) -> None:
     assert Path("run", "model.npz").exists()
 
 
+@pytest.mark.process
 def test_a_killed_training_goes_on_from_its_last_snapshot() -> None:
     killed = process("-o", "killed", SIGNAL="SIGKILL 12")
     assert killed.returncode == -signal.SIGKILL

@@ -229,6 +229,7 @@ def test_the_rules_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     holds(loaded(monkeypatch))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_rule_does_not_hold(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rules = loaded(monkeypatch, *MUTATIONS[name])

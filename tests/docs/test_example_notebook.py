@@ -10,6 +10,8 @@ from typing import Any
 
 from tests import HANGS_S, ROOT, needs
 
+pytestmark = pytest.mark.process
+
 NOTEBOOK = ROOT / "examples/notebook.ipynb"
 
 

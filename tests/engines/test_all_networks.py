@@ -47,6 +47,7 @@ def expected(net: Any) -> list[tuple[Any, Any]]:
     return [(inputs, flat_arrays(output(net.model, *inputs))) for inputs in both]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", INSTALLED, ids=lambda entry: entry.name)
 def test_outputs_are_chainer_s(net: Any, expected: list[tuple[Any, Any]], entry: Any) -> None:
     engine = entry.make()

@@ -16,6 +16,8 @@ from models import REGISTRY
 from tests.fakes import process
 from tests.report.devicing import make_device_recording
 
+pytestmark = pytest.mark.process
+
 MEASURE = """
 from pathlib import Path
 from benchmarks.truth_gpu import measure

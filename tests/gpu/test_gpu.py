@@ -16,6 +16,8 @@ from chainer_profile.runs.write import write_reports
 from tests.command import stand_in
 from tests.fakes import ROOT, process, profile
 
+pytestmark = pytest.mark.process
+
 NETS = """
 import chainer
 import chainer.functions as F
@@ -74,6 +76,7 @@ def check(recording):
     assert len(recording.clean_ns) == 5
 
 
+@pytest.mark.smoke
 def test_forward(folder):
     out = done(profile(*SMALL, "--full", cwd=folder, reports=True))
     recording = recorded(folder)

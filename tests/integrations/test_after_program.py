@@ -33,6 +33,8 @@ from tests import HANGS_S, ROOT
 from tests.command import folder, main, one_line, stand_in  # noqa: F401
 from tests.scripts import run_in_child
 
+pytestmark = pytest.mark.process
+
 REPORT = profile.report
 TRAINING = """
 import builtins, json, os, resource, signal, shutil, sys

@@ -13,6 +13,8 @@ from chainer_profile.record.budget import read_budget
 from chainer_profile.runs.folder import load_run
 from tests import HANGS_S, ROOT
 
+pytestmark = pytest.mark.process
+
 #: Every module of the standard library, and packages that Chainer or the profiler import.
 OTHERS = "PIL cycler dateutil filelock h5py matplotlib msgspec packaging"
 OTHERS += " pandas psutil pyparsing rich scipy six threadpoolctl typing_extensions yaml"

@@ -22,6 +22,8 @@ from tests.command import folder  # noqa: F401
 from tests.programs import CALL, FOLDER, PROGRAMS, UPDATE, Program
 from tests.scripts import run_in_child
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_an_unedited_program(program: Program) -> None:

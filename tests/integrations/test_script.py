@@ -24,6 +24,8 @@ from tests.command import folder  # noqa: F401
 from tests.conftest import FakeClock
 from tests.scripts import run_in_child
 
+pytestmark = pytest.mark.process
+
 #: Programs that call nothing of Chainer, by what they try.
 SCRIPTS = {
     "what it sees": "'''What it does.'''\n"

@@ -22,6 +22,8 @@ MPIEXEC = Path(sys.executable).with_name("mpiexec")
 TCP = "--mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo"
 COMMAND = [str(MPIEXEC), "-n", "2", "--allow-run-as-root", "--oversubscribe", *TCP.split()]
 
+pytestmark = pytest.mark.process
+
 if not MPIEXEC.exists():
     needs.missing("openmpi")
 

@@ -310,6 +310,7 @@ class TestCudaQueue:
         assert type(free) is type(total) is int
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("source", [NOT_IMPORTED, NO_DRIVER], ids=["lib", "driver"])
 def test_the_cpu_works_beside_a_broken_cupy(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

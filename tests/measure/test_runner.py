@@ -297,7 +297,7 @@ class TestTrialsThatDiffer:
         made = itertools.count(1)
 
         def forward(self, x):
-            for _ in range(next(made)):
+            for _ in range(min(next(made), 60)):  # further trials come with the counters
                 (x,) = Wait(clock, 5).apply((x,))
             return x
 

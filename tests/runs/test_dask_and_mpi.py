@@ -25,6 +25,8 @@ from distributed import Client
 from tests.command import ROOT
 from tests.sweeping import PROGRAM
 
+pytestmark = pytest.mark.process
+
 #: Seconds until what a test has started is ended: far more than it takes on a busy machine.
 DEADLINE_S = 240
 #: For this machine alone. Only mpiexec itself listens elsewhere, which cannot be changed.
