@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 
-from chainer_profile.record.journal import Journal, Kind
+from chainer_profile.record.journal import Header, Journal, Kind
 from chainer_profile.record.recording import Environment, Settings
 from tests.conftest import make_layers
 
@@ -69,18 +69,16 @@ def trials_of(recording):
         Kind.HELD: [
             (int(wall), tuple(map(int, row))) for wall, row in zip(held_walls, held, strict=True)
         ],
-        Kind.LEFT_OUT: [()] * recording.left_out,
     }
 
 
 def expected(trials):
     """The same of trials that were added; a recording does not keep every start."""
-    others = (Kind.VARIANT, Kind.OTHER, Kind.ROWS, Kind.ITERATION)
-    found = {kind: [] for kind in Kind if kind not in others}
+    found = {kind: [] for kind in Kind if kind not in (Kind.ROWS, Kind.ITERATION)}
     for kind, start, wall, more in trials:
         keeps_start = kind in (Kind.CLEAN, Kind.PROFILED)
         found[kind].append((start, wall, more) if keeps_start else (wall, more))
-    return found | {Kind.LEFT_OUT: [()] * len(found[Kind.LEFT_OUT])}
+    return found
 
 
 def lengths(n_layers, n_phases=0, on_device=False, cpu=False, iterations=False, collectives=0):
@@ -103,7 +101,7 @@ def some_trials(count, on_device=False):
 
 
 def begin(journal, on_device=False):
-    journal.begin(make_layers(3), Settings(trials=10), ENVIRONMENT, on_device=on_device)
+    journal.begin(Header(make_layers(3), Settings(trials=10), ENVIRONMENT, on_device=on_device))
 
 
 def begun(file):

@@ -20,7 +20,7 @@ from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.memory import ByLinks, IterationMemory
-from chainer_profile.record.journal import Journal, JournalError
+from chainer_profile.record.journal import Header, Journal, JournalError
 from chainer_profile.record.recording import COMPLETE, Conditions, Recording, Settings
 
 if TYPE_CHECKING:
@@ -195,10 +195,17 @@ class LiveTrials:
             journal, settings = self._open(), self._settings()
             self._journal = journal
             self._told = ToldRows(journal, self._recorder, self._settings)
-            begin = partial(journal.begin, (), settings, environment.collect(settings.device))
-            on_device = self._clock.device is not None
-            how = {"cpu": True, "iterations": True, "by_link": True, "on_device": on_device}
-            self._try_to_write(partial(begin, rank=self._rank, **how))
+            header = Header(
+                (),
+                settings,
+                environment.collect(settings.device),
+                on_device=self._clock.device is not None,
+                cpu=True,
+                iterations=True,
+                rank=self._rank,
+                by_link=True,
+            )
+            self._try_to_write(partial(journal.begin, header))
         self._try_to_write(partial(self._told.add, one))
 
     def _write_plain(self) -> None:

@@ -28,7 +28,7 @@ from chainer_profile.measure.slow_trials import SlowTrials
 from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.time_limit import WARMUP_PART, WARMUP_SECONDS, TimeLimit
 from chainer_profile.measure.windows import Step
-from chainer_profile.record.journal import HELD_TRIALS, Journal, JournalError, Kind
+from chainer_profile.record.journal import HELD_TRIALS, Header, Journal, JournalError, Kind
 from chainer_profile.record.recording import (
     COMPLETE,
     INTERVAL,
@@ -187,7 +187,7 @@ class Trials:
             gpu_before=self._gpu_state(),
         )
         known = self._timeline and self._timeline.structure
-        self.journal.begin(
+        header = Header(
             known.layers if known else (),
             self.settings,
             self._where,
@@ -197,6 +197,7 @@ class Trials:
             cpu=True,
             by_link=known is None,
         )
+        self.journal.begin(header)
         if known is None:
             self._time_by_link()
         for start_ns, wall_ns, threads in self._probe:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from chainer_profile.record.parts import MachineLimits, MemoryUse, PhaseMemory
+from chainer_profile.record.parts import MemoryUse, PhaseMemory
 
 #: Sums of times stay in 64 bits below this.
 _MOST = 2.0**62
@@ -22,28 +22,14 @@ _SIGNED = frozenset(
 
 
 def check(recording: Any) -> None:
-    """Refuse what nothing can be made of.
-
-    Args:
-        recording: Its arrays have the right shapes.
-
-    Raises:
-        ValueError: A layer's path is no text, or it has no call; a time is below 0, or too large;
-            a collective was left before it was entered; or a part is of other layers.
-    """
+    """Refuse, by ValueError, what nothing can be made of; the arrays have the right shapes."""
     _check_arrays(recording)
     _check_layers(recording)
     _check_parts(recording)
 
 
 def check_file(recording: Any) -> None:
-    """Refuse what no run has measured; what is written and what is read are held against it.
-
-    Raises:
-        ValueError: As of :func:`check`; or a number is below 0 that cannot be, is not finite, or
-            needs more than 64 bits; a trial is shorter than its layers; something has no name, or
-            that of another; or a layer refers to one that is not there.
-    """
+    """Refuse, by ValueError, what no run has measured; by this goes what is written and read."""
     check(recording)
     _check_framework(recording)
     _check_names(recording)
@@ -54,8 +40,8 @@ def check_file(recording: Any) -> None:
     rank = recording.rank
     if rank is not None and rank.number >= rank.size:
         raise ValueError(f"rank: there is no rank {rank.number} of {rank.size}")
-    limits = recording.limits
-    if limits is not None and not all(value for _, value in _limits(limits)):
+    rates = [value for name, value in _numbers("", recording.limits) if name.endswith("_per_s")]
+    if not all(rates):
         raise ValueError("limits: one is 0")
 
 
@@ -167,7 +153,3 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
             yield from _numbers(name, one)
     elif isinstance(value, int | float):
         yield name, value
-
-
-def _limits(limits: MachineLimits) -> Iterator[tuple[str, float]]:
-    return (found for found in _numbers("", limits) if found[0].endswith("_per_s"))

@@ -186,43 +186,32 @@ class Recording(Shown):
     left_out: int = 0
 
     def __post_init__(self) -> None:
-        n_trials = len(self.self_ns)
         if self.self_ns.ndim != 2 or self.self_ns.shape[1] != len(self.layers):
             raise ValueError(f"self_ns is {self.self_ns.shape}, for {len(self.layers)} layers")
-        for name in _ARRAYS:
-            samples = getattr(self, name)
-            if samples is not None and samples.dtype != np.int64:
-                raise ValueError(f"{name} is {samples.dtype}, not int64 nanoseconds")
-            two = name in _BY_LAYER or name in _BY_COLLECTIVE
-            axes, written = (2, "two") if two else (1, "one")
-            if samples is not None and name not in _CHECKED and samples.ndim != axes:
-                raise ValueError(f"{name} has {samples.ndim} axes, not {written}")
         framework = (0, 0) if self.framework_ns is None else self.framework_ns.shape
         known = bool(self.phases) or self.framework_ns is not None
-        if known and framework != (n_trials, len(self.phases)):
+        if known and framework != (self.n_trials, len(self.phases)):
             raise ValueError(f"framework_ns is {framework}, for phases {self.phases}")
-        for name in _BY_TRIAL:
+        sizes = {"trials": self.n_trials, "layers": len(self.layers)}
+        sizes[_MOVES] = n_collectives(self.layers)
+        for name, axes in _AXES.items():
             samples = getattr(self, name)
-            if samples is not None and len(samples) != n_trials:
-                raise ValueError(f"{name} is {samples.shape}, for {n_trials} trials")
-        for name in _BY_LAYER:
-            samples = getattr(self, name)
-            if samples is not None and samples.shape[1:] != (len(self.layers),):
-                raise ValueError(f"{name} is {samples.shape}, for {len(self.layers)} layers")
-        rows = n_collectives(self.layers)
-        for name in _BY_COLLECTIVE:
-            samples = getattr(self, name)
-            if samples is not None and samples.shape[1:] != (rows,):
-                raise ValueError(f"{name} is {samples.shape}, for {rows} rows of {COMMUNICATION}")
+            if samples is None:
+                continue
+            if samples.dtype != np.int64:
+                raise ValueError(f"{name} is {samples.dtype}, not int64 nanoseconds")
+            if samples.ndim != len(axes):
+                wanted = "two" if len(axes) == 2 else "one"
+                raise ValueError(f"{name} has {samples.ndim} axes, not {wanted}")
+            for length, axis in zip(samples.shape, axes, strict=True):
+                if length != sizes.get(axis, length):
+                    raise ValueError(f"{name} is {samples.shape}, for {sizes[axis]} {axis}")
         for together in (_ON_DEVICE, _BY_COLLECTIVE):
-            known_here = [getattr(self, name) is not None for name in together]
-            if any(known_here) and not all(known_here):
+            if len({getattr(self, name) is None for name in together}) > 1:
                 raise ValueError(f"of {', '.join(together)} there are all or none")
-        held = 0 if self.held_ns is None else len(self.held_ns)
-        if held != (0 if self.held_span_ns is None else len(self.held_span_ns)):
-            raise ValueError("held_ns and held_span_ns differ in length")
-        for first, second in (("clean_ns", "clean_start_ns"), ("probe_ns", "probe_threads")):
-            if len(getattr(self, first)) != len(getattr(self, second)):
+        for first, second in _AS_LONG:
+            one, other = getattr(self, first), getattr(self, second)
+            if len(() if one is None else one) != len(() if other is None else other):
                 raise ValueError(f"{first} and {second} differ in length")
         if self.clean_cpu_ns is not None and len(self.clean_cpu_ns) != len(self.clean_ns):
             raise ValueError("clean_ns and clean_cpu_ns differ in length")
@@ -300,7 +289,7 @@ class Recording(Shown):
             return
         arrays: dict[str, Any] = {
             name: _smallest(samples)
-            for name in _ARRAYS
+            for name in _AXES
             if (samples := getattr(self, name)) is not None
         }
         arrays["meta"] = np.frombuffer(_meta_of(self).encode(), np.uint8)
@@ -340,7 +329,6 @@ class Recording(Shown):
         meta = read_known(path, content, FORMAT, VERSION)
         try:
             found = cls(**vars(build(_Meta, meta)), **_samples(arrays))
-            # Before, trials of other calls had arrays of their own: 2.self_ns and so on.
             others = sum(len(samples) for name, samples in arrays.items() if name.endswith(_OTHERS))
             found = dataclasses.replace(found, left_out=found.left_out + others)
             check_file(found)
@@ -349,30 +337,39 @@ class Recording(Shown):
             raise ProfileError(f"{path}: damaged recording ({one_line(error)})") from None
 
 
-#: The arrays of a recording, by the names they have in its file.
+_MOVES = f"rows of {COMMUNICATION}"
+#: The arrays of a recording, by the names they have in its file, and what is along their axes.
+_AXES = {
+    "self_ns": ("trials", "layers"),
+    "framework_ns": ("trials", "phases"),
+    "calls": ("trials", "layers"),
+    "host_ns": ("trials", "layers"),
+    "gap_ns": ("trials", "layers"),
+    "held_ns": ("held trials", "layers"),
+    "arrived_ns": ("trials", _MOVES),
+    "left_ns": ("trials", _MOVES),
+    "trial_ns": ("trials",),
+    "start_ns": ("trials",),
+    "iteration": ("trials",),
+    "launch_ns": ("trials",),
+    "span_ns": ("trials",),
+    "held_span_ns": ("held trials",),
+    "clean_ns": ("clean trials",),
+    "clean_start_ns": ("clean trials",),
+    "clean_cpu_ns": ("clean trials",),
+    "warmup_ns": ("warm-ups",),
+    "probe_ns": ("probes",),
+    "probe_threads": ("probes",),
+}
 _ON_DEVICE = ("host_ns", "gap_ns", "launch_ns", "span_ns")
-_BY_LAYER = ("calls", "host_ns", "gap_ns", "held_ns")
 _BY_COLLECTIVE = ("arrived_ns", "left_ns")
-_BY_TRIAL = ("trial_ns", "start_ns", "iteration", "calls", *_BY_COLLECTIVE, *_ON_DEVICE)
-_CHECKED = ("self_ns", "framework_ns")
-_OTHERS = ".self_ns"
-_ARRAYS = (
-    *_CHECKED,
-    *_BY_LAYER,
-    *_BY_COLLECTIVE,
-    "trial_ns",
-    "start_ns",
-    "iteration",
-    "launch_ns",
-    "span_ns",
-    "held_span_ns",
-    "clean_ns",
-    "clean_start_ns",
-    "clean_cpu_ns",
-    "warmup_ns",
-    "probe_ns",
-    "probe_threads",
+_AS_LONG = (
+    ("held_ns", "held_span_ns"),
+    ("clean_ns", "clean_start_ns"),
+    ("probe_ns", "probe_threads"),
 )
+#: Before, trials of other calls had arrays of their own: ``2.self_ns`` and so on.
+_OTHERS = ".self_ns"
 
 
 def n_collectives(layers: tuple[Layer, ...]) -> int:
@@ -479,7 +476,7 @@ def _samples(arrays: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: One holds no integers.
     """
-    found = {name: arrays[name] for name in _ARRAYS if name in arrays}
+    found = {name: arrays[name] for name in _AXES if name in arrays}
     for name, samples in found.items():
         if samples.dtype.kind not in "iu":
             raise ValueError(f"{name} holds {samples.dtype}, not integers")

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.ranks import training
 from chainer_profile.cli import main as cli
-from chainer_profile.record.journal import Journal, Kind
+from chainer_profile.record.journal import Header, Journal, Kind
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import save_recording
 from tests import names_in
@@ -104,14 +104,15 @@ def test_a_killed_rank_is_read_from_its_journal(capsys: pytest.CaptureFixture[st
     (place / "recording.npz").unlink()
     with open(place / "recording.journal", "w+b") as file:
         journal = Journal(file)
-        journal.begin(
+        header = Header(
             recording.layers,
             recording.settings,
             recording.environment,
-            phases=recording.phases,
+            recording.phases,
             iterations=True,
             rank=recording.rank,
         )
+        journal.begin(header)
         for start, wall, times in zip(
             np.asarray(recording.start_ns)[:6],
             np.asarray(recording.trial_ns)[:6],

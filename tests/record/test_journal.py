@@ -1,12 +1,12 @@
 """The journal: what was added is what comes back, whatever happens to the file."""
 
+import dataclasses
 import errno
 import json
 import os
 import warnings
 from array import array
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record import journal as journals
-from chainer_profile.record.journal import Journal, JournalError, Kind, Rows, recover
+from chainer_profile.record.journal import Header, Journal, JournalError, Kind, Rows, recover
 from chainer_profile.record.recording import (
     COMPLETE,
     VERSION,
@@ -56,10 +56,8 @@ def file(path):
 
 times = st.integers(0, 2**62)
 
-#: What is of no other kind of trials than the header's.
-OF_ALL = [
-    kind for kind in Kind if kind not in (Kind.VARIANT, Kind.OTHER, Kind.ROWS, Kind.ITERATION)
-]
+#: Records that tell of no rows.
+OF_ALL = [kind for kind in Kind if kind not in (Kind.ROWS, Kind.ITERATION)]
 
 
 @st.composite
@@ -108,7 +106,7 @@ def test_what_was_added_comes_back(case, n_groups, paths, rank, lost, tail, tmp_
     results = []
     with open(path, "w+b") as file:
         for journal in (Journal(), Journal(file)):
-            journal.begin(layers, asked, ENVIRONMENT, phases=phases, links=links, rank=rank, **has)
+            journal.begin(Header(layers, asked, ENVIRONMENT, phases, links, rank=rank, **has))
             for group in np.array_split(np.arange(len(trials)), n_groups):
                 add_groups(journal, [trials[i] for i in group])
             results.append(journal.recording(Conditions(1.0), COMPLETE))
@@ -150,46 +148,9 @@ def test_the_bytes_are_as_described(path, file):
     add_groups(journal, trials)
     length, _, rest = path.read_bytes().removeprefix(MAGIC).partition(b"\n")
     header = json.loads(rest[: int(length)])
-    assert list(header) == [
-        "version",
-        "layers",
-        "phases",
-        "links",
-        "settings",
-        "environment",
-        "on_device",
-        "cpu",
-        "iterations",
-        "rank",
-        "by_link",
-    ]
+    assert header.keys() == {"version"} | {item.name for item in dataclasses.fields(Header)}
     assert header["version"] == VERSION
     assert rest[int(length) :] == b"".join(record(*trial) for trial in trials)
-
-
-def add_kind(journal, rows):
-    """Tell of another kind of trials, as versions before did; its trials are of Kind.OTHER."""
-    text = msgspec.json.encode(rows)
-    text += b" " * (-len(text) % 8)
-    journal.add(Kind.VARIANT, 1, len(text), text)
-
-
-def test_of_a_journal_with_several_kinds_the_commonest_is_read(path, file):
-    moves = [Layer(i, f"/{i}", "Allreduce", phase="communication") for i in range(2)]
-    journal = Journal(file)
-    rank = Rank(1, 2, "host", -5, 3)
-    journal.begin((moves[0],), Settings(), ENVIRONMENT, iterations=True, rank=rank)
-    add_kind(journal, Rows(tuple(moves)))
-    journal.add(Kind.PROFILED, 100, 60, words(50, 110, 160, 7))
-    for _ in range(2):
-        journal.add(Kind.OTHER, 200, 90, words(1, 30, 40, 201, 241, 231, 281, 8))
-    journal.add(Kind.LEFT_OUT, 300, 90)
-    for recording in (journal.recording(Conditions(), COMPLETE), recover(path)):
-        assert (recording.rank, recording.left_out) == (rank, 2)
-        assert recording.self_ns.tolist() == [[30, 40]] * 2
-        assert recording.arrived_ns[1].tolist() == [201, 241]
-        assert recording.left_ns[1].tolist() == [231, 281]
-        assert recording.iteration.tolist() == [8, 8]
 
 
 def test_a_recording_does_not_end_the_journal(path, file):
@@ -308,12 +269,10 @@ def a_journal():
         text = Settings(model="net", seed=3, input_shape=(1, 2))
         written = bytearray()
         journal._write = written.extend
-        journal.begin(layers, text, ENVIRONMENT, phases=("forward",), links=links, **has)
+        journal.begin(Header(layers, text, ENVIRONMENT, ("forward",), links, **has))
     sizes = lengths(3, 1, on_device=True, cpu=True, iterations=True, collectives=2)
     for kind in OF_ALL * 2:
         add(journal, (kind, 1000, 900, tuple(range(5, 5 + sizes.get(kind, 0)))))
-    add_kind(journal, Rows(layers[:1], ("forward",), links))
-    journal.add_group(Kind.OTHER, [(9000, 900, words(1, *range(3, 10)))] * 2)
     return bytes(written)
 
 
@@ -465,7 +424,7 @@ ROWS = (Layer(0, "/a", "f", calls=1, flops=10), Layer(1, "/b", "g", calls=2))
 def test_rows_that_are_found_later(in_file, on_device, file, path):
     """What an iteration did not know yet is zero; calls and work are means."""
     journal = Journal(file if in_file else None)
-    journal.begin((), Settings(), ENVIRONMENT, on_device=on_device, cpu=True, by_link=True)
+    journal.begin(Header((), Settings(), ENVIRONMENT, on_device=on_device, cpu=True, by_link=True))
     more = words(7, 8, 3, 4) if on_device else b""
     journal.add_rows(Rows(ROWS[:1], ("forward",), (LinkCalls("/a", "A", 1, 2),), Settings()))
     journal.add_iteration(100, 50, (1, 1, 1, 0), words(30, 2, 15) + more)
@@ -500,16 +459,27 @@ def test_rows_that_are_found_later(in_file, on_device, file, path):
 
 def test_an_iteration_of_rows_that_were_not_told_ends_the_file(file, path):
     journal = Journal(file)
-    journal.begin((), Settings(), ENVIRONMENT, by_link=True)
+    journal.begin(Header((), Settings(), ENVIRONMENT, by_link=True))
     journal.add_rows(Rows(ROWS[:1], ("forward",), (), Settings()))
     journal.add_iteration(100, 50, (1, 1, 1, 0), words(30, 2, 15))
     journal.add_iteration(200, 50, (2, 2, 1, 0), words(30, 1, 2, 2, 15))
     assert recover(path).n_trials == 1
 
 
+def test_an_iteration_that_ends_with_what_would_be_its_end(file, path):
+    """Its number is that of its kind, and stands where a record without anything has its end."""
+    journal = Journal(file)
+    journal.begin(Header((), Settings(), ENVIRONMENT, by_link=True))
+    journal.add_rows(Rows(ROWS[:1]))
+    size = path.stat().st_size
+    journal.add_iteration(100, 50, (Kind.ITERATION, 1, 0, 0), words(30, 2))
+    path.write_bytes(path.read_bytes()[: size + 32])
+    assert recover(path).n_trials == 0
+
+
 def test_rows_by_link_replace_those_of_single_calls(file, path):
     journal = Journal(file)
-    journal.begin(make_layers(3), Settings(), ENVIRONMENT)
+    journal.begin(Header(make_layers(3), Settings(), ENVIRONMENT))
     add(journal, (Kind.PROFILED, 100, 60, (10, 20, 30)))
     journal.add_rows(Rows(ROWS[:1], (), (), Settings(model="by link")))
     journal.add_iteration(100, 60, (0, 1, 0, 0), words(60, 3))

@@ -15,7 +15,7 @@ import pytest
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.measure.machine import limits_file, load_limits, save_limits
-from chainer_profile.record.journal import Journal, Kind
+from chainer_profile.record.journal import Header, Journal, Kind
 from chainer_profile.record.recording import MachineLimits, Recording
 from chainer_profile.report import page
 from chainer_profile.report.writers import json_report
@@ -40,7 +40,7 @@ def write_journal(file: object, n_trials: int = 3) -> Recording:
     """Trials as a run in progress writes them."""
     recording = make_recording(n_layers=2, n_trials=max(n_trials, 1), n_clean=0)
     journal = Journal(file)  # type: ignore[arg-type]
-    journal.begin(recording.layers, recording.settings, recording.environment)
+    journal.begin(Header(recording.layers, recording.settings, recording.environment))
     journal.add(Kind.WARMUP, 0, 5)
     for at in range(n_trials):
         journal.add(Kind.PROFILED, at, 10**9, recording.self_ns[at].tobytes())
