@@ -41,14 +41,10 @@ PARTS = (
 
 @dataclass(frozen=True)
 class Spent(Escaped):
-    """Time that went to one thing.
+    """Time that went to one of :data:`PARTS`, or to one thing of it, without others within it.
 
-    Attributes:
-        part: One of :data:`PARTS`.
-        name: What of it: a package that was imported (``nltk > scipy`` for one that it imports), an
-            extension; empty for the part as such.
-        ns: Nanoseconds, without those of other things within it.
-        count: How often; 0 where that says nothing.
+    The name is that of a package that was imported (``nltk > scipy`` for one that it imports), or
+    of an extension; empty for the part as such. The count is 0 where it says nothing.
     """
 
     part: str
@@ -61,10 +57,7 @@ class Spent(Escaped):
 class Looked(Escaped):
     """A function in which looks at the main thread found the program, beside calls of Chainer.
 
-    Attributes:
-        name: The program's function, its file, and what it calls of a library.
-        ns: Nanoseconds, about.
-        looks: How often it was seen there.
+    The name has its file, and what it calls of a library; the time is about.
     """
 
     name: str
@@ -74,23 +67,15 @@ class Looked(Escaped):
 
 @dataclass(frozen=True)
 class Budget(Escaped):
-    """The wall time of a program: ``wall_ns`` is the sum of what was spent.
+    """The wall time of a program, from the start of the process to the script's end.
 
-    The parts are ``start of Python`` (until the profiler's first line), ``imports`` by package,
-    ``data`` (data sets that were made or loaded before a training), ``iterations`` of trainings
-    with all that is in them, ``calls of networks`` outside of any, ``evaluation``, ``extensions``
-    of a Trainer by name, ``snapshots`` saved or loaded, the script's own code (all else), and what
-    the profiler added.
-
-    Attributes:
-        script: What was run, with its arguments.
-        started: Its begin (UTC).
-        ended: Its end, or the last moment that is known of (UTC).
-        outcome: How it ended: ``running`` where it was killed.
-        wall_ns: From the start of the process to the script's end.
-        spent: What it was spent for, by part.
-        untimed: What other threads called, and how often: it is counted alone.
-        looked: Functions beside Chainer that took the most time, the most first.
+    ``wall_ns`` is the sum of what was ``spent`` for the parts: the start of Python (until the
+    profiler's first line), imports by package, data (sets that were made or loaded before a
+    training), iterations of trainings with all that is in them, calls of networks outside of any,
+    evaluation, extensions of a Trainer by name, snapshots saved or loaded, the script's own code
+    (all else), and what the profiler added. What other threads called is counted alone, in
+    ``untimed``. ``ended`` is the last moment that is known of (UTC), and ``outcome`` is ``running``
+    where it was killed.
     """
 
     script: str
@@ -121,11 +106,7 @@ def write_json(budget: Budget) -> str:
 
 
 def read_budget(folder: Path) -> Budget | None:
-    """The budget in a run's folder; None where there is none.
-
-    Raises:
-        ProfileError: It is damaged, or from a newer version.
-    """
+    """The budget in a run's folder; None where there is none."""
     # With NumPy, which is to be imported by the program's account when its budget is kept.
     from chainer_profile.record.versioned import read_beside
 

@@ -28,47 +28,33 @@ _TAIL = 4096
 
 @dataclass(frozen=True)
 class Digest:
-    """What a run was, and what came out. Times are in seconds; numbers not known are NaN.
+    """What a run was, and what came out. Numbers not known are NaN or None, texts empty.
 
-    Attributes:
-        settings: What was asked for.
-        started: When it began (UTC).
-        commit: Commit of the user's repository; empty where it is not known.
-        processor: The processor, or the GPU.
-        threads: BLAS threads in use; None where that is not known.
-        blocks: Kind of the network's blocks, such as ``basic``; empty without blocks.
-        parameters: Number of parameters; None where it is not known.
-        memory_nbytes: The most that was allocated in a trial, beyond what was there at its begin;
-            None where it is not known.
-        trials: Number of profiled trials, of all kinds.
-        ended: ``complete``, or why the run ended before.
-        timed: Number of the trials that the latency is of.
-        clean: Whether these are clean trials; else profiled ones.
-        mean_s: Their mean.
-        std_s: Their standard deviation (with trials - 1).
-        median_s: Their median.
-        fps: Inputs a second, batch over mean.
-        hot_layer: Label of the slowest layer.
-        hot_path: Its path.
-        hot_share: Its part of the layers' time.
+    The latency is of the clean trials, or else of the profiled ones.
     """
 
     settings: Settings = field(default_factory=Settings)
     started: str = ""
+    #: Of the user's repository.
     commit: str = ""
+    #: Or the GPU.
     processor: str = ""
     threads: int | None = None
+    #: Kind of the network's blocks, such as ``basic``.
     blocks: str = ""
     parameters: int | None = None
+    #: The most that was allocated in a trial, beyond what was there at its begin.
     memory_nbytes: int | None = None
     trials: int = 0
     ended: str = ""
+    #: Number of the trials that the latency is of, and whether these are clean ones.
     timed: int = 0
     clean: bool = True
     mean_s: float = math.nan
     std_s: float = math.nan
     median_s: float = math.nan
     fps: float = math.nan
+    #: The slowest layer, and its part of the layers' time.
     hot_layer: str = ""
     hot_path: str = ""
     hot_share: float = math.nan
@@ -85,13 +71,9 @@ _DECODER = msgspec.json.Decoder(Digest)
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a list: of the history, or of a sweep.
+    """One run of a list: of the history, or of a sweep, whose cases may fail.
 
-    Attributes:
-        name: Its folder below that of the list, such as ``resnet20-cpu-b1``.
-        digest: Its facts.
-        machine: The machine that a case of a sweep ran on; empty where that is not known.
-        error: Why a case of a sweep failed, in one line; empty where it did not.
+    The name is that of its folder below that of the list, such as ``resnet20-cpu-b1``.
     """
 
     name: str
@@ -112,11 +94,9 @@ def several_machines(runs: Sequence[Run]) -> bool:
 
 
 def block_kind(links: Sequence[LinkCalls]) -> str:
-    """Kinds of the network's blocks: ``basic``, ``bottleneck``; empty where it has none.
-
-    A block is a link that has links of its own, is in no other block, and has a number for a name
-    (``/res2/0``) or a class of which the name ends with Block. Its kind is that name without Block.
-    """
+    """Kinds of the network's blocks: ``basic``, ``bottleneck``; empty where it has none."""
+    # A block is a link that has links of its own, is in no other block, and has a number for a name
+    # (/res2/0) or a class of which the name ends with Block. Its kind is that name without Block.
     paths = [link.path for link in links]
     parents = {above(path) for path in paths}
     kinds: dict[str, None] = {}
@@ -140,14 +120,7 @@ def as_comment(digest: Digest) -> bytes:
 
 
 def read_digest(path: Path | str) -> Digest | None:
-    """The digest in a recording's file, without reading the rest.
-
-    Returns:
-        The digest; None where the file holds none, as those of older versions do.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """The digest in a recording's file, without reading the rest; None where it holds none."""
     opened = os.open(path, os.O_RDONLY)
     try:
         size = os.fstat(opened).st_size

@@ -83,14 +83,9 @@ def fold_call_history(
 
 
 def shortest_period(names: Sequence[str]) -> int:
-    """The shortest number of calls after which the names repeat, at least twice.
-
-    The period is len - border, where the border is the longest part that both begins and ends the
-    sequence (Knuth, Morris and Pratt 1977).
-
-    Raises:
-        ProfileError: The names do not repeat.
-    """
+    """The shortest number of calls after which the names repeat, at least twice."""
+    # That is len - border, where the border is the longest part that both begins and ends the
+    # sequence (Knuth, Morris and Pratt 1977).
     border = [0] * len(names)
     length = 0
     for index in range(1, len(names)):

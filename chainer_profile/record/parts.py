@@ -177,14 +177,10 @@ class Settings(Escaped):
 
 @dataclass(frozen=True)
 class BlasLibrary:
-    """A BLAS library in the process.
+    """A BLAS library in the process, and the number of its threads.
 
-    Attributes:
-        name: Name of the library.
-        version: Its version.
-        threads: Its number of threads.
-        kernels: Architecture whose kernels it runs, by the library's own name (``Haswell``); empty
-            where that is not known, and in recordings of older versions.
+    ``kernels`` is the architecture whose kernels it runs, by the library's own name (``Haswell``);
+    empty where that is not known, and in recordings of older versions.
     """
 
     name: str
@@ -195,13 +191,10 @@ class BlasLibrary:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU, and the libraries for it.
+    """A GPU, its number among CUDA's devices, and the libraries for it.
 
     Attributes:
-        number: Its number among CUDA's devices.
-        name: Its name.
         compute_capability: Such as ``9.0``.
-        memory_nbytes: Its memory.
         driver: Version of the driver, where NVML is installed.
         driver_cuda: CUDA version that the driver knows.
         cuda: Version of the CUDA runtime.
@@ -226,10 +219,7 @@ class GpuState:
     """How a GPU fared at one moment, by NVML; None for what it does not tell.
 
     Attributes:
-        sm_mhz: Clock of its processors, in MHz.
-        most_sm_mhz: The highest that this may be.
-        memory_mhz: Clock of its memory, in MHz.
-        temperature_c: Its temperature in degrees Celsius.
+        sm_mhz: Clock of its processors; ``most_sm_mhz`` is the highest that it may be.
         power_w: What it draws, in watts.
         throttle: Why its clocks are lower than they could be, in words.
     """
@@ -244,20 +234,12 @@ class GpuState:
 
 @dataclass(frozen=True)
 class Environment(Escaped):
-    """The machine and the software of a run.
+    """The machine and the software of a run, with versions; empty for what is not there.
 
     Attributes:
         started: Begin of the run (UTC).
         system: Operating system and architecture.
-        processor: Name of the processor.
-        physical_cores: Its cores.
         usable_cores: Logical cores that the process may use.
-        memory_nbytes: Main memory.
-        python: Python and its version.
-        chainer: Version of Chainer.
-        numpy: Version of NumPy.
-        cupy: Version of CuPy; empty without one.
-        profiler: Version of chainer-profile.
         commit: Commit of chainer-profile's sources, where they are a git repository.
         blas: The BLAS libraries in the process.
         gpu: The GPU of the run.
@@ -308,11 +290,9 @@ class Rank:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Times of fixed work: how fast the machine itself was at one moment; see :mod:`.calibration`.
+    """How fast the machine itself was at one moment: median times of fixed work, in seconds.
 
-    Attributes:
-        product_s: Median time of a matrix product of a fixed size, in seconds.
-        copy_s: Median time of a copy of a fixed size, in seconds.
+    That is a matrix product, and a copy.
     """
 
     product_s: float

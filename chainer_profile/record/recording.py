@@ -421,11 +421,7 @@ def _problem(recording: Recording) -> str:
 
 
 def _mended(recording: Recording) -> tuple[Recording, list[str]]:
-    """The recording as it can be read again, and what that leaves out.
-
-    Raises:
-        ProfileError: What it cannot do without is wrong.
-    """
+    """The recording as it can be read again, and what that leaves out."""
     if not _problem(recording):
         return recording, []
     found, left_out = _with_known_numbers(recording)
@@ -471,11 +467,7 @@ def _with_known_numbers(recording: Recording) -> tuple[Recording, list[str]]:
 
 
 def _samples(arrays: dict[str, Any]) -> dict[str, Any]:
-    """The arrays of a recording's file.
-
-    Raises:
-        ValueError: One holds no integers.
-    """
+    """The arrays of a recording's file; ValueError where one holds no integers."""
     found = {name: arrays[name] for name in _AXES if name in arrays}
     for name, samples in found.items():
         if samples.dtype.kind not in "iu":

@@ -16,11 +16,7 @@ T = TypeVar("T")
 
 
 def read_known(path: Path, content: bytes, form: str, version: int) -> dict[str, Any]:
-    """The content of a file of ours.
-
-    Raises:
-        ProfileError: It is of another kind, or of a newer version.
-    """
+    """The content of a file of ours; refused if it is of another kind, or of a newer version."""
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):
@@ -34,11 +30,7 @@ def read_known(path: Path, content: bytes, form: str, version: int) -> dict[str,
 def read_beside(
     path: Path, kind: type[T], form: str, version: int, *, words: bool = False
 ) -> T | None:
-    """A dataclass from a file of ours in a run's folder; None where there is none.
-
-    Raises:
-        ProfileError: It is damaged, of another kind, or from a newer version.
-    """
+    """A dataclass from a file of ours in a run's folder; None where there is none."""
     try:
         return build(kind, read_known(path, path.read_bytes(), form, version), words=words)
     except (FileNotFoundError, NotADirectoryError):
@@ -50,11 +42,7 @@ def read_beside(
 
 
 def check_version(path: Path, found: object, newest: int) -> None:
-    """Refuse a file whose format is newer than this program.
-
-    Raises:
-        ProfileError: It is.
-    """
+    """Refuse a file whose format is newer than this program."""
     if not isinstance(found, int) or found > newest:
         raise ProfileError(
             f"{path}: has format version {found!r}, this program reads up to {newest}: "
@@ -63,15 +51,9 @@ def check_version(path: Path, found: object, newest: int) -> None:
 
 
 def build(kind: type[T], values: Mapping[str, Any], *, words: bool = False) -> T:
-    """A dataclass from values of JSON: lists become tuples, unknown fields are passed over.
+    """A dataclass from values of JSON, or ValueError: lists become tuples, and more fields nothing.
 
-    Args:
-        kind: The dataclass.
-        values: The values.
-        words: Whether numbers may be words, as infinite ones are, and arrays words of integers.
-
-    Raises:
-        ValueError: A field is missing, or of another type.
+    With ``words`` numbers may be words, as infinite ones are, and arrays words of integers.
     """
     try:
         return msgspec.convert(values, kind, strict=not words, dec_hook=_array)
