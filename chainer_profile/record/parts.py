@@ -177,10 +177,14 @@ class Settings(Escaped):
 
 @dataclass(frozen=True)
 class BlasLibrary:
-    """A BLAS library in the process, and the number of its threads.
+    """A BLAS library in the process.
 
-    ``kernels`` is the architecture whose kernels it runs, by the library's own name (``Haswell``);
-    empty where that is not known, and in recordings of older versions.
+    Attributes:
+        name: Name of the library.
+        version: Its version.
+        threads: Its number of threads.
+        kernels: Architecture whose kernels it runs, by the library's own name (``Haswell``); empty
+            where that is not known, and in recordings of older versions.
     """
 
     name: str
@@ -191,10 +195,13 @@ class BlasLibrary:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU, its number among CUDA's devices, and the libraries for it.
+    """A GPU, and the libraries for it.
 
     Attributes:
+        number: Its number among CUDA's devices.
+        name: Its name.
         compute_capability: Such as ``9.0``.
+        memory_nbytes: Its memory.
         driver: Version of the driver, where NVML is installed.
         driver_cuda: CUDA version that the driver knows.
         cuda: Version of the CUDA runtime.
@@ -219,7 +226,10 @@ class GpuState:
     """How a GPU fared at one moment, by NVML; None for what it does not tell.
 
     Attributes:
-        sm_mhz: Clock of its processors; ``most_sm_mhz`` is the highest that it may be.
+        sm_mhz: Clock of its processors, in MHz.
+        most_sm_mhz: The highest that this may be.
+        memory_mhz: Clock of its memory, in MHz.
+        temperature_c: Its temperature in degrees Celsius.
         power_w: What it draws, in watts.
         throttle: Why its clocks are lower than they could be, in words.
     """
@@ -234,12 +244,20 @@ class GpuState:
 
 @dataclass(frozen=True)
 class Environment(Escaped):
-    """The machine and the software of a run, with versions; empty for what is not there.
+    """The machine and the software of a run.
 
     Attributes:
         started: Begin of the run (UTC).
         system: Operating system and architecture.
+        processor: Name of the processor.
+        physical_cores: Its cores.
         usable_cores: Logical cores that the process may use.
+        memory_nbytes: Main memory.
+        python: Python and its version.
+        chainer: Version of Chainer.
+        numpy: Version of NumPy.
+        cupy: Version of CuPy; empty without one.
+        profiler: Version of chainer-profile.
         commit: Commit of chainer-profile's sources, where they are a git repository.
         blas: The BLAS libraries in the process.
         gpu: The GPU of the run.
@@ -290,9 +308,11 @@ class Rank:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How fast the machine itself was at one moment: median times of fixed work, in seconds.
+    """Times of fixed work: how fast the machine itself was at one moment; see :mod:`.calibration`.
 
-    That is a matrix product, and a copy.
+    Attributes:
+        product_s: Median time of a matrix product of a fixed size, in seconds.
+        copy_s: Median time of a copy of a fixed size, in seconds.
     """
 
     product_s: float
