@@ -7,8 +7,6 @@ So nothing waits in between, as Chainer's TimerHook does after every function.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -115,44 +113,34 @@ class Stopwatch:
         return TimedTrial(start_ns, wall_ns, length, launch_ns, device)
 
 
-@dataclass(frozen=True)
-class DeviceTimes:
-    """One trial on the device's clock. ``span_ns = layers + gaps + what follows the last layer``.
-
-    Attributes:
-        times_ns: Of every layer, and of every phase's framework: what passed on the device between
-            the events, whether it worked or waited for the host; (layers + phases,).
-        gaps_ns: What passed between the layer before and this one, (layers,).
-        span_ns: From the first event of the trial to the last.
-    """
-
-    times_ns: NDArray[np.int64]
-    gaps_ns: NDArray[np.int64]
-    span_ns: int
-
-
-@dataclass(frozen=True)
 class Timeline:
     """Whose the device's time between every two events of a trial is.
 
-    Attributes:
-        structure: The windows of a trial. There is an event at the begin of the trial, one for
-            each of the structure's reads, and one at the end.
+    There is an event at the begin of the trial, one for each of the structure's reads, and one at
+    the end. On the device ``span_ns = layers + gaps + what follows the last layer``.
     """
 
-    structure: Structure
+    def __init__(self, structure: Structure) -> None:
+        self.structure = structure
+        n_layers = len(structure.layers)
+        owners = np.concatenate([[-1], structure.owners])
+        # Where the time is no layer's, and the layer that follows; behind the last, n_layers.
+        self._between = (owners < 0) | (owners >= n_layers)
+        places = np.where(self._between, len(owners), np.arange(len(owners)))
+        following = np.minimum.accumulate(places[::-1])[::-1]
+        self._next_row = np.append(owners, n_layers)[following][self._between]
 
-    def divide(self, stamps: NDArray[np.int64]) -> DeviceTimes:
-        """The times of one trial's events, (reads + 2,), divided among its layers."""
+    def divide(self, stamps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+        """The times of one trial's events, (reads + 2,), divided among its layers.
+
+        Times of layers and of phases' framework, (layers + phases,); the gaps before layers,
+        (layers,); and the time from the first event to the last.
+        """
         n_layers = len(self.structure.layers)
         gaps = np.zeros(n_layers + 1, np.int64)
-        spans = np.diff(stamps)
-        np.add.at(gaps, self._next_row, spans[self._between])
-        return DeviceTimes(
-            times_ns=self.structure.times_ns(stamps[1:-1]),
-            gaps_ns=gaps[:n_layers],
-            span_ns=int(stamps[-1] - stamps[0]),
-        )
+        np.add.at(gaps, self._next_row, np.diff(stamps)[self._between])
+        times_ns = self.structure.times_ns(stamps[1:-1])
+        return times_ns, gaps[:n_layers], int(stamps[-1] - stamps[0])
 
     def times(self, stamps: Sequence[int], trial: TimedTrial) -> NDArray[np.int64]:
         """The times of a trial as the journal has them."""
@@ -161,29 +149,7 @@ class Timeline:
         last = [stamps[at] for at in (*arrived, *left)]
         if trial.device is None:
             return np.append(host_ns, last) if last else host_ns
-        device = self.divide(trial.device)
-        whole = np.array([trial.launch_ns, device.span_ns], np.int64)
+        times_ns, gaps_ns, span_ns = self.divide(trial.device)
         of_layers = host_ns[: len(self.structure.layers)]
-        more = np.array(last, np.int64)
-        return np.concatenate([device.times_ns, of_layers, device.gaps_ns, whole, more])
-
-    @cached_property
-    def _owners(self) -> NDArray[np.intp]:
-        """Owner of the time after every event but the last."""
-        return np.concatenate([[-1], self.structure.owners])
-
-    @cached_property
-    def _between(self) -> NDArray[np.bool_]:
-        """Where the time is no layer's."""
-        return (self._owners < 0) | (self._owners >= len(self.structure.layers))
-
-    @cached_property
-    def _next_row(self) -> NDArray[np.intp]:
-        """Of the times that are no layer's, the layer that follows; behind the last, n_layers."""
-        following = len(self.structure.layers)
-        rows = np.empty(len(self._owners), np.intp)
-        for at in range(len(rows) - 1, -1, -1):
-            if not self._between[at]:
-                following = self._owners[at]
-            rows[at] = following
-        return rows[self._between]
+        whole = np.array([trial.launch_ns, span_ns, *last], np.int64)
+        return np.concatenate([times_ns, of_layers, gaps_ns, whole])

@@ -265,7 +265,7 @@ class LayerTimerHook(FunctionHook):
             try:
                 given = call()
             finally:  # its times are without what learning takes
-                self._log[:] = learned.learner.log
+                self._log[:] = learned.log
         structure = learned.structure()
         network.learn(structure)
         self._log[:] = structure.log

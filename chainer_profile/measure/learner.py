@@ -11,19 +11,22 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
+import chainer
 import numpy as np
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_shape
 from chainer_profile.costs.call import Work, specs_of
 from chainer_profile.costs.work import backward_work, forward_work
-from chainer_profile.measure.calls import BACKWARD, LINK, Entry, Log, entered, read
+from chainer_profile.measure.calls import BACKWARD, LINK, Entry, Log
 from chainer_profile.measure.events import TimedTrial
 from chainer_profile.measure.facts import (
     ACCUMULATION,
-    dtype_of,
+    facts_of_gradients,
+    facts_of_inputs,
+    facts_of_mark,
+    facts_of_outputs,
     nbytes_of,
-    shapes_of,
     sums_gradients,
     work_by,
 )
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
 _ROW = "_chainer_profile_row_{}"
 _PASSES = count()
 _OUTSIDE = -1
+#: The kind and the number of a window; see :class:`_Running`.
+_Owner = tuple[str, int]
 _WHOLE = ("whole", "sum")
 _WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 
@@ -60,8 +65,10 @@ class _Row:
     path: str
     function: str
     phase: str
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any]
     calls: int = 1
+    # Bytes of the outputs that are no views of its inputs, where it is within no other one.
+    made_nbytes: int = 0
     # Of each call, in their order.
     work: list[Work | None] = field(default_factory=list)
 
@@ -95,13 +102,15 @@ class Learner:
         links: LinkStack,
         now_ns: NowNs = lambda: 0,
     ) -> None:
-        self.log: Log = []
+        #: How long the trial took without the learning, once it has ended.
+        self.trial: TimedTrial | None = None
         self._now_ns = now_ns
+        # Of every clock read the items of the log, whose the time behind it is, and the parameter
+        # that is the last input of what begins.
+        self._noted: list[tuple[tuple[Any, ...], _Owner, Kept | None]] = []
         self._rows: list[_Row] = []
         self._phases: list[str] = []
-        self._owners: list[tuple[str, int]] = []
         self._running: list[_Running] = [_Running("phase", _OUTSIDE)]
-        self._parameters: list[Kept | None] = []
         self._raising: set[type] = set()
         # The last exception that left a window, and where it came from.
         self._error: tuple[BaseException | None, str] = None, ""
@@ -157,25 +166,16 @@ class Learner:
         kind, number = self._running[-1][:2]
         if sums_gradients(frame):
             path = self._rows[number].path if kind in _WHOLE else "/"
-            row = self._new_row("backward", path, ACCUMULATION, input_shapes=shapes_of(in_data))
+            row = self._new_row("backward", path, ACCUMULATION, facts_of_inputs(in_data, None))
             kind = "sum"
         elif kind in _WHOLE:
             kind, row = "whole", number
         else:
-            path = self._known.of_call(self.path(), in_data)
-            row = self._new_row(
-                self._phase(kind, number),
-                path,
-                str(function._impl_name),
-                input_shapes=shapes_of(in_data),
-                parent=number if kind == "forward" else None,
-            )
-            if self._rows[row].phase == FORWARD.phase:
-                others, parameters = self._known.split(in_data)
-                self._rows[row].fields |= {
-                    "input_nbytes": nbytes_of(others),
-                    "parameter_nbytes": nbytes_of(parameters),
-                }
+            path, phase = self._known.of_call(self.path(), in_data), self._phase(kind, number)
+            weights = self._known.weights(in_data) if phase == FORWARD.phase else None
+            facts = facts_of_inputs(in_data, weights)
+            facts["parent"] = number if kind == "forward" else None
+            row = self._new_row(phase, path, str(function._impl_name), facts)
             kind = "forward"
         setattr(function, self._row_of, (row, None))
         nbytes = getattr(in_data[0], "nbytes", 0) if in_data else 0
@@ -185,11 +185,17 @@ class Learner:
     def _note_outputs(
         self, row: int, function: Any, in_data: tuple[Any, ...], outputs: tuple[Any, ...]
     ) -> None:
-        fields = self._rows[row].fields
-        fields |= {"output_shapes": shapes_of(outputs), "dtype": dtype_of(outputs)}
-        if self._rows[row].phase == FORWARD.phase:
-            fields["output_nbytes"] = nbytes_of(outputs)
-        specs = specs_of(in_data), specs_of(outputs)
+        found = self._rows[row]
+        is_forward = found.phase == FORWARD.phase
+        facts = facts_of_outputs(in_data, outputs, is_forward)
+        specs = facts.pop("specs")
+        found.fields |= facts
+        if is_forward and found.fields["parent"] is None:
+            found.made_nbytes = sum(
+                nbytes_of([array])
+                for array in outputs
+                if array is not None and not _is_view(array, in_data)
+            )
         setattr(function, self._row_of, (row, specs))
         self._add_work(row, function, lambda: forward_work(function, *specs))
 
@@ -212,17 +218,11 @@ class Learner:
             self._rows[row].calls += 1
         else:
             known = None if forward is None else self._rows[forward]
-            # Nodes know the shapes of arrays that were not kept.
-            needed = tuple(node for node in function.inputs if node.requires_grad)
-            row = self._new_row(
-                "backward",
-                known.path if known else "/",
-                known.function if known else str(function._impl_name),
-                input_shapes=shapes_of(out_grad),
-                output_shapes=shapes_of(needed),
-                dtype=dtype_of(needed),
-                forward=forward if known and known.phase != "backward" else None,
-            )
+            facts = facts_of_gradients(function, out_grad)
+            facts["forward"] = forward if known and known.phase != "backward" else None
+            path = known.path if known else "/"
+            name = known.function if known else str(function._impl_name)
+            row = self._new_row("backward", path, name, facts)
             if forward is not None:
                 self._shared[forward] = row
         # Of a graph that was there before its nodes know the inputs.
@@ -244,16 +244,8 @@ class Learner:
             self._rows[row].calls += 1
         else:
             params = self._known.parameters(mark.path) if mark.phase == "update" else ()
-            fields: dict[str, Any] = {
-                "input_shapes": shapes_of(params),
-                "output_shapes": shapes_of(params),
-                "dtype": dtype_of(params),
-            }
-            if mark.moved is not None:
-                shapes = (mark.moved.shape,)
-                fields |= {"input_shapes": shapes, "output_shapes": shapes}
-                fields |= {"dtype": mark.moved.dtype, "input_nbytes": mark.moved.nbytes}
-            row = self._shared[mark] = self._new_row(mark.phase, mark.path, mark.function, **fields)
+            facts = facts_of_mark(mark, params)
+            row = self._shared[mark] = self._new_row(mark.phase, mark.path, mark.function, facts)
         if mark.work is not None:
             # Of what is there now, such as gradients.
             self._rows[row].work.append(work_by(mark.function, mark.work))
@@ -277,26 +269,25 @@ class Learner:
             self._begin(self._running[-1]._replace(frame=None, entered=known[1]))
             self._end()
 
-    def _new_row(self, phase: str, path: str, function: str, **fields: Any) -> int:
-        self._rows.append(_Row(path, function, phase, fields))
+    def _new_row(self, phase: str, path: str, function: str, facts: dict[str, Any]) -> int:
+        self._rows.append(_Row(path, function, phase, facts))
         return len(self._rows) - 1
 
     def _begin(self, window: _Running, nbytes: int | str = 0, last: Any = None) -> None:
         self._running.append(window)
-        self._owners.append(window[:2])
         known = self._known.kept(last)
-        self._parameters.append(None if known is None else (ref(known[0]), known[1], known[2]))
+        parameter = None if known is None else (ref(known[0]), known[1], known[2])
         if known is not None:
             self._trace(known[2])
         what = window.entered
         if isinstance(what, Mark):
             what = replace(what, work=None)  # which may hold the network
-        self.log.extend((what, nbytes, id(last), self._now_ns()))
+        self._noted.append(((what, nbytes, id(last), self._now_ns()), window[:2], parameter))
 
     def _end(self) -> None:
-        self.log.append(self._now_ns())
+        now_ns = self._now_ns()
         self._running.pop()
-        self._owners.append(self._running[-1][:2])
+        self._noted.append(((now_ns,), self._running[-1][:2], None))
 
     def end_dead(self) -> None:
         """End the windows that an exception has left."""
@@ -328,31 +319,20 @@ class Learner:
 
     def _forget_marks(self, paths: set[str]) -> None:
         """Take the marks of these links out of what was noted."""
-        log, stamps = self.log, 0
-        kept: tuple[Log, list[Any], list[Any]] = [], [], []
-        calls = read(log)
-        marks = {
-            at
-            for at in calls.enters
-            if isinstance(log[at], Mark) and log[at].phase == LINK and log[at].path in paths
-        }
-        number, at = 0, 0
-        while at < len(log):
-            enters = type(log[at]) is not int
-            n_items = 4 if enters else 1
-            if enters and at in marks:
-                at, stamps, number = at + 5, stamps + 2, number + 1
-                continue
-            kept[0].extend(log[at : at + n_items])
-            kept[1].append(self._owners[stamps])
-            if enters:
-                kept[2].append(self._parameters[number])
-                number += 1
-            at, stamps = at + n_items, stamps + 1
-        self.log = kept[0]
-        self._owners, self._parameters = kept[1], kept[2]
+        noted, self._noted = iter(self._noted), []
+        for one in noted:
+            what = one[0][0]
+            if isinstance(what, Mark) and what.phase == LINK and what.path in paths:
+                next(noted)  # its end
+            else:
+                self._noted.append(one)
 
     # -- what came out
+
+    @property
+    def log(self) -> Log:
+        """The log of the trial, as a recorder writes it."""
+        return [item for items, _, _ in self._noted for item in items]
 
     def structure(self) -> Structure:
         """What was learned."""
@@ -363,7 +343,7 @@ class Learner:
         n_layers = len(self._rows)
         owners = [
             number if kind != "phase" or number == _OUTSIDE else n_layers + number
-            for kind, number in self._owners
+            for _, (kind, number), _ in self._noted
         ]
         return Structure(
             layers=tuple(
@@ -380,14 +360,15 @@ class Learner:
             phases=tuple(self._phases),
             links=tuple(self._known.link_calls(self._links.calls)),
             owners=np.array(owners, np.intp),
-            windows=tuple((what, nbytes) for what, nbytes, _ in entered(self.log)),
-            parameters=tuple(self._parameters),
+            windows=tuple(items[:2] for items, _, _ in self._noted if len(items) > 1),
+            parameters=tuple(kept for items, _, kept in self._noted if len(items) > 1),
             of_network=(
                 *((ref(param), "array", path) for path, param in self._known.params),
                 *((ref(link), name, path) for path, link, name in self._known.persistents),
             ),
             raising=frozenset(self._raising),
             log=self.log,
+            made_nbytes=tuple(row.made_nbytes for row in self._rows),
         )
 
     def where(self, error: BaseException) -> str:
@@ -408,6 +389,14 @@ class Learner:
             row = self._rows[last]
             return f"after layer {last}_{row.function} at {row.path}"
         return "before its first layer"
+
+
+def _is_view(array: Any, inputs: tuple[Any, ...]) -> bool:
+    """Whether an array lies in the memory of one of these."""
+    may_share: Any = getattr(
+        chainer.backend.get_array_module(array), "may_share_memory", np.may_share_memory
+    )
+    return any(given is not None and may_share(array, given) for given in inputs)
 
 
 def _sum_of(works: list[Work | None]) -> dict[str, Any]:
@@ -468,43 +457,25 @@ class Paused:
         return paused_call
 
 
-@dataclass
-class Learning:
-    """A trial that is learned from.
-
-    Attributes:
-        learner: What notes it.
-        trial: How long it took without the learning, once it has ended.
-    """
-
-    learner: Learner
-    trial: TimedTrial | None = None
-
-    def structure(self) -> Structure:
-        """What was learned."""
-        return self.learner.structure()
-
-
 @contextmanager
 def learning(
     step: Trial,
     now_ns: NowNs = lambda: 0,
     running: tuple[Any, FrameType] | None = None,
-) -> Iterator[Learning]:
+) -> Iterator[Learner]:
     """Within this a step runs once, and every window is noted: function, path, shapes, nesting."""
     links, clock = LinkStack(), Paused(now_ns)
     learner = Learner(step.roots, links, now_ns=lambda: clock.at_ns)
     links.noted = clock.around(learner.called)
     hook = WalkHook(clock.around(learner.begin), clock.around(learner.end))
     windows = step.timed(clock.around(learner.enter), clock.around(learner.leave))
-    found = Learning(learner)
     with links, hook, windows:
         if running is not None:
             links.add_running(*running)
         clock.spent_ns, start_ns = 0, now_ns()
-        yield found
+        yield learner
         wall_ns = now_ns() - clock.spent_ns - start_ns
-        found.trial = TimedTrial(start_ns, wall_ns, len(learner.log), 0, None)
+        learner.trial = TimedTrial(start_ns, wall_ns, len(learner.log), 0, None)
 
 
 def learn_structure(step: Step, look: Callable[[Any], object] | None = None) -> Structure:
@@ -513,7 +484,7 @@ def learn_structure(step: Step, look: Callable[[Any], object] | None = None) -> 
         try:
             given = step()
         except Exception as error:
-            raise StructureError(learned.learner.where(error), error) from error
+            raise StructureError(learned.where(error), error) from error
     if look:
         look(given)
     return learned.structure()

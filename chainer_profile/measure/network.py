@@ -11,19 +11,16 @@ import numpy as np
 import pandas as pd
 
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.paths import link_of
 from chainer_profile.basics.units import format_shape
 from chainer_profile.measure.arguments import Arguments, arrays_in, as_network, network_name
-from chainer_profile.measure.facts import sums_gradients
-from chainer_profile.measure.hooks import WalkHook
 from chainer_profile.measure.learner import StructureError
 from chainer_profile.measure.steps import ForwardStep, learn_first
 from chainer_profile.record.network import COUNTS, OWN, TEXTS, WORK, ModelSummary
 from chainer_profile.record.recording import Shape
 
 if TYPE_CHECKING:
-    from types import FrameType
-
-    from chainer_profile.record.recording import Layer
+    from chainer_profile.measure.structure import Structure
 
 _WHOLE = (int, np.integer)
 
@@ -60,83 +57,27 @@ def summary(
     if not as_given:
         given = Arguments(tuple(map(model.device.send, given.args)), {})
     inputs = given.arrays
-    step = _NotingStep(model, given)
+    step = ForwardStep(model, given.args, keywords=given.kwargs)
     with chainer.using_device(model.device), step.configured():
         try:
             structure = learn_first(step)
         except StructureError as error:
             raise error.with_input(inputs[0].shape) from error
-    links = _own_arrays(model)
-    owned = [own.nbytes for own in links.values()]
+    own = _own_arrays(model)
     return ModelSummary(
         name=name or network_name(model),
         input_shapes=tuple(tuple(map(int, array.shape)) for array in inputs),
         input_dtypes=tuple(str(array.dtype) for array in inputs),
-        table=_layer_table(structure.layers, step.outputs, links),
+        table=_layer_table(structure, own.counts),
         kinds={link.path: link.kind for link in structure.links},
         input_nbytes=sum(map(_nbytes, inputs)),
-        parameter_nbytes=sum(parameters for parameters, _ in owned),
-        persistent_nbytes=sum(persistent for _, persistent in owned),
+        parameter_nbytes=own.parameter_nbytes,
+        persistent_nbytes=own.persistent_nbytes,
     )
-
-
-# -- the pass
 
 
 def _nbytes(array: Any) -> int:
     return int(array.size) * int(np.dtype(array.dtype).itemsize)
-
-
-class _Outputs:
-    """Notes the bytes of every function's outputs, in the order of the rows of the structure pass.
-
-    A view has none of its own. What a backward calls, and what adds up gradients, is not noted.
-    """
-
-    def __init__(self) -> None:
-        self.outputs: list[list[int]] = []
-        # Of what runs, where its outputs are noted; None of a backward.
-        self._running: list[list[int] | None] = []
-        self.hook = WalkHook(self._begin, self._end)
-
-    def _begin(self, function: Any, in_data: Any, backward: bool, frame: FrameType) -> None:
-        noted: list[int] | None = None if backward else []
-        if noted is not None and None not in self._running and not sums_gradients(frame):
-            self.outputs.append(noted)
-        self._running.append(noted)
-
-    def _end(self, function: Any, in_data: tuple[Any, ...], outputs: Any, *_: Any) -> None:
-        noted = self._running.pop()
-        if noted is not None:
-            # What is called within another function is gone, or is that one's output.
-            owns = not any(one is not None for one in self._running)
-            noted.extend(
-                _nbytes(array)
-                for array in outputs
-                if owns and array is not None and not _is_view(array, in_data)
-            )
-
-
-class _NotingStep(ForwardStep):
-    """The forward pass, with all outputs noted."""
-
-    def __init__(self, model: Any, given: Arguments) -> None:
-        super().__init__(model, given.args, keywords=given.kwargs)
-        self.outputs: list[list[int]] = []
-
-    def __call__(self) -> Any:
-        noted = _Outputs()
-        self.outputs = noted.outputs
-        with noted.hook:
-            return super().__call__()
-
-
-def _is_view(array: Any, inputs: tuple[Any, ...]) -> bool:
-    """Whether an array lies in the memory of one of these."""
-    may_share: Any = getattr(
-        chainer.backend.get_array_module(array), "may_share_memory", np.may_share_memory
-    )
-    return any(given is not None and may_share(array, given) for given in inputs)
 
 
 def _inputs(shape: Any, dtype: str | Sequence[str]) -> list[Any]:
@@ -173,48 +114,33 @@ def _input(shape: Shape, dtype: Any) -> Any:
         raise ProfileError(f"an input of {format_shape(shape)} does not fit into memory") from error
 
 
-# -- what came out
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Own:
-    """What one link has, without the links below it."""
+    """What links have, without the links below them, by path; and what all of them have."""
 
-    counts: dict[str, int]
-    nbytes: tuple[int, int]
+    counts: dict[str, dict[str, int]]
+    parameter_nbytes: int = 0
+    persistent_nbytes: int = 0
 
 
-def _own_arrays(model: Any) -> dict[str, _Own]:
-    """By the paths of the links; what several paths share is with the first."""
-    found: dict[str, _Own] = {}
+def _own_arrays(model: Any) -> _Own:
+    """The arrays of a network; what several paths share is with the first."""
+    own = _Own({path: dict.fromkeys(OWN, 0) for path, _ in model.namedlinks()})
     seen: set[int] = set()
-
-    def first(thing: object) -> bool:
-        is_new = id(thing) not in seen
-        seen.add(id(thing))
-        return is_new
-
+    for path, param in model.namedparams(include_uninit=False):
+        if id(param) not in seen:
+            seen.add(id(param))
+            counts = own.counts[link_of(path)]
+            counts["parameters"] += int(param.size)
+            counts["trainable"] += int(param.size) if _is_trainable(param) else 0
+            own.parameter_nbytes += _nbytes(param.array)
     for path, link in model.namedlinks():
-        parameters = [
-            param
-            for name, param in link.namedparams(include_uninit=False)
-            if name.count("/") == 1 and first(param)  # a child's are named /child/W
-        ]
-        values = (getattr(link, name, None) for name in link._persistent)
-        persistent = [
-            value
-            for value in values
-            if isinstance(value, chainer.get_array_types()) and first(value)
-        ]
-        found[path] = _Own(
-            {
-                "parameters": sum(int(param.size) for param in parameters),
-                "trainable": sum(int(param.size) for param in parameters if _is_trainable(param)),
-                "persistent": sum(int(value.size) for value in persistent),
-            },
-            (sum(_nbytes(param.array) for param in parameters), sum(map(_nbytes, persistent))),
-        )
-    return found
+        for value in (getattr(link, name, None) for name in link._persistent):
+            if isinstance(value, chainer.get_array_types()) and id(value) not in seen:
+                seen.add(id(value))
+                own.counts[path]["persistent"] += int(value.size)
+                own.persistent_nbytes += _nbytes(value)
+    return own
 
 
 def _is_trainable(param: Any) -> bool:
@@ -222,19 +148,13 @@ def _is_trainable(param: Any) -> bool:
     return bool(param.requires_grad) and (rule is None or bool(rule.enabled))
 
 
-def _layer_table(
-    layers: Sequence[Layer], noted: Sequence[Sequence[int]], links: dict[str, _Own]
-) -> pd.DataFrame:
-    left = {path: own.counts for path, own in links.items()}
-    none = dict.fromkeys(OWN, 0)
-    outputs = iter(noted)
+def _layer_table(structure: Structure, own: dict[str, dict[str, int]]) -> pd.DataFrame:
+    left, none = dict(own), dict.fromkeys(OWN, 0)
     rows: list[dict[str, Any]] = [
         {name: getattr(layer, name) for name in (*TEXTS, *WORK)}
         | left.pop(layer.path, none)
-        # Outputs of a backward, which are gradients, are not noted.
-        | {"nbytes_output": sum(next(outputs)) if layer.phase == "forward" else 0}
-        | {"approximate": int(layer.work_is_about)}
-        for layer in layers
+        | {"nbytes_output": made_nbytes, "approximate": int(layer.work_is_about)}
+        for layer, made_nbytes in zip(structure.layers, structure.made_nbytes, strict=True)
     ]
     uncalled: dict[str, Any] = dict.fromkeys(COUNTS, 0) | {"function": "", "dtype": ""}
     uncalled |= {"input_shapes": (), "output_shapes": ()}

@@ -99,11 +99,9 @@ class Owners:
         arrays = tuple(param.array for of, param in self.params if of == path)
         return tuple(array for array in arrays if array is not None)
 
-    def split(self, arrays: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Arrays that are no parameters of the networks, and those that are; each array once."""
-        once = {id(array): array for array in arrays if array is not None}.values()
-        of_network = [array for array in once if self._of(array)]
-        return [array for array in once if not self._of(array)], of_network
+    def weights(self, arrays: Sequence[Any]) -> set[int]:
+        """Which of the arrays are parameters of the networks, by identity."""
+        return {id(array) for array in arrays if self._of(array)}
 
     def link_calls(self, calls: dict[int, int]) -> list[LinkCalls]:
         """The links, with how often each was called."""

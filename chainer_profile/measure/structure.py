@@ -41,6 +41,8 @@ class Structure:
         of_network: The same of all parameters and persistent arrays of the networks.
         raising: Classes of functions that raise an exception, which the network catches.
         log: The log of the trial that taught all this.
+        made_nbytes: Of every row bytes of the outputs that are no views of its inputs; of a forward
+            function that is within no other one.
     """
 
     layers: tuple[Layer, ...]
@@ -52,6 +54,7 @@ class Structure:
     of_network: tuple[Kept, ...] = ()
     raising: frozenset[type] = frozenset()
     log: Log = field(default_factory=list, repr=False)
+    made_nbytes: tuple[int, ...] = ()
 
     def times_ns(self, stamps: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         """Clock reads of trials as times: of every layer, then of every phase's framework.

@@ -411,9 +411,9 @@ class Trials:
         timeline = self._timeline
         assert timeline is not None
         if not begun and timeline.structure.stamps(recorder.log) is not None:
-            device = timeline.divide(events.times_ns())
-            times = device.times_ns[: len(timeline.structure.layers)]
-            self.journal.add(Kind.HELD, start_ns, device.span_ns, times.tobytes())
+            device_ns, _, span_ns = timeline.divide(events.times_ns())
+            times = device_ns[: len(timeline.structure.layers)]
+            self.journal.add(Kind.HELD, start_ns, span_ns, times.tobytes())
         recorder.clear()
         return not begun
 

@@ -111,22 +111,24 @@ class TestTimeline:
         structure = structure_of([3, 0, 1, 0, 3, 2, 3, -1], 3, ("forward",))
         # The spans are 1 to 9 ns: before the phase, then one behind each read.
         stamps = np.cumsum([100, 1, 2, 3, 4, 5, 6, 7, 8, 9])
-        device = Timeline(structure).divide(stamps)
+        times_ns, gaps_ns, span_ns = Timeline(structure).divide(stamps)
         # Layer 0 has 3 + 5, layer 1 has 4, layer 2 has 7, and the phase's framework 2 + 6 + 8.
-        assert device.times_ns.tolist() == [8, 4, 7, 16]
+        assert times_ns.tolist() == [8, 4, 7, 16]
         # Before layer 0 the 1 outside and the phase's 2; none before layer 1; before layer 2 the
         # phase's 6. What follows, 8 + 9, is no layer's gap.
-        assert device.gaps_ns.tolist() == [3, 0, 6]
-        assert device.span_ns == 45
+        assert gaps_ns.tolist() == [3, 0, 6]
+        assert span_ns == 45
 
     def test_gaps_before_each_call_of_a_row_add_up(self):
         # Row 0 is entered three times, row 1 once in between.
         timeline = Timeline(structure_of([0, -1, 1, -1, 0, -1, 0, -1], 2))
         for scale in (1, 5):  # one of many trials
-            device = timeline.divide(scale * np.cumsum([0, 1, 10, 2, 20, 3, 30, 4, 40, 5]))
-            assert device.times_ns.tolist() == [scale * (10 + 30 + 40), scale * 20]
-            assert device.gaps_ns.tolist() == [scale * (1 + 3 + 4), scale * 2]
-            assert device.span_ns == 115 * scale
+            times_ns, gaps_ns, span_ns = timeline.divide(
+                scale * np.cumsum([0, 1, 10, 2, 20, 3, 30, 4, 40, 5])
+            )
+            assert times_ns.tolist() == [scale * (10 + 30 + 40), scale * 20]
+            assert gaps_ns.tolist() == [scale * (1 + 3 + 4), scale * 2]
+            assert span_ns == 115 * scale
 
 
 def learned(model):
