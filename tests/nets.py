@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from chainer import FunctionNode
 
-from chainer_profile.measure.calls import entered, read
+from chainer_profile.measure.calls import read
 from tests.conftest import FakeClock
 
 
@@ -20,7 +20,7 @@ def stamps_of(log: list[Any]) -> list[int]:
 
 def whats_of(log: list[Any]) -> list[Any]:
     """What was entered, of a recorder's log."""
-    return [what for what, _, _ in entered(log)]
+    return [log[at] for at in read(log).enters]
 
 
 class Wait(FunctionNode):

@@ -70,8 +70,3 @@ def take_out(pauses: NDArray[np.int64], log: Log) -> None:
     spent = np.concatenate([[0], np.cumsum(ends - begins)])
     for at in read(log).stamps:
         log[at] -= int(spent[np.searchsorted(ends, log[at], side="right")])
-
-
-def entered(log: Log) -> list[tuple[Entry, int | str, int]]:
-    """Of every window of a log: what was entered, bytes of its first input, and its last input."""
-    return [tuple(log[at : at + 3]) for at in read(log).enters]

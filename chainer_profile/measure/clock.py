@@ -6,10 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    pass
+from typing import Protocol
 
 #: Reads a clock in integer nanoseconds.
 NowNs = Callable[[], int]

@@ -9,7 +9,7 @@ from typing import Any
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.measure.arguments import Arguments
 from chainer_profile.measure.clock import HOST_CLOCK, Clock, Event
-from chainer_profile.measure.gpu_environment import cuda_version
+from chainer_profile.measure.environment import cuda_version
 
 _INSTALL = "python -m pip install -r requirements-gpu.txt"
 #: One thread that looks at the device's clock, in nanoseconds, until the time is over.

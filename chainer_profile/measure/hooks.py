@@ -88,15 +88,6 @@ def unique_name(of: str) -> str:
     return f"chainer_profile.{of}-{next(_NUMBERS)}"
 
 
-#: The callbacks of a hook of functions.
-CALLBACKS = (
-    "forward_preprocess",
-    "forward_postprocess",
-    "backward_preprocess",
-    "backward_postprocess",
-)
-
-
 def host_callbacks(now_ns: NowNs, log: Log) -> dict[str, Callable[..., None]]:
     """The callbacks of a hook that notes functions in a log; see :func:`recording_hook`.
 
@@ -129,7 +120,7 @@ def host_callbacks(now_ns: NowNs, log: Log) -> dict[str, Callable[..., None]]:
         stamp(now_ns())
 
     callbacks = (forward_preprocess, forward_postprocess, backward_preprocess, backward_postprocess)
-    return dict(zip(CALLBACKS, callbacks, strict=True))
+    return {callback.__name__: callback for callback in callbacks}
 
 
 def _with_events(
@@ -304,32 +295,27 @@ def marks_of(roots: Sequence[tuple[str, Any]]) -> dict[int, tuple[Any, Mark]]:
     }
 
 
-class Ends(Protocol):
+class _Ends(Protocol):
     """What is told of the end of a function that raised."""
 
-    def leave(self) -> None:
-        """A window ends."""
+    def leave(self) -> None: ...
 
-    def position(self) -> int:
-        """How far it is."""
+    def position(self) -> int: ...
 
-    def running(self, position: int) -> int:
-        """How many windows have begun since it was there, and have not ended."""
+    def running(self, position: int) -> int: ...
 
 
-class Watch(Ends, Protocol):
+class _Watch(_Ends, Protocol):
     """What is told of every window of a trial."""
 
     @property
-    def hook(self) -> FunctionHook:
-        """What is told of functions."""
+    def hook(self) -> FunctionHook: ...
 
-    def enter(self, mark: Mark) -> None:
-        """A window begins that is no function's."""
+    def enter(self, mark: Mark) -> None: ...
 
 
 @contextmanager
-def watching(step: Trial, watch: Watch, raising: Collection[Any] = ()) -> Iterator[None]:
+def watching(step: Trial, watch: _Watch, raising: Collection[Any] = ()) -> Iterator[None]:
     """Within this, something is told of every window of a step."""
 
     def note(mark: Mark) -> None:
@@ -344,14 +330,14 @@ def watching(step: Trial, watch: Watch, raising: Collection[Any] = ()) -> Iterat
         yield
 
 
-def end_when_raising(replacements: Replacements, raising: Collection[Any], watch: Ends) -> None:
+def end_when_raising(replacements: Replacements, raising: Collection[Any], watch: _Ends) -> None:
     """Let functions of these classes leave their window when they raise."""
     # Chainer runs old-style functions, which have no such method, by one class for all.
     for kind in {one if hasattr(one, "apply") else FunctionAdapter for one in raising}:
         replacements.wrap(kind, "apply", partial(_ending, watch))
 
 
-def _ending(watch: Ends, apply: Any) -> Any:
+def _ending(watch: _Ends, apply: Any) -> Any:
     thread = get_ident()
 
     def ending_apply(self: Any, inputs: Any) -> Any:

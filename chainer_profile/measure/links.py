@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from threading import get_ident
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chainer
 from chainer import LinkHook
@@ -17,9 +17,6 @@ from chainer_profile.measure.hooks import (
     defines_call,
     unique_name,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 class LinkStack(LinkHook):

@@ -11,7 +11,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,13 +160,14 @@ def _is_busy(other_cpu: float | None, environment: Environment) -> bool:
     return other_cpu is not None and other_cpu >= most
 
 
+def _rates(limits: MachineLimits) -> dict[str, Any]:
+    return {name: rate for name, rate in vars(limits).items() if name.endswith("_per_s")}
+
+
 def _best(new: MachineLimits, kept: MachineLimits) -> MachineLimits:
     """The higher rates of two: other programs only make a run slower."""
-    rates: dict[str, Any] = {
-        name: max(rate, getattr(kept, name))
-        for name, rate in vars(new).items()
-        if name.endswith("_per_s") and rate is not None
-    }
+    before = _rates(kept)
+    rates = {name: rate and max(rate, before[name]) for name, rate in _rates(new).items()}
     return replace(new, **rates)
 
 
@@ -346,27 +348,18 @@ def limits_file() -> Path | None:
 def load_limits() -> dict[str, MachineLimits]:
     """The limits that are kept, by their keys; what is damaged or foreign is passed over."""
     path = limits_file()
-    if path is None:
-        return {}
     try:
-        content = json.loads(path.read_bytes())
-        if content["version"] != _LIMITS_VERSION:
-            return {}
-        entries = list(content["limits"])
+        content = json.loads(path.read_bytes()) if path is not None else {}
+        entries = list(content["limits"]) if content["version"] == _LIMITS_VERSION else []
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return {}
-    return {limits.key: limits for entry in entries for limits in _limits(entry)}
-
-
-def _limits(entry: Any) -> Iterator[MachineLimits]:
-    """Limits from JSON, where they can be what was written."""
-    try:
-        found = build(MachineLimits, entry)
-    except ValueError:
-        return
-    rates = [value for name, value in vars(found).items() if name.endswith("_per_s")]
-    if all(rate is None or 0 < rate < math.inf for rate in rates):
-        yield found
+    found = {}
+    for entry in entries:
+        with suppress(ValueError):
+            limits = build(MachineLimits, entry)
+            if all(rate is None or 0 < rate < math.inf for rate in _rates(limits).values()):
+                found[limits.key] = limits
+    return found
 
 
 def save_limits(limits: MachineLimits) -> None:

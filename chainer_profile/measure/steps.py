@@ -46,11 +46,20 @@ class Loss:
     of: Callable[[Any], Any]
 
 
-class ForwardStep:
+class _Step:
+    """A network with its arguments, and the arrays among these."""
+
+    def __init__(self, model: Any, args: tuple[Any, ...], keywords: Keywords) -> None:
+        self.roots: Sequence[tuple[str, Any]] = (("", model),)
+        self.model = model
+        self.inputs = arrays_in((args, keywords))
+        self._args, self._kwargs = args, keywords
+
+
+class ForwardStep(_Step):
     """The forward pass: in test mode without a graph, unless train mode is asked for.
 
     Attributes:
-        inputs: The arrays among the arguments.
         with_graph: Whether the graph is made all the same; see :func:`learn_first`.
     """
 
@@ -61,16 +70,13 @@ class ForwardStep:
         train_mode: bool = False,
         keywords: Keywords = NO_KEYWORDS,
     ) -> None:
-        self.roots: Sequence[tuple[str, Any]] = (("", model),)
-        self._model = model
-        self._args, self._kwargs = inputs, keywords
-        self.inputs = arrays_in((inputs, keywords))
+        super().__init__(model, inputs, keywords)
         self._train_mode = train_mode
         self.with_graph = False
 
     def __call__(self) -> Any:
         """Run the network; gives its output."""
-        return self._model(*self._args, **self._kwargs)
+        return self.model(*self._args, **self._kwargs)
 
     @contextmanager
     def configured(self) -> Iterator[None]:
@@ -91,12 +97,8 @@ class ForwardStep:
         yield
 
 
-class BackwardStep:
-    """Forward, loss and backward, in train mode.
-
-    Attributes:
-        inputs: The arrays among the arguments.
-    """
+class BackwardStep(_Step):
+    """Forward, loss and backward, in train mode."""
 
     def __init__(
         self,
@@ -105,10 +107,7 @@ class BackwardStep:
         loss: Loss,
         keywords: Keywords = NO_KEYWORDS,
     ) -> None:
-        self.roots: Sequence[tuple[str, Any]] = (("", model),)
-        self.model = model
-        self._args, self._kwargs = inputs, keywords
-        self.inputs = arrays_in((inputs, keywords))
+        super().__init__(model, inputs, keywords)
         self.loss = loss
 
     def lossfun(self, *inputs: Any, **keywords: Any) -> Any:

@@ -20,8 +20,8 @@ from chainer_profile.measure import environment
 from chainer_profile.measure.by_link import ByLink, ToldRows, cost_of_a_call
 from chainer_profile.measure.calls import read
 from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.environment import gpu_state
 from chainer_profile.measure.events import EventPool, TimedTrial, Timeline
-from chainer_profile.measure.gpu_environment import gpu_state
 from chainer_profile.measure.learner import StructureError
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.slow_trials import SlowTrials

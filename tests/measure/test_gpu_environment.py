@@ -11,7 +11,7 @@ from chainer.backends import cuda
 
 from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.measure import environment
-from chainer_profile.measure.gpu_environment import collect_gpu, cudnn_version, gpu_state
+from chainer_profile.measure.environment import collect_gpu, cudnn_version, gpu_state
 from chainer_profile.record.recording import Gpu, GpuState
 
 HANDLE = object()
