@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import partial, wraps
 from itertools import count
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
@@ -76,8 +76,9 @@ def recording_hook(
 
 
 def hook_of(*callbacks: Callable[..., None]) -> FunctionHook:
-    """A hook whose methods are these, in the order of :data:`CALLBACKS`."""
-    kind = type("RecordingHook", (FunctionHook,), dict(zip(CALLBACKS, callbacks, strict=True)))
+    """A hook that has these methods, by their names."""
+    methods = {callback.__name__: callback for callback in callbacks}
+    kind = type("RecordingHook", (FunctionHook,), methods)
     hook: FunctionHook = kind()
     hook.name = unique_name("Recorder")
     return hook
@@ -129,6 +130,7 @@ def _with_events(
     """The same with an event of a device outside of each clock read."""
 
     def entering(callback: Callable[..., None]) -> Callable[..., None]:
+        @wraps(callback)
         def enter(*args: Any) -> None:
             record()
             callback(*args)
@@ -136,6 +138,7 @@ def _with_events(
         return enter
 
     def leaving(callback: Callable[..., None]) -> Callable[..., None]:
+        @wraps(callback)
         def leave(*args: Any) -> None:
             callback(*args)
             record()
