@@ -21,24 +21,15 @@ _FORMS = (
 
 @dataclass(frozen=True)
 class Arguments:
-    """Arguments of a network.
-
-    Attributes:
-        args: Those by position.
-        kwargs: Those by name.
-    """
+    """Arguments of a network, by position and by name."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
     @classmethod
     def of(cls, x: Any) -> Arguments:
-        """What a caller gives as a network's input.
-
-        An array or a Variable; a tuple of several arguments by position; a list, which is one
-        argument, as Chainer's recurrent links take a list of sequences; or a dict of arguments by
-        name. Arguments may be nested, and others beside arrays.
-        """
+        """What a caller gives as a network's input, in any of :data:`_FORMS`."""
+        # A list is one argument: Chainer's recurrent links take a list of sequences.
         found = cls((), x) if isinstance(x, dict) else cls(x if isinstance(x, tuple) else (x,), {})
         if not all(isinstance(name, str) for name in found.kwargs):
             raise UsageError(f"x has an argument that is not named by a text: {_FORMS}")

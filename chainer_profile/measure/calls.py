@@ -30,19 +30,14 @@ LINK = "link"
 
 @dataclass(frozen=True)
 class Calls:
-    """The windows of a stretch of a log.
+    """The windows of a stretch of a log."""
 
-    Attributes:
-        enters: Where in the log each window is entered, in order.
-        stamps: Where in the log the clock was read, in order.
-        ended: Of every window that was left, in that order: its number, and the numbers of the
-            stamps of its begin and its end.
-        running: Numbers of the windows that were not left, outermost first.
-    """
-
+    # Where in the log each window is entered, and where the clock was read, in order.
     enters: list[int] = field(default_factory=list)
     stamps: list[int] = field(default_factory=list)
+    # Of every window that was left: its number, and those of the stamps of its begin and its end.
     ended: list[tuple[int, int, int]] = field(default_factory=list)
+    # Numbers of the windows that were not left, outermost first.
     running: list[int] = field(default_factory=list)
 
 

@@ -44,17 +44,11 @@ class DeviceQueue(Protocol):
 
 @dataclass(frozen=True)
 class Clock:
-    """A host clock, and the queue of the device that works for the host, if any.
+    """A host clock, and the queue of the device that works for the host, if any."""
 
-    Attributes:
-        now_ns: Reads the clock: integer nanoseconds from an arbitrary start, never backwards.
-        device: The queue of a device that works beside the host; None where the host does all.
-        cpu_ns: Reads the CPU time that the process has used in all its threads, in nanoseconds.
-    """
-
-    now_ns: NowNs
+    now_ns: NowNs  # from an arbitrary start, never backwards
     device: DeviceQueue | None = None
-    cpu_ns: NowNs = time.process_time_ns
+    cpu_ns: NowNs = time.process_time_ns  # used by the process in all its threads
 
     def resolution_ns(self, reads: int = 1000) -> int:
         """The smallest step that was seen between successive, differing reads (0: none seen)."""

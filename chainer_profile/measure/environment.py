@@ -199,10 +199,8 @@ class _Nvml:
 
 
 def _nvml(number: int) -> Any:
-    """NVML for a device; None where it is not installed or has no driver.
-
-    CUDA and NVML may number the devices differently, so it is found by its place on the bus.
-    """
+    """NVML for a device; None where it is not installed or has no driver."""
+    # CUDA and NVML may number the devices differently, so it is found by its place on the bus.
     with suppress(Exception):
         import pynvml
 

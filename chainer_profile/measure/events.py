@@ -1,8 +1,7 @@
 """Events in a device's queue: a pool of them, and what their times say about the layers.
 
-A device works through its queue while the host launches more. An event is recorded in the queue on
-entering and on leaving every layer; the times are read after the trial, when the device is done.
-So nothing waits in between, as Chainer's TimerHook does after every function.
+One is recorded on entering and on leaving every layer; the times are read after the trial, when the
+device is done. So nothing waits in between, as Chainer's TimerHook does after every function.
 """
 
 from __future__ import annotations
@@ -23,32 +22,20 @@ _NS_PER_MS = 1e6
 
 
 class TimedTrial(NamedTuple):
-    """A trial under a recorder.
+    """A trial under a recorder."""
 
-    Attributes:
-        start_ns: Its start on the host's clock.
-        wall_ns: Its wall time, until the device is done.
-        end: Length of the recorder's log at its end.
-        launch_ns: Time until all of it was launched; 0 where the host does all the work.
-        device: Times of the device's events; None where the host does all the work.
-    """
-
-    start_ns: int
-    wall_ns: int
-    end: int
-    launch_ns: int
-    device: NDArray[np.int64] | None
+    start_ns: int  # on the host's clock
+    wall_ns: int  # until the device is done
+    end: int  # length of the recorder's log at its end
+    launch_ns: int  # until all of it was launched; 0 where the host does all the work
+    device: NDArray[np.int64] | None  # times of the device's events
 
 
 class EventPool:
-    """Events that are made once and recorded in every trial.
-
-    Attributes:
-        used: Events recorded since the last :meth:`clear`.
-    """
+    """Events that are made once and recorded in every trial."""
 
     def __init__(self, queue: DeviceQueue) -> None:
-        self.used = 0
+        self.used = 0  # events recorded since the last clear
         self._queue = queue
         self._events: list[Event] = []
 
@@ -70,11 +57,9 @@ class EventPool:
         self._queue.synchronize()
 
     def times_ns(self) -> NDArray[np.int64]:
-        """Times of the recorded events after the first one, (used,), which the device must be past.
-
-        Neighbours are compared, and their differences added up: CUDA gives milliseconds in single
-        precision, so the difference to the first event would get coarser along a long trial.
-        """
+        """Times of the recorded events after the first one, (used,); the device is past them."""
+        # Neighbours are compared, and their differences added up: CUDA gives milliseconds in single
+        # precision, so the difference to the first event would get coarser along a long trial.
         events, elapsed_ms = self._events, self._queue.elapsed_ms
         spans = [elapsed_ms(events[i - 1], events[i]) for i in range(1, self.used)]
         times = np.zeros(self.used, np.int64)

@@ -38,11 +38,9 @@ _NUMBERS = count()
 def windows(
     now_ns: NowNs, log: Log, record: Record | None = None
 ) -> tuple[Callable[[Mark], None], Callable[[], None]]:
-    """What enters and leaves windows that are no function's.
-
-    The device's event stands outside of the host's clock reads, so that recording it counts for no
-    layer's host time.
-    """
+    """What enters and leaves windows that are no function's."""
+    # The device's event stands outside of the host's clock reads, so that recording it counts for
+    # no layer's host time.
     note, stamp = log.extend, log.append
 
     def enter(mark: Mark) -> None:
@@ -90,13 +88,11 @@ def unique_name(of: str) -> str:
 
 
 def host_callbacks(now_ns: NowNs, log: Log) -> dict[str, Callable[..., None]]:
-    """The callbacks of a hook that notes functions in a log; see :func:`recording_hook`.
-
-    They run in every window of every trial. Methods of a class that find all they need in
-    closure cells are the fastest callbacks: the interpreter caches their look-up, which it does
-    not for functions kept on the instance. One more call in each would double what they take,
-    so :func:`kind_of` is written out.
-    """
+    """The callbacks of a hook that notes functions in a log."""
+    # They run in every window of every trial. Methods of a class that find all they need in closure
+    # cells are the fastest callbacks: the interpreter caches their look-up, which it does not for
+    # functions kept on the instance. One more call in each would double what they take, so kind_of
+    # is written out.
     note, stamp, adapter = log.extend, log.append, FunctionAdapter
 
     def forward_preprocess(self: Any, function: Any, in_data: Any) -> None:
@@ -186,10 +182,7 @@ class WalkHook(FunctionHook):
 
 
 class CallHook(LinkHook):
-    """Tells of the calls of one link, by the frames that run them, and of no exceptions.
-
-    Of a link whose class has a ``__call__`` of its own Chainer tells nothing.
-    """
+    """Tells of the calls of one link, by the frames that run them, and of no exceptions."""
 
     def __init__(
         self, link: Any, begin: Callable[[FrameType], None], end: Callable[[FrameType], None]
@@ -197,6 +190,8 @@ class CallHook(LinkHook):
         self.name = unique_name("Calls")
         self._link, self._begin, self._end = link, begin, end
         self._thread = get_ident()
+
+    # Of a link whose class has a __call__ of its own Chainer tells nothing.
 
     def __enter__(self) -> CallHook:
         if defines_call(type(self._link)) is Link:

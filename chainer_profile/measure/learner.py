@@ -74,27 +74,18 @@ class _Row:
 
 
 class _Running(NamedTuple):
-    """A window that is running.
+    """A window that is running."""
 
-    Attributes:
-        kind: ``phase``, ``forward``, or one in which functions count for its row: ``sum`` of
-            gradients, and ``whole``.
-        number: Of the phase, or of the row.
-        frame: Of what runs it, where an exception may end it without a word.
-        entered: What was entered.
-    """
-
+    # ``phase``, ``forward``, or one in which functions count for its row: ``sum`` of gradients, and
+    # ``whole``.
     kind: str
-    number: int
-    frame: FrameType | None = None
+    number: int  # of the phase, or of the row
+    frame: FrameType | None = None  # of what runs it, where an exception may end it without a word
     entered: Entry | None = None
 
 
 class Learner:
-    """Notes everything about every window: its callbacks are those of a hook.
-
-    It is slow, so it is used in a structure pass only.
-    """
+    """Notes everything about every window, in a structure pass: it is slow."""
 
     def __init__(
         self,
@@ -409,12 +400,7 @@ def _sum_of(works: list[Work | None]) -> dict[str, Any]:
 
 
 class StructureError(Exception):
-    """The network raised an exception.
-
-    Attributes:
-        where: The layer or link that was running, in words.
-        cause: The exception.
-    """
+    """The network raised an exception: where, in words, and which one."""
 
     def __init__(self, where: str, cause: Exception) -> None:
         super().__init__(f"{where}: {cause}")
@@ -430,14 +416,10 @@ class StructureError(Exception):
 
 
 class Paused:
-    """A clock that stands still within ``with``.
-
-    Attributes:
-        at_ns: Its time while it stands still.
-        spent_ns: How much it is behind the clock.
-    """
+    """A clock that stands still within ``with``."""
 
     def __init__(self, now_ns: NowNs) -> None:
+        # Its time while it stands still, and how much it is behind the clock.
         self.at_ns = self.spent_ns = 0
         self._now_ns = now_ns
 

@@ -15,11 +15,10 @@ import numpy as np
 def left_as_found(model: Any, optimizer: Any = None) -> Iterator[None]:
     """Within this a network may be run and trained; afterwards it is as it was.
 
-    That are its gradients, its parameters' update rules, persistent values (such as the running
-    averages of batch normalisation), variables and arrays that links keep (such as the state of an
-    LSTM), and the state of ``numpy.random``. With an optimizer also the parameters and the
-    optimizer's own state, which takes a copy of each. Parameters that get their first array here
-    keep it, as after any call of the network; CuPy's random numbers go on.
+    That are gradients, update rules, persistent values, variables and arrays that links keep (such
+    as the state of an LSTM), and the state of ``numpy.random``; with an optimizer also parameters
+    and its own state, of which copies are taken. Parameters that get their first array here keep
+    it; CuPy's random numbers go on.
     """
     if optimizer is not None and getattr(optimizer, "target", None) is not model:
         optimizer = None  # which updates another network

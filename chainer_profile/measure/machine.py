@@ -1,8 +1,7 @@
 """What the machine can do at best, measured or kept: rates of matrix products and of memory.
 
-The two limits of the roofline model (Williams, Waterman and Patterson 2009, "Roofline: an
-insightful visual performance model for multicore architectures"): no function computes faster than
-a large matrix product, and none moves data faster than a pass over a large array.
+These are the two limits of the roofline model (Williams, Waterman and Patterson 2009): no function
+computes faster than a large matrix product, none moves data faster than a pass over a large array.
 """
 
 from __future__ import annotations
@@ -60,23 +59,14 @@ _BUSY_PART = 0.05
 
 @dataclass(frozen=True)
 class Device:
-    """Where to measure, and with what.
+    """Where to measure, and with what."""
 
-    Attributes:
-        name: ``cpu``, or ``gpu:0`` and so on.
-        xp: NumPy or CuPy.
-        clock: The clock; that of a GPU waits for the device.
-        nbytes: Size of the array that is read and written; all arrays take no more at a time.
-        sides: Sides of the matrices to multiply, in ascending order.
-        gpu: What the GPU is called; empty for the CPU.
-    """
-
-    name: str
-    xp: Any
-    clock: Clock
-    nbytes: int
-    sides: tuple[int, ...]
-    gpu: str = ""
+    name: str  # ``cpu``, or ``gpu:0`` and so on
+    xp: Any  # NumPy or CuPy
+    clock: Clock  # that of a GPU waits for the device
+    nbytes: int  # of the array that is read and written; all arrays take no more at a time
+    sides: tuple[int, ...]  # of the matrices to multiply, in ascending order
+    gpu: str = ""  # what the GPU is called
 
 
 def find_device(name: str) -> Device:
@@ -108,13 +98,7 @@ def find_device(name: str) -> Device:
 
 @dataclass(frozen=True)
 class Found:
-    """Limits, and where they come from.
-
-    Attributes:
-        limits: The limits.
-        kept: Whether they are in the cache for later runs.
-        note: What is wrong with them, or why they are not kept; or empty.
-    """
+    """Limits, whether they are kept for later runs, and what is wrong with that or them."""
 
     limits: MachineLimits
     kept: bool = True
@@ -129,12 +113,9 @@ def kept_limits(environment: Environment, device: Device) -> MachineLimits | Non
 def find_limits(
     environment: Environment, device: Device, *, refresh: bool = False, quiet: bool = False
 ) -> Found:
-    """The limits of this machine as they are kept, or else measured and kept from then on.
-
-    What was measured beside busy programs is kept as well, with a mark: it may be too low. On a
-    quiet machine it is measured once more; the best of both is kept. ``refresh`` forgets what is
-    kept.
-    """
+    """The limits of this machine as they are kept, or else measured and kept from then on."""
+    # What was measured beside busy programs is kept as well, with a mark: it may be too low. On a
+    # quiet machine it is measured once more; the best of both is kept.
     known = None if refresh else kept_limits(environment, device)
     if known is not None and not (known.busy and quiet):
         return Found(known, note=_BUSY if known.busy else "")
@@ -198,12 +179,9 @@ def with_kept_limits(recording: Recording, warn: Callable[[str], None]) -> Recor
 
 
 def measure_limits(environment: Environment, device: Device) -> MachineLimits:
-    """Measure the limits of this machine, with as many BLAS threads as the environment says.
-
-    Each limit is the best of repeated runs: other programs can only make a run slower. What a pass
-    reads and writes counts twice. NumPy works in one thread, as Chainer's functions do. The time
-    of a copy into new memory includes giving the memory back.
-    """
+    """Measure the limits of this machine, with as many BLAS threads as the environment says."""
+    # NumPy works in one thread, as Chainer's functions do. What a pass reads and writes counts
+    # twice.
     on_gpu = device.name != "cpu"
     threads = max((library.threads for library in environment.blas), default=0)
     if not on_gpu and device.nbytes < _LEAST_NBYTES:
@@ -258,12 +236,10 @@ def _whole_pages(nbytes: int) -> int:
 
 
 def _in_place_rate(device: Device) -> float:
-    """Bytes a second of a pass that reads an array and writes it in place.
-
-    Memory moves what the pass says, and no more. A copy would have to read its target as well,
-    unless it is larger than what the C library holds to be the cache; in a virtual machine, which
-    may see the cache of its host, such a copy would take hundreds of megabytes.
-    """
+    """Bytes a second of a pass that reads an array and writes it in place."""
+    # Memory moves what the pass says, and no more. A copy would have to read its target as well,
+    # unless it is larger than what the C library holds to be the cache; in a virtual machine, which
+    # may see the cache of its host, such a copy would take hundreds of megabytes.
     xp = device.xp
     array = afresh(xp, device.nbytes // 4)
     array.fill(1)
@@ -287,12 +263,8 @@ def _fresh_rate(device: Device) -> float:
 
 
 def _matmul_rate(device: Device, dtype: Any, threads: int) -> float:
-    """Operations per second of the fastest matrix product.
-
-    A product of matrices of side n has n**3 multiply-adds, each counted as two operations. A side
-    is left out whose matrices do not fit, or whose products would take too long, or where the side
-    before brought nothing.
-    """
+    """Operations per second of the fastest matrix product."""
+    # Of matrices of side n: n**3 multiply-adds, each counted as two operations.
     xp = device.xp
     best = 0.0
     for side in device.sides:
@@ -335,10 +307,8 @@ _LIMITS_VERSION = 2
 
 
 def limits_file() -> Path | None:
-    """Where the limits of machines are kept; None where the user has no folder for such files.
-
-    By the XDG Base Directory Specification, which passes over a relative ``XDG_CACHE_HOME``.
-    """
+    """Where the limits of machines are kept; None where the user has no folder for such files."""
+    # The XDG Base Directory Specification passes over a relative XDG_CACHE_HOME.
     cache = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):
         cache = os.path.expanduser("~/.cache")
@@ -363,10 +333,8 @@ def load_limits() -> dict[str, MachineLimits]:
 
 
 def save_limits(limits: MachineLimits) -> None:
-    """Keep the limits of a machine, beside those of others that are kept.
-
-    Of two programs that do so at the same moment one may go unheard, but the file stays whole.
-    """
+    """Keep the limits of a machine, beside those of others that are kept."""
+    # Of two programs that do so at the same moment one may go unheard, but the file stays whole.
     path = limits_file()
     if path is None:
         raise ProfileError("there is no home folder; set XDG_CACHE_HOME to a folder")

@@ -11,11 +11,7 @@ from chainer_profile.record.recording import LinkCalls
 
 
 class Owners:
-    """The links and parameters that calls may belong to.
-
-    Attributes:
-        params: Every parameter, with the path of its link.
-    """
+    """The links and parameters that calls may belong to."""
 
     def __init__(self, roots: Sequence[tuple[str, Any]]) -> None:
         self._paths: dict[int, tuple[str, Any]] = {}
@@ -58,10 +54,7 @@ class Owners:
         return [(path, param) for path, param in found if param.array is array]
 
     def kept(self, array: Any) -> tuple[Any, str, str] | None:
-        """Where the networks keep an array: the parameter or link, the attribute, and the path.
-
-        None for an array that is no parameter's, and no persistent one.
-        """
+        """Where the networks keep an array, if so: parameter or link, attribute, and path."""
         for path, param in self._of(array):
             return param, "array", path
         path, link, name = self._persistent.get(id(array), ("", None, ""))
@@ -84,11 +77,9 @@ class Owners:
         return None
 
     def of_call(self, running: str, arrays: Sequence[Any]) -> str:
-        """Path of the link that a call belongs to.
-
-        That is the innermost running link, or one below it whose parameters the call takes: link
-        hooks do not fire for ``link.forward(x)`` or for functions that are given ``link.W``.
-        """
+        """Path of the link that a call belongs to."""
+        # That is the innermost running link, or one below it whose parameters the call takes: link
+        # hooks do not fire for link.forward(x) or for functions that are given link.W.
         self._find_arrays([running])
         below = running.rstrip("/") + "/"
         taken = [path for array in arrays for path, _ in self._of(array) if path.startswith(below)]

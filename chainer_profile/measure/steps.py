@@ -34,13 +34,7 @@ NO_KEYWORDS: Keywords = MappingProxyType({})
 
 @dataclass
 class Loss:
-    """A loss of a network's output.
-
-    Attributes:
-        name: Chainer's name of the function, or ``output`` where the network gives its loss;
-            ``auto`` until the first output is there, if that is to choose.
-        of: Takes the output, gives a scalar variable.
-    """
+    """A loss of a network's output, by Chainer's name of the function, or ``auto``."""
 
     name: str
     of: Callable[[Any], Any]
@@ -57,11 +51,7 @@ class _Step:
 
 
 class ForwardStep(_Step):
-    """The forward pass: in test mode without a graph, unless train mode is asked for.
-
-    Attributes:
-        with_graph: Whether the graph is made all the same; see :func:`learn_first`.
-    """
+    """The forward pass: in test mode without a graph, unless train mode is asked for."""
 
     def __init__(
         self,
@@ -72,7 +62,7 @@ class ForwardStep(_Step):
     ) -> None:
         super().__init__(model, inputs, keywords)
         self._train_mode = train_mode
-        self.with_graph = False
+        self.with_graph = False  # see learn_first
 
     def __call__(self) -> Any:
         """Run the network; gives its output."""
@@ -137,11 +127,7 @@ class BackwardStep(_Step):
 
 
 class TrainStep(BackwardStep):
-    """A training step as Chainer's updaters make it: forward, loss, backward, update.
-
-    Where no optimizer is given it is momentum SGD with weight decay and a learning rate of 0, so
-    that all trials have the same weights; in mixed16 with float32 updates.
-    """
+    """A training step as Chainer's updaters make it: forward, loss, backward, update."""
 
     def __init__(
         self,
@@ -157,7 +143,7 @@ class TrainStep(BackwardStep):
                 "a function has no parameters to update: give the network, a chainer.Link, or the "
                 "phase forward-backward"
             )
-        if optimizer is None:
+        if optimizer is None:  # in mixed16 it has float32 updates
             optimizer = chainer.optimizers.MomentumSGD(lr=0.0, momentum=MOMENTUM)
             optimizer.setup(model)
             optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(WEIGHT_DECAY))
@@ -211,11 +197,9 @@ def make_step(
 
 
 def learn_first(step: Step) -> Structure:
-    """The first structure pass of a step, within its configuration.
-
-    A forward pass that fails without a graph, and works with one, makes the graph from now on: its
-    network calls ``chainer.grad`` or ``backward``.
-    """
+    """The first structure pass of a step, within its configuration."""
+    # A forward pass that fails without a graph, and works with one, makes the graph from now on:
+    # its network calls chainer.grad or backward.
     try:
         return learn_structure(step)
     except StructureError:

@@ -25,43 +25,31 @@ Kept = tuple[ref[Any], str, str]
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """The windows of one trial, and whose the time between every two clock reads is.
-
-    Attributes:
-        layers: The rows of the profile, in the order in which they were first entered.
-        phases: The phases whose framework time is known by itself.
-        links: The links of the network, and how often a trial calls them.
-        owners: What the time after each clock read belongs to, (reads,): an index of layers,
-            ``len(layers)`` and on for the framework time of phases, -1 for all other time.
-        windows: Of every window, in the order of entering, what was entered and the bytes of its
-            first input; see :mod:`.calls`.
-        parameters: Of every window the parameter or persistent array that is its last input: a
-            weak reference to what keeps it, the attribute, and the path of the link; None where it
-            is none.
-        of_network: The same of all parameters and persistent arrays of the networks.
-        raising: Classes of functions that raise an exception, which the network catches.
-        log: The log of the trial that taught all this.
-        made_nbytes: Of every row bytes of the outputs that are no views of its inputs; of a forward
-            function that is within no other one.
-    """
+    """The windows of one trial, and whose the time between every two clock reads is."""
 
     layers: tuple[Layer, ...]
     phases: tuple[str, ...]
     links: tuple[LinkCalls, ...]
+    #: What the time after each clock read belongs to, (reads,): an index of layers, ``len(layers)``
+    #: and on for the framework time of phases, -1 for all other time.
     owners: NDArray[np.intp]
+    #: Of every window, in the order of entering, what was entered and the bytes of its first input.
     windows: tuple[tuple[Entry, int | str], ...] = ()
+    #: Of every window the parameter or persistent array that is its last input, if it is one.
     parameters: tuple[Kept | None, ...] = ()
+    #: The same of all parameters and persistent arrays of the networks.
     of_network: tuple[Kept, ...] = ()
+    #: Classes of functions that raise an exception, which the network catches.
     raising: frozenset[type] = frozenset()
     log: Log = field(default_factory=list, repr=False)
+    #: Of every row bytes of the outputs that are no views of its inputs; of a forward function that
+    #: is within no other one.
     made_nbytes: tuple[int, ...] = ()
 
     def times_ns(self, stamps: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """Clock reads of trials as times: of every layer, then of every phase's framework.
-
-        The time between two reads belongs to one owner, so nothing is counted twice and nothing
-        is lost: the times and what passed outside (owner -1) add up to the trial.
-        """
+        """Clock reads of trials as times: of every layer, then of every phase's framework."""
+        # The time between two reads belongs to one owner, so nothing is counted twice and nothing
+        # is lost: the times and what passed outside (owner -1) add up to the trial.
         spans = np.diff(np.asarray(stamps, np.int64), axis=-1)
         owned, starts = self._starts
         times = np.zeros((*spans.shape[:-1], len(owned)), np.int64)
@@ -70,10 +58,7 @@ class Structure:
 
     @cached_property
     def collectives(self) -> tuple[list[int], list[int]]:
-        """Which clock reads begin the first call of every row of communication, and end its last.
-
-        Rows are in their order.
-        """
+        """Which reads begin the first call of each row of communication, and end its last."""
         begins: dict[int, int] = {}
         ends: dict[int, int] = {}
         rows = {layer.index for layer in self.layers if layer.phase == COMMUNICATION}
@@ -161,10 +146,8 @@ class Structure:
         return stamps if set(map(type, stamps)) == {int} else None
 
     def fits(self, log: Log, begin: int) -> bool:
-        """Whether what a log has from there on is one of these windows; see :meth:`stamps`.
-
-        Where no window lies in another one, that is told in a fifth of the time.
-        """
+        """Whether what a log has from there on is one of these windows; see :meth:`stamps`."""
+        # Where no window lies in another one, that is told in a fifth of the time.
         flat = self._flat
         if flat is not None and len(log) - begin == len(self.log):
             whats, sizes, inputs = flat
@@ -202,10 +185,8 @@ class Structure:
         return log
 
     def _fits(self, log: Log) -> bool:
-        """Whether no parameter of the network stands for another one in a trial.
-
-        Parameters may have got other arrays since the structure was learned.
-        """
+        """Whether no parameter of the network stands for another one in a trial."""
+        # Parameters may have got other arrays since the structure was learned.
         now = {id(_array_of(kept)): kept[2] for kept in self.of_network}
         for at, known in zip(self._look.enters, self.parameters, strict=True):
             if known is None:

@@ -43,15 +43,10 @@ _MOST = 64
 
 @dataclass(frozen=True)
 class Probe:
-    """What was found, before the trials.
+    """What was found, before the trials."""
 
-    Attributes:
-        trials: Start and wall time of each trial of the probe in nanoseconds, and the threads.
-        threads: The number that was chosen; None where the library's own stays.
-    """
-
-    trials: tuple[tuple[int, int, int], ...] = ()
-    threads: int | None = None
+    trials: tuple[tuple[int, int, int], ...] = ()  # start and wall time in ns, and threads of each
+    threads: int | None = None  # the chosen number; None where the library's own stays
 
 
 def limited(threads: int | None) -> AbstractContextManager[Any]:
@@ -60,11 +55,9 @@ def limited(threads: int | None) -> AbstractContextManager[Any]:
 
 
 def free_threads(where: Environment) -> int:
-    """The number of threads that BLAS took by itself; 1 where somebody chose, or it has one.
-
-    A variable of the environment is a choice, and so is a number below that of the cores: the
-    program itself has limited it, with threadpoolctl.
-    """
+    """The number of threads that BLAS took by itself; 1 where somebody chose, or it has one."""
+    # A variable of the environment is a choice, and so is a number below that of the cores: the
+    # program itself has limited it, with threadpoolctl.
     threads = max((library.threads for library in where.blas), default=1)
     cores = [cores for cores in (where.physical_cores, where.usable_cores) if cores]
     chosen = any(os.environ.get(name) for name in _VARIABLES)

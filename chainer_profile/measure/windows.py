@@ -24,25 +24,19 @@ from chainer_profile.measure.communication import collectives
 
 @dataclass(frozen=True)
 class Mark:
-    """What a window is: a row of the profile, or a phase around rows.
-
-    Attributes:
-        phase: The phase that its time belongs to.
-        path: Path of the row: of a link, or ``loss``, ``cleargrads``, ``optimizer``, ``data``; in
-            communication of a parameter.
-        function: Name of the row; empty for a phase, whose own time is framework time.
-        moved: The buffer that a collective moves.
-        of: Tells marks apart that are one row, such as of the parameters of a link. Marks that
-            differ in this alone are equal.
-        work: Gives the work of the window when it is entered, where formulas may know it: None
-            for one that has none. Marks that differ in this alone are equal.
-    """
+    """What a window is: a row of the profile, or a phase around rows."""
 
     phase: str
+    #: Of a link, or ``loss``, ``cleargrads``, ``optimizer``, ``data``; in communication of a
+    #: parameter.
     path: str = ""
+    #: Name of the row; empty for a phase, whose own time is framework time.
     function: str = ""
+    #: The buffer that a collective moves.
     moved: ArraySpec | None = None
+    #: Tells marks apart that are one row, such as of the parameters of a link.
     of: str = field(default="", compare=False)
+    #: The work of the window when it is entered, where formulas may know it.
     work: Callable[[], Work | None] | None = field(default=None, compare=False, repr=False)
 
 
@@ -124,10 +118,9 @@ def time_optimizer(
 ) -> None:
     """Time the parts of an optimizer's ``update``: all that Chainer's update of a step does.
 
-    Windows are put around ``update`` itself (a phase), the loss function and the backward that it
-    runs (phases), ``cleargrads`` of its target, every hook of the optimizer, and the update of
-    every parameter, which goes by the path of the parameter's link. One of ChainerMN's optimizers
-    has communication as a phase, and every collective in it goes by the parameter that it moves.
+    These are the loss function and its backward, ``cleargrads`` of the target, every hook, and the
+    update of every parameter, by the path of its link. One of ChainerMN's has communication as a
+    phase, and every collective in it goes by the parameter that it moves.
     """
     actual = actual_optimizer(optimizer)
     target, name = optimizer.target, type(actual).__name__
@@ -252,10 +245,8 @@ def _with_gradients(params: Iterable[Any]) -> tuple[ArraySpec, ...]:
 
 
 def _hook_marks(optimizer: Any) -> dict[int, Mark]:
-    """Marks of an optimizer's hooks, by the names they were added by: several may be of one class.
-
-    A mark holds its hook, so that no other one gets its identity.
-    """
+    """Marks of an optimizer's hooks, by the names they were added by."""
+    # Several may be of one class. A mark holds its hook, so that no other one gets its identity.
     hooks = optimizer._hookable
     return {
         id(hook): _hook_mark(hook, str(name) or hook_name(hook), optimizer.target)
