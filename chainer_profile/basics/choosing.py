@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
 
 from chainer_profile.basics.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
 
 _MAX_WRONG = 3
 _MAX_NAME = 40

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import bdtr, ndtri, stdtrit
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 NS = 1e-9
 CONFIDENCE = 0.95

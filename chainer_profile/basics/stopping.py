@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import CONFIDENCE, trials_interval
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 #: Trials before the first look, and how many times as many there are at every further one.
 FIRST_LOOK = 200

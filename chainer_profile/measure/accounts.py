@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from chainer_profile.measure.clock import NowNs
 from chainer_profile.record.budget import PARTS, REST, Spent
-
-if TYPE_CHECKING:
-    from chainer_profile.measure.clock import NowNs
 
 #: A part of the budget, and what of it.
 Account = tuple[str, str]

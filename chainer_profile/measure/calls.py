@@ -9,14 +9,12 @@ Leaving one adds the time alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chainer_profile.measure.windows import Mark
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 #: What a trial may enter: a function's class, or another window.
 Entry = type | Mark

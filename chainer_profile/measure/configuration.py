@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chainer
 import numpy as np
 
 from chainer_profile.kernels.accelerate import accelerate, kernels_now
 from chainer_profile.kernels.memory import is_kept, keeping_memory
-
-if TYPE_CHECKING:
-    from chainer_profile.record.recording import Settings
+from chainer_profile.record.recording import Settings
 
 MIXED16 = "mixed16"
 

@@ -6,17 +6,14 @@ device is done. So nothing waits in between, as Chainer's TimerHook does after e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from chainer_profile.measure.clock import DeviceQueue, Event, NowNs
-    from chainer_profile.measure.structure import Structure
+from chainer_profile.measure.clock import DeviceQueue, Event, NowNs
+from chainer_profile.measure.structure import Structure
 
 _NS_PER_MS = 1e6
 

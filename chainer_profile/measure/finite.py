@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import chainer
 
 from chainer_profile.measure.arguments import arrays_in
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 OUTPUT = "the output"
 

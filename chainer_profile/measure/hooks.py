@@ -6,11 +6,13 @@ On a device that works beside the host, an event in its queue goes with every cl
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
 from itertools import count
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Protocol
+from types import FrameType
+from typing import Any, Protocol
 from weakref import ref
 
 from chainer import FunctionHook, Link, LinkHook
@@ -18,19 +20,12 @@ from chainer.function import FunctionAdapter
 
 from chainer_profile.basics.paths import joined
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.measure.calls import BACKWARD, LINK
-from chainer_profile.measure.windows import Mark
+from chainer_profile.measure.calls import BACKWARD, LINK, Log
+from chainer_profile.measure.clock import NowNs
+from chainer_profile.measure.windows import Mark, Trial
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-    from types import FrameType
-
-    from chainer_profile.measure.calls import Log
-    from chainer_profile.measure.clock import NowNs
-    from chainer_profile.measure.windows import Trial
-
-    #: Records an event in the queue of a device.
-    Record = Callable[[], None]
+#: Records an event in the queue of a device.
+Record = Callable[[], None]
 
 _NUMBERS = count()
 

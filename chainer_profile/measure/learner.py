@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import ref
 
 import chainer
@@ -19,6 +19,7 @@ from chainer_profile.basics.units import format_shape
 from chainer_profile.costs.call import Work, specs_of
 from chainer_profile.costs.work import backward_work, forward_work
 from chainer_profile.measure.calls import BACKWARD, LINK, Entry, Log
+from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.events import TimedTrial
 from chainer_profile.measure.facts import (
     ACCUMULATION,
@@ -40,12 +41,8 @@ from chainer_profile.measure.hooks import (
 from chainer_profile.measure.links import LinkStack, is_running
 from chainer_profile.measure.owners import Owners
 from chainer_profile.measure.structure import Kept, Structure
-from chainer_profile.measure.windows import FORWARD, Mark
+from chainer_profile.measure.windows import FORWARD, Mark, Step, Trial
 from chainer_profile.record.recording import Layer, Shape
-
-if TYPE_CHECKING:
-    from chainer_profile.measure.clock import NowNs
-    from chainer_profile.measure.windows import Step, Trial
 
 #: Where a function keeps, for a structure pass, the index of its row and the shapes of its
 #: forward: no reference to the function is held. Several passes may run at once.

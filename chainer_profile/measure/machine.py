@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,11 +28,8 @@ from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.environment import CpuWatch
 from chainer_profile.measure.passes import Pass
 from chainer_profile.measure.threads import limited
-from chainer_profile.record.recording import MachineLimits
+from chainer_profile.record.recording import Environment, MachineLimits, Recording
 from chainer_profile.record.versioned import build
-
-if TYPE_CHECKING:
-    from chainer_profile.record.recording import Environment, Recording
 
 #: CPU time for the matrix products, and for each of the two passes over memory.
 MATRIX_S, PASS_S = 0.25, 0.1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chainer
 import numpy as np
@@ -16,11 +16,9 @@ from chainer_profile.basics.units import format_shape
 from chainer_profile.measure.arguments import Arguments, arrays_in, as_network, network_name
 from chainer_profile.measure.learner import StructureError
 from chainer_profile.measure.steps import ForwardStep, learn_first
+from chainer_profile.measure.structure import Structure
 from chainer_profile.record.network import COUNTS, OWN, TEXTS, WORK, ModelSummary
 from chainer_profile.record.recording import Shape
-
-if TYPE_CHECKING:
-    from chainer_profile.measure.structure import Structure
 
 _WHOLE = (int, np.integer)
 

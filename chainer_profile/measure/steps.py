@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chainer
 import chainer.functions as F
@@ -18,10 +18,15 @@ from chainer_profile.basics.words import LOSSES, PHASES
 from chainer_profile.measure.arguments import FunctionLink, arrays_in
 from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.structure import Structure
-from chainer_profile.measure.windows import CLEARGRADS, time_optimizer, timed, timed_loss
-
-if TYPE_CHECKING:
-    from chainer_profile.measure.windows import Enter, Leave, Step
+from chainer_profile.measure.windows import (
+    CLEARGRADS,
+    Enter,
+    Leave,
+    Step,
+    time_optimizer,
+    timed,
+    timed_loss,
+)
 
 # As train.py has them. The learning rate of a profile is 0: the arithmetic is the same, and every
 # trial starts from the same weights.

@@ -6,18 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.measure.calls import BACKWARD, Entry, Log, read
 from chainer_profile.record.recording import Layer, LinkCalls
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 #: What keeps an array, as a weak reference; the attribute; and the path of the link.
 Kept = tuple[ref[Any], str, str]

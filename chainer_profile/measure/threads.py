@@ -8,21 +8,17 @@ layers' times are noise. Small matrices are faster with one thread on a quiet ma
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from chainer_profile.basics.describe import NS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from chainer_profile.measure.clock import NowNs
-    from chainer_profile.record.recording import Environment
+from chainer_profile.measure.clock import NowNs
+from chainer_profile.record.recording import Environment
 
 #: Seconds that the probe takes; and the part that it takes at most of a run whose trials are long,
 #: and of ``--max-seconds``.

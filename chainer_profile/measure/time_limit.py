@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from chainer_profile.basics.describe import NS
-
-if TYPE_CHECKING:
-    from chainer_profile.measure.clock import NowNs
+from chainer_profile.measure.clock import NowNs
 
 #: A warm-up ends after so many seconds, or after this part of the time.
 WARMUP_SECONDS = 10.0

@@ -8,17 +8,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from json import dumps
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
 from chainer_profile.basics.paths import above
 from chainer_profile.basics.units import format_input
 from chainer_profile.record.parts import LinkCalls, Settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 #: What the comment of a recording's file begins with, which holds the digest as JSON.
 _MARK = b"chainer-profile digest 1\n"

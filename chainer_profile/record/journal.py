@@ -26,15 +26,18 @@ import errno
 import io
 import os
 from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from io import BytesIO
 from json import loads
+from pathlib import Path
 from struct import Struct
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.recording import (
@@ -49,12 +52,6 @@ from chainer_profile.record.recording import (
     n_collectives,
 )
 from chainer_profile.record.versioned import build, check_version
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 #: ``Recording.ended`` of a run whose journal alone is left.
 KILLED = "killed before its end"

@@ -12,9 +12,10 @@ import zipfile
 from dataclasses import dataclass, field
 from json import dumps, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.views import Shown
@@ -41,9 +42,6 @@ from chainer_profile.record.parts import (
     Shape,
 )
 from chainer_profile.record.versioned import build, read_known
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FORMAT = "chainer-profile recording"
 VERSION = 3
