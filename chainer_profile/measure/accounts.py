@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,13 +17,13 @@ class Accounts:
     """Time by account; accounts are opened within others, whose time stands still meanwhile."""
 
     def __init__(self, now_ns: NowNs, start_ns: int) -> None:
-        self.at_ns = start_ns
+        self.at_ns = start_ns  # when an account was opened or closed last
         self._now_ns = now_ns
+        # The accounts that are open, outermost first, and their own time so far.
         self.opened: list[Account] = [(REST, "")]
-        # Their own time so far.
         self._own_ns = [0]
         # Time of each account, and how often it was opened.
-        self._totals: dict[Account, list[int]] = {}
+        self._totals: defaultdict[Account, list[int]] = defaultdict(lambda: [0, 0])
 
     @property
     def account(self) -> Account:
@@ -49,21 +50,10 @@ class Accounts:
         own_ns = self._own_ns.pop() + now_ns - self.at_ns
         self.at_ns = now_ns
         account = self.opened.pop()
-        if into is not None:
-            account = into
-        total = self._totals.get(account)
-        if total is None:
-            total = self._totals[account] = [0, 0]
+        total = self._totals[account if into is None else into]
         total[0] += own_ns
         total[1] += count
         return own_ns
-
-    def _total(self, account: Account) -> list[int]:
-        """Time and count of an account."""
-        total = self._totals.get(account)
-        if total is None:
-            total = self._totals[account] = [0, 0]
-        return total
 
     @contextmanager
     def within(self, part: str, name: str = "", count: int = 1) -> Iterator[None]:
@@ -76,12 +66,12 @@ class Accounts:
 
     def add(self, account: Account, ns: int) -> None:
         """Add time that passed before the first account was opened."""
-        self._total(account)[0] += ns
+        self._totals[account][0] += ns
 
     def move(self, source: Account, target: Account, ns: int) -> None:
         """Let time of one account be another's."""
-        self._total(source)[0] -= ns
-        self._total(target)[0] += ns
+        self._totals[source][0] -= ns
+        self._totals[target][0] += ns
 
     def spent(self) -> tuple[Spent, ...]:
         """All accounts until now, with what is still open, by part."""
