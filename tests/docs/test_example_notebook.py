@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 from tests import HANGS_S, ROOT, needs
 
 pytestmark = pytest.mark.process
