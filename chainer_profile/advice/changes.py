@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from chainer_profile.analyse.changes import Untried, proposed
@@ -23,45 +24,30 @@ AS_IT_IS = Change()
 
 @dataclass(frozen=True)
 class Candidate:
-    """A change that is to be tried.
-
-    Attributes:
-        name: What it is called.
-        reason: Why it could help, in one line.
-        keep: What to write or to type to keep it.
-        change: What is done.
-        against: What it is held against; the network as it is, unless that has the change already.
-        decides: :data:`CPU` or :data:`WALL`.
-        alone: Whether it takes the place of others, as kernels and engines do of one another.
-        parts: Names of those that this one is the sum of.
-    """
+    """A change that is to be tried."""
 
     name: str
-    reason: str
-    keep: str
+    reason: str  #: Why it could help, in one line.
+    keep: str  #: What to write or to type to keep it.
     change: Change
-    against: Change = AS_IT_IS
-    decides: str = CPU
-    alone: bool = True
-    parts: tuple[str, ...] = ()
+    against: Change = (
+        AS_IT_IS  #: What it is held against; that has the change already, if not this.
+    )
+    decides: str = CPU  #: Or :data:`WALL`.
+    alone: bool = True  #: Whether it takes the place of others, as kernels and engines do.
+    parts: tuple[str, ...] = ()  #: Names of those that this one is the sum of.
 
 
 @dataclass(frozen=True)
 class Possible:
-    """What this machine and this network have.
+    """What this machine and this network have."""
 
-    Attributes:
-        lacks: By name of an engine, ``torch`` or ``glibc``: why it cannot be used, with what would
-            install it; empty where it can.
-        threads: BLAS threads of the run.
-        cores: Threads that BLAS takes by itself.
-        asked: Whether the user asked for the run's number of threads.
-    """
-
+    #: By name of an engine, ``torch`` or ``glibc``: why it cannot be used, with what would install
+    #: it; empty where it can.
     lacks: Mapping[str, str]
-    threads: int
-    cores: int
-    asked: bool = False
+    threads: int  #: BLAS threads of the run.
+    cores: int  #: Threads that BLAS takes by itself.
+    asked: bool = False  #: Whether the user asked for the run's number of threads.
 
 
 def propose(summary: Summary, possible: Possible) -> tuple[list[Candidate], list[Untried]]:
@@ -106,15 +92,12 @@ def summed(promising: list[Candidate]) -> list[Candidate]:
     parts = [*best, *(one for one in own if not one.alone)]
     if not best or len(parts) < 2:
         return []
-    change = AS_IT_IS
-    for one in parts:
-        change = change.with_(one.change)
     return [
         Candidate(
             " + ".join(one.name for one in parts),
             "each of them helps alone",
             "; ".join(one.keep for one in parts),
-            change,
+            reduce(Change.with_, (one.change for one in parts)),
             decides=WALL if any(one.decides == WALL for one in parts) else CPU,
             parts=tuple(one.name for one in parts),
         )

@@ -51,32 +51,20 @@ class LayerGain:
 
 @dataclass(frozen=True)
 class Tried:
-    """One change, and what came of it. Times are those of one input.
-
-    Attributes:
-        candidate: The change.
-        wall: How many times as fast it is by wall time; None where nothing was measured.
-        cpu: The same by CPU time of all its threads.
-        pairs: Pairs of fresh processes that these come from.
-        confirmed: Whether these are of processes begun after the change had been chosen, so that
-            its gain is not the luck of the first look.
-        first: What the first look gave, by what decides; None where there was none.
-        before_s: Median wall time without the change, in seconds.
-        after_s: The same with it.
-        layers: The layers that gained the most, the most first; of changes of Chainer's own.
-        error: Why it could not be tried to the end, in one line.
-    """
+    """One change, and what came of it. Times are those of one input."""
 
     candidate: Candidate
-    wall: Speedup | None = None
-    cpu: Speedup | None = None
-    pairs: int = 0
+    wall: Speedup | None = None  #: By wall time; None where nothing was measured.
+    cpu: Speedup | None = None  #: By CPU time of all its threads.
+    pairs: int = 0  #: Pairs of fresh processes that these come from.
+    #: Whether these are of processes begun after the change had been chosen, so that its gain is
+    #: not the luck of the first look.
     confirmed: bool = False
-    first: Speedup | None = None
-    before_s: float = math.nan
+    first: Speedup | None = None  #: What the first look gave, by what decides.
+    before_s: float = math.nan  #: Median wall time without the change.
     after_s: float = math.nan
-    layers: tuple[LayerGain, ...] = ()
-    error: str = ""
+    layers: tuple[LayerGain, ...] = ()  #: Those that gained the most; of changes of Chainer's own.
+    error: str = ""  #: Why it could not be tried to the end, in one line.
 
     @property
     def gain(self) -> Speedup | None:
@@ -98,25 +86,15 @@ class Tried:
 
 @dataclass(frozen=True)
 class Advice:
-    """All changes of one network.
+    """All changes of one network."""
 
-    Attributes:
-        tried: Those that were tried: first those that help, the best first.
-        untried: Those that were not.
-        settings: The network as it is.
-        environment: Machine and software.
-        budget_s: Seconds that there were.
-        took_s: Seconds that it took.
-        ended: ``complete``, or why it ended before.
-    """
-
-    tried: tuple[Tried, ...]
+    tried: tuple[Tried, ...]  #: First those that help, the best first.
     untried: tuple[Untried, ...] = ()
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = field(default_factory=Settings)  #: The network as it is.
     environment: Environment = field(default_factory=Environment)
-    budget_s: float = 0.0
+    budget_s: float = 0.0  #: Seconds that there were.
     took_s: float = 0.0
-    ended: str = COMPLETE
+    ended: str = COMPLETE  #: Or why it ended before.
 
     @property
     def helping(self) -> tuple[Tried, ...]:
@@ -125,11 +103,10 @@ class Advice:
 
 
 def gain(ratios: Sequence[float]) -> Speedup:
-    """How many times as fast, with its 95 % interval, from one ratio of each pair of processes.
-
-    Pairs are independent; what differs from process to process (where its memory lies) is in their
-    scatter. The mean and Student's t of the ratios' logarithms; of one ratio no interval (NaN).
-    """
+    """How many times as fast, with its 95 % interval, from one ratio of each pair of processes."""
+    # Pairs are independent; what differs from process to process (where its memory lies) is in
+    # their scatter: the mean and Student's t of the ratios' logarithms. Of one ratio there is no
+    # interval.
     logs = np.log(np.asarray(ratios, float))
     mean, half = float(logs.mean()), math.nan
     if len(logs) > 1:
@@ -181,9 +158,5 @@ def _finite(value: Any) -> Any:
 
 
 def read_advice(folder: Path) -> Advice | None:
-    """The advice in a run's folder; None where there is none.
-
-    Raises:
-        ProfileError: It is damaged, or from a newer version.
-    """
+    """The advice in a run's folder; None where there is none."""
     return read_beside(folder / ADVICE, Advice, FORMAT, VERSION, words=True)

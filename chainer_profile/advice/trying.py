@@ -1,10 +1,4 @@
-"""Tries changes: the network with and without each takes turns, in fresh processes every time.
-
-What processes measure differs by more than what happens within one: memory lies elsewhere. So a
-group of processes, one for each change and one without, makes rounds of short blocks, and gives one
-ratio for each change; then new processes begin. A first look with few groups chooses the promising
-changes; the gains that are told come from the groups after it, which knew nothing of the choice.
-"""
+"""Tries changes: the network with and without each takes turns, in fresh processes every time."""
 
 from __future__ import annotations
 
@@ -12,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -43,50 +37,31 @@ _PATIENCE_PART, _LEAST_PATIENCE_S = 0.25, 30.0
 _MOST_LAYERS, _BEFORE_LAYERS = 5, 2
 
 
-class Worker(Protocol):
-    """A process that runs the network under a change; see :class:`.worker.Worker`."""
-
-    def ask(self, question: str, patience_s: float) -> Any:
-        """What it answers; see :meth:`.worker.Worker.ask`."""
-
-    def close(self) -> None:
-        """End it."""
-
-
-Start = Callable[[Change], Worker]
+#: Gives a :class:`.worker.Worker`, or what does as one.
+Start = Callable[[Change], Any]
 
 
 @dataclass
 class _Course:
-    """One change, and what there is of it so far.
-
-    Attributes:
-        ratios: Of each group the ratios of CPU and of wall time.
-        blocks: Of each group the median wall time without and with it.
-        layers: Of each group the layers without and with it.
-        first: What the first look gave.
-        looked: The ratios and blocks of its groups.
-        checked: Whether its outputs were compared.
-        error: Why it is out.
-    """
+    """One change, and what there is of it so far."""
 
     candidate: Candidate
+    #: Of each group the ratios of CPU and of wall time.
     ratios: list[tuple[float, float]] = field(default_factory=list)
+    #: Of each group the median wall time without and with it.
     blocks: list[tuple[float, float]] = field(default_factory=list)
+    #: Of each group the layers without and with it.
     layers: list[tuple[Any, Any]] = field(default_factory=list)
-    first: Tried | None = None
+    first: Tried | None = None  #: What the first look gave; then its groups' ratios and blocks.
     looked: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
-    checked: bool = False
-    error: str = ""
+    checked: bool = False  #: Whether its outputs were compared.
+    error: str = ""  #: Why it is out.
 
     def result(self) -> Tried:
-        """What came of it: of the groups after the first look, where there are any.
-
-        Where the time sufficed for one such group only, with those of the first look.
-        """
+        """What came of it: of the groups after the first look, where there are any."""
         first = None if self.first is None else self.first.gain
         ratios, blocks = self.ratios, self.blocks
-        if ratios and len(ratios) < LEAST_PAIRS:
+        if ratios and len(ratios) < LEAST_PAIRS:  # the time sufficed for no more
             ratios, blocks = [*self.looked[0], *ratios], [*self.looked[1], *blocks]
         if not ratios:
             found = self.first or Tried(self.candidate)
@@ -106,21 +81,19 @@ class _Course:
             error=self.error,
         )
 
+    @property
+    def settled(self) -> bool:
+        """Whether it need not be measured any further."""
+        return bool(self.ratios) and settled(self.result().gain, len(self.ratios))
+
 
 class Trial:
     """All changes of one network.
 
-    Args:
-        candidates: The changes, those that promise the most first.
-        start: Begins a process.
-        seconds: How long it may take.
-        at_once: Processes at a time, as far as memory goes.
-        now: A clock in seconds.
-        stop: Asked now and then whether to stop: why, or an empty text.
-        say: Told in a line how far it is.
-
-    Attributes:
-        ended: Why it ended before its time; empty where it did not.
+    What processes measure differs by more than what happens within one: memory lies elsewhere. So a
+    group of processes, one for each change and one without, makes rounds of short blocks, and gives
+    one ratio for each change; then new processes begin. A first look with few groups chooses the
+    promising changes; the gains that are told come from the groups after it.
     """
 
     def __init__(
@@ -134,6 +107,10 @@ class Trial:
         stop: Callable[[], str] = lambda: "",
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
+        """The best candidates come first; ``at_once`` processes fit into memory.
+
+        ``stop`` is asked now and then whether to stop: why, or an empty text. So is ``ended``.
+        """
         self._courses = [_Course(one) for one in candidates]
         self._start, self._now, self._asked_to_stop, self._say = start, now, stop, say
         self.ended = ""
@@ -141,20 +118,16 @@ class Trial:
         self._begin, self._seconds = now(), seconds
         # Seconds that the shortest group takes, by what the changes are held against.
         self._least_s: dict[Change, float] = {}
+        # Of the group that runs: its processes and its changes.
+        self._workers: dict[Change, Any] = {}
+        self._here: Sequence[_Course] = ()
 
     def run(self) -> tuple[tuple[Tried, ...], tuple[Untried, ...]]:
-        """Try them all.
-
-        Returns:
-            What came of each, and those that there was no time for; also where it was stopped.
-
-        Raises:
-            ProfileError: The network itself does not run.
-        """
+        """What came of each, and those that there was no time for; also where it was stopped."""
         self.look(LOOK_PART)
         self._choose()
         end = self._begin + self._seconds
-        while wanted := [one for one in self._running if one.first and self._wanted(one)]:
+        while wanted := [one for one in self._running if one.first and not one.settled]:
             done = min(len(one.ratios) for one in wanted)
             seconds = (end - self._now()) / max(1, PAIRS - done)
             if self._stop() or not self._groups(wanted, seconds, end, "again"):
@@ -193,16 +166,11 @@ class Trial:
         sums = summed([one.candidate for one in ranked(chosen)])
         self._courses += [_Course(one, first=Tried(one), checked=False) for one in sums]
 
-    def _wanted(self, one: _Course) -> bool:
-        return not one.ratios or not settled(one.result().gain, len(one.ratios))
-
     def _groups(self, courses: Sequence[_Course], seconds: float, end: float, what: str) -> int:
-        """A group of processes for these changes, in about so many seconds; gives their number.
-
-        There are several where memory does not hold all, or where some are held against another
-        number of threads, which would disturb the rest. None is begun that would not end in time,
-        but for the first: without it nothing can be said.
-        """
+        """A group of processes for these changes, in about so many seconds; gives their number."""
+        # There are several where memory does not hold all, or where some are held against another
+        # number of threads, which would disturb the rest. None is begun that would not end in time,
+        # but for the first: without it nothing can be said.
         parts = []
         for against in dict.fromkeys(one.candidate.against for one in courses):
             own = [one for one in courses if one.candidate.against == against]
@@ -219,70 +187,64 @@ class Trial:
         return made
 
     def _group(self, courses: Sequence[_Course], seconds: float) -> None:
-        begin, workers = self._now(), dict[Change, Worker]()
+        begin, self._workers, self._here = self._now(), {}, courses
         try:
             waiting: list[Change] = []
             for one in courses:
                 for change in (one.candidate.against, one.candidate.change):
-                    if change not in workers:
-                        workers[change] = self._start(change)
+                    if change not in self._workers:
+                        self._workers[change] = self._start(change)
                         waiting.append(change)
                 # Threads that wait for one another keep the cores: one process at a time.
                 while waiting and one.candidate.decides == WALL:
-                    self._ask(READY, waiting.pop(0), workers, courses)
+                    self._ask(READY, waiting.pop(0))
             for change in waiting:
-                self._ask(READY, change, workers, courses)
+                self._ask(READY, change)
             ready = self._now()
-            rounds = self._rounds(workers, courses, begin + seconds)
+            rounds = self._rounds(begin + seconds)
             round_s = (self._now() - ready) / max(1, len(rounds))
             self._least_s[courses[0].candidate.against] = ready - begin + LEAST_ROUNDS * round_s
             for one in courses:
                 if not one.error:
                     _fold(one, rounds)
-            self._layers(workers, courses)
+            self._time_layers()
             for one in courses:
-                if not (one.checked or one.error or self._stop()):
-                    self._check(one, workers, courses)
+                unchecked = not (one.checked or one.error or one.candidate.change == AS_IT_IS)
+                if unchecked and not self._stop():
+                    wrong = self._ask(CHECK, one.candidate.change)
+                    one.checked, one.error = True, one.error or wrong or ""
         finally:
-            for worker in workers.values():
+            for worker in self._workers.values():
                 worker.close()
 
-    def _rounds(
-        self, workers: dict[Change, Worker], courses: Sequence[_Course], end: float
-    ) -> list[dict[Change, Block]]:
+    def _rounds(self, end: float) -> list[dict[Change, Block]]:
         """Rounds, in each of which every process makes a block; the order changes."""
         rounds: list[dict[Change, Block]] = []
         while len(rounds) < MOST_ROUNDS and not self._stop():
             if len(rounds) >= LEAST_ROUNDS and self._now() >= end:
                 break
-            order = list(workers)
+            order = list(self._workers)
             turn = len(rounds) % len(order)
             order = order[turn:] + order[:turn]
             made: dict[Change, Block] = {}
             for change in order if len(rounds) % 2 else order[::-1]:
-                found = self._ask(BLOCK, change, workers, courses)
-                if found is not None:
+                if found := self._ask(BLOCK, change):
                     made[change] = Block(**found)
             if self._stop():
                 break
             rounds.append(made)
         return rounds
 
-    def _ask(
-        self,
-        question: str,
-        change: Change,
-        workers: dict[Change, Worker],
-        courses: Sequence[_Course],
-    ) -> Any:
+    def _ask(self, question: str, change: Change) -> Any:
         """What a process answers; where it fails its change is out, and the others go on."""
-        if change not in workers:
+        if change not in self._workers:
             return None
         left_s = self._begin + self._seconds - self._now()
+        patience_s = max(_LEAST_PATIENCE_S, _PATIENCE_PART * left_s)
         try:
-            return workers[change].ask(question, max(_LEAST_PATIENCE_S, _PATIENCE_PART * left_s))
+            return self._workers[change].ask(question, patience_s)
         except WorkerError as error:
-            workers.pop(change).close()
+            self._workers.pop(change).close()
             if question == LAYERS:
                 return None
             if change == AS_IT_IS:
@@ -290,36 +252,21 @@ class Trial:
                 if all(one.first is None and not one.ratios for one in self._courses):
                     raise ProfileError(self.ended) from error
                 return None
-            for one in courses:
+            for one in self._here:
                 if change in (one.candidate.change, one.candidate.against):
                     one.error = str(error)
             return None
 
-    def _check(
-        self, one: _Course, workers: dict[Change, Worker], courses: Sequence[_Course]
-    ) -> None:
-        change = one.candidate.change
-        if change == AS_IT_IS:
-            return
-        wrong = self._ask(CHECK, change, workers, courses)
-        one.checked = True
-        one.error = one.error or wrong or ""
-
-    def _layers(self, workers: dict[Change, Worker], courses: Sequence[_Course]) -> None:
+    def _time_layers(self) -> None:
         """The layers' times of changes of Chainer's own."""
         wanted = [
             one
-            for one in courses
+            for one in self._here
             if one.first and not (one.error or one.layers or one.candidate.change.engine)
             if len(one.ratios) > _BEFORE_LAYERS
         ]
-        changes = dict.fromkeys(
-            change
-            for one in wanted
-            for change in (one.candidate.against, one.candidate.change)
-            if not self._stop()
-        )
-        found = {change: self._ask(LAYERS, change, workers, courses) for change in changes}
+        changes = [c for one in wanted for c in (one.candidate.against, one.candidate.change)]
+        found = {c: self._ask(LAYERS, c) for c in dict.fromkeys(changes) if not self._stop()}
         for one in wanted:
             pair = found.get(one.candidate.against), found.get(one.candidate.change)
             if all(pair):

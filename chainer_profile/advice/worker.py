@@ -37,13 +37,9 @@ class WorkerError(ProfileError):
 
 
 class Work(Protocol):
-    """A network under a change, in the process that runs it.
+    """A network under a change, in the process that runs it."""
 
-    Attributes:
-        batchsize: Inputs of a run.
-    """
-
-    batchsize: int
+    batchsize: int  #: Inputs of a run.
 
     def run(self) -> object:
         """One run."""
@@ -154,15 +150,9 @@ class Worker:
         self._said.put("")
 
     def ask(self, question: str, patience_s: float) -> Any:
-        """What it answers; None where the waiting was stopped.
+        """What it answers within so many seconds; None where the waiting was stopped.
 
-        Args:
-            question: :data:`BLOCK`, :data:`CHECK`, :data:`LAYERS`, or :data:`READY`, which is not
-                asked but waited for: the process says so by itself.
-            patience_s: How long to wait, in seconds.
-
-        Raises:
-            WorkerError: It failed, ended, or said nothing for so long.
+        :data:`READY` is not asked but waited for: the process says so by itself.
         """
         assert self._process.stdin is not None
         if question != READY:
