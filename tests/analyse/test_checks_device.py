@@ -33,27 +33,18 @@ def test_a_good_run_has_no_findings() -> None:
     assert busy_run(environment=Environment(gpu=GPU, blas=blas)) == {}
 
 
-# --- launching
-
-
 def test_a_launch_bound_run_is_none_of_the_numbers_doubts() -> None:
     assert findings(make_device_recording()) == {}
     assert findings(make_device_training()) == {}
 
 
 def test_without_held_trials() -> None:
-    assert list(busy_run(n_held=0)) == ["no-held-trials"]
-    found = findings(make_device_recording(n_held=0))
-    assert list(found) == ["no-held-trials"]
-    assert found["no-held-trials"].severity == NOTE
-    assert "Nsight Systems" in found["no-held-trials"].advice
-
-
-def test_a_run_that_was_cut_short_has_not_come_to_held_trials() -> None:
+    for found in (busy_run(n_held=0), findings(make_device_recording(n_held=0))):
+        assert list(found) == ["no-held-trials"]
+        assert found["no-held-trials"].severity == NOTE
+        assert "Nsight Systems" in found["no-held-trials"].advice
+    # One that was cut short has not come to them.
     assert list(busy_run(n_held=0, ended="interrupted by the user")) == ["interrupted"]
-
-
-# --- clocks
 
 
 def clock(mhz: int | None, *throttle: str) -> GpuState:
@@ -90,9 +81,6 @@ def test_clocks(
 ) -> None:
     found = busy_run(conditions=Conditions(gpu_before=before, gpu_after=after)).values()
     assert [(one.severity, one.text) for one in found] == ([(severity, text)] if severity else [])
-
-
-# --- checks of a CPU
 
 
 def test_the_resolution_is_that_of_events() -> None:

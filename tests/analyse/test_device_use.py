@@ -55,19 +55,21 @@ def test_a_device_bound_trial() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wait_us", "n_held", "launch_bound"),
-    [(100, 20, True), (390, 0, True), (433, 20, True), (434, 20, False), (434, 0, False)],
+    ("changes", "launch_bound"),
+    [
+        ({"wait_us": 100}, True),
+        ({"wait_us": 390, "n_held": 0}, True),
+        ({"wait_us": 433}, True),
+        ({"wait_us": 434}, False),
+        ({"wait_us": 434, "n_held": 0}, False),
+        ({"times": (*LAUNCH_BOUND[:3], (3500, 0, 0, 0, 0, 0))}, True),
+        ({"times": (*LAUNCH_BOUND[:3], (3700, 0, 0, 0, 0, 0))}, False),  # a busy device
+    ],
 )
 def test_a_run_is_launch_bound_below_a_tenth_of_waiting(
-    wait_us: int, n_held: int, launch_bound: bool
+    changes: dict[str, Any], launch_bound: bool
 ) -> None:
-    assert use_of(wait_us=wait_us, n_held=n_held).launch_bound is launch_bound
-
-
-@pytest.mark.parametrize(("busy_us", "launch_bound"), [(3500, True), (3700, False)])
-def test_a_busy_device_is_not_launch_bound(busy_us: int, launch_bound: bool) -> None:
-    times = (*LAUNCH_BOUND[:3], (busy_us, 0, 0, 0, 0, 0))
-    assert use_of(times).launch_bound is launch_bound
+    assert use_of(**changes).launch_bound is launch_bound
 
 
 def test_without_held_trials_it_is_not_known_how_busy_the_device_is() -> None:

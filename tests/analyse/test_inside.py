@@ -79,16 +79,12 @@ def test_parts_are_shares_of_the_measured_time() -> None:
     assert found.layer(7) is None
 
 
-def test_what_was_seen_too_seldom_is_not_told() -> None:
-    found = parts(Stack((2, 0), 0.1, 99, row=0), Stack((2, 0), 0.1, 100, row=1))
-    assert [one.row for one in found.layers] == [1]
-    assert found.framework is None
-
-
-def test_a_stack_of_no_time_tells_nothing() -> None:
-    found = parts(Stack((2, 0), 0.0, 500, row=0), Stack((2, 0), 0.1, 500, row=1), Stack((3,), 0.0))
-    assert [one.row for one in found.layers] == [1]
-    assert found.framework is None
+def test_what_was_seen_too_seldom_or_for_no_time_is_not_told() -> None:
+    seldom = parts(Stack((2, 0), 0.1, 99, row=0), Stack((2, 0), 0.1, 100, row=1))
+    shorter = Stack((2, 0), 0.0, 500, row=0), Stack((2, 0), 0.1, 500, row=1), Stack((3,), 0.0)
+    for found in (seldom, parts(*shorter)):
+        assert [one.row for one in found.layers] == [1]
+        assert found.framework is None
 
 
 def test_lines_that_were_timed_have_no_interval() -> None:
@@ -158,6 +154,9 @@ def test_a_stack_that_leads_nowhere_is_refused(stack: Stack) -> None:
 
 
 IM2COL = Place("im2col_cpu", "chainer/utils/conv.py", 87, "col[:, :, j] = img[:, :, a:b:sy]")
+OTHER_LINE = Place("tensordot", NUMERIC, 3, "nda = a.ndim")
+PLAIN = Place("f", "chainer/functions/f.py")
+MINUS = Place("_x_hat", "chainer/functions/b.py", 3, "x_mu = x - mean")
 PAD = Place("pad", "numpy/lib/_arraypad_impl.py", 852, "roi = _view_roi(padded)")
 
 
@@ -166,22 +165,10 @@ PAD = Place("pad", "numpy/lib/_arraypad_impl.py", 852, "roi = _view_roi(padded)"
     [
         ((FORWARD, IM2COL), "im2col's copy of windows", "copying"),
         ((FORWARD, IM2COL, PAD), "im2col's copy of windows", "copying"),
-        (
-            (FORWARD, Place("tensordot", NUMERIC, 3, "nda = a.ndim")),
-            "numpy.tensordot's own Python",
-            "call cost",
-        ),
-        (
-            (Place("f", "chainer/functions/f.py"), Place("tensordot", NUMERIC)),
-            "numpy.tensordot",
-            "",
-        ),
+        ((FORWARD, OTHER_LINE), "numpy.tensordot's own Python", "call cost"),
+        ((PLAIN, Place("tensordot", NUMERIC)), "numpy.tensordot", ""),
         ((FORWARD, APPLY), "apply and graph", "call cost"),
-        (
-            (Place("_x_hat", "chainer/functions/b.py", 3, "x_mu = x - mean"),),
-            "x_mu = x - mean in _x_hat",
-            "elementwise arithmetic",
-        ),
+        ((MINUS,), "x_mu = x - mean in _x_hat", "elementwise arithmetic"),
         ((Place("_x_hat", "chainer/functions/b.py"),), "_x_hat", ""),
         ((FORWARD, Place("<GC>", "~")), "garbage collection", "garbage collection"),
     ],

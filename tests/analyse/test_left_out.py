@@ -19,6 +19,8 @@ def test_clean_trials_of_other_calls_too_are_compared_with_none(left_out: int, m
     totals = summarise(recording).totals
     assert (totals.clean is None, totals.overhead is None) == (mixed, mixed)
     assert (totals.trial == totals.profiled) is mixed
+    assert digest_of(recording).clean is not mixed
+    assert digest_of(recording).timed == (100 if mixed else 10)
 
 
 @pytest.mark.parametrize(
@@ -37,12 +39,6 @@ def test_nothing_vanishes() -> None:
     assert digest_of(run).trials == run.all_trials == 200
     said = {one.code: one.text for one in summarise(run).findings}
     assert "after 200 of 100 trials" in said["interrupted"]
-
-
-def test_a_digest_is_of_trials_that_are_alike() -> None:
-    digest = digest_of(make_recording(left_out=60))
-    assert (digest.clean, digest.timed) == (False, 100)
-    assert digest_of(make_recording()).clean
 
 
 def test_inclusive_times_are_added_up_to_no_trial() -> None:

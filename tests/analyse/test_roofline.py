@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -64,25 +65,20 @@ def test_verdicts(flops, nbytes, time_us, reached, verdict):
         assert np.isnan(row["intensity"])
 
 
-def test_without_a_formula_nothing_is_said():
-    row = work([layer()], [10]).iloc[0]
-    assert pd.isna(row["flops"])
-    assert np.isnan(row["flops_per_s"])
-    assert np.isnan(row["reached"])
-    assert row["verdict"] == ""
-
-
-def test_without_limits_there_are_rates_and_no_verdict():
-    row = work([layer(flops=1000, nbytes=300)], [10], limits=None).iloc[0]
-    assert row["flops_per_s"] == pytest.approx(1e8)
-    assert row["verdict"] == ""
-    assert np.isnan(row["reached"])
-
-
-def test_a_layer_that_took_no_time_has_no_rate():
-    row = work([layer(flops=10, nbytes=3), layer(1, flops=10, nbytes=3)], [0, 5]).iloc[0]
-    assert np.isnan(row["flops_per_s"])
-    assert row["verdict"] == ""
+@pytest.mark.parametrize(
+    ("row", "time_us", "limits", "rate"),
+    [
+        (layer(), 10, LIMITS, math.nan),  # without a formula
+        (layer(flops=1000, nbytes=300), 10, None, 1e8),  # without limits
+        (layer(flops=10, nbytes=3), 0, LIMITS, math.nan),
+    ],
+)
+def test_what_is_not_known_has_no_verdict(row, time_us, limits, rate):
+    found = work([row, layer(1, flops=10, nbytes=3)], [time_us, 5], limits=limits).iloc[0]
+    assert pd.isna(found["flops"]) == (row.flops is None)
+    assert found["flops_per_s"] == pytest.approx(rate, nan_ok=True)
+    assert np.isnan(found["reached"])
+    assert found["verdict"] == ""
 
 
 def test_rates_are_those_of_the_median_call():

@@ -56,14 +56,9 @@ def test_the_nearer_limit_where_a_third_of_it_is_reached():
 
 def test_calls_that_take_hardly_longer_than_the_quickest():
     assert found(slow(), [2, 5, 7, 100]) == [CALLS, CALLS, BELOW, BELOW]
-
-
-def test_a_layer_of_several_calls_is_held_against_one_of_them():
+    # A layer of several calls is held against one of them; of few layers none is the quickest.
     layers = [*slow(count=3), replace(layer(3, 10, 10), calls=50)]
     assert found(layers, [2, 100, 100, 200])[3] == CALLS
-
-
-def test_of_few_layers_none_is_the_quickest():
     assert found(slow(count=3), [2, 2, 2]) == [BELOW] * 3
 
 
