@@ -19,6 +19,12 @@ from tests.conftest import make_recording, make_training
 from tests.fusing import ENGINE, chainer_run, engine_run, in_threes
 
 
+def sides_of(runs):
+    """The first half against the second."""
+    half = len(runs) // 2
+    return Side("A", tuple(runs[:half])), Side("B", tuple(runs[half:]))
+
+
 def test_a_slower_and_a_faster_layer_are_found_and_no_other():
     before = run(1)
     after = scaled(run(2), {3: 1.10, 7: 0.80})
@@ -31,12 +37,7 @@ def test_a_slower_and_a_faster_layer_are_found_and_no_other():
     assert row["before_s"] == pytest.approx(np.median(before.self_ns[:, 3]) * 1e-9, rel=1e-15)
     assert row["low"] < expected < row["high"]
     assert comparison.changed.index.tolist() == [3, 7]
-    assert comparison.judged
-    assert not comparison.several
-
-
-def test_shares_are_of_all_layers():
-    comparison = compare(run(1), run(2))
+    assert (comparison.judged, comparison.several) == (True, False)
     for name in ("before_share", "after_share"):
         assert comparison.layers[name].sum() == pytest.approx(1)
 
@@ -135,20 +136,15 @@ def test_few_trials_have_times_and_no_verdicts(n_trials):
 
 
 def test_small_and_short_changes_are_none():
+    def verdict(before, factor, *effect):
+        return compare(before, scaled(before, {0: factor}), *effect).layers.loc[0, "verdict"]
+
     before = run(1)
-    after = scaled(run(1), {0: 1.015})
-    assert compare(before, after).layers.loc[0, "verdict"] == SAME
+    assert [verdict(before, factor) for factor in (1.015, 1.2)] == [SAME, SLOWER]
     # 20 % of 300 ns is less than what two empty windows take.
-    short = replace(before, self_ns=before.self_ns // 1000)
-    longer = scaled(short, {0: 1.2})
-    assert compare(short, longer).layers.loc[0, "verdict"] == SAME
-    assert compare(before, scaled(before, {0: 1.2})).layers.loc[0, "verdict"] == SLOWER
-
-
-def test_the_least_effect_is_the_users():
-    before, after = run(1), scaled(run(1), {0: 1.08})
-    assert compare(before, after, 0.02).layers.loc[0, "verdict"] == SLOWER
-    assert compare(before, after, 0.10).layers.loc[0, "verdict"] == SAME
+    assert verdict(replace(before, self_ns=before.self_ns // 1000), 1.2) == SAME
+    # The least effect is the user's.
+    assert [verdict(before, 1.08, least) for least in (0.02, 0.10)] == [SLOWER, SAME]
 
 
 def conditions(factor=1.0, other_cpu=0.0):
@@ -244,26 +240,23 @@ def test_several_runs_measure_their_variance():
 
 
 def test_several_runs_of_few_layers_and_few_trials():
-    sides = [
-        Side(name, tuple(run(i + at, 2, n_trials=2, n_clean=0) for i in range(3)))
-        for at, name in ((0, "A"), (9, "B"))
-    ]
-    comparison = compare(*sides)
+    runs = [run(seed, 2, n_trials=2, n_clean=0) for seed in (0, 1, 2, 9, 10, 11)]
+    comparison = compare(*sides_of(runs))
     assert comparison.judged
     assert set(comparison.layers["verdict"]) == {SAME}
 
 
 def test_several_runs_without_time_and_of_one_layer():
-    started = replace(run(1).environment, started="later")
     zeros = [replace(run(i, 3), self_ns=np.zeros((200, 3), np.int64)) for i in (1, 2)]
-    zeros[1] = replace(zeros[1], environment=started)
+    later = replace(run(1).environment, started="later")
+    zeros[1] = replace(zeros[1], environment=later)
     comparison = compare(Side("A", tuple(zeros)), run(3, 3))
     assert set(comparison.layers["verdict"]) == {SAME}
     assert comparison.run_spread == 0
     single = [alike(i, 1, 0.02) for i in range(6)]
-    comparison = compare(Side("A", tuple(single[:3])), Side("B", tuple(single[3:])))
-    assert comparison.layers["verdict"].tolist() == [SAME]
-    assert comparison.layers["low"][0] < 0.99 < 1.01 < comparison.layers["high"][0]
+    (row,) = compare(*sides_of(single)).layers.itertuples()
+    assert row.verdict == SAME
+    assert row.low < 0.99 < 1.01 < row.high
 
 
 def test_runs_of_one_side_must_be_of_one_thing():
@@ -294,11 +287,9 @@ _OPPOSITE = {SLOWER: FASTER, FASTER: SLOWER, SAME: SAME, UNCLEAR: UNCLEAR}
 @settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(1, 20), st.floats(0.5, 2), st.integers(1, 3))
 def test_exchanged_sides_turn_everything_round(seed, n_layers, factor, runs):
-    first = Side("A", tuple(run(seed + i, n_layers, 40, n_clean=8) for i in range(runs)))
-    second = Side(
-        "B",
-        tuple(scaled(run(seed + 9 + i, n_layers, 40, n_clean=8), {0: factor}) for i in range(runs)),
-    )
+    runs_of = [run(seed + i, n_layers, 40, n_clean=8) for i in (*range(runs), *range(9, 9 + runs))]
+    runs_of[runs:] = [scaled(one, {0: factor}) for one in runs_of[runs:]]
+    first, second = sides_of(runs_of)
     one, other = compare(first, second), compare(second, first)
     for a, b in ((one.layers, other.layers), (one.totals, other.totals)):
         np.testing.assert_allclose(a["ratio"], 1 / b["ratio"], rtol=1e-12)
@@ -331,10 +322,8 @@ def test_few_layers_of_the_same_code_are_called_different(runs):
     """Runs of one network, whose layers differ from process to process by 1 %, twelve times."""
     called = []
     for at in range(12):
-        seeds = range(20 * at, 20 * at + 2 * runs)
-        sides = [alike(seed) for seed in seeds]
-        comparison = compare(Side("A", tuple(sides[:runs])), Side("B", tuple(sides[runs:])))
-        called.append(len(comparison.changed))
+        sides = sides_of([alike(20 * at + i) for i in range(2 * runs)])
+        called.append(len(compare(*sides).changed))
     assert sum(called) / (12 * 66) <= 0.01
 
 
@@ -344,8 +333,7 @@ def test_a_slower_layer_among_such_runs_is_found_and_only_that(runs, factor):
     for at in range(10):
         sides = [alike(400 + 20 * at + i) for i in range(2 * runs)]
         sides[runs:] = [scaled(side, {33: factor}) for side in sides[runs:]]
-        comparison = compare(Side("A", tuple(sides[:runs])), Side("B", tuple(sides[runs:])))
-        hits = comparison.changed.index.tolist()
+        hits = compare(*sides_of(sides)).changed.index.tolist()
         found += 33 in hits
         others += len(hits) - (33 in hits)
     assert found >= 8
@@ -395,14 +383,9 @@ def test_layers_that_an_engine_does_not_do_are_taken_for_no_others():
 
 def test_several_runs_of_an_engine_and_another_engine():
     runs = [alike(seed, 24) for seed in range(6)]
-    sides = [
-        Side("A", tuple(engine_run(run, in_threes(), 0.2) for run in runs[:3])),
-        Side(
-            "B",
-            tuple(engine_run(run, [(0, 1), *in_threes()[1:]], 0.1, "b 2") for run in runs[3:]),
-        ),
-    ]
-    comparison = compare(*sides)
+    ours = [engine_run(run, in_threes(), 0.2) for run in runs[:3]]
+    others = [engine_run(run, [(0, 1), *in_threes()[1:]], 0.1, "b 2") for run in runs[3:]]
+    comparison = compare(*sides_of([*ours, *others]))
     assert comparison.several
     assert comparison.layers["covers"].tolist() == in_threes()
     assert set(comparison.layers["verdict"]) == {FASTER}

@@ -24,14 +24,8 @@ MUTATIONS = {
     "Student's test one-sided": ("2 * stdtr(", "stdtr("),
     "the rank test one-sided": ("2 * ndtr(", "ndtr("),
     "an interval of 90 %": ("(degrees, (1 + CONFIDENCE) / 2)", "(degrees, CONFIDENCE)"),
-    "many tests not corrected for": (
-        "discovery_corrected(judged.p_value)",
-        "judged.p_value",
-    ),
-    "corrected by the number of tests alone": (
-        "* count / np.arange(1, count + 1)",
-        "* count",
-    ),
+    "many tests not corrected for": ("discovery_corrected(judged.p_value)", "judged.p_value"),
+    "corrected by the number of tests alone": ("* count / np.arange(1, count + 1)", "* count"),
     "a small change matters": ("& self._matters(judged.log_ratio)\n", "\n"),
     "a small change of its own matters": (
         "& self._matters(judged.log_ratio - judged.shift)\n",
@@ -45,10 +39,7 @@ MUTATIONS = {
     "less than the clock tells apart": ("* NS > window_s", "* NS > 0"),
     "too few trials": ("MIN_TRIALS = 4", "MIN_TRIALS = 3"),
     "enough trials that are too few": ("< MIN_TRIALS", "<= MIN_TRIALS"),
-    "trials for blocks of them": (
-        "return min(MAX_BLOCKS, max(30, count // 20))",
-        "return count",
-    ),
+    "trials for blocks of them": ("return min(MAX_BLOCKS, max(30, count // 20))", "return count"),
     "one test of two is enough": ("np.fmax(rank_test", "np.fmin(rank_test"),
     "the machine's part not taken off": (
         "_two_sided((ratios - shift) / error, DEGREES)",
@@ -62,14 +53,8 @@ MUTATIONS = {
     "single runs never alike in common": ("COMMON_SPREAD = 0.03", "COMMON_SPREAD = 0.3"),
     "what the machine explains is noise": ("table.loc[differs & ", "table.loc[~differs & "),
     "near to a median of their own": ("common) * np.sqrt(more)", "common)"),
-    "few runs not moderated": (
-        "np.sqrt(moderated * (",
-        "np.sqrt(variance * (",
-    ),
-    "the error of one side": (
-        "(1 / len(before) + 1 / len(after))",
-        "(1 / len(after))",
-    ),
+    "few runs not moderated": ("np.sqrt(moderated * (", "np.sqrt(variance * ("),
+    "the error of one side": ("(1 / len(before) + 1 / len(after))", "(1 / len(after))"),
     "degrees of freedom too many": (
         "degrees = len(before) + len(after) - 2",
         "degrees = len(before) + len(after)",
