@@ -34,8 +34,9 @@ headings.
 
 LAYERS = """## layers.csv
 
-One row a layer, with all digits. Times are self times in milliseconds over the profiled trials; on
-a GPU those of the device, but for `host_ms`. [gpu.md](gpu.md) explains them.
+One row per layer, with all digits, in the columns that the table above names. Times are self times
+in milliseconds over the profiled trials. On a GPU they are those of the device, except `host_ms`
+([gpu.md](gpu.md)).
 """
 
 LINKS = """## links.csv
@@ -107,7 +108,7 @@ def summary_table(view: str) -> str:
 
 def documentation() -> str:
     parts = [
-        *(HEAD, TERMINAL, layer_table(), LAYERS, meanings(meanings_of(LAYER_COLUMNS))),
+        *(HEAD, TERMINAL, layer_table(), LAYERS),
         *(LINKS, meanings(meanings_of(LINK_COLUMNS)), SUMMARY),
     ]
     for view, heading in _VIEWS.items():
