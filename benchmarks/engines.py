@@ -24,9 +24,8 @@ import chainer.links as L
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from chainer_profile.engines.chosen import choose
 from chainer_profile.engines.protocol import Network
-from chainer_profile.engines.race import Race
+from chainer_profile.engines.race import Race, choose
 from chainer_profile.engines.results import Speedup, speedup
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import make_step

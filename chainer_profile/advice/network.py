@@ -14,10 +14,9 @@ from chainer_profile.advice.worker import WorkerError
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import format_scientific
 from chainer_profile.engines.catalogue import BASELINE
-from chainer_profile.engines.chosen import choose
 from chainer_profile.engines.equality import difference, host_copies, tolerance
 from chainer_profile.engines.protocol import Network, flat_arrays
-from chainer_profile.engines.race import Race
+from chainer_profile.engines.race import Race, choose
 from chainer_profile.kernels.accelerate import Accelerated, accelerate
 from chainer_profile.measure import configuration, runner
 from chainer_profile.measure.arguments import Arguments

@@ -89,11 +89,11 @@ def run(args: argparse.Namespace, context: Context) -> int:
         return report(args.report, args)
     _check(args)
 
-    from chainer_profile.engines import chosen as engines
+    from chainer_profile.engines import race
     from chainer_profile.networks import loading
     from chainer_profile.runs import engines as run_folder
 
-    chosen = engines.choose(args.engines)
+    chosen = race.choose(args.engines)
     source = loading.find_model(args.model, context.registry, args.classes)
     batch = read_input(args, source)
     if batch.kwargs or len(batch.args) > 1 or isinstance(batch.args[0], list):
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         clean_trials=args.trials,
         command=shlex.join([*COMMAND, "engines", *context.argv]),
     )
-    engines.place(
+    race.place(
         chosen,
         precision=args.precision,
         save=args.save_engine,

@@ -114,12 +114,9 @@ def _write(
 ) -> tuple[OutputDifference, str]:
     """Write a network into a file and read it again; gives how far it is off, and the batch."""
     from chainer_profile.engines.equality import difference, host_copies, other_inputs
-    from chainer_profile.engines.protocol import Saving
     from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 
     writer, reader, chainer = entry.make(), entry.make(), ChainerEngine()
-    assert isinstance(writer, Saving)
-    assert isinstance(reader, Saving)
     writer.prepare(network)
     if opset is not None:
         _take_opset(writer, opset)

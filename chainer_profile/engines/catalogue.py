@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 
@@ -24,19 +24,13 @@ FAST = "chainer-fast"
 
 @dataclass(frozen=True)
 class EngineEntry:
-    """One engine.
-
-    Attributes:
-        name: What a user types.
-        description: One line for lists.
-        factory: Its class, as ``module:Class``.
-        needs: Modules without which it cannot run.
-        install: The command that installs them.
-    """
+    """One engine."""
 
     name: str
     description: str
+    #: Its class, as ``module:Class``.
     factory: str
+    #: Modules without which it cannot run, and the command that installs them.
     needs: tuple[str, ...] = ()
     install: str = ""
 
@@ -51,11 +45,10 @@ class EngineEntry:
             return f"cannot be imported ({one_line(error)})"
         return ""
 
-    def make(self) -> Engine:
+    def make(self) -> Any:
         """The engine, not yet prepared."""
         module, _, name = self.factory.partition(":")
-        engine: Engine = getattr(importlib.import_module(module), name)()
-        return engine
+        return getattr(importlib.import_module(module), name)()
 
 
 _HERE = "chainer_profile.engines"
@@ -68,7 +61,7 @@ _ENTRIES = (
     EngineEntry(
         FAST,
         "Chainer on faster kernels, NumPy alone: also for training, see accelerate()",
-        f"{_HERE}.runtimes.fast_engine:FastEngine",
+        f"{_HERE}.runtimes.chainer_engine:FastEngine",
     ),
     EngineEntry(
         "onnxruntime",
@@ -94,16 +87,7 @@ _METHODS = ("prepare", "run", "layers")
 
 
 def find_engine(name: str) -> Engine:
-    """The engine that a name stands for.
-
-    Args:
-        name: ``module:Class`` (installed, or in the current folder) or ``path/to/file.py:Class``.
-            The class is called without arguments.
-
-    Raises:
-        UsageError: There is none of this name, or it is no engine.
-        ProfileError: The user's code fails.
-    """
+    """The engine of a user's own that ``module:Class`` or ``path/to/file.py:Class`` stands for."""
     place, colon, attribute = name.rpartition(":")
     if not colon:
         nearest = difflib.get_close_matches(name.lower(), ENGINES, n=1)

@@ -10,10 +10,9 @@ from threadpoolctl import threadpool_limits
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.engines.catalogue import BASELINE
-from chainer_profile.engines.chosen import of_file
 from chainer_profile.engines.engine_recording import engine_recording
-from chainer_profile.engines.protocol import EngineError, Network, Saving
-from chainer_profile.engines.race import Contestant, Race
+from chainer_profile.engines.protocol import EngineError, Network
+from chainer_profile.engines.race import Contestant, Race, of_file
 from chainer_profile.engines.results import EnginesRun, folder_names
 from chainer_profile.measure import environment, runner
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
@@ -128,7 +127,6 @@ def _keep(contestants: Sequence[Contestant], path: Path) -> None:
     if contestant.error or contestant.prepare_s is None:
         why = contestant.error or "the run was interrupted"
         raise ProfileError(f"--save-engine: {contestant.name} cannot be kept: {why}")
-    assert isinstance(contestant.engine, Saving)
     try:
         contestant.engine.save(path)
     except ProfileError:

@@ -7,14 +7,12 @@ arguments; ``--engines my_module:MyEngine`` measures it beside the others.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from chainer_profile.basics.errors import ProfileError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
+    from collections.abc import Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -95,12 +93,20 @@ class EngineProfile:
 
 
 class Engine(Protocol):
-    """The three things that an engine can do.
+    """The three things that an engine does, and what else it may have.
 
-    Attributes:
-        name: What tables call it.
+    - ``version``: text, such as ``1.20.1``.
+    - ``suffix``, what its files end with, ``save(path)``, which writes the prepared engine into a
+      file, and ``load(network, path)``, which makes it ready from one; weights and all are the
+      file's. It raises EngineError where that is missing, damaged, or of another network.
+    - ``intermediates(inputs)``: output arrays by index of Chainer's layer, as far as it can tell.
+    - ``block()``: a context manager, within which runs are made in a row; it may make ready for
+      them, and leaves the process as it was.
+    - ``serve(inputs, requests, jobs)``: makes ready for so many runs on these inputs, so many at a
+      time; gives what makes them, and returns when all are done.
     """
 
+    #: What tables call it.
     name: str
 
     def prepare(self, network: Network) -> None:
@@ -124,67 +130,8 @@ class Engine(Protocol):
         """Times of the engine's nodes over so many trials; None where it cannot tell them."""
 
 
-@runtime_checkable
-class Versioned(Protocol):
-    """An engine that says which version it is of."""
-
-    @property
-    def version(self) -> str:
-        """Such as ``1.20.1``."""
-
-
-@runtime_checkable
-class Saving(Protocol):
-    """An engine that can be saved after prepare, and made from such a file in place of it."""
-
-    #: What its files end with, such as ``.onnx``.
-    suffix: str
-
-    def save(self, path: Path) -> None:
-        """Write the prepared engine into a file, with what :meth:`load` checks."""
-
-    def load(self, network: Network, path: Path) -> None:
-        """Make the engine ready from a file; weights and all are the file's.
-
-        Raises:
-            EngineError: The file is missing, damaged, or of another network or input shape.
-        """
-
-
-@runtime_checkable
-class Inspecting(Protocol):
-    """An engine that can show what comes out of the layers within it."""
-
-    def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
-        """Output arrays by index of Chainer's layer, as far as the engine can tell them."""
-
-
-@runtime_checkable
-class Blockwise(Protocol):
-    """An engine that makes itself ready for runs in a row, and leaves the process as it was."""
-
-    def block(self) -> AbstractContextManager[None]:
-        """Within it are such runs."""
-
-
-@runtime_checkable
-class Serving(Protocol):
-    """An engine that can work on several runs at a time."""
-
-    def serve(self, inputs: tuple[Any, ...], requests: int, jobs: int) -> Callable[[], None]:
-        """Make ready for so many runs, each on these inputs.
-
-        Returns:
-            What makes the runs, and returns when all are done.
-        """
-
-
 def flat_arrays(value: Any) -> tuple[Any, ...]:
-    """The arrays in what a network gives: a variable, or tuples, lists and dicts of them.
-
-    Raises:
-        EngineError: There is something else in it.
-    """
+    """The arrays in what a network gives: a variable, or tuples, lists and dicts of them."""
     arrays = []
     for part in leaves(value):
         array = getattr(part, "array", part)

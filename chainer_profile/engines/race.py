@@ -6,14 +6,16 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import chainer
 import numpy as np
 
 from chainer_profile.basics.describe import NS
-from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.free_memory import Growth
+from chainer_profile.engines.catalogue import BASELINE, ENGINES, find_engine
 from chainer_profile.engines.equality import (
     TOLERANCES,
     chainer_intermediates,
@@ -24,22 +26,13 @@ from chainer_profile.engines.equality import (
     with_other_parameters,
     worst_layer,
 )
-from chainer_profile.engines.protocol import (
-    Blockwise,
-    EngineError,
-    Inspecting,
-    Saving,
-    Serving,
-    Versioned,
-)
+from chainer_profile.engines.protocol import PRECISIONS, EngineError
 from chainer_profile.engines.results import EngineResult, trials_in_a_round
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.time_limit import WARMUP_SECONDS
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from chainer_profile.engines.protocol import Engine, EngineProfile, Network
@@ -80,6 +73,58 @@ class Contestant(EngineResult):
     def result(self) -> EngineResult:
         """What came out, without the engine."""
         return EngineResult(**{one.name: getattr(self, one.name) for one in fields(EngineResult)})
+
+
+# -- which engines a run has, and which of them a file is for
+
+
+def choose(names: Sequence[str] | None) -> list[Contestant]:
+    """The engines that were named, Chainer first; without names all of the catalogue."""
+    found: list[Contestant] = []
+    for name in dict.fromkeys([BASELINE, *(ENGINES if names is None else names)]):
+        entry = ENGINES.get(name)
+        if entry is None:
+            engine = find_engine(name)
+            own = str(getattr(engine, "name", "")) or name
+            taken = own in ENGINES or any(own == one.name for one in found)
+            found.append(Contestant(name=name if taken else own, engine=engine, make=type(engine)))
+        elif lacks := entry.lacks():
+            found.append(Contestant(name=name, engine=None, error=lacks, install=entry.install))
+        else:
+            found.append(Contestant(name=name, engine=entry.make(), make=entry.make))
+    return found
+
+
+def place(
+    contestants: Sequence[Contestant], *, precision: str, save: Path | None, load: Path | None
+) -> None:
+    """Note what each engine is to compute in, and which is to be loaded from a file."""
+    for contestant in contestants:
+        contestant.precision = PRECISIONS[0] if contestant.name == BASELINE else precision
+    if save is not None:
+        of_file(contestants, save, "--save-engine")
+    if load is not None:
+        of_file(contestants, load, "--load-engine").saved = load
+
+
+def of_file(contestants: Sequence[Contestant], path: Path, option: str) -> Contestant:
+    """The engine whose files end as this one does."""
+    able = {
+        contestant.name: contestant.engine.suffix
+        for contestant in contestants
+        if hasattr(contestant.engine, "suffix")
+    }
+    found = [one for one in contestants if path.name.endswith(able.get(one.name, "\0"))]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = " or ".join(one.name for one in found)
+        raise UsageError(f"{option} {path}: is it {names}? Name one of them with --engines")
+    known = ", ".join(f"{name} *{suffix}" for name, suffix in able.items())
+    raise UsageError(
+        f"{option} {path}: no engine of this run has files of this ending; there are "
+        f"{known or 'none that can be kept'}"
+    )
 
 
 class Race:
@@ -156,7 +201,7 @@ class Race:
         """Have every engine that can make several runs at a time; one that fails gets no figure."""
         for contestant in self.running:
             engine = contestant.engine
-            if jobs < 2 or not contestant.walls or not isinstance(engine, Serving):
+            if jobs < 2 or not contestant.walls or not hasattr(engine, "serve"):
                 continue
             if self._stops():
                 return
@@ -186,13 +231,12 @@ class Race:
             engine, begin_ns = contestant.engine, self._now_ns()
             if contestant.saved is None:
                 engine.prepare(network)
-            elif isinstance(engine, Saving):
+            elif hasattr(engine, "load"):
                 engine.load(network, contestant.saved)
             else:
                 raise EngineError("cannot be loaded from a file")
             contestant.prepare_s = (self._now_ns() - begin_ns) * NS
-            if isinstance(engine, Versioned):
-                contestant.version = str(engine.version)
+            contestant.version = str(getattr(engine, "version", ""))
             if baseline:
                 inputs = self.network.inputs
                 for given in (inputs, other_inputs(inputs)):
@@ -232,8 +276,8 @@ class Race:
         found = difference(expected, got)
         contestant.differences += (found,)
         wrong = not found.relative <= contestant.tolerance
-        if wrong and not contestant.worst_layer and isinstance(contestant.engine, Inspecting):
-            contestant.worst_layer = self._worst_layer(contestant, contestant.engine, number)
+        if wrong and not contestant.worst_layer and hasattr(contestant.engine, "intermediates"):
+            contestant.worst_layer = self._worst_layer(contestant, number)
 
     def _compare_with_others(self, contestant: Contestant, engine: Engine) -> None:
         """Compare the outputs of a copy whose parameters hide nothing."""
@@ -252,7 +296,7 @@ class Race:
             return None, ()
         return model, host_copies(outputs_of(model, self.network.inputs))
 
-    def _worst_layer(self, contestant: Contestant, engine: Inspecting, number: int) -> str:
+    def _worst_layer(self, contestant: Contestant, number: int) -> str:
         inputs = self._known[number][0]
         try:
             if number not in self._intermediates:
@@ -260,7 +304,7 @@ class Race:
                 self._intermediates[number] = chainer_intermediates(network)
             return worst_layer(
                 self._intermediates[number],
-                engine.intermediates(inputs),
+                contestant.engine.intermediates(inputs),
                 self.network.layers,
                 contestant.tolerance,
             )
@@ -286,7 +330,7 @@ class Race:
             turn = number % len(running)
             for contestant in running[turn:] + running[:turn]:
                 engine = contestant.engine
-                block_of = engine.block if isinstance(engine, Blockwise) else nullcontext
+                block_of = getattr(engine, "block", nullcontext)
                 try:
                     with block_of():
                         self._make_block(contestant, count, begin_ns)

@@ -16,9 +16,9 @@ import pytest
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.cli import engines as engines_command
 from chainer_profile.cli import main as cli
-from chainer_profile.engines import chosen
+from chainer_profile.engines import race
 from chainer_profile.engines.catalogue import ENGINES, EngineEntry
-from chainer_profile.engines.chosen import choose
+from chainer_profile.engines.race import choose
 from chainer_profile.measure import environment, runner
 from chainer_profile.record.recording import Calibration
 from chainer_profile.report import page
@@ -235,7 +235,7 @@ def test_engines_that_are_not_installed_are_listed_with_the_command(
     missing = EngineEntry("openvino", "OpenVINO", "no:Such", ("no_such_module",), "pip install x")
     known = {**ENGINES, "openvino": missing}
     monkeypatch.setattr(engines_command, "ENGINES", known)
-    monkeypatch.setattr(chosen, "ENGINES", known)
+    monkeypatch.setattr(race, "ENGINES", known)
     assert run("--list-engines") == 0
     assert "openvino      OpenVINO (not installed: pip install x)" in capsys.readouterr().out
     assert run("--engines", "openvino", "--out", "a") == 1
@@ -256,7 +256,7 @@ def test_a_package_that_is_broken_is_not_installed_in_name_only(
     broken = EngineEntry("openvino", "OpenVINO", "no:Such", ("half_there",), "pip install x")
     known = {**ENGINES, "openvino": broken}
     monkeypatch.setattr(engines_command, "ENGINES", known)
-    monkeypatch.setattr(chosen, "ENGINES", known)
+    monkeypatch.setattr(race, "ENGINES", known)
     assert run("--list-engines") == 0
     words = "cannot be imported (ImportError: no library): pip install x"
     assert f"openvino      OpenVINO ({words})" in capsys.readouterr().out

@@ -1,14 +1,16 @@
-"""The engine ``chainer``: the network as it is, which all others are compared with."""
+"""Chainer's own forward pass, which all engines are compared with: as it is, and accelerated."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import chainer
 
 from chainer_profile.engines.equality import outputs_of
-from chainer_profile.engines.protocol import EngineNode, EngineProfile, Network
+from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
+from chainer_profile.kernels.accelerate import accelerate
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.runner import run
 from chainer_profile.measure.steps import make_step
@@ -64,3 +66,43 @@ class ChainerEngine:
             EngineNode(layer.label, layer.function, (layer.index,)) for layer in recording.layers
         )
         return EngineProfile(nodes, recording.self_ns, recording.trial_ns)
+
+
+class FastEngine(ChainerEngine):
+    """Chainer's own forward pass on faster kernels, by NumPy alone."""
+
+    name = "chainer-fast"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_fast = False
+
+    def prepare(self, network: Network) -> None:
+        """Nothing has to be made ready."""
+        if network.gpu:
+            raise EngineError("has kernels for the CPU alone")
+        if network.precision != "fp32":
+            raise EngineError("computes in fp32 only: leave out --precision")
+        super().prepare(network)
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Within it Chainer is fast: putting kernels in its place takes a while."""
+        with accelerate():
+            self._is_fast = True
+            try:
+                yield
+            finally:
+                self._is_fast = False
+
+    def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """One forward pass."""
+        if self._is_fast:
+            return super().run(inputs)
+        with self.block():
+            return super().run(inputs)
+
+    def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile | None:
+        """Times of Chainer's layers under the recorder."""
+        with self.block():
+            return super().layers(inputs, trials)
