@@ -3,7 +3,7 @@
     python benchmarks/engines.py [--seconds 20] [--cases resnet20:1,resnet20:32]
 
 Engines take turns in short blocks, with one thread each; a ratio is the median of the rounds'
-ratios, with its 95 % interval. Parameters are drawn so that none is 0 or 1. Outputs are compared on
+ratios, with its 95 % interval. Parameters are drawn where they are all the same. Outputs are compared on
 two inputs.
 """
 
@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import chainer_profile  # noqa: F401  (lets Chainer import)
 
 # isort: split
-import chainer.links as L
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from chainer_profile.engines.equality import with_other_parameters
 from chainer_profile.engines.protocol import Network
 from chainer_profile.engines.race import Race, choose
 from chainer_profile.engines.results import Speedup, speedup
@@ -48,18 +48,8 @@ def network(case: str) -> Network:
     name, _, batch = case.partition(":")
     entry = REGISTRY[name]
     model = entry.build()
-    rng = np.random.default_rng(0)
-    for _, parameter in sorted(model.namedparams()):
-        array = parameter.array
-        if array.ndim > 1:
-            array[...] = rng.normal(0, np.sqrt(2 / array[0].size), array.shape)
-        else:
-            array[...] = rng.uniform(0.5, 1.5, array.shape)
-    for link in model.links():
-        if isinstance(link, L.BatchNormalization):
-            link.avg_mean[...] = rng.normal(0, 0.3, link.avg_mean.shape)
-            link.avg_var[...] = rng.uniform(0.5, 1.5, link.avg_var.shape)
-    x = rng.random((int(batch), *entry.input_shape), np.float32)
+    model = with_other_parameters(model) or model
+    x = np.random.default_rng(0).random((int(batch), *entry.input_shape), np.float32)
     step = make_step("forward", model, (x,))
     with step.configured():
         layers = learn_structure(step).layers

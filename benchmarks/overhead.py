@@ -2,15 +2,16 @@
 
     python benchmarks/overhead.py [--rounds 300] [--trials 10000] [--gpu 0]
 
-ResNet20 at batch 1 with one BLAS thread. Times are compared in short blocks that take turns in one
-process, and the median of the paired ratios is shown with its 95 % interval. Memory is measured in
-a fresh process for each hook.
+ResNet20, inference and training, with one BLAS thread. Times are compared in short blocks that take
+turns in one process, and the median of the paired ratios is shown with its 95 % interval. Memory is
+measured in a fresh process for each hook. On a GPU: ResNet20 at batch 1 and 128; ResNet50 at batch
+32, what the layers and the gaps between them leave of the trial's time on the GPU, and the layers'
+times against TimerHook's.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import subprocess
@@ -38,21 +39,21 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 
 from chainer_profile.basics.describe import median_interval  # noqa: E402
 from chainer_profile.measure import environment  # noqa: E402
-from chainer_profile.measure.clock import HOST_CLOCK  # noqa: E402
+from chainer_profile.measure.clock import HOST_CLOCK, Clock  # noqa: E402
+from chainer_profile.measure.devices import move_to_gpu  # noqa: E402
 from chainer_profile.measure.learner import learn_structure  # noqa: E402
-from chainer_profile.measure.steps import ForwardStep  # noqa: E402
+from chainer_profile.measure.steps import AnyStep, make_step  # noqa: E402
 from chainer_profile.measure.structure import Structure  # noqa: E402
 from chainer_profile.measure.trials import Trials  # noqa: E402
 from chainer_profile.networks.inputs import make_input  # noqa: E402
 from chainer_profile.record.journal import Journal, Kind  # noqa: E402
-from chainer_profile.record.recording import Settings  # noqa: E402
+from chainer_profile.record.recording import Recording, Settings  # noqa: E402
 from chainer_profile.runs.folder import save_recording  # noqa: E402
 from chainer_profile.runs.write import write_reports  # noqa: E402
 from models import REGISTRY  # noqa: E402
 
 BLOCK = 10
-WITH_WRITING = "recorder, with folding and writing"
-NEIGHBOURS_LAYER_S = 50e-6
+LAYER_TIMER = "LayerTimerHook, with folding"
 
 
 def two_clock_reads() -> tuple[FunctionHook, list[int]]:
@@ -72,12 +73,18 @@ def two_clock_reads() -> tuple[FunctionHook, list[int]]:
     return TwoClockReads(), stamps
 
 
-def resnet20() -> ForwardStep:
-    """ResNet20 with one input, ready to run."""
+def network(
+    name: str, batchsize: int = 1, phase: str = "forward", gpu: int | None = None
+) -> tuple[AnyStep, Clock]:
+    """A network of the registry with random images, ready to run."""
     np.random.seed(0)  # noqa: NPY002  (Chainer's initialisers draw from it)
-    entry = REGISTRY["resnet20"]
-    batch = make_input("random", entry.input_shape, 1, seed=0, mean=entry.mean, std=entry.std)
-    return ForwardStep(entry.build(), (batch.array,))
+    entry = REGISTRY[name]
+    shape = entry.input_shape
+    array = make_input("random", shape, batchsize, seed=0, mean=entry.mean, std=entry.std).array
+    model, clock = entry.build(), HOST_CLOCK
+    if gpu is not None:
+        array, clock = move_to_gpu(model, array, gpu)
+    return make_step(phase, model, (array,)), clock
 
 
 class Empty(chainer.Chain):
@@ -90,7 +97,7 @@ class Empty(chainer.Chain):
 
 
 @contextmanager
-def trials_of(step: ForwardStep, structure: Structure, n_trials: int) -> Iterator[Trials]:
+def trials_of(step: AnyStep, structure: Structure, clock: Clock, n_trials: int) -> Iterator[Trials]:
     """The profiler's own trials, with their journal in a file."""
     with tempfile.TemporaryFile() as file:
         trials = Trials(
@@ -99,7 +106,7 @@ def trials_of(step: ForwardStep, structure: Structure, n_trials: int) -> Iterato
             Settings(trials=n_trials),
             environment.collect(),
             Journal(file),
-            HOST_CLOCK,
+            clock,
             lambda done, total, mean_s: None,
             lambda: "",
         )
@@ -108,23 +115,29 @@ def trials_of(step: ForwardStep, structure: Structure, n_trials: int) -> Iterato
 
 
 def added_time(
-    step: ForwardStep, structure: Structure, rounds: int
+    step: AnyStep, structure: Structure, clock: Clock, rounds: int, block: int = BLOCK
 ) -> tuple[float, dict[str, Any]]:
-    """Median clean trial in seconds, and for each way of timing its added time in each round.
+    """Median clean trial in seconds, and what each way of timing adds to it in each round.
 
-    The added time is that of the trials themselves, which is what the layers' times suffer; for
-    the recorder also that of whole blocks, with all it does between trials (folding, writing).
+    That is the added time of the trials themselves, which is what the layers' times suffer; of the
+    recorder also that of whole blocks, with all it does between trials (folding, writing).
     """
     timer, layer_timer = TimerHook(), chainer_profile.LayerTimerHook()
     bare, stamps = two_clock_reads()
     with layer_timer:  # which learns in the first trial
-        for _ in range(2 * BLOCK):
+        for _ in range(2 * block):
             step()
 
+    def trial() -> None:
+        step()
+        if clock.device is not None:
+            clock.device.synchronize()
+
     def clean() -> list[float]:
-        return [timed(step) for _ in range(BLOCK)]
+        return [timed(trial) for _ in range(block)]
 
     def timer_hook() -> list[float]:
+        timer.call_history.clear()
         with timer:
             return clean()
 
@@ -132,7 +145,7 @@ def added_time(
         with layer_timer:
             seconds = clean()
             # What it does now and then, and at the end, for the trials of a block.
-            folding_s = timed(layer_timer.total_time) / BLOCK
+            folding_s = timed(layer_timer.total_time) / block
             return [trial_s + folding_s for trial_s in seconds]
 
     def clock_reads() -> list[float]:
@@ -140,20 +153,27 @@ def added_time(
         with bare:
             return clean()
 
-    with trials_of(step, structure, rounds * BLOCK) as trials:
+    with trials_of(step, structure, clock, 2 * rounds * block) as trials:
 
         def recorder() -> list[float]:
-            trials.profiled(BLOCK)
-            return [wall_ns * 1e-9 for wall_ns in trials._walls[-BLOCK:]]
+            trials.profiled(block)
+            return [wall_ns * 1e-9 for wall_ns in trials._walls[-block:]]
 
-        ways = {
+        def recorder_and_writing() -> list[float]:
+            begin = time.perf_counter()
+            seconds = recorder()
+            between_s = (time.perf_counter() - begin - sum(seconds)) / block
+            return [trial_s + between_s for trial_s in seconds]
+
+        ways: dict[str, Callable[[], list[float]]] = {
             "recorder": recorder,
             "TimerHook": timer_hook,
-            "LayerTimerHook, with folding": layer_timer_hook,
+            LAYER_TIMER: layer_timer_hook,
             "two clock reads": clock_reads,
             "nothing": clean,
+            "recorder, with folding and writing": recorder_and_writing,
         }
-        added: dict[str, list[float]] = {name: [] for name in [*ways, WITH_WRITING]}
+        added: dict[str, list[float]] = {name: [] for name in ways}
         clean_s = []
         order = list(ways)
         rng = np.random.default_rng(0)
@@ -161,20 +181,14 @@ def added_time(
             rng.shuffle(order)
             for name in order:
                 before = clean()
-                begin = time.perf_counter()
                 during = ways[name]()
-                block_s = time.perf_counter() - begin
-                near = before + clean()
-                added[name].append(float(np.median(during) / np.median(near)) - 1)
-                if name == "recorder":
-                    between_s = (block_s - sum(during)) / BLOCK
-                    added[WITH_WRITING].append(added[name][-1] + between_s / float(np.median(near)))
+                added[name].append(float(np.median(during) / np.median(before + clean())) - 1)
                 clean_s += before
             progress("added time", turn + 1, rounds)
     return float(np.median(clean_s)), {name: np.array(values) for name, values in added.items()}
 
 
-def learning(step: ForwardStep, rounds: int = 30) -> float:
+def learning(step: AnyStep, rounds: int = 30) -> float:
     """Median time of a LayerTimerHook's first trial, in those of a plain one next to it."""
     ratios = []
     for _ in range(rounds):
@@ -191,49 +205,45 @@ def timed(block: Callable[[], object]) -> float:
 
 
 def agreement(
-    step: ForwardStep, structure: Structure, rounds: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean time of every layer by the recorder and by TimerHook, in alternating blocks."""
+    step: AnyStep, structure: Structure, clock: Clock, rounds: int
+) -> tuple[Recording, Any]:
+    """Trials under the recorder, and TimerHook's mean time of every layer, in turns."""
     timer = TimerHook()
-    with trials_of(step, structure, rounds * BLOCK) as trials:
+    with trials_of(step, structure, clock, rounds * BLOCK) as trials:
         for turn in range(rounds):
             trials.profiled(BLOCK)
             with timer:
                 for _ in range(BLOCK):
                     step()
             progress("agreement", turn + 1, rounds)
-        mine = trials.recording().self_ns.mean(axis=0) * 1e-9
-    recording = chainer_profile.fold_call_history(timer.call_history, len(structure.layers))
-    return mine, recording.self_ns.mean(axis=0) * 1e-9
+        recording = trials.recording()
+    folded = chainer_profile.fold_call_history(timer.call_history, len(structure.layers))
+    return recording, folded.self_ns.mean(axis=0) * 1e-9
 
 
-def memory(kind: str, n_trials: int) -> dict[str, float]:
+def memory(kind: str, n_trials: int) -> float:
     """Growth of the peak memory in MB over n_trials; runs in a process of its own."""
     import chainer_profile.analyse.summaries
 
-    step = resnet20()
+    step, clock = network("resnet20")
     with threadpool_limits(1, "blas"), step.configured():
         structure = learn_structure(step)
         timer = TimerHook()
-        with trials_of(step, structure, 500) as trials:  # warm everything up
+        with trials_of(step, structure, clock, 500) as trials:  # warm everything up
             trials.profiled(500)
             chainer_profile.summarise(trials.recording())
-        with trials_of(step, structure, n_trials) as trials:
+        with trials_of(step, structure, clock, n_trials) as trials:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             if kind == "recorder":
                 trials.profiled(n_trials)
-                recording = trials.recording()
+                chainer_profile.summarise(trials.recording())
             elif kind == "TimerHook":
                 with timer:
                     for _ in range(n_trials):
                         step()
             else:
                 trials.plain(Kind.CLEAN, n_trials)
-            after_trials = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            if kind == "recorder":
-                chainer_profile.summarise(recording)
-            after_all = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"trials": (after_trials - before) / 1024, "all": (after_all - before) / 1024}
+            return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 
 def folding(n_trials: int) -> tuple[float, float]:
@@ -261,72 +271,113 @@ def help_time() -> tuple[float, float]:
     return float(np.median(times[0])), float(np.median(times[1]))
 
 
+# -- the table
+
+
 def progress(what: str, done: int, total: int) -> None:
     if sys.stderr.isatty():
         print(f"\r{what} {done}/{total} ", end="" if done < total else "\n", file=sys.stderr)
 
 
 def row(name: str, value: str, target: str = "") -> None:
-    print(f"| {name:58} | {value:32} | {target:18} |")
+    print(f"| {name:58} | {value:32} | {target:18} |", flush=True)
+
+
+def added_rows(
+    what: str, found: tuple[float, dict[str, Any]], of_trial: str, of_timer: str
+) -> None:
+    """What the ways add to a trial; the targets are the recorder's."""
+    clean_s, added = found
+    row(f"{what}: clean trial, median", f"{clean_s * 1e3:.2f} ms")
+    for name, values in added.items():
+        low, high = median_interval(values)
+        text = f"{np.median(values) * 100:+.2f} % ({low * 100:+.2f} to {high * 100:+.2f})"
+        row(f"    added by {name}", text, of_trial if name == "recorder" else "")
+    part = np.median(added["recorder"]) / np.median(added["TimerHook"])
+    row("    recorder / TimerHook", f"{part:.2f}", of_timer)
+
+
+def agreement_row(recording: Recording, theirs: Any, least_us: int) -> None:
+    """How far the means of layers are from TimerHook's."""
+    large = theirs > least_us * 1e-6
+    off = np.abs(recording.self_ns.mean(axis=0)[large] * 1e-9 / theirs[large] - 1)
+    row(
+        f"means against TimerHook's, {large.sum()} layers above {least_us} us: largest difference",
+        f"{off.max(initial=0) * 100:.2f} %",
+        "<= 5 %",
+    )
+
+
+def on_gpu(gpu: int, rounds: int) -> None:
+    """Measure everything that is a GPU's, and show it."""
+    for batchsize, target, ratio in ((1, "<= 12 %", "<= 0.33"), (128, "<= 1 %", "")):
+        step, clock = network("resnet20", batchsize, gpu=gpu)
+        with step.configured():
+            found = added_time(step, warmed(step), clock, rounds)
+        added_rows(f"resnet20 batch {batchsize}", found, target, ratio)
+    step, clock = network("resnet50", 32, gpu=gpu)
+    with step.configured():
+        recording, theirs = agreement(step, warmed(step), clock, max(1, rounds // 10))
+    assert recording.gap_ns is not None
+    assert recording.span_ns is not None
+    inside = recording.self_ns.sum(axis=1) + recording.gap_ns.sum(axis=1)
+    off = 1 - inside / recording.span_ns
+    row("resnet50 batch 32: trial less layers and gaps", f"{off.max() * 100:.3f} %", "<= 1 %")
+    agreement_row(recording, theirs, 100)
+
+
+def warmed(step: AnyStep, warmups: int = 30) -> Structure:
+    """The structure of a step that has run some times."""
+    for _ in range(warmups):
+        step()
+    return learn_structure(step)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--gpu", type=int, help="measure on this GPU, see overhead_gpu.py")
+    parser.add_argument("--gpu", type=int, help="measure on this GPU alone")
     parser.add_argument("--memory", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.memory:
-        print(json.dumps(memory(args.memory, args.trials)))
+        print(memory(args.memory, args.trials))
         return
 
     row("figure", "measured", "target")
     row("-" * 58, "-" * 32, "-" * 18)
     if args.gpu is not None:
-        from benchmarks import overhead_gpu
-
-        overhead_gpu.run(args.gpu, args.rounds, row)
+        on_gpu(args.gpu, args.rounds)
         return
-    step = resnet20()
+    step, clock = network("resnet20")
     with threadpool_limits(1, "blas"), step.configured():
-        for _ in range(100):
-            step()
-        structure = learn_structure(step)
-        clean_s, added = added_time(step, structure, args.rounds)
-        row("clean trial, median", f"{clean_s * 1e3:.2f} ms")
-        targets = {"recorder": "<= 1.0 %"}
-        for name, values in added.items():
-            low, high = median_interval(values)
-            text = f"{np.median(values) * 100:+.2f} % ({low * 100:+.2f} to {high * 100:+.2f})"
-            row(f"added by {name}", text, targets.get(name, ""))
+        structure = warmed(step, 100)
+        clean_s, added = added_time(step, structure, clock, args.rounds)
+        added_rows("resnet20", (clean_s, added), "<= 1.0 %", "")
         # What is added is small against the changes of a trial, but not against those of this one.
-        empty = ForwardStep(Empty(), (np.zeros(1, np.float32),))
-        empty_s, added = added_time(empty, learn_structure(empty), args.rounds)
+        empty = make_step("forward", Empty(), (np.zeros(1, np.float32),))
+        empty_s, added = added_time(empty, learn_structure(empty), clock, args.rounds)
         row("66 functions that do nothing, median", f"{empty_s * 1e3:.3f} ms")
         for name, values in added.items():
             low, high = (end * empty_s * 1e6 for end in median_interval(values))
             us = np.median(values) * empty_s * 1e6
             share = us * 1e-6 / clean_s * 100
             row(f"{name}, to these", f"{us:+.1f} us ({low:+.1f} to {high:+.1f}) = {share:.2f} %")
-        theirs = np.median(added["TimerHook"])
-        for name, target in (("recorder", "<= 0.4"), ("LayerTimerHook, with folding", "<= 0.6")):
-            row(f"{name} / TimerHook", f"{np.median(added[name]) / theirs:.2f}", target)
+        timer = np.median(added["TimerHook"])
+        for name, target in (("recorder", "<= 0.4"), (LAYER_TIMER, "<= 0.6")):
+            row(f"{name} / TimerHook", f"{np.median(added[name]) / timer:.2f}", target)
         row("a trial that teaches LayerTimerHook / a plain one", f"{learning(step):.2f}", "<= 3")
-        mine, theirs = agreement(step, structure, args.rounds)
-        large = theirs > NEIGHBOURS_LAYER_S
-        off = np.abs(mine[large] / theirs[large] - 1)
-        row(
-            f"means against TimerHook's, {large.sum()} layers above 50 us: largest difference",
-            f"{off.max() * 100:.2f} %",
-            "<= 5 %",
-        )
+        agreement_row(*agreement(step, structure, clock, args.rounds), 50)
+    for batchsize, block, target in ((32, 1, "<= 1.5 %"), (1, BLOCK, "")):
+        step, clock = network("resnet20", batchsize, "train")
+        with threadpool_limits(1, "blas"), step.configured():
+            found = added_time(step, warmed(step, 3), clock, max(1, args.rounds // 5), block)
+        added_rows(f"resnet20, training, batch {batchsize}", found, target, "<= 0.5")
     for kind, target in (("recorder", "<= 8 MB"), ("TimerHook", ""), ("nothing", "")):
         command = [sys.executable, __file__, "--memory", kind, "--trials", str(args.trials)]
         environ = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
         result = subprocess.run(command, check=True, capture_output=True, text=True, env=environ)
-        grown = json.loads(result.stdout)
-        row(f"memory of {args.trials} trials, {kind}", f"{grown['all']:.1f} MB", target)
+        row(f"memory of {args.trials} trials, {kind}", f"{float(result.stdout):.1f} MB", target)
     fold_s, write_s = folding(args.trials)
     row(f"folding and statistics of {args.trials} x 66 samples", f"{fold_s:.3f} s", "<= 0.1 s")
     row("all files written", f"{write_s:.2f} s", "<= 3 s")

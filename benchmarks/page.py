@@ -2,8 +2,8 @@
 
     python benchmarks/page.py [--trials 1000] [--repeats 5] [--keep DIR]
 
-The recording is made up: a training step of ResNet152 by its structure, with all that a recording
-can have (links, work, limits, memory), and times drawn at random. Paint and sort are timed in
+The recording is of a training step of ResNet152, with links, work, limits and memory; its times are
+drawn at random. Paint and sort are timed in
 headless Chromium (Debian's package, driven by playwright).
 """
 
@@ -15,7 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,24 +23,13 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
-from chainer_profile import summarise  # noqa: E402
+import chainer_profile  # noqa: E402
 from chainer_profile.basics.units import format_duration, format_nbytes  # noqa: E402
-from chainer_profile.record.recording import (  # noqa: E402
-    Environment,
-    Layer,
-    LinkCalls,
-    MachineLimits,
-    MemoryUse,
-    PhaseMemory,
-    Recording,
-    Settings,
-)
+from chainer_profile.record.recording import MachineLimits, Recording  # noqa: E402
+from models import REGISTRY  # noqa: E402
 
 #: Targets: seconds to write, bytes, seconds until all is drawn, seconds to sort.
 MAX_WRITE_S, MAX_NBYTES, MAX_DRAWN_S, MAX_SORT_S = 5.0, 2_500_000, 1.5, 0.1
-BLOCKS = (3, 8, 36, 3)
-CONV, BN = "Convolution2DFunction", "BatchNormalization"
-PHASES = ("forward", "backward", "update")
 
 #: From the click on each heading until the new rows are laid out.
 SORT_ALL = """
@@ -62,99 +51,31 @@ DRAWN = """
 """
 
 
-def forward_calls() -> Iterator[tuple[str, str]]:
-    """Path and function of every call of a forward pass and its loss."""
-    yield from (("/conv1", CONV), ("/bn1", BN), ("/", "ReLU"), ("/", "MaxPooling2D"))
-    for stage, count in enumerate(BLOCKS, 2):
-        for block in range(count):
-            path = f"/res{stage}/{block}"
-            for place in (1, 2, 3):
-                yield f"{path}/conv{place}", CONV
-                yield f"{path}/bn{place}", BN
-                if place < 3:
-                    yield path, "ReLU"
-            if block == 0:
-                yield f"{path}/shortcut/conv", CONV
-                yield f"{path}/shortcut/bn", BN
-            yield path, "Add"
-            yield path, "ReLU"
-    yield from (("/", "AveragePooling2D"), ("/fc", "LinearFunction"))
-    yield "loss", "SoftmaxCrossEntropy"
-
-
-def rows() -> Iterator[tuple[str, str, str]]:
-    """Path, function and phase of every row of a training step."""
-    calls = list(forward_calls())
-    yield from ((path, function, "forward") for path, function in calls)
-    yield "cleargrads", "cleargrads", "backward"
-    yield from ((path, function, "backward") for path, function in reversed(calls))
-    links = [path for path, function in calls if function in (CONV, BN, "LinearFunction")]
-    yield from ((path, "MomentumSGD", "update") for path in links)
-
-
 def make_recording(n_trials: int) -> Recording:
-    """A training step of so many trials, the times gamma-distributed and slowly drifting."""
-    rng = np.random.default_rng(0)
-    shape = ((1, 256, 28, 28),)
-    layers = tuple(
-        Layer(
-            index,
-            path,
-            function,
-            phase,
-            input_shapes=shape,
-            output_shapes=shape,
-            dtype="float32",
-            flops=(index % 7 + 1) * 20_000_000,
-            macs=(index % 7 + 1) * 10_000_000,
-            nbytes_read=(index % 5 + 1) * 400_000,
-            nbytes_written=800_000,
-        )
-        for index, (path, function, phase) in enumerate(rows())
+    """A training step on a small image; so many trials, gamma-distributed and slowly drifting."""
+    x = np.zeros((1, 3, 64, 64), np.float32)
+    measured = chainer_profile.profile(
+        REGISTRY["resnet152"].build(), x, phase="train", trials=2, warmups=1
     )
-    count = len(layers)
-    means = rng.gamma(1.0, 400_000, count) + 5_000
+    rng = np.random.default_rng(0)
+    means = rng.gamma(1.0, 400_000, len(measured.layers)) + 5_000
     drift = 1 + 0.05 * np.linspace(0, 1, n_trials)[:, None]
-    self_ns = (rng.gamma(50.0, means / 50.0, (n_trials, count)) * drift).astype(np.int64)
-    framework_ns = np.full((n_trials, 3), 2_000_000, np.int64)
+    self_ns = (rng.gamma(50.0, means / 50.0, (n_trials, len(means))) * drift).astype(np.int64)
+    framework_ns = np.full((n_trials, len(measured.phases)), 2_000_000, np.int64)
     trial_ns = self_ns.sum(axis=1) + framework_ns.sum(axis=1) + 100_000
     starts = np.concatenate([[0], np.cumsum(trial_ns)])
     clean_ns = trial_ns[::10] - 1_000_000
-    paths = dict.fromkeys(path for path, _, _ in rows() if path.startswith("/"))
-    above = {path.rsplit("/", level)[0] or "/" for path in paths for level in (1, 2)}
-    links = tuple(LinkCalls(path, "Link", 1, 1000) for path in sorted({"/", *paths, *above}))
-    return Recording(
-        layers=layers,
+    return replace(
+        measured,
         self_ns=self_ns,
-        phases=PHASES,
         framework_ns=framework_ns,
-        links=links,
         trial_ns=trial_ns,
         start_ns=starts[:-1],
         clean_ns=clean_ns,
         clean_start_ns=starts[-1] + np.cumsum(clean_ns),
-        settings=Settings(
-            model="resnet152",
-            input="random images, seed 0",
-            input_shape=(1, 3, 224, 224),
-            phase="train",
-            loss="softmax_cross_entropy",
-            optimizer="MomentumSGD",
-            train_mode=True,
-            trials=n_trials,
-            command="python profile.py --model resnet152 --phase train",
-        ),
-        environment=Environment(processor="made up", python="CPython", numpy=np.__version__),
+        clean_cpu_ns=None,
+        settings=replace(measured.settings, model="resnet152", trials=n_trials),
         limits=MachineLimits("k", "cpu", "", 2, 1e11, None, 2e10, 8e9, 1 << 28),
-        memory=MemoryUse(
-            peak_nbytes=tuple(int(value) for value in rng.integers(1 << 16, 1 << 24, count)),
-            retained_nbytes=tuple(int(value) for value in rng.integers(0, 1 << 22, count)),
-            parameter_nbytes=240 << 20,
-            input_nbytes=600 << 10,
-            high_water_nbytes=900 << 20,
-            high_water_layer=count // 2,
-            phases=tuple(PhaseMemory(phase, 800 << 20, 1 << 20) for phase in PHASES),
-        ),
     )
 
 
@@ -196,7 +117,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="folder for the page")
     arguments = parser.parse_args()
     recording = make_recording(arguments.trials)
-    summary = summarise(recording)
+    summary = chainer_profile.summarise(recording)
     print(f"{len(recording.layers):,} rows x {arguments.trials:,} trials")
     begin = time.perf_counter()
     from chainer_profile.report.page import render

@@ -236,7 +236,7 @@ class Race:
             else:
                 raise EngineError("cannot be loaded from a file")
             contestant.prepare_s = (self._now_ns() - begin_ns) * NS
-            contestant.version = str(getattr(engine, "version", ""))
+            contestant.version = str(getattr(engine, "version", contestant.version))
             if baseline:
                 inputs = self.network.inputs
                 for given in (inputs, other_inputs(inputs)):

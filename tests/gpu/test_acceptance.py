@@ -26,7 +26,7 @@ measure(0, 3).save(Path("recording.npz"))
 import json
 import chainer.links as L
 import numpy as np
-from benchmarks.overhead_gpu import added_time, agreement
+from benchmarks.overhead import added_time, agreement
 from chainer_profile.measure.devices import move_to_gpu
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import ForwardStep
@@ -59,7 +59,8 @@ def planted(measured: tuple[Recording, Any]) -> Recording:
 
 def test_the_table_of_costs(measured: tuple[Recording, Any]) -> None:
     added, n_trials, on_device, theirs = measured[1]
-    assert added == {"recorder": 2, "TimerHook": 2, "nothing": 2}
+    assert added.keys() >= {"recorder", "TimerHook", "nothing"}
+    assert set(added.values()) == {2}
     assert (n_trials, on_device) == (20, True)
     assert len(theirs) == 1
     assert theirs[0] > 0
