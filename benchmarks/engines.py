@@ -3,8 +3,8 @@
     python benchmarks/engines.py [--seconds 20] [--cases resnet20:1,resnet20:32]
 
 Engines take turns in short blocks, with one thread each; a ratio is the median of the rounds'
-ratios, with its 95 % interval. Parameters are drawn where they are all the same. Outputs are compared on
-two inputs.
+ratios, with its 95 % interval. Parameters are drawn where they are all the same. Outputs are
+compared on two inputs.
 """
 
 from __future__ import annotations
