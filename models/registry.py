@@ -47,7 +47,6 @@ class ModelEntry:
 
         Returns:
             chainer.Link: The network.
-
         """
         module, _, attribute = self.factory.partition(":")
         arguments: dict[str, Any] = {} if self.classes is None else {"classes": self.classes}

@@ -10,10 +10,8 @@ import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
 import chainer
 import chainer.functions as F
 import chainer.links as L
-import numpy
 
-from .convolution import bare_convolution
-from .resnet_cifar import Stage
+from .parts import convolution, normalization, stage
 
 #: Blocks of the four stages at each depth, of He et al.'s table 1.
 BLOCKS = {
@@ -91,7 +89,6 @@ class ResNet(chainer.Chain):
 
     Raises:
         ValueError: If there is no such depth or variant.
-
     """
 
     def __init__(self, depth: int = 50, *, variant: str = "standard", classes: int = 1000) -> None:
@@ -106,12 +103,12 @@ class ResNet(chainer.Chain):
         width = 256 if variant == "large" else 64
         n2, n3, n4, n5 = BLOCKS[depth]
         with self.init_scope():
-            self.conv1 = _conv(3, 64, ksize=7, stride=2)
-            self.bn1 = _bn(64)
-            self.res2 = _stage(block, 64, width, n2, 1)
-            self.res3 = _stage(block, width, 2 * width, n3, 2)
-            self.res4 = _stage(block, 2 * width, 4 * width, n4, 2)
-            self.res5 = _stage(block, 4 * width, 8 * width, n5, 2)
+            self.conv1 = convolution(3, 64, ksize=7, stride=2)
+            self.bn1 = normalization(64)
+            self.res2 = stage(block, 64, width, n2, 1)
+            self.res3 = stage(block, width, 2 * width, n3, 2)
+            self.res4 = stage(block, 2 * width, 4 * width, n4, 2)
+            self.res5 = stage(block, 4 * width, 8 * width, n5, 2)
             self.fc = L.Linear(8 * width, classes)
 
     def forward(self, x: Any) -> chainer.Variable:
@@ -138,20 +135,21 @@ class BasicBlock(chainer.Chain):
         in_channels: Channels of the input.
         out_channels: Channels of the output.
         stride: Stride of the first convolution and of the projection.
-
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
         self.projects = stride != 1 or in_channels != out_channels
         with self.init_scope():
-            self.conv1 = _conv(in_channels, out_channels, ksize=3, stride=stride)
-            self.bn1 = _bn(out_channels)
-            self.conv2 = _conv(out_channels, out_channels, ksize=3, stride=1)
-            self.bn2 = _bn(out_channels)
+            self.conv1 = convolution(in_channels, out_channels, ksize=3, stride=stride)
+            self.bn1 = normalization(out_channels)
+            self.conv2 = convolution(out_channels, out_channels, ksize=3, stride=1)
+            self.bn2 = normalization(out_channels)
             if self.projects:
-                self.downsample_conv = _conv(in_channels, out_channels, ksize=1, stride=stride)
-                self.downsample_bn = _bn(out_channels)
+                self.downsample_conv = convolution(
+                    in_channels, out_channels, ksize=1, stride=stride
+                )
+                self.downsample_bn = normalization(out_channels)
 
     def forward(self, x: chainer.Variable) -> chainer.Variable:
         """Runs conv1 bn1 relu conv2 bn2, the shortcut's convolution and bn, the sum, relu."""
@@ -175,7 +173,6 @@ class BottleneckBlock(chainer.Chain):
         in_channels: Channels of the input.
         out_channels: Channels of the output, a multiple of 4.
         stride: Stride of the 3x3 convolution and of the projection.
-
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
@@ -183,15 +180,17 @@ class BottleneckBlock(chainer.Chain):
         inner = out_channels // 4
         self.projects = stride != 1 or in_channels != out_channels
         with self.init_scope():
-            self.conv1 = _conv(in_channels, inner, ksize=1, stride=1)
-            self.bn1 = _bn(inner)
-            self.conv2 = _conv(inner, inner, ksize=3, stride=stride)
-            self.bn2 = _bn(inner)
-            self.conv3 = _conv(inner, out_channels, ksize=1, stride=1)
-            self.bn3 = _bn(out_channels)
+            self.conv1 = convolution(in_channels, inner, ksize=1, stride=1)
+            self.bn1 = normalization(inner)
+            self.conv2 = convolution(inner, inner, ksize=3, stride=stride)
+            self.bn2 = normalization(inner)
+            self.conv3 = convolution(inner, out_channels, ksize=1, stride=1)
+            self.bn3 = normalization(out_channels)
             if self.projects:
-                self.downsample_conv = _conv(in_channels, out_channels, ksize=1, stride=stride)
-                self.downsample_bn = _bn(out_channels)
+                self.downsample_conv = convolution(
+                    in_channels, out_channels, ksize=1, stride=stride
+                )
+                self.downsample_bn = normalization(out_channels)
 
     def forward(self, x: chainer.Variable) -> chainer.Variable:
         """Runs conv1 bn1 relu conv2 bn2 relu conv3 bn3, the shortcut, the sum, relu."""
@@ -201,55 +200,3 @@ class BottleneckBlock(chainer.Chain):
         if self.projects:
             x = self.downsample_bn(self.downsample_conv(x))
         return F.relu(h + x)
-
-
-class FastHeNormal(chainer.Initializer):
-    """:class:`chainer.initializers.HeNormal`, drawn three times as fast.
-
-    Chainer draws every value from NumPy's global generator, in float64; for the 60 million
-    of ResNet-152 that takes 2 s. This one draws from a generator of its own in float32,
-    whose seed comes from the global one: ``numpy.random.seed(seed)`` has its effect.
-
-    Args:
-        scale: Factor on the standard deviation, which is sqrt(2 / fan).
-        fan_option: ``fan_in``, inputs of an output value, or ``fan_out``.
-
-    """
-
-    def __init__(self, scale: float = 1.0, fan_option: str = "fan_in") -> None:
-        super().__init__()
-        if fan_option not in ("fan_in", "fan_out"):
-            raise ValueError(f"fan_option must be fan_in or fan_out, not {fan_option!r}")
-        self.scale = scale
-        self.fan_option = fan_option
-
-    def __call__(self, array: Any) -> None:
-        """Fills a weight array of shape ``(out, in, ...)`` in place."""
-        fan_in, fan_out = chainer.initializer.get_fans(array.shape)
-        fan = fan_in if self.fan_option == "fan_in" else fan_out
-        seed = numpy.random.randint(2**32, dtype=numpy.uint64)  # noqa: NPY002  (see above)
-        values = numpy.random.default_rng(seed).standard_normal(array.shape, numpy.float32)
-        values *= numpy.float32(self.scale * (2 / fan) ** 0.5)
-        array[...] = chainer.backend.get_device_from_array(array).send(values)
-
-
-def _stage(
-    block: type[BasicBlock] | type[BottleneckBlock],
-    in_channels: int,
-    out_channels: int,
-    blocks: int,
-    stride: int,
-) -> Stage:
-    """Makes a stage; its first block takes the stride and the change of width."""
-    first = block(in_channels, out_channels, stride)
-    return Stage(first, *(block(out_channels, out_channels, 1) for _ in range(blocks - 1)))
-
-
-def _conv(in_channels: int, out_channels: int, ksize: int, stride: int) -> L.Convolution2D:
-    """Makes a convolution without bias that keeps the side at stride 1."""
-    return bare_convolution(in_channels, out_channels, ksize, stride, FastHeNormal())
-
-
-def _bn(channels: int) -> L.BatchNormalization:
-    """Makes a batch normalization with the eps of PyTorch, where trained weights come from."""
-    return L.BatchNormalization(channels, eps=1e-5)

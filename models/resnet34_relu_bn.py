@@ -11,8 +11,7 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
-from .resnet import FastHeNormal
-from .resnet_cifar import Stage
+from .parts import convolution, normalization, stage
 
 #: Shape of one input: the linear layer fits this size only.
 INPUT_SHAPE = (3, 224, 224)
@@ -48,18 +47,17 @@ class ResNet34ReluBN(chainer.Chain):
 
     Args:
         classes: Number of outputs.
-
     """
 
     def __init__(self, *, classes: int = 1000) -> None:
         super().__init__()
         with self.init_scope():
-            self.conv1 = _conv(3, 64, ksize=7, stride=2)
-            self.bn1 = _bn(64)
-            self.res2 = _stage(64, 64, 3, 1)
-            self.res3 = _stage(64, 128, 4, 2)
-            self.res4 = _stage(128, 256, 6, 2)
-            self.res5 = _stage(256, 512, 3, 2)
+            self.conv1 = convolution(3, 64, ksize=7, stride=2, bias=True)
+            self.bn1 = normalization(64)
+            self.res2 = stage(ReluBNBlock, 64, 64, 3, 1)
+            self.res3 = stage(ReluBNBlock, 64, 128, 4, 2)
+            self.res4 = stage(ReluBNBlock, 128, 256, 6, 2)
+            self.res5 = stage(ReluBNBlock, 256, 512, 3, 2)
             self.fc = L.Linear(512 * 3 * 3, classes)
 
     def forward(self, x: Any) -> chainer.Variable:
@@ -67,7 +65,6 @@ class ResNet34ReluBN(chainer.Chain):
 
         Raises:
             ValueError: If the images are of another size.
-
         """
         if x.shape[1:] != INPUT_SHAPE:
             given = " x ".join(map(str, x.shape[1:]))
@@ -93,19 +90,20 @@ class ReluBNBlock(chainer.Chain):
         in_channels: Channels of the input.
         out_channels: Channels of the output; more than the input's only if strided.
         stride: Stride of the first convolution and of the shortcut's.
-
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
         self.projects = stride != 1
         with self.init_scope():
-            self.conv1 = _conv(in_channels, out_channels, ksize=3, stride=stride)
-            self.bn1 = _bn(out_channels)
-            self.conv2 = _conv(out_channels, out_channels, ksize=3, stride=1)
-            self.bn2 = _bn(out_channels)
+            self.conv1 = convolution(in_channels, out_channels, ksize=3, stride=stride, bias=True)
+            self.bn1 = normalization(out_channels)
+            self.conv2 = convolution(out_channels, out_channels, ksize=3, stride=1, bias=True)
+            self.bn2 = normalization(out_channels)
             if self.projects:
-                self.downsample_conv = _conv(in_channels, out_channels, ksize=3, stride=stride)
+                self.downsample_conv = convolution(
+                    in_channels, out_channels, ksize=3, stride=stride, bias=True
+                )
 
     def forward(self, x: chainer.Variable) -> chainer.Variable:
         """Runs conv1 relu bn1 conv2 relu bn2, the shortcut's conv and relu, the sum, relu."""
@@ -114,21 +112,3 @@ class ReluBNBlock(chainer.Chain):
         if self.projects:
             x = F.relu(self.downsample_conv(x))
         return F.relu(h + x)
-
-
-def _stage(in_channels: int, out_channels: int, blocks: int, stride: int) -> Stage:
-    """Makes a stage; its first block takes the stride and the change of width."""
-    first = ReluBNBlock(in_channels, out_channels, stride)
-    return Stage(first, *(ReluBNBlock(out_channels, out_channels, 1) for _ in range(blocks - 1)))
-
-
-def _conv(in_channels: int, out_channels: int, ksize: int, stride: int) -> L.Convolution2D:
-    """Makes a convolution with a bias that keeps the side at stride 1."""
-    return L.Convolution2D(
-        in_channels, out_channels, ksize, stride, pad=ksize // 2, initialW=FastHeNormal()
-    )
-
-
-def _bn(channels: int) -> L.BatchNormalization:
-    """Makes a batch normalization with the eps of PyTorch, where the reference ran."""
-    return L.BatchNormalization(channels, eps=1e-5)

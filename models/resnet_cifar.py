@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
@@ -11,7 +12,7 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
-from .convolution import bare_convolution
+from .parts import convolution, stage
 
 
 class ResNetCIFAR(chainer.Chain):
@@ -55,7 +56,6 @@ class ResNetCIFAR(chainer.Chain):
 
     Raises:
         ValueError: If ``depth`` is not 6n + 2 with n >= 1.
-
     """
 
     def __init__(
@@ -67,12 +67,13 @@ class ResNetCIFAR(chainer.Chain):
             raise ValueError(
                 f"depth must be 6n + 2 (8, 14, 20, 26, 32, ...) for a CIFAR ResNet, not {depth}"
             )
+        block = partial(BasicBlock, identity_shortcut=identity_shortcuts)
         with self.init_scope():
             self.conv1 = _conv(3, 16, ksize=3, stride=1)
             self.bn1 = L.BatchNormalization(16)
-            self.res2 = _stage(16, 16, blocks, 1, identity_shortcuts)
-            self.res3 = _stage(16, 32, blocks, 2, identity_shortcuts)
-            self.res4 = _stage(32, 64, blocks, 2, identity_shortcuts)
+            self.res2 = stage(block, 16, 16, blocks, 1)
+            self.res3 = stage(block, 16, 32, blocks, 2)
+            self.res4 = stage(block, 32, 64, blocks, 2)
             self.fc = L.Linear(64, classes)
 
     def forward(self, x: Any) -> chainer.Variable:
@@ -98,7 +99,6 @@ class BasicBlock(chainer.Chain):
         out_channels: Channels of the output; more than the input's only if strided.
         stride: Stride of the first convolution and of the projection.
         identity_shortcut: Whether a block of stride 1 adds its input.
-
     """
 
     def __init__(
@@ -127,31 +127,7 @@ class BasicBlock(chainer.Chain):
         return F.relu(h)
 
 
-# chainer.Sequential would do, but it numbers three or more links out of order
-# (0, 2, 1), and its link paths with them.
-class Stage(chainer.ChainList):
-    """Blocks that run one after another, named by their place: ``/res2/0``, ``/res2/1``."""
-
-    def forward(self, x: chainer.Variable) -> chainer.Variable:
-        """Hands ``x`` through every block in turn."""
-        for block in self:
-            x = block(x)
-        return x
-
-
-def _stage(
-    in_channels: int, out_channels: int, blocks: int, stride: int, identity_shortcuts: bool
-) -> Stage:
-    """Makes a stage; its first block takes the stride and the change of width."""
-    first = BasicBlock(in_channels, out_channels, stride, identity_shortcuts)
-    others = (
-        BasicBlock(out_channels, out_channels, 1, identity_shortcuts) for _ in range(blocks - 1)
-    )
-    return Stage(first, *others)
-
-
 def _conv(in_channels: int, out_channels: int, ksize: int, stride: int) -> L.Convolution2D:
-    """Makes a convolution without bias that keeps the side at stride 1."""
-    return bare_convolution(
-        in_channels, out_channels, ksize, stride, chainer.initializers.HeNormal()
-    )
+    """Makes a convolution of Chainer's own initial weights."""
+    weights = chainer.initializers.HeNormal()
+    return convolution(in_channels, out_channels, ksize, stride, initial_w=weights)

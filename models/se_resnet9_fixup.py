@@ -15,8 +15,7 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
-from .convolution import bare_convolution
-from .resnet import FastHeNormal
+from .parts import FastHeNormal, convolution
 
 _STAGES = 4
 _REDUCTION = 16
@@ -58,7 +57,6 @@ class SEResNet9Fixup(chainer.Chain):
 
     Args:
         channels: Channels of the input: 3 for colour, 1 for depth.
-
     """
 
     def __init__(self, *, channels: int = 3) -> None:
@@ -76,7 +74,6 @@ class SEResNet9Fixup(chainer.Chain):
 
         Raises:
             ValueError: If the channels or the sides do not fit.
-
         """
         if len(x.shape) != 4 or x.shape[1] != self.channels or x.shape[2] % 4 or x.shape[3] % 4:
             given = " x ".join(map(str, x.shape[1:]))
@@ -112,7 +109,6 @@ class SEFixupBlock(chainer.Chain):
         out_channels: Channels of the output, a multiple of 16; more than the input's only
             if strided.
         stride: Stride of the first convolution and of the shortcut's pooling, 1 or 2.
-
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
@@ -152,7 +148,6 @@ class SqueezeExcitation(chainer.Chain):
 
     Args:
         channels: Channels of the input, a multiple of 16.
-
     """
 
     def __init__(self, channels: int) -> None:
@@ -172,7 +167,6 @@ class SqueezeExcitation(chainer.Chain):
 def _conv(
     in_channels: int, out_channels: int, ksize: int, stride: int, scale: float = 1.0
 ) -> L.Convolution2D:
-    """Makes a convolution without bias that keeps the side at stride 1."""
-    return bare_convolution(
-        in_channels, out_channels, ksize, stride, FastHeNormal(scale, "fan_out")
-    )
+    """Makes a convolution without bias of Fixup's initial weights."""
+    weights = FastHeNormal(scale, "fan_out")
+    return convolution(in_channels, out_channels, ksize, stride, initial_w=weights)

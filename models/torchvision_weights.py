@@ -37,7 +37,6 @@ def is_torchvision_npz(names: Iterable[str]) -> bool:
     Returns:
         bool: True if any is a block's, such as ``layer1.0.conv1.weight``, also with
         ``module.`` before it. Chainer's own names have slashes, so none of them is.
-
     """
     return any(
         _BLOCK_NAME.fullmatch(name.removesuffix(".npy").removeprefix(_MODULE)) for name in names
@@ -69,7 +68,6 @@ def load_torchvision_npz(model: chainer.Link, path: str | Path) -> None:
     Raises:
         ProfileError: If the network is no such ResNet, the file cannot be read, or it does
             not hold exactly this network's weights, of the same shapes.
-
     """
     from chainer import serializers
 

@@ -12,7 +12,8 @@ from chainer.initializers import HeNormal
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import ForwardStep
 from models import REGISTRY
-from models.resnet import BasicBlock, BottleneckBlock, FastHeNormal, ResNet
+from models.parts import FastHeNormal
+from models.resnet import BasicBlock, BottleneckBlock, ResNet
 from tests.models.test_models import (
     AR,
     CB,
