@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.networks.weights import WeightFormat
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.networks.weights import WeightFormat, open_npz, read_npy, require_fit
 
 if TYPE_CHECKING:
     import chainer
@@ -87,10 +87,7 @@ def load_torchvision_npz(model: chainer.Link, path: str | Path) -> None:
     expected = {
         name: arrays[path_of] for path_of, name in name_of.items() if not name.endswith(_COUNTER)
     }
-    problems = _misfits(expected, stored)
-    if problems:
-        rest = f", and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise ProfileError(f"{path} does not fit this network: {'; '.join(problems[:3])}{rest}")
+    require_fit(expected, stored, str(path))
     arrays.update({path_of: stored[name] for path_of, name in name_of.items() if name in expected})
     serializers.NpzDeserializer(arrays).load(model)
 
@@ -106,45 +103,15 @@ def _torch_name(path: str) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     """Reads a file's arrays by their names, without ``module.`` and without the counters."""
-    import numpy
-
-    try:
-        file = numpy.load(path, allow_pickle=False)
-        if not isinstance(file, numpy.lib.npyio.NpzFile):
-            raise ProfileError(f"{path} is one array, not an npz file of a network's weights")
-        with file:
-            names = [name for name in file.files if not name.endswith(_COUNTER)]
-            if any(name.endswith("/data.pkl") for name in names):
-                raise ProfileError(f"{path} is a file of torch.save: save its state_dict() as npz")
-            if not is_torchvision_npz(names):
-                raise ProfileError(f"{path} does not hold the weights of a torchvision ResNet")
-            prefix = _MODULE if all(name.startswith(_MODULE) for name in names) else ""
-            return {name[len(prefix) :]: numpy.asarray(file[name]) for name in names}
-    except FileNotFoundError as error:
-        raise ProfileError(f"there is no weights file {path}") from error
-    except IsADirectoryError as error:
-        raise ProfileError(f"{path} is a folder, not a weights file") from error
-    except ProfileError:
-        raise
-    except Exception as error:  # zipfile, zlib and numpy raise many kinds on damaged files
-        raise ProfileError(
-            f"{path} is damaged or not an npz file of plain arrays: {one_line(error)}"
-        ) from error
-
-
-def _misfits(expected: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
-    """Lists what keeps ``stored`` from being loaded over ``expected``, one phrase a name."""
-    import numpy
-
-    problems = [f"it has no {name}" for name in sorted(expected.keys() - stored.keys())]
-    problems += [f"the network has no {name}" for name in sorted(stored.keys() - expected.keys())]
-    for name in sorted(expected.keys() & stored.keys()):
-        wanted, given = expected[name], stored[name]
-        if given.shape != wanted.shape:
-            problems.append(f"{name} is {given.shape} in the file, {wanted.shape} in the network")
-        elif not numpy.can_cast(given.dtype, wanted.dtype, casting="same_kind"):
-            problems.append(f"{name} is {given.dtype} in the file, {wanted.dtype} in the network")
-    return problems
+    with open_npz(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        if any(name.endswith("/data.pkl") for name in names):
+            raise ProfileError(f"{path} is a file of torch.save: save its state_dict() as npz")
+        names = [name for name in names if not name.endswith(_COUNTER)]
+        if not is_torchvision_npz(names):
+            raise ProfileError(f"{path} does not hold the weights of a torchvision ResNet")
+        prefix = _MODULE if all(name.startswith(_MODULE) for name in names) else ""
+        return {name[len(prefix) :]: read_npy(archive, name, path) for name in names}
 
 
 #: Forms of weights that fit networks of the registry, beside those of Chainer.

@@ -17,7 +17,7 @@ from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 
@@ -25,37 +25,6 @@ if TYPE_CHECKING:
     import chainer
 
 _OWN_MODEL = "package.module:Callable or path/to/file.py:Callable"
-
-
-class RegisteredModel(Protocol):
-    """What :func:`find_model` asks of an entry of a registry."""
-
-    @property
-    def name(self) -> str:
-        """What a user types."""
-
-    @property
-    def description(self) -> str:
-        """One line for lists and reports."""
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Shape of one input without the batch."""
-
-    @property
-    def classes(self) -> int | None:
-        """Number of outputs; None for a network that gives feature maps."""
-
-    @property
-    def mean(self) -> tuple[float, ...]:
-        """What to subtract from each channel of an image scaled to 0..1."""
-
-    @property
-    def std(self) -> tuple[float, ...]:
-        """What to divide each channel by after that."""
-
-    def build(self, **overrides: Any) -> Any:
-        """Builds the network; ``classes=100`` takes the place of its own number of outputs."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +45,7 @@ class ModelSource:
 
 def find_model(
     name: str,
-    registry: Mapping[str, RegisteredModel],
+    registry: Mapping[str, Any],
     classes: int | None = None,
     arguments: str = "",
 ) -> ModelSource:

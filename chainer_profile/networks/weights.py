@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickletools
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,13 +52,8 @@ def load_weights(
         stored = {key[len(prefix) :]: read_npy(archive, key, path) for key in sorted(keys)}
 
     parameters = {name.lstrip("/") for name, _ in model.namedparams()}
-    problems = _misfits(expected, stored, parameters)
-    if problems:
-        rest = f", and {len(problems) - 3} more" if len(problems) > 3 else ""
-        part = f" ({prefix[:-1]})" if prefix else ""
-        raise ProfileError(
-            f"{path}{part} does not fit this network: {'; '.join(problems[:3])}{rest}"
-        )
+    part = f" ({prefix[:-1]})" if prefix else ""
+    require_fit(expected, stored, f"{path}{part}", parameters)
     try:
         serializers.NpzDeserializer(stored).load(model)
     except Exception as error:  # a link's own serialize() may raise anything
@@ -132,10 +127,13 @@ def _find_part(names: set[str], expected: set[str], path: Path) -> str:
     return prefix
 
 
-def _misfits(
-    expected: Mapping[str, Any], stored: Mapping[str, Any], parameters: set[str]
-) -> list[str]:
-    """Lists what keeps ``stored`` from being loaded over ``expected``, one phrase a key."""
+def require_fit(
+    expected: Mapping[str, Any],
+    stored: Mapping[str, Any],
+    what: str,
+    parameters: Collection[str] = (),
+) -> None:
+    """Refuses arrays that cannot be loaded over the expected ones; ``what`` is what they are."""
     # The object None stands for what has no value yet, which a persistent value may have in both.
     import numpy
 
@@ -152,4 +150,6 @@ def _misfits(
             problems.append(f"{key} is {given.shape} in the file, {wanted.shape} in the network")
         elif not numpy.can_cast(given.dtype, wanted.dtype, casting="same_kind"):
             problems.append(f"{key} is {given.dtype} in the file, {wanted.dtype} in the network")
-    return problems
+    if problems:
+        rest = f", and {len(problems) - 3} more" if len(problems) > 3 else ""
+        raise ProfileError(f"{what} does not fit this network: {'; '.join(problems[:3])}{rest}")

@@ -191,14 +191,9 @@ def test_files_that_are_something_else_are_refused(tmp_path):
     path = tmp_path / "w.npz"
     assert refusal(model, path) == f"there is no weights file {path}"
     assert refusal(model, tmp_path) == f"{tmp_path} is a folder, not a weights file"
-    path.write_text("not an npz")
-    assert refusal(model, path).startswith(f"{path} is damaged or not an npz file of plain arrays")
-    path.write_bytes(b"")
-    assert refusal(model, path).startswith(f"{path} is damaged or not an npz file of plain arrays")
-    np.save(tmp_path / "one.npy", np.zeros(3))
-    assert refusal(model, tmp_path / "one.npy").endswith(
-        "is one array, not an npz file of a network's weights"
-    )
+    for content in (b"not an npz", b""):
+        path.write_bytes(content)
+        assert refusal(model, path).startswith(f"{path} is not an npz file: weights are files of")
     serializers.save_npz(path, model)
     assert refusal(model, path) == f"{path} does not hold the weights of a torchvision ResNet"
     with zipfile.ZipFile(path, "w") as archive:
@@ -211,10 +206,10 @@ def test_a_file_cut_short_is_refused(tmp_path):
     np.savez(path, **make_state(18, **NARROW))
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    assert refusal(narrow(), path).startswith(f"{path} is damaged")
+    assert refusal(narrow(), path) == f"{path} is cut short or damaged"
     # A flipped byte in the middle of an array: the zip file's checksum tells.
     path.write_bytes(content[:200_000] + bytes([content[200_000] ^ 255]) + content[200_001:])
-    assert refusal(narrow(), path).startswith(f"{path} is damaged")
+    assert refusal(narrow(), path).startswith(f"{path} is cut short or damaged: ")
 
 
 def test_pickled_objects_are_not_run(tmp_path):
@@ -222,7 +217,7 @@ def test_pickled_objects_are_not_run(tmp_path):
     state["fc.bias"] = np.array([print, print], dtype=object)
     path = tmp_path / "w.npz"
     np.savez(path, **state)
-    assert refusal(narrow(), path).startswith(f"{path} is damaged or not an npz file of plain")
+    assert refusal(narrow(), path) == f"{path}: fc.bias is a Python object, not an array"
 
 
 @pytest.mark.parametrize(
