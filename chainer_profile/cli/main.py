@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.choosing import with_nearest
 from chainer_profile.basics.errors import UsageError
@@ -14,13 +14,12 @@ from chainer_profile.cli.running import Context, run_command
 
 if TYPE_CHECKING:
     from chainer_profile.cli.running import Interrupts
-    from chainer_profile.networks.loading import RegisteredModel
     from chainer_profile.networks.weights import WeightFormat
 
 
 def main(
     argv: list[str],
-    registry: Mapping[str, RegisteredModel],
+    registry: Mapping[str, Any],
     formats: Sequence[WeightFormat] = (),
 ) -> int:
     """Run a command; returns the exit code."""

@@ -19,7 +19,6 @@ from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.words import REQUIREMENTS
 
 if TYPE_CHECKING:
-    from chainer_profile.networks.loading import RegisteredModel
     from chainer_profile.networks.weights import WeightFormat
     from chainer_profile.report.document import Block
 
@@ -155,7 +154,7 @@ class Context:
 
     argv: list[str]
     interrupts: Interrupts
-    registry: Mapping[str, RegisteredModel] = field(default_factory=dict)
+    registry: Mapping[str, Any] = field(default_factory=dict)
     formats: Sequence[WeightFormat] = ()
 
 

@@ -37,7 +37,6 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from chainer_profile.networks.loading import RegisteredModel
     from chainer_profile.record.digest import Run
     from chainer_profile.runs.sweep import Case, SweepFolder
 
@@ -146,9 +145,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
 # -- the cases
 
 
-def _cases(
-    args: argparse.Namespace, registry: Mapping[str, RegisteredModel]
-) -> tuple[str, list[Case]]:
+def _cases(args: argparse.Namespace, registry: Mapping[str, Any]) -> tuple[str, list[Case]]:
     """The sweep's name and its cases, from the file or the lists."""
     from chainer_profile.networks.loading import find_model
 
