@@ -107,8 +107,6 @@ def trials_of(step: AnyStep, structure: Structure, clock: Clock, n_trials: int) 
             environment.collect(),
             Journal(file),
             clock,
-            lambda done, total, mean_s: None,
-            lambda: "",
         )
         trials.begin()
         yield trials

@@ -1,6 +1,7 @@
 """Which module may import what, seen in fresh processes and in the sources."""
 
 import ast
+import inspect
 import json
 import re
 import subprocess
@@ -8,6 +9,7 @@ import sys
 
 import pytest
 
+import chainer_profile
 from tests import ROOT
 
 PACKAGE = ROOT / "chainer_profile"
@@ -78,6 +80,14 @@ def test_every_public_name_can_be_imported():
     names = "import chainer_profile as p\nassert all(getattr(p, name) for name in p.__all__)"
     assert "chainer" in imported_by(names)
     python("-c", "import chainer_profile as p; assert set(p.__all__) <= set(dir(p))")
+
+
+def test_every_public_name_has_a_docstring():
+    public = [getattr(chainer_profile, name) for name in chainer_profile.__all__]
+    for kind in filter(inspect.isclass, list(public)):
+        methods = [getattr(one, "fget", one) for one in vars(kind).values()]
+        public += [one for one in methods if inspect.isfunction(one) and one.__name__[0].isalpha()]
+    assert [one for one in public if callable(one) and not one.__doc__] == []
 
 
 def test_help_imports_nothing_heavy():

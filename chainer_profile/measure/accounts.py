@@ -27,12 +27,10 @@ class Accounts:
 
     @property
     def account(self) -> Account:
-        """The account that is open."""
         return self.opened[-1]
 
     @property
     def part(self) -> str:
-        """The part that is open."""
         return self.opened[-1][0]
 
     def open(self, account: Account) -> int:
@@ -57,7 +55,6 @@ class Accounts:
 
     @contextmanager
     def within(self, part: str, name: str = "", count: int = 1) -> Iterator[None]:
-        """An account is open within this."""
         self.open((part, name))
         try:
             yield

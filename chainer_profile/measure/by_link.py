@@ -35,7 +35,6 @@ class ByLink:
         self._step = step
 
     def trial(self) -> Iteration:
-        """Run one, within the entries."""
         with self.recorder.recording():
             self.recorder.start()
             self._step()
@@ -110,7 +109,6 @@ class ToldRows:
         self._known = (0, 0)
 
     def add(self, one: Iteration) -> None:
-        """Write a trial."""
         try:
             self._tell()
         finally:

@@ -73,7 +73,6 @@ class CallHistory:
         self._add_time(int(own.sum()), int(own.sum()))
 
     def clear(self) -> None:
-        """Forget what runs."""
         self._running.clear()
 
     def _end(self, name: str, elapsed_ns: int, nested_ns: int) -> None:
@@ -154,7 +153,6 @@ class CalledNetwork:
         self._times.frombytes(self.structure.times_ns(stamps).tobytes())
 
     def _alike(self, begin: int) -> Recording:
-        """These trials, from one on."""
         assert self.structure is not None
         layers = self.structure.layers
         times = np.array(self._times, np.int64).reshape(len(self._walls), len(layers))

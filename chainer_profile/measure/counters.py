@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import mmap
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
+from functools import partial
 from statistics import median
 from struct import Struct
 from typing import TYPE_CHECKING
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from chainer_profile.measure.by_link import ByLink
     from chainer_profile.measure.clock import NowNs
-    from chainer_profile.measure.entries import Entries
     from chainer_profile.measure.passes import Timed
     from chainer_profile.measure.windows import Step
 
@@ -128,12 +128,10 @@ class _Readings:
         self.read = read
 
     def clear(self) -> None:
-        """Begin anew."""
         self._at = 0
 
     @property
     def count(self) -> int:
-        """Readings so far."""
         return self._at // self.values.itemsize // self.values.shape[1]
 
 
@@ -150,28 +148,31 @@ def measure_counters(
     """Run a step for so long, and say what the calling thread did in every row."""
     counted, read = usage or thread_usage()
     names = ("wall_ns", *counted)
-    trials = _ByCall(step, rows) if isinstance(rows, Structure) else _ByLink(step, rows)
-    readings = _Readings(now_ns, read, len(names), max(trials.reads, 2 * _WINDOWS))
+    trials: Callable[[_Readings], Generator[_Seen, None, None]]
+    if isinstance(rows, Structure):
+        reads, n_layers = len(rows.owners) + 2, len(rows.layers)
+        trials = partial(_by_call, step, rows)
+    else:
+        reads, n_layers = 2 * len(rows.recorder.log), len(rows.recorder.rows)
+        trials = partial(_by_link, step, rows)
+    readings = _Readings(now_ns, read, len(names), max(reads, 2 * _WINDOWS))
     windows = _window(Recorder(readings.read, step), readings)
     found: list[NDArray[np.int64]] = []
-    begin_ns, made = now_ns(), 0
-    with trials.watching(readings):
-        while made < LEAST_TRIALS or (made < _MOST_TRIALS and (now_ns() - begin_ns) * NS < seconds):
-            readings.clear()
-            seen = trials.run(readings)
-            made += 1
+    begin_ns = now_ns()
+    with closing(trials(readings)) as seen_trials:
+        for made, seen in enumerate(seen_trials, 1):
             if seen is not None:
                 structure, stamps = seen
                 of_rows = structure.times_ns(readings.values[list(stamps)].T)
                 trial = readings.values[readings.count - 1] - readings.values[0]
                 found.append(np.column_stack([of_rows, trial]))
-            if stop():
+            long = made >= _MOST_TRIALS or (now_ns() - begin_ns) * NS >= seconds
+            if stop() or (long and made >= LEAST_TRIALS):
                 break
     if not found:
         return None
     # (counters, trials, rows, phases and the trial)
     values = np.array(found).transpose(1, 0, 2)
-    n_layers = trials.n_rows
     return Counters(
         trials=len(found),
         counted=tuple(
@@ -188,52 +189,38 @@ def measure_counters(
     )
 
 
-class _ByCall:
+#: A trial's windows, and which readings are theirs; None where it is of no use.
+_Seen = tuple[Structure, Sequence[int]] | None
+
+
+def _by_call(step: Step, structure: Structure, readings: _Readings) -> Generator[_Seen, None, None]:
     """Trials that make the calls of a structure."""
-
-    def __init__(self, step: Step, structure: Structure) -> None:
-        self.reads, self.n_rows = len(structure.owners) + 2, len(structure.layers)
-        self._step, self._structure = step, structure
-
-    def watching(self, readings: _Readings) -> Recorder:
-        """Within this the readings are made."""
-        raising = self._structure.raising
-        self._recorder = Recorder(readings.read, self._step, raising=raising)
-        return self._recorder
-
-    def run(self, readings: _Readings) -> tuple[Structure, Sequence[int]] | None:
-        """Run one: its windows, and the readings of them; None where it is of no use."""
-        self._recorder.clear()
-        readings.read()
-        self._step()
-        readings.read()
-        stamps = self._structure.stamps(self._recorder.log)
-        return None if stamps is None else (self._structure, stamps)
-
-
-class _ByLink:
-    """Trials by link."""
-
-    def __init__(self, step: Step, by_link: ByLink) -> None:
-        self.reads, self.n_rows = 2 * len(by_link.recorder.log), len(by_link.recorder.rows)
-        self._step, self._entries, self._recorder = step, by_link.entries, by_link.recorder
-
-    def watching(self, readings: _Readings) -> Entries:
-        """Within this links are known."""
-        return self._entries
-
-    def run(self, readings: _Readings) -> tuple[Structure, Sequence[int]] | None:
-        """Run one: its windows, and the readings of them; None where there were too many."""
-        recorder = self._recorder
-        with recorder.recording(readings.read):
+    recorder = Recorder(readings.read, step, raising=structure.raising)
+    with recorder:
+        while True:
+            recorder.clear()
+            readings.clear()
             readings.read()
-            self._step()
-            recorder.close()
+            step()
             readings.read()
-        if readings.count > len(readings.values):
-            return None
-        rows, log = recorder.rows, recorder.log
-        return rows.structure(log), rows.fold(log).stamps.tolist()
+            stamps = structure.stamps(recorder.log)
+            yield None if stamps is None else (structure, stamps)
+
+
+def _by_link(step: Step, by_link: ByLink, readings: _Readings) -> Generator[_Seen, None, None]:
+    """Trials by link, which may be too long for the readings."""
+    recorder, rows = by_link.recorder, by_link.recorder.rows
+    with by_link.entries:
+        while True:
+            readings.clear()
+            with recorder.recording(readings.read):
+                readings.read()
+                step()
+                recorder.close()
+                readings.read()
+            log = recorder.log
+            fits = readings.count <= len(readings.values)
+            yield (rows.structure(log), rows.fold(log).stamps.tolist()) if fits else None
 
 
 def _window(recorder: Recorder, readings: _Readings) -> NDArray[np.float64]:

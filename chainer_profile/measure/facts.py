@@ -22,12 +22,10 @@ ACCUMULATION = "gradient_accumulation"
 
 
 def shapes_of(arrays: Sequence[Any]) -> tuple[Shape, ...]:
-    """Shapes of the arrays that are there."""
     return tuple(tuple(int(n) for n in array.shape) for array in arrays if array is not None)
 
 
 def dtype_of(arrays: Sequence[Any]) -> str:
-    """Data type of the first array that is there."""
     return next((dtype_name(array.dtype) for array in arrays if array is not None), "")
 
 

@@ -255,7 +255,6 @@ class _Rows:
         return Owner(None, function), inner
 
     def _layer(self, number: str, function: str, path: str) -> Layer | None:
-        """The row of a call."""
         if self._by_path:
             return self._by_path.get((path, function))
         layer = self._calls[int(number)] if int(number) < len(self._calls) else None

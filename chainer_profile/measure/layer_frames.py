@@ -71,7 +71,6 @@ class _Numbered:
         self._within = False
 
     def begin(self) -> None:
-        """A trial begins."""
         self._count = 0
 
     def label(self, function: Any, inputs: Any) -> str:

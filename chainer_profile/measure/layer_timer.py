@@ -234,7 +234,6 @@ class LayerTimerHook(FunctionHook):
             self._start_ns = self._now_ns()
 
     def _ends(self, frame: FrameType) -> None:
-        """Such a call has ended."""
         if self._running is not None and frame is self._frame:
             self._keep(self._running)
             self._end()

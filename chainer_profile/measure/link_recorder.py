@@ -32,9 +32,9 @@ from chainer_profile.measure.facts import (
     work_by,
 )
 from chainer_profile.measure.hooks import end_when_raising, hook_of, kind_of
-from chainer_profile.measure.link_paths import Paths
 from chainer_profile.measure.link_rows import NO_ROW, Entry, Iteration, Rows
 from chainer_profile.measure.links import is_running
+from chainer_profile.measure.owners import Paths
 from chainer_profile.measure.windows import BACKWARD, FORWARD, Mark
 from chainer_profile.record.recording import LinkCalls
 
@@ -132,11 +132,9 @@ class LinkRecorder:
         self._note, self._stamp = _noting(log, now_ns, self._record)
 
     def start(self) -> None:
-        """An iteration begins; within :meth:`recording`."""
         self._watch.begin()
 
     def close(self) -> None:
-        """End the windows that are open."""
         self._end_windows(0)
 
     def end(self, number: int = 0) -> Iteration:
@@ -193,7 +191,6 @@ class LinkRecorder:
         self._note(entry)
 
     def leave(self) -> None:
-        """Note that it ends."""
         if not self._marks or get_ident() != self._thread:  # of one that began before
             return
         depth, self._phase, self._bare = self._marks[-1]
@@ -201,7 +198,6 @@ class LinkRecorder:
         self._table = self._tables[self._phase]
 
     def position(self) -> int:
-        """Number of the windows that are open."""
         return len(self._frames)
 
     def running(self, position: int) -> int:
@@ -242,7 +238,6 @@ class LinkRecorder:
             end_when_raising(self._replacements, [kind], self)
 
     def _end_dead(self) -> None:
-        """End the windows of functions that have raised."""
         depth = len(self._frames)
         while depth and (frame := self._frames[depth - 1]) is not None and not is_running(frame):
             depth -= 1

@@ -10,7 +10,7 @@ import numpy as np
 
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.costs.work import Work
-from chainer_profile.measure.link_paths import whole_or_mean
+from chainer_profile.measure.owners import whole_or_mean
 from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.windows import FORWARD
 from chainer_profile.record.recording import Layer
@@ -143,7 +143,6 @@ class Rows:
         return entry
 
     def entry_of(self, path: str, function: str, phase: str, **more: Any) -> Entry:
-        """A new entry of a row."""
         key = (path, function, phase)
         number = self._row_of.get(key)
         if number is None:
@@ -156,7 +155,6 @@ class Rows:
         return entry
 
     def entry_of_phase(self, phase: str) -> Entry:
-        """A new entry of a phase."""
         if phase not in self.phases:
             if not self.grow:
                 return self.outside
@@ -213,7 +211,6 @@ class Rows:
     # -- logs
 
     def fold(self, log: Iterable[Any]) -> Folded:
-        """The log of an iteration, by its reads."""
         stamps: list[int] = []
         owners: list[int] = []
         enters: list[bool] = []

@@ -131,7 +131,6 @@ class LiveTrials:
 
     @contextmanager
     def _plain(self) -> Iterator[None]:
-        """A trial as it is, timed as a whole."""
         # On a GPU only those behind a profiled one: waiting for it would slow the program down.
         clock = self._clock
         if clock.device is not None and not self._behind:
@@ -190,7 +189,6 @@ class LiveTrials:
             self._keep(self._last)
 
     def _keep(self, one: Iteration) -> None:
-        """Write a profiled trial."""
         if self._told is None:
             journal, settings = self._open(), self._settings()
             self._journal = journal
@@ -231,7 +229,6 @@ class LiveTrials:
     # -- what came out
 
     def end(self) -> None:
-        """Measure no more."""
         self._memory.end()
 
     def pause(self) -> None:

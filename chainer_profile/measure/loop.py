@@ -70,11 +70,9 @@ class LoopTrial:
 
     @property
     def input_nbytes(self) -> int:
-        """Bytes of the batches of the trial that was noted last."""
         return self._batch.nbytes
 
     def settings(self, layers: Sequence[Layer]) -> Settings:
-        """What a trial with these rows was."""
         updates = {row.function for row in layers if row.phase == "update"}
         names = [type(actual_optimizer(one)).__name__ for one in self.optimizers]
         cpu = chainer.get_device("@numpy")

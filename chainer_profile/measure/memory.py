@@ -74,13 +74,11 @@ class HostCounter:
                 tracemalloc.stop()
 
     def read(self) -> tuple[int, int]:
-        """Bytes that are allocated now, and the most since the last reset."""
         if not tracemalloc.is_tracing():
             raise ProfileError("tracemalloc was stopped meanwhile")
         return tracemalloc.get_traced_memory()
 
     def reset(self) -> None:
-        """Let the peak be what is allocated now."""
         tracemalloc.reset_peak()
 
 
@@ -107,16 +105,13 @@ class PoolCounter:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Within this, the hook is on."""
         with self._hook:
             yield
 
     def read(self) -> tuple[int, int]:
-        """Bytes that are allocated now, and the most since the last reset."""
         return self._now, self._peak
 
     def reset(self) -> None:
-        """Let the peak be what is allocated now."""
         self._peak = self._now
 
 
@@ -146,14 +141,12 @@ class MemoryLog:
         return 0
 
     def extend(self, items: tuple[Any, ...]) -> None:
-        """Note what was entered at the last read."""
         if self.count <= len(self.values):
             self.entered[self.count - 1] = items[0]
             self.backward[self.count - 1] = items[1] == BACKWARD
         self.depth += 1
 
     def append(self, now_ns: int) -> None:
-        """Note that a window was left."""
         self.depth -= 1
 
     def items(self) -> Iterator[Any]:
@@ -168,16 +161,13 @@ class MemoryLog:
 
     @property
     def is_full(self) -> bool:
-        """Whether reads were not kept."""
         return self.count > len(self.values)
 
     def trim(self) -> None:
-        """Keep no room for more reads."""
         del self.values[self.count :], self.peaks[self.count :], self.entered[self.count :]
 
 
 def counter_of(arrays: list[Any]) -> Counter:
-    """The counter of the device which these arrays are on."""
     xp = chainer.backend.get_array_module(*arrays)
     return PoolCounter(xp) if _is_cupy(xp) else HostCounter()
 
@@ -253,7 +243,6 @@ class ByLinks:
 
     @contextmanager
     def recording(self, log: MemoryLog) -> Iterator[None]:
-        """Within this a trial runs, whose windows the log is told of."""
         with self._recorder.recording(log.now_ns, log):
             log.now_ns()
             yield
@@ -261,7 +250,6 @@ class ByLinks:
             log.now_ns()
 
     def structure(self, log: MemoryLog) -> Structure:
-        """The rows that are known."""
         if log.is_full:
             raise ProfileError("its trial made many more calls than others")
         return self._recorder.rows.structure(log.items())
@@ -307,7 +295,6 @@ class IterationMemory:
             self._find(log, traced)
 
     def end(self) -> None:
-        """Count no more."""
         self.is_on = False
         try:
             self._counting.close()
@@ -502,12 +489,10 @@ def _state(parameters: Iterable[Any]) -> Iterator[Any]:
 
 
 def _inputs(step: Trial) -> list[Any]:
-    """Arrays of a step's inputs."""
     return _distinct(arrays_in(tuple(step.inputs)))
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:
-    """The arrays among these, each once."""
     return list({id(value): value for value in values if hasattr(value, "nbytes")}.values())
 
 

@@ -34,7 +34,6 @@ class ProgressBar:
         self._bar: Any = None
 
     def say(self, text: str) -> None:
-        """A line of its own."""
         if not self._quiet:
             self.warn(text)
 

@@ -55,11 +55,9 @@ class Recorder:
 
     @property
     def hook(self) -> FunctionHook:
-        """What notes the functions."""
         return recording_hook(self._now_ns, self.log, self._record)
 
     def position(self) -> int:
-        """Length of the log."""
         return len(self.log)
 
     def running(self, position: int) -> int:
@@ -67,11 +65,9 @@ class Recorder:
         return len(read(self.log, position).running)
 
     def begin(self) -> None:
-        """A trial begins; within ``with recorder``."""
         self._watch.begin()
 
     def end(self) -> TimedTrial:
-        """It has ended; says how long it took."""
         return self._watch.end(len(self.log))
 
     def clear(self) -> None:

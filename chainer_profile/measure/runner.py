@@ -303,7 +303,7 @@ def run(
             trial_s=pass_s,
             limit=limit,
             reserve_s=limit.at_most_s(rest_s, _RESERVE_PART),
-            say=say,
+            say=say or (lambda text: None),
         )
         try:
             trials.run()
@@ -345,7 +345,6 @@ def run(
 def _probe(
     step: Step, where: Environment, clock: Clock, trial_s: float, most_s: float, stop: Stop
 ) -> Probe:
-    """The trials that choose the number of BLAS threads."""
     free = free_threads(where)
     try:
         return probe_threads(step, clock.now_ns, free, trial_s=trial_s, most_s=most_s, stop=stop)
@@ -414,7 +413,6 @@ def learn(
 
 
 def _run_once(step: Step) -> Any:
-    """Run a step of which nothing is to be learned; gives what it gives."""
     try:
         return step()
     except Exception as error:
@@ -422,5 +420,4 @@ def _run_once(step: Step) -> Any:
 
 
 def _mixes_arrays(error: Exception) -> bool:
-    """Whether an exception is that of CuPy, or of Chainer, about an array of NumPy."""
     return isinstance(error, TypeError) and "numpy" in str(error)

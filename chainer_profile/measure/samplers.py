@@ -47,8 +47,6 @@ Frames = tuple[Frame, ...]
 
 @dataclass(frozen=True)
 class Seen:
-    """What a sampler saw."""
-
     method: str
     weights: dict[Frames, float]  # proportional to their time; frames outermost first
     samples: dict[Frames, int]
@@ -76,7 +74,6 @@ def sampled(run: Run, now_ns: NowNs, *, stopped: bool) -> tuple[Seen, tuple[str,
 
 
 def find_py_spy() -> str | None:
-    """The program, of this environment before others."""
     return shutil.which("py-spy", path=sysconfig.get_path("scripts")) or shutil.which("py-spy")
 
 
@@ -197,7 +194,6 @@ def _holds(path: str, function: str, line: int) -> bool:
 
 
 def folded(text: str) -> Iterator[tuple[list[str], int]]:
-    """The lines ``a;b;c 12``."""
     for line in text.splitlines():
         stack, _, count = line.rpartition(" ")
         if count.isdigit():
@@ -253,6 +249,5 @@ def ticked(run: Run, now_ns: NowNs) -> Seen:
 
 
 def code_frame(code: object, line: int) -> Frame:
-    """A line of a code object as a frame."""
     name = getattr(code, "co_qualname", None) or code.co_name  # type: ignore[attr-defined]
     return Frame(code.co_filename, name, line)  # type: ignore[attr-defined]

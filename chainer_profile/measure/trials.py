@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from struct import pack
 
@@ -16,15 +16,13 @@ from chainer_profile.basics.free_memory import does_not_fit, free_nbytes
 from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.basics.stopping import PreciseEnough
 from chainer_profile.basics.units import format_count, format_nbytes, plural
-from chainer_profile.measure import environment
 from chainer_profile.measure.by_link import ByLink, ToldRows, cost_of_a_call
 from chainer_profile.measure.calls import read
 from chainer_profile.measure.clock import Clock
-from chainer_profile.measure.environment import gpu_state
+from chainer_profile.measure.environment import CpuWatch, gpu_state
 from chainer_profile.measure.events import EventPool, TimedTrial, Timeline
 from chainer_profile.measure.learner import StructureError
 from chainer_profile.measure.recorder import Recorder
-from chainer_profile.measure.slow_trials import SlowTrials
 from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.time_limit import WARMUP_PART, WARMUP_SECONDS, TimeLimit
 from chainer_profile.measure.windows import Step
@@ -61,6 +59,12 @@ _MOST_HOLDS = 6
 #: About how long held trials take together.
 HELD_SECONDS = 2.0
 _LEAST_HELD = 3
+#: Trials are slow that take so many times the fastest, for so long, and at least so many of them.
+_TIMES = 5.0
+_SLOW_SECONDS = 2.0
+_TRIALS = 5
+#: Others keep at least so many cores busy where they are to blame.
+_BUSY_CORES = 0.25
 
 
 def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:
@@ -122,67 +126,85 @@ def memory_full(
     )
 
 
+class SlowTrials:
+    """Takes the times of trials as they are made."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say: Callable[[str], None] | None = say
+        self._fastest_ns = 0
+        self._count, self._sum_ns, self._slowest_ns = 0, 0, 0
+        self._watch = CpuWatch()
+
+    def add(self, walls_ns: Iterable[int]) -> None:
+        if self._say is None:
+            return
+        for wall_ns in walls_ns:
+            self._fastest_ns = min(self._fastest_ns or wall_ns, wall_ns)
+            self._count += 1
+            self._sum_ns += wall_ns
+            self._slowest_ns = max(self._slowest_ns, wall_ns)
+        if self._count < _TRIALS or self._sum_ns * NS < _SLOW_SECONDS:
+            return
+        # One slow trial is chance: the mean is that of the others.
+        mean_ns = (self._sum_ns - self._slowest_ns) / (self._count - 1)
+        if self._fastest_ns and mean_ns >= _TIMES * self._fastest_ns:
+            other = self._watch.other_cpu()
+            why = (
+                "another program keeps the cores busy"
+                if other is not None and other >= _BUSY_CORES
+                else "something else slows this machine"
+            )
+            self._say(f"trials take {mean_ns / self._fastest_ns:.0f} times the fastest: {why}")
+            self._say = None
+        self._count, self._sum_ns, self._slowest_ns = 0, 0, 0
+        self._watch = CpuWatch()
+
+
+@dataclass(eq=False)
 class Trials:
     """The timed part of a run: rows are single calls until a trial differs, then by link."""
 
-    def __init__(
-        self,
-        step: Step,
-        structure: Structure | None,
-        settings: Settings,
-        where: Environment,
-        journal: Journal,
-        clock: Clock,
-        progress: Progress,
-        stop: Stop,
-        *,
-        probe: Sequence[tuple[int, int, int]] = (),
-        trial_s: float = 0.0,
-        limit: TimeLimit | None = None,
-        reserve_s: float = 0.0,
-        say: Say | None = None,
-    ) -> None:
-        self.step = step
+    step: Step
+    structure: Structure | None  # what a trial calls; None has rows by link from the begin
+    settings: Settings
+    where: Environment
+    journal: Journal
+    clock: Clock
+    progress: Progress = lambda done, total, mean_s: None
+    stop: Stop = lambda: ""
+    limit: TimeLimit | None = None
+    probe: Sequence[tuple[int, int, int]] = ()
+    trial_s: float = 0.0
+    reserve_s: float = 0.0  # of the limit, for what follows
+    say: Say = lambda text: None
+
+    def __post_init__(self) -> None:
         self.by_link: ByLink | None = None
-        self._told: ToldRows | None = None
-        self.settings = settings
-        self.journal = journal
         self.ended = COMPLETE
-        self._where = where
-        self._clock = clock
-        self._now_ns = clock.now_ns
-        self._device = clock.device
-        self._events = None if clock.device is None else EventPool(clock.device)
-        self._progress = progress
-        self._stop = stop
-        self._timeline = None if structure is None else Timeline(structure)
-        raising = () if structure is None else structure.raising
-        self._recorder = Recorder(clock.now_ns, step, self._events, raising)
+        self._told: ToldRows | None = None
+        self._now_ns, self._device = self.clock.now_ns, self.clock.device
+        self._events = None if self._device is None else EventPool(self._device)
+        self._limit = self.limit or TimeLimit(self._now_ns)
+        self._timeline = None if self.structure is None else Timeline(self.structure)
+        raising = () if self.structure is None else self.structure.raising
+        self._recorder = Recorder(self._now_ns, self.step, self._events, raising)
         self._conditions = Conditions()
-        self._watch = environment.CpuWatch()
+        self._watch = CpuWatch()
         self._walls = array("q")
-        wanted = settings.until_ci
+        wanted = self.settings.until_ci
         self._enough = None if wanted is None else PreciseEnough(wanted)
-        self._total_ns = 0
-        self._launch_ns = 0
-        self._reported_ns = 0
-        self._probe = probe
-        self._trial_s = trial_s
-        self._limit = limit or TimeLimit(clock.now_ns)
-        self._reserve_s = reserve_s
-        self._slow = SlowTrials(say or (lambda text: None))
-        self._seen = 0
+        self._total_ns = self._launch_ns = self._reported_ns = 0
+        self._slow, self._seen = SlowTrials(self.say), 0
+        # Whether there are trials of both kinds.
         self._opened = False
 
     @property
     def total_s(self) -> float:
-        """Wall time of the profiled trials together."""
         return self._total_ns * NS
 
     def begin(self) -> None:
-        """Look at the clock and open the journal."""
         self._conditions = Conditions(
-            clock_resolution_ns=float(self._clock.resolution_ns()),
+            clock_resolution_ns=float(self.clock.resolution_ns()),
             window_ns=self._recorder.window_ns(),
             gpu_before=self._gpu_state(),
         )
@@ -190,7 +212,7 @@ class Trials:
         header = Header(
             known.layers if known else (),
             self.settings,
-            self._where,
+            self.where,
             phases=known.phases if known else (),
             links=known.links if known else (),
             on_device=self._device is not None,
@@ -200,18 +222,18 @@ class Trials:
         self.journal.begin(header)
         if known is None:
             self._time_by_link()
-        for start_ns, wall_ns, threads in self._probe:
+        for start_ns, wall_ns, threads in self.probe:
             self.journal.add(Kind.PROBE, start_ns, wall_ns, pack("<q", threads))
 
     def run(self) -> None:
         """Warm-up, then the cycles of profiled and clean trials."""
         self.begin()
-        self._watch = environment.CpuWatch()
+        self._watch = CpuWatch()
         if not self._warm_up():
             return
         long_s = self._limit.at_most_s(_LONG_SECONDS, _LONG_PART)
         for cycle in cycles(self.settings.trials, self.settings.clean_trials):
-            long = not self._opened and cycle[0] * self._trial_s > long_s
+            long = not self._opened and cycle[0] * self.trial_s > long_s
             for before, clean, behind in opening(*cycle) if long else [cycle]:
                 if not (self.profiled(before) and self.plain(Kind.CLEAN, clean)):
                     return
@@ -235,7 +257,7 @@ class Trials:
 
     def plain(self, kind: Kind, count: int) -> bool:
         """Trials without hooks. False: stop."""
-        cpu_ns = self._clock.cpu_ns
+        cpu_ns = self.clock.cpu_ns
         for _ in range(count):
             # Outside of the wall time: reading it is a call of the system.
             begin_ns = cpu_ns()
@@ -247,7 +269,6 @@ class Trials:
         return True
 
     def _time_step(self) -> tuple[int, int]:
-        """Start and wall time of a trial without hooks."""
         start_ns = self._now_ns()
         self.step()
         if self._device is not None:
@@ -289,7 +310,6 @@ class Trials:
         return True
 
     def _by_link(self, count: int) -> bool:
-        """The same, whatever they call."""
         assert self.by_link is not None
         assert self._told is not None
         with self.by_link.entries:
@@ -338,7 +358,7 @@ class Trials:
     def _report(self) -> None:
         self._reported_ns, count = self._now_ns(), len(self._walls)
         if count:
-            self._progress(count, self.settings.trials, self._total_ns / count * NS)
+            self.progress(count, self.settings.trials, self._total_ns / count * NS)
 
     def differ(self) -> None:
         """Trials differ: rows are by link, also those of the trials so far."""
@@ -357,13 +377,13 @@ class Trials:
         return by_link, told
 
     def _ends(self) -> bool:
-        reason = self._stop()
+        reason = self.stop()
         if len(self._walls) > self._seen:
             self._slow.add(self._walls[self._seen :])
             self._seen = len(self._walls)
         if reason:
             self.ended = reason
-        elif self._opened and self._limit.left_s() <= self._reserve_s:
+        elif self._opened and self._limit.left_s() <= self.reserve_s:
             self.ended = TIME_LIMIT
         return self.ended != COMPLETE
 
@@ -391,7 +411,7 @@ class Trials:
                 if in_a_row == _MOST_HOLDS or hold_ns > _MOST_HOLD_NS:
                     return
             in_a_row = 0
-            if self._stop() or self._limit.left_s() <= 0:
+            if self.stop() or self._limit.left_s() <= 0:
                 return
 
     def _held_trial(self, hold_ns: int) -> bool:
@@ -418,7 +438,6 @@ class Trials:
         return not begun
 
     def recording(self) -> Recording:
-        """What was measured so far."""
         conditions = replace(
             self._conditions, other_cpu=self._watch.other_cpu(), gpu_after=self._gpu_state()
         )
@@ -434,13 +453,13 @@ class Trials:
         """The message of a failure during the trials, and what had been measured."""
         done = plural(len(self._walls), "trial")
         if isinstance(error, StructureError):
-            why = memory_full(error.cause, self._clock, self.settings) or one_line(error.cause)
+            why = memory_full(error.cause, self.clock, self.settings) or one_line(error.cause)
             message = f"the network fails after {done}, {error.where}: {why}"
         elif isinstance(error, JournalError):
             message = f"the samples cannot be written after {done}: {error}"
         else:
             at = self._place()
-            why = memory_full(error, self._clock, self.settings) or one_line(error)
+            why = memory_full(error, self.clock, self.settings) or one_line(error)
             message = f"the network fails after {done}{at and ', '}{at}: {why}"
         self.ended = f"failed: {message}"
         return message, self.recording()

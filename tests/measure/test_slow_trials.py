@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from chainer_profile import profile
-from chainer_profile.measure import runner, slow_trials
-from chainer_profile.measure.slow_trials import SlowTrials
+from chainer_profile.measure import runner, trials
+from chainer_profile.measure.trials import SlowTrials
 from tests.conftest import FakeClock
 from tests.nets import Chain, image
 
@@ -26,7 +26,7 @@ class Busy:
 
 @pytest.fixture(autouse=True)
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_trials, "CpuWatch", Busy)
+    monkeypatch.setattr(trials, "CpuWatch", Busy)
 
 
 SAYS = "trials take 12 times the fastest: another program keeps the cores busy"

@@ -74,16 +74,7 @@ class TestFailures:
         step = make_step("forward", model, (image(),))
         with step.configured():
             structure, _ = runner.learn(step, asked(), clock)
-            made = trials.Trials(
-                step,
-                structure,
-                asked(),
-                Environment(),
-                Journal(),
-                clock,
-                lambda *_: None,
-                lambda: "",
-            )
+            made = trials.Trials(step, structure, asked(), Environment(), Journal(), clock)
             made.begin()
             with pytest.raises(ValueError, match="broken"):
                 made.profiled(10)
