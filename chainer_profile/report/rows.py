@@ -92,6 +92,29 @@ def phase_rows(summary: Summary) -> list[PhaseRow]:
     return [*rows, whole]
 
 
+def shares(summary: Summary) -> list[tuple[str, float]]:
+    """The functions' parts of a trial, and what is between them, largest first.
+
+    Where whole trials were not timed they are parts of the layers' time.
+    """
+    totals = summary.totals
+    whole = float(summary.functions["total_s"].sum())
+    found = []
+    if totals.profiled is not None and totals.framework is not None and totals.profiled.mean_s:
+        whole = totals.profiled.mean_s
+        between = "beside the layers" if summary.recording.on_device else "between the functions"
+        if summary.recording.settings.engine:
+            between = "between the nodes"
+        found.append((between, totals.framework.mean_s / whole))
+    if not whole:
+        return []
+    found += [
+        (printable(str(name)), float(total_s) / whole)
+        for name, total_s in summary.functions["total_s"].items()
+    ]
+    return sorted(found, key=lambda part: -part[1])
+
+
 def group_rows(summary: Summary, by: str) -> list[GroupRow]:
     """The layers added up by one of :data:`~chainer_profile.basics.words.GROUPS`, slowest first."""
     phases = summary.phase_names

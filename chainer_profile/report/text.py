@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.units import (
-    format_count,
-    format_nbytes,
-    format_shape,
-    plural,
-)
+from chainer_profile.basics.units import format_count, format_nbytes, format_shape, plural
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.recording import COMPLETE
 

@@ -42,14 +42,10 @@ from chainer_profile.report.content import (
     answer,
     budget,
     comparison,
-    counters_section,
-    device_section,
-    engine_nodes,
     engines,
-    gpu_text,
-    inside_section,
-    memory_section,
+    gpu_section,
     network,
+    pass_section,
     ranks,
     result_section,
     sweep,
@@ -290,7 +286,7 @@ def raced() -> Kept:
     foreign = replace(own["fast"], layers=tuple(no_covers))
     clean = {"clean_ns": np.full(20, 80_000), "clean_start_ns": np.arange(20)}
     for name, one in (("foreign nodes", foreign), ("its own clock", replace(own["fast"], **clean))):
-        found[name] = [engine_nodes.fusion_text(plain_run, one, own["chainer"])]
+        found[name] = [engines.fusion_text(plain_run, one, own["chainer"])]
     return listed(found)
 
 
@@ -424,7 +420,7 @@ def sums() -> Kept:
     }
     found = {}
     for name, one in cases.items():
-        found[name] = [*_rows(result_section.total_rows(one)), *_texts(device_section.device(one))]
+        found[name] = [*_rows(result_section.total_rows(one)), *_texts(gpu_section.device(one))]
     return listed(found)
 
 
@@ -463,7 +459,7 @@ def lines() -> Kept:
         ("set", some),
     ):
         found[name] = [text.weights_text(settings), text.settings_text(settings),
-                       *_rows(gpu_text.option_rows(settings))]  # fmt: skip
+                       *_rows(gpu_section.option_rows(settings))]  # fmt: skip
     blas = BlasLibrary("openblas", "0.3.30", 2, "Haswell"), BlasLibrary("mkl", "", 1)
     where = Environment(
         "2026-01-02T03:04:05Z", physical_cores=4, usable_cores=2, memory_nbytes=8 << 30,
@@ -488,7 +484,7 @@ def lines() -> Kept:
     }
     for name, (gpu, state) in gpus.items():
         ran = make_device_recording(environment=Environment(gpu=gpu), conditions=state)
-        found[name] = _rows(gpu_text.gpu_rows(ran))
+        found[name] = _rows(gpu_section.gpu_rows(ran))
     return listed(found)
 
 
@@ -508,7 +504,7 @@ def passes() -> Kept:
         "below the begin": training(memory=replace(use, phases=below)),
     }
     found = {
-        f"memory, {name}": [markdown.write(memory_section.memory(one))]
+        f"memory, {name}": [markdown.write(pass_section.memory(one))]
         for name, one in memories.items()
     }
     three = make_recording(3)
@@ -527,18 +523,18 @@ def passes() -> Kept:
     }
     for name, one in counted.items():
         summary = summarise(replace(three, counters=one))
-        found[f"counters, {name}"] = [markdown.write(counters_section.counters(summary))]
+        found[f"counters, {name}"] = [markdown.write(pass_section.counters(summary))]
     step = make_training()
     summary = summarise(replace(step, counters=counters(step)))
-    found["counters, phases"] = [markdown.write(counters_section.counters(summary))]
+    found["counters, phases"] = [markdown.write(pass_section.counters(summary))]
     line, repeated = Stack((2,), 0.006, 600, row=0), Stack((2, 0), 0.006, 600, row=0)
     for name, recording in {
         "a line": test_inside.recording(line),
         "a busy machine": test_inside.recording(repeated, repeats=4),
     }.items():
         summary = summarise(recording)
-        found[f"inside, {name}"] = [*inside_section.said(summary),
-                                    inside_section.how_it_looked(summary)]  # fmt: skip
+        found[f"inside, {name}"] = [*pass_section.inside_said(summary),
+                                    pass_section.how_it_looked(summary)]  # fmt: skip
     return listed(found)
 
 

@@ -10,7 +10,7 @@ from chainer_profile import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.inside import Stack
 from chainer_profile.report import page
-from chainer_profile.report.content.inside_section import inside, said
+from chainer_profile.report.content.pass_section import inside, inside_said
 from chainer_profile.report.content.profile import report
 from chainer_profile.report.pictures import stacks
 from chainer_profile.report.writers import json_report, markdown
@@ -32,7 +32,7 @@ def summary() -> Summary:
 def test_without_the_pass_nothing_is_said(summary: Summary) -> None:
     without = summarise(dataclasses.replace(summary.recording, inside=None))
     assert list(inside(without)) == []
-    assert said(without) == []
+    assert inside_said(without) == []
     assert "Inside the layers" not in markdown.write(report(without))
     assert json_report.content(without)["inside"] is None
     assert 'id="inside-the-layers"' not in page.render(without)

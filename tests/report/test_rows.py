@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.rows import (
-    GroupRow,
-    has_blocks,
-    phase_rows,
-    shortened,
-    tree_rows,
-)
+from chainer_profile.report.rows import GroupRow, has_blocks, phase_rows, shortened, tree_rows
 from tests.analyse.test_grouping import recordings
 from tests.conftest import make_recording, make_training
 

@@ -3,9 +3,7 @@ from __future__ import annotations
 import pytest
 
 from chainer_profile.record.recording import Layer
-from chainer_profile.report.text import (
-    printable,
-)
+from chainer_profile.report.text import printable
 
 
 @pytest.mark.parametrize(

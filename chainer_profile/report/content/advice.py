@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.advice.changes import AS_IT_IS
 from chainer_profile.advice.results import LEAST_GAIN
-from chainer_profile.basics.units import (
-    NOT_KNOWN,
-    format_duration,
-    format_factor,
-    plural,
-    roughly,
-)
+from chainer_profile.basics.units import NOT_KNOWN, format_duration, format_factor, plural, roughly
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.document import Code, Heading, code, points, strong, text
 from chainer_profile.report.tables import Table, columns

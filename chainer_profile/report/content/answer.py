@@ -14,9 +14,10 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.report.content.advice import best_of, keeping, verdict
-from chainer_profile.report.content.gpu_text import on_gpu
-from chainer_profile.report.content.inside_section import said as inside_said
+from chainer_profile.report.content.gpu_section import on_gpu
+from chainer_profile.report.content.pass_section import inside_said
 from chainer_profile.report.document import Fold, Text, code, plain, points, strong, text
+from chainer_profile.report.rows import shares
 from chainer_profile.report.text import engine_text, gaps, printable, trial_parts
 
 if TYPE_CHECKING:
@@ -167,29 +168,6 @@ def doubts(summary: Summary) -> Iterator[Text]:
 def _gaps(summary: Summary) -> Iterator[Text]:
     for sentence in gaps(summary.recording):
         yield text(sentence, note=True, below=True)
-
-
-def shares(summary: Summary) -> list[tuple[str, float]]:
-    """The functions' parts of a trial, and what is between them, largest first.
-
-    Where whole trials were not timed they are parts of the layers' time.
-    """
-    totals = summary.totals
-    whole = float(summary.functions["total_s"].sum())
-    found = []
-    if totals.profiled is not None and totals.framework is not None and totals.profiled.mean_s:
-        whole = totals.profiled.mean_s
-        between = "beside the layers" if summary.recording.on_device else "between the functions"
-        if summary.recording.settings.engine:
-            between = "between the nodes"
-        found.append((between, totals.framework.mean_s / whole))
-    if not whole:
-        return []
-    found += [
-        (printable(str(name)), float(total_s) / whole)
-        for name, total_s in summary.functions["total_s"].items()
-    ]
-    return sorted(found, key=lambda part: -part[1])
 
 
 def where(summary: Summary) -> str:

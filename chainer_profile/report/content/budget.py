@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.analyse.program import program_findings, share_of
 from chainer_profile.basics.describe import NS
-from chainer_profile.basics.units import (
-    format_count,
-    format_duration,
-    format_percent,
-    plural,
-)
+from chainer_profile.basics.units import format_count, format_duration, format_percent, plural
 from chainer_profile.record.budget import (
     BENEATH,
     CALLS,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import SimpleNamespace as Row
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from chainer_profile.analyse.checks import BUSY_CORES
-from chainer_profile.basics.describe import Statistics
+from chainer_profile.basics.describe import NS, Statistics
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.units import (
     NOT_KNOWN,
@@ -23,20 +25,26 @@ from chainer_profile.basics.units import (
 from chainer_profile.basics.words import PROG
 from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.engines.catalogue import BASELINE, FAST
-from chainer_profile.engines.results import EngineResult, EnginesRun, speedup
+from chainer_profile.engines.results import EngineResult, EnginesRun, main_layer, speedup
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import document
 from chainer_profile.report.columns import properties
 from chainer_profile.report.content.comparison import layer_columns, unmatched_lines
-from chainer_profile.report.content.engine_nodes import (
-    Fusion,
-    function_shares,
-    fusion,
-    fusion_text,
-)
-from chainer_profile.report.content.gpu_text import gpu_rows
+from chainer_profile.report.content.gpu_section import gpu_rows
 from chainer_profile.report.csv_file import safe
-from chainer_profile.report.document import Code, Figure, Heading, file, points, strong, text
+from chainer_profile.report.document import (
+    BRIEF,
+    REPORT,
+    Code,
+    Figure,
+    Heading,
+    Section,
+    file,
+    points,
+    shown_in,
+    strong,
+    text,
+)
 from chainer_profile.report.tables import KINDS, Column, Table, columns, to_csv, with_content
 from chainer_profile.report.text import (
     environment_lines,
@@ -60,6 +68,12 @@ CSV, PLOT = "engines.csv", "engines.png"
 WRONG = "wrong outputs"
 #: Parts of a trial that pointing at a bar names.
 _MOST_PARTS = 4
+#: Group of an engine's nodes that do none of Chainer's layers.
+OWN_STEPS = "the engine's own steps"
+#: Part of a trial that no function or node has.
+BETWEEN = "between the functions or nodes"
+#: What an engine's own clock adds is said from this part of a trial on.
+_MUCH = 0.05
 
 #: The columns of ``engines.csv``, behind which there is one ``speedup_vs_NAME`` an engine.
 COLUMNS = columns("""
@@ -133,10 +147,12 @@ def _row(run: EnginesRun, engine: EngineResult, recordings: Mapping[str, Recordi
     statistics, difference = engine.statistics, engine.difference
     recording = recordings.get(engine.name)
     fused = recording and fusion(run, recording)
-    of_parts = ((Statistics, statistics), (EngineResult, engine), (Fusion, fused))
-    known = {
-        one.name: getattr(part, one.name, None) for kind, part in of_parts for one in fields(kind)
-    }
+    of_parts = (
+        (statistics, [one.name for one in fields(Statistics)]),
+        (engine, [one.name for one in fields(EngineResult)]),
+        (fused, Fusion._fields),
+    )
+    known = {name: getattr(part, name, None) for part, names in of_parts for name in names}
     known |= {
         "network": run.settings.model,
         "batch": run.settings.batchsize,
@@ -162,42 +178,51 @@ def to_file(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
     A speed-up is how many times as fast the row's engine is as the column's. It is empty for an
     engine with wrong outputs.
     """
-    found = [*COLUMNS.values(), *(_versus(slow, in_file=True) for slow in run.measured)]
+    found = [*COLUMNS.values(), *(_versus_in_file(slow) for slow in run.measured)]
     return to_csv(found, [_row(run, engine, recordings) for engine in run.engines])
 
 
-# -- the report, and what of it the terminal shows
+def sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[Section]:
+    """All that is told of a run of engines."""
+    title, how = about_lines(run)
+    told = (BRIEF, REPORT)
+    table = [_table(run)] if run.measured else []
+    return [
+        Section("", [text(title, below=True), text(how, below=True)], (BRIEF,)),
+        Section("", _verdict(run), told),
+        Section("", [text(f"{how}; {weights_text(run.settings)}.")], (REPORT,)),
+        Section("Engines", table, told),
+        Section("", _speed(run), (REPORT,)),
+        Section("" if table else "Engines", _listed([*other_lines(run), *note_lines(run)]), told),
+        Section("What to do next", _listed(next_steps(run)), told),
+        Section("Outputs", _outputs(run), (REPORT,)),
+        Section("What became of the layers", _listed(fusion_lines(run, recordings)), told),
+        Section("", _nodes(run, recordings), (REPORT,)),
+        Section("Method", _method(run), (REPORT,)),
+        Section("Environment", _environment(run, recordings), (REPORT,)),
+        Section("", _machine(run), (BRIEF,)),
+    ]
 
 
 def report(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[Block]:
     """The report of a run."""
-    title, how = about_lines(run)
-    return [
-        Heading(1, title),
-        *_verdict(run),
-        text(f"{how}; {weights_text(run.settings)}."),
-        *_engines(run),
-        *_steps(run),
-        *_outputs(run),
-        *_fused(run, recordings),
-        *_method(run),
-        *_environment(run, recordings),
-    ]
+    title, _ = about_lines(run)
+    return [Heading(1, title), *shown_in(REPORT, sections(run, recordings))]
 
 
 def overview(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[Block]:
     """What the terminal shows of it."""
-    for line in about_lines(run):
-        yield text(line, below=True)
-    yield from _verdict(run)
-    if run.measured:
-        yield _table(run)
-    for line in [*other_lines(run), *note_lines(run)]:
-        yield text(line, below=True)
-    machine = environment_lines(run.environment)
-    for lines in (fusion_lines(run, recordings), next_steps(run), machine):
-        for at, line in enumerate(lines):
-            yield text(line, aside=lines is machine, below=at > 0)
+    return shown_in(BRIEF, sections(run, recordings))
+
+
+def _machine(run: EnginesRun) -> Iterator[Block]:
+    for at, line in enumerate(environment_lines(run.environment)):
+        yield text(line, aside=True, below=at > 0)
+
+
+def _listed(lines: Iterable[str]) -> list[Block]:
+    found = list(lines)
+    return [points(found)] if found else []
 
 
 def verdict(run: EnginesRun) -> str:
@@ -256,12 +281,8 @@ def _verdict(run: EnginesRun) -> Iterator[Block]:
 def _table(run: EnginesRun) -> Table:
     rows = [_row(run, engine, {}) for engine in run.measured]
     shown = with_content(table_columns(run), rows)
-    marks = _marks(run.measured)
+    marks = [document.WRONG if engine.wrong else "" for engine in run.measured]
     return Table(shown, rows, "The engines", marks, _LEGEND, anchors=anchors_of(run))
-
-
-def _marks(engines: Iterable[EngineResult]) -> list[str]:
-    return [document.WRONG if engine.wrong else "" for engine in engines]
 
 
 def anchors_of(run: EnginesRun) -> list[str]:
@@ -285,10 +306,9 @@ def words_of(run: EnginesRun, recordings: Mapping[str, Recording]) -> dict[str, 
     return dict(zip(anchors_of(run), said, strict=True))
 
 
-def _engines(run: EnginesRun) -> Iterator[Block]:
-    yield Heading(2, "Engines")
+def _speed(run: EnginesRun) -> Iterator[Block]:
+    """The picture, and how many times as fast each engine is as each other one."""
     if run.measured:
-        yield _table(run)
         # By itself, since a page leaves out what names a file beside it.
         yield text("All digits are in ", file(CSV), ".")
         yield Figure(
@@ -304,29 +324,24 @@ def _engines(run: EnginesRun) -> Iterator[Block]:
         versus = [_interval_versus(slow, drop=at) for at, slow in enumerate(run.right)]
         rows = [_row(run, engine, {}) for engine in run.right]
         yield Table([COLUMNS["engine"], *versus], rows, "Speed-ups")
-    if others := [*other_lines(run), *note_lines(run)]:
-        yield points(others)
 
 
 def _outputs(run: EnginesRun) -> Iterator[Block]:
     compared = [e for e in run.engines if e.difference is not None and e.name != BASELINE]
     if not compared:
         return
-    yield Heading(2, "Outputs")
     yield text(
         "Compared with Chainer's on the trials' input, on another one, for a copy of the network "
         "with drawn numbers in place of parameters that are all the same, as initial "
         "normalisations are, and again after the trials: the largest difference of all."
     )
     rows = [_row(run, engine, {}) for engine in compared]
-    yield Table(_OUTPUTS, rows, "Outputs", _marks(compared))
+    marks = [document.WRONG if engine.wrong else "" for engine in compared]
+    yield Table(_OUTPUTS, rows, "Outputs", marks)
 
 
-def _fused(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[Block]:
-    lines = fusion_lines(run, recordings)
-    if lines:
-        yield Heading(2, "What became of the layers")
-        yield points(lines)
+def _nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[Block]:
+    """What each engine made of the layers."""
     for engine in _with_nodes(run, recordings):
         yield Heading(3, engine.name)
         if BASELINE in recordings:
@@ -357,24 +372,8 @@ def _groups(name: str, recordings: Mapping[str, Recording]) -> Iterator[Block]:
         yield text(line)
 
 
-def fusion_lines(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[str]:
-    """A line for each engine that timed its nodes."""
-    chainer = recordings.get(BASELINE)
-    return [
-        f"{engine.name}: {fusion_text(run, recordings[engine.name], chainer)}"
-        for engine in _with_nodes(run, recordings)
-    ]
-
-
-def _steps(run: EnginesRun) -> Iterator[Block]:
-    if steps := list(next_steps(run)):
-        yield Heading(2, "What to do next")
-        yield points(steps)
-
-
 def _method(run: EnginesRun) -> Iterator[Block]:
     settings = run.settings
-    yield Heading(2, "Method")
     if settings.command:
         yield Code(settings.command)
     known = [e for e in run.engines if e.prepare_s is not None]
@@ -399,11 +398,7 @@ def _environment(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterat
     rows += gpu_rows(recordings[BASELINE]) if BASELINE in recordings else []
     rows += [(e.name, e.version) for e in run.engines if e.version]
     if rows:
-        yield Heading(2, "Environment")
         yield properties(rows, "The machine and its software")
-
-
-# -- what was run
 
 
 def about_lines(run: EnginesRun) -> list[str]:
@@ -434,9 +429,6 @@ def warnings(run: EnginesRun) -> list[str]:
     return found
 
 
-# -- the table of engines
-
-
 def table_columns(run: EnginesRun) -> list[Column]:
     """The columns of the engines that made trials; one for each of them to be compared with."""
     first = [COLUMNS[key] for key in _FIRST]
@@ -448,17 +440,31 @@ def table_columns(run: EnginesRun) -> list[Column]:
     return [*first, *others, *(COLUMNS[key] for key in _THEN)]
 
 
-def _versus(slow: EngineResult, drop: int = 0, in_file: bool = False) -> Column:
-    """How many times as fast engines are as this one; in a file wrong ones are as fast as none."""
+_VERSUS = columns("versus | | figure")["versus"]
+
+
+def _versus(slow: EngineResult, drop: int = 0) -> Column:
+    """How many times as fast engines are as this one."""
+    name = f"vs {slow.name}"
+    return replace(
+        _VERSUS,
+        name=name,
+        title=name,
+        missing="",
+        drop=drop,
+        value=lambda row: factor_text(row.engine, slow),
+    )
+
+
+def _versus_in_file(slow: EngineResult) -> Column:
+    """The same with all digits; wrong engines are as fast as none."""
 
     def factor(row: Row) -> float | None:
         found = None if row.engine is slow else speedup(row.engine, slow)
         return None if found is None else found.factor
 
-    kind, csv = KINDS["number" if in_file else "figure"], f"speedup_vs_{safe(slow.name)}"
-    value = factor if in_file else lambda row: factor_text(row.engine, slow)
-    name = f"vs {slow.name}"
-    return Column(name, name, name, kind, "", value, csv, "", missing="", drop=drop)
+    name = f"speedup_vs_{safe(slow.name)}"
+    return replace(_VERSUS, kind=KINDS["number"], value=factor, csv=name)
 
 
 def _interval_versus(slow: EngineResult, name: str = "", *, drop: int) -> Column:
@@ -466,9 +472,8 @@ def _interval_versus(slow: EngineResult, name: str = "", *, drop: int) -> Column
         found = None if row.engine is slow else speedup(row.engine, slow)
         return "" if found is None else interval_text(found)
 
-    name = name or f"vs {slow.name}"
-    title = "95 % interval" if name == "95 %" else name
-    return Column(name, name, title, KINDS["figure"], "", cell, "", "", missing="", drop=drop)
+    title = "95 % interval" if name else f"vs {slow.name}"
+    return replace(_VERSUS, name=name or title, title=title, value=cell, missing="", drop=drop)
 
 
 def factor_text(engine: EngineResult, slow: EngineResult) -> str:
@@ -484,9 +489,6 @@ def interval_text(found: Speedup) -> str:
     if math.isnan(found.low):
         return NOT_KNOWN
     return f"{format_factor(found.low)} to {format_factor(found.high)}"
-
-
-# -- what else is to be known
 
 
 def other_lines(run: EnginesRun) -> list[str]:
@@ -528,9 +530,6 @@ def note_lines(run: EnginesRun) -> list[str]:
         for one in run.measured
         if one.served_per_s is not None and one.statistics
     ]
-
-
-# -- what to do
 
 
 def next_steps(run: EnginesRun) -> Iterator[str]:
@@ -581,3 +580,85 @@ _HOW = {
 
 def _how(engine: EngineResult) -> str:
     return _HOW.get(engine.name, f"--save-engine of {PROG} engines keeps it, where it can be kept.")
+
+
+class Fusion(NamedTuple):
+    """What an engine made of Chainer's layers, in mean times; ``gone`` layers no node does."""
+
+    nodes: int
+    #: None where the nodes do not say whose they are, as those of a file of others.
+    gone: int | None
+    nodes_s: float
+    between_s: float
+
+
+def fusion_lines(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[str]:
+    """A line for each engine that timed its nodes."""
+    chainer = recordings.get(BASELINE)
+    return [
+        f"{engine.name}: {fusion_text(run, recordings[engine.name], chainer)}"
+        for engine in _with_nodes(run, recordings)
+    ]
+
+
+def fusion(run: EnginesRun, recording: Recording) -> Fusion:
+    """What an engine made of the layers."""
+    covered = {index for layer in recording.layers for index in layer.covers}
+    nodes_ns, runs_ns = recording.self_ns.sum(axis=1), recording.trial_ns
+    between_ns = 0.0 if runs_ns is None else float((runs_ns - nodes_ns).mean())
+    gone = run.n_layers - len(covered) if covered else None
+    return Fusion(len(recording.layers), gone, float(nodes_ns.mean()) * NS, between_ns * NS)
+
+
+def fusion_text(run: EnginesRun, recording: Recording, chainer: Recording | None) -> str:
+    """The same in words: ``66 layers became 27 nodes: 5.421 ms -> 0.512 ms``."""
+    found = fusion(run, recording)
+    nodes, nodes_time = plural(found.nodes, "node"), format_duration(found.nodes_s)
+    between = format_duration(found.between_s)
+    if found.gone is None:
+        said = f"{nodes}, {nodes_time}, and {between} between them; they do not say whose layers "
+        said += "they are"
+    else:
+        said = f"{plural(run.n_layers, 'layer')} became {nodes}"
+        if found.gone:
+            said += f", and {format_count(found.gone)} of them nothing"
+        if chainer is not None:
+            before_s = float(chainer.self_ns.sum(axis=1).mean()) * NS
+            said += f": {format_duration(before_s)} -> {nodes_time}"
+        said += f", and {between} between the nodes"
+    runs_ns, clean_ns = recording.trial_ns, recording.clean_ns
+    if runs_ns is not None and len(runs_ns) and len(clean_ns):
+        added = float(np.median(runs_ns) / np.median(clean_ns)) - 1
+        if added >= _MUCH:
+            said += f"; its own clock adds {format_percent(added)} to a trial"
+    return said
+
+
+def main_functions(recording: Recording, chainer: Recording | None) -> list[str]:
+    """For each row of a recording the function that stands for it."""
+    layers = () if chainer is None else chainer.layers
+    found = []
+    for row in recording.layers:
+        if row.covers and layers:
+            found.append(layers[main_layer(row.covers, layers)].function)
+        elif row.covers:
+            found.append(row.function.partition(" + ")[0])
+        else:
+            found.append(OWN_STEPS if recording.settings.engine else row.function)
+    return list(map(printable, found))
+
+
+def function_shares(recording: Recording, chainer: Recording | None) -> dict[str, float]:
+    """Fractions of a trial by function, with what is between them; they add up to 1.
+
+    A node of several layers counts for its main one. Nothing is found in trials that took no time.
+    """
+    assert recording.trial_ns is not None
+    whole = float(recording.trial_ns.mean())
+    if not whole:
+        return {}
+    parts: dict[str, float] = {}
+    names = main_functions(recording, chainer)
+    for name, mean in zip(names, recording.self_ns.mean(axis=0).tolist(), strict=True):
+        parts[name] = parts.get(name, 0.0) + mean / whole
+    return parts | {BETWEEN: max(0.0, 1 - sum(parts.values()))}

@@ -19,17 +19,8 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.comparison.fused import place
-from chainer_profile.report.columns import (
-    ABOUT,
-    DEVICE,
-    TIMES,
-    USUAL,
-    WHICH,
-    WORK,
-    layer_columns,
-)
-from chainer_profile.report.content.device_section import MEANINGS, explained
-from chainer_profile.report.content.gpu_text import on_gpu
+from chainer_profile.report.columns import ABOUT, DEVICE, TIMES, USUAL, WHICH, WORK, layer_columns
+from chainer_profile.report.content.gpu_section import MEANINGS, explained, on_gpu
 from chainer_profile.report.document import LAYERS, PLOT, Figure, Lines, file, text
 from chainer_profile.report.rows import hot_marks, layer_anchor
 from chainer_profile.report.tables import (

@@ -10,7 +10,7 @@ from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.units import format_count, format_duration, plural
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.report.columns import properties
-from chainer_profile.report.content.gpu_text import gpu_rows, option_rows
+from chainer_profile.report.content.gpu_section import gpu_rows, option_rows
 from chainer_profile.report.document import Code, Text, code, points, text
 from chainer_profile.report.text import (
     Row,

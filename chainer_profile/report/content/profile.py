@@ -27,12 +27,8 @@ from chainer_profile.report.content.answer import (
 from chainer_profile.report.content.boxes import timeline
 from chainer_profile.report.content.budget import picture_of, script_name
 from chainer_profile.report.content.budget import section as program
-from chainer_profile.report.content.counters_section import counters
-from chainer_profile.report.content.device_section import device
-from chainer_profile.report.content.gpu_text import on_gpu
-from chainer_profile.report.content.inside_section import inside
+from chainer_profile.report.content.gpu_section import device, on_gpu
 from chainer_profile.report.content.layer_section import BRIEF_COLUMNS, Shown
-from chainer_profile.report.content.memory_section import memory, memory_on_page
 from chainer_profile.report.content.method import (
     command,
     command_and_versions,
@@ -40,7 +36,13 @@ from chainer_profile.report.content.method import (
     experiment,
     method,
 )
-from chainer_profile.report.content.work_section import work
+from chainer_profile.report.content.pass_section import (
+    counters,
+    inside,
+    memory,
+    memory_on_page,
+    work,
+)
 from chainer_profile.report.document import (
     BRIEF,
     FULL,

@@ -29,7 +29,7 @@ from chainer_profile.report.columns import (
     tree_columns,
 )
 from chainer_profile.report.content import boxes
-from chainer_profile.report.content.gpu_text import on_gpu
+from chainer_profile.report.content.gpu_section import on_gpu
 from chainer_profile.report.content.layer_section import MAX_ROWS, hidden
 from chainer_profile.report.document import HOT, LINKS, TOTAL, Fold, file, text
 from chainer_profile.report.rows import (

@@ -10,8 +10,13 @@ from matplotlib.patches import Patch
 
 from chainer_profile.basics.units import duration_unit, format_duration, in_unit
 from chainer_profile.engines.catalogue import BASELINE
-from chainer_profile.report.content.engine_nodes import BETWEEN, function_shares
-from chainer_profile.report.content.engines import about_lines, anchors_of, factor_text
+from chainer_profile.report.content.engines import (
+    BETWEEN,
+    about_lines,
+    anchors_of,
+    factor_text,
+    function_shares,
+)
 from chainer_profile.report.pictures.figures import (
     ACCENT,
     BETWEEN_COLOUR,

@@ -20,7 +20,7 @@ from chainer_profile.basics.units import (
     in_unit,
     plural,
 )
-from chainer_profile.report.content.gpu_text import on_gpu
+from chainer_profile.report.content.gpu_section import on_gpu
 from chainer_profile.report.pictures import bars
 from chainer_profile.report.pictures.figures import (
     ACCENT,

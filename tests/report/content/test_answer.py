@@ -12,8 +12,9 @@ from chainer_profile.analyse.findings import WARNING
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.content.answer import answer, how_long, shares, what_next, where
+from chainer_profile.report.content.answer import answer, how_long, what_next, where
 from chainer_profile.report.document import STRONG, pieces, plain
+from chainer_profile.report.rows import shares
 from tests.analyse.test_grouping import recordings
 from tests.conftest import make_recording, make_training
 from tests.goldens.words import answered

@@ -17,7 +17,7 @@ from chainer_profile.ranks.merging import merge
 from chainer_profile.record.recording import Layer, LinkCalls
 from chainer_profile.report.content import boxes
 from chainer_profile.report.content.budget import picture_of
-from chainer_profile.report.content.memory_section import memory_on_page
+from chainer_profile.report.content.pass_section import memory_on_page
 from chainer_profile.report.content.ranks import bars
 from chainer_profile.report.document import Box, Boxes
 from tests.conftest import make_layers, make_recording, make_training

@@ -13,19 +13,9 @@ from rich.console import Console
 
 from chainer_profile import summarise
 from chainer_profile.analyse.program import program_findings
-from chainer_profile.record.budget import (
-    PARTS,
-    PROFILER,
-    Budget,
-    Spent,
-)
+from chainer_profile.record.budget import PARTS, PROFILER, Budget, Spent
 from chainer_profile.record.recording import COMPLETE
-from chainer_profile.report.content.budget import (
-    BudgetRow,
-    budget_rows,
-    overview,
-    sentence,
-)
+from chainer_profile.report.content.budget import BudgetRow, budget_rows, overview, sentence
 from chainer_profile.report.writers import terminal
 from tests.conftest import make_training
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.report.content.counters_section import counters as section
+from chainer_profile.report.content.pass_section import counters as section
 from tests.conftest import make_recording
 from tests.counting import counters
 

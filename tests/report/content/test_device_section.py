@@ -14,17 +14,10 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.report.content.device_section import (
-    device,
-    explained,
-)
+from chainer_profile.report.content.gpu_section import device, explained
 from chainer_profile.report.content.method import method_points
 from chainer_profile.report.document import plain
-from tests.report.devicing import (
-    launching,
-    make_device_recording,
-    make_device_training,
-)
+from tests.report.devicing import launching, make_device_recording, make_device_training
 from tests.report.reading import Report, as_markdown, on_terminal, read, report_md
 from tests.report.working import training, working
 

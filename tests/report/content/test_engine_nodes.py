@@ -6,11 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from chainer_profile.report.content.engine_nodes import (
-    OWN_STEPS,
-    fusion_text,
-    main_functions,
-)
+from chainer_profile.report.content.engines import OWN_STEPS, fusion_text, main_functions
 from tests.engines.fake_engines import make_run, recordings
 
 

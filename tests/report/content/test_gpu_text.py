@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.record.recording import (
-    Environment,
-    Gpu,
-    Recording,
-)
-from chainer_profile.report.content.gpu_text import (
-    gpu_rows,
-    on_gpu,
-)
+from chainer_profile.record.recording import Environment, Gpu, Recording
+from chainer_profile.report.content.gpu_section import gpu_rows, on_gpu
 from tests.conftest import make_recording
 from tests.report.devicing import GPU, launching, make_device_recording
 

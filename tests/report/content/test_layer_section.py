@@ -6,12 +6,7 @@ import pytest
 
 from chainer_profile import summarise
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.report.content.layer_section import (
-    MAX_ROWS,
-    SLOWEST,
-    by_layer,
-    work_by_layer,
-)
+from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST, by_layer, work_by_layer
 from tests.conftest import make_recording
 from tests.report.reading import Report, as_markdown, read
 from tests.report.working import with_work, working

@@ -6,7 +6,7 @@ import pytest
 
 from chainer_profile import summarise
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.report.content.memory_section import (
+from chainer_profile.report.content.pass_section import (
     memory,
     memory_on_page,
     memory_parts,

@@ -12,21 +12,8 @@ from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.content.answer import answer
 from chainer_profile.report.content.layer_section import MAX_ROWS
 from chainer_profile.report.content.method import experiment_rows
-from chainer_profile.report.content.profile import (
-    ReportTitle,
-    heading_text,
-    report,
-)
-from chainer_profile.report.document import (
-    Block,
-    Code,
-    Figure,
-    Heading,
-    Lines,
-    Text,
-    pieces,
-    text,
-)
+from chainer_profile.report.content.profile import ReportTitle, heading_text, report
+from chainer_profile.report.document import Block, Code, Figure, Heading, Lines, Text, pieces, text
 from chainer_profile.report.tables import Table
 from tests.conftest import make_recording, make_training
 from tests.report.devicing import launching

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from chainer_profile import summarise
-from chainer_profile.report.content.work_section import (
+from chainer_profile.report.content.pass_section import (
     limits_sentence,
     work,
     work_columns,

@@ -8,8 +8,7 @@ from html import escape
 import pytest
 
 from chainer_profile.engines.results import EnginesRun
-from chainer_profile.report.content.engine_nodes import BETWEEN
-from chainer_profile.report.content.engines import words_of
+from chainer_profile.report.content.engines import BETWEEN, words_of
 from chainer_profile.report.page import render_engines
 from chainer_profile.report.pictures import engines as engines_plot
 from chainer_profile.report.pictures.engines import shares

@@ -1,0 +1,420 @@
+"""Summary -> what the passes beside the timed trials say: work, counters, memory, inside."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from chainer_profile.analyse.counted import counters_by, trial_counters
+from chainer_profile.analyse.inside import REST
+from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
+from chainer_profile.basics.units import (
+    NOT_KNOWN,
+    format_duration,
+    format_giga,
+    format_nbytes,
+    format_percent,
+    format_significant,
+    plural,
+)
+from chainer_profile.report.columns import ABOUT, WHICH, layer_columns
+from chainer_profile.report.content.boxes import bar, series
+from chainer_profile.report.document import MEMORY, ROOFLINE, Figure, text
+from chainer_profile.report.tables import Column, Table, columns, headed, listed, with_content
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from chainer_profile.analyse.counted import TrialCounters
+    from chainer_profile.analyse.inside import Part, Parts
+    from chainer_profile.analyse.summary import Summary
+    from chainer_profile.report.document import Block
+
+
+_MAX_LAYERS = 10
+
+
+def work_rows(summary: Summary) -> list[Any]:
+    """The work by function and phase, most time first; see :func:`.roofline.work_by_function`."""
+    return list(work_by_function(summary.layers).itertuples())
+
+
+_WORK = columns(
+    """
+function | | text
+phase | !5 | text 12
+mostly | !6 | text 17
+macs | MMAC !3 | ~mega
+flops | MFLOP !3 | ~mega
+gflops flops_per_s | GFLOP/s | ~giga
+gbytes nbytes_per_s | GB/s !4 | ~giga
+reached | % of limit | ~percent
+share | % of time | percent
+""",
+    mostly=lambda row: row.verdict or ("no formula" if math.isnan(row.flops) else "mixed"),
+)
+
+
+def work_columns(summary: Summary, macs: bool = False) -> list[Column]:
+    """Columns of the work by function, with multiply-adds in place of operations."""
+    without = {"flops" if macs else "macs"}
+    if summary.recording.limits is None:
+        without |= {"mostly", "reached"}
+    if not summary.several_phases:
+        without.add("phase")
+    return [column for key, column in _WORK.items() if key not in without]
+
+
+def limits_sentence(summary: Summary) -> str:
+    """The machine's limits; empty where they were not measured."""
+    limits = summary.recording.limits
+    if limits is None:
+        return ""
+    known = limits.device == "cpu" and limits.threads
+    threads = f" with {plural(limits.threads, 'BLAS thread')}" if known else ""
+    rate = limits.half_flops_per_s
+    half = "" if rate is None else f" ({format_giga(rate)} GFLOP/s in float16)"
+    return (
+        f"Limits of this machine{threads}: {format_giga(limits.flops_per_s)} GFLOP/s in a float32 "
+        f"matrix product{half}, {format_giga(limits.copy_nbytes_per_s)} GB/s over an "
+        f"array in place ({format_giga(limits.fresh_nbytes_per_s)} GB/s in a copy into new memory)."
+    )
+
+
+def _elsewhere(summary: Summary) -> str:
+    """Where the time of such a layer goes, and what else bounds the others."""
+    if summary.recording.on_device:
+        return (
+            "the GPU waits for the host to launch, or has too little to do at once to be filled. "
+            "Arrays that stay in a cache can be faster than the limit of memory."
+        )
+    return (
+        "the table says what most of its time is, where that is known. Chainer allocates outputs "
+        "anew, so the third rate is what functions that only move data can hope for; arrays that "
+        "stay in a cache can be faster than all of them."
+    )
+
+
+def work(summary: Summary, *, macs: bool = False) -> Iterator[Block]:
+    """The part of the report on work and limits; ``macs`` shows multiply-adds for operations."""
+    if not summary.layers["flops"].notna().any():
+        return
+    yield text(
+        "Operations (a multiply-add is two) and bytes (each array read or written once) follow "
+        "from the shapes, by formulas; the rates from the median self times."
+        + (f" {ABOUT}" if summary.layers["work_is_about"].any() else "")
+    )
+    limits = summary.recording.limits
+    if limits is not None:
+        yield text(
+            f"{limits_sentence(summary)} The least time of a layer is the longer of its "
+            "operations at the first rate and its bytes at the second; the limit reached is that "
+            "over its median time. Below "
+            f"{format_percent(REACHED, 0)} a layer stays below both limits: {_elsewhere(summary)}"
+        )
+    yield Table(
+        work_columns(summary, macs), work_rows(summary), "Work and what it reaches, by function"
+    )
+    unknown = without_formula(summary.layers)
+    if len(unknown):
+        listed = ", ".join(
+            f"{row.Index} ({format_percent(row.share)})"
+            for row in unknown.head(_MAX_LAYERS).itertuples()
+        )
+        yield text(f"Without a formula, with their part of the layers' time: {listed}.")
+    if limits is not None and has_plot(summary.recording, summary.layers):
+        yield Figure(
+            ROOFLINE,
+            "Roofline plot of the layers",
+            "One dot a layer: operations a byte against operations a second, the area being its "
+            "time; hot layers are red. The line is what the machine can do at best; arithmetic is "
+            f"the bound from {format_significant(limits.ridge)} operations a byte.",
+        )
+
+
+def counters(summary: Summary) -> Iterator[Block]:
+    """What the thread did: CPU time, faults and switches; and the system's part of a trial."""
+    trial, counted = trial_counters(summary.recording), summary.recording.counters
+    if trial is None or counted is None:
+        return
+    sentence = (
+        f"In {plural(counted.trials, 'trial')} made for this, the calling thread used "
+        f"{format_duration(trial.cpu_s)} of CPU time in {format_duration(trial.wall_s)}"
+    )
+    if not math.isnan(trial.system_share):
+        sentence += (
+            f". The system takes {format_percent(trial.system_share)} of it "
+            f"({format_duration(trial.system_s)}){_faults(trial)}"
+        )
+    yield text(f"{sentence}. Other threads of BLAS are not in it.")
+    yield _counted(summary, "function")
+    if summary.several_phases:
+        yield _counted(summary, "phase")
+
+
+def _faults(trial: TrialCounters) -> str:
+    faults = plural(round(trial.page_faults), "page fault")
+    if math.isnan(trial.fault_s):
+        return (
+            f". A trial has {faults}. What one costs was not measured, so the tables do not tell "
+            "which layers page faults limit"
+        )
+    at_least = format_duration(trial.page_faults * trial.fault_s)
+    return f". A trial has {faults} of at least {format_duration(trial.fault_s)} each: {at_least}"
+
+
+_COUNTED = columns("""
+name Index | | text
+wall counted_s | wall ms !2 | ms
+cpu | cpu ms = CPU [ms] | ms
+page_faults | page faults | number
+waits | !4 | number
+preemptions | !3 | number
+""")
+
+
+def _counted(summary: Summary, by: str) -> Table:
+    rows = counters_by(summary.layers, by)
+    found = [headed(_COUNTED["name"], by), *listed(_COUNTED)[1:]]
+    return Table(with_content(found, rows), rows, f"CPU time and page faults by {by}")
+
+
+_SIZES = ("peak", "workspace", "retained")
+#: The order in which a narrow console does without them.
+_DROPS = (0, 2, 1)
+
+
+def memory_sentences(summary: Summary) -> list[str]:
+    """The highest point of a trial, and what is kept for backward; empty without a memory pass."""
+    use = summary.recording.memory
+    if use is None:
+        return []
+    where = "between the layers"
+    if use.high_water_layer is not None:
+        row = summary.layers.loc[use.high_water_layer]
+        label, path, phase = (row[name] for name in ("label", "path", "phase"))
+        where = f"in {label} at {path} ({phase})"
+    if use.there_nbytes is None:
+        whole = (
+            f"One trial allocates up to {format_nbytes(use.high_water_nbytes)} beyond what is "
+            f"there at its begin, {where}. Parameters take {format_nbytes(use.parameter_nbytes)}, "
+            f"the input {format_nbytes(use.input_nbytes)}."
+        )
+    else:
+        *there, (_, more) = memory_parts(summary)
+        parts = ", ".join(f"{format_nbytes(nbytes)} of {name}" for name, nbytes in there)
+        whole = (
+            f"A trial has up to {format_nbytes(use.there_nbytes + more)} at once, {where}: "
+            f"{parts}, and {format_nbytes(more)} that it allocates beyond these."
+        )
+    sentences = [whole]
+    if use.pool_total_nbytes is not None:
+        sentences.append(
+            f"After it CuPy's memory pool held {format_nbytes(use.pool_total_nbytes)} of the GPU's "
+            f"memory, of which {format_nbytes(use.pool_used_nbytes)} were in use."
+        )
+    if use.kept_for_backward_nbytes is not None:
+        kept = format_nbytes(use.kept_for_backward_nbytes)
+        sentences.append(f"The forward phase leaves {kept} of activations for the backward phase.")
+    return sentences
+
+
+def memory_parts(summary: Summary) -> list[tuple[str, int]]:
+    """What there is at a trial's peak, and bytes of it; what is allocated beyond all else is last.
+
+    Empty without a memory pass, and in recordings of older versions.
+    """
+    use = summary.recording.memory
+    if use is None or use.there_nbytes is None:
+        return []
+    there = [
+        ("parameters", use.parameter_nbytes),
+        ("gradients", use.gradient_nbytes or 0),
+        ("the optimizer's state", use.state_nbytes or 0),
+        ("input", use.input_nbytes),
+    ]
+    known = [(name, nbytes) for name, nbytes in there if nbytes]
+    return [*known, ("activations and more, at the peak", use.high_water_nbytes)]
+
+
+_PHASES = columns("""
+phase | | text
+high | high water | bytes
+retained | left allocated | bytes
+""")
+
+
+def peak_columns(summary: Summary) -> list[Column]:
+    """Columns of the layers with the highest peaks."""
+    which = layer_columns(WHICH, several_phases=summary.several_phases)
+    sizes = [
+        replace(column, drop=drop)
+        for column, drop in zip(layer_columns(_SIZES), _DROPS, strict=True)
+    ]
+    return which + with_content(sizes, summary.layers)
+
+
+def memory(summary: Summary) -> Iterator[Block]:
+    """The part of the report on memory."""
+    use = summary.recording.memory
+    if use is None:
+        return
+    yield from map(text, memory_sentences(summary))
+    if len(use.phases) > 1:
+        yield text(
+            "By phase: the most that is allocated in it beyond what is there at the trial's begin, "
+            "and what it leaves allocated, negative where it frees more:"
+        )
+        yield Table(_PHASES, use.phases, "Memory by phase")
+    highest = summary.layers.sort_values("peak_nbytes", ascending=False, kind="stable")
+    rows = list(highest.head(_MAX_LAYERS).itertuples())
+    which = "layer with the highest peak"
+    if len(rows) > 1:
+        which = f"{plural(len(rows), 'layer')} with the highest peaks"
+    yield text(f"The {which}; the workspace of a forward call is its peak beyond its outputs:")
+    yield Table(peak_columns(summary), rows, "The layers with the highest peaks of memory")
+
+
+def memory_on_page(summary: Summary) -> Iterator[Block]:
+    """The same on a page: below what there is at the peak, and its picture."""
+    if summary.recording.memory is None:
+        return
+    parts = [
+        (name, float(nbytes), format_nbytes(nbytes), series(at))
+        for at, (name, nbytes) in enumerate(memory_parts(summary))
+    ]
+    yield from bar("Memory at the peak of a trial", parts)
+    yield Figure(
+        MEMORY,
+        "Memory that every layer allocates",
+        "Bars: the most that is allocated within a layer beyond what is there at its begin. Line: "
+        "what it leaves allocated. What is freed between the layers is known for whole phases "
+        "only, so this is no running total; dashed is the most in a phase beyond what was there at "
+        "the trial's begin.",
+    )
+    yield from memory(summary)
+
+
+#: Functions that sentences tell of, hot layers that are shown, and parts of each.
+_SAID, _HOT_LAYERS, _PARTS = 3, 10, 6
+#: A sentence names no part of less.
+_LEAST_PART = 0.1
+#: Where a sample is one of so many that tell the same, this is said.
+_BUSY = 1.5
+
+
+class _PartRow(NamedTuple):
+    name: str
+    phase: str
+    part: Part
+
+
+def how_it_looked(summary: Summary) -> str:
+    """How it was seen, and what that cannot tell; empty without the pass."""
+    found = summary.recording.inside
+    if found is None:
+        return ""
+    notes = "".join(f" Note: {note}." for note in found.notes)
+    independent = ""
+    if found.repeats >= _BUSY:
+        independent = (
+            f" The machine was busy: they tell as much as {found.samples / found.repeats:.0f} "
+            "independent ones."
+        )
+    return (
+        f"Seen by {found.method}, {plural(found.samples, 'sample')} of "
+        f"{plural(found.trials, 'trial')} after the timed ones.{independent} Other threads than "
+        f"the main one are not seen.{notes}"
+    )
+
+
+def inside_said(summary: Summary) -> list[str]:
+    """``51 % of Convolution2DFunction is a copy within numpy.tensordot, 22 % the matrix product``.
+
+    Of the slowest functions; empty without the pass.
+    """
+    sentences = []
+    for parts in [] if summary.inside is None else summary.inside.functions[:_SAID]:
+        several = summary.several_phases
+        of = f"of {parts.name}{f' ({parts.phase})' if several else ''} is "
+        large = [part for part in parts.parts if part.share >= _LEAST_PART and part.name != REST]
+        words = [
+            f"{format_percent(part.share, 0)} {of if part is large[0] else ''}{_part_words(part)}"
+            for part in large
+        ]
+        if words:
+            sentences.append(f"{', '.join(words)}.")
+    return sentences
+
+
+def _part_words(part: Part) -> str:
+    """A part within a sentence."""
+    is_line = part.source and part.name.startswith(part.source[:20])
+    return f"the line {part.name}" if is_line else part.name
+
+
+def _part_rows(found: Iterable[Parts]) -> list[_PartRow]:
+    rows = []
+    for parts in found:
+        for at, part in enumerate(parts.parts[:_PARTS]):
+            rows.append(_PartRow("" if at else parts.name, "" if at else parts.phase, part))
+    return rows
+
+
+def _half_interval(row: _PartRow) -> str:
+    part = row.part
+    if part.low is None or part.high is None:
+        return NOT_KNOWN
+    return f"{(part.high - part.low) * 50:.1f}"
+
+
+_INSIDE = columns(
+    """
+name | | text
+phase | | text 8
+part part.name | | text
+share part.share | % | bar
+half | +/- points !2 | figure
+ms part.seconds | | ms
+cause part.cause | !3 | text 12
+where | !1 | code
+""",
+    half=_half_interval,
+    # The file without its folders.
+    where=lambda row: row.part.where.rpartition("/")[2],
+)
+_PART = [_INSIDE[key] for key in ("part", "share", "half", "ms")]
+
+
+def _inside_columns(summary: Summary, head: str) -> list[Column]:
+    # What a function does in each phase are rows of one name.
+    phase = [_INSIDE["phase"]] if summary.several_phases else []
+    name, cause, where = (_INSIDE[key] for key in ("name", "cause", "where"))
+    return [headed(name, head), *phase, *_PART, cause, where]
+
+
+def inside(summary: Summary) -> Iterator[Block]:
+    """The part of the report on what is inside the layers."""
+    found = summary.inside
+    if found is None:
+        return
+    yield text(" ".join([*inside_said(summary), how_it_looked(summary)]))
+    if found.functions:
+        yield Table(
+            _inside_columns(summary, "function"),
+            _part_rows(found.functions),
+            "Inside the functions: the parts of their time",
+            legend=[
+                ("", "ms is the part of the time measured in the timed trials."),
+                ("+/- points", "+/- points is half of the share's 95 % interval."),
+            ],
+        )
+    if found.framework is not None:
+        yield text(f"Between the layers pass {format_duration(found.framework.seconds)} a trial:")
+        rows = [_PartRow("", "", part) for part in found.framework.parts]
+        yield Table(_PART, rows, "Between the layers, by kind")
+    hot = [one for one in found.layers if one.row in summary.hotspots.indices]
+    hot = sorted(hot, key=lambda parts: -parts.seconds)[:_HOT_LAYERS]
+    if hot:
+        yield Table(_inside_columns(summary, "layer"), _part_rows(hot), "Inside the hot layers")
