@@ -200,22 +200,6 @@ def test_fields_of_a_later_writer_are_passed_over(path):
     assert recording.self_ns.tolist() == [[3]]
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_journal_of_an_older_version(path, version):
-    """Forward only, no links, no phases, no device; zeros behind, for which space was taken."""
-    layer = {"index": 0, "path": "/", "function": "f", "input_shapes": [[1, 2]]}
-    body = record(Kind.WARMUP, 0, 9, ()) + record(Kind.PROFILED, 10, 5, (4,)) + bytes(1 << 20)
-    asked = {"trials": 2, "model": "tiny"}
-    write(path, body, version=version, layers=[layer], settings=asked, environment={"blas": []})
-    recording = recover(path)
-    assert recording.self_ns.tolist() == [[4]]
-    assert (recording.phases, recording.framework_ns, recording.links) == ((), None, ())
-    assert recording.layers == (Layer(0, "/", "f", input_shapes=((1, 2),)),)
-    assert recording.settings == Settings(trials=2, model="tiny")
-    assert not recording.on_device
-    assert recording.host_ns is recording.held_ns is recording.span_ns is None
-
-
 def damage(path):
     """The one line with which a file is refused."""
     with pytest.raises(ProfileError) as error:

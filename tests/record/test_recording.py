@@ -30,15 +30,6 @@ from tests.recordings import ARRAYS, assert_same, of_rank, on_gpu, refusal, rewr
 # --- the types
 
 
-def test_a_layer_is_labelled_by_index_and_function():
-    assert Layer(21, "/res3/0/conv1", "Convolution2DFunction").label == "21_Convolution2DFunction"
-
-
-def test_the_number_of_trials_is_that_of_the_rows():
-    assert make_recording(n_trials=7).n_trials == 7
-    assert Recording((), np.zeros((0, 0), np.int64)).n_trials == 0
-
-
 def ints(*shape):
     return np.zeros(shape, np.int64)
 
@@ -107,12 +98,6 @@ def test_phases_of_other_framework_times_are_no_recording():
     for phases in ((), ("forward",)):
         with pytest.raises(ValueError, match=r"framework_ns is \(4, 3\), for phases"):
             trained(phases=phases)
-
-
-def test_a_recording_knows_whether_it_is_of_a_device():
-    assert on_gpu().on_device
-    assert on_gpu(held_ns=None, held_span_ns=None).on_device
-    assert not trained().on_device
 
 
 def test_build_makes_tuples_of_lists_and_passes_over_what_it_does_not_know():

@@ -8,10 +8,9 @@ import pytest
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.digest import read_digest
-from chainer_profile.record.recording import VERSION, BlasLibrary, Recording
+from chainer_profile.record.recording import VERSION, Recording
 from tests import ROOT
 from tests.recordings import (
-    DEVICE_ARRAYS,
     assert_same,
     of_rank,
     on_gpu,
@@ -75,72 +74,6 @@ def test_a_file_of_an_earlier_writer_has_defaults_for_the_rest(saved):
     assert len(loaded.probe_ns) == len(loaded.warmup_ns) == 0
 
 
-def test_a_file_of_version_1(tmp_path):
-    """As the first release wrote it: forward only, no links, no phases."""
-    meta = {
-        "format": "chainer-profile recording",
-        "version": 1,
-        "ended": "complete",
-        "settings": {
-            "model": "resnet20",
-            "input": "random image, seed 0",
-            "input_shape": [1, 3, 32, 32],
-            "batchsize": 1,
-            "device": "cpu",
-            "train_mode": False,
-            "trials": 2,
-            "clean_trials": 1,
-            "warmups": 1,
-            "threads": None,
-            "seed": 0,
-            "weights": "",
-            "max_seconds": None,
-            "until_ci": None,
-            "command": "python profile.py",
-        },
-        "environment": {
-            "processor": "A processor",
-            "blas": [{"name": "b", "version": "1", "threads": 2}],
-        },
-        "conditions": {"clock_resolution_ns": 1.0, "window_ns": 100.0, "other_cpu": None},
-        "layers": [
-            {
-                "index": 0,
-                "path": "/conv",
-                "function": "Convolution2DFunction",
-                "input_shapes": [[1, 3, 32, 32], [16, 3, 3, 3]],
-                "output_shapes": [[1, 16, 32, 32]],
-                "dtype": "float32",
-                "parent": None,
-            },
-            {"index": 1, "path": "/", "function": "ReLU"},
-        ],
-    }
-    path = tmp_path / "old.npz"
-    np.savez_compressed(
-        path,
-        meta=np.frombuffer(json.dumps(meta).encode(), np.uint8),
-        self_ns=np.array([[30, 10], [31, 11]], np.uint32),
-        trial_ns=np.array([50, 52], np.uint32),
-        start_ns=np.array([0, 60], np.uint32),
-        clean_ns=np.array([48], np.uint32),
-        clean_start_ns=np.array([120], np.uint32),
-        warmup_ns=np.array([90], np.uint32),
-        probe_ns=np.zeros(0, np.int64),
-        probe_threads=np.zeros(0, np.int64),
-    )
-    recording = Recording.load(path)
-    assert recording.self_ns.tolist() == [[30, 10], [31, 11]]
-    assert recording.trial_ns.tolist() == [50, 52]
-    assert (recording.phases, recording.framework_ns, recording.links) == ((), None, ())
-    assert [(a.phase, a.forward, a.calls) for a in recording.layers] == [("forward", None, 1)] * 2
-    made = recording.settings
-    assert (made.phase, made.loss, made.optimizer, made.model) == ("forward", "", "", "resnet20")
-    assert recording.environment.blas == (BlasLibrary("b", "1", 2),)
-    recording.save(tmp_path / "new.npz")
-    assert_same(recording, Recording.load(tmp_path / "new.npz"))
-
-
 SAMPLES = sorted((ROOT / "reports" / "samples").glob("*/recording.npz"))
 
 
@@ -154,27 +87,6 @@ def test_the_samples_of_earlier_versions(tmp_path):
         assert (recording.environment.gpu is None) is on_cpu
         recording.save(tmp_path / "again.npz")
         assert_same(recording, Recording.load(tmp_path / "again.npz"))
-
-
-def test_a_file_from_before_devices_had_a_queue(saved):
-    """No arrays of a device, nothing on a GPU, and none of the later settings."""
-
-    def earlier(meta):
-        del meta["environment"]["gpu"]
-        for name in ("gpu_before", "gpu_after"):
-            del meta["conditions"][name]
-        del meta["settings"]["dtype"]
-
-    on_gpu().save(saved)
-    rewrite(saved, earlier, **dict.fromkeys(DEVICE_ARRAYS))
-    loaded = Recording.load(saved)
-    assert not loaded.on_device
-    assert [getattr(loaded, name) for name in DEVICE_ARRAYS] == [None] * 6
-    assert loaded.settings.dtype == "float32"
-    assert loaded.environment.gpu is None
-    assert (loaded.conditions.gpu_before, loaded.conditions.gpu_after) == (None, None)
-    before = on_gpu()
-    np.testing.assert_array_equal(loaded.self_ns, before.self_ns)
 
 
 @pytest.mark.parametrize(
