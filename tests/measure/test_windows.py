@@ -11,7 +11,6 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.basics.paths import joined, link_of
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.windows import (
     BACKWARD,
@@ -258,9 +257,3 @@ def test_names_of_hooks():
 
     hooks = Named(), Plain(), image, chainer.optimizer_hooks.WeightDecay(1)
     assert [hook_name(hook) for hook in hooks] == ["by its name", "Plain", "image", "WeightDecay"]
-
-
-def test_paths():
-    assert [link_of(path) for path in ("/W", "/conv1/W", "/a/0/b")] == ["/", "/conv1", "/a/0"]
-    cases = [("", "/"), ("", "/a"), ("/main", "/"), ("/main", "/a")]
-    assert [joined(*case) for case in cases] == ["/", "/a", "/main", "/main/a"]
