@@ -27,7 +27,7 @@ from chainer_profile.analyse.summaries import summarise  # noqa: E402
 from chainer_profile.basics.errors import ProfileError  # noqa: E402
 from chainer_profile.basics.files import make_folder, replacing  # noqa: E402
 from chainer_profile.basics.words import PROG  # noqa: E402
-from chainer_profile.cli.profile import parser as run_parser  # noqa: E402
+from chainer_profile.cli.parsers import profile as run_parser  # noqa: E402
 from chainer_profile.cli.shown import wanted  # noqa: E402
 from chainer_profile.engines.results import RESULTS  # noqa: E402
 from chainer_profile.runs import engines  # noqa: E402

@@ -83,8 +83,8 @@ _HOMES = {
     "fold_call_history": "record.folding",
     "layer_frames": "measure.layer_frames",
     # IPython looks for these two, for %load_ext chainer_profile.
-    "load_ipython_extension": "integrations.notebook",
-    "unload_ipython_extension": "integrations.notebook",
+    "load_ipython_extension": "cli.notebook",
+    "unload_ipython_extension": "cli.notebook",
     "profile": "measure.runner",
     "profiling": "integrations.profiling",
     "register_cost": "costs.work",

@@ -20,6 +20,7 @@ import chainer.links as L
 import pytest
 
 from chainer_profile.cli import main as cli
+from chainer_profile.cli import parsers
 from chainer_profile.cli.running import Context
 from chainer_profile.measure import machine, runner
 from chainer_profile.record.recording import Calibration, Environment, MachineLimits
@@ -98,7 +99,7 @@ def command(
     module = import_module(f"chainer_profile.cli.{word}")
     nobody: Any = SimpleNamespace(signum=0, reason=str, measuring=nullcontext)
     context = Context(list(argv), nobody, registry or {}, **more)
-    return int(module.run(module.parser().parse_args(argv), context))
+    return int(module.run(getattr(parsers, word)().parse_args(argv), context))
 
 
 def process(*argv: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:

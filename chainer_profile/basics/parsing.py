@@ -219,11 +219,14 @@ def parse_range(text: str) -> tuple[int, int]:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one line."""
+    """A parser whose complaint is one line; ``check`` refuses values that do not go together."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(
+        self, check: Callable[[argparse.Namespace], None] | None = None, **kwargs: Any
+    ) -> None:
         # Shortened names would change their meaning with every new option.
         super().__init__(allow_abbrev=False, **kwargs)
+        self._check = check
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """The values of the options; a mistyped option is refused with the nearest one."""
@@ -233,6 +236,8 @@ class Parser(argparse.ArgumentParser):
             nearest = difflib.get_close_matches(name, self._option_string_actions, n=1, cutoff=0.7)
             hint = f" (did you mean {nearest[0]}?)" if name and nearest else ""
             self.error(f"unrecognized arguments: {' '.join(left)}{hint}")
+        if self._check is not None:
+            self._check(found)
         return found
 
     def error(self, message: str) -> NoReturn:

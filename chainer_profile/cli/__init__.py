@@ -1,7 +1,7 @@
 """The command line. :data:`COMMANDS` is the list; each command is the file of its name.
 
-A command's file has ``parser()``, its options, and ``run(args, context)``, which gives the exit
-code. :mod:`.options` has what several share, :mod:`.main` finds the command and runs it.
+A command's file has ``run(args, context)``, which gives the exit code. :mod:`.parsers` has the
+parsers, of the options of :mod:`.options`; :mod:`.main` finds the command and runs it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,5 @@ COMMANDS = {
     "completion": "print a script that completes all this in a shell",
 }
 
-
-def other_commands() -> str:
-    """The commands with a word, a line each, for the end of ``--help``."""
-    width = max(map(len, COMMANDS)) + 2
-    lines = [f"  {word:{width}}{about}" for word, about in COMMANDS.items() if word != PROFILE]
-    return "\n".join(["other commands, each with --help of its own:", *lines])
+#: Exit codes of a gate that fails, and of outputs that are not Chainer's.
+FAILED, WRONG = 3, 4

@@ -7,30 +7,27 @@ import json
 import os
 import platform
 import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.advice.worker import Worker, serve_here
+from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.files import is_free, numbered
+from chainer_profile.basics.free_memory import free_nbytes
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import PROG, run_words
-from chainer_profile.cli.options import (
-    BY_TRIALS,
-    INPUT,
-    MESSAGES,
-    TRIAL,
-    check_input,
-    read_input,
-    settings_of,
-    take,
-)
-from chainer_profile.cli.running import Context, first_screen, show, written_text
+from chainer_profile.cli import asked, parsers
+from chainer_profile.cli.options import settings_of
+from chainer_profile.cli.running import Context
+from chainer_profile.measure.arguments import Arguments
 
 if TYPE_CHECKING:
     from chainer_profile.advice.changes import Possible
-    from chainer_profile.advice.worker import Worker
-    from chainer_profile.analyse.findings import Change
     from chainer_profile.record.recording import Recording
 
 #: Trials of the profile of the network as it is, and the part of the budget that it may take.
@@ -41,84 +38,36 @@ _THREADS_PART = 0.1
 _REPORTS_S = 5.0
 #: What a process takes beside the network, and the part of the free memory that all may take.
 _PROCESS_NBYTES, _MEMORY_PART = 400 << 20, 0.7
-
 #: The variable that tells a process of ours what it is to run.
 _WORKER = "CHAINER_PROFILE_ADVISE"
 
 
-def parser() -> argparse.ArgumentParser:
-    """Options of the command."""
-    parser = Parser(
-        prog=f"{PROG} advise",
-        description="Profiles a network, then tries on the CPU what could make it faster, each "
-        "change in fresh processes that take turns with the network as it is, and says how much "
-        "each brings, what to write to keep it, and what was in vain.",
-    )
-    parser.add_argument(
-        "run",
-        metavar="DIR",
-        nargs="?",
-        help="folder of a run, whose network and settings are taken; the advice goes there",
-    )
-    group = parser.add_argument_group("network")
-    take(group, "--model", "--model-args", "--classes", "--weights", "--dtype")
-    take(parser.add_argument_group("what a trial is"), *TRIAL)
-    take(parser.add_argument_group("input"), *INPUT)
-    group = parser.add_argument_group("measuring")
-    take(group, "--threads", help=BY_TRIALS)
-    take(group, "--seed")
-    _add_own(parser)
-    return parser
-
-
-def _add_own(parser: argparse.ArgumentParser) -> None:
-    """Options that a run does not have, or not for the same."""
-    take(parser.add_argument_group("trying"), "--budget")
-    group = parser.add_argument_group("output")
-    about = "folder of the results (default: the next free reports/advise-MODEL-cpu-bBATCH)"
-    take(group, "--out", help=about)
-    take(group, "--force", help="replace a run in the --out folder, or the advice in DIR")
-    take(group, "--full", *MESSAGES)
-
-
 def run(args: argparse.Namespace, context: Context) -> int:
     """Profile a network, or take a run of one, and try the changes that its profile proposes."""
-    if asked := os.environ.get(_WORKER):
-        return _work(json.loads(asked), context)
+    if job := os.environ.get(_WORKER):
+        return _work(json.loads(job), context)
     begin = time.monotonic()
     # What is not ours are the words of a run.
-    own = Parser(prog=f"{PROG} advise")
-    _add_own(own)
-    words = own.parse_known_args(context.argv)[1]
-    if args.run is None:
-        check_input(args)
-        if args.force and args.out is None:
-            raise UsageError("--force replaces the run in a folder: name it with --out")
-        folder = _folder(args, context)
-        if code := _profile(args, words, folder, context):
-            return code
-    else:
+    words = parsers.advises_by(Parser(prog=PROG)).parse_known_args(context.argv)[1]
+    if args.run is not None:
         words.remove(args.run)
         if words or args.out is not None:
             said = words[0] if words else "--out"
             raise UsageError(f"{args.run} has its own network and folder: leave out {said}")
         folder, words = _taken_over(args)
+    else:
+        folder = args.out or _free_folder(args, context)
+        if code := _profile(args, words, folder, context):
+            return code
     return _advise(args, words, folder, begin, context)
 
 
-def _folder(args: argparse.Namespace, context: Context) -> Path:
-    from chainer_profile.basics.files import is_free, numbered
-    from chainer_profile.measure.arguments import Arguments
-    from chainer_profile.networks import loading
-
-    if args.out is not None:
-        return Path(args.out)
-    phase = "" if args.phase == "forward" else f"-{args.phase}"
-    source = loading.find_model(args.model, context.registry, args.classes, args.model_args)
-    batch = read_input(args, source)
+def _free_folder(args: argparse.Namespace, context: Context) -> Path:
+    source = asked.find_source(args, context)
+    batch = asked.read_input(args, source)
     batchsize = Arguments(batch.args, dict(batch.kwargs)).batchsize
-    default = Path("reports") / f"advise-{source.name}-cpu-b{batchsize}{phase}"
-    return next(filter(is_free, numbered(default)))
+    settings = settings_of(args, model=source.name, batchsize=batchsize)
+    return next(filter(is_free, numbered(asked.place_of(settings, "advise-"))))
 
 
 def _profile(args: argparse.Namespace, words: list[str], folder: Path, context: Context) -> int:
@@ -128,8 +77,7 @@ def _profile(args: argparse.Namespace, words: list[str], folder: Path, context: 
     seconds = max(1.0, _PROFILE_PART * args.budget)
     words = [*words, "--trials", str(_TRIALS), "--max-seconds", f"{seconds:g}"]
     words += ["--format", "none", "-q", "--out", str(folder), *["--force"] * args.force]
-    asked = profile.parser().parse_args(words)
-    return profile.run(asked, Context(words, context.interrupts, context.registry, context.formats))
+    return profile.run(parsers.profile().parse_args(words), replace(context, argv=words))
 
 
 def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
@@ -158,17 +106,15 @@ def _advise(
     args: argparse.Namespace, words: list[str], folder: Path, begin: float, context: Context
 ) -> int:
     """Try the changes, write what came of them, and print it."""
-    from dataclasses import replace
-
+    # Not for the processes in which they are tried.
     from chainer_profile.advice.changes import Candidate, propose
     from chainer_profile.advice.results import ADVICE, Advice, promising, write_json
     from chainer_profile.advice.trying import Trial
-    from chainer_profile.analyse.findings import Change
     from chainer_profile.analyse.summaries import summarise
+    from chainer_profile.cli.shown import first_screen, say_written, show
     from chainer_profile.measure.progress import ProgressBar
     from chainer_profile.record.recording import COMPLETE
     from chainer_profile.report.content.advice import section
-    from chainer_profile.report.document import text
     from chainer_profile.runs.folder import load_run
     from chainer_profile.runs.write import write_reports
     from chainer_profile.runs.written import write_files
@@ -192,8 +138,7 @@ def _advise(
             if any(map(promising, trial_of(fewer, _THREADS_PART * args.budget).look())):
                 possible = replace(possible, threads=1)
         candidates, untried = propose(summary, possible)
-        left_s = args.budget - (time.monotonic() - begin) - _REPORTS_S
-        trial = trial_of(candidates, left_s)
+        trial = trial_of(candidates, args.budget - (time.monotonic() - begin) - _REPORTS_S)
         tried, undone = trial.run()
     advice = Advice(
         tried,
@@ -209,12 +154,12 @@ def _advise(
         files = [ADVICE, *(path.name for path in write_reports(folder, summary))]
     finally:
         show(section(advice), args.quiet, hint=first_screen(args))
-    show([text(written_text(folder, files))], args.quiet)
-    signum = context.interrupts.signum
-    return 128 + signum if signum else 0
+    say_written(folder, files, args.quiet)
+    return context.interrupts.code
 
 
 def _possible(recording: Recording) -> Possible:
+    """What this machine can try."""
     from chainer_profile.advice.changes import Possible
     from chainer_profile.engines.catalogue import ENGINES
     from chainer_profile.measure import environment
@@ -239,44 +184,31 @@ def _possible(recording: Recording) -> Possible:
 
 def _at_once(recording: Recording) -> int:
     """How many processes memory holds at a time."""
-    from chainer_profile.basics.free_memory import free_nbytes
-
     memory = recording.memory
     network = 0 if memory is None else (memory.there_nbytes or 0) + memory.high_water_nbytes
     free = _MEMORY_PART * (free_nbytes() or 0)
     return int(free / (_PROCESS_NBYTES + 2 * network))
 
 
-def _start(words: list[str], threads: int, stop: Any, change: Change) -> Worker:
-    from dataclasses import asdict
-
-    from chainer_profile.advice.worker import Worker
+def _start(words: list[str], threads: int, stop: Callable[[], str], change: Change) -> Worker:
     from chainer_profile.runs.executors import PROGRAM
 
-    asked = {"words": words, "threads": threads, "change": asdict(change)}
-    return Worker([str(PROGRAM), "advise"], stop, {_WORKER: json.dumps(asked)})
+    job = {"words": words, "threads": threads, "change": asdict(change)}
+    return Worker([str(PROGRAM), "advise"], stop, {_WORKER: json.dumps(job)})
 
 
-def _work(asked: dict[str, Any], context: Context) -> int:
+def _work(job: dict[str, Any], context: Context) -> int:
     """What such a process does."""
     from chainer_profile.advice.network import network_under
-    from chainer_profile.advice.worker import serve_here
-    from chainer_profile.analyse.findings import Change
-    from chainer_profile.cli import profile
-    from chainer_profile.measure.arguments import Arguments
-    from chainer_profile.networks import loading, weights
 
-    args = profile.parser().parse_args(asked["words"])
+    args = parsers.profile().parse_args(job["words"])
 
     def build(batchsize: int) -> tuple[Any, Arguments]:
-        source = loading.find_model(args.model, context.registry, args.classes, args.model_args)
-        batch = read_input(argparse.Namespace(**{**vars(args), "batchsize": batchsize}), source)
-        model = loading.build_model(source, args.seed)
-        if args.weights:
-            weights.load_weights(model, args.weights, context.formats)
-        return model, Arguments(batch.args, dict(batch.kwargs))
+        other = argparse.Namespace(**{**vars(args), "batchsize": batchsize})
+        source = asked.find_source(other, context)
+        batch = asked.read_input(other, source)
+        return asked.build(source, other, context), Arguments(batch.args, dict(batch.kwargs))
 
-    settings = settings_of(args, model=args.model, threads=asked["threads"])
-    change = Change(**asked["change"])
-    serve_here(partial(network_under, build, settings, args.loss, change))
+    settings = settings_of(args, model=args.model, threads=job["threads"])
+    serve_here(partial(network_under, build, settings, args.loss, Change(**job["change"])))
     return 0

@@ -4,71 +4,32 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli.options import MESSAGES, take
-from chainer_profile.cli.running import (
-    ALL_ROWS,
-    FAILED,
-    Context,
-    first_screen,
-    printing,
-    row_limit,
-    show,
-    written_text,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chainer_profile.comparison.compare import Comparison, Side
-
-_SORTS = ("change", "time", "index", "path")
-
-
-def parser() -> argparse.ArgumentParser:
-    """Options of the command."""
-    parser = Parser(
-        prog=f"{PROG} compare",
-        description="Compares runs layer by layer, and says what is noise. The first run is the "
-        "one that each of the others is compared with. Several runs of the same thing, separated "
-        "by commas (A1,A2,A3 B1,B2,B3), are taken together, which measures how runs differ.",
-    )
-    parser.add_argument(
-        "runs", metavar="DIR", nargs="+", help="folders of runs, or recordings, two at least"
-    )
-    take(parser.add_argument_group("judging"), "--min-effect", "--fail-above", "--gate")
-    group = parser.add_argument_group("what is shown")
-    about = (
-        "order of the layers; change is by the time that a trial gains or loses (default: "
-        "%(default)s)"
-    )
-    take(group, "--sort", help=about, choices=_SORTS, default=_SORTS[0])
-    about = "rows of the layer table, 0 for all (default: 10, with --full 20)"
-    take(group, "--limit", help=about)
-    take(group, "--full", "--all")
-    take(group, "--out", help="write comparison.csv, .md, .png and .html into this folder")
-    take(group, *MESSAGES)
-    return parser
+from chainer_profile.cli import FAILED
+from chainer_profile.cli.running import Context, printing
+from chainer_profile.cli.shown import ALL_ROWS, first_screen, row_limit, say_written, show
+from chainer_profile.comparison.compare import Comparison, Side, compare
+from chainer_profile.report import page
+from chainer_profile.report.content import comparison as content
+from chainer_profile.report.document import Heading
+from chainer_profile.report.pictures.comparison import figure
+from chainer_profile.report.pictures.figures import Picture
+from chainer_profile.report.tables import to_csv
+from chainer_profile.report.text import printable
+from chainer_profile.report.writers import markdown
+from chainer_profile.runs.folder import load_run
+from chainer_profile.runs.history import resolve_run
+from chainer_profile.runs.written import write_files
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Compare the runs; the exit code is 3 where the gate fails."""
-    if len(args.runs) < 2:
-        raise UsageError(f"give two runs at least: {PROG} compare BEFORE AFTER")
-    if args.fail_above is not None and args.fail_above < args.min_effect:
-        raise UsageError("--fail-above is less than --min-effect, below which nothing is a change")
-    if args.gate == "cpu" and args.fail_above is None:
-        raise UsageError("--gate cpu goes with --fail-above")
-
-    from chainer_profile.comparison.compare import compare
-    from chainer_profile.report.text import printable
-
     before, *others = map(_side, args.runs)
     comparisons = []
     for other in others:
@@ -79,34 +40,34 @@ def run(args: argparse.Namespace, context: Context) -> int:
         except ProfileError as error:
             where = f"{other.name}: " if len(others) > 1 else ""
             raise ProfileError(printable(f"{where}{error}")) from error
-    written = _write(comparisons, args) if args.out is not None else []
-    if not args.quiet:
-        _print(comparisons, args, written)
-    return _gate(comparisons, args) if args.fail_above is not None else 0
+    gate = None if args.fail_above is None else content.Gate(args.fail_above, args.gate == "cpu")
+    asked = {"sort": args.sort, "everything": args.all, "gate": gate}
+    written = [] if args.out is None else _write(comparisons, args, asked)
+    for at, comparison in enumerate([] if args.quiet else comparisons):
+        if at:
+            with printing():
+                print()
+        if len(comparisons) > 1:
+            show([Heading(2, comparison.after.name)])
+        blocks = content.compared(comparison, hint=ALL_ROWS, limit=row_limit(args), **asked)
+        show(blocks, hint=first_screen(args))
+    if written:
+        say_written(args.out, [path.name for path in written], args.quiet)
+    return 0 if gate is None else _judge(comparisons, gate)
 
 
 def _side(text: str) -> Side:
     """The runs of one side; a folder whose name has a comma is taken as it is."""
-    from chainer_profile.comparison.compare import Side
-    from chainer_profile.runs.folder import load_run
-    from chainer_profile.runs.history import resolve_run
-
     names = [text] if "," not in text or Path(text).exists() else text.split(",")
     if not all(names):
         raise UsageError(f"{text!r}: name a folder before and after each comma")
     return Side(text, tuple(load_run(resolve_run(name)) for name in names))
 
 
-def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[Path]:
+def _write(
+    comparisons: Sequence[Comparison], args: argparse.Namespace, asked: dict[str, Any]
+) -> list[Path]:
     """Write everything into a folder; returns the files."""
-    from chainer_profile.report import page
-    from chainer_profile.report.content import comparison as content
-    from chainer_profile.report.pictures.comparison import figure
-    from chainer_profile.report.pictures.figures import Picture
-    from chainer_profile.report.tables import to_csv
-    from chainer_profile.report.writers import markdown
-    from chainer_profile.runs.written import write_files
-
     several = len(comparisons) > 1
     plots = [
         f"comparison{f'-{at}' if several else ''}.png" for at in range(1, 1 + len(comparisons))
@@ -115,53 +76,23 @@ def _write(comparisons: Sequence[Comparison], args: argparse.Namespace) -> list[
     for name, comparison in zip(plots, comparisons, strict=True):
         contents[name] = Picture(partial(figure, comparison)).png()
     rows = 20 if args.limit is None else args.limit or None
-    blocks = content.report(comparisons, plots, **{**_shown(args), "limit": rows})
+    blocks = content.report(comparisons, plots, limit=rows, **asked)
     contents["comparison.md"] = markdown.write(blocks).encode()
     contents["comparison.html"] = page.render_comparison(comparisons).encode()
     return write_files(args.out, contents)
 
 
-def _shown(args: argparse.Namespace) -> dict[str, Any]:
-    """What the options ask for."""
-    from chainer_profile.report.content.comparison import Gate
-
-    gate = None if args.fail_above is None else Gate(args.fail_above, args.gate == "cpu")
-    limit = row_limit(args)
-    return {"sort": args.sort, "everything": args.all, "limit": limit, "gate": gate}
-
-
-def _print(
-    comparisons: Sequence[Comparison], args: argparse.Namespace, written: Sequence[Path]
-) -> None:
-    from chainer_profile.report.content.comparison import compared
-    from chainer_profile.report.document import Heading, text
-
-    for at, comparison in enumerate(comparisons):
-        if at:
-            with printing():
-                print()
-        if len(comparisons) > 1:
-            show([Heading(2, comparison.after.name)])
-        show(compared(comparison, hint=ALL_ROWS, **_shown(args)), hint=first_screen(args))
-    if written:
-        show([text(written_text(args.out, [path.name for path in written]))])
-
-
-def _gate(comparisons: Sequence[Comparison], args: argparse.Namespace) -> int:
+def _judge(comparisons: Sequence[Comparison], gate: content.Gate) -> int:
     """Say on the standard error what the gate fails for, a line each; returns the exit code."""
-    from chainer_profile.report.content.comparison import failures, not_judged
-    from chainer_profile.report.text import printable
-
-    gate = _shown(args)["gate"]
-    failed, unknown = False, ""
+    failed = False
     for comparison in comparisons:
-        unknown = unknown or not_judged(comparison, gate)
-        for line in failures(comparison, gate):
+        where = f"{printable(comparison.after.name)}: " if len(comparisons) > 1 else ""
+        for line in content.failures(comparison, gate):
             failed = True
-            where = f"{printable(comparison.after.name)}: " if len(comparisons) > 1 else ""
             print(f"{PROG}: slower: {where}{line}", file=sys.stderr)
     if failed:
         return FAILED
-    if unknown:
-        raise ProfileError(f"--fail-above cannot be judged: {unknown}")
+    unknown = [content.not_judged(comparison, gate) for comparison in comparisons]
+    if any(unknown):
+        raise ProfileError(f"--fail-above cannot be judged: {next(filter(None, unknown))}")
     return 0

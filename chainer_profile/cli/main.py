@@ -10,10 +10,9 @@ from chainer_profile.basics.choosing import with_nearest
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.words import PROG, TRAIN_PROG
 from chainer_profile.cli import COMMANDS, PROFILE
-from chainer_profile.cli.running import Context, run_command
+from chainer_profile.cli.running import Context, Interrupts, run_command
 
 if TYPE_CHECKING:
-    from chainer_profile.cli.running import Interrupts
     from chainer_profile.networks.weights import WeightFormat
 
 
@@ -25,13 +24,14 @@ def main(
     """Run a command; returns the exit code."""
 
     def command(interrupts: Interrupts) -> int:
-        word, words = _split(argv)
-        module = import_module(f"{__package__}.{word}")
-        context = Context(words, interrupts, registry, formats)
-        return int(module.run(module.parser().parse_args(words), context))
+        from chainer_profile.cli import parsers  # an error in it is one of a command
 
-    prog = TRAIN_PROG if argv[:1] == ["train"] else PROG
-    return run_command(prog, argv, command)
+        word, words = _split(argv)
+        args = getattr(parsers, word)().parse_args(words)
+        module = import_module(f"{__package__}.{word}")
+        return int(module.run(args, Context(words, interrupts, registry, formats)))
+
+    return run_command(TRAIN_PROG if argv[:1] == ["train"] else PROG, argv, command)
 
 
 def _split(argv: list[str]) -> tuple[str, list[str]]:

@@ -1,8 +1,4 @@
-"""The options of all commands in one table, and what is made of their values.
-
-A command names those that it takes, see :func:`take`. Values that are settings of a run by the same
-name go into its recording by :func:`settings_of`.
-"""
+"""The options of all commands in one table, of which a command takes those that it names."""
 
 from __future__ import annotations
 
@@ -10,19 +6,16 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.basics.choosing import split_names
-from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import (
-    InputSpec,
     duration,
     every,
     factor,
     folder,
     fraction,
-    input_shape,
     named_device,
     number,
     parse_device,
@@ -42,14 +35,10 @@ from chainer_profile.basics.words import (
     LOSSES,
     PHASES,
 )
-from chainer_profile.cli.running import FAILED
+from chainer_profile.cli import FAILED
 from chainer_profile.engines.protocol import PRECISIONS
 from chainer_profile.record.parts import Settings
 from chainer_profile.runs.wanted import ALL, FILES, NONE, parse_formats
-
-if TYPE_CHECKING:
-    from chainer_profile.networks.inputs import InputBatch
-    from chainer_profile.networks.loading import ModelSource
 
 #: What argparse is told of an option.
 _Told = dict[str, Any]
@@ -264,6 +253,25 @@ OPTIONS: dict[str, _Told] = {
         "write a snapshot every N iterations (default: every epoch); the last 3 are kept",
         every,
     ),
+    # -- programs, sweeps, runs so far
+    "-m, --module": _flag("run a module by its name, as python -m does"),
+    "-c": _flag("run a program's own text, as python -c does", dest="text"),
+    "--compat-only": _flag("mend Chainer, run the program, and measure nothing"),
+    "--no-layers": _flag(
+        "measure the program's parts alone: no layers, and no functions beside Chainer"
+    ),
+    "--no-samples": _flag(
+        "do not look at the main thread, 100 times a second, for what takes time beside Chainer"
+    ),
+    "--executor WHERE": _value(
+        "local (one case at a time), local:N, dask://HOST:PORT or mpi (default: local)",
+        default="local",
+    ),
+    "--dry-run": _flag("list the cases and their commands, and exit"),
+    "--since DATE": _value("begun on this day or later, such as 2026-11-21 (UTC)"),
+    "--commit C": _value("commit, or its beginning", default=""),
+    "--names": _flag("names only, one a line, for other commands"),
+    "--reports DIR": _value("folder of the runs (default: %(default)s)", folder, Path("reports")),
     # -- comparing
     "--min-effect PCT": _value(
         "smaller changes are no changes (default: %(default)s)", parse_percent, "2%"
@@ -337,6 +345,23 @@ OPTIONS: dict[str, _Told] = {
     ),
 }
 
+#: Options of a sweep that take a list (a case is made for each combination of their entries), what
+#: the help calls their values and says of them.
+LISTS = {
+    "models": ("A,B,C", "networks, as --model of profile.py takes them"),
+    "input-sizes": ("HxW,...", "heights and widths of images, such as 1024x2048,500x334"),
+    "input-shapes": ("CxHxW,...", "shapes of one input, in place of sizes"),
+    "batchsizes": ("N,...", "inputs per trial (default: 1)"),
+    "devices": ("D,...", "cpu, gpu:0 and so on (default: cpu)"),
+    "phases": ("P,...", f"{', '.join(PHASES)} (default: {PHASES[0]})"),
+}
+FLAG = "no-machine"
+#: Options of a run that are the same for all its cases; the last one has no value.
+SINGLES = ("trials", "warmups", "threads", "seed", "dtype", "max-seconds", FLAG)
+
+#: Rows of the table of runs, where not told otherwise.
+HISTORY_ROWS = 20
+
 #: Options that go together.
 NETWORK = ("--model", "--classes", "--weights")
 TRIAL = ("--phase", "--loss", "--train-mode")
@@ -393,68 +418,8 @@ _FOUND = ("model", "input", "input_shape", "loss")
 
 def settings_of(args: argparse.Namespace, **found: Any) -> Settings:
     """The settings that the options ask for: each that goes by the name of an option."""
-    asked: dict[str, Any] = {"device": asked_device(args)}
+    asked: dict[str, Any] = {"device": named_device(args.gpu)} if "gpu" in args else {}
     for name in (field.name for field in fields(Settings) if field.name not in _FOUND):
         if getattr(args, name, None) is not None:
             asked[name] = getattr(args, name)
     return Settings(**{**asked, **found})
-
-
-def check_fast(args: argparse.Namespace) -> None:
-    """Refuse faster kernels on a GPU."""
-    if args.fast is not None and args.gpu >= 0:
-        raise UsageError("--fast is for the CPU: leave out --gpu")
-
-
-def check_input(args: argparse.Namespace) -> None:
-    """Refuse options of an input that is another one."""
-    if args.input != "cifar10" and (args.index or args.data_dir is not None):
-        option = "--index" if args.index else "--data-dir"
-        raise UsageError(f"{option} is for CIFAR-10: give --input cifar10 as well")
-    if args.input != "random" and _asks_for_more(args):
-        raise UsageError(
-            f"--input {args.input} is one array of floats: give one plain --input-shape"
-        )
-    if _is_file_of_arrays(args.input):
-        if args.input_shape or args.input_size:
-            raise UsageError(f"--input {args.input} has its own shapes: leave --input-shape out")
-        if args.batchsize is not None:
-            raise UsageError(f"--input {args.input} has its own batch: leave --batchsize out")
-
-
-def _is_file_of_arrays(name: str) -> bool:
-    return name.endswith((".npy", ".npz"))
-
-
-def _asks_for_more(args: argparse.Namespace) -> bool:
-    """Whether other arguments than one array of floats are wanted."""
-    specs = args.input_shape or []
-    return len(specs) > 1 or any(one != InputSpec(one.shape) for one in specs)
-
-
-def read_input(args: argparse.Namespace, source: ModelSource) -> InputBatch:
-    """The batch that the options :data:`INPUT` ask for."""
-    from chainer_profile.networks.inputs import load_arguments, make_arguments, make_input
-
-    if _is_file_of_arrays(args.input):
-        return load_arguments(Path(args.input))
-    batchsize = args.batchsize or 1
-    if _asks_for_more(args):
-        if args.input_size is not None:
-            raise UsageError("--input-size is for one image: write it into --input-shape")
-        return make_arguments(args.input_shape, batchsize, args.seed)
-    return make_input(
-        args.input,
-        input_shape(args, source.input_shape),
-        batchsize,
-        seed=args.seed,
-        index=args.index,
-        data_dir=args.data_dir,
-        mean=source.mean,
-        std=source.std,
-    )
-
-
-def asked_device(args: argparse.Namespace) -> str:
-    """The device of ``--gpu``: ``cpu``, ``gpu:0``."""
-    return named_device(args.gpu)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import os
-import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +17,10 @@ from chainer_profile.basics.words import REQUIREMENTS
 
 if TYPE_CHECKING:
     from chainer_profile.networks.weights import WeightFormat
-    from chainer_profile.report.document import Block
 
 
 class Interrupted(BaseException):
-    """A signal ended the program.
-
-    Attributes:
-        signum: The signal; the exit code is 128 + signum, as a shell would give it.
-        hint: What the user can do now, to end a message with; or empty.
-    """
+    """A signal ended the program; ``hint`` is what the user can do now, to end a message with."""
 
     hint = ""
 
@@ -41,8 +32,7 @@ class Interrupted(BaseException):
 class Interrupts:
     """Handles SIGINT and SIGTERM within its ``with``; then whoever did before does again.
 
-    Attributes:
-        signum: The signal that ended the trials; 0 if none did.
+    ``signum`` is the signal that ended the trials, or 0.
     """
 
     def __init__(self) -> None:
@@ -88,57 +78,10 @@ class Interrupts:
         """Why to stop the trials, or an empty text."""
         return f"interrupted by {signal.Signals(self.signum).name}" if self.signum else ""
 
-
-#: Columns of what goes into a file or a pipe: all columns of tables fit; rich would take 80.
-_WIDE = 160
-#: Exit code of a gate that fails.
-FAILED = 3
-#: How to see what a first screen leaves out; names of files that are told.
-FULL, _MOST_NAMES = "--full shows all", 4
-#: How to see the rows that --limit leaves out.
-ALL_ROWS = "--limit 0 shows all"
-
-
-def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]) -> int:
-    """Run a command; returns the exit code. An error is one line, with --debug a traceback too."""
-    _open_streams()
-    with Interrupts() as interrupts:
-        try:
-            return command(interrupts)
-        except ProfileError as error:
-            if "--debug" in argv:
-                traceback.print_exc()
-            print(f"{prog}: error: {error}", file=sys.stderr)
-            return error.exit_code
-        except ModuleNotFoundError as error:
-            package = (error.name or "").partition(".")[0]
-            if package in ("", "chainer_profile"):
-                raise
-            if "--debug" in argv:
-                traceback.print_exc()
-            said = f"the package {package} is not installed: python -m pip install {REQUIREMENTS}"
-            print(f"{prog}: error: {said}", file=sys.stderr)
-            return 1
-        except Interrupted as interrupt:
-            print(f"{prog}: interrupted{interrupt.hint}", file=sys.stderr)
-            return 128 + interrupt.signum
-        except BrokenPipeError:
-            # The reader of our output went away (`| head`): nothing is left to say to it.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
-        except OSError as error:  # of a file that nobody else answers for
-            if "--debug" in argv:
-                traceback.print_exc()
-            where = f"{error.filename}: " if error.filename else ""
-            print(f"{prog}: error: {where}{error.strerror or one_line(error)}", file=sys.stderr)
-            return 1
-
-
-def _open_streams() -> None:
-    """Give closed standard streams (``>&-``) somewhere to go; else files get their numbers."""
-    for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+    @property
+    def code(self) -> int:
+        """The exit code after the trials, as a shell would give it."""
+        return 128 + self.signum if self.signum else 0
 
 
 @dataclass(frozen=True)
@@ -158,6 +101,46 @@ class Context:
     formats: Sequence[WeightFormat] = ()
 
 
+def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]) -> int:
+    """Run a command; returns the exit code. An error is one line, with --debug a traceback too."""
+    _open_streams()
+    with Interrupts() as interrupts:
+        try:
+            return command(interrupts)
+        except Interrupted as interrupt:
+            print(f"{prog}: interrupted{interrupt.hint}", file=sys.stderr)
+            return 128 + interrupt.signum
+        except BrokenPipeError:
+            # The reader of our output went away (`| head`): nothing is left to say to it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        except (ProfileError, ModuleNotFoundError, OSError) as error:
+            said = _said(error)
+            if "--debug" in argv:
+                traceback.print_exc()
+            print(f"{prog}: error: {said}", file=sys.stderr)
+            return error.exit_code if isinstance(error, ProfileError) else 1
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "chainer_profile"):
+            raise error
+        return f"the package {package} is not installed: python -m pip install {REQUIREMENTS}"
+    if isinstance(error, OSError):  # of a file that nobody else answers for
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or one_line(error)}"
+    return str(error)
+
+
+def _open_streams() -> None:
+    """Give closed standard streams (``>&-``) somewhere to go; else files get their numbers."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+
+
 @contextmanager
 def printing() -> Iterator[None]:
     """Within this, a standard output that cannot be written is one clear line."""
@@ -167,49 +150,3 @@ def printing() -> Iterator[None]:
         raise
     except OSError as error:
         raise ProfileError(f"standard output cannot be written ({error.strerror})") from error
-
-
-def terminal_width() -> int | None:
-    """Columns of the terminal; None where the output goes into a file or a pipe."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def show(blocks: Iterable[Block], quiet: bool = False, *, hint: str = "") -> None:
-    """Print a document on the standard output; in colour where that is a terminal."""
-    from rich.console import Console
-
-    from chainer_profile.report.writers import terminal
-
-    if not quiet:
-        console = Console(width=console_width())
-        if hint:
-            blocks = terminal.first_screen(blocks, console.width, hint)
-        with printing():
-            terminal.show(blocks, console)
-
-
-def row_limit(args: argparse.Namespace) -> int | None:
-    """Rows of the longest table: as ``--limit`` says, 0 being all; else few, or more by --full."""
-    if args.limit is not None:
-        return args.limit or None
-    return 20 if args.full else 10
-
-
-def first_screen(args: argparse.Namespace) -> str:
-    """The hint of :func:`show`; nothing where options ask for what is longer."""
-    asked = args.full or getattr(args, "limit", None) is not None or getattr(args, "all", False)
-    return "" if asked else FULL
-
-
-def written_text(folder: Path, names: Sequence[str]) -> str:
-    """``Written to reports/net: report.html, report.md and 7 more files``."""
-    first = sorted(names, key=lambda name: not name.endswith((".html", ".md", ".pdf")))
-    shown = first if len(first) <= _MOST_NAMES + 1 else first[:_MOST_NAMES]
-    more = len(first) - len(shown)
-    others = f" and {more} more files" if more else ""
-    return f"Written to {folder}: {', '.join(shown)}{others}"
-
-
-def console_width() -> int | None:
-    """The same for a console of rich: None where it is to find out by itself."""
-    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE

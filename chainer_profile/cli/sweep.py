@@ -27,9 +27,10 @@ from chainer_profile.basics.units import (
     roughly,
 )
 from chainer_profile.basics.words import COMMAND, DEFAULT_MODEL, DTYPES, PHASES, PROG
-from chainer_profile.cli.options import MESSAGES, settings_of, take
-from chainer_profile.cli.running import Context, Interrupted, printing, show
-from chainer_profile.runs.executors import check_executor, open_workers
+from chainer_profile.cli.options import FLAG, LISTS, SINGLES, settings_of, take
+from chainer_profile.cli.running import Context, Interrupted, printing
+from chainer_profile.cli.shown import show
+from chainer_profile.runs.executors import open_workers
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -46,62 +47,12 @@ FindModel = Callable[[str], tuple[str, "tuple[int, ...] | None"]]
 Options = Mapping[str, Any]
 
 _MAX_CASES = 10_000
-#: Options that take a list (a case is made for each combination of their entries), what the help
-#: calls their values and says of them.
-LISTS = {
-    "models": ("A,B,C", "networks, as --model of profile.py takes them"),
-    "input-sizes": ("HxW,...", "heights and widths of images, such as 1024x2048,500x334"),
-    "input-shapes": ("CxHxW,...", "shapes of one input, in place of sizes"),
-    "batchsizes": ("N,...", "inputs per trial (default: 1)"),
-    "devices": ("D,...", "cpu, gpu:0 and so on (default: cpu)"),
-    "phases": ("P,...", f"{', '.join(PHASES)} (default: {PHASES[0]})"),
-}
-FLAG = "no-machine"
-#: Options of a run that are the same for all cases; the last one has no value.
-SINGLES = ("trials", "warmups", "threads", "seed", "dtype", "max-seconds", FLAG)
 KNOWN = (*LISTS, *SINGLES)
 #: The option of ``profile.py`` for each option here, and the reverse.
 _SINGULAR = {name: name[:-1] if name in LISTS else name for name in KNOWN}
 _PLURAL = {singular: name for name, singular in _SINGULAR.items()}
 _USUAL = {"models": DEFAULT_MODEL, "batchsizes": 1, "devices": "cpu", "phases": PHASES[0]}
 _USUAL |= {"trials": 1000, "warmups": 50, "seed": 0, "dtype": DTYPES[0]}
-
-
-def parser() -> argparse.ArgumentParser:
-    """Options of the command."""
-    parser = Parser(
-        prog=f"{PROG} sweep",
-        description="Profiles many cases, a case for each combination of the lists, each in a "
-        "fresh process, and writes one table and plots. The same command goes on with a sweep "
-        "that was interrupted.",
-    )
-    parser.add_argument(
-        "file", metavar="FILE.toml", nargs="?", type=Path, help="the cases, in place of the lists"
-    )
-    group = parser.add_argument_group("cases, a combination of lists")
-    for name, (metavar, about) in LISTS.items():
-        group.add_argument(f"--{name}", metavar=metavar, help=about)
-    group = parser.add_argument_group("every case, in place of what the file says")
-    *values, flag = (f"--{name}" for name in SINGLES)
-    take(group, *values, short=False, type=None, default=None)
-    take(group, flag, action="store_true", default=None, dest="no_machine")
-    group = parser.add_argument_group("running")
-    group.add_argument(
-        "--executor",
-        metavar="WHERE",
-        type=check_executor,
-        default="local",
-        help="local (one case at a time), local:N, dask://HOST:PORT or mpi (default: local)",
-    )
-    group.add_argument(
-        "--dry-run", action="store_true", help="list the cases and their commands, and exit"
-    )
-    group = parser.add_argument_group("output")
-    about = "folder of the results (default: reports/sweep-NAME, by the file or the networks)"
-    take(group, "--out", help=about)
-    take(group, "--force", help="measure all again, and replace another sweep")
-    take(group, *MESSAGES)
-    return parser
 
 
 def run(args: argparse.Namespace, context: Context) -> int:

@@ -1,19 +1,57 @@
-"""``train``, which ``train.py`` begins: trains a network with Chainer's Trainer."""
+"""``train``: the images, Chainer's Trainer put together, and what comes of running it."""
 
 from __future__ import annotations
 
 import argparse
+import io
+import shlex
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TextIO
 
-from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.files import locked, made
-from chainer_profile.basics.parsing import Parser, folder
-from chainer_profile.basics.words import PROG, TRAIN_PROG, VERSION
-from chainer_profile.cli.options import MACHINE, MESSAGES, check_fast, take
-from chainer_profile.cli.running import Context
-from chainer_profile.runs.written import LIST, refuse_foreign
+import chainer
+import matplotlib
+import numpy as np
+from chainer import training
+from chainer.datasets import TransformDataset, TupleDataset
+from chainer.iterators import SerialIterator
+from chainer.training import extensions, triggers
+from threadpoolctl import threadpool_limits
 
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
+from chainer_profile.basics.files import locked, made, remove_file, replacing
+from chainer_profile.basics.units import format_count, plural
+from chainer_profile.basics.words import TRAIN_COMMAND, TRAIN_PROG
+from chainer_profile.cli.running import Context, Interrupted
+from chainer_profile.kernels.accelerate import accelerate
+from chainer_profile.measure.devices import move_to_gpu
+from chainer_profile.networks import loading
+from chainer_profile.networks.cifar import load_cifar
+from chainer_profile.runs.written import LIST, Written, refuse_foreign
+
+SNAPSHOT = "snapshot_iter_"
+#: What a training writes into its folder, beside snapshots.
+FILES = ("log", "loss.png", "accuracy.png", "model.npz")
+TEST_ACCURACY = "validation/main/accuracy"
+#: Snapshots that are kept.
+_KEPT = 3
+_PRINTED = (
+    *("epoch", "iteration", "main/loss", "validation/main/loss", "main/accuracy"),
+    *(TEST_ACCURACY, "lr", "elapsed_time"),
+)
+SYNTHETIC_SIZE = 1000
+#: Black pixels added on each side before an image is cropped, as He et al. do.
+PAD = 4
+#: The classes of the synthetic set: colours of stripes, which crops and flips leave as they are.
+_COLOURS = np.array(
+    [
+        *((1, -1, -1), (1, 0, -1), (1, 1, -1), (-1, 1, -1), (-1, 1, 1)),
+        *((-1, 0, 1), (-1, -1, 1), (1, -1, 1), (1, 1, 1), (-1, -1, -1)),
+    ]
+)
 #: By these a folder is that of a training; the second is of older versions.
 _MARKS = (LIST, "training.json")
 
@@ -36,57 +74,8 @@ DATASETS = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
-    """Options of a training."""
-    parser = Parser(
-        prog=TRAIN_PROG,
-        description="Trains a network on CIFAR-10, CIFAR-100 or a small synthetic set with "
-        "Chainer's Trainer: momentum SGD, the learning rate falls to a tenth at half and again "
-        "at three quarters of the epochs.",
-    )
-    parser.add_argument("--version", action="version", version=VERSION)
-    group = parser.add_argument_group("network and data")
-    model = (
-        f"a network of {PROG} --list-models, package.module:Callable or path/to/file.py:Callable"
-    )
-    take(group, "--model", help=f"{model} (default: %(default)s)")
-    take(group, "--dataset")
-    archive = (
-        "folder with the archive of the set, such as cifar-10-python.tar.gz (default: Chainer's "
-        "own copy, downloaded if need be)"
-    )
-    take(group, "--data-dir", type=folder, help=archive)
-    take(group, "--synthetic-size", "--no-augmentation")
-    group = parser.add_argument_group("training")
-    take(group, "--epoch")
-    take(group, "--batchsize", help="images per iteration (default: 128, for synthetic 32)")
-    take(group, "--learning-rate")
-    what = "the weights, the order, the crops and the synthetic set"
-    take(group, "--seed", help=f"seed of {what} (default: %(default)s)")
-    # Without -d: a training takes its data by that.
-    take(group, *MACHINE[:-1])
-    take(group, "--device", short=False)
-    take(group, "--fast", "--profile")
-    group = parser.add_argument_group("output")
-    take(group, "--out", help="folder (default: results/MODEL-DATASET)")
-    take(group, "--force", help="replace a training in the folder")
-    take(group, "--resume", "--snapshot")
-    take(group, *MESSAGES)
-    return parser
-
-
 def run(args: argparse.Namespace, context: Context) -> int:
     """Make a training, or go on with the newest snapshot in its folder."""
-    if args.resume and args.force:
-        raise UsageError("--resume goes on with a training, --force replaces it: give one of them")
-    check_fast(args)
-    if args.synthetic_size is not None and args.dataset != "synthetic":
-        raise UsageError("--synthetic-size is for --dataset synthetic")
-    if args.data_dir is not None and args.dataset == "synthetic":
-        raise UsageError("--data-dir is for CIFAR: the synthetic set is made anew each time")
-
-    from chainer_profile.networks import loading
-
     classes = DATASETS[args.dataset].classes
     # A user's own network has its number of classes already: a first batch will tell.
     own = args.model not in context.registry
@@ -96,14 +85,11 @@ def run(args: argparse.Namespace, context: Context) -> int:
         raise UsageError(f"--resume: there is no folder {out}; name it with --out")
     with made(out), locked(out, "another training writes into it"):
         _check_folder(out, args)
-        from chainer_profile.cli.training import train
-
         return train(args, source, DATASETS[args.dataset], out, context)
 
 
 def _check_folder(out: Path, args: argparse.Namespace) -> None:
     """Refuse a folder whose files a training would replace unasked, or without a snapshot."""
-    from chainer_profile.cli.training import FILES, SNAPSHOT, snapshots
 
     def is_of_training(name: str) -> bool:
         return name in FILES or name.startswith(SNAPSHOT)
@@ -120,3 +106,246 @@ def _check_folder(out: Path, args: argparse.Namespace) -> None:
             f"--out {out}: holds a training already; go on with it by --resume, replace it by "
             "--force, or name another folder"
         )
+
+
+def train(args: argparse.Namespace, source: Any, defaults: Any, out: Path, context: Context) -> int:
+    """Build the training, run it, and say what came out; gives the exit code."""
+    matplotlib.use("Agg")
+    interrupts = context.interrupts
+    epochs = args.epoch or defaults.epochs
+    batchsize = args.batchsize or defaults.batchsize
+    size = args.synthetic_size or SYNTHETIC_SIZE
+    train, test = load(args.dataset, args.data_dir, size, args.seed)
+    if batchsize > len(train):
+        raise UsageError(
+            f"--batchsize {batchsize}: the training set has only {plural(len(train), 'image')}"
+        )
+    train = prepared(train, source.mean, source.std, None if args.no_augmentation else args.seed)
+    test = prepared(test, source.mean, source.std, None)
+    network = loading.build_model(source, args.seed)
+    np.random.seed(args.seed)  # noqa: NPY002  (Chainer's iterator and dropout draw from it)
+    images = np.stack([test[0][0], test[-1][0]])
+    if args.gpu >= 0:
+        images, _ = move_to_gpu(network, images, args.gpu)
+    _try_network(network, images, defaults.classes, source.name)
+    model = chainer.links.Classifier(network)
+    optimizer = chainer.optimizers.MomentumSGD(args.learning_rate or defaults.learning_rate, 0.9)
+    optimizer.setup(model).add_hook(chainer.optimizer_hooks.WeightDecay(1e-4))
+    device = chainer.get_device("@numpy" if args.gpu < 0 else f"@cupy:{args.gpu}")
+    iterator = SerialIterator(train, batchsize)
+    updater = training.updaters.StandardUpdater(iterator, optimizer, device=device)
+    trainer = training.Trainer(updater, Until(epochs, interrupts.reason), str(out))
+    tested = SerialIterator(test, batchsize, repeat=False, shuffle=False)
+    evaluator = extensions.Evaluator(tested, model, device=device, eval_func=_weighted(model))
+    console = Console(io.StringIO() if args.quiet else sys.stdout)
+    _extend(trainer, evaluator, epochs, args, console)
+    if args.profile:
+        from chainer_profile.integrations.trainer import LayerProfile
+
+        command = shlex.join([*TRAIN_COMMAND, *context.argv])
+        trigger = (args.profile, "iteration")
+        trainer.extend(LayerProfile(trigger, title=source.name, command=command))
+    if args.resume:
+        console.write(f"Going on from {snapshots(out)[-1]}\n")
+    elif args.force:
+        for path in (*snapshots(out), *(out / name for name in FILES)):
+            remove_file(path)
+    console.write(
+        f"{source.name} on {args.dataset}: {format_count(len(train))} training and "
+        f"{format_count(len(test))} test images, {defaults.classes} classes; "
+        f"{plural(epochs, 'epoch')} of {len(train) / batchsize:.4g} iterations\n"
+    )
+    threads = threadpool_limits(args.threads, "blas")  # None leaves them as they are
+    fast = nullcontext() if args.fast is None else accelerate(args.fast, threads=args.threads)
+    Written(out).begin()
+    with threads, fast, chainer.using_config("cudnn_deterministic", True):
+        _run(trainer, out, interrupts)
+    if interrupts.signum:
+        print(
+            f"{TRAIN_PROG}: {interrupts.reason()}: the snapshot is {snapshots(out)[-1]}; "
+            "go on with --resume",
+            file=sys.stderr,
+        )
+        return 128 + interrupts.signum
+    with replacing(out / "model.npz") as file:
+        chainer.serializers.save_npz(file, network)
+    log = trainer.get_extension("LogReport").log
+    accuracy = f"Test accuracy {log[-1][TEST_ACCURACY]:.2%}; " if log else ""
+    console.write(f"{accuracy}written to {out}: model.npz, log, loss.png, accuracy.png\n")
+    return 0
+
+
+def _extend(
+    trainer: Any, evaluator: Any, epochs: int, args: argparse.Namespace, console: Console
+) -> None:
+    """Give a trainer its evaluation, learning rate, log, plots and snapshots."""
+    trainer.extend(extensions.FailOnNonNumber())
+    trainer.extend(evaluator)
+    trainer.extend(extensions.observe_lr())
+    falls = triggers.ManualScheduleTrigger([epochs / 2, epochs * 3 / 4], "epoch")
+    trainer.extend(extensions.ExponentialShift("lr", 0.1), trigger=falls)
+    trainer.extend(extensions.LogReport(filename="log"))
+    for what in ("loss", "accuracy"):
+        keys = [f"main/{what}", f"validation/main/{what}"]
+        trainer.extend(extensions.PlotReport(keys, "epoch", filename=f"{what}.png"), name=what)
+    every = (1, "epoch") if args.snapshot is None else (args.snapshot, "iteration")
+    kept = extensions.snapshot(n_retains=_KEPT, autoload=args.resume)
+    trainer.extend(kept, name="snapshot", trigger=every)
+    trainer.extend(extensions.PrintReport(_PRINTED, out=console))
+    if console.is_terminal:
+        trainer.extend(extensions.ProgressBar(update_interval=10))
+
+
+def _run(trainer: Any, out: Path, interrupts: Any) -> None:
+    """Train until the last epoch, or a signal; a snapshot of the last iteration is there then."""
+
+    def last() -> str:
+        found = snapshots(out)
+        return f"the last snapshot is {found[-1]}" if found else "there is no snapshot yet"
+
+    try:
+        # FailOnNonNumber tells of numbers that are not finite, not NumPy's warnings.
+        with (
+            interrupts.measuring(),
+            np.errstate(over="ignore", invalid="ignore"),
+            warnings.catch_warnings(),
+        ):
+            # A snapshot of a run without a progress bar, or without --profile, has none of theirs.
+            warnings.filterwarnings("ignore", "The previous value of", UserWarning)
+            trainer.run(show_loop_exception_msg=False)
+            iteration = trainer.updater.iteration
+            if iteration and not (out / f"{SNAPSHOT}{iteration}").exists():
+                trainer.get_extension("snapshot")(trainer)
+    except Interrupted as interrupt:
+        interrupt.hint = f"; {last()}"
+        raise
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        raise ProfileError(
+            f"training failed after iteration {trainer.updater.iteration}: {one_line(error)}; "
+            f"{last()}"
+        ) from error
+
+
+def _try_network(network: Any, images: Any, classes: int, name: str) -> None:
+    """Refuse a network that takes no such images, or gives no row of floats for each."""
+    what = f"{name} cannot be trained on images of {' x '.join(map(str, images.shape[1:]))}"
+    try:
+        with chainer.using_config("train", False), chainer.no_backprop_mode():
+            output = network(images)
+    except (Exception, SystemExit) as error:
+        raise ProfileError(f"{what}: {one_line(error)}") from error
+    array = output.array if isinstance(output, chainer.Variable) else output
+    expected = (len(images), classes)
+    if getattr(array, "shape", None) != expected or array.dtype.kind != "f":
+        given = getattr(array, "shape", type(output).__name__)
+        raise ProfileError(
+            f"{what}: for {len(images)} images it must give floats of the shape {expected}, but "
+            f"it gives {given}"
+        )
+
+
+# -- what Chainer's Trainer takes
+
+
+class Until:
+    """Ends training after so many epochs, or when there is a reason."""
+
+    def __init__(self, epochs: int, reason: Callable[[], str]) -> None:
+        self._epochs, self._reason = epochs, reason
+
+    # Chainer's own trigger of epochs fires when one ends: resumed behind the last one, a training
+    # would go on for ever.
+    def __call__(self, trainer: training.Trainer) -> bool:
+        """Whether training ends here."""
+        return bool(self._reason()) or trainer.updater.epoch >= self._epochs
+
+    def get_training_length(self) -> tuple[int, str]:
+        """For the progress bar."""
+        return self._epochs, "epoch"
+
+
+def _weighted(classifier: chainer.Link) -> Callable[[Any, Any], None]:
+    """Lets the last batch of the Evaluator count by its images, where it is a smaller one."""
+
+    def evaluate(x: Any, t: Any) -> None:
+        observation: dict[str, Any] = {}
+        with chainer.reporter.report_scope(observation):
+            classifier(x, t)
+        chainer.report({name: (value, len(t)) for name, value in observation.items()})
+
+    return evaluate
+
+
+class Console:
+    """A stream whose end does not end training; without the terminal's codes where it is none."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self.is_terminal = stream, stream.isatty()
+
+    def write(self, text: str) -> None:
+        """Write a text if that is possible."""
+        with suppress(OSError, ValueError):
+            self._stream.write(text if self.is_terminal else text.replace("\033[J", ""))
+            self._stream.flush()
+
+    def flush(self) -> None:
+        """Nothing to do: what is written is flushed already."""
+
+
+def snapshots(folder: Path) -> list[Path]:
+    """The snapshots in a folder, the newest last."""
+    return sorted(folder.glob(f"{SNAPSHOT}*"), key=lambda path: path.stat().st_mtime)
+
+
+# -- the images
+
+
+def load(name: str, data_dir: Path | None, synthetic_size: int, seed: int) -> tuple[Any, Any]:
+    """The training and the test set: float32 images from 0 to 1, int32 labels."""
+    if name != "synthetic":
+        return load_cifar(name, data_dir)
+    rng = np.random.default_rng(seed)
+    # Half as many to test as to train on.
+    return synthetic(synthetic_size, rng), synthetic(max(1, synthetic_size // 2), rng)
+
+
+def synthetic(count: int, rng: np.random.Generator) -> Any:
+    """Stripes of ten colours under noise, which a network learns in two minutes."""
+    labels = rng.permutation(np.arange(count) % len(_COLOURS)).astype(np.int32)
+
+    def uniform(low: float, high: float) -> Any:
+        return rng.uniform(low, high, (count, 1, 1, 1))
+
+    angle, place = uniform(0, np.pi), np.arange(32)
+    along = np.cos(angle) * place + np.sin(angle) * place.reshape(-1, 1)
+    stripes = np.sin(2 * np.pi * (along / uniform(5, 12) + uniform(0, 1)))
+    colours = _COLOURS[labels].reshape(-1, 3, 1, 1)
+    images = 120 + uniform(-10, 10) + uniform(80, 120) * (stripes + 1) / 2 * colours
+    images = images + rng.normal(0, 25, (count, 3, 32, 32))
+    return TupleDataset((images.clip(0, 255) / 255).astype(np.float32), labels)
+
+
+def prepared(
+    images: Any, mean: Sequence[float] | None, std: Sequence[float] | None, crop_seed: int | None
+) -> Any:
+    """A set normalised by channel; with a seed each image is cropped and flipped by chance."""
+    shift = np.array(0.0 if mean is None else mean, np.float32).reshape(-1, 1, 1)
+    scale = np.array(1.0 if std is None else std, np.float32).reshape(-1, 1, 1)
+    rng = None if crop_seed is None else np.random.default_rng(crop_seed)
+
+    def prepare(pair: Any) -> Any:
+        image, label = pair
+        if rng is not None:
+            image = cropped(image, rng)
+        return (image - shift) / scale, label
+
+    return TransformDataset(images, prepare)
+
+
+def cropped(image: Any, rng: np.random.Generator) -> Any:
+    """An image padded by black pixels, cropped to its size at random, every second one flipped."""
+    _, height, width = image.shape
+    padded = np.pad(image, ((0, 0), (PAD, PAD), (PAD, PAD)))
+    top, left = rng.integers(0, 2 * PAD + 1, 2)
+    window = padded[:, top : top + height, left : left + width]
+    return window[:, :, ::-1] if rng.random() < 0.5 else window

@@ -300,11 +300,12 @@ def _as_python_shows(error: BaseException) -> None:
         one = left.pop()
         if one is not None and id(one) not in seen:
             seen.add(id(one))
-            one.__traceback__ = _of_program(one.__traceback__)
+            one.__traceback__ = of_program(one.__traceback__)
             left += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
 
 
-def _of_program(traceback: TracebackType | None) -> TracebackType | None:
+def of_program(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames that are ours."""
     frames = []
     ours = False
     while traceback is not None:

@@ -166,6 +166,7 @@ class ScriptRun:
             try:
                 outcome = run(self._script)
             except UsageError:  # there is no such program
+                self._program.__exit__(None, None, None)
                 raise
             except BaseException as error:  # of what the program left in place of Python's own
                 outcome = Outcome(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,11 @@ class Wanted:
     def any(self) -> bool:
         """Whether any report is wanted."""
         return self.usual or bool(self.formats)
+
+
+def named(names: Sequence[str]) -> Wanted:
+    """What the names of :func:`parse_formats` ask for."""
+    return Wanted(tuple(name for name in names if name != NONE), usual=NONE not in names)
 
 
 #: Nothing beside the usual reports.

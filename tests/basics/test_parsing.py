@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import InputSpec, parse_device, parse_input, parse_range
-from chainer_profile.cli.machine import parser as machine_parser
-from chainer_profile.cli.profile import parser as run_parser
+from chainer_profile.cli.parsers import machine as machine_parser
+from chainer_profile.cli.parsers import profile as run_parser
 from chainer_profile.networks.inputs import make_arguments
 
 

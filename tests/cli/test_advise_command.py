@@ -14,7 +14,7 @@ from chainer_profile.advice.changes import AS_IT_IS, Possible
 from chainer_profile.advice.results import ADVICE, read_advice
 from chainer_profile.advice.worker import BLOCK, READY, WorkerError
 from chainer_profile.analyse.findings import Change
-from chainer_profile.cli import advise
+from chainer_profile.cli import advise, parsers
 from chainer_profile.cli import main as cli
 from chainer_profile.engines.catalogue import ENGINES
 from chainer_profile.measure import runner
@@ -203,18 +203,11 @@ def test_ctrl_c_in_the_profile_ends_it(
     assert not Path("run", ADVICE).exists()
 
 
-@pytest.mark.parametrize("more", [["--model", "tiny"], ["--out", "there"]])
-def test_a_run_has_its_own_network(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("--out", "run", "-q") == 0
-    assert run("run", *more) == 2
-    assert f"run has its own network and folder: leave out {more[0]}" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("text", "seconds"), [("3m", 180), ("90s", 90), ("1.5", 1.5), ("0.5m", 30)]
 )
 def test_a_budget(text: str, seconds: float) -> None:
-    assert advise.parser().parse_args(["--budget", text]).budget == seconds
+    assert parsers.advise().parse_args(["--budget", text]).budget == seconds
 
 
 @pytest.mark.process

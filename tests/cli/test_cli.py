@@ -332,10 +332,3 @@ def test_a_terminal_gets_a_bar_and_colour() -> None:
     assert "LinearFunction" in shown
     assert "\x1b[1;31m" not in shown
     assert "\x1b[3" not in shown
-
-
-def test_no_terminal_gets_neither(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("-n", "40") == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert "\x1b" not in out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +83,6 @@ def test_a_network_that_gives_its_loss() -> None:
 
     assert main("--phase", "forward-backward", "-q", "-o", "run", build=Losing) == 0
     assert load_run(Path("run")).settings.loss == "output"
-
-
-def test_a_loss_that_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("--phase", "train", "--loss", "output") == 1
-    assert "it is no loss, which is one number" in one_line(capsys.readouterr().err)
-    assert not os.path.exists("reports")
 
 
 def test_an_output_without_a_loss(capsys: pytest.CaptureFixture[str]) -> None:

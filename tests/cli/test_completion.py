@@ -15,10 +15,12 @@ from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import DTYPES, GROUPS, PHASES
 from chainer_profile.cli import COMMANDS, PROFILE, completion
 from chainer_profile.cli import main as cli
-from chainer_profile.cli.completion import SHELLS, parsers, script
+from chainer_profile.cli.completion import script
+from chainer_profile.cli.parsers import parsers
 from tests import HANGS_S
 from tests.command import Entry
 
+SHELLS = ("bash", "zsh", "fish")
 NETWORKS = ("resnet20", "resnet20-he", "vgg")
 
 #: A line as the user has typed it, and what the shell offers.

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,12 @@ from tests import HANGS_S, ROOT
 
 #: A Python that finds no installed package.
 BARE = ["-S", "-E"]
+STDLIB = Path(os.__file__).parent
+RUNPY = """
+import runpy, sys
+sys.argv[1:] = ["--help"]
+runpy.run_path("profile.py", run_name="__main__")
+"""
 OLD = """
 import runpy, sys
 sys.version_info = (3, 9, 18, "final", 0)
@@ -23,11 +30,13 @@ runpy.run_path({root!r} + "/" + {program!r}, run_name="__main__")
 """
 
 
-def python(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+def python(*words: object, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder, with the folder on its path as a user would have it."""
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     return subprocess.run(
-        [sys.executable, *words],
+        [sys.executable, *map(str, words)],
         cwd=cwd,
-        env=os.environ | env,
+        env=own | env,
         capture_output=True,
         text=True,
         timeout=HANGS_S,
@@ -37,13 +46,13 @@ def python(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[st
 @pytest.mark.parametrize(
     "words",
     [
-        [str(ROOT / "profile.py")],
+        [ROOT / "profile.py"],
         ["-m", "chainer_profile"],
-        [str(ROOT / "chainer_profile" / "__main__.py")],
+        [ROOT / "chainer_profile" / "__main__.py"],
     ],
     ids=["script", "module", "file"],
 )
-def test_every_door_lists_the_same_networks(words: list[str], tmp_path: Path) -> None:
+def test_every_door_lists_the_same_networks(words: list[Any], tmp_path: Path) -> None:
     # A package of the user's own with the name of ours is not taken for it.
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "__init__.py").write_text("REGISTRY = {}\n")
@@ -54,7 +63,7 @@ def test_every_door_lists_the_same_networks(words: list[str], tmp_path: Path) ->
 
 def test_messages_name_the_program_as_it_was_started(tmp_path: Path) -> None:
     for words, name in (
-        ([str(ROOT / "profile.py")], "profile.py"),
+        ([ROOT / "profile.py"], "profile.py"),
         (["-m", "chainer_profile"], "python -m chainer_profile"),
     ):
         result = python(*words, "comapre", cwd=tmp_path, PYTHONPATH=str(ROOT))
@@ -78,12 +87,12 @@ def test_the_installed_command_names_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", ["profile.py", "train.py"])
 def test_without_the_requirements_it_says_what_to_install(program: str, tmp_path: Path) -> None:
-    result = python(*BARE, str(ROOT / program), cwd=tmp_path)
+    result = python(*BARE, ROOT / program, cwd=tmp_path)
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
     assert result.stderr.startswith(f"{program}: error: the package ")
     assert result.stderr.endswith(" is not installed: python -m pip install -r requirements.txt\n")
-    assert python(*BARE, str(ROOT / program), "--help", cwd=tmp_path).returncode == 0
+    assert python(*BARE, ROOT / program, "--help", cwd=tmp_path).returncode == 0
 
 
 @pytest.mark.parametrize("program", ["profile.py", "train.py"])
@@ -93,3 +102,60 @@ def test_an_old_python_is_one_line(program: str, tmp_path: Path) -> None:
     assert result.stderr == (
         f"{program}: error: chainer-profile needs Python 3.10 or newer; this is Python 3.9.18\n"
     )
+
+
+# -- profile.py, whose name hides a module of the standard library
+
+
+def test_importing_profile_gives_the_standard_library() -> None:
+    result = python("-c", "import profile; print(profile.__file__); profile.run('2 + 3')")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert Path(result.stdout.splitlines()[0]) == STDLIB / "profile.py"
+    assert "function calls in" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "statement", ["import cProfile", "from profile import Profile", "import pstats, profile"]
+)
+def test_imports_that_need_it(statement: str) -> None:
+    result = python("-c", statement)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_our_file_is_what_the_import_finds_first() -> None:
+    # Otherwise the tests above would hold without anybody giving way.
+    code = (
+        "from importlib.machinery import PathFinder; print(PathFinder.find_spec('profile').origin)"
+    )
+    assert Path(python("-c", code).stdout.strip()) == ROOT / "profile.py"
+
+
+def test_cprofile_runs_a_script(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("print('it ran')\n")
+    result = python("-m", "cProfile", "-s", "tottime", script)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("it ran")
+    assert "Ordered by: internal time" in result.stdout
+
+
+def test_pytest_starts() -> None:
+    result = python("-m", "pytest", "--version")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("pytest ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["profile.py", "--help"],
+        ["-c", RUNPY],
+        ["-m", "profile", "--help"],
+    ],
+    ids=["script", "runpy", "module"],
+)
+def test_help(words: list[str]) -> None:
+    result = python(*words)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("usage: profile.py ")
+    assert "layer by layer" in result.stdout

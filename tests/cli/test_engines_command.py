@@ -274,51 +274,6 @@ def test_by_default_all_are_tried() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("engine", "message"),
-    [
-        ("onnx-runtime", "unknown engine 'onnx-runtime': did you mean onnxruntime?"),
-        ("own:Absent", "own has no 'Absent'"),
-        ("own:Nothing", "is no engine, as it has no prepare and no run and no layers"),
-        ("absent.py:Fast", "there is no file absent.py"),
-        ("no_such_place:Fast", "there is no module 'no_such_place'"),
-        ("own:a-b", "your own engine is module:Class"),
-    ],
-)
-def test_what_is_no_engine_is_refused(
-    engine: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("--engines", engine) == 2
-    assert message in one_line(capsys.readouterr().err)
-    assert not Path("reports").exists()
-
-
-def test_an_own_engine_that_cannot_be_made_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--engines", "own:fails") == 1
-    assert one_line(capsys.readouterr().err).endswith("cannot be made: RuntimeError: no licence")
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--force"], "--force replaces the run in a folder"),
-        (["--index", "3"], "--index is for CIFAR-10"),
-        (["--load-engine", "absent.onnx"], "there is no such file"),
-        (["--save-engine", "own.py"], "is there already; replace it with --force"),
-        (["--engines", "own:Fast", "--save-engine", "x.onnx"], "there are fast *.fast"),
-        (["--engines", "own:Fast,own:Wrong", "--save-engine", "x.fast"], "is it fast or wrong?"),
-        (["--tolerance", "2"], "must be a number above 0 up to 1"),
-        (["--precision", "int8"], "invalid choice"),
-        (["--out", "own.py", "--engines", "own:Fast"], "is a file; name a folder"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(
-    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*argv) == 2
-    assert message in one_line(capsys.readouterr().err)
-
-
 def test_a_run_is_replaced_only_with_force(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--engines", "own:Fast", "--out", "run") == 0
     before = json.loads(Path("run/engines.json").read_text())

@@ -39,21 +39,6 @@ def test_the_nearest_models_are_named(capsys: pytest.CaptureFixture[str]) -> Non
     )
 
 
-def test_an_own_model_needs_an_input_shape(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("own.py").write_text(OWN)
-    assert main("--model", "own.py:Net") == 2
-    assert said(capsys) == (
-        "--model own.py:Net: give the shape of its input, such as --input-shape 3x32x32"
-    )
-
-
-def test_a_shape_that_the_network_refuses(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("--input-shape", "5") == 1
-    line = said(capsys)
-    assert line.startswith("the network fails with an input of 1x5, in Linear at /fc: InvalidType:")
-    assert os.listdir() == []
-
-
 def test_a_shape_that_a_function_refuses(capsys: pytest.CaptureFixture[str]) -> None:
     class Reshaping(Net):
         def forward(self, x: Any) -> Any:
@@ -119,11 +104,3 @@ def test_a_network_without_functions(capsys: pytest.CaptureFixture[str]) -> None
     assert main(build=Nothing) == 1
     assert said(capsys) == "the network calls no Chainer function, so there is nothing to time"
     assert os.listdir() == []
-
-
-def test_a_damaged_journal(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("run").mkdir()
-    Path("run/recording.journal").write_bytes(b"chainer-profile journal\n2\n{}")
-    assert main("report", "run") == 1
-    assert said(capsys).startswith("run/recording.journal: damaged")
-    assert os.listdir("run") == ["recording.journal"]

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.ranks import training as of_ranks
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.cli import main as cli
-from chainer_profile.cli.running import FULL
+from chainer_profile.cli.shown import FULL
 from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.ranks.merging import merge
 from chainer_profile.record.budget import Spent

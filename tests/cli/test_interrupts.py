@@ -1,16 +1,18 @@
-"""Signals: what they end, and what is kept of a run that they end."""
+"""Signals and errors: what they end, and what is kept of a run that they end."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chainer_profile.cli.running import Interrupted, Interrupts
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.cli.running import Interrupted, Interrupts, run_command
 from chainer_profile.report.pictures.figures import Picture
 from chainer_profile.runs.folder import load_run
 from tests import names_in
@@ -223,3 +225,53 @@ def test_a_run_killed_in_its_first_trial_says_so(capsys: pytest.CaptureFixture[s
     )
     assert main("-q", "-o", "run", "--force") == 0
     assert load_run(Path("run")).n_trials == 4
+
+
+# -- what a command is run within
+
+
+def raising(error: BaseException):
+    def command(interrupts: Interrupts) -> int:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (ProfileError("no such thing"), 1, "x.py: error: no such thing\n"),
+        (UsageError("no such word"), 2, "x.py: error: no such word\n"),
+        (Interrupted(15), 143, "x.py: interrupted\n"),
+    ],
+)
+def test_an_error_is_one_line_and_a_code(error, code, says, capsys) -> None:
+    assert run_command("x.py", [], raising(error)) == code
+    assert capsys.readouterr() == ("", says)
+
+
+def test_debug_shows_the_traceback(capsys) -> None:
+    assert run_command("x.py", ["--debug"], raising(ProfileError("here"))) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert err.endswith("x.py: error: here\n")
+
+
+def test_the_code_of_a_command_is_its_own(capsys) -> None:
+    assert run_command("x.py", [], lambda interrupts: 7) == 7
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_error_of_ours_is_no_line() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run_command("x.py", [], raising(ZeroDivisionError()))
+
+
+@pytest.mark.parametrize(
+    "ending", [lambda interrupts: 7, raising(Interrupted(15)), raising(ZeroDivisionError())]
+)
+def test_signals_are_handled_as_before_by_whoever_calls_a_command(ending) -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with suppress(ZeroDivisionError):
+        run_command("x.py", [], ending)
+    assert [signal.getsignal(number) for number in SIGNALS] == before

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 
+import numpy as np
 import pytest
 
-from chainer_profile.basics.parsing import Parser
+from chainer_profile.basics.parsing import Parser, input_shape
 from chainer_profile.cli import options
-from chainer_profile.cli.completion import parsers
+from chainer_profile.cli.asked import read_input
 from chainer_profile.cli.options import OPTIONS, settings_of, take
-from chainer_profile.cli.profile import parser as run_parser
+from chainer_profile.cli.parsers import engines as engines_parser
+from chainer_profile.cli.parsers import parsers
+from chainer_profile.cli.parsers import profile as run_parser
+from chainer_profile.networks.loading import find_model
 from chainer_profile.record.recording import Settings
+from models.registry import REGISTRY
 
 
 def test_every_option_of_the_table_is_taken_and_says_what_it_does() -> None:
@@ -63,7 +69,8 @@ ASKED = {
     # Their words name what is to be found, or what a step is made of.
     "--model other --input random --input-shape 3 --loss output": {},
     # No settings of a recording.
-    "--why --no-memory --no-machine --counters --layer-frames --tf32": {},
+    "--why --no-memory --no-machine --counters --layer-frames": {},
+    "--tf32 -g 1": {"device": "gpu:1"},
 }
 
 
@@ -87,3 +94,16 @@ def test_a_new_option_is_a_line_in_the_table(monkeypatch: pytest.MonkeyPatch) ->
     take(parser, "--engine")
     assert "engine" in {field.name for field in fields(Settings)}
     assert settings_of(parser.parse_args(["--engine", "made-up 1.0"])).engine == "made-up 1.0"
+
+
+@pytest.mark.parametrize("parser", [run_parser, engines_parser])
+def test_the_input_is_as_asked(parser: Callable[[], Parser]) -> None:
+    args = parser().parse_args(["-b", "2", "--seed", "3", "--input-size", "8x6"])
+    source = find_model("resnet20", REGISTRY, None)
+    batch = read_input(args, source)
+    assert batch.array.shape == (2, 3, 8, 6)
+    again = read_input(parser().parse_args(["-b", "2", "--input-size", "8x6"]), source)
+    assert not np.array_equal(batch.array, again.array)
+    assert input_shape(parser().parse_args([]), (4,)) == (4,)
+    assert input_shape(parser().parse_args(["--input-shape", "5"]), (4,)) == (5,)
+    assert parser().parse_args(["--index", "1", "--input", "cifar10"]).index == 1

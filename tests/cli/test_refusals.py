@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import chainer
@@ -13,9 +14,9 @@ import pytest
 from chainer_profile.basics.parsing import usable_cores
 from chainer_profile.basics.units import plural
 from chainer_profile.cli import main as cli
-from chainer_profile.record import recording
+from chainer_profile.record import recording as recordings
 from tests.command import OWN, Entry, Net, folder, one_line  # noqa: F401
-from tests.conftest import make_recording
+from tests.conftest import make_recording, make_training
 
 CORES = plural(usable_cores() or 1, "core")
 
@@ -122,6 +123,65 @@ REFUSED = f"""
 2 | summary --input-shape 3 --input-size 3x3 | give --input-shape or --input-size, not both
 2 | summary --input-size 3x3 | --input-size: tiny takes no images
 2 | summary --columns '' | unknown column of the table of layers: ''; known are index, path, functio
+2 | summary --columns mac | unknown column of the table of layers: 'mac' (did you mean macs?); known
+2 | summary --columns path,times | unknown column of the table of layers: 'times'; known are index,
+2 | summary --columns path,times --depth 1 | unknown column of the table of links: 'times'; known ar
+2 | summary --model own.py:Net | --model own.py:Net: give the shape of its input, such as --input-sh
+1 | summary --input-shape 4 | the network fails with an input of 1x4, in Linear at /fc: InvalidType:
+2 | --model own.py:Net | --model own.py:Net: give the shape of its input, such as --input-shape 3x32
+1 | --input-shape 5 | the network fails with an input of 1x5, in Linear at /fc: InvalidType:
+1 | --phase train --loss output | the network's output has the shape (1, 2): it is no loss, which is
+1 | report damaged | damaged/recording.journal: damaged
+2 | report run.npz --columns meen | argument --columns: unknown column of the layer table: 'meen' (d
+2 | compare | the following arguments are required: DIR
+2 | compare run.npz | give two runs at least: profile.py compare BEFORE AFTER
+1 | compare run.npz absent.npz | absent.npz: there is no such recording
+2 | compare run.npz run.npz, | 'run.npz,': name a folder before and after each comma
+1 | compare run.npz,run.npz again.npz | run.npz,run.npz: a run is given twice
+2 | compare a b --fail-above 1% | --fail-above is less than --min-effect, below which nothing is a c
+2 | compare a b --fail-above x | argument --fail-above: 'x' is no percentage: give a number above 0
+2 | compare a b --gate cpu | --gate cpu goes with --fail-above
+2 | compare a b --sort name | argument --sort: invalid choice: 'name'
+2 | compare a b --limit -1 | argument --limit: must be a whole number, 0 or more, not '-1'
+1 | compare run.npz cut-run.npz | cut-run.npz: damaged, or not a recording (
+1 | compare run.npz elsewhere.npz | the runs have no layer in common
+1 | compare run.npz again.npz data.npz | data.npz: the runs have no phase in common
+1 | compare run.npz,training.npz again.npz | run.npz,training.npz: its runs are not of the same thin
+1 | compare run.npz empty | empty: holds no run
+2 | ranks nowhere | nowhere: there is no such folder
+2 | ranks empty | empty: holds no folders rank-0, rank-1, ... of ranks
+2 | advise run.npz --model tiny | run.npz has its own network and folder: leave out --model
+2 | advise run.npz --out there | run.npz has its own network and folder: leave out --out
+2 | export --to there.onnx | --to there.onnx: is there already; replace it with --force
+2 | export --to there.xml | --to there.bin: is there already; replace it with --force
+2 | export --to folder.onnx --force | --to folder.onnx: is a folder; name a file
+2 | export --to net.xml --dynamic-batch | --dynamic-batch: net.xml is for one batch size; only .onnx
+2 | export --to net.xml --opset 17 | --opset 17: only .onnx files have one, and not net.xml
+1 | export --to net.onnx --opset 9999 | net.onnx: --opset 9999:
+1 | export --to net.onnx --precision bf16 | net.onnx: it has no kernels for bfloat16: choose fp32
+1 | export --to net.onnx --input-shape 4 | the network fails with an input of 1x4, in Linear at /fc:
+1 | export --to text.npz/net.onnx | text.npz: cannot be written (File exists)
+2 | engines --force | --force replaces the run in a folder: name it with --out
+2 | engines --index 3 | --index is for CIFAR-10: give --input cifar10 as well
+2 | engines --data-dir x | --data-dir is for CIFAR-10: give --input cifar10 as well
+2 | engines --load-engine absent.onnx | --load-engine absent.onnx: there is no such file
+2 | engines --save-engine there.onnx | --save-engine there.onnx: is there already; replace it with -
+2 | engines --tolerance 2 | argument --tolerance: must be a number above 0 up to 1, such as 1e-4, no
+2 | engines --precision int8 | argument --precision: invalid choice: 'int8'
+2 | engines --engines chainer --out own.py | --out own.py: is a file; name a folder
+2 | engines --engines onnx-runtime | unknown engine 'onnx-runtime': did you mean onnxruntime?
+2 | engines --engines own:Absent | engine own:Absent: own has no 'Absent'
+2 | engines --engines own:Net | engine own:Net: is no engine, as it has no prepare and no run and no
+2 | engines --engines absent.py:Fast | engine absent.py:Fast: there is no file absent.py
+2 | engines --engines no_such_place:Fast | there is no module 'no_such_place'
+2 | engines --engines own:Fast --save-engine x.onnx | --save-engine x.onnx: no engine of this run ha
+2 | engines --engines own:Fast,own:Wrong --save-engine x.fast | --save-engine x.fast: is it fast or
+2 | engines --engines own:a-b | engine 'own:a-b': your own engine is module:Class or path/to/file.py
+1 | engines --engines own:fail | engine own:fail: cannot be made: ValueError: no network today
+2 | run | name a program: profile.py run SCRIPT [ARGS ...]
+2 | run -- | name a program: profile.py run SCRIPT [ARGS ...]
+2 | run -- none.py | none.py: cannot be read (No such file or directory)
+2 | run --force own.py | --force replaces the run in a folder: name it with --out
 """
 
 
@@ -142,6 +202,9 @@ def files(folder: Path) -> list[str]:  # noqa: F811
     Path("own.py").write_text(
         f"{OWN}\nseven = 7\ndef take(n): return Net()\ndef give(): return 7\n"
         "def fail(): raise ValueError('no network\\ntoday')\n"
+        "class Fast:\n    name, suffix = 'fast', '.fast'\n"
+        "    prepare = run = layers = save = load = give\n"
+        "class Wrong(Fast):\n    name = 'wrong'\n"
     )
     Path("bad.py").write_text("import absent_module")
     Path("syntax.py").write_text("def f(:")
@@ -150,18 +213,26 @@ def files(folder: Path) -> list[str]:  # noqa: F811
     chainer.serializers.save_npz("good.npz", Net())
     noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)
     Image.fromarray(noise).save("good.png")
-    make_recording().save(Path("run.npz"))
+    runs = {"run": make_recording(), "again": make_recording(seed=1), "training": make_training()}
+    for name, change in (("elsewhere", {"path": "/else"}), ("data", {"phase": "data"})):
+        layers = tuple(replace(layer, **change) for layer in runs["run"].layers)
+        runs[name] = replace(runs["run"], layers=layers)
+    for name, recording in runs.items():
+        recording.save(Path(f"{name}.npz"))
     for name in ("good.npz", "good.png", "run.npz"):
         content = Path(name).read_bytes()
         Path(f"cut-{name}").write_bytes(content[: len(content) // 2])
     np.savez("wide.npz", **{"fc/W": np.zeros((2, 4), "f"), "fc/b": np.zeros(2, "f")})
     np.savez("other.npz", **{"conv/W": np.zeros((2, 4), "f")})
     np.save("one.npy", np.zeros(3))
-    Path("empty").mkdir()
-    Path("none").mkdir()
+    for name in ("empty", "none", "damaged", "folder.onnx"):
+        Path(name).mkdir()
     Path("none/mine.txt").write_text("mine")
+    Path("damaged/recording.journal").write_bytes(b"chainer-profile journal\n2\n{}")
+    for name in ("there.onnx", "there.bin"):
+        Path(name).write_bytes(b"old")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recording, "VERSION", 1000)
+        patch.setattr(recordings, "VERSION", 1000)
         make_recording().save(Path("newer.npz"))
     return sorted(os.listdir())
 
@@ -172,7 +243,8 @@ def test_a_refusal_is_one_line(
 ) -> None:
     registry = {"tiny": Entry(), "other": Entry(name="other")}
     argv = shlex.split(words)
-    if argv[0] in ("advise", "export", "summary") and argv[-1] != "nowhere":
+    of_network = ("advise", "engines", "export", "summary")
+    if argv[0] in of_network and argv[1:] and argv[1].startswith("-"):
         argv[1:1] = ["--model", "tiny"]
     elif argv[0].startswith("-") or argv == ["extra"]:
         argv = ["--model", "tiny", "--warmups", "1", *argv]

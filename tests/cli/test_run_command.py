@@ -85,14 +85,6 @@ def test_a_folder_that_holds_a_run_is_said_before_the_program_runs() -> None:
     assert "name it with --out" in said()
 
 
-@pytest.mark.parametrize("words", [(), ("--",)])
-def test_no_program(words: tuple[str, ...]) -> None:
-    assert run_in_child(*words) == 2
-    assert said() == "profile.py: error: name a program: profile.py run SCRIPT [ARGS ...]\n"
-    assert run_in_child(*words, "none.py") == 2
-    assert said() == "profile.py: error: none.py: cannot be read (No such file or directory)\n"
-
-
 def test_compat_only_writes_nothing() -> None:
     wrapped = "assert not hasattr(chainer.Optimizer.update, '__wrapped__')"
     assert run("--compat-only", afterwards=wrapped) == 0

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import csv
-import errno
 import io
 import re
-import sys
 from typing import Any
 
 import chainer.links as L
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.report.content import network
 from models.registry import REGISTRY
 from tests.command import OWN, ROOT, Entry, Net, command, folder  # noqa: F401
-from tests.terminals import Terminal, plain
 
 
 def run(*argv: str, build: Any = Net, **entry: Any) -> int:
@@ -61,22 +57,6 @@ def test_columns_in_the_order_asked_for(capsys: pytest.CaptureFixture[str]) -> N
     ]
 
 
-def test_the_nearest_column() -> None:
-    with pytest.raises(UsageError, match=r"'mac' \(did you mean macs\?\); known are index, path"):
-        run("--columns", "mac")
-
-
-@pytest.mark.parametrize(("words", "view"), [([], "layers"), (["--depth", "1"], "links")])
-def test_an_unknown_column_lists_the_known_ones(words: list[str], view: str) -> None:
-    def build() -> Any:
-        raise AssertionError("built")
-
-    with pytest.raises(UsageError) as error:
-        run("--columns", "path,times", *words, build=build)
-    known = ", ".join(network.COLUMNS[view])
-    assert str(error.value) == f"unknown column of the table of {view}: 'times'; known are {known}"
-
-
 def test_markdown(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--format", "markdown") == 0
     assert capsys.readouterr().out.startswith("# tiny\n\n")
@@ -116,33 +96,3 @@ def test_indices(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ProfileError, match=r"give --input-dtype int32$") as error:
         run(build=build)
     assert "\n" not in str(error.value)
-
-
-def test_a_network_that_fails_is_one_line() -> None:
-    with pytest.raises(ProfileError, match="fails with an input of 1x4, in Linear at /fc") as error:
-        run("--input-shape", "4")
-    assert "\n" not in str(error.value)
-    assert "--input-dtype" not in str(error.value)
-
-
-def test_a_terminal_is_as_wide_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    heads = []
-    for width in ("60", "500"):
-        terminal = Terminal()
-        monkeypatch.setenv("COLUMNS", width)
-        monkeypatch.setattr(sys, "stdout", terminal)
-        assert run() == 0
-        heads.append(plain(terminal.getvalue()).splitlines()[3])
-    assert len(heads[0]) <= 60 < len(heads[1])
-    assert heads[1].split() == list(network.DEFAULTS["layers"])
-
-
-def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full(io.StringIO):
-        def write(self, text: str) -> int:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(sys, "stdout", Full())
-    message = r"^standard output cannot be written \(No space left on device\)$"
-    with pytest.raises(ProfileError, match=message):
-        run()

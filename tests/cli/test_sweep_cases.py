@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.cli.profile import parser as run_parser
+from chainer_profile.cli.parsers import profile as run_parser
 from chainer_profile.cli.sweep import cases_of, read_toml
 from chainer_profile.runs.sweep import Case, case_names
 from tests.sweeping import make_case

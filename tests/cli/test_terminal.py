@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 from chainer_profile.cli import main as cli
-from chainer_profile.cli.running import terminal_width
+from chainer_profile.cli.shown import terminal_width
 from chainer_profile.record.recording import Environment, Recording, Settings
 from chainer_profile.runs import write
 from chainer_profile.runs.folder import save_recording

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.files import locked
-from chainer_profile.cli.train import DATASETS, parser
-from chainer_profile.cli.training import Console
+from chainer_profile.cli.parsers import train as parser
+from chainer_profile.cli.train import DATASETS, Console
 from chainer_profile.networks import weights
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY

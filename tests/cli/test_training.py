@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.cli.training import PAD, cropped, load, prepared
+from chainer_profile.cli.train import PAD, cropped, load, prepared
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32))

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from chainer_profile.cli.completion import parsers
+from chainer_profile.cli.parsers import parsers
 from tests import ROOT
 
 DOCS = ROOT / "docs" / "cli.md"

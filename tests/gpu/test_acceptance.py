@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import gpu_acceptance, truth_gpu
-from chainer_profile.cli.profile import parser
+from chainer_profile.cli.parsers import profile as parser
 from chainer_profile.record.recording import Recording
 from models import REGISTRY
 from tests.fakes import process

@@ -10,7 +10,7 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.integrations.cell import Cell, FirstRun
+from chainer_profile.cli.notebook import Cell, FirstRun
 from chainer_profile.measure.loop import networks, optimizers
 
 

@@ -25,7 +25,7 @@ IPython = needs.module("IPython")
 
 from traitlets.config import Config  # noqa: E402
 
-from chainer_profile.integrations.notebook import View  # noqa: E402
+from chainer_profile.cli.notebook import View  # noqa: E402
 from tests.fakes import process  # noqa: E402
 
 FEW = "-n 5 -w 1"

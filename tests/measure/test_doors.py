@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from chainer_profile import LayerProfile, LayerTimerHook, fold_call_history, profiling
 from chainer_profile.basics.paths import joined
-from chainer_profile.integrations.cell import Cell, FirstRun
+from chainer_profile.cli.notebook import Cell, FirstRun
 from chainer_profile.measure import runner
 from chainer_profile.measure.steps import ForwardStep
 from chainer_profile.record.recording import Settings

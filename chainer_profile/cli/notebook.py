@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import argparse
 import ast
+import io
 import keyword
 import re
 import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
-from types import FrameType, TracebackType
+from functools import partial
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
+import chainer
+
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.parsing import Parser, positive_seconds, whole
-from chainer_profile.basics.units import parse_percent
+from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS, PHASES
-from chainer_profile.integrations.cell import Cell, FirstRun
+from chainer_profile.cli.options import settings_of, take
+from chainer_profile.integrations.script import of_program
 from chainer_profile.measure import runner
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
 from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
+from chainer_profile.measure.entries import CALL, Entries
+from chainer_profile.measure.hooks import WalkHook
 from chainer_profile.measure.left_as_found import left_as_found
+from chainer_profile.measure.loop import LoopTrial, networks, optimizers, prefix_of
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Settings
@@ -129,67 +135,28 @@ class View:
 # -- options
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     parser = Parser(prog=f"%{NAME}", add_help=False)
-    add = parser.add_argument
-    add(
-        *("-n", "--trials"),
-        metavar="N",
-        type=whole(1),
-        default=TRIALS,
-        help="profiled trials (default: %(default)s)",
-    )
-    add(
-        *("-w", "--warmups"),
-        metavar="N",
-        type=whole(0),
-        default=WARMUPS,
-        help="warm-up trials, for ten seconds at most (default: %(default)s)",
-    )
-    add(
-        "--max-seconds",
-        metavar="S",
-        type=positive_seconds,
-        help="time for all passes together; the trials end before",
-    )
-    add(
-        "--until-ci",
-        metavar="PCT",
-        type=parse_percent,
-        help="end the trials when the 95%% interval of the median profiled trial is within PCT per "
-        "cent (looked at from 200 trials on)",
-    )
-    add(
-        "--phase",
-        choices=PHASES,
-        help=f"what %%{NAME} makes of the network: forward (default), forward-backward or train",
-    )
-    add("--no-memory", action="store_true", help="leave out the memory pass, two trials more")
-    add("--group-by", choices=GROUPS, help="what the second table adds up by (default: function)")
-    add("--tree", action="store_true", help="show the tree of links in place of the layers")
-    add(
-        "--depth",
-        metavar="N",
-        type=whole(0),
-        default=DEFAULT_DEPTH,
-        help="levels of the tree below the network (default: %(default)s)",
-    )
-    add(
-        "--hotspots",
-        metavar="RULE",
-        type=parse_rule,
-        default=DEFAULT_RULE,
-        help="which layers are hot: 0.36ms, 5%%, top:10 or pareto:50%% (default: %(default)s)",
-    )
-    add(
+    take(parser, "--trials", default=TRIALS)
+    take(parser, "--warmups", default=WARMUPS)
+    take(parser, "--max-seconds", "--until-ci")
+    about = f"what %%{NAME} makes of the network: forward (default), forward-backward or train"
+    take(parser, "--phase", default=None, help=about)
+    take(parser, "--no-memory")
+    take(parser, "--group-by", help="what the second table adds up by (default: function)")
+    take(parser, "--tree")
+    take(parser, "--depth", default=DEFAULT_DEPTH)
+    take(parser, "--hotspots")
+    parser.add_argument(
         *("-o", "--output"),
         metavar="NAME",
         type=_variable,
         help="keep the Summary in this variable; its .recording is the Recording",
     )
-    add("-q", "--quiet", action="store_true", help="show nothing")
-    add("-h", "--help", action="store_true", help="show this")
-    add("code", nargs=argparse.REMAINDER, metavar="model(x)", help="the call to profile")
+    take(parser, "--quiet", help="show nothing")
+    parser.add_argument("-h", "--help", action="store_true", help="show this")
+    about = "the call to profile"
+    parser.add_argument("code", nargs=argparse.REMAINDER, metavar="model(x)", help=about)
     return parser
 
 
@@ -308,19 +275,73 @@ def without_our_frames(error: BaseException) -> BaseException:
     """An exception of the user's code, without the frames that are ours."""
     if isinstance(error, SyntaxError):  # all frames are of the compiler
         return error.with_traceback(None)
-    frames: list[TracebackType] = []
-    at = error.__traceback__
-    while at is not None:
-        frames += [] if _is_ours(at.tb_frame) else [at]
-        at = at.tb_next
-    kept: TracebackType | None = None
-    for one in reversed(frames):
-        kept = TracebackType(kept, one.tb_frame, one.tb_lasti, one.tb_lineno)
-    return error.with_traceback(kept or error.__traceback__)
+    own = of_program(error.__traceback__)
+    return error.with_traceback(own or error.__traceback__)
 
 
-def _is_ours(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).startswith("chainer_profile.")
+class Cell(LoopTrial):
+    """Runs a cell's code: the networks and optimizers are those that the user's variables hold."""
+
+    def __init__(
+        self, code: CodeType, namespace: dict[str, Any], inputs: tuple[Any, ...] = ()
+    ) -> None:
+        roots = networks(namespace)
+        found = optimizers(namespace, code.co_names)
+        super().__init__(roots, [(prefix_of(one, roots), one) for one in found])
+        self.inputs = inputs
+        #: What the cell raised.
+        self.error: BaseException | None = None
+        self._code, self._namespace = code, namespace
+
+    def __call__(self) -> None:
+        """Run the cell once."""
+        try:
+            exec(self._code, self._namespace)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    @contextmanager
+    def configured(self) -> Iterator[None]:
+        """The configuration is the user's; what the cell prints is thrown away."""
+        with redirect_stdout(_Nowhere()):
+            yield
+
+
+class _Nowhere(io.TextIOBase):
+    def write(self, text: str) -> int:
+        """Throw it away."""
+        return len(text)
+
+
+class FirstRun:
+    """Runs a cell as if it stood alone, its output shown, and looks at what it does."""
+
+    def __init__(self, code: CodeType, namespace: dict[str, Any]) -> None:
+        # The number of functions called; the mode and the device of the first one.
+        self.calls, self.train_mode = 0, False
+        self.device: Any = chainer.get_device("@numpy")
+        # Classes of the links called from outside of all others, in order, and what with.
+        self.called: list[str] = []
+        self.given: list[Arguments] = []
+        hook = WalkHook(lambda function, arrays, *_: self._note(arrays))
+        with hook, Entries(self._around):
+            exec(code, namespace)
+
+    def _note(self, arrays: tuple[Any, ...]) -> None:
+        if not self.calls:
+            self.train_mode = bool(chainer.config.train)
+            first = next((array for array in arrays if array is not None), None)
+            if first is not None:
+                self.device = chainer.backend.get_device_from_array(first)
+        self.calls += 1
+
+    def _around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
+        if entry == CALL:
+            assert isinstance(call, partial)
+            self.called.append(type(owner).__name__)
+            self.given.append(Arguments(call.args[1:], dict(call.keywords)))
+        return call()
 
 
 # -- both
@@ -329,15 +350,12 @@ def _is_ours(frame: FrameType) -> bool:
 def _settings(args: argparse.Namespace, command: str, given: Arguments | None) -> Settings:
     """What was asked for, and the shape of the input where there is one that is known."""
     known = given if given is not None and given.arrays else None
-    return Settings(
+    return settings_of(
+        args,
         input=known.description if known else "inputs of the cell",
         input_shape=known.shape if known else (),
         batchsize=known.batchsize if known else 1,
-        trials=args.trials,
         clean_trials=runner.default_clean_trials(args.trials),
-        warmups=args.warmups,
-        max_seconds=args.max_seconds,
-        until_ci=args.until_ci,
         command=command,
         **as_now(),
     )
@@ -353,7 +371,7 @@ def _run(
             step,
             settings,
             clock=clock,
-            memory=not args.no_memory,
+            memory=args.memory,
             by_link=by_link,
             calibration=runner.calibration_of(step, clock),
             progress=progress,
