@@ -66,9 +66,17 @@ def test_the_whole_way_from_a_file_to_a_summary_needs_no_chainer(tmp_path):
     assert not imported_by(code) & {"chainer", "cupy", "models"}
 
 
-def test_importing_the_package_is_light():
-    heavy = {"numpy", "pandas", "scipy", "matplotlib", "rich", "chainer", "cupy", "models"}
-    assert not imported_by("import chainer_profile") & heavy
+@pytest.mark.parametrize(
+    ("code", "also"),
+    [
+        ("import chainer_profile", {"models"}),
+        ("import chainer_profile.networks.inputs, chainer_profile.networks.loading", {"models"}),
+        ("import models; assert models.REGISTRY", {"chainer_profile"}),
+    ],
+)
+def test_importing_is_light(code, also):
+    heavy = {"numpy", "pandas", "scipy", "matplotlib", "rich", "chainer", "cupy", "PIL"}
+    assert not imported_by(code) & (heavy | also)
 
 
 def test_every_public_name_can_be_imported():

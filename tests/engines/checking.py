@@ -10,9 +10,8 @@ import numpy as np
 from chainer_profile.engines.catalogue import ENGINES
 from chainer_profile.engines.equality import other_inputs
 from chainer_profile.engines.protocol import EngineError, flat_arrays
-from tests.engines.exporting import network_of
+from tests.engines.exporting import network_of, output
 from tests.engines.random_networks import drawn
-from tests.engines.varied import output
 
 #: The largest difference that is right, by the bytes of a number, as a part of the largest one.
 TOLERANCES = {2: 2e-2, 4: 1e-3, 8: 1e-9}
@@ -61,6 +60,6 @@ def check_exported(seed: int, name: str = "onnxruntime") -> Outcome:
             return Outcome(refused=str(error).partition("@")[0])
         found = Outcome()
         for given in (inputs, other_inputs(inputs)):
-            expected = flat_arrays(output(model, *given))
+            expected = output(model, *given)
             found.wrong += differences(expected, engine.run(given))
         return found

@@ -10,10 +10,11 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 
-from chainer_profile.engines.equality import chainer_intermediates
+from chainer_profile.engines.equality import chainer_intermediates, with_other_parameters
 from chainer_profile.engines.protocol import EngineProfile, Network, flat_arrays
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import ForwardStep
+from models import REGISTRY
 
 
 def images(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Any:
@@ -31,6 +32,16 @@ def network_of(model: Any, *inputs: Any, name: str = "net", **more: Any) -> Netw
     return Network(name, model, inputs, layers, **more)
 
 
+def given(name: str, batch: int = 1, side: int = 32) -> tuple[Any, Any]:
+    """A network of the registry, none of whose parameters hides anything, and a small input."""
+    entry = REGISTRY[name]
+    channels, height, _ = entry.input_shape
+    side = height if name == "resnet34-relu-bn" or height < side else side
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((batch, channels, side, side)).astype(np.float32)
+    return with_other_parameters(entry.build()), x
+
+
 def prepared(make: Callable[[], Any], network: Network) -> Any:
     """An engine that is ready for a network."""
     engine = make()
@@ -38,10 +49,15 @@ def prepared(make: Callable[[], Any], network: Network) -> Any:
     return engine
 
 
+def output(model: Any, *inputs: Any) -> tuple[Any, ...]:
+    """The arrays that a network gives in test mode."""
+    with chainer.using_config("train", False), chainer.no_backprop_mode():
+        return flat_arrays(model(*inputs))
+
+
 def outputs_of(network: Network) -> tuple[Any, ...]:
     """What Chainer gives."""
-    with chainer.using_config("train", False), chainer.no_backprop_mode():
-        return flat_arrays(network.model(*network.inputs))
+    return output(network.model, *network.inputs)
 
 
 def assert_close(got: tuple[Any, ...], expected: tuple[Any, ...], tolerance: float = 1e-5) -> None:

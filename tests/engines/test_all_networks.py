@@ -12,10 +12,8 @@ import pytest
 
 from chainer_profile.engines.catalogue import BASELINE, ENGINES
 from chainer_profile.engines.equality import difference, other_inputs
-from chainer_profile.engines.protocol import flat_arrays
 from models import REGISTRY
-from tests.engines.exporting import network_of
-from tests.engines.varied import given, output
+from tests.engines.exporting import given, network_of, output
 
 # Kernels of chainer-fast are held by tests/kernels, function by function.
 _CPU = [entry for entry in ENGINES.values() if entry.name not in (BASELINE, "chainer-fast")]
@@ -44,7 +42,7 @@ def net(request: pytest.FixtureRequest) -> Any:
 def expected(net: Any) -> list[tuple[Any, Any]]:
     """Two inputs, and Chainer's outputs of them."""
     both = net.inputs, other_inputs(net.inputs)
-    return [(inputs, flat_arrays(output(net.model, *inputs))) for inputs in both]
+    return [(inputs, output(net.model, *inputs)) for inputs in both]
 
 
 @pytest.mark.slow
@@ -61,7 +59,7 @@ def test_outputs_are_chainer_s(net: Any, expected: list[tuple[Any, Any]], entry:
     kept = last.W.array.copy()
     try:
         last.W.array[...] *= np.float32(1.01)
-        broken = flat_arrays(output(net.model, *net.inputs))
+        broken = output(net.model, *net.inputs)
     finally:
         last.W.array[...] = kept
     assert difference(broken, engine.run(net.inputs)).relative > 1e-4

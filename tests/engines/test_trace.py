@@ -10,12 +10,11 @@ import pytest
 
 from chainer_profile.engines.protocol import EngineError
 from chainer_profile.engines.trace import Value, difference, require_static, trace
-from tests.engines.exporting import images, network_of
-from tests.engines.varied import Deciding, Residual, output
+from tests.engines.exporting import NETWORKS, images, network_of, output
 
 
 def test_calls_are_the_layers_in_their_order() -> None:
-    model, x = Residual(), images(2, 3, 6, 6)
+    model, x = NETWORKS["residual"](), images(2, 8, 6, 6)
     traced = trace(model, (x,))
     layers = network_of(model, x).layers
     assert [(call.index, call.name) for call in traced.calls] == [
@@ -26,7 +25,7 @@ def test_calls_are_the_layers_in_their_order() -> None:
 
 
 def test_every_value_comes_from_an_input_or_an_earlier_call() -> None:
-    traced = trace(Residual(), (images(1, 3, 6, 6),))
+    traced = trace(NETWORKS["residual"](), (images(1, 8, 6, 6),))
     known = {0}
     for call in traced.calls:
         taken = [source for source in call.inputs if isinstance(source, Value)]
@@ -38,10 +37,10 @@ def test_every_value_comes_from_an_input_or_an_earlier_call() -> None:
 
 
 def test_functions_are_left_as_they_were() -> None:
-    model = Residual()
-    before = output(model, images(1, 3, 6, 6)).array
-    trace(model, (images(1, 3, 6, 6),))
-    np.testing.assert_array_equal(output(model, images(1, 3, 6, 6)).array, before)
+    model, x = NETWORKS["residual"](), images(1, 8, 6, 6)
+    before = output(model, x)
+    trace(model, (x,))
+    np.testing.assert_array_equal(output(model, x), before)
 
 
 class Outer(chainer.FunctionNode):
@@ -89,6 +88,19 @@ def test_what_cannot_be_exported_is_said(model: Any, message: str) -> None:
         require_static(model, (images(2, 3),))
 
 
+class Deciding(chainer.Chain):
+    """Takes one of two ways by the first number of its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.fc = L.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        h = self.fc(x)
+        return F.relu(h) if x[0, 0] > 0 else F.sigmoid(h)
+
+
 def more(x: Any) -> Any:
     y = F.relu(x)
     return F.relu(y) if x[0, 0] > 0 else y
@@ -103,7 +115,7 @@ def in_place(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (Deciding(), r"\(getitem, varied.py:\d+\)"),
+        (Deciding(), r"\(getitem, test_trace.py:\d+\)"),
         (lambda x: F.reshape(x, (int(x[0, 0] > 0) + 1, -1)), r"\(getitem, test_trace.py:\d+\)"),
         (lambda x: F.relu(x) + float(x[0, 0]), r"\(getitem, "),
         (lambda x: F.add(F.relu(x), 2 * x), r"\(multiply, "),

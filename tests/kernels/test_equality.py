@@ -11,8 +11,6 @@ import chainer
 import chainer.functions as F
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from chainer_profile.kernels.accelerate import accelerate
 
@@ -219,25 +217,3 @@ def test_second_gradients(kernels: str) -> None:
         return F.sum(gx * gx)
 
     compare(penalty, [x, w], kernels)
-
-
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_any_convolution(data: st.DataObject) -> None:
-    n_axes = data.draw(st.integers(1, 3))
-
-    def sizes(low: int, high: int) -> tuple[int, ...]:
-        return tuple(data.draw(st.integers(low, high)) for _ in range(n_axes))
-
-    ksize, stride, pad, dilate = sizes(1, 3), sizes(1, 3), sizes(0, 2), sizes(1, 2)
-    extent = [(k - 1) * d + 1 for k, d in zip(ksize, dilate, strict=True)]
-    dims = tuple(e + data.draw(st.integers(0, 5)) for e in extent)
-    batch, channels, out = (data.draw(st.integers(1, 3)) for _ in range(3))
-    cover_all = data.draw(st.booleans())
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**16)))
-    arrays = [rng.normal(size=(batch, channels, *dims)), rng.normal(size=(out, channels, *ksize))]
-
-    def convolution(x: Any, w: Any) -> Any:
-        return F.convolution_nd(x, w, None, stride, pad, cover_all, dilate=dilate)
-
-    compare(convolution, arrays, "numpy")

@@ -15,12 +15,12 @@ from tests.engines.exporting import (
     NETWORKS,
     Net,
     assert_close,
+    given,
     images,
     network_of,
     outputs_of,
     prepared,
 )
-from tests.engines.varied import given
 
 
 def engine_of(model: Any, *inputs: Any) -> tuple[OnnxRuntimeEngine, Any]:
