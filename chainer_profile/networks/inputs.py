@@ -140,10 +140,17 @@ def make_input(
                 )
     with _in_memory(f"a batch of {format_count(batchsize)} inputs of shape {_by(shape)}"):
         if kind == "random":
-            return _random(shape, batchsize, seed, mean, std)
-        if kind == "cifar10":
-            return _cifar10(shape, batchsize, index, data_dir, mean, std)
-        return _picture(kind, shape, batchsize, mean, std)
+            found = _random(shape, batchsize, seed)
+        elif kind == "cifar10":
+            found = _cifar10(shape, batchsize, index, data_dir)
+        else:
+            found = _picture(kind, shape, batchsize)
+        if len(shape) != 3:
+            return found
+        array = _normalised(found.array, mean, std)
+        # A picture is the same in every place of the batch.
+        array = array if len(array) == batchsize else array.repeat(batchsize, axis=0)
+        return InputBatch(array, found.description, found.labels)
 
 
 @contextmanager
@@ -156,36 +163,21 @@ def _in_memory(what: str) -> Iterator[None]:
             raise ProfileError(f"{what} {does_not_fit(error, free)}") from error
 
 
-def _random(
-    shape: tuple[int, ...],
-    batchsize: int,
-    seed: int,
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
-) -> InputBatch:
+def _random(shape: tuple[int, ...], batchsize: int, seed: int) -> InputBatch:
     import numpy
 
     if seed < 0:
         raise UsageError(f"the seed must not be negative: {seed}")
     generator = numpy.random.default_rng(seed)
-    size = (batchsize, *shape)
-    if len(shape) == 3:
-        array = normalise(generator.random(size, dtype=numpy.float32), mean, std)
-        word = "image"
-    else:
-        array = generator.standard_normal(size, dtype=numpy.float32)
-        word = "array"
-    many = "s" if batchsize > 1 else ""
-    return InputBatch(array, f"random {word}{many}, seed {seed}")
+    images = len(shape) == 3
+    draw = generator.random if images else generator.standard_normal
+    what = ("image" if images else "array") + "s" * (batchsize > 1)
+    array = draw((batchsize, *shape), dtype=numpy.float32)
+    return InputBatch(array, f"random {what}, seed {seed}")
 
 
 def _cifar10(
-    shape: tuple[int, ...],
-    batchsize: int,
-    index: int,
-    data_dir: str | Path | None,
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
+    shape: tuple[int, ...], batchsize: int, index: int, data_dir: str | Path | None
 ) -> InputBatch:
     import numpy
     from PIL import Image
@@ -213,17 +205,10 @@ def _cifar10(
         images = numpy.stack(
             [_fit(Image.fromarray(image.transpose(1, 2, 0)), shape) for image in images]
         )
-    array = images.astype(numpy.float32) / numpy.float32(255)
-    return InputBatch(normalise(array, mean, std), description, labels)
+    return InputBatch(images.astype(numpy.float32) / numpy.float32(255), description, labels)
 
 
-def _picture(
-    path: str,
-    shape: tuple[int, ...],
-    batchsize: int,
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
-) -> InputBatch:
+def _picture(path: str, shape: tuple[int, ...], batchsize: int) -> InputBatch:
     import numpy
 
     if len(shape) != 3 or shape[0] not in (1, 3):
@@ -239,8 +224,7 @@ def _picture(
     if batchsize > 1:
         description += f", the same in all {batchsize} places of the batch"
     image = _fit(picture, shape).astype(numpy.float32) / numpy.float32(255)
-    image = normalise(image[numpy.newaxis], mean, std)
-    return InputBatch(numpy.repeat(image, batchsize, axis=0), description)
+    return InputBatch(image[numpy.newaxis], description)
 
 
 def _open_picture(path: Path, mode: str) -> PIL.Image.Image:
@@ -289,7 +273,7 @@ def _fit(picture: PIL.Image.Image, shape: tuple[int, ...]) -> numpy.ndarray[Any,
     return array.reshape(height, width, channels).transpose(2, 0, 1)
 
 
-def normalise(
+def _normalised(
     array: numpy.ndarray[Any, numpy.dtype[numpy.float32]],
     mean: Sequence[float] | None,
     std: Sequence[float] | None,

@@ -203,20 +203,27 @@ def test_a_depth_that_is_not_6n_plus_2_is_refused(depth):
         ResNetCIFAR(depth)
 
 
-def weights(seed):
+def weights(name, seed):
     np.random.seed(seed)  # noqa: NPY002  (the generator that Chainer's initializers use)
-    return {name: p.array for name, p in REGISTRY["resnet20"].build().namedparams()}
+    return {path: p.array for path, p in REGISTRY[name].build().namedparams()}
 
 
-def test_the_same_seed_gives_the_same_weights():
-    first, again, other = weights(3), weights(3), weights(4)
+@pytest.mark.parametrize("name", ["resnet20", "resnet18-bottleneck", "se-resnet9-fixup-depth"])
+def test_the_same_seed_gives_the_same_weights(name):
+    first, again, other = weights(name, 3), weights(name, 3), weights(name, 4)
     assert first.keys() == again.keys()
-    assert all(np.array_equal(first[name], again[name]) for name in first)
+    assert all(np.array_equal(first[path], again[path]) for path in first)
     assert not np.array_equal(first["/conv1/W"], other["/conv1/W"])
 
 
+@pytest.mark.parametrize("name", ["resnet18-bottleneck", "resnet34-relu-bn"])
+def test_normalization_has_pytorch_s_eps(name):
+    model = REGISTRY[name].build()
+    assert {link.eps for link in model.links() if hasattr(link, "eps")} == {1e-5}
+
+
 def test_convolutions_start_from_he_s_fan_in_distribution():
-    w = weights(0)["/res4/0/conv1/W"]
+    w = weights("resnet20", 0)["/res4/0/conv1/W"]
     assert w.shape == (64, 32, 3, 3)
     assert np.std(w) == pytest.approx(np.sqrt(2 / (32 * 9)), rel=0.03)
     assert np.mean(w) == pytest.approx(0, abs=1e-3)

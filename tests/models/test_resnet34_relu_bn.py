@@ -49,10 +49,6 @@ def test_every_convolution_has_a_bias(model):
     assert model.res3[0].downsample_conv.W.shape == (128, 64, 3, 3)
 
 
-def test_normalization_has_pytorch_s_eps(model):
-    assert {link.eps for link in model.links() if hasattr(link, "eps")} == {1e-5}
-
-
 @pytest.mark.parametrize("stride", [1, 2])
 def test_a_block_computes_what_plain_numpy_does(stride):
     generator = np.random.default_rng(1)
