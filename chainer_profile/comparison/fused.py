@@ -83,116 +83,91 @@ def merged(recordings: Sequence[Recording]) -> list[Recording]:
     group, also in recordings of Chainer. Rows of an engine's own and of other phases than forward
     stay as they are, and so do Chainer's layers that an engine has no row for.
     """
-    covers = [_covers(recording) for recording in recordings]
-    names = _names(recordings, covers)
-    groups = _groups(cover for found in covers for cover in found)
-    paths = _main_paths(recordings, covers, groups)
-    return [
-        _merge(recording, found, groups, names, paths)
-        for recording, found in zip(recordings, covers, strict=True)
-    ]
+    recordings = [_covering(recording) for recording in recordings]
+    rows = [(engine_name(one), row) for one in recordings for row in one.layers if row.covers]
+    names = _names(rows)
+    groups = _groups(row.covers for _, row in rows)
+    paths = _main_paths([row for _, row in rows], groups)
+    return [_merge(recording, groups, names, paths) for recording in recordings]
 
 
 Covers = tuple[int, ...]
 
 
-def _covers(recording: Recording) -> list[Covers]:
-    """Chainer's layers that each row stands for; a forward row of Chainer's own is a layer."""
-    found, number = [], 0
+def _covering(recording: Recording) -> Recording:
+    """A recording whose forward rows of Chainer's own stand for a layer each."""
+    layers, number = [], 0
     for layer in recording.layers:
         # Rows that are no links' calls, such as the loss, have paths without a slash.
         own = layer.phase == FORWARD and layer.path.startswith("/")
-        if layer.covers or recording.settings.engine or not own:
-            found.append(layer.covers)
-        else:
-            found.append((number,))
+        if own and not (layer.covers or recording.settings.engine):
+            layer = replace(layer, covers=(number,))
+        layers.append(layer)
         number += own
-    return found
+    return replace(recording, layers=tuple(layers))
 
 
-def _names(
-    recordings: Sequence[Recording], covers: Sequence[Sequence[Covers]]
-) -> dict[int, tuple[str, Recording]]:
-    """Names of Chainer's layers by their indices, and a recording that says so."""
-    known: dict[int, tuple[str, Recording]] = {}
-    for recording, found in zip(recordings, covers, strict=True):
-        for layer, cover in zip(recording.layers, found, strict=True):
-            names = layer.function.split(JOIN)
-            if cover and len(names) != len(cover):
+def _names(rows: Iterable[tuple[str, Layer]]) -> dict[int, str]:
+    """Names of Chainer's layers by their indices, in which all rows of all engines must agree."""
+    known: dict[int, tuple[str, str]] = {}
+    for engine, row in rows:
+        names = row.function.split(JOIN)
+        if len(names) != len(row.covers):
+            raise ProfileError(
+                f"row {row.index} of the recording of {engine} names {len(names)} layers and "
+                f"covers {len(row.covers)}: it is damaged"
+            )
+        for index, name in zip(row.covers, names, strict=True):
+            before, under = known.setdefault(index, (name, engine))
+            if before != name:
                 raise ProfileError(
-                    f"row {layer.index} of the recording of {engine_name(recording)} names "
-                    f"{len(names)} layers and covers {len(cover)}: it is damaged"
+                    f"layer {index} is {before} under {under}, and {name} under {engine}: the "
+                    "recordings are not of the same network in test mode"
                 )
-            for index, name in zip(cover, names, strict=False):
-                before, where = known.setdefault(index, (name, recording))
-                if before != name:
-                    raise ProfileError(
-                        f"layer {index} is {before} under {engine_name(where)}, and {name} under "
-                        f"{engine_name(recording)}: the recordings are not of the same network in "
-                        "test mode"
-                    )
-    return known
+    return {index: name for index, (name, _) in known.items()}
 
 
 def _groups(covers: Iterable[Covers]) -> dict[int, Covers]:
     """The group of every layer: those are together that are covered together, directly or not."""
-    parent: dict[int, int] = {}
-
-    def root(index: int) -> int:
-        while parent.setdefault(index, index) != index:
-            parent[index] = index = parent[parent[index]]
-        return index
-
+    groups: dict[int, set[int]] = {}
     for cover in covers:
-        for index in cover:
-            parent[root(index)] = root(cover[0])
-    members: dict[int, list[int]] = {}
-    for index in sorted(parent):
-        members.setdefault(root(index), []).append(index)
-    return {index: tuple(group) for group in members.values() for index in group}
+        together = set[int]().union(*(groups.get(index, {index}) for index in cover))
+        groups.update(dict.fromkeys(together, together))
+    return {index: tuple(sorted(group)) for index, group in groups.items()}
 
 
-def _main_paths(
-    recordings: Sequence[Recording],
-    covers: Sequence[Sequence[Covers]],
-    groups: Mapping[int, Covers],
-) -> dict[Covers, str]:
+def _main_paths(rows: Iterable[Layer], groups: Mapping[int, Covers]) -> dict[Covers, str]:
     """Path of the main layer of every group."""
-    rows: dict[Covers, list[tuple[Covers, Layer]]] = {}
-    for recording, found in zip(recordings, covers, strict=True):
-        for layer, cover in zip(recording.layers, found, strict=True):
-            if cover:
-                rows.setdefault(groups[cover[0]], []).append((cover, layer))
+    candidates: dict[Covers, list[Layer]] = {}
+    for row in rows:
+        candidates.setdefault(groups[row.covers[0]], []).append(row)
     paths = {}
-    for group, candidates in rows.items():
-        single = [(cover, layer) for cover, layer in candidates if len(cover) == 1]
+    for group, found in candidates.items():
+        single = [row for row in found if len(row.covers) == 1]
         # A row of several layers has the operations of all of them, and the path of one.
-        exact = {cover[0] for cover, _ in single} == set(group)
-        best = min(
-            single if exact else candidates,
-            key=lambda row: (-(row[1].flops or 0), row[0], row[1].path),
-        )
-        paths[group] = best[1].path
+        if {row.covers[0] for row in single} == set(group):
+            found = single
+        paths[group] = min(found, key=lambda row: (-(row.flops or 0), row.covers, row.path)).path
     return paths
 
 
 def _merge(
     recording: Recording,
-    covers: Sequence[Covers],
     groups: Mapping[int, Covers],
-    names: Mapping[int, tuple[str, Recording]],
+    names: Mapping[int, str],
     paths: Mapping[Covers, str],
 ) -> Recording:
     """A recording with a row a group, in the order in which the groups begin."""
-    rows: dict[Covers | int, list[int]] = {}
-    for at, cover in enumerate(covers):
-        rows.setdefault(groups[cover[0]] if cover else at, []).append(at)
-    new_index = {at: new for new, members in enumerate(rows.values()) for at in members}
+    rows: dict[Covers | int, list[Layer]] = {}
+    for layer in recording.layers:
+        key = groups[layer.covers[0]] if layer.covers else layer.index
+        rows.setdefault(key, []).append(layer)
+    new_index = {row.index: new for new, members in enumerate(rows.values()) for row in members}
     layers = []
     for new, (key, members) in enumerate(rows.items()):
-        layer = _one([recording.layers[at] for at in members], new, new_index)
+        layer = _one(members, new, new_index)
         if isinstance(key, tuple):
-            function = JOIN.join(names[index][0] for index in key)
+            function = JOIN.join(names[index] for index in key)
             layer = replace(layer, covers=key, function=function, path=paths[key])
         layers.append(layer)
     arrays: dict[str, Any] = {}

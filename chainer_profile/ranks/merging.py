@@ -174,11 +174,10 @@ def merge(
     outcomes: Mapping[str, str] | None = None,
 ) -> Ranks:
     """Put the recordings of ranks together, if they are of one training."""
-    notes = [*problems]
-    notes += [
-        f"{name}: is left out, it is no recording of a rank"
-        for name, one in recordings.items()
-        if one.rank is None
+    left_out = [name for name, one in recordings.items() if one.rank is None]
+    notes = [
+        *problems,
+        *(f"{name}: is left out, it is no recording of a rank" for name in left_out),
     ]
     found = sorted(
         (_Found(name, one.rank, one) for name, one in recordings.items() if one.rank is not None),
@@ -232,23 +231,20 @@ def _check_together(found: Sequence[_Found]) -> None:
             )
     rows = _rows(first.recording)
     for one in found:
-        if _rows(one.recording) != rows:
-            raise ProfileError(
-                f"these are not the ranks of one training: {_difference(rows, one)}, which "
-                f"{first.name} has"
-            )
+        has = _rows(one.recording)
+        if has == rows:
+            continue
+        said = f"no iteration with just the {plural(len(rows), 'row')}"
+        for path, function, phase in [row for row in rows if row not in has][:1]:
+            said = f"no {function} at {path} in {phase}"
+        raise ProfileError(
+            f"these are not the ranks of one training: {one.name} has {said}, which "
+            f"{first.name} has"
+        )
 
 
 def _rows(recording: Recording) -> list[tuple[str, str, str]]:
     return [(row.path, row.function, row.phase) for row in recording.layers]
-
-
-def _difference(rows: Sequence[tuple[str, str, str]], other: _Found) -> str:
-    has = set(_rows(other.recording))
-    missing = next((row for row in rows if row not in has), None)
-    if missing is None:
-        return f"{other.name} has no iteration with just the {plural(len(rows), 'row')}"
-    return f"{other.name} has no {missing[1]} at {missing[0]} in {missing[2]}"
 
 
 def _missing(found: Sequence[_Found], notes: Sequence[str]) -> Iterator[str]:
@@ -270,18 +266,13 @@ def _missing(found: Sequence[_Found], notes: Sequence[str]) -> Iterator[str]:
 def _with_enough(found: Sequence[_Found], notes: list[str]) -> list[_Found]:
     """The ranks with enough iterations to be set beside the others; notes say the rest."""
     most = max(one.recording.n_trials for one in found)
-    kept = []
     for one in found:
-        count = one.recording.n_trials
-        few = count < _FEW * most
-        ended = one.recording.ended
+        count, ended = one.recording.n_trials, one.recording.ended
+        left_out = "is left out: " if count < _FEW * most else ""
         why = "" if ended == COMPLETE else f", its run ended early ({ended})"
-        if few or why:
-            left_out = "is left out: " if few else ""
+        if left_out or why:
             notes.append(f"{one.name}: {left_out}{count:,d} of {plural(most, 'iteration')}{why}")
-        if not few:
-            kept.append(one)
-    return kept
+    return [one for one in found if one.recording.n_trials >= _FEW * most]
 
 
 def _together(
@@ -295,15 +286,21 @@ def _together(
     rows = [row.index for row in first.layers if row.phase == COMMUNICATION]
     known = all(run.arrived_ns is not None and run.left_ns is not None for _, run, _ in runs)
     collectives = tuple(rows) if known else ()
-    stays = np.zeros((2, len(runs), len(common), len(collectives)), np.int64)
+    arrived, left = stays = np.zeros((2, len(runs), len(common), len(collectives)), np.int64)
     if collectives:
         for row, (rank, run, at) in enumerate(runs):
             for side, times in zip(stays, (run.arrived_ns, run.left_ns), strict=True):
                 if times is not None:
                     side[row] = times[at] + rank.clock_offset_ns
+    # In a collective nobody goes on before all have come, so what passes on a rank from its own
+    # arrival to the last rank's is waiting, and the rest of its stay is moving. A broadcast waits
+    # for its root alone, which is rank 0 in ChainerMN. Arrivals are on the clock of rank 0.
+    awaited = arrived.max(axis=0)
+    for column, index in enumerate(collectives):
+        if first.layers[index].function == _BROADCAST and found[0].rank.number == 0:
+            awaited[:, column] = arrived[0, :, column]
+    waiting = np.clip(awaited - arrived, 0, left - arrived)
     phases = tuple(dict.fromkeys([row.phase for row in first.layers] + [*first.phases]))
-    arrived, left = stays
-    waiting = _waiting(arrived, left, [first.layers[index] for index in collectives], found)
     return Ranks(
         names=tuple(one.name for one in found),
         ranks=tuple(one.rank for one in found),
@@ -323,22 +320,6 @@ def _together(
         window_s=_WINDOWS * NS * max(run.conditions.window_ns or 0.0 for _, run, _ in runs),
         notes=notes,
     )
-
-
-def _waiting(
-    arrived: NDArray[np.int64],
-    left: NDArray[np.int64],
-    rows: Sequence[Layer],
-    found: Sequence[_Found],
-) -> NDArray[np.int64]:
-    # In a collective nobody goes on before all have come, so what passes on a rank from its own
-    # arrival to the last rank's is waiting, and the rest of its stay is moving. A broadcast waits
-    # for its root alone, which is rank 0 in ChainerMN. Arrivals are on the clock of rank 0.
-    awaited = np.broadcast_to(arrived.max(axis=0), arrived.shape[1:]).copy()
-    for at, row in enumerate(rows):
-        if row.function == _BROADCAST and found[0].rank.number == 0:
-            awaited[:, at] = arrived[0, :, at]
-    return np.clip(awaited - arrived, 0, left - arrived)
 
 
 def _phase_ns(recording: Recording, phases: Sequence[str]) -> NDArray[np.int64]:
