@@ -206,24 +206,8 @@ class Comparison(Shown):
         """
         for side in (self.before, self.after):
             for run in side.runs:
-                for hinders, why in (
-                    (
-                        run.clean_cpu_ns is None or not len(run.clean_cpu_ns),
-                        "holds no CPU time of clean trials, which a gate on CPU time needs: "
-                        "profile it again",
-                    ),
-                    (
-                        run.mixed,
-                        "many of its clean trials made other calls, which a gate on CPU time "
-                        "cannot tell apart",
-                    ),
-                    (
-                        not _has_cpu(run),
-                        "its trials take less CPU time than this system's clock tells",
-                    ),
-                ):
-                    if hinders:
-                        raise ProfileError(f"{side.name}: {why}")
+                if why := _without_cpu(run):
+                    raise ProfileError(f"{side.name}: {why}")
         if CPU not in self.totals.index:
             raise ProfileError("CPU times of trials of different phases are not compared")
 
@@ -389,10 +373,17 @@ def _nothing_common(before: Recording, after: Recording) -> str:
     )
 
 
-def _has_cpu(run: Recording) -> bool:
-    """Whether a run knows the CPU time of its clean trials; some clocks tick too slowly."""
-    samples = run.clean_cpu_ns
-    return samples is not None and bool(len(samples) and np.median(samples) > 0)
+def _without_cpu(run: Recording) -> str:
+    """Why the CPU times of a run's clean trials are not compared; empty where they are."""
+    if run.clean_cpu_ns is None or not len(run.clean_cpu_ns):
+        return "holds no CPU time of clean trials, which a gate on CPU time needs: profile it again"
+    if run.mixed:
+        return (
+            "many of its clean trials made other calls, which a gate on CPU time cannot tell apart"
+        )
+    if np.median(run.clean_cpu_ns) <= 0:
+        return "its trials take less CPU time than this system's clock tells"
+    return ""
 
 
 def _totals(sides: Sequence[Side], judge: Judge) -> pd.DataFrame:
@@ -402,7 +393,7 @@ def _totals(sides: Sequence[Side], judge: Judge) -> pd.DataFrame:
     timed = all(run.trial_ns is not None for run in runs)
     parts: tuple[tuple[str, bool, Callable[[Recording], Any]], ...] = (
         (CLEAN, clean and all(len(run.clean_ns) for run in runs), lambda run: run.clean_ns),
-        (CPU, clean and all(map(_has_cpu, runs)), lambda run: run.clean_cpu_ns),
+        (CPU, not any(map(_without_cpu, runs)), lambda run: run.clean_cpu_ns),
         (PROFILED, timed, lambda run: run.trial_ns),
         (LAYERS, not any(run.settings.inclusive for run in runs), _layers_ns),
         (FRAMEWORK, timed, lambda run: run.trial_ns - _layers_ns(run)),
