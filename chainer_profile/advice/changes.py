@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from chainer_profile.analyse.changes import Untried, proposed
-from chainer_profile.analyse.findings import Change
+from chainer_profile.analyse.findings import Change, Finding
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import plural
 from chainer_profile.basics.words import BACKWARD
-
-if TYPE_CHECKING:
-    from chainer_profile.analyse.findings import Finding
-    from chainer_profile.analyse.summary import Summary
 
 #: What decides: CPU time where both run on one thread, as other programs disturb it least.
 CPU, WALL = "CPU time", "wall"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
@@ -17,10 +19,6 @@ from chainer_profile.basics.describe import CONFIDENCE
 from chainer_profile.engines.results import Speedup
 from chainer_profile.record.recording import COMPLETE, Environment, Settings
 from chainer_profile.record.versioned import read_beside
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 FORMAT = "chainer-profile advice"
 VERSION = 1

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from chainer_profile.record.recording import Recording
+from chainer_profile.record.recording import Recording
 
 #: How many times as fast layers are taken to become, where a target is asked for.
 _TIMES = (2.0, 4.0, 10.0)

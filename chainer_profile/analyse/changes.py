@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from chainer_profile.analyse.counted import counters_by, trial_counters
+import pandas as pd
+
+from chainer_profile.analyse.counted import TrialCounters, counters_by, trial_counters
 from chainer_profile.analyse.findings import (
     FOLDER,
     Change,
+    Finding,
     gain_without,
     step,
     takes_options,
 )
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import (
     format_duration,
     format_nbytes,
@@ -22,15 +27,6 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.basics.words import BACKWARD, PROG, is_run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pandas as pd
-
-    from chainer_profile.analyse.counted import TrialCounters
-    from chainer_profile.analyse.findings import Finding
-    from chainer_profile.analyse.summary import Summary
 
 #: Functions that accelerate() replaces, by what their names begin with; and those of PyTorch alone.
 _REPLACED: tuple[str, ...] = (

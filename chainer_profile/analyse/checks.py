@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chainer_profile.analyse.counted import trial_counters
 from chainer_profile.analyse.findings import (
@@ -21,15 +21,10 @@ from chainer_profile.analyse.findings import (
 )
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
 from chainer_profile.analyse.steps import steps
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import MIN_TRIALS, NS, halves_differ
 from chainer_profile.basics.units import format_count, format_duration, format_percent, plural
-from chainer_profile.record.recording import COMPLETE, FEW_LEFT_OUT, INTERVAL, TIME_LIMIT
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.record.recording import Recording
+from chainer_profile.record.recording import COMPLETE, FEW_LEFT_OUT, INTERVAL, TIME_LIMIT, Recording
 
 #: Half width of the median trial's 95 % interval, as a fraction of it, above which trials are few.
 WIDE_INTERVAL = 0.02

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from chainer_profile.basics.describe import NS
-
-if TYPE_CHECKING:
-    from chainer_profile.record.recording import Counters, Recording
+from chainer_profile.record.recording import Counters, Recording
 
 #: Columns of :func:`layer_counters` with the counter of each, and its unit in that of the column.
 _COLUMNS = {

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import NS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from chainer_profile.record.recording import Recording
+from chainer_profile.record.recording import Recording
 
 #: A run is launch bound where the host, when it has launched the last kernel, waits for the device
 #: for less than this part of the trial: the device keeps up with whatever it is given. Where it is

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.paths import depth_first, links_to
 from chainer_profile.basics.units import format_shapes
 from chainer_profile.basics.words import GROUPS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from chainer_profile.record.recording import Layer, Recording
+from chainer_profile.record.recording import Layer, Recording
 
 #: Name of the framework time that belongs to no phase, or of which no phase is known.
 OUTSIDE = "outside"

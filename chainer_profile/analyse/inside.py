@@ -11,16 +11,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import NS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from chainer_profile.record.recording import Inside, Place, Recording, Stack
+from chainer_profile.record.recording import Inside, Place, Recording, Stack
 
 #: What causes the time of a part, where that is known.
 COPYING = "copying"

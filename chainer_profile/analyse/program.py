@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from chainer_profile.analyse.findings import LEAST_GAIN, STEP, gain_without, in_order, step
+from chainer_profile.analyse.findings import LEAST_GAIN, STEP, Finding, gain_without, in_order, step
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_percent, plural
 from chainer_profile.record.budget import (
     CALLS,
@@ -15,14 +16,9 @@ from chainer_profile.record.budget import (
     ITERATIONS,
     PROFILER,
     SNAPSHOTS,
+    Budget,
+    Spent,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chainer_profile.analyse.findings import Finding
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.record.budget import Budget, Spent
 
 #: Share of the program from which moving its network is advised on.
 _MOVED = 0.05

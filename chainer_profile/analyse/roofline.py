@@ -8,17 +8,14 @@ is what it reaches.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from chainer_profile.analyse.grouping import place_of_most
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from chainer_profile.record.recording import MachineLimits, Recording
+from chainer_profile.record.recording import MachineLimits, Recording
 
 COMPUTE, MEMORY = "compute", "memory"
 #: Below this part of its bound a layer's time goes elsewhere; :mod:`.verdicts` says where.

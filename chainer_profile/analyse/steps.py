@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from chainer_profile.analyse.changes import MUCH, larger_batch, proposed, whole
 from chainer_profile.analyse.findings import (
@@ -18,6 +20,7 @@ from chainer_profile.analyse.findings import (
 from chainer_profile.analyse.grouping import place_of_most
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, find_hotspots, parse_rule
 from chainer_profile.analyse.roofline import COMPUTE, MEMORY, REACHED
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.verdicts import BELOW
 from chainer_profile.basics.units import (
     format_count,
@@ -28,11 +31,6 @@ from chainer_profile.basics.units import (
     format_ratio,
     plural,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from chainer_profile.analyse.summary import Summary
 
 #: Framework time worth a word, as a fraction of the trial.
 _MUCH_FRAMEWORK = 0.10

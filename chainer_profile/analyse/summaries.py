@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from chainer_profile.analyse import checks
 from chainer_profile.analyse.amdahl import if_twice
@@ -21,7 +22,7 @@ from chainer_profile.analyse.hotspots import (
     find_hotspots,
     parse_rule,
 )
-from chainer_profile.analyse.inside import inside_parts
+from chainer_profile.analyse.inside import InsideParts, inside_parts
 from chainer_profile.analyse.roofline import layer_work
 from chainer_profile.analyse.summary import Overhead, Summary, Totals
 from chainer_profile.analyse.verdicts import verdicts
@@ -29,12 +30,7 @@ from chainer_profile.basics.describe import describe, describe_columns, median_i
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import FORWARD
 from chainer_profile.record.checking import check
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from chainer_profile.analyse.inside import InsideParts
-    from chainer_profile.record.recording import Layer, Recording
+from chainer_profile.record.recording import Layer, Recording
 
 #: What a table of layers takes from a layer as it is.
 _DESCRIPTION = (

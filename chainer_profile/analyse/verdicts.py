@@ -8,23 +8,18 @@ found, by cause. Without that pass the copying of windows, and what any call cos
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from chainer_profile.analyse.counted import trial_counters
-from chainer_profile.analyse.inside import CALLS, CAUSES, COPYING, WAITING
+from chainer_profile.analyse.inside import CALLS, CAUSES, COPYING, WAITING, InsideParts
 from chainer_profile.analyse.roofline import REACHED
 from chainer_profile.basics.describe import NS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from chainer_profile.analyse.inside import InsideParts
-    from chainer_profile.record.recording import Recording
+from chainer_profile.record.recording import Recording
 
 FAULTS = "page faults"
 #: Far from both limits, and no part is known that takes much.

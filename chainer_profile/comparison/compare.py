@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
@@ -34,13 +36,7 @@ from chainer_profile.comparison.significance import (
     Judge,
     medians_ns,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from chainer_profile.record.recording import Layer, Recording
+from chainer_profile.record.recording import Layer, Recording
 
 #: Names of the totals. CPU time is that of the process in a clean trial.
 CLEAN, CPU, PROFILED = "clean trial", "CPU time", "profiled trial"

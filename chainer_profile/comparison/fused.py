@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.units import format_count
 from chainer_profile.basics.words import FORWARD, JOIN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from chainer_profile.record.recording import Layer, Recording
+from chainer_profile.record.recording import Layer, Recording
 
 #: What the recordings of Chainer itself are called.
 CHAINER = "chainer"

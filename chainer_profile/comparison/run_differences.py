@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chainer_profile.basics.units import format_nbytes, format_shape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from chainer_profile.record.recording import Recording
+from chainer_profile.record.recording import Recording
 
 #: The machine has changed its speed when its own work takes so much longer or less on average, or
 #: from one moment to another.

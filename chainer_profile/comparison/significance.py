@@ -6,19 +6,16 @@ columns); what is not known of a column is NaN.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri, polygamma, psi, stdtr, stdtrit
 
 from chainer_profile.basics.describe import CONFIDENCE, NS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
 
 FASTER, SLOWER, SAME, UNKNOWN = "faster", "slower", "not significant", "not known"
 #: Something differs beyond noise, but the machine was as much slower or faster.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
@@ -17,14 +19,15 @@ from chainer_profile.ranks.stragglers import Judged, judge
 from chainer_profile.record.budget import RUNNING
 from chainer_profile.record.journal import KILLED
 from chainer_profile.record.parts import UNKNOWN_NS
-from chainer_profile.record.recording import COMPLETE, INTERVAL, TIME_LIMIT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from chainer_profile.record.recording import Layer, Rank, Recording, Settings
+from chainer_profile.record.recording import (
+    COMPLETE,
+    INTERVAL,
+    TIME_LIMIT,
+    Layer,
+    Rank,
+    Recording,
+    Settings,
+)
 
 #: What of an iteration is in no phase.
 OUTSIDE = "outside of phases"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from chainer_profile.basics.describe import CONFIDENCE, NS, median_interval
@@ -25,13 +26,7 @@ from chainer_profile.comparison.significance import (
     spread,
     t_quantile,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from chainer_profile.record.recording import Layer
+from chainer_profile.record.recording import Layer
 
 # In every iteration a layer's time on a rank is set against the median of the other ranks' times,
 # so what the data make slow on all of them at once counts for nobody. Processes differ for as long
