@@ -62,21 +62,30 @@ def put_killed_run(folder: Path, n_trials: int = 3) -> Recording:
         return write_journal(file, n_trials)
 
 
+def refused(error: type[Exception], message: str, out: str = "run", force: bool = False) -> None:
+    """A folder is not taken."""
+    with (
+        pytest.raises(error, match=message),
+        take_folder(Path(out), DEFAULT, force=force),
+    ):
+        pass
+
+
+def holds(recording: Recording) -> bool:
+    """Whether the folder of the run has this recording."""
+    return np.array_equal(load_run(Path("run")).self_ns, recording.self_ns)
+
+
 def test_the_journal_goes_when_the_recording_is_there() -> None:
-    with take_folder(Path("run"), DEFAULT, force=False) as run:
+    place = Path("a/b/run")  # folders in between are made
+    with take_folder(place, DEFAULT, force=False) as run:
         recording = write_journal(run.journal)
-        assert names_in("run") == [JOURNAL]
+        assert names_in(place) == [JOURNAL]
         assert run.holds_trials()
         run.save(recording)
         assert not run.holds_trials()
-    assert names_in("run") == [RECORDING]
-    assert np.array_equal(load_run(Path("run")).self_ns, recording.self_ns)
-
-
-def test_folders_in_between_are_made() -> None:
-    with take_folder(Path("a/b/c"), DEFAULT, force=False) as run:
-        run.save(write_journal(run.journal))
-    assert names_in("a/b/c") == [RECORDING]
+    assert names_in(place) == [RECORDING]
+    assert np.array_equal(load_run(place).self_ns, recording.self_ns)
 
 
 @pytest.mark.parametrize("n_trials", [None, 0])
@@ -146,11 +155,7 @@ def test_ranks_take_one_folder_and_not_that_of_another_run() -> None:
 def test_a_folder_with_a_run_is_refused(put: object) -> None:
     put(Path("run"))  # type: ignore[operator]
     before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
-    with (
-        pytest.raises(UsageError, match=r"--out run: holds a run already;.* --force"),
-        take_folder(Path("run"), DEFAULT, force=False),
-    ):
-        pass
+    refused(UsageError, r"--out run: holds a run already;.* --force")
     assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
 
 
@@ -161,7 +166,7 @@ def test_force_replaces_a_run_when_the_new_one_is_there() -> None:
         assert np.array_equal(Recording.load(Path("run", RECORDING)).self_ns, old.self_ns)
         run.save(new)
     assert names_in("run") == [RECORDING]
-    assert np.array_equal(load_run(Path("run")).self_ns, new.self_ns)
+    assert holds(new)
 
 
 def test_reports_of_a_run_that_is_replaced_go_with_it() -> None:
@@ -182,7 +187,7 @@ def test_force_keeps_the_old_run_if_the_new_one_makes_no_trial(n_trials: int | N
         if n_trials is not None:
             write_journal(run.journal, n_trials)
     assert names_in("run") == [RECORDING]
-    assert np.array_equal(load_run(Path("run")).self_ns, old.self_ns)
+    assert holds(old)
 
 
 def test_force_keeps_the_trials_of_a_killed_run_until_then() -> None:
@@ -190,7 +195,7 @@ def test_force_keeps_the_trials_of_a_killed_run_until_then() -> None:
     with take_folder(Path("run"), DEFAULT, force=True):
         pass
     assert names_in("run") == [RECORDING]
-    assert np.array_equal(load_run(Path("run")).self_ns, old.self_ns)
+    assert holds(old)
 
 
 def test_force_takes_a_folder_with_a_damaged_journal() -> None:
@@ -209,11 +214,7 @@ def test_a_run_that_is_going_on_is_left_alone() -> None:
         message = "^run: its run is still going on; wait for its end$"
         with pytest.raises(ProfileError, match=message):
             load_run(Path("run"))
-        with (
-            pytest.raises(ProfileError, match=message),
-            take_folder(Path("run"), DEFAULT, force=True),
-        ):
-            pass
+        refused(ProfileError, message, force=True)
         assert names_in("run") == [JOURNAL]
         assert run.holds_trials()
         run.save(recording)
@@ -229,12 +230,8 @@ def test_the_default_folder_takes_the_next_free_number() -> None:
             assert second.path.name == "net-cpu-b1-4"
             second.save(write_journal(second.journal))
     assert names_in("reports") == ["net-cpu-b1", "net-cpu-b1-2", "net-cpu-b1-4"]
-
-
-def test_force_is_nothing_for_the_default_folder() -> None:
-    put_run(DEFAULT)
-    with take_folder(None, DEFAULT, force=True) as run:
-        assert run.path.name == "net-cpu-b1-2"
+    with take_folder(None, DEFAULT, force=True) as run:  # which is nothing for it
+        assert run.path.name == "net-cpu-b1-3"
 
 
 @pytest.mark.parametrize(
@@ -247,31 +244,21 @@ def test_force_is_nothing_for_the_default_folder() -> None:
 )
 def test_a_file_is_no_folder(out: str, message: str) -> None:
     Path("file").write_text("mine")
-    with pytest.raises(UsageError) as caught, take_folder(Path(out), DEFAULT, force=False):
-        pass
-    assert str(caught.value) == message
+    refused(UsageError, f"^{message}$", out)
     assert Path("file").read_text() == "mine"
 
 
 def test_a_name_that_the_system_refuses() -> None:
-    name = Path("made/" + "x" * 300)
-    with (
-        pytest.raises(ProfileError, match=r"cannot be written \(File name too long\)"),
-        take_folder(name, DEFAULT, force=False),
-    ):
-        pass
+    name = "made/" + "x" * 300
+    refused(ProfileError, r"cannot be written \(File name too long\)", name)
     assert os.listdir() == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_may_not_be_written() -> None:
     Path("locked").mkdir(mode=0o500)
-    for out in (Path("locked"), Path("locked/run")):
-        with (
-            pytest.raises(ProfileError, match=r"cannot be written \(Permission denied\)"),
-            take_folder(out, DEFAULT, force=False),
-        ):
-            pass
+    for out in ("locked", "locked/run"):
+        refused(ProfileError, r"cannot be written \(Permission denied\)", out)
 
 
 def test_a_recording_that_cannot_be_written_keeps_the_old_one_and_the_journal() -> None:
@@ -286,7 +273,7 @@ def test_a_recording_that_cannot_be_written_keeps_the_old_one_and_the_journal() 
         assert run.holds_trials()
     assert names_in("run") == [JOURNAL, RECORDING]
     assert np.array_equal(Recording.load(Path("run", RECORDING)).self_ns, old.self_ns)
-    assert np.array_equal(load_run(Path("run")).self_ns, new.self_ns)
+    assert holds(new)
 
 
 def test_a_killed_run_is_made_whole_once() -> None:
@@ -295,7 +282,7 @@ def test_a_killed_run_is_made_whole_once() -> None:
     assert names_in("run") == [RECORDING]
     assert first.ended == "killed before its end"
     assert np.array_equal(first.self_ns, old.self_ns)
-    assert np.array_equal(load_run(Path("run")).self_ns, old.self_ns)
+    assert holds(old)
 
 
 def test_a_killed_run_stays_as_it_is_where_there_is_no_space() -> None:
@@ -313,27 +300,21 @@ def test_an_empty_journal_does_not_hide_the_recording(size: int | None) -> None:
     put_killed_run(Path("run"), n_trials=0)
     if size is not None:
         os.truncate(Path("run", JOURNAL), size)
-    assert np.array_equal(load_run(Path("run")).self_ns, old.self_ns)
+    assert holds(old)
 
 
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        ("nowhere", "nowhere: there is no such recording"),
-        ("empty", "empty: holds no run (there is no recording.npz in it)"),
-        (
-            "killed",
-            "killed: the run was killed before its first trials were written; run it again with "
-            "--force",
-        ),
-    ],
-)
-def test_places_without_a_run(place: str, message: str) -> None:
+def test_places_without_a_run() -> None:
     Path("empty").mkdir()
     put_killed_run(Path("killed"), n_trials=0)
-    with pytest.raises(ProfileError) as caught:
-        load_run(Path(place))
-    assert str(caught.value) == message
+    for place, message in {
+        "nowhere": "there is no such recording",
+        "empty": "holds no run (there is no recording.npz in it)",
+        "killed": "the run was killed before its first trials were written; run it again with "
+        "--force",
+    }.items():
+        with pytest.raises(ProfileError) as caught:
+            load_run(Path(place))
+        assert str(caught.value) == f"{place}: {message}"
 
 
 def test_reports_are_written_beside_the_recording() -> None:
@@ -382,17 +363,8 @@ def test_a_report_that_cannot_be_written_keeps_the_old_one() -> None:
 
 
 def make_limits(key: str = "here", flops_per_s: float = 1e11) -> MachineLimits:
-    return MachineLimits(
-        key=key,
-        device="cpu",
-        measured="2026-01-02T03:04:05Z",
-        threads=2,
-        flops_per_s=flops_per_s,
-        half_flops_per_s=None,
-        copy_nbytes_per_s=4e10,
-        fresh_nbytes_per_s=2e10,
-        copied_nbytes=1 << 28,
-    )
+    measured = "2026-01-02T03:04:05Z"
+    return MachineLimits(key, "cpu", measured, 2, flops_per_s, None, 4e10, 2e10, 1 << 28)
 
 
 @pytest.fixture
@@ -417,10 +389,9 @@ def test_limits_are_kept_by_their_keys(cache: Path) -> None:
 def test_where_limits_are_kept_without_a_folder_of_the_user(
     value: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", value or "")
     if value is None:
-        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    else:
-        monkeypatch.setenv("XDG_CACHE_HOME", value)
+        monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/me")
     assert limits_file() == Path("/home/me/.cache/chainer-profile/machine.json")
 

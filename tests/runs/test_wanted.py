@@ -30,37 +30,28 @@ def without_pdf(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "typst", None)
 
 
-# Names of formats.
+def test_names() -> None:
+    for text, expected in {
+        "pdf": ("pdf",),
+        "trace, json,trace": ("trace", "json"),
+        "all": tuple(FILES),
+        "json,all": tuple(FILES),
+        "none": ("none",),
+    }.items():
+        assert parse_formats(text) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "message"),
     [
-        ("pdf", ("pdf",)),
-        ("trace, json,trace", ("trace", "json")),
-        ("all", tuple(FILES)),
-        ("json,all", tuple(FILES)),
-        ("none", ("none",)),
+        *((text, r"unknown format .*: it is pdf, latex, json.* report.html are written without it")
+          for text in ("", "html", "pdf,", "PDF", "a b", "speedscope")),
+        *((text, "give it alone") for text in ("none,pdf", "all,none")),
     ],
-)
-def test_names(text: str, expected: tuple[str, ...]) -> None:
-    assert parse_formats(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "html", "pdf,", "PDF", "a b", "speedscope"])
-def test_names_that_are_none(text: str) -> None:
-    with pytest.raises(UsageError, match=r"unknown format .*: it is pdf, latex, json") as error:
+)  # fmt: skip
+def test_names_that_are_none(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         parse_formats(text)
-    assert "report.html are written without it" in str(error.value)
-
-
-@pytest.mark.parametrize("text", ["none,pdf", "all,none"])
-def test_none_is_none_of_several(text: str) -> None:
-    with pytest.raises(UsageError, match="give it alone"):
-        parse_formats(text)
-
-
-# Their files.
 
 
 def test_a_file_that_0_1_0_wrote_is_still_known_as_a_report() -> None:
@@ -79,9 +70,6 @@ def test_all_are_made_by_their_renderers() -> None:
         "stacks.folded": stacks.render_folded(SUMMARY).encode(),
     }
     assert "A title" in made["tables.tex"].decode()
-
-
-def test_nothing_is_made_unasked() -> None:
     assert list(asked_for(SUMMARY, USUAL)) == []
 
 
@@ -101,14 +89,6 @@ def test_a_format_that_fails_leaves_the_usual_reports(tmp_path: Path, without_pd
     assert "report.pdf" not in written
 
 
-# Before a run.
-
-
-def test_a_check_that_passes() -> None:
-    check(USUAL, 0)
-    check(Wanted(tuple(FILES), None, 4), 5)
-
-
 @pytest.mark.parametrize(
     ("wanted", "n_trials", "message"),
     [
@@ -118,6 +98,8 @@ def test_a_check_that_passes() -> None:
     ],
 )
 def test_a_trial_that_no_trace_can_show(wanted: Wanted, n_trials: int, message: str) -> None:
+    check(USUAL, 0)
+    check(Wanted(tuple(FILES), None, 4), 5)
     with pytest.raises(UsageError, match=message):
         check(wanted, n_trials)
 
@@ -126,9 +108,6 @@ def test_packages_are_looked_for_before_a_run(without_pdf: None) -> None:
     check(Wanted(("json",)), 5)
     with pytest.raises(ProfileError, match=r"pip install typst$"):
         check(Wanted(("json", "pdf")), 5)
-
-
-# On the command line.
 
 
 @pytest.mark.parametrize(
