@@ -18,23 +18,20 @@ from chainer_profile.basics.errors import ProfileError
 
 @dataclass
 class World:
-    """Processes whose blocks take known times, and what was asked of them.
+    """Processes whose blocks take known times, and what was asked of them."""
 
-    Attributes:
-        run_s: Seconds of an input by the name of a change (its engine).
-        says: What else a process answers: by change and question.
-        began: The changes of all processes, in their order.
-    """
-
+    #: Seconds of an input by the name of a change (its engine).
     run_s: dict[str, float] = field(default_factory=dict)
+    #: What else a process answers: by change and question.
     says: dict[tuple[str, str], Any] = field(default_factory=dict)
-    began: list[str] = field(default_factory=list)
+    began: list[str] = field(default_factory=list)  #: The changes of all processes, in their order.
     asked: list[tuple[str, str]] = field(default_factory=list)
     now_s: float = 0.0
     running: int = 0
     most: int = 0
     stop: str = ""
     at_block: Callable[[str], None] = lambda name: None
+    stop_after: float = float("inf")
 
     def start(self, change: Change) -> Process:
         self.began.append(change.engine)
@@ -60,6 +57,8 @@ class Process:
         run_s = world.run_s.get(name, 1e-3) * (self.change.batchsize or 1)
         world.now_s += 0.01
         world.at_block(name)
+        if len(world.began) > world.stop_after:
+            world.stop = "interrupted by SIGINT"
         return {"cpu_s": run_s, "wall_s": 2 * run_s}
 
     def close(self) -> None:
@@ -119,15 +118,11 @@ def test_the_first_looks_luck_does_not_count() -> None:
     assert not useless.helps
 
 
-def test_a_single_group_after_it_counts_with_it() -> None:
-    world = World({"fast": 0.5e-3})
-
-    def end(name: str) -> None:
-        world.stop = "interrupted" if len(world.began) > 6 else ""
-
-    world.at_block = end
-    found, _ = tried(world, [candidate("fast")])
-    assert found["fast"].pairs == 3
+@pytest.mark.parametrize(("groups", "pairs"), [(6, 3), (12, 4)])
+def test_what_was_measured_before_the_stop_stays(groups: int, pairs: int) -> None:
+    """A single group after the first look counts with it."""
+    found, _ = tried(World({"fast": 0.5e-3}, stop_after=groups), [candidate("fast")])
+    assert found["fast"].pairs == pairs
     assert found["fast"].helps
 
 
@@ -264,24 +259,7 @@ def test_no_time_at_all_gives_a_first_look() -> None:
 
 
 def test_what_there_was_no_time_for_is_said() -> None:
-    world = World({"fast": 0.5e-3})
-
-    def end(name: str) -> None:
-        world.stop = "interrupted by SIGINT"
-
-    world.at_block = end
+    world = World({"fast": 0.5e-3}, stop_after=0)
     found, undone = tried(world, [candidate("fast"), candidate("other")])
     assert not found
     assert undone == dict.fromkeys(["fast", "other"], "there was no time left")
-
-
-def test_what_was_measured_before_the_stop_stays() -> None:
-    world = World({"fast": 0.5e-3})
-
-    def end(name: str) -> None:
-        world.stop = "interrupted by SIGINT" if len(world.began) > 12 else ""
-
-    world.at_block = end
-    found, _ = tried(world, [candidate("fast")])
-    assert found["fast"].helps
-    assert found["fast"].pairs == 4

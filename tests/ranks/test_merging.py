@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from benchmarks.ranks import training
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.ranks.merging import OUTSIDE, Ranks, merge
+from chainer_profile.ranks.merging import OUTSIDE, merge, who_died
+from chainer_profile.record.budget import RUNNING
 from chainer_profile.record.journal import KILLED
 from chainer_profile.record.parts import UNKNOWN_NS
-from chainer_profile.record.recording import Layer, Rank, Recording
+from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Layer, Rank, Recording
 
 #: Rows: one of forward, two collectives, one of update.
 ROWS = (
@@ -116,14 +117,12 @@ def test_waits_and_moves_are_the_communication_and_phases_the_iteration(
     ranks = merge(recordings)
     assert ranks.waiting_ns.min() >= 0
     assert ranks.moving_ns.min() >= 0
-    for at, recording in enumerate(recordings.values()):
-        assert recording.arrived_ns is not None
-        assert recording.left_ns is not None
-        assert recording.trial_ns is not None
-        stayed = recording.left_ns - recording.arrived_ns
-        assert (ranks.waiting_ns + ranks.moving_ns)[at].tolist() == stayed.tolist()
-        assert ranks.communication_ns[at].tolist() == recording.self_ns[:, 1:3].sum(1).tolist()
-        assert ranks.iteration_ns[at].tolist() == recording.trial_ns.tolist()
+    ours: list[Any] = [*recordings.values()]
+    stayed = [(one.left_ns - one.arrived_ns).tolist() for one in ours]
+    assert (ranks.waiting_ns + ranks.moving_ns).tolist() == stayed
+    in_rows = [one.self_ns[:, 1:3].sum(1).tolist() for one in ours]
+    assert ranks.communication_ns.tolist() == in_rows
+    assert ranks.iteration_ns.tolist() == [one.trial_ns.tolist() for one in ours]
     parts = (ranks.computing_ns, ranks.communication_ns, ranks.between_ns)
     assert sum(parts).tolist() == ranks.iteration_ns.tolist()  # type: ignore[union-attr]
     last = ranks.arrived_ns == ranks.arrived_ns.max(axis=0)
@@ -227,7 +226,54 @@ def test_what_does_not_belong_together_is_one_line(recordings: Any, said: str) -
 def test_some_of_the_ranks() -> None:
     whole = merge(training(4, 30, 5))
     some = whole.only([1, 3])
-    assert isinstance(some, Ranks)
     assert [one.number for one in some.ranks] == [1, 3]
     assert some.self_ns.tolist() == whole.self_ns[[1, 3]].tolist()
     assert some.size == 4
+
+
+RANKS = training(3, iterations=4)
+BAD = "ValueError: a batch is bad"
+
+
+@pytest.mark.parametrize(
+    ("ended", "outcomes", "said"),
+    [
+        ([COMPLETE] * 3, {}, ""),
+        ([TIME_LIMIT] * 3, {"rank-0": COMPLETE}, ""),
+        ([COMPLETE] * 3, dict.fromkeys(RANKS, "interrupted"), ""),
+        # A program's error is not in its recording, and a rank may have none at all.
+        (
+            [KILLED, COMPLETE, KILLED],
+            {"rank-0": RUNNING, "rank-1": BAD},
+            f"rank-1 died: {BAD}; rank-0, rank-2 were killed from outside",
+        ),
+        (
+            [KILLED, KILLED, KILLED],
+            {"rank-9": "exit code 3"},
+            "rank-9 died: exit code 3; rank-0, rank-1, rank-2 were killed from outside",
+        ),
+        (["failed: full", COMPLETE, COMPLETE], {}, "rank-0 died: failed: full"),
+        (
+            [COMPLETE, KILLED, COMPLETE],
+            {"rank-0": COMPLETE, "rank-1": RUNNING, "rank-2": "exit code 0"},
+            "rank-1 was killed; rank-0, rank-2 came to the end",
+        ),
+        ([COMPLETE, KILLED, COMPLETE], {}, ""),
+        ([KILLED] * 3, {}, "all ranks were killed, and nothing tells which one died first"),
+    ],
+)
+def test_what_the_endings_tell(ended: list[str], outcomes: dict[str, str], said: str) -> None:
+    recordings = {
+        name: replace(one, ended=end) for (name, one), end in zip(RANKS.items(), ended, strict=True)
+    }
+    assert who_died(recordings, outcomes) == said
+
+
+def test_of_killed_ranks_the_earliest_last_iteration_tells() -> None:
+    recordings = {
+        name: replace(one, ended=KILLED, iteration=np.arange(4) + (0 if name == "rank-1" else 1000))
+        for name, one in RANKS.items()
+    }
+    assert who_died(recordings, {}) == (
+        "all ranks were killed; rank-1 stopped first, behind iteration 3, the others behind 1,003"
+    )
