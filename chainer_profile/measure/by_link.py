@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chainer
 import numpy as np
 
+from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.entries import Entries
+from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.link_recorder import LinkRecorder
+from chainer_profile.measure.link_rows import Iteration
 from chainer_profile.measure.loop import LoopTrial
-from chainer_profile.record.journal import Rows
-
-if TYPE_CHECKING:
-    from chainer_profile.measure.clock import NowNs
-    from chainer_profile.measure.events import EventPool
-    from chainer_profile.measure.link_rows import Iteration
-    from chainer_profile.measure.windows import Step
-    from chainer_profile.record.journal import Journal
-    from chainer_profile.record.recording import Conditions, Recording, Settings
+from chainer_profile.measure.windows import Step
+from chainer_profile.record.journal import Journal, Rows
+from chainer_profile.record.recording import Conditions, Recording, Settings
 
 #: Calls, and rounds of so many steps of a recurrent network, by which the cost of a call is told.
 _SHOWN, _ROUNDS, _STEPS = 500, 5, 20

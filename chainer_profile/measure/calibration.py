@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.kernels.memory import apart
+from chainer_profile.measure.clock import Clock, NowNs
 from chainer_profile.record.recording import Calibration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chainer_profile.measure.clock import Clock, NowNs
 
 #: Sides of the float32 matrices, and bytes of the array that is copied: on a CPU, and on a GPU,
 #: where launching would hide smaller work.

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chainer
 import numpy as np
+from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import environment
+from chainer_profile.measure.calls import Log
 from chainer_profile.measure.devices import device_name, device_of
+from chainer_profile.measure.link_recorder import LinkRecorder
+from chainer_profile.measure.link_rows import Iteration
 from chainer_profile.measure.loop import settings_of
+from chainer_profile.measure.structure import Structure
 from chainer_profile.record.journal import padded
 from chainer_profile.record.recording import Recording, Settings
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from chainer_profile.measure.calls import Log
-    from chainer_profile.measure.link_recorder import LinkRecorder
-    from chainer_profile.measure.link_rows import Iteration
-    from chainer_profile.measure.structure import Structure
 
 
 class CallHistory:

@@ -13,23 +13,18 @@ from contextlib import closing, suppress
 from functools import partial
 from statistics import median
 from struct import Struct
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import NS
-from chainer_profile.measure.passes import Pass
+from chainer_profile.measure.by_link import ByLink
+from chainer_profile.measure.clock import NowNs
+from chainer_profile.measure.passes import Pass, Timed
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.structure import Structure
+from chainer_profile.measure.windows import Step
 from chainer_profile.record.recording import Counted, Counters
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from chainer_profile.measure.by_link import ByLink
-    from chainer_profile.measure.clock import NowNs
-    from chainer_profile.measure.passes import Timed
-    from chainer_profile.measure.windows import Step
 
 try:
     import resource

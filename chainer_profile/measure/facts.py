@@ -5,17 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainer import _backprop_utils
 
 from chainer_profile.basics.errors import one_line
 from chainer_profile.costs.call import dtype_name, specs_of
 from chainer_profile.costs.work import Work
+from chainer_profile.measure.windows import Mark
 from chainer_profile.record.recording import Shape
-
-if TYPE_CHECKING:
-    from chainer_profile.measure.windows import Mark
 
 #: The row that adds up gradients of a variable that several functions use.
 ACCUMULATION = "gradient_accumulation"

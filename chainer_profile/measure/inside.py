@@ -15,24 +15,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from chainer import function_node
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.layer_frames import FILE, frame_named, labelled_frames, numbered_frames
 from chainer_profile.measure.line_times import timed_lines
-from chainer_profile.measure.passes import Pass
+from chainer_profile.measure.passes import Pass, Timed
 from chainer_profile.measure.samplers import Frame, Frames, sampled
+from chainer_profile.measure.windows import Step
 from chainer_profile.record.inside import Inside, Place, Stack
-
-if TYPE_CHECKING:
-    from chainer_profile.measure.clock import NowNs
-    from chainer_profile.measure.passes import Timed
-    from chainer_profile.measure.windows import Step
-    from chainer_profile.record.recording import Layer
+from chainer_profile.record.recording import Layer
 
 #: How long it looks; and how long trials take at most whose lines are timed.
 SECONDS = 6.0

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from chainer import FunctionHook, Link
 from chainer.function_hooks import TimerHook
@@ -17,7 +17,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.called_network import CalledNetwork, CallHistory
-from chainer_profile.measure.calls import read, take_out
+from chainer_profile.measure.calls import Log, read, take_out
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.entries import CALL, Entries
 from chainer_profile.measure.hooks import (
@@ -33,12 +33,9 @@ from chainer_profile.measure.learner import learning
 from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.links import is_running
 from chainer_profile.measure.loop import LoopTrial
+from chainer_profile.measure.windows import Mark
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Conditions, Recording
-
-if TYPE_CHECKING:
-    from chainer_profile.measure.calls import Log
-    from chainer_profile.measure.windows import Mark
 
 #: So long is the log of trials that are folded together.
 _MOST_ITEMS = 100_000

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import count
 from threading import get_ident
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from chainer import Function, FunctionHook, FunctionNode
 from chainer.function import FunctionAdapter
@@ -21,7 +21,9 @@ from chainer.function import FunctionAdapter
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.costs.call import specs_of
 from chainer_profile.costs.work import backward_work, forward_work
-from chainer_profile.measure.events import Stopwatch
+from chainer_profile.measure.clock import NowNs
+from chainer_profile.measure.entries import Entries
+from chainer_profile.measure.events import EventPool, Stopwatch
 from chainer_profile.measure.facts import (
     ACCUMULATION,
     facts_of_gradients,
@@ -35,15 +37,8 @@ from chainer_profile.measure.hooks import end_when_raising, hook_of, kind_of
 from chainer_profile.measure.link_rows import NO_ROW, Entry, Iteration, Rows
 from chainer_profile.measure.links import is_running
 from chainer_profile.measure.owners import Paths
-from chainer_profile.measure.windows import BACKWARD, FORWARD, Mark
-from chainer_profile.record.recording import LinkCalls
-
-if TYPE_CHECKING:
-    from chainer_profile.measure.clock import NowNs
-    from chainer_profile.measure.entries import Entries
-    from chainer_profile.measure.events import EventPool
-    from chainer_profile.measure.windows import Trial
-    from chainer_profile.record.recording import Recording
+from chainer_profile.measure.windows import BACKWARD, FORWARD, Mark, Trial
+from chainer_profile.record.recording import LinkCalls, Recording
 
 #: Functions that may add up gradients.
 _SUMS = ("Add", "MultiAdd")

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.costs.work import Work
+from chainer_profile.measure.events import TimedTrial
 from chainer_profile.measure.owners import whole_or_mean
 from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.windows import FORWARD
-from chainer_profile.record.recording import Layer
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from chainer_profile.measure.events import TimedTrial
-    from chainer_profile.record.recording import Recording
-
+from chainer_profile.record.recording import Layer, Recording
 
 #: In place of the number of a row: behind all of them.
 NO_ROW = 2**40

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,20 +14,25 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.measure import environment
 from chainer_profile.measure.by_link import ToldRows, cost_of_a_call
 from chainer_profile.measure.calibration import calibrated
+from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import device_of
+from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.link_recorder import LinkRecorder
+from chainer_profile.measure.link_rows import Iteration
+from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.memory import ByLinks, IterationMemory
 from chainer_profile.record.journal import Header, Journal, JournalError
-from chainer_profile.record.recording import COMPLETE, Conditions, Recording, Settings
-
-if TYPE_CHECKING:
-    from chainer_profile.measure.clock import Clock
-    from chainer_profile.measure.entries import Entries
-    from chainer_profile.measure.link_rows import Iteration
-    from chainer_profile.measure.loop import LoopTrial
-    from chainer_profile.record.recording import Calibration, Layer, Rank
+from chainer_profile.record.recording import (
+    COMPLETE,
+    Calibration,
+    Conditions,
+    Layer,
+    Rank,
+    Recording,
+    Settings,
+)
 
 #: How a trial is run: as it is, while allocations are counted, while each row's are read, and
 #: profiled.

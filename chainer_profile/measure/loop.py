@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chainer
 from chainer.dataset import Converter
@@ -18,18 +18,13 @@ from chainer_profile.measure.devices import device_name, device_of
 from chainer_profile.measure.windows import (
     BACKWARD,
     FORWARD,
+    Enter,
+    Leave,
     Mark,
     actual_optimizer,
     time_optimizer,
 )
-from chainer_profile.record.recording import Settings
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from chainer_profile.measure.windows import Enter, Leave
-    from chainer_profile.record.recording import Layer
-
+from chainer_profile.record.recording import Layer, Settings
 
 #: The forward phase as an outermost link's call: no function in it is a loss function's.
 CALL = Mark(FORWARD.phase, "/")

@@ -11,32 +11,24 @@ import gc
 import tracemalloc
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import chainer
 import numpy as np
 from chainer import FunctionHook
+from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.arguments import arrays_in
-from chainer_profile.measure.calls import BACKWARD
+from chainer_profile.measure.calls import BACKWARD, Entry
 from chainer_profile.measure.hooks import kind_of, unique_name, watching
-from chainer_profile.measure.passes import Pass
-from chainer_profile.measure.windows import FORWARD
+from chainer_profile.measure.link_recorder import LinkRecorder
+from chainer_profile.measure.passes import Pass, Timed
+from chainer_profile.measure.structure import Structure
+from chainer_profile.measure.windows import FORWARD, Step, Trial
 from chainer_profile.record.recording import MemoryUse, PhaseMemory
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from numpy.typing import NDArray
-
-    from chainer_profile.measure.calls import Entry
-    from chainer_profile.measure.link_recorder import LinkRecorder
-    from chainer_profile.measure.passes import Timed
-    from chainer_profile.measure.structure import Structure
-    from chainer_profile.measure.windows import Step, Trial
 
 _OUTSIDE = -1
 #: The pass takes about as long as so many structure passes.

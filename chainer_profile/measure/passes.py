@@ -5,18 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, one_line
-
-if TYPE_CHECKING:
-    from chainer_profile.measure.by_link import ByLink
-    from chainer_profile.measure.clock import Clock
-    from chainer_profile.measure.structure import Structure
-    from chainer_profile.measure.time_limit import TimeLimit
-    from chainer_profile.measure.trials import Say, Stop
-    from chainer_profile.measure.windows import Step
-    from chainer_profile.record.recording import Recording
+from chainer_profile.measure.by_link import ByLink
+from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.structure import Structure
+from chainer_profile.measure.time_limit import TimeLimit
+from chainer_profile.measure.trials import Say, Stop
+from chainer_profile.measure.windows import Step
+from chainer_profile.record.recording import Recording
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from chainer_profile.basics.units import format_count, format_duration, plural, roughly
 from chainer_profile.basics.words import PROG
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chainer_profile.measure.trials import Progress
+from chainer_profile.measure.trials import Progress
 
 #: Seconds from line to line where standard error is no terminal.
 _LINE_SECONDS = 10.0

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.windows import communicator_of
 from chainer_profile.record.parts import UNKNOWN_NS, Rank
-
-if TYPE_CHECKING:
-    from chainer_profile.measure.clock import NowNs
 
 _ROUND_TRIPS = 50
 #: How long ranks wait for one another, and for the next answer of one that has come.

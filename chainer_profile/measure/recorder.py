@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import numpy as np
+from chainer import FunctionHook
 
-from chainer_profile.measure.calls import read
-from chainer_profile.measure.events import Stopwatch
+from chainer_profile.measure.calls import Log, read
+from chainer_profile.measure.clock import NowNs
+from chainer_profile.measure.events import EventPool, Stopwatch, TimedTrial
 from chainer_profile.measure.hooks import recording_hook, watching, windows
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from chainer import FunctionHook
-
-    from chainer_profile.measure.calls import Log
-    from chainer_profile.measure.clock import NowNs
-    from chainer_profile.measure.events import EventPool, TimedTrial
-    from chainer_profile.measure.windows import Trial
+from chainer_profile.measure.windows import Trial
 
 _DEVICE_WINDOWS = 200
 
