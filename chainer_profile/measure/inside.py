@@ -11,8 +11,9 @@ import re
 import site
 import sys
 import sysconfig
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -147,13 +148,17 @@ def _within_trial(stack: Frames) -> tuple[str, Frames]:
     return "", ()
 
 
-def _together(groups: Sequence[_Found]) -> _Found:
+def _summed(parts: Iterable[tuple[tuple[Owner, Frames], float, int]]) -> _Found:
+    """Time and samples by owner and stack."""
     found: _Found = {}
-    for group in groups:
-        for key, (seconds, samples) in group.items():
-            before = found.get(key, (0.0, 0))
-            found[key] = before[0] + seconds, before[1] + samples
+    for key, seconds, samples in parts:
+        before = found.get(key, (0.0, 0))
+        found[key] = before[0] + seconds, before[1] + samples
     return found
+
+
+def _together(groups: Sequence[_Found]) -> _Found:
+    return _summed((key, *one) for group in groups for key, one in group.items())
 
 
 def _repeats(groups: Sequence[_Found]) -> float:
@@ -162,19 +167,15 @@ def _repeats(groups: Sequence[_Found]) -> float:
     # differ more from group to group than independent samples would have it.
     if len(groups) < _LEAST_GROUPS:
         return 1.0
-    rows: dict[Owner, dict[Frames, int]] = {}
-    for owner, frames in _together(groups):
-        places = rows.setdefault(owner, {})
-        places[frames] = len(places)
+    rows: dict[Owner, list[Frames]] = {}
+    together = _together(groups)
+    for owner, frames in together:
+        rows.setdefault(owner, []).append(frames)
     seen, expected = 0.0, 0.0
     for owner, places in rows.items():
-        spent = np.zeros((len(groups), len(places)))
-        samples = 0
-        for group, one in enumerate(groups):
-            for frames, place in places.items():
-                seconds, count = one.get((owner, frames), (0.0, 0))
-                spent[group, place] = seconds
-                samples += count
+        keys = [(owner, frames) for frames in places]
+        spent = np.array([[one.get(key, (0.0, 0))[0] for key in keys] for one in groups])
+        samples = sum(together[key][1] for key in keys)
         whole = spent.sum()
         if not whole:
             continue
@@ -188,21 +189,18 @@ def _repeats(groups: Sequence[_Found]) -> float:
 
 def _found(stacks: Iterable[tuple[Frames, float, int]], rows: _Rows, lines: bool) -> _Found:
     """The stacks by what they are in, without the frames of the measuring itself."""
-    seconds: Counter[tuple[Owner, Frames]] = Counter()
-    samples: Counter[tuple[Owner, Frames]] = Counter()
-    for stack, spent_s, count in stacks:
-        if not stack or stack[-1].file.startswith(_OURS):
-            continue
+
+    def of(stack: Frames) -> tuple[Owner, Frames]:
         owner, inner = rows.owner(stack)
-        kept = tuple(
+        return owner, tuple(
             frame if lines and owner != Owner() else frame._replace(line=0)
             for frame in inner
             if not frame.file.startswith(_OURS) and frame.file != FILE
         )
-        if kept:
-            seconds[owner, kept] += spent_s  # type: ignore[assignment]
-            samples[owner, kept] += count
-    return {key: (spent_s, samples[key]) for key, spent_s in seconds.items()}
+
+    theirs = (one for one in stacks if one[0] and not one[0][-1].file.startswith(_OURS))
+    parts = ((of(stack), spent_s, count) for stack, spent_s, count in theirs)
+    return _summed(part for part in parts if part[0][1])
 
 
 class _Rows:
@@ -292,15 +290,13 @@ def _between_hooks() -> range:
 
 def _short(found: _Found) -> _Found:
     """The same, with what is next to nothing added to the outermost frame."""
-    whole: Counter[Owner] = Counter()
+    whole: dict[Owner, float] = defaultdict(float)
     for (owner, _), (seconds, _count) in found.items():
-        whole[owner] += seconds  # type: ignore[assignment]
-    kept: _Found = {}
-    for (owner, frames), (seconds, count) in found.items():
-        key = owner, frames if seconds >= _LEAST_PART * whole[owner] else frames[:1]
-        before = kept.get(key, (0.0, 0))
-        kept[key] = before[0] + seconds, before[1] + count
-    return kept
+        whole[owner] += seconds
+    return _summed(
+        ((owner, frames if one[0] >= _LEAST_PART * whole[owner] else frames[:1]), *one)
+        for (owner, frames), one in found.items()
+    )
 
 
 def _inside(what: Inside, found: _Found) -> Inside:
@@ -310,16 +306,7 @@ def _inside(what: Inside, found: _Found) -> Inside:
         numbers = tuple(places.setdefault(_place(frame), len(places)) for frame in frames)
         stacks.append(Stack(numbers, seconds, samples, owner.row, owner.function))
     stacks.sort(key=lambda stack: -stack.seconds)
-    return Inside(
-        what.method,
-        what.samples,
-        what.seconds,
-        what.trials,
-        tuple(places),
-        tuple(stacks),
-        what.notes,
-        what.repeats,
-    )
+    return replace(what, places=tuple(places), stacks=tuple(stacks))
 
 
 @cache

@@ -10,7 +10,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, TextIO
 
-from chainer import FunctionHook, Link
+from chainer import Link
 from chainer.function_hooks import TimerHook
 
 from chainer_profile.basics.errors import ProfileError
@@ -43,7 +43,7 @@ _MOST_ITEMS = 100_000
 _SEARCHED = 3
 
 
-class LayerTimerHook(FunctionHook):
+class LayerTimerHook(TimerHook):
     """Times every function call, as TimerHook does, and folds the calls into layers.
 
     ::
@@ -128,15 +128,6 @@ class LayerTimerHook(FunctionHook):
         self._fold()
         return self._history.total_ns / 1e9
 
-    def summary(self) -> dict[str, dict[str, float]]:
-        """Time and number of calls by function name: TimerHook's dictionary."""
-        summary: dict[str, dict[str, float]] = {}
-        for name, seconds in self.call_history:
-            record = summary.setdefault(name, {"elapsed_time": 0, "occurrence": 0})
-            record["elapsed_time"] += seconds
-            record["occurrence"] += 1
-        return summary
-
     def print_report(self, unit: str = "auto", file: TextIO | None = None) -> None:
         """Print time and calls by function name, as TimerHook does.
 
@@ -145,12 +136,10 @@ class LayerTimerHook(FunctionHook):
             file: Where to; standard output by default.
         """
         file = file or sys.stdout
-        timer = TimerHook()
-        timer.call_history = self.call_history
-        if not timer.call_history:
+        if self.call_history:
+            super().print_report(unit, file)
+        else:
             file.write("no function was called under this hook\n")
-            return
-        timer.print_report(unit, file)
 
     # -- layers
 

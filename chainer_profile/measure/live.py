@@ -177,14 +177,14 @@ class LiveTrials:
             )
         if clock.device is not None:
             clock.device.synchronize()
-        self._trial.noting = first
+        self._trial.note(first)
         try:
             with recorder.recording():
                 recorder.start()
                 yield
                 self._last = recorder.end(self.iteration)
         finally:
-            self._trial.noting = False
+            self._trial.note(False)
         self._behind = True
         self.calls = int(self._last.calls.sum())
         self.added_ns = self._last.paused_ns + int(self.calls * self._call_ns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from chainer_profile.measure.windows import (
     Mark,
     actual_optimizer,
     time_optimizer,
+    timed,
 )
 from chainer_profile.record.recording import Layer, Settings
 
@@ -51,13 +52,8 @@ class LoopTrial:
         self._batch = Batch()
         self._train_mode = True
 
-    @property
-    def noting(self) -> bool:
-        """Whether batches are looked at; those of an earlier trial are forgotten."""
-        return self._noting
-
-    @noting.setter
-    def noting(self, on: bool) -> None:
+    def note(self, on: bool) -> None:
+        """Look at batches, or no more; those of an earlier trial are forgotten."""
         if on:
             self._batch = Batch()
             self._train_mode = bool(chainer.config.train)
@@ -70,8 +66,7 @@ class LoopTrial:
     def settings(self, layers: Sequence[Layer]) -> Settings:
         updates = {row.function for row in layers if row.phase == "update"}
         names = [type(actual_optimizer(one)).__name__ for one in self.optimizers]
-        cpu = chainer.get_device("@numpy")
-        device, name = cpu, "a block"
+        device, name = chainer.get_device("@numpy"), "a block"
         if self.roots:
             device, name = device_of(self.roots[0][1]), name_of(self.roots[0][1])
         return settings_of(
@@ -112,18 +107,13 @@ class LoopTrial:
         """Go through one of Chainer's entries, in a window of its own while trials are timed."""
         if self._windows is None and not self._noting:
             return call()
-        with self._window(entry, owner):
-            given = call()
+        mark = _mark(entry, owner)
+        if self._windows is not None and mark is not None:
+            call = timed(call, mark, *self._windows)
+        given = call()
         if self._noting and entry in (entries.LOAD, entries.CONVERT):
             self._batch.note(entry == entries.CONVERT, given)
         return given
-
-    def _window(self, entry: str, owner: Any) -> AbstractContextManager[None]:
-        mark = _mark(entry, owner)
-        if self._windows is None or mark is None:
-            return nullcontext()
-        enter, leave = self._windows
-        return _within(enter, leave, mark)
 
 
 def trial_of(updater: Any, title: str = "", command: str = "") -> LoopTrial:
@@ -142,15 +132,6 @@ def trial_of(updater: Any, title: str = "", command: str = "") -> LoopTrial:
         if not any(model is one for one in known)
     ]
     return LoopTrial(roots, optimizers, title, command, updater)
-
-
-@contextmanager
-def _within(enter: Enter, leave: Leave, mark: Mark) -> Iterator[None]:
-    enter(mark)
-    try:
-        yield
-    finally:
-        leave()
 
 
 def _mark(entry: str, owner: Any) -> Mark | None:

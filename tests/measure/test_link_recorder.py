@@ -558,16 +558,6 @@ def test_other_threads_have_no_part_in_it(clock):
     assert told(loop, iteration)["/", "Busy", "forward"] == 3
 
 
-def test_several_at_once(clock):
-    model = Net(lambda x: Busy(clock, 3).apply((x,))[0])
-    (inner, within), outer = recorder_of(clock, model), recorder_of(clock, model)
-    found = []
-    iteration = iteration_of(
-        outer, lambda: found.append(iteration_of((inner, within), lambda: model(batch())))
-    )
-    assert told(outer, iteration) == told((inner, within), found[0])
-
-
 def test_an_iteration_that_raises_leaves_nothing_and_the_next_one_is_right(clock):
     model = Net(lambda x: Busy(clock, 3, raises="forward" if raising else "").apply((x,))[0])
     loop = recorder_of(clock, model)

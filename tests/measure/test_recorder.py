@@ -28,14 +28,11 @@ from tests.nets import (
     Sum,
     Total,
     Trained,
-    Wait,
     Weighted,
     image,
     net,
     slow_loss,
     slow_sums,
-    stamps_of,
-    whats_of,
 )
 
 
@@ -123,19 +120,6 @@ def test_the_window_is_what_an_empty_function_shows(clock):
     assert Recorder(FakeClock(read_ns=7).now_ns, step).window_ns(11) == 7
 
 
-def test_several_at_once(clock):
-    """As of a profile within a profiled training."""
-    step = ForwardStep(Chain(clock), (image(),))
-    first, second = Recorder(clock.now_ns, step), Recorder(clock.now_ns, step)
-    with step.configured():
-        structure = learn_structure(step)
-        with first, second:
-            step()
-    assert not chainer.get_function_hooks()
-    for recorder in (first, second):
-        assert structure.times_ns(structure.stamps(recorder.log)).tolist() == [100, 40, 40]
-
-
 REAL = {
     "convolutions": lambda: chainer.Sequential(
         L.Convolution2D(2, 3, 3, pad=1),
@@ -174,27 +158,6 @@ def test_all_the_time_of_real_networks_is_somewhere_once(phase, build):
             assert times.min() >= 0
             assert times[: len(structure.layers)].min() > 0
             assert times.sum() + outside == stamps[-1] - stamps[0]
-
-
-def test_clear_forgets_an_unfinished_trial(clock):
-    def forward(self, x):
-        y = Wait(clock, 3).apply((x,))[0]
-        if failing:
-            raise RuntimeError
-        return y
-
-    failing = [True]
-    step = ForwardStep(net(forward), (image(),))
-    recorder = Recorder(clock.now_ns, step)
-    with pytest.raises(RuntimeError), recorder:
-        step()
-    assert not chainer.get_function_hooks()
-    assert len(stamps_of(recorder.log)) == 2
-    recorder.clear()
-    failing.clear()
-    with recorder:
-        step()
-    assert (len(stamps_of(recorder.log)), whats_of(recorder.log)) == (2, [Wait])
 
 
 def attributes(step):

@@ -74,11 +74,6 @@ class TestRun:
         assert recording.warmup_ns.tolist() == [TRIAL_NS] * 2
         assert recording.clean_cpu_ns.tolist() == [3 * (TRIAL_NS + 1000)] * 5
 
-    def test_every_trial_is_one_call_of_the_network(self, clock):
-        model = Chain(clock)
-        run(model, image(), settings(), clock=clock, memory=False)
-        assert model.calls == N_STRUCTURE + 2 + 20 + 5 + 1
-
     def test_clean_blocks_alternate_with_profiled_ones(self, clock):
         recording = run(Chain(clock), image(), settings(trials=40, clean_trials=10), clock=clock)
         kinds = sorted(

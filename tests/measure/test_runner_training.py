@@ -7,7 +7,6 @@ import chainer.functions as F
 import numpy as np
 import pytest
 
-from chainer_profile.analyse.summaries import summarise
 from chainer_profile.measure import trials
 from chainer_profile.measure.runner import RunError, run
 from chainer_profile.measure.steps import make_step
@@ -63,13 +62,6 @@ class TestTimes:
         assert recording.warmup_ns.tolist() == [TRIAL_NS] * 2
         assert model.calls == N_STRUCTURE + 2 + 20 + 5 + 1
 
-    def test_settings_say_what_a_trial_was(self, clock, model):
-        recording = run(train(model, clock), settings(seed=3), clock=clock)
-        made = recording.settings
-        assert (made.phase, made.loss, made.optimizer) == ("train", "loss", "SlowOptimizer")
-        assert made.train_mode is True
-        assert made.seed == 3
-
     def test_trials_are_the_same_in_groups_of_any_size(self, clock, model, monkeypatch):
         for group_ns in (1, 3 * TRIAL_NS):
             monkeypatch.setattr(trials, "_GROUP_NS", group_ns)
@@ -105,12 +97,6 @@ class TestTimes:
         assert recovered.framework_ns.tolist() == [list(FRAMEWORK.values())] * 7
         assert recovered.settings.optimizer == "SlowOptimizer"
         assert recovered.ended == "killed before its end"
-
-    def test_it_can_be_summarised(self, clock, model):
-        recording = run(train(model, clock), settings(), clock=clock)
-        layers = summarise(recording).layers
-        assert (layers["mean_s"] * 1e9).round().tolist() == ROWS
-        assert layers["phase"].tolist() == ["forward"] * 4 + ["backward"] * 6 + ["update"] * 3
 
 
 class Unchained(Trained):
@@ -216,11 +202,3 @@ class TestFailures:
         assert not chainer.get_function_hooks()
         assert "update" not in vars(step.optimizer)
         assert "cleargrads" not in vars(model)
-
-    def test_stop_keeps_the_trials_so_far(self, clock, model):
-        def stop():
-            return "interrupted by SIGINT" if model.calls == FIRST + 4 else ""
-
-        recording = run(train(model, clock), settings(), clock=clock, stop=stop)
-        assert recording.ended == "interrupted by SIGINT"
-        assert recording.self_ns.tolist() == [ROWS] * 4
