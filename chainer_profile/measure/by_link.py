@@ -24,18 +24,28 @@ _SHOWN, _ROUNDS, _STEPS = 500, 5, 20
 
 
 class ByLink:
-    """Times trials of a step, whatever they call."""
+    """Times trials of a step, whatever they call, and writes them to a journal."""
 
-    def __init__(self, step: Step, now_ns: NowNs, events: EventPool | None = None) -> None:
+    def __init__(
+        self,
+        step: Step,
+        now_ns: NowNs,
+        events: EventPool | None,
+        journal: Journal,
+        settings: Callable[[], Settings],
+    ) -> None:
         self.entries = Entries(getattr(step, "around", _as_it_is))
         self.recorder = LinkRecorder(now_ns, step, self.entries, events)
+        self.told = ToldRows(journal, self.recorder, settings)
         self._step = step
 
     def trial(self) -> Iteration:
         with self.recorder.recording():
             self.recorder.start()
             self._step()
-            return self.recorder.end()
+            found = self.recorder.end()
+        self.told.add(found)
+        return found
 
     def place(self) -> str:
         """The layer that runs, in words; empty where none does."""

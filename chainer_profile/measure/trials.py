@@ -16,7 +16,7 @@ from chainer_profile.basics.free_memory import does_not_fit, free_nbytes
 from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.basics.stopping import PreciseEnough
 from chainer_profile.basics.units import format_count, format_nbytes, plural
-from chainer_profile.measure.by_link import ByLink, ToldRows, cost_of_a_call
+from chainer_profile.measure.by_link import ByLink, cost_of_a_call
 from chainer_profile.measure.calls import read
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.environment import CpuWatch, gpu_state
@@ -181,7 +181,6 @@ class Trials:
     def __post_init__(self) -> None:
         self.by_link: ByLink | None = None
         self.ended = COMPLETE
-        self._told: ToldRows | None = None
         self._now_ns, self._device = self.clock.now_ns, self.clock.device
         self._events = None if self._device is None else EventPool(self._device)
         self._limit = self.limit or TimeLimit(self._now_ns)
@@ -261,19 +260,16 @@ class Trials:
         for _ in range(count):
             # Outside of the wall time: reading it is a call of the system.
             begin_ns = cpu_ns()
-            start_ns, wall_ns = self._time_step()
+            start_ns = self._now_ns()
+            self.step()
+            if self._device is not None:
+                self._device.synchronize()
+            wall_ns = self._now_ns() - start_ns
             used = pack("<q", cpu_ns() - begin_ns) if kind is Kind.CLEAN else b""
             self.journal.add(kind, start_ns, wall_ns, used)
             if self._ends():
                 return False
         return True
-
-    def _time_step(self) -> tuple[int, int]:
-        start_ns = self._now_ns()
-        self.step()
-        if self._device is not None:
-            self._device.synchronize()
-        return start_ns, self._now_ns() - start_ns
 
     def profiled(self, count: int) -> bool:
         """Trials under a recorder. False: stop."""
@@ -311,11 +307,9 @@ class Trials:
 
     def _by_link(self, count: int) -> bool:
         assert self.by_link is not None
-        assert self._told is not None
         with self.by_link.entries:
             for left in range(count, 0, -1):
                 trial = self.by_link.trial()
-                self._told.add(trial)
                 self._count(trial.wall_ns, trial.device[2] if trial.device else 0)
                 if left == 1 or self._now_ns() - self._reported_ns >= _GROUP_NS:
                     self._report()
@@ -364,17 +358,17 @@ class Trials:
         """Trials differ: rows are by link, also those of the trials so far."""
         assert self._timeline is not None
         before = self.journal.recording(self._conditions, COMPLETE)
-        by_link, told = self._time_by_link()
+        by_link = self._time_by_link()
         for trial in by_link.recorder.know(before, self._timeline.structure.raising):
-            told.add(trial)
+            by_link.told.add(trial)
 
-    def _time_by_link(self) -> tuple[ByLink, ToldRows]:
-        by_link = ByLink(self.step, self._now_ns, self._events)
-        told = ToldRows(self.journal, by_link.recorder, lambda: self.settings)
-        self.by_link, self._told = by_link, told
+    def _time_by_link(self) -> ByLink:
+        self.by_link = ByLink(
+            self.step, self._now_ns, self._events, self.journal, lambda: self.settings
+        )
         window_ns, call_ns = cost_of_a_call(self._now_ns)
         self._conditions = replace(self._conditions, window_ns=window_ns, call_ns=call_ns)
-        return by_link, told
+        return self.by_link
 
     def _ends(self) -> bool:
         reason = self.stop()
@@ -390,10 +384,7 @@ class Trials:
     def _precise_enough(self) -> bool:
         if self._enough is None or not self._enough.due(len(self._walls)):
             return False
-        walls = np.frombuffer(self._walls, np.int64)
-        reached = self._enough.reached(walls)
-        del walls  # an array cannot grow while it is looked into
-        return reached
+        return self._enough.reached(np.array(self._walls, np.int64))
 
     def hold(self) -> None:
         """On a GPU, a few trials that the device begins when the host has launched all of them."""
@@ -441,9 +432,8 @@ class Trials:
         conditions = replace(
             self._conditions, other_cpu=self._watch.other_cpu(), gpu_after=self._gpu_state()
         )
-        if self._told is not None:
-            return self._told.recording(conditions, self.ended)
-        return self.journal.recording(conditions, self.ended)
+        trials = self.journal if self.by_link is None else self.by_link.told
+        return trials.recording(conditions, self.ended)
 
     def _gpu_state(self) -> GpuState | None:
         gpu = gpu_number(self.settings.device)

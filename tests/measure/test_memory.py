@@ -29,7 +29,8 @@ from chainer_profile.measure.memory import (
 )
 from chainer_profile.measure.memory import measure_memory as measure_by
 from chainer_profile.measure.steps import make_step
-from chainer_profile.record.recording import MemoryUse, PhaseMemory, Recording
+from chainer_profile.record.journal import Journal
+from chainer_profile.record.recording import MemoryUse, PhaseMemory, Recording, Settings
 from tests.conftest import make_recording
 from tests.nets import Chain, Nesting, Outer, Trained, Wait, image, net, slow_loss
 from tests.recordings import refusal, rewrite
@@ -441,7 +442,7 @@ class TestAfterwards:
             return x
 
         step = make_step("forward", net(forward), (ones(1, 1),))
-        by_link = ByLink(step, time.perf_counter_ns)
+        by_link = ByLink(step, time.perf_counter_ns, None, Journal(), Settings)
         with step.configured(), by_link.entries:
             by_link.trial()
             use = measure_by(step, ByLinks(by_link.recorder), 1)
