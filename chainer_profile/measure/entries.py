@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import get_ident, local
 from typing import Any
 
@@ -13,7 +13,7 @@ import chainer
 from chainer.dataset import Converter
 
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.measure.hooks import defines_call
+from chainer_profile.measure.hooks import classes_of, defines_call
 
 #: Gives what the call gives; asked with an entry, whose it is, and the call itself.
 Around = Callable[[str, Any, Callable[[], Any]], Any]
@@ -88,7 +88,7 @@ class Entries:
     def __enter__(self) -> Entries:
         self._thread, self._forks = get_ident(), len(_forked)
         for entry, base, names in _ENTRIES:
-            for kind in _classes(base):
+            for kind in classes_of(base):
                 self._stand_at(entry, kind, names)
         # Classes that the program makes later have entries of their own, too.
         for base in dict.fromkeys(base for _, base, _ in _ENTRIES):
@@ -176,15 +176,3 @@ class Entries:
                 links.pop()
 
         return through
-
-
-def _classes(base: type) -> Iterator[type]:
-    """A class and all below it."""
-    seen: set[type] = set()
-    left = [base]
-    while left:
-        kind = left.pop()
-        if kind not in seen:
-            seen.add(kind)
-            left += kind.__subclasses__()
-            yield kind

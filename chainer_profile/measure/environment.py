@@ -144,7 +144,7 @@ def collect_gpu(number: int) -> Gpu:
         return Gpu(number=number)
     runtime = cupy.cuda.runtime
     properties: dict[str, Any] = known(lambda: runtime.getDeviceProperties(number), {})
-    nvml = _nvml(number)
+    nvml, _ = _nvml(number)
     return Gpu(
         number=number,
         name=_text(properties.get("name", "")),
@@ -172,10 +172,9 @@ def cudnn_version() -> str:
 
 def gpu_state(number: int) -> GpuState | None:
     """Clocks, temperature and so on as they are now; None without NVML."""
-    nvml = _nvml(number)
+    nvml, handle = _nvml(number)
     if nvml is None:
         return None
-    handle = nvml.handle
     reasons = known(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)), 0)
     return GpuState(
         sm_mhz=known(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, 1)), None),
@@ -187,27 +186,16 @@ def gpu_state(number: int) -> GpuState | None:
     )
 
 
-class _Nvml:
-    """The module pynvml, and the handle of one device."""
-
-    def __init__(self, module: Any, handle: Any) -> None:
-        self._module = module
-        self.handle = handle
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
-
-
-def _nvml(number: int) -> Any:
-    """NVML for a device; None where it is not installed or has no driver."""
+def _nvml(number: int) -> tuple[Any, Any]:
+    """The module pynvml, and its handle of a device; None where it or its driver is missing."""
     # CUDA and NVML may number the devices differently, so it is found by its place on the bus.
     with suppress(Exception):
         import pynvml
 
         pynvml.nvmlInit()
         bus = sys.modules["cupy"].cuda.runtime.deviceGetPCIBusId(number)
-        return _Nvml(pynvml, pynvml.nvmlDeviceGetHandleByPciBusId(_text(bus)))
-    return None
+        return pynvml, pynvml.nvmlDeviceGetHandleByPciBusId(_text(bus))
+    return None, None
 
 
 def known(read: Callable[[], T], otherwise: T) -> T:

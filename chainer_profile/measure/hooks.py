@@ -278,6 +278,11 @@ def defines_call(kind: type) -> type:
     return next(one for one in kind.__mro__ if "__call__" in vars(one))
 
 
+def classes_of(base: type) -> set[type]:
+    """A class and all below it."""
+    return {base}.union(*map(classes_of, base.__subclasses__()))
+
+
 def marks_of(roots: Sequence[tuple[str, Any]]) -> dict[int, tuple[Any, Mark]]:
     """By identity: the links that a log does not tell of by itself, and the mark of their calls."""
     return {

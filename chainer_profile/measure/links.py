@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from threading import get_ident
 from types import FrameType
@@ -14,6 +14,7 @@ from chainer import LinkHook
 
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.hooks import (
+    classes_of,
     defines_call,
     unique_name,
 )
@@ -51,8 +52,9 @@ class LinkStack(LinkHook):
     def __enter__(self) -> LinkStack:
         super().__enter__()
         thread = get_ident()
-        for kind in _with_call(chainer.Link):
-            self._replacements.wrap(kind, "__call__", partial(self._noting, thread, kind))
+        for kind in classes_of(chainer.Link) - {chainer.Link}:
+            if "__call__" in vars(kind):
+                self._replacements.wrap(kind, "__call__", partial(self._noting, thread, kind))
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -110,20 +112,6 @@ class LinkStack(LinkHook):
 
     def ended(self, frame: FrameType) -> None:
         """A call has ended; for subclasses."""
-
-
-def _with_call(kind: type) -> Iterator[type]:
-    """The subclasses that have a ``__call__`` of their own."""
-    seen: set[type] = set()
-    left: list[type] = kind.__subclasses__()
-    while left:
-        one = left.pop()
-        if one in seen:
-            continue
-        seen.add(one)
-        left += one.__subclasses__()
-        if "__call__" in vars(one):
-            yield one
 
 
 def is_running(frame: FrameType) -> bool:

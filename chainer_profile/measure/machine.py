@@ -70,14 +70,11 @@ def find_device(name: str) -> Device:
     """The device of this name: ``cpu``, or ``gpu:0`` and so on."""
     if name == "cpu":
         return Device(name, np, HOST_CLOCK, array_nbytes(free_nbytes()), _SIDES)
-    import chainer
-
-    from chainer_profile.measure.devices import move_to_gpu
+    from chainer_profile.measure.devices import clock_of, use_gpu
 
     number = int(name.removeprefix("gpu:"))
-    # A network without links stands in for the one that move_to_gpu would move.
-    array, clock = move_to_gpu(chainer.Link(), np.zeros(1, np.float32), number)
-    xp = chainer.backend.get_array_module(array)
+    used = use_gpu(number)
+    xp = used.xp
     try:
         properties = xp.cuda.runtime.getDeviceProperties(number)
         free, _ = xp.cuda.runtime.memGetInfo()
@@ -86,7 +83,7 @@ def find_device(name: str) -> Device:
     return Device(
         name,
         xp,
-        clock.waiting(),
+        clock_of(used).waiting(),
         _whole_pages(min(_GPU_NBYTES, free // _MEMORY_PART)),
         _GPU_SIDES,
         bytes(properties["name"]).decode(errors="replace"),
