@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.measure.learner import StructureError, learn_structure
-from chainer_profile.measure.steps import Loss, TrainStep, make_step
+from chainer_profile.measure.steps import make_step
 from tests.nets import (
     Nesting,
     SlowHook,
@@ -271,12 +271,3 @@ def test_a_failure_says_where(clock, kind, core, loss, where):
     assert "\n" not in str(caught.value.with_input((1, 2)))
     if where is not None:
         assert caught.value.where == where
-
-
-def test_the_update_of_an_optimizer_is_the_step(clock):
-    model = Trained(clock)
-    step = TrainStep(model, (image(),), Loss("slow", slow_loss(clock)))
-    before = step.optimizer.t
-    with step.configured():
-        learn_structure(step)
-    assert step.optimizer.t == before + 1

@@ -204,35 +204,6 @@ class TestTimeOptimizer:
             "/main/predictor",
         ]
 
-    def test_of_parameters_that_are_shared_or_have_no_rule(self, clock, events):
-        model = Trained(clock)
-        with model.init_scope():
-            model.third = model.first  # a shared parameter goes by its first path
-        optimizer = SlowOptimizer(clock).setup(model)
-        model.cleargrads()
-        marks = self.update(optimizer, events)
-        assert [mark.path for mark in marks] == ["", "/first", "/second", "/first"]
-        model.second.W.update_rule = None
-        events.clear()
-        assert [mark.path for mark in self.update(optimizer, events)] == ["", "/first", "/first"]
-
-    def test_rules_of_every_kind_of_optimizer_are_really_called(self, events):
-        kinds = [
-            chainer.optimizers.Adam,
-            chainer.optimizers.RMSprop,
-            chainer.optimizers.NesterovAG,
-            chainer.optimizers.CorrectedMomentumSGD,
-        ]
-        for kind in kinds:
-            model = L.Linear(2, 2)
-            optimizer = kind().setup(model)
-            weights = model.W.array.copy()
-            events.clear()
-            marks = self.update(optimizer, events, lambda m=model: F.sum(m(image() + 1)))
-            assert [mark.function for mark in marks[-2:]] == [kind.__name__] * 2
-            assert (model.W.array != weights).any()
-            assert optimizer.t == 1
-
     def test_everything_is_as_before(self, clock, events):
         model = Trained(clock)
         optimizer = SlowOptimizer(clock).setup(model)
