@@ -22,8 +22,14 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 from scipy.special import ndtri
 
-from chainer_profile.basics.describe import NS, describe_columns, trials_interval
-from chainer_profile.basics.stopping import FIRST_LOOK, GROWTH, PreciseEnough
+from chainer_profile.basics.describe import (
+    FIRST_LOOK,
+    GROWTH,
+    NS,
+    PreciseEnough,
+    describe_columns,
+    trials_interval,
+)
 
 TYPICAL_NS = 1e6
 LEAST = 0.90

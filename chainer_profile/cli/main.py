@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.basics.choosing import with_nearest
 from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.parsing import with_nearest
 from chainer_profile.basics.words import PROG, TRAIN_PROG
 from chainer_profile.cli import COMMANDS, PROFILE
 from chainer_profile.cli.running import Context, Interrupts, run_command

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
-from chainer_profile.basics.choosing import split_names
 from chainer_profile.basics.parsing import (
     duration,
     every,
@@ -23,6 +22,7 @@ from chainer_profile.basics.parsing import (
     parse_shape,
     positive_seconds,
     size,
+    split_names,
     thread_count,
     whole,
 )

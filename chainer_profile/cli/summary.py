@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from chainer_profile.basics.choosing import split_names
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.parsing import input_shape
+from chainer_profile.basics.parsing import input_shape, split_names
 from chainer_profile.cli import asked
 from chainer_profile.cli.running import Context, printing
 from chainer_profile.cli.shown import ALL_ROWS, show

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from chainer_profile.basics.choosing import with_nearest
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.parsing import Parser, input_shape, whole
+from chainer_profile.basics.parsing import Parser, input_shape, whole, with_nearest
 from chainer_profile.basics.units import (
     format_duration,
     format_significant,

@@ -28,8 +28,7 @@ from chainer_profile.engines.equality import (
 )
 from chainer_profile.engines.protocol import PRECISIONS, EngineError
 from chainer_profile.engines.results import EngineResult, trials_in_a_round
-from chainer_profile.measure.clock import HOST_CLOCK, Clock
-from chainer_profile.measure.time_limit import WARMUP_SECONDS
+from chainer_profile.measure.clock import HOST_CLOCK, WARMUP_SECONDS, Clock
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT
 
 if TYPE_CHECKING:

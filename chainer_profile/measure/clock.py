@@ -1,7 +1,8 @@
-"""The clocks that measure: the host's, and a device's queue. Tests inject their own."""
+"""The clocks that measure: the host's, and a device's queue; and how long a run may take."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,3 +71,26 @@ class Clock:
 
 
 HOST_CLOCK = Clock(time.perf_counter_ns)
+
+
+#: A warm-up ends after so many seconds, or after this part of the time.
+WARMUP_SECONDS = 10.0
+WARMUP_PART = 0.1
+
+
+class TimeLimit:
+    """The time of a run, from now on."""
+
+    def __init__(self, now_ns: NowNs, seconds: float | None = None) -> None:
+        self._now_ns, self._seconds = now_ns, seconds
+        self._begin_ns = now_ns()
+
+    def left_s(self) -> float:
+        """Seconds that are left; infinite without a limit."""
+        if self._seconds is None:
+            return math.inf
+        return self._seconds - (self._now_ns() - self._begin_ns) * 1e-9
+
+    def at_most_s(self, seconds: float, part: float) -> float:
+        """So many seconds, but no more than this part of the whole time."""
+        return seconds if self._seconds is None else min(seconds, part * self._seconds)

@@ -9,9 +9,8 @@ from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.by_link import ByLink
-from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.clock import Clock, TimeLimit
 from chainer_profile.measure.structure import Structure
-from chainer_profile.measure.time_limit import TimeLimit
 from chainer_profile.measure.trials import Say, Stop
 from chainer_profile.measure.windows import Step
 from chainer_profile.record.recording import Recording

@@ -26,7 +26,7 @@ from chainer_profile.basics.parsing import check_threads
 from chainer_profile.measure import environment
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
 from chainer_profile.measure.calibration import calibrated
-from chainer_profile.measure.clock import HOST_CLOCK, Clock
+from chainer_profile.measure.clock import HOST_CLOCK, Clock, TimeLimit
 from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.counters import COUNTERS
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
@@ -47,7 +47,6 @@ from chainer_profile.measure.threads import (
     limited,
     probe_threads,
 )
-from chainer_profile.measure.time_limit import TimeLimit
 from chainer_profile.measure.trials import (
     HELD_SECONDS,
     Progress,

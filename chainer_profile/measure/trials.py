@@ -10,21 +10,19 @@ from struct import pack
 
 import numpy as np
 
-from chainer_profile.basics.describe import NS
+from chainer_profile.basics.describe import NS, PreciseEnough
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.free_memory import does_not_fit, free_nbytes
 from chainer_profile.basics.parsing import gpu_number
-from chainer_profile.basics.stopping import PreciseEnough
 from chainer_profile.basics.units import format_count, format_nbytes, plural
 from chainer_profile.measure.by_link import ByLink, cost_of_a_call
 from chainer_profile.measure.calls import read
-from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.clock import WARMUP_PART, WARMUP_SECONDS, Clock, TimeLimit
 from chainer_profile.measure.environment import CpuWatch, gpu_state
 from chainer_profile.measure.events import EventPool, TimedTrial, Timeline
 from chainer_profile.measure.learner import StructureError
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.structure import Structure
-from chainer_profile.measure.time_limit import WARMUP_PART, WARMUP_SECONDS, TimeLimit
 from chainer_profile.measure.windows import Step
 from chainer_profile.record.journal import HELD_TRIALS, Header, Journal, JournalError, Kind
 from chainer_profile.record.recording import (

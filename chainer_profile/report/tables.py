@@ -25,7 +25,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from chainer_profile.basics import units
-from chainer_profile.basics.choosing import choose_names
+from chainer_profile.basics.parsing import choose_names
 from chainer_profile.report.csv_file import safe
 
 #: Not folded to less, where a line does not say it.

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.basics.choosing import choose_names, split_names
 from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.parsing import choose_names, split_names
 
 KNOWN = ("path", "mean", "peak", "verdict")
 

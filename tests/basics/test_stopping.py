@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import signal
 
-from chainer_profile.basics.describe import trials_interval
-from chainer_profile.basics.stopping import FIRST_LOOK, GROWTH, PreciseEnough
+from chainer_profile.basics.describe import FIRST_LOOK, GROWTH, PreciseEnough, trials_interval
 
 
 def looks_of(rule, samples):
@@ -67,7 +66,7 @@ def test_the_chances_of_all_looks_add_up_to_five_per_cent(monkeypatch):
         asked.append(1 - confidence)
         return math.nan, math.nan
 
-    monkeypatch.setattr("chainer_profile.basics.stopping.trials_interval", interval)
+    monkeypatch.setattr("chainer_profile.basics.describe.trials_interval", interval)
     samples = np.ones(10**6, np.int64)
     rule = PreciseEnough(0.01)
     count = 1

@@ -9,9 +9,9 @@ import pytest
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import runner
+from chainer_profile.measure.clock import TimeLimit
 from chainer_profile.measure.passes import Pass, Timed
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.time_limit import TimeLimit
 from chainer_profile.record.recording import Rank, Recording, Settings
 from tests import queues
 from tests.conftest import FakeClock

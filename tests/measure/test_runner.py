@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile import LayerTimerHook, profile, summarise
+from chainer_profile.basics.describe import FIRST_LOOK
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.stopping import FIRST_LOOK
 from chainer_profile.measure import runner
 from chainer_profile.measure.runner import RunError, default_clean_trials
 from chainer_profile.measure.steps import make_step

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from chainer_profile.measure import memory, runner
+from chainer_profile.measure.clock import WARMUP_PART, WARMUP_SECONDS, TimeLimit
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.time_limit import WARMUP_PART, WARMUP_SECONDS, TimeLimit
 from chainer_profile.measure.trials import cycles, opening
 from chainer_profile.record.recording import Calibration, Recording, Settings
 from tests.conftest import FakeClock
