@@ -38,27 +38,17 @@ def layer_counters(recording: Recording) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TrialCounters:
-    """Means of a trial of the counters pass; NaN for what this machine does not count.
+    """Means of a trial of the counters pass; NaN for what this machine does not count."""
 
-    Attributes:
-        wall_s: Wall time.
-        cpu_s: CPU time of the calling thread.
-        system_s: The system's part of it.
-        system_error_s: Standard error of that mean.
-        page_faults: How often the system handed out memory, a page at a time.
-        fault_s: CPU time that each of these takes at least: for a small page, not for a huge one.
-        waits: How often the thread gave its processor up.
-        preemptions: How often its processor was taken from it.
-    """
-
-    wall_s: float
-    cpu_s: float
-    system_s: float
-    system_error_s: float
-    page_faults: float
+    wall_s: float  #: Wall time.
+    cpu_s: float  #: CPU time of the calling thread.
+    system_s: float  #: The system's part of it.
+    system_error_s: float  #: Standard error of that mean.
+    page_faults: float  #: How often the system handed out memory, a page at a time.
+    #: CPU time that each of these takes at least: for a small page, not for a huge one.
     fault_s: float
-    waits: float
-    preemptions: float
+    waits: float  #: How often the thread gave its processor up.
+    preemptions: float  #: How often its processor was taken from it.
 
     @property
     def system_share(self) -> float:

@@ -24,33 +24,23 @@ class DeviceUse:
 
     ``trial_s = launch_s + wait_s``, on the host's clock.
     ``span_s = layers_s + gaps_s + rest_s``, on the device's.
-
-    Attributes:
-        trial_s: From the first call to the moment when the device is done.
-        launch_s: Until the host has launched everything.
-        calls_s: Of that, within the layers' calls.
-        wait_s: What the host then waits for the device.
-        span_s: From the first to the last thing on the device.
-        layers_s: Of that, within the layers: working, or waiting for the host to launch more.
-        gaps_s: Of that, between the layers.
-        rest_s: Of that, behind the last layer.
-        busy_s: What the device takes for the layers when it never waits for the host: the sum of
-            their medians over the held trials. None without such trials.
-        held_span_s: Median time on the device of these trials as a whole; None likewise.
-        held_trials: Number of those.
     """
 
-    trial_s: float
-    launch_s: float
-    calls_s: float
-    wait_s: float
-    span_s: float
+    trial_s: float  #: From the first call to the moment when the device is done.
+    launch_s: float  #: Until the host has launched everything.
+    calls_s: float  #: Of that, within the layers' calls.
+    wait_s: float  #: What the host then waits for the device.
+    span_s: float  #: From the first to the last thing on the device.
+    #: Of that, within the layers: working, or waiting for the host to launch more.
     layers_s: float
-    gaps_s: float
-    rest_s: float
+    gaps_s: float  #: Of that, between the layers.
+    rest_s: float  #: Of that, behind the last layer.
+    #: What the device takes for the layers when it never waits for the host: the sum of their
+    #: medians over the held trials. None without such trials.
     busy_s: float | None
+    #: Median time on the device of these trials as a whole; None likewise.
     held_span_s: float | None
-    held_trials: int
+    held_trials: int  #: Number of those.
 
     @property
     def launch_bound(self) -> bool:

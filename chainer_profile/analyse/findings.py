@@ -27,23 +27,15 @@ _KEEP_MEMORY = (
 
 @dataclass(frozen=True)
 class Change:
-    """What is done otherwise; nothing by default.
+    """What is done otherwise; nothing by default."""
 
-    Attributes:
-        kernels: Kernels of ``accelerate()``: ``numpy`` or ``torch``; empty for Chainer's own.
-        keep_memory: Whether freed memory stays in the process.
-        engine: Name of the engine that runs the network; empty for Chainer.
-        threads: BLAS threads; None for those of the run.
-        batchsize: Inputs at a time; None for those of the run.
-        dtype: Chainer's ``config.dtype``; empty for that of the run.
-    """
-
+    #: Kernels of ``accelerate()``: ``numpy`` or ``torch``; empty for Chainer's own.
     kernels: str = ""
-    keep_memory: bool = False
-    engine: str = ""
-    threads: int | None = None
-    batchsize: int | None = None
-    dtype: str = ""
+    keep_memory: bool = False  #: Whether freed memory stays in the process.
+    engine: str = ""  #: Name of the engine that runs the network; empty for Chainer.
+    threads: int | None = None  #: BLAS threads; None for those of the run.
+    batchsize: int | None = None  #: Inputs at a time; None for those of the run.
+    dtype: str = ""  #: Chainer's ``config.dtype``; empty for that of the run.
 
     def with_(self, other: Change) -> Change:
         """Both changes at once."""

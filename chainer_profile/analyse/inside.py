@@ -101,52 +101,34 @@ LEAST_SAMPLES = 100
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the time of a layer, a function or the framework.
+    """A part of the time of a layer, a function or the framework."""
 
-    Attributes:
-        name: What it is, in words or as the line's source.
-        share: Its fraction of that time.
-        seconds: That fraction of the time measured in the timed trials, in seconds.
-        low: Lower end of the fraction's 95 % interval, from the number of independent samples and
-            what looking itself moves; None where every line was timed.
-        high: Upper end.
-        cause: What causes it: ``copying``, ``matrix product``, ``elementwise arithmetic``,
-            ``allocation``, ``call cost``, ``waiting``, ``garbage collection``; empty where that
-            is not known.
-        where: File and line of the largest of it, or the function.
-        source: What is on that line; empty where lines are not known.
-    """
-
-    name: str
-    share: float
-    seconds: float
+    name: str  #: What it is, in words or as the line's source.
+    share: float  #: Its fraction of that time.
+    seconds: float  #: That fraction of the time measured in the timed trials, in seconds.
+    #: Lower end of the fraction's 95 % interval, from the number of independent samples and what
+    #: looking itself moves; None where every line was timed.
     low: float | None = None
-    high: float | None = None
+    high: float | None = None  #: Upper end.
+    #: What causes it: ``copying``, ``matrix product``, ``elementwise arithmetic``, ``allocation``,
+    #: ``call cost``, ``waiting``, ``garbage collection``; empty where that is not known.
     cause: str = ""
-    where: str = ""
-    source: str = ""
+    where: str = ""  #: File and line of the largest of it, or the function.
+    source: str = ""  #: What is on that line; empty where lines are not known.
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a layer, all layers of a function, or the framework spends its time in.
+    """What a layer, all layers of a function, or the framework spends its time in."""
 
-    Attributes:
-        name: The layer's label, the function's name, or ``framework``.
-        phase: Its phase; empty for the framework.
-        row: The layer's index; None for others.
-        seconds: Median self time in the timed trials, in seconds, with that of calls within it;
-            of a function the sum of its layers'; where lines were timed in some of them, of those.
-        samples: How often it was seen; 0 where lines were timed.
-        parts: Largest first; together all of it.
-    """
-
-    name: str
-    phase: str
-    row: int | None
+    name: str  #: The layer's label, the function's name, or ``framework``.
+    phase: str  #: Its phase; empty for the framework.
+    row: int | None  #: The layer's index; None for others.
+    #: Median self time in the timed trials, in seconds, with that of calls within it; of a function
+    #: the sum of its layers'; where lines were timed in some of them, of those.
     seconds: float
-    samples: int
-    parts: tuple[Part, ...]
+    samples: int  #: How often it was seen; 0 where lines were timed.
+    parts: tuple[Part, ...]  #: Largest first; together all of it.
 
     @property
     def causes(self) -> dict[str, float]:

@@ -109,10 +109,13 @@ class _Part:
 
 
 def _meanings(kind: type) -> dict[str, str]:
-    """The meanings in a docstring's list of attributes, in plain words."""
+    """The meanings in a docstring's list of attributes, or in comments at fields."""
     section = (inspect.getdoc(kind) or "").partition("Attributes:\n")[2]
     entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
-    return {name: _words(text) for name, text in entries}
+    fields = r"^((?:    #: .*\n)*)    (\w+): [^#\n]*(?:#: (.*))?$"
+    for before, name, beside in re.findall(fields, inspect.getsource(kind), re.MULTILINE):
+        entries.append((name, f"{before.replace('#: ', '')}{beside}"))
+    return {name: _words(text) for name, text in reversed(entries)}
 
 
 def _words(text: str) -> str:
