@@ -2,7 +2,6 @@
 
     python benchmarks/advice.py --simulate 300     the rule on simulated times, 3 minutes a case
     python benchmarks/advice.py --planted 10       for real: a network that waits, and changes
-    python benchmarks/advice.py --noise            how processes on this machine differ
 
 A planted network computes matrix products and waits, busy; a change takes one of the waits away,
 which makes it 1.05, 1.1 or 1.3 times as fast. Useless changes do nothing. Targets: all changes of
@@ -103,8 +102,8 @@ class Machine:
     """Time that passes while processes run on a machine that others use, too.
 
     Others come and go: for some tenths of a second all runs take longer, and single blocks are hit
-    beside that. A process's memory lies better or worse. The parameters are those that --noise
-    showed where the project was made.
+    beside that. A process's memory lies better or worse. The parameters are those of the machine
+    where the project was made.
     """
 
     def __init__(self, seed: int) -> None:
@@ -182,23 +181,6 @@ def show(cases: list[list[Tried]]) -> bool:
     return kept
 
 
-def noise() -> None:
-    """Ratios of processes that do the same: of rounds, and of groups of them."""
-    groups = []
-    count = turns()
-    for _ in range(5):
-        workers = [real(lambda: "", count, Change()) for _ in range(3)]
-        for worker in workers:
-            worker.ask("ready", 60)
-        times = np.array([[one.ask(BLOCK, 60)["cpu_s"] for one in workers] for _ in range(60)])
-        groups.append(np.log(times[:, 1:] / times[:, :1]))
-        for worker in workers:
-            worker.close()
-    rounds = np.array(groups)
-    medians = np.median(rounds, axis=1)
-    print(f"rounds {rounds.std(axis=1).mean():.1%}, groups of 60 {medians.std():.1%}")
-
-
 def main() -> int:
     if "--worker" in sys.argv:
         serve_here(partial(waiting, sys.argv[-2], int(sys.argv[-1])))
@@ -206,12 +188,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--simulate", metavar="N", type=int, help="cases by simulation")
     parser.add_argument("--planted", metavar="N", type=int, help="cases for real")
-    parser.add_argument("--noise", action="store_true")
     parser.add_argument("--seconds", type=float, default=165.0, help="of each case")
     args = parser.parse_args()
     kept = True
-    if args.noise:
-        noise()
     if args.simulate:
         kept &= show([simulated(seed, args.seconds) for seed in range(args.simulate)])
     if args.planted:

@@ -2,12 +2,10 @@
 
     python benchmarks/inside.py --batchsize 1 32
     python benchmarks/inside.py --known 20 60 200 4000
-    python benchmarks/inside.py --cost
 
 ``im2col_cpu`` and the lines of ``numpy.tensordot`` and of batch normalisation get a clock read
 before and behind them, in trials that take turns with the pass inside the layers. ``--known`` does
-the same for layers of four lines that take about so many microseconds. ``--cost`` says what the
-sampler adds to a trial: it looks for a second, and does not, in turn.
+the same for layers of four lines that take about so many microseconds.
 """
 
 from __future__ import annotations
@@ -38,9 +36,7 @@ from chainer.utils import conv
 from threadpoolctl import threadpool_limits
 
 from chainer_profile.analyse.inside import CALLS, part_of
-from chainer_profile.basics.describe import median_interval
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.measure import samplers
 from chainer_profile.measure.inside import look_inside
 from chainer_profile.measure.steps import make_step
 from chainer_profile.networks.loading import build_model, find_model
@@ -240,53 +236,18 @@ def compare(title: str, model: Any, x: Any, rounds: int, seconds: float) -> None
     print(f"{beyond} of {intervals} intervals do not hold the timers' share")
 
 
-def cost(batchsize: int, pairs: int) -> None:
-    """Print what the sampler adds to a trial, in wall and in CPU time."""
-    model = build_model(find_model("resnet20", REGISTRY), 0)
-    step = make_step("forward", model, (np.zeros((batchsize, 3, 32, 32), np.float32),))
-    looked: list[tuple[float, float]] = []
-
-    def second() -> None:
-        begin, cpu, count = time.perf_counter(), time.process_time(), 0
-        while not count or time.perf_counter() - begin < 1:
-            step()
-            count += 1
-        looked.append(((time.perf_counter() - begin) / count, (time.process_time() - cpu) / count))
-
-    for stopped in (False, True):
-        looked.clear()
-        with step.configured():
-            second()
-            looked.clear()
-            for _ in range(pairs):
-                second()
-                samplers.sampled(second, now_ns, stopped=stopped)
-        without, under = looked[::2], looked[1::2]
-        for at, what in enumerate(("wall", "CPU")):
-            added = np.array([b[at] / a[at] - 1 for a, b in zip(without, under, strict=True)])
-            low, high = median_interval(added)
-            print(
-                f"batch {batchsize}, {'stopped for each look' if stopped else 'not stopped'}: "
-                f"{what} {float(np.median(added)):+.1%} (95 % {low:+.1%} to {high:+.1%})"
-            )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batchsize", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--known", type=float, nargs="+", default=[])
-    parser.add_argument("--cost", action="store_true")
     args = parser.parse_args()
     with threadpool_limits(1):
         for us in args.known:
             x = np.zeros(4, np.float32)
             compare(f"{us:g} us", KnownNet(us), x, args.rounds, args.seconds)
         for batchsize in [] if args.known else args.batchsize:
-            if args.cost:
-                cost(batchsize, 12)
-                continue
             model = build_model(find_model("resnet20", REGISTRY), 0)
             x = np.random.default_rng(0).random((batchsize, 3, 32, 32), np.float32)
             compare(f"batch {batchsize}", model, x, args.rounds, args.seconds)

@@ -19,12 +19,7 @@ _itemsize = cache(lambda dtype: int(np.dtype(dtype).itemsize))
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """Shape and data type of an array.
-
-    Attributes:
-        shape: Its shape.
-        dtype: Name of its data type, such as ``float32``.
-    """
+    """Shape of an array, and the name of its data type, such as ``float32``."""
 
     shape: Shape
     dtype: str
@@ -57,20 +52,16 @@ def specs_of(arrays: Iterable[Any]) -> Specs:
 
 @dataclass(frozen=True)
 class Work:
-    """Work of one call; docs/functions.md says how it is counted.
+    """Work of one call; docs/functions.md says how it is counted."""
 
-    Attributes:
-        flops: Floating-point operations; a multiply-add is two.
-        nbytes_read: Bytes that it must read.
-        nbytes_written: Bytes that it must write.
-        macs: Multiply-adds of matrix products and convolutions, which are in flops as well.
-        about: Whether operations and bytes are approximate.
-    """
-
+    #: Floating-point operations; a multiply-add is two.
     flops: int
+    #: Bytes that it must read, and write.
     nbytes_read: int
     nbytes_written: int
+    #: Multiply-adds of matrix products and convolutions, which are in flops as well.
     macs: int = 0
+    #: Whether operations and bytes are approximate.
     about: bool = False
 
     @property
@@ -90,18 +81,14 @@ class Work:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a function, forward or backward, as its formula sees it.
+    """One call of a function, forward or backward, as its formula sees it."""
 
-    Attributes:
-        function: The function: of an old-style one that itself, not its adapter.
-        inputs: Shapes and types of the input arrays.
-        outputs: Those of the output arrays; in backward also those of their gradients.
-        needed: In backward, which inputs' gradients are computed; empty in forward.
-    """
-
+    #: Of an old-style function that itself, not its adapter.
     function: Any
+    #: Shapes and types of arrays; in backward outputs are also those of their gradients.
     inputs: Specs
     outputs: Specs
+    #: In backward, which inputs' gradients are computed; empty in forward.
     needed: tuple[bool, ...] = ()
 
     @property
@@ -133,11 +120,9 @@ class Call:
         written: int | None = None,
         about: bool = False,
     ) -> Work:
-        """The work of so many operations; unless told otherwise each array is moved once.
-
-        It reads all inputs and writes the outputs; in backward it reads the inputs and the
-        gradients that come in, and writes the gradients that are needed.
-        """
+        """The work of so many operations; unless told otherwise each array is moved once."""
+        # It reads all inputs and writes the outputs; in backward it reads the inputs and the
+        # gradients that come in, and writes the gradients that are needed.
         if read is None:
             read = self.read(*range(len(self.inputs)))
         if written is None and self.needed:

@@ -11,19 +11,14 @@ from chainer_profile.costs.work import find, is_a
 
 
 class UpdateCall(NamedTuple):
-    """A rule's work on its parameter, or a hook's on one or on all, as a user's formula sees it.
-
-    Attributes:
-        function: The update rule or hook.
-        p: Shape and type of its parameter: of the first, for a hook that is called once for all.
-        g: Those of its gradient.
-        params: Those of all its parameters.
-        grads: Those of all their gradients.
-    """
+    """A rule's work on its parameter, or a hook's on one or on all, as a user's formula sees it."""
 
     function: Any
+    #: Shape and type of its parameter, and of that one's gradient: of the first, for a hook that is
+    #: called once for all.
     p: ArraySpec
     g: ArraySpec
+    #: Those of all its parameters, and of their gradients.
     params: Specs
     grads: Specs
 

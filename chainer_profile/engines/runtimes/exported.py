@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from chainer_profile.engines.onnx.nodes import check_inputs
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     Timed = tuple[Sequence[EngineNode], NDArray[Any], NDArray[Any]]
 
 
-class ExportedEngine(ABC):
+class ExportedEngine:
     """An engine on an exported network, whose nodes are named after Chainer's layers."""
 
     #: What tables call it, which is the runtime's package; and what messages call it.
@@ -44,49 +43,27 @@ class ExportedEngine(ABC):
 
     # -- what a runtime does in its own way
 
-    @abstractmethod
-    def _check(self, precision: str) -> None:
-        """Refuse a precision that the runtime cannot compute in, before anything is exported."""
-
-    @abstractmethod
-    def _converted(self, exported: Any) -> Any:
-        """The runtime's model of an exported one."""
-
-    @abstractmethod
-    def _read(self, path: Path) -> Any:
-        """The runtime's model in a file."""
-
-    @abstractmethod
-    def _files(self, path: Path) -> Mapping[Path, bytes]:
-        """What is written to save the model; the file that the user names comes last."""
-
-    @abstractmethod
-    def _said(self, model: Any) -> tuple[Origin | None, list[Step]]:
-        """Where a model comes from, and the nodes of the network as it was exported."""
-
-    @abstractmethod
-    def _shapes(self, model: Any) -> list[tuple[int | None, ...]]:
-        """Shapes of a model's inputs; None for a dimension that is not fixed."""
-
-    @abstractmethod
-    def _compiled(self, model: Any, **settings: Any) -> Any:
-        """A model ready to run; nothing but the settings may change what is measured."""
-
-    @abstractmethod
-    def _use(self, compiled: Any) -> None:
-        """Run this compiled model from now on."""
-
-    @abstractmethod
-    def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """One forward pass; the outputs are new arrays."""
-
-    @abstractmethod
-    def _tensors(self, names: Sequence[str], inputs: tuple[Any, ...]) -> dict[str, Any]:
-        """Arrays within the model by their names, as far as it still has them."""
-
-    @abstractmethod
-    def _timed(self, inputs: tuple[Any, ...], trials: int) -> Timed:
-        """Times of its nodes."""
+    #: Refuses a precision that it cannot compute in, before anything is exported.
+    _check: Callable[[str], None]
+    #: Its model of an exported one, or in a file.
+    _converted: Callable[[Any], Any]
+    _read: Callable[[Path], Any]
+    #: What is written to save the model; the file that the user names comes last.
+    _files: Callable[[Path], Mapping[Path, bytes]]
+    #: Where a model comes from, and the nodes of the network as it was exported.
+    _said: Callable[[Any], tuple[Origin | None, list[Step]]]
+    #: Shapes of a model's inputs; None for a dimension that is not fixed.
+    _shapes: Callable[[Any], list[tuple[int | None, ...]]]
+    #: A model ready to run; nothing but the settings may change what is measured.
+    _compiled: Callable[..., Any]
+    #: Runs this compiled model from now on.
+    _use: Callable[[Any], None]
+    #: One forward pass; the outputs are new arrays.
+    run: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    #: Arrays within the model by their names, as far as it still has them.
+    _tensors: Callable[[Sequence[str], tuple[Any, ...]], dict[str, Any]]
+    #: Times of its nodes.
+    _timed: Callable[[tuple[Any, ...], int], Timed]
 
     # -- getting ready
 
