@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -26,13 +25,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import chainer_profile  # noqa: F401  (lets Chainer import)
 
 # isort: split
-import chainer
-import chainer.functions as F
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from chainer_profile.basics.describe import median_interval
 from chainer_profile.kernels.accelerate import accelerate
+from chainer_profile.measure.steps import AnyStep, make_step
 from models import REGISTRY
 
 #: Least ratios, by kernels and case: network, batch, phase, and the image where it is another one.
@@ -56,41 +54,22 @@ TARGETS: dict[str, dict[str, float]] = {
 BLOCK_S = 0.1
 
 
-def step_of(case: str) -> Callable[[], None]:
-    """What a trial of a case runs."""
+def step_of(case: str) -> AnyStep:
+    """What a trial of a case runs; training leaves a network what it is."""
     name, batch, phase, *size = case.split(":")
     entry = REGISTRY[name]
-    model = entry.build()
-    rng = np.random.default_rng(0)
-    channels, height, width = entry.input_shape
+    channels, *sides = entry.input_shape
     if size:
-        height, width = map(int, size[0].split("x"))
-    x = rng.random((int(batch), channels, height, width), np.float32)
-    if phase == "forward":
-
-        def forward() -> None:
-            with chainer.using_config("train", False), chainer.no_backprop_mode():
-                model(x)
-
-        return forward
-    # At a rate that leaves every network what it is.
-    optimizer = chainer.optimizers.MomentumSGD(1e-6).setup(model)
-    optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(1e-4))
-    with chainer.using_config("train", False), chainer.no_backprop_mode():
-        shape = model(x[:1]).shape
-    t = rng.integers(0, shape[1], int(batch)).astype(np.int32)
-
-    def loss() -> Any:
-        y = model(x)
-        return F.softmax_cross_entropy(y, t) if len(shape) == 2 else F.sum(y * y)
-
-    return lambda: optimizer.update(loss)
+        sides = [int(side) for side in size[0].split("x")]
+    x = np.random.default_rng(0).random((int(batch), channels, *sides), np.float32)
+    return make_step(phase, entry.build(), (x,))
 
 
 def serve(pipe: Connection, case: str, kernels: str) -> None:
     """Run blocks of a case when asked to: CPU seconds of one of so many runs."""
-    with threadpool_limits(1), accelerate(kernels, threads=1) if kernels else nullcontext():
-        run = step_of(case)
+    run = step_of(case)
+    fast = accelerate(kernels, threads=1) if kernels else nullcontext()
+    with threadpool_limits(1), fast, run.configured():
         run()
         while count := pipe.recv():
             begin = time.process_time()
