@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -93,20 +92,13 @@ def find_engine(name: str) -> Engine:
         nearest = difflib.get_close_matches(name.lower(), ENGINES, n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(ENGINES)}."
         raise UsageError(f"unknown engine {name!r}: {hint} Your own engine is {_OWN}.")
-    is_file = place.endswith(".py")
-    if is_file and not Path(place).is_file():
-        raise UsageError(f"engine {name}: there is no file {place}")
-    words = [attribute] if is_file else [attribute, *place.split(".")]
-    if not all(word.isidentifier() for word in words):
-        raise UsageError(f"engine {name!r}: your own engine is {_OWN}")
-    from chainer_profile.networks.loading import import_file, import_module, importable
+    from chainer_profile.networks.loading import importable, own_code
 
-    folder = Path(place).resolve().parent if is_file else Path.cwd()
+    module, folder = own_code(name, "engine", f"engine is {_OWN}")
+    made = getattr(module, attribute, None)
+    if made is None:
+        raise UsageError(f"engine {name}: {place} has no {attribute!r}")
     with importable(folder):
-        module = import_file(Path(place)) if is_file else import_module(place)
-        made = getattr(module, attribute, None)
-        if made is None:
-            raise UsageError(f"engine {name}: {place} has no {attribute!r}")
         try:
             engine: Engine = made()
         except Exception as error:  # the user's own code

@@ -70,16 +70,13 @@ def find_model(
         )
     if classes is not None:
         raise UsageError(f"model {name!r}: only networks of --list-models take a number of classes")
-    place, colon, attribute = name.rpartition(":")
-    if not colon and name.endswith(".py"):
+    if ":" not in name and name.endswith(".py"):
         raise UsageError(f"model {name!r}: say which network of the file, as {name}:Callable")
-    if not colon:
+    if ":" not in name:
         nearest = difflib.get_close_matches(name.lower(), registry, n=3, cutoff=0.5)
         hint = f"did you mean {_or(nearest)}?" if nearest else f"known are {', '.join(registry)}."
         raise UsageError(f"unknown model {name!r}: {hint} Your own network is {_OWN_MODEL}.")
-    if not place or not attribute.isidentifier():
-        raise UsageError(f"model {name!r}: your own network is {_OWN_MODEL}")
-    return _find_own_model(place, attribute, *_literals(arguments))
+    return _find_own_model(name, *_literals(arguments))
 
 
 def build_model(source: ModelSource, seed: int) -> chainer.Link:
@@ -112,28 +109,33 @@ def _literals(text: str) -> tuple[list[Any], dict[str, Any]]:
         ) from None
 
 
-def _find_own_model(
-    place: str, attribute: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> ModelSource:
-    """Imports the user's code and wraps ``attribute`` of it."""
+def own_code(name: str, what: str, form: str) -> tuple[ModuleType, Path]:
+    """The module of ``place:attribute``, and the folder in which it finds its own ones.
+
+    A UsageError says what the name is to be (``model``), and of which form.
+    """
+    place, _, attribute = name.rpartition(":")
+    is_file = place.endswith(".py")
+    path = Path(place).expanduser()
+    if is_file and not path.is_file():
+        raise UsageError(f"{what} {name}: there is no file {place}")
+    words = [attribute] if is_file else [attribute, *place.split(".")]
+    if not all(word.isidentifier() for word in words):
+        raise UsageError(f"{what} {name!r}: your own {form}")
+    folder = path.resolve().parent if is_file else Path.cwd()
+    with importable(folder):
+        return import_file(path) if is_file else import_module(place), folder
+
+
+def _find_own_model(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ModelSource:
+    """Imports the user's code and wraps what is named of it."""
     import chainer
 
-    is_file = place.endswith(".py")
-    if is_file:
-        path = Path(place).expanduser()
-        if not path.is_file():
-            raise UsageError(f"model {place}:{attribute}: there is no file {place}")
-        folder = path.resolve().parent
-    else:
-        if not all(part.isidentifier() for part in place.split(".")):
-            raise UsageError(f"model {place}:{attribute}: your own network is {_OWN_MODEL}")
-        folder = Path.cwd()
-    with importable(folder):
-        module = import_file(path) if is_file else import_module(place)
-        if not hasattr(module, attribute):
-            raise UsageError(_missing_attribute(module, place, attribute))
-        target = getattr(module, attribute)
-
+    module, folder = own_code(name, "model", f"network is {_OWN_MODEL}")
+    place, _, attribute = name.rpartition(":")
+    if not hasattr(module, attribute):
+        raise UsageError(_missing_attribute(module, place, attribute))
+    target = getattr(module, attribute)
     if not isinstance(target, chainer.Link):
         _check_callable(target, place, attribute, args, kwargs)
     elif args or kwargs:
@@ -155,7 +157,7 @@ def _find_own_model(
             )
         return link
 
-    stem = path.stem if is_file else place
+    stem = Path(place).stem if place.endswith(".py") else place
     return ModelSource(
         name=re.sub(r"[^A-Za-z0-9._-]+", "_", f"{stem}-{attribute}"),
         description=f"{attribute} of {place}",
