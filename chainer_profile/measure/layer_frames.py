@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from threading import get_ident
-from types import FrameType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from chainer import FunctionNode, _backprop_utils
@@ -42,7 +42,7 @@ def layer_frames(model: Any) -> Iterator[None]:
 def labelled_frames(roots: Sequence[tuple[str, Any]]) -> Iterator[Callable[[], None]]:
     """The same of several networks; gives what is to be called when a trial begins."""
     frames = _Frames(roots)
-    with frames, _below(frames):
+    with frames.links, _below(frames):
         yield frames.begin
 
 
@@ -89,23 +89,23 @@ class _Numbered:
             self._within = False
 
 
-class _Frames(_Numbered, LinkStack):
+class _Frames(_Numbered):
     """Which layer a call is."""
 
     def __init__(self, roots: Sequence[tuple[str, Any]]) -> None:
-        LinkStack.__init__(self)
-        _Numbered.__init__(self)
+        super().__init__()
+        self.links = LinkStack(self._called)
         self._owners = Owners(roots)
         self._known: dict[tuple[int, str, int], str] = {}
 
-    def began(self, link: Any, args: tuple[Any, ...], frame: FrameType) -> None:
+    def _called(self, link: Any) -> None:
         """A call of the whole network begins a trial."""
-        if len(self.last) == 1:
+        if not self.links.links:
             self.begin()
 
     def label(self, function: Any, inputs: Any) -> str:
         """Label of the layer that begins; whose it is is found out once."""
-        running = self.last
+        running = self.links.links
         key = self._count, function._impl_name, id(running[-1]) if running else 0
         self._count += 1
         known = self._known.get(key)

@@ -245,8 +245,8 @@ class LayerTimerHook(TimerHook):
 
     def _learn(self, network: CalledNetwork, call: Callable[[], Any]) -> Any:
         """Run the first trial of a network, and learn its calls."""
-        trial, this = LoopTrial([("", network.root)]), (network.root, sys._getframe())
-        with learning(trial, self._now_ns, this) as learned:
+        trial = LoopTrial([("", network.root)])
+        with learning(trial, self._now_ns, network.root) as learned:
             try:
                 given = call()
             finally:  # its times are without what learning takes

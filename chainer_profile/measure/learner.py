@@ -243,7 +243,7 @@ class Learner:
         """Note that it ends."""
         error = sys.exc_info()[1]
         if error is not None and error is not self._error[0]:
-            self._error = error, self._place()
+            self._error = error, self._place(error)
         self.end_dead()
         self._end()
 
@@ -361,11 +361,13 @@ class Learner:
 
     def where(self, error: BaseException) -> str:
         """Where an exception of the pass came from, in words."""
-        return self._error[1] if error is self._error[0] else self._place()
+        return self._error[1] if error is self._error[0] else self._place(error)
 
-    def _place(self) -> str:
+    def _place(self, error: BaseException) -> str:
         kind, number = self._running[-1][:2]
-        links = self._links.last
+        failed, links = self._links.failed
+        if error is not failed:
+            links = self._links.links
         if kind != "phase":
             row = self._rows[number]
             of = "" if row.phase == "forward" else f"the {row.phase} of "
@@ -440,7 +442,7 @@ class Paused:
 def learning(
     step: Trial,
     now_ns: NowNs = lambda: 0,
-    running: tuple[Any, FrameType] | None = None,
+    running: Any = None,
 ) -> Iterator[Learner]:
     """Within this a step runs once, and every window is noted: function, path, shapes, nesting."""
     links, clock = LinkStack(), Paused(now_ns)
@@ -450,7 +452,7 @@ def learning(
     windows = step.timed(clock.around(learner.enter), clock.around(learner.leave))
     with links, hook, windows:
         if running is not None:
-            links.add_running(*running)
+            links.begin(running)
         clock.spent_ns, start_ns = 0, now_ns()
         yield learner
         wall_ns = now_ns() - clock.spent_ns - start_ns

@@ -1,4 +1,4 @@
-"""Which links are running, also where Chainer tells no hook of it."""
+"""Which links are running."""
 
 from __future__ import annotations
 
@@ -10,108 +10,59 @@ from types import FrameType
 from typing import Any
 
 import chainer
-from chainer import LinkHook
 
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.measure.hooks import (
-    classes_of,
-    defines_call,
-    unique_name,
-)
+from chainer_profile.measure.hooks import classes_of, defines_call
 
 
-class LinkStack(LinkHook):
-    """Keeps the links whose forward is running, outermost first, and counts the calls.
+class LinkStack:
+    """Keeps the links that are called in this thread, outermost first, and counts the calls.
 
-    Chainer calls no link hook for a link whose class defines ``__call__``, as all did up to
-    Chainer 4: those methods are replaced meanwhile. Nor does it call the second one after an
-    exception: a link whose call is no longer on the interpreter's stack has ended.
+    Chainer's link hooks are told of no call that raises, and of none of a class with a ``__call__``
+    of its own: so the methods of all classes are replaced meanwhile.
     """
 
-    def __init__(self) -> None:
-        self.name = unique_name("LinkStack")
+    def __init__(self, noted: Callable[[Any], None] = lambda link: None) -> None:
+        self.noted = noted  # called with every link that is called
+        self.links: list[Any] = []
         self.calls: dict[int, int] = {}
-        #: Called with every link that a hook sees.
-        self.noted: Callable[[Any], None] = lambda link: None
-        # The link, the frame of its call, and whether its own method stands for the hook.
-        self._running: list[tuple[Any, FrameType, bool]] = []
+        # The last exception that left a link, and the links that ran when it came up.
+        self.failed: tuple[BaseException | None, list[Any]] = None, []
         self._replacements = Replacements()
 
-    @property
-    def links(self) -> list[Any]:
-        """Those that are running."""
-        while self._running and not is_running(self._running[-1][1]):
-            self._running.pop()
-        return self.last
-
-    @property
-    def last(self) -> list[Any]:
-        """Those that were running when this was last told of anything."""
-        return [link for link, _, _ in self._running]
-
     def __enter__(self) -> LinkStack:
-        super().__enter__()
-        thread = get_ident()
-        for kind in classes_of(chainer.Link) - {chainer.Link}:
+        for kind in classes_of(chainer.Link):
             if "__call__" in vars(kind):
-                self._replacements.wrap(kind, "__call__", partial(self._noting, thread, kind))
+                wrap = partial(self._noting, get_ident(), kind)
+                self._replacements.wrap(kind, "__call__", wrap)
         return self
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self._replacements.undo()
-        super().__exit__(*exception)
+        self.failed = None, []
 
-    def add_running(self, link: Any, frame: FrameType) -> None:
-        """Know a link whose call has begun; of Chainer's own ``__call__`` a hook is yet to tell."""
-        if defines_call(type(link)) is not chainer.Link:
-            self._begin(link, frame, True)
+    def begin(self, link: Any) -> None:
+        """A link is called."""
+        self.links.append(link)
+        self.calls[id(link)] = self.calls.get(id(link), 0) + 1
 
     def _noting(self, thread: int, kind: type, method: Any) -> Any:
         def noting_call(link: Any, *args: Any, **kwargs: Any) -> Any:
             # It may be called by a subclass's.
             if get_ident() != thread or defines_call(type(link)) is not kind:
                 return method(link, *args, **kwargs)
-            frame = sys._getframe()
             self.noted(link)
-            self._begin(link, frame, True)
-            self.began(link, args, frame)
-            out = method(link, *args, **kwargs)
-            self._end(frame)
-            self.ended(frame)
-            return out
+            self.begin(link)
+            try:
+                return method(link, *args, **kwargs)
+            except BaseException as error:
+                if error is not self.failed[0]:
+                    self.failed = error, list(self.links)
+                raise
+            finally:
+                self.links.pop()
 
         return noting_call
-
-    def _begin(self, link: Any, frame: FrameType, by_method: bool) -> None:
-        self._running = self._running[: len(self.links)]
-        self._running.append((link, frame, by_method))
-        self.calls[id(link)] = self.calls.get(id(link), 0) + 1
-
-    def forward_preprocess(self, args: Any) -> None:
-        """Note that a link begins."""
-        # A __call__ of its own may call Chainer's.
-        if self.links and self._running[-1][2] and self._running[-1][0] is args.link:
-            return
-        self.noted(args.link)
-        frame = sys._getframe(1)
-        self._begin(args.link, frame, False)
-        self.began(args.link, args.args, frame)
-
-    def forward_postprocess(self, args: Any) -> None:
-        """Note that it ends."""
-        frame = sys._getframe(1)
-        self._end(frame)
-        self.ended(frame)
-
-    def _end(self, frame: FrameType) -> None:
-        if self.links and self._running[-1][1] is frame:
-            self._running.pop()
-
-    def began(self, link: Any, args: tuple[Any, ...], frame: FrameType) -> None:
-        """A link was called; for subclasses."""
-
-    def ended(self, frame: FrameType) -> None:
-        """A call has ended; for subclasses."""
 
 
 def is_running(frame: FrameType) -> bool:
