@@ -20,12 +20,7 @@ from chainer_profile.analyse.findings import (
 )
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.units import (
-    format_duration,
-    format_nbytes,
-    format_percent,
-    plural,
-)
+from chainer_profile.basics.units import format_duration, format_nbytes, format_percent, plural
 from chainer_profile.basics.words import BACKWARD, PROG, is_run
 
 #: Functions that accelerate() replaces, by what their names begin with; and those of PyTorch alone.

@@ -15,13 +15,7 @@ from chainer_profile.analyse.amdahl import if_twice
 from chainer_profile.analyse.counted import layer_counters
 from chainer_profile.analyse.device_use import device_use, layer_device
 from chainer_profile.analyse.grouping import by_phase, group, link_tree
-from chainer_profile.analyse.hotspots import (
-    DEFAULT_RULE,
-    Hotspots,
-    Rule,
-    find_hotspots,
-    parse_rule,
-)
+from chainer_profile.analyse.hotspots import DEFAULT_RULE, Hotspots, Rule, find_hotspots, parse_rule
 from chainer_profile.analyse.inside import InsideParts, inside_parts
 from chainer_profile.analyse.roofline import layer_work
 from chainer_profile.analyse.summary import Overhead, Summary, Totals
