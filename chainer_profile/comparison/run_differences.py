@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -48,70 +49,52 @@ class Movement:
         return average > 1 + MOVED or max(self.high, 1 / self.low) > 1 + MOVED_MOMENT
 
 
-def _blas(recording: Recording) -> str:
-    return ", ".join(
-        f"{lib.name} {lib.version} x{lib.threads}" for lib in recording.environment.blas
-    )
-
-
-def _kernels(recording: Recording) -> str:
-    return ", ".join(lib.kernels for lib in recording.environment.blas if lib.kernels)
-
-
-def _text(part: str, field: str) -> Callable[[Recording], str]:
-    def text(recording: Recording) -> str:
-        value = getattr(getattr(recording, part), field)
-        return "" if value is None else str(value)
-
-    return text
-
-
-def _tf32(recording: Recording) -> str:
-    gpu = recording.environment.gpu
-    return "" if gpu is None or gpu.tf32 is None else "on" if gpu.tf32 else "off"
-
-
-#: What may differ, by the words that name it.
-_SETTINGS: dict[str, Callable[[Recording], str]] = {
-    "network": _text("settings", "model"),
+_SWITCH: dict[bool | None, str] = {True: "on", False: "off", None: ""}
+#: What may differ, by the words that name it; None where a run has none of it.
+_SETTINGS: dict[str, Callable[[Recording], object]] = {
+    "network": attrgetter("settings.model"),
     "engine": lambda run: run.settings.engine or _CHAINER,
     # That of Chainer is its data type.
     "precision": lambda run: (
         run.settings.precision if run.settings.precision != _USUAL_PRECISION else ""
     ),
-    "phase": _text("settings", "phase"),
-    "input": lambda run: format_shape(run.settings.input_shape) if run.settings.input_shape else "",
-    "batch": _text("settings", "batchsize"),
+    "phase": attrgetter("settings.phase"),
+    "input": lambda run: run.settings.input_shape and format_shape(run.settings.input_shape),
+    "batch": attrgetter("settings.batchsize"),
     "times": lambda run: "inclusive" if run.settings.inclusive else "self times",
-    "data type": _text("settings", "dtype"),
-    "train mode": lambda run: "on" if run.settings.train_mode else "off",
-    "backprop in forward": lambda run: "on" if run.settings.with_graph else "off",
-    "loss": _text("settings", "loss"),
-    "optimizer": _text("settings", "optimizer"),
+    "data type": attrgetter("settings.dtype"),
+    "train mode": lambda run: _SWITCH[run.settings.train_mode],
+    "backprop in forward": lambda run: _SWITCH[run.settings.with_graph],
+    "loss": attrgetter("settings.loss"),
+    "optimizer": attrgetter("settings.optimizer"),
     "kernels": lambda run: run.settings.fast or "Chainer's own",
     "freed memory": lambda run: "kept" if run.settings.keep_memory else "given back",
-    "TF32": _tf32,
-    "system": _text("environment", "system"),
-    "Python": _text("environment", "python"),
-    "Chainer": _text("environment", "chainer"),
-    "NumPy": _text("environment", "numpy"),
-    "CuPy": _text("environment", "cupy"),
-    "profiler": _text("environment", "profiler"),
+    "TF32": lambda run: run.environment.gpu and _SWITCH[run.environment.gpu.tf32],
+    "system": attrgetter("environment.system"),
+    "Python": attrgetter("environment.python"),
+    "Chainer": attrgetter("environment.chainer"),
+    "NumPy": attrgetter("environment.numpy"),
+    "CuPy": attrgetter("environment.cupy"),
+    "profiler": attrgetter("environment.profiler"),
     "variables": lambda run: ", ".join(run.environment.variables),
     "memory": lambda run: (
         format_nbytes(run.environment.memory_nbytes) if run.environment.memory_nbytes else ""
     ),
 }
-_MACHINE: dict[str, Callable[[Recording], str]] = {
-    "processor": _text("environment", "processor"),
-    "cores": _text("environment", "usable_cores"),
-    "GPU": lambda run: run.environment.gpu.name if run.environment.gpu else "",
+_MACHINE: dict[str, Callable[[Recording], object]] = {
+    "processor": attrgetter("environment.processor"),
+    "cores": attrgetter("environment.usable_cores"),
+    "GPU": lambda run: run.environment.gpu and run.environment.gpu.name,
 }
 #: With these the machine's fixed work is other work.
-_PLACE: dict[str, Callable[[Recording], str]] = {
-    "device": _text("settings", "device"),
-    "BLAS": _blas,
-    "BLAS kernels": _kernels,
+_PLACE: dict[str, Callable[[Recording], object]] = {
+    "device": attrgetter("settings.device"),
+    "BLAS": lambda run: ", ".join(
+        f"{lib.name} {lib.version} x{lib.threads}" for lib in run.environment.blas
+    ),
+    "BLAS kernels": lambda run: ", ".join(
+        lib.kernels for lib in run.environment.blas if lib.kernels
+    ),
 }
 #: What counts only where both runs tell it: runs on a CPU and a GPU differ in the device, and older
 #: recordings have no kernels.
@@ -120,8 +103,8 @@ _BOTH_TELL = ("GPU", "BLAS kernels")
 
 def differences(before: Recording, after: Recording) -> Iterator[Difference]:
     """What differs, in the order to tell it. Commits, dates and numbers of trials always may."""
-    for name, text in (_SETTINGS | _PLACE | _MACHINE).items():
-        values = text(before), text(after)
+    for name, of in (_SETTINGS | _PLACE | _MACHINE).items():
+        values = [str(of(run) or "") for run in (before, after)]
         if values[0] != values[1] and (name not in _BOTH_TELL or all(values)):
             yield Difference(name, *values)
 
