@@ -17,6 +17,8 @@ from scipy.special import ndtr, ndtri, polygamma, psi, stdtr, stdtrit
 
 from chainer_profile.basics.describe import CONFIDENCE, NS
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 FASTER, SLOWER, SAME, UNKNOWN = "faster", "slower", "not significant", "not known"
 #: Something differs beyond noise, but the machine was as much slower or faster.
 UNCLEAR = "machine or code"
@@ -57,7 +59,7 @@ def n_blocks(count: int) -> int:
     return min(MAX_BLOCKS, max(30, count // 20))
 
 
-def block_medians(samples_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+def block_medians(samples_ns: Ints) -> Floats:
     """Medians of successive blocks of equal length; trials left over are those of the begin."""
     count, columns = samples_ns.shape
     blocks = n_blocks(count)
@@ -65,13 +67,11 @@ def block_medians(samples_ns: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.zeros((0, columns))
     length = count // blocks
     kept = samples_ns[count - blocks * length :]
-    medians: NDArray[np.float64] = np.median(kept.reshape(blocks, length, columns), axis=1)
+    medians: Floats = np.median(kept.reshape(blocks, length, columns), axis=1)
     return medians
 
 
-def log_intervals(
-    before: NDArray[np.float64], after: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def log_intervals(before: Floats, after: Floats) -> tuple[Floats, Floats]:
     """95 % interval of the log ratio of the medians of two runs' blocks, after over before."""
     # The bootstrap's percentiles of 2,000 ratios of medians of blocks drawn with replacement (Efron
     # and Tibshirani, An Introduction to the Bootstrap, chapter 13). Each draw is used for either
@@ -90,7 +90,7 @@ def log_intervals(
     return np.where(unknown, np.nan, low), np.where(unknown, np.nan, high)
 
 
-def _resampled(blocks: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+def _resampled(blocks: Floats, seed: int) -> Floats:
     """Medians of blocks that are drawn with replacement, (resamples, columns)."""
     # They follow from how often each value is drawn: the values are sorted once, and the median
     # stands where the running count passes the half.
@@ -108,14 +108,14 @@ def _resampled(blocks: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     return out
 
 
-def log_ratio(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
+def log_ratio(before: Floats, after: Floats) -> Floats:
     """Logarithm of after over before; NaN unless both are above 0."""
     known = (before > 0) & (after > 0)
     logs = [np.log(np.where(known, times, 1.0)) for times in (before, after)]
     return np.where(known, logs[1] - logs[0], np.nan)
 
 
-def rank_test(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
+def rank_test(before: Floats, after: Floats) -> Floats:
     """Two-sided p-values of the Mann-Whitney test on blocks, (columns,); 1 for too few."""
     # By the normal distribution, with corrections for ties and for continuity (Conover, Practical
     # Nonparametric Statistics, section 5.1). Importing SciPy's function takes as long as a whole
@@ -141,13 +141,11 @@ def rank_test(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArra
 class Groups:
     """Layers that fare alike, as a number for each layer, (columns,) each."""
 
-    shape: NDArray[np.int64]  #: Of those with the same function, phase and shapes.
-    function: NDArray[np.int64]  #: Of those with the same function and phase.
+    shape: Ints  #: Of those with the same function, phase and shapes.
+    function: Ints  #: Of those with the same function and phase.
 
 
-def common_part(
-    logs: NDArray[np.float64], groups: Groups
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def common_part(logs: Floats, groups: Groups) -> tuple[Floats, Floats]:
     """What columns have in common, by group, and how much more they vary than it seems from that.
 
     The median of the columns with the same shapes, of those with the same function where that are
@@ -166,12 +164,7 @@ def common_part(
     return common, more
 
 
-def spread(
-    log_ratios: NDArray[np.float64],
-    groups: Groups,
-    times_ns: NDArray[np.float64],
-    moved: float = 0.0,
-) -> NDArray[np.float64]:
+def spread(log_ratios: Floats, groups: Groups, times_ns: Floats, moved: float = 0.0) -> Floats:
     """Standard deviation of a layer's log ratio from run to run, as the layers themselves tell."""
     # Most layers of two runs are not changed, and those with the same function and shapes fare
     # alike: how they scatter about what they have in common is what a layer differs by without a
@@ -187,13 +180,11 @@ def spread(
     distances = np.abs(log_ratios - common) * np.sqrt(more)
     for inside in _large_groups(groups.function, known):
         found[inside] = _MAD * np.median(distances[inside & known])
-    kept: NDArray[np.float64] = np.clip(found, LEAST_SPREAD, most)
+    kept: Floats = np.clip(found, LEAST_SPREAD, most)
     return kept
 
 
-def _large_groups(
-    numbers: NDArray[np.int64], known: NDArray[np.bool_]
-) -> Iterator[NDArray[np.bool_]]:
+def _large_groups(numbers: Ints, known: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
     """Where each group is that has enough known columns to tell something."""
     for number in np.unique(numbers):
         inside = numbers == number
@@ -205,19 +196,14 @@ def _large_groups(
 class Judged:
     """What a test says, (columns,) each."""
 
-    log_ratio: NDArray[np.float64]  #: Logarithm of after over before.
-    low: NDArray[np.float64]  #: Lower end of its 95 % interval; NaN where it is not known.
-    high: NDArray[np.float64]
-    p_value: NDArray[np.float64]  #: Two-sided, not corrected; 1 where nothing is known.
-    shift: NDArray[np.float64]  #: What of the log ratio the machine accounts for.
+    log_ratio: Floats  #: Logarithm of after over before.
+    low: Floats  #: Lower end of its 95 % interval; NaN where it is not known.
+    high: Floats
+    p_value: Floats  #: Two-sided, not corrected; 1 where nothing is known.
+    shift: Floats  #: What of the log ratio the machine accounts for.
 
 
-def judge_runs(
-    before_ns: NDArray[np.int64],
-    after_ns: NDArray[np.int64],
-    run_spread: NDArray[np.float64],
-    shift: NDArray[np.float64],
-) -> Judged:
+def judge_runs(before_ns: Ints, after_ns: Ints, run_spread: Floats, shift: Floats) -> Judged:
     """Compare one run with one other."""
     # Two tests must both find a difference, so the larger p-value counts: Mann and Whitney's on the
     # blocks, for noise within the runs, and Student's on the log ratio without the machine's part,
@@ -240,11 +226,11 @@ def judge_runs(
 
 
 def judge_repeated(
-    before: NDArray[np.float64],
-    after: NDArray[np.float64],
-    shift: NDArray[np.float64],
-    kinds: NDArray[np.int64] | None = None,
-    more: NDArray[np.float64] | float = 1.0,
+    before: Floats,
+    after: Floats,
+    shift: Floats,
+    kinds: Ints | None = None,
+    more: Floats | float = 1.0,
 ) -> Judged:
     """Compare several runs with several: the variance from run to run is measured.
 
@@ -271,16 +257,14 @@ def judge_repeated(
     return Judged(ratios, ratios - half, ratios + half, p_values, shift)
 
 
-def repeated_variance(
-    before: NDArray[np.float64], after: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def repeated_variance(before: Floats, after: Floats) -> Floats:
     """Variance from run to run, pooled over both sides, (columns,)."""
     squares = sum(((side - side.mean(axis=0)) ** 2).sum(axis=0) for side in (before, after))
-    pooled: NDArray[np.float64] = squares / (len(before) + len(after) - 2)
+    pooled: Floats = squares / (len(before) + len(after) - 2)
     return pooled
 
 
-def variance_prior(variance: NDArray[np.float64], degrees: int) -> tuple[float, float]:
+def variance_prior(variance: Floats, degrees: int) -> tuple[float, float]:
     """The variance that columns have in common, and how many degrees of freedom it is worth."""
     # By the moments of the logarithms of the columns' variances (Smyth, Linear models and empirical
     # Bayes methods for assessing differential expression in microarray experiments, Statistical
@@ -318,13 +302,13 @@ def t_quantile(degrees: ArrayLike) -> Any:
     return stdtrit(degrees, (1 + CONFIDENCE) / 2)
 
 
-def _two_sided(statistic: NDArray[np.float64], degrees: ArrayLike) -> NDArray[np.float64]:
+def _two_sided(statistic: Floats, degrees: ArrayLike) -> Floats:
     """Two-sided p-values of Student's t."""
-    p_values: NDArray[np.float64] = 2 * stdtr(degrees, -np.abs(statistic))
+    p_values: Floats = 2 * stdtr(degrees, -np.abs(statistic))
     return p_values
 
 
-def discovery_corrected(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
+def discovery_corrected(p_values: Floats) -> Floats:
     """p-values corrected for testing many: Benjamini and Hochberg's false discovery rate (1995)."""
     count = len(p_values)
     order = np.argsort(p_values, kind="stable")
@@ -346,10 +330,7 @@ class Judge:
     window_s: float  #: What the clock can tell apart of a layer.
 
     def layers(
-        self,
-        before: Sequence[NDArray[np.int64]],
-        after: Sequence[NDArray[np.int64]],
-        groups: Groups,
+        self, before: Sequence[Ints], after: Sequence[Ints], groups: Groups
     ) -> tuple[pd.DataFrame, float]:
         """Times, ratios and verdicts of layers, and how ratios spread from run to run."""
         # What the machine accounts for is what layers of one function and shape have in common, as
@@ -381,9 +362,7 @@ class Judge:
             table["verdict"] = UNKNOWN
         return table, typical
 
-    def totals(
-        self, before: Sequence[NDArray[np.int64]], after: Sequence[NDArray[np.int64]]
-    ) -> pd.DataFrame:
+    def totals(self, before: Sequence[Ints], after: Sequence[Ints]) -> pd.DataFrame:
         """The same of one column, a total; the machine accounts for all that it can."""
         before, after = ([samples[:, None] for samples in side] for side in (before, after))
         times = medians_ns(before), medians_ns(after)
@@ -399,21 +378,15 @@ class Judge:
             table["verdict"] = UNKNOWN
         return table
 
-    def _too_few(
-        self, before: Sequence[NDArray[np.int64]], after: Sequence[NDArray[np.int64]]
-    ) -> bool:
+    def _too_few(self, before: Sequence[Ints], after: Sequence[Ints]) -> bool:
         return not self.several and min(len(before[0]), len(after[0])) < MIN_TRIALS
 
-    def _matters(self, log_ratio: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def _matters(self, log_ratio: Floats) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = np.abs(log_ratio) > np.log1p(self.min_effect)
         return found
 
     def _table(
-        self,
-        times: tuple[NDArray[np.float64], NDArray[np.float64]],
-        judged: Judged,
-        p_values: NDArray[np.float64],
-        window_s: float,
+        self, times: tuple[Floats, Floats], judged: Judged, p_values: Floats, window_s: float
     ) -> pd.DataFrame:
         """Times, ratios and verdicts. The interval holds what the machine may account for."""
         low = judged.low - np.maximum(judged.shift, 0)
@@ -441,25 +414,25 @@ class Judge:
         )
 
 
-def medians_ns(runs: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+def medians_ns(runs: Sequence[Ints]) -> Floats:
     """Medians of the columns of samples, (columns,); of several runs their geometric mean."""
     medians = np.array([np.median(samples, axis=0) for samples in runs])
     if len(medians) == 1:
-        single: NDArray[np.float64] = medians[0]
+        single: Floats = medians[0]
         return single
     known = (medians > 0).all(axis=0)
     logs = np.log(np.where(known, medians, 1.0))
-    means: NDArray[np.float64] = np.where(known, np.exp(logs.mean(axis=0)), medians.mean(axis=0))
+    means: Floats = np.where(known, np.exp(logs.mean(axis=0)), medians.mean(axis=0))
     return means
 
 
-def _run_logs(runs: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+def _run_logs(runs: Sequence[Ints]) -> Floats:
     """Logarithms of the medians of runs, (runs, columns); NaN of those that are not above 0."""
     medians = np.array([np.median(samples, axis=0) for samples in runs])
     return log_ratio(np.ones_like(medians), medians)
 
 
-def _run_parts(logs: NDArray[np.float64], groups: Groups) -> NDArray[np.float64]:
+def _run_parts(logs: Floats, groups: Groups) -> Floats:
     """What each run's layers have in common beyond the average of the runs, (runs, columns)."""
     # Of few layers that would be what each of them is.
     if logs.shape[1] < MIN_COMMON:

@@ -9,12 +9,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.units import plural
 from chainer_profile.basics.words import COMMUNICATION
+from chainer_profile.comparison.significance import Floats, Ints
 from chainer_profile.ranks.stragglers import Judged, judge
 from chainer_profile.record.budget import RUNNING
 from chainer_profile.record.journal import KILLED
@@ -54,18 +54,18 @@ class Ranks:
     names: tuple[str, ...]  #: What each recording is called.
     ranks: tuple[Rank, ...]  #: Those that are there, in the order of their numbers.
     settings: Settings  #: What the lowest of them ran.
-    iterations: NDArray[np.int64]  #: Their numbers, (iterations,).
+    iterations: Ints  #: Their numbers, (iterations,).
     numbered: bool  #: Whether these are the training's; otherwise they count the recorded ones.
     layers: tuple[Layer, ...]  #: The rows of an iteration, which are the same on all ranks.
     recordings: tuple[Recording, ...]
-    trials: NDArray[np.int64]  #: Which of their trials each iteration is, (ranks, iterations).
-    self_ns: NDArray[np.int64]  #: Self times of the layers, (ranks, iterations, layers).
+    trials: Ints  #: Which of their trials each iteration is, (ranks, iterations).
+    self_ns: Ints  #: Self times of the layers, (ranks, iterations, layers).
     phases: tuple[str, ...]  #: In their order; the last is :data:`OUTSIDE`.
-    phase_ns: NDArray[np.int64]  #: With what lies between rows, (ranks, iterations, phases).
+    phase_ns: Ints  #: With what lies between rows, (ranks, iterations, phases).
     collectives: tuple[int, ...]  #: Indices of the rows whose arrivals are known.
-    arrived_ns: NDArray[np.int64]  #: On the clock of rank 0, (ranks, iterations, collectives).
-    waiting_ns: NDArray[np.int64]  #: For the last to come, likewise.
-    moving_ns: NDArray[np.int64]  #: The rest of the time there, likewise.
+    arrived_ns: Ints  #: On the clock of rank 0, (ranks, iterations, collectives).
+    waiting_ns: Ints  #: For the last to come, likewise.
+    moving_ns: Ints  #: The rest of the time there, likewise.
     window_s: float  #: What the clock can tell apart of a layer.
     notes: tuple[str, ...]  #: What is missing or was left out, a line each.
 
@@ -88,34 +88,34 @@ class Ranks:
         return tuple(dict.fromkeys(rank.host for rank in self.ranks))
 
     @property
-    def iteration_ns(self) -> NDArray[np.int64]:
+    def iteration_ns(self) -> Ints:
         """Time of an iteration, (ranks, iterations)."""
-        whole: NDArray[np.int64] = self.phase_ns.sum(axis=2)
+        whole: Ints = self.phase_ns.sum(axis=2)
         return whole
 
     @property
-    def communication_ns(self) -> NDArray[np.int64]:
+    def communication_ns(self) -> Ints:
         """Time in collectives, (ranks, iterations); of the rows themselves without arrivals."""
         if self.collectives:
-            stays: NDArray[np.int64] = (self.waiting_ns + self.moving_ns).sum(axis=2)
+            stays: Ints = (self.waiting_ns + self.moving_ns).sum(axis=2)
             return stays
         rows = [row.index for row in self.layers if row.phase == COMMUNICATION]
-        times: NDArray[np.int64] = self.self_ns[:, :, rows].sum(axis=2)
+        times: Ints = self.self_ns[:, :, rows].sum(axis=2)
         return times
 
     @property
-    def between_ns(self) -> NDArray[np.int64]:
+    def between_ns(self) -> Ints:
         """What the phase of communication takes beside its collectives, (ranks, iterations)."""
         if COMMUNICATION not in self.phases:
             return np.zeros_like(self.trials)
         phase = self.phase_ns[:, :, self.phases.index(COMMUNICATION)]
-        rest: NDArray[np.int64] = np.maximum(phase - self.communication_ns, 0)
+        rest: Ints = np.maximum(phase - self.communication_ns, 0)
         return rest
 
     @property
-    def computing_ns(self) -> NDArray[np.int64]:
+    def computing_ns(self) -> Ints:
         """What an iteration takes without its phase of communication, (ranks, iterations)."""
-        rest: NDArray[np.int64] = self.iteration_ns - self.communication_ns - self.between_ns
+        rest: Ints = self.iteration_ns - self.communication_ns - self.between_ns
         return rest
 
     @cached_property
@@ -144,7 +144,7 @@ class Ranks:
         return float(np.median((self.computing_ns / whole).mean(axis=0)))
 
     @property
-    def last(self) -> NDArray[np.float64]:
+    def last(self) -> Floats:
         """Part of the iterations in which each rank was the one waited for, (ranks,)."""
         # That is the rank that itself waited least in all collectives of the iteration.
         if not self.collectives or not len(self.iterations):
@@ -153,10 +153,10 @@ class Ranks:
         return np.bincount(least, minlength=len(self.ranks)) / len(self.iterations)
 
     @property
-    def moving_of_last_ns(self) -> NDArray[np.int64]:
+    def moving_of_last_ns(self) -> Ints:
         """What a collective took once all had come: of the last to come, (iterations, ...)."""
         last = self.arrived_ns.argmax(axis=0)
-        found: NDArray[np.int64] = np.take_along_axis(self.moving_ns, last[None], axis=0)[0]
+        found: Ints = np.take_along_axis(self.moving_ns, last[None], axis=0)[0]
         return found
 
     @property
@@ -325,7 +325,7 @@ def _together(
     )
 
 
-def _phase_ns(recording: Recording, phases: Sequence[str]) -> NDArray[np.int64]:
+def _phase_ns(recording: Recording, phases: Sequence[str]) -> Ints:
     """Time in every phase and outside of all, (trials, phases + 1)."""
     own = np.zeros((recording.n_trials, len(phases) + 1), np.int64)
     for at, phase in enumerate(phases):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from chainer_profile.basics.describe import CONFIDENCE, NS, median_interval
@@ -18,6 +17,8 @@ from chainer_profile.comparison.significance import (
     MIN_COMMON,
     MIN_GROUP,
     MIN_TRIALS,
+    Floats,
+    Ints,
     block_medians,
     common_part,
     discovery_corrected,
@@ -85,19 +86,17 @@ class SlowRank:
 class Judged:
     """What was found, with the times of every layer on every rank, (ranks, layers) each."""
 
-    here_s: NDArray[np.float64]  #: Median times.
-    elsewhere_s: NDArray[np.float64]  #: Median times on the other ranks.
-    excess_s: NDArray[np.float64]  #: Median differences.
-    mean_s: NDArray[np.float64]  #: Mean differences.
-    late_s: NDArray[np.float64]  #: Differences of the 95th percentiles.
+    here_s: Floats  #: Median times.
+    elsewhere_s: Floats  #: Median times on the other ranks.
+    excess_s: Floats  #: Median differences.
+    mean_s: Floats  #: Mean differences.
+    late_s: Floats  #: Differences of the 95th percentiles.
     stragglers: tuple[Straggler, ...]  #: The longest excess first.
     slow: tuple[SlowRank, ...]  #: The slowest first.
     judged: bool  #: Whether the iterations are enough for verdicts.
 
 
-def judge(
-    self_ns: NDArray[np.int64], layers: Sequence[Layer], iteration_s: float, window_s: float
-) -> Judged:
+def judge(self_ns: Ints, layers: Sequence[Layer], iteration_s: float, window_s: float) -> Judged:
     """Find stragglers and slow ranks by the layers' self times, (ranks, iterations, layers)."""
     n_ranks, count, width = self_ns.shape
     here = np.median(self_ns, axis=1) * NS
@@ -177,9 +176,7 @@ def judge(
     )
 
 
-def _at_times(
-    self_ns: NDArray[np.int64], iteration_s: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _at_times(self_ns: Ints, iteration_s: float) -> tuple[Floats, Floats]:
     """What layers take longer on a rank than usually there, in seconds an iteration, and p-values.
 
     Beyond what holds up the rank's other layers as well; corrected for all layers of all ranks.
@@ -209,7 +206,7 @@ def _at_times(
     return apart.mean(axis=1) - expected, p_values
 
 
-def _mean_interval(values: NDArray[np.float64]) -> tuple[float, float]:
+def _mean_interval(values: Floats) -> tuple[float, float]:
     """95 % interval of a mean by the bootstrap; NaN for fewer than 6 values, as of a median."""
     if len(values) < 6:
         return float("nan"), float("nan")
@@ -219,24 +216,24 @@ def _mean_interval(values: NDArray[np.float64]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _score(apart_s: NDArray[np.float64], iteration_s: float) -> NDArray[np.float64]:
+def _score(apart_s: Floats, iteration_s: float) -> Floats:
     """Differences that count less the larger they are, so that one pause does not hide the rest."""
     scale_s = max(_SMALL * iteration_s, NS)
-    found: NDArray[np.float64] = np.sign(apart_s) * np.log1p(np.abs(apart_s) / scale_s)
+    found: Floats = np.sign(apart_s) * np.log1p(np.abs(apart_s) / scale_s)
     return found
 
 
-def _blocks(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def _blocks(scores: Floats) -> Floats:
     """Means of blocks of successive iterations, which are not independent, (ranks, blocks, ...)."""
     ranks, count, layers = scores.shape
     blocks = n_blocks(count)
     length = count // blocks
     kept = scores[:, count - blocks * length :]
-    means: NDArray[np.float64] = kept.reshape(ranks, blocks, length, layers).mean(axis=2)
+    means: Floats = kept.reshape(ranks, blocks, length, layers).mean(axis=2)
     return means
 
 
-def _largest(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def _largest(scores: Floats) -> Floats:
     """The largest mean of any layer on one rank, (blocks, ranks, layers), of many exchanges."""
     blocks, ranks, _ = scores.shape
     rng = np.random.default_rng(0)
@@ -245,7 +242,7 @@ def _largest(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.array([scores[every, chosen].mean(axis=0).max() for chosen in exchanges])
 
 
-def elsewhere(values: NDArray[np.int64]) -> NDArray[np.int64]:
+def elsewhere(values: Ints) -> Ints:
     """Twice the median of all other ranks' values, (ranks, ...), for values of that shape."""
     count = len(values)
     order = np.argsort(values, axis=0, kind="stable")
@@ -256,15 +253,11 @@ def elsewhere(values: NDArray[np.int64]) -> NDArray[np.int64]:
     )
     # Without the rank's own value those behind it move up by one.
     lower, upper = (count - 2) // 2, (count - 1) // 2
-    found: NDArray[np.int64] = sum(
-        np.where(at < place, ordered[at], ordered[at + 1]) for at in (lower, upper)
-    )
+    found: Ints = sum(np.where(at < place, ordered[at], ordered[at + 1]) for at in (lower, upper))
     return found
 
 
-def _ratios(
-    here_ns: NDArray[np.int64], twice_others_ns: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _ratios(here_ns: Ints, twice_others_ns: Ints) -> tuple[Floats, Floats]:
     """Logarithms of the layers' ratios, and their standard errors by the iterations."""
     ranks, count, layers = here_ns.shape
     sides = [
@@ -278,7 +271,7 @@ def _ratios(
     return middle.reshape(ranks, layers), error.reshape(ranks, layers)
 
 
-def _half_spread(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+def _half_spread(logs: Floats) -> Floats:
     """Standard deviation over the ranks by their shortest half, which stragglers do not move."""
     count = len(logs)
     if count < 3:
@@ -287,5 +280,5 @@ def _half_spread(logs: NDArray[np.float64]) -> NDArray[np.float64]:
     ordered = np.sort(logs, axis=0)
     length = (ordered[half - 1 :] - ordered[: count - half + 1]).min(axis=0)
     # That of the normal distribution's half; of few ranks the shortest is shorter by chance.
-    found: NDArray[np.float64] = np.nan_to_num(length / 1.349 * count / (count - 2))
+    found: Floats = np.nan_to_num(length / 1.349 * count / (count - 2))
     return found
