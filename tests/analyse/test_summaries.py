@@ -39,6 +39,10 @@ def by_hand(**changes):
     return Recording(**(values | changes))
 
 
+NOT_TIMED = {"trial_ns": None, "start_ns": None}
+NOT_CLEAN = dict.fromkeys(("clean_ns", "clean_start_ns"), np.zeros(0, np.int64))
+
+
 def near(value):
     return pytest.approx(value, rel=1e-12)
 
@@ -229,26 +233,22 @@ def test_one_trial():
     assert summary.layers["share"].sum() == near(1)
 
 
-def test_without_trial_times_only_the_layers_are_known():
-    totals = summarise(by_hand(trial_ns=None, start_ns=None, clean_ns=np.zeros(0, np.int64),
-                               clean_start_ns=np.zeros(0, np.int64))).totals  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "missing", "fps"),
+    [
+        (NOT_TIMED | NOT_CLEAN, {"profiled", "clean", "framework", "overhead", "trial"}, None),
+        (NOT_CLEAN, {"clean", "overhead"}, 4 / 10e-3),
+        ({"start_ns": None}, {"overhead"}, 4 / 9e-3),
+    ],
+)
+def test_what_is_missing_is_not_known_and_the_layers_are(changes, missing, fps):
+    totals = summarise(by_hand(**changes)).totals
+    names = ("profiled", "clean", "framework", "overhead", "trial")
+    assert {name for name in names if getattr(totals, name) is None} == missing
     assert totals.layers_s == near(8e-3)
-    assert totals.profiled is totals.clean is totals.framework is totals.overhead is None
-    assert totals.fps is totals.trial is totals.framework_share is None
-
-
-def test_without_clean_trials_the_profiled_ones_are_quoted():
-    none = np.zeros(0, np.int64)
-    totals = summarise(by_hand(clean_ns=none, clean_start_ns=none)).totals
-    assert totals.clean is totals.overhead is None
-    assert totals.trial is totals.profiled
-    assert totals.fps == near(4 / 10e-3)
-
-
-def test_without_starts_there_is_no_overhead():
-    totals = summarise(by_hand(start_ns=None)).totals
-    assert totals.overhead is None
-    assert totals.clean.mean_s == near(9e-3)
+    assert totals.fps == (fps and near(fps))
+    assert (totals.framework_share is None) == ("framework" in missing)
+    assert totals.trial is (totals.clean or totals.profiled)
 
 
 def test_layers_without_time():
@@ -323,16 +323,13 @@ def test_the_trials_before_and_behind_a_clean_block_weigh_alike():
     assert summarise(recording).totals.overhead.fraction == pytest.approx(0.01, abs=3e-3)
 
 
-def test_a_few_slow_trials_do_not_count_as_added_time():
-    recording = timeline(cycles(8, 20, 5), 0.01, lambda i: 1)
-    recording.trial_ns[::10] *= 100
-    recording.clean_ns[::5] *= 100
-    assert summarise(recording).totals.overhead.fraction == near(0.01)
-
-
-def test_a_step_in_the_pace_spoils_one_pair_of_blocks_at_most():
-    recording = timeline(cycles(9, 40, 10), 0.01, lambda i: 1 if i < 0.83 else 2.5)
-    assert summarise(recording).totals.overhead.fraction == near(0.01)
+def test_a_few_slow_trials_or_a_step_in_the_pace_do_not_count_as_added_time():
+    slow = timeline(cycles(8, 20, 5), 0.01, lambda i: 1)
+    slow.trial_ns[::10] *= 100
+    slow.clean_ns[::5] *= 100
+    step = timeline(cycles(9, 40, 10), 0.01, lambda i: 1 if i < 0.83 else 2.5)
+    for recording in (slow, step):
+        assert summarise(recording).totals.overhead.fraction == near(0.01)
 
 
 def test_few_blocks_have_no_interval():

@@ -18,6 +18,8 @@ from chainer_profile.comparison.run_differences import (
 from chainer_profile.record.recording import BlasLibrary, Calibration, Conditions, Gpu
 from tests.comparing import run
 
+TWO = (BlasLibrary("openblas", "0.3", 2),)
+
 
 def changed(part, **values):
     recording = run(1, 3, 8)
@@ -36,11 +38,7 @@ def changed(part, **values):
         ("environment", {"numpy": "2.5"}, Difference("NumPy", "2.4.6", "2.5")),
         ("environment", {"usable_cores": 4}, Difference("cores", "2", "4")),
         ("environment", {"cupy": "13"}, Difference("CuPy", "", "13")),
-        (
-            "environment",
-            {"blas": (BlasLibrary("openblas", "0.3", 2),)},
-            Difference("BLAS", "", "openblas 0.3 x2"),
-        ),
+        ("environment", {"blas": TWO}, Difference("BLAS", "", "openblas 0.3 x2")),
         ("environment", {"variables": ("A=1", "B=2")}, Difference("variables", "", "A=1, B=2")),
         ("environment", {"memory_nbytes": 1 << 30}, Difference("memory", "8.0 GiB", "1.0 GiB")),
     ],
@@ -83,11 +81,9 @@ def conditioned(*times, other_cpu=None, **environment):
 def test_movements_of_single_runs_have_their_moments():
     before, after = conditioned((1.0, 2.0), (1.1, 2.0)), conditioned((1.2, 2.0), (1.3, 2.0))
     product, copy = movements([before], [after])
-    assert product.name == "matrix product"
-    assert product.ratio == pytest.approx(2.5 / 2.1)
-    assert product.low == pytest.approx(1.2 / 1.1)
-    assert product.high == pytest.approx(1.3)
-    assert product.moved
+    assert (product.name, product.moved) == ("matrix product", True)
+    ends = (product.ratio, product.low, product.high)
+    assert ends == pytest.approx((2.5 / 2.1, 1.2 / 1.1, 1.3))
     assert copy == Movement("copy", 1.0, 1.0, 1.0)
     assert not copy.moved
 
@@ -101,17 +97,13 @@ def test_movements_of_several_runs_are_averages():
 
 def test_other_programs_stretch_a_run_where_the_cores_do_not_suffice():
     calm, busy = conditioned(other_cpu=0.9), conditioned(other_cpu=1.5)
-    (movement,) = movements([calm], [busy])
-    assert movement == Movement("other programs", 2.0, 1.0, 2.0)
-    (movement,) = movements([busy], [calm])
-    assert movement == Movement("other programs", 0.5, 0.5, 1.0)
-    (movement,) = movements([conditioned(other_cpu=2.0)], [calm])
-    assert movement.ratio == 0.25
-    threads = (BlasLibrary("openblas", "", 2),)
-    (movement,) = movements(
-        [conditioned(other_cpu=0.0)], [conditioned(other_cpu=0.4, blas=threads)]
-    )
-    assert movement.ratio == 1.25
+    for before, after, ends in (
+        (calm, busy, (2.0, 1.0, 2.0)),
+        (busy, calm, (0.5, 0.5, 1.0)),
+        (conditioned(other_cpu=2.0), calm, (0.25, 0.25, 1.0)),
+        (conditioned(other_cpu=0.0), conditioned(other_cpu=0.4, blas=TWO), (1.25, 1.0, 1.25)),
+    ):
+        assert list(movements([before], [after])) == [Movement("other programs", *ends)]
 
 
 def test_what_is_not_known_is_not_there():
