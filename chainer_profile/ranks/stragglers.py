@@ -140,9 +140,9 @@ def judge(self_ns: Ints, layers: Sequence[Layer], iteration_s: float, window_s: 
     least = max(LEAST_SHARE * iteration_s, window_s)
     found = {}
 
-    def add(rank: int, layer: int, p_value: float, at_times: bool) -> None:
+    def straggler(rank: int, layer: int, p_value: float, at_times: bool) -> Straggler:
         apart = (self_ns[rank, :, layer] - others_ns[rank, :, layer] / 2 * factor[rank]) * NS
-        found[rank, layer] = Straggler(
+        return Straggler(
             rank,
             layer,
             float(here[rank, layer]),
@@ -156,14 +156,15 @@ def judge(self_ns: Ints, layers: Sequence[Layer], iteration_s: float, window_s: 
         )
 
     for rank, layer in np.argwhere((p_values < LEVEL) & (effect > np.log1p(MIN_EFFECT))).tolist():
-        apart = self_ns[rank, :, layer] - others_ns[rank, :, layer] / 2 * factor[rank]
-        if np.median(apart) * NS > least:
-            add(rank, layer, float(p_values[rank, layer]), at_times=False)
+        one = straggler(rank, layer, float(p_values[rank, layer]), at_times=False)
+        if one.excess_s > least:
+            found[rank, layer] = one
     costs, p_values = _at_times(self_ns, iteration_s)
     large = costs > np.maximum(least, MIN_EFFECT * here)
     for rank, layer in np.argwhere((p_values < LEVEL) & large).tolist():
         if (rank, layer) not in found:
-            add(rank, layer, float(p_values[rank, layer]), at_times=True)
+            one = straggler(rank, layer, float(p_values[rank, layer]), at_times=True)
+            found[rank, layer] = one
     slow = [
         SlowRank(int(rank), float(factor[rank]), float(here[rank].sum() * (1 - 1 / factor[rank])))
         for rank in np.flatnonzero(is_slow)
@@ -194,9 +195,8 @@ def _at_times(self_ns: Ints, iteration_s: float) -> tuple[Floats, Floats]:
     held_up = np.maximum(apart.mean(axis=1), 0)
     others_s = usual_s.sum(axis=1, keepdims=True) - usual_s
     of_others = held_up.sum(axis=1, keepdims=True) - held_up
-    expected = usual_s * np.divide(
-        of_others, others_s, out=np.zeros_like(others_s), where=others_s > 0
-    )
+    share = np.divide(of_others, others_s, out=np.zeros_like(others_s), where=others_s > 0)
+    expected = usual_s * share
     scores = _blocks(_score(apart - expected[:, None], iteration_s)).mean(axis=1)
     exchanged = _blocks(_score(apart, iteration_s))
     largest = _largest(np.ascontiguousarray(exchanged.swapaxes(0, 1)))
