@@ -156,7 +156,7 @@ def show(found: dict[str, np.ndarray]) -> None:
 
 
 def main() -> None:
-    named = {program.name: program for program in PROGRAMS if program.bounded_by}
+    named = {program.name: program for program in PROGRAMS}
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(named))
     parser.add_argument("--pairs", type=int, default=7)

@@ -42,16 +42,14 @@ def say(line: str) -> None:
 
 
 class Start:
-    """How this process began: its folder, environment, limits, and where it finds modules.
-
-    ``sys.path[0]`` belongs to the program, and is left out.
-    """
+    """How this process began: its folder, environment, limits, and where it finds modules."""
 
     def __init__(self) -> None:
         self._executable = sys.executable
         self._folder = os.getcwd()
         self._environment = dict(os.environ)
         self._argv, self._orig_argv = sys.argv[:1], list(sys.orig_argv)
+        # The first one belongs to the program.
         self._path = [os.path.abspath(place) for place in sys.path[1:]]
         self._recursion_limit = sys.getrecursionlimit()
         self._limits = dict(_soft_limits())
@@ -76,10 +74,7 @@ class Start:
                 sys.setrecursionlimit(recursion_limit)
 
     def run(self, module: str, job: Mapping[str, Any]) -> str:
-        """Run ``main(job)`` of a module of ours in a fresh interpreter of its own.
-
-        What it prints goes to the standard error. Gives why it failed, in one line, or nothing.
-        """
+        """Run ``main(job)`` of a module in a fresh interpreter; gives why it failed, or nothing."""
         given = {
             "argv": self._argv,
             "orig_argv": self._orig_argv,
@@ -89,10 +84,15 @@ class Start:
             "job": job,
         }
         try:
+            os.fstat(_STDERR)
+            stdout = _STDERR
+        except OSError:  # the program closed it
+            stdout = DEVNULL
+        try:
             with Popen(
                 [self._executable, "-I", "-c", _MAIN],
                 stdin=PIPE,
-                stdout=_STDERR if _is_open(_STDERR) else DEVNULL,
+                stdout=stdout,
                 stderr=PIPE,
                 env=self._environment,
                 cwd=self._folder,
@@ -115,14 +115,6 @@ def _failure(code: int, said: str) -> str:
             return f"killed by {signal.Signals(-code).name}"
     last = next((line for line in reversed(said.split("\n")) if line.strip()), "")
     return " ".join(last.split()) or f"exit code {code}"
-
-
-def _is_open(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return False
-    return True
 
 
 def _soft_limits() -> Iterator[tuple[int, int]]:

@@ -1,10 +1,4 @@
-"""Looks at a program's main thread from another process: where its time goes beside Chainer.
-
-py-spy reads the stack a hundred times a second, and stops the program for each look: else those at
-code that goes on meanwhile would be lost. What rows and other
-accounts tell already, a call of a function, a link or a backward, an update or an import, is left
-out.
-"""
+"""Looks at a program's main thread from another process: where its time goes beside Chainer."""
 
 from __future__ import annotations
 
@@ -50,17 +44,10 @@ _CHAINER = f"{os.sep}chainer{os.sep}"
 
 
 class Looks:
-    """Looks at this process between :meth:`start` and :meth:`end`.
-
-    The looking process is no child of this one, so that a program that waits for its children does
-    not meet it. It ends with this process.
-
-    Attributes:
-        problem: Why nothing can be seen; or empty.
-    """
+    """Looks at this process between :meth:`start` and :meth:`end`."""
 
     def __init__(self) -> None:
-        self.problem = ""
+        self.problem = ""  #: Why nothing can be seen; or empty.
         self._files = ExitStack()
         self._out: IO[bytes] | None = None
         self._pid = 0
@@ -77,11 +64,13 @@ class Looks:
         # A file without a name: whatever ends this process leaves none behind.
         out = self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         self._files.enter_context(samplers.may_attach())
+        # It stops the program for each look: else those at code that goes on would be lost.
         look = f"record -r {RATE} -t --full-filenames -f raw -p {os.getpid()} -o"
         words = [program, *look.split(), f"/dev/fd/{out.fileno()}"]
         try:
             started = subprocess.run(
-                # The shell ends at once and leaves the other to init.
+                # The shell ends at once and leaves the other to init: a program that waits for its
+                # children does not meet it.
                 ["sh", "-c", '"$0" "$@" >/dev/null 2>&1 & echo $!', *words],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -149,10 +138,8 @@ def _stacks(text: str) -> Iterator[tuple[Frames, int]]:
 
 
 def _name_of(stack: Frames) -> str:
-    """What a look counts for: the program's innermost function, and what it calls.
-
-    Empty for what is told otherwise, and for the profiler's own time.
-    """
+    """What a look counts for: the program's innermost function, and what it calls."""
+    # Empty for what rows and accounts tell (functions, links, updates, imports), and for our own.
     if not stack or stack[-1].file.startswith(_OURS):
         return ""
     own: tuple[str, str] | None = None

@@ -20,8 +20,6 @@ from chainer_profile.measure.live import PLAIN, LiveTrials
 from chainer_profile.measure.loop import LoopTrial, networks, optimizers, prefix_of
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.measure.clock import Clock
     from chainer_profile.record.recording import Recording
@@ -74,15 +72,10 @@ class Profiling:
         self._begin({**frame.f_globals, **frame.f_locals}, frame)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         opened, self._open = self._open, None
         assert opened is not None
-        opened.__exit__(kind, error, traceback)
+        opened.__exit__(*raised)
 
     def __call__(self, function: Function) -> Function:
         """A function each call of which is a trial."""
@@ -139,13 +132,13 @@ class Profiling:
             ProfileError: There are none, or no Chainer function was called in them.
         """
         live = self._live
-        recording = None
-        if live is not None and self._open is None:
-            live.pause()
-            recording = live.recording()
+        if live is None or self._open is not None:
+            raise ProfileError("no block has come to its end under this profiling")
+        live.pause()
+        recording = live.recording()
         if recording is not None:
             return recording
-        if live is not None and live.iteration and self._open is None:
+        if live.iteration:
             raise ProfileError("the block calls no Chainer function: there is nothing to profile")
         raise ProfileError("no block has come to its end under this profiling")
 

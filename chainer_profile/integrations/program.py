@@ -54,9 +54,6 @@ class Program:
     first batch, call of a network or backward to the end of an optimizer's ``update``. Outermost
     calls of networks in test mode or without a graph are trials of their own, and so are all in a
     program without optimizers.
-
-    Attributes:
-        watched: The kinds of trials.
     """
 
     def __init__(
@@ -69,7 +66,7 @@ class Program:
         layers: bool = True,
         memory: bool = True,
     ) -> None:
-        self.watched: list[Watched] = []
+        self.watched: list[Watched] = []  #: The kinds of trials.
         self._called_chainer = False
         self._accounts, self._journal = accounts, journal
         self._command, self._warn = command, warn
@@ -126,7 +123,7 @@ class Program:
 
     def __exit__(self, *_: object) -> None:
         if self._open is not None and self._entries.mine:
-            self._abandon((REST, ""))
+            self._finish(Abandoned((REST, "")))
         self._entries.__exit__()
         self._replacements.undo()
         if self._entries.mine:
@@ -182,7 +179,7 @@ class Program:
         try:
             return self._through(entry, owner, call)
         except BaseException:
-            self._abandon((REST, ""))
+            self._finish(Abandoned((REST, "")))
             raise
 
     @property
@@ -196,10 +193,10 @@ class Program:
         return EVALUATION if self._has_trained else CALLS
 
     def _through(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
-        if self._open is None or self._training is None:
+        training = self._training
+        if self._open is None or training is None or training.trial is None:
             return call()
-        assert self._training.trial is not None
-        return self._training.trial.around(entry, owner, call)
+        return training.trial.around(entry, owner, call)
 
     def _set_up(self, optimizer: Any, call: Callable[[], Any]) -> Any:
         if self._updated:  # another training begins
@@ -228,7 +225,7 @@ class Program:
                 self._begun = True
                 return self._through(entries.CALL, link, call)
             # The data was for this; or an epoch ends before the next update.
-            self._abandon((ITERATIONS if self._begun else EVALUATION, ""))
+            self._finish(Abandoned((ITERATIONS if self._begun else EVALUATION, "")))
         if self._own and not test and self._now_optimizers():
             self._begin(entries.CALL)
             self._begun = True
@@ -236,10 +233,8 @@ class Program:
         return self._own_call(link, call)
 
     def _begin_plain(self, link: Any) -> Callable[[BaseException | None], None] | None:
-        """Begin the call of a network that is timed as a whole and no more; gives what ends it.
-
-        None where more is to be done. Calls in test mode may be many and short: it takes few steps.
-        """
+        """Begin the call of a network that is timed as a whole and no more; gives what ends it."""
+        # Calls in test mode may be many and short: it takes few steps.
         known = self._networks.get(id(link))
         if known is None or self._open is not None or self._updating is not None:
             return None
@@ -270,7 +265,7 @@ class Program:
         try:
             given = call()
         except BaseException:
-            self._abandon((REST, ""))
+            self._finish(Abandoned((REST, "")))
             raise
         goes_on = self._began_by in (entries.BACKWARD, entries.UPDATE)
         if goes_on and self._last not in (None, id(optimizer)):
@@ -297,15 +292,10 @@ class Program:
         self._open = self._training.next_trial()
         self._open.__enter__()
 
-    def _finish(self) -> None:
+    def _finish(self, error: Abandoned | None = None) -> None:
         opened, self._open = self._open, None
         assert opened is not None
-        opened.__exit__(None, None, None)
-
-    def _abandon(self, into: Account) -> None:
-        opened, self._open = self._open, None
-        assert opened is not None
-        opened.__exit__(Abandoned, Abandoned(into), None)
+        opened.__exit__(None if error is None else Abandoned, error, None)
 
     def _loop_trial(self) -> LoopTrial:
         """What an iteration of the training is that runs now."""

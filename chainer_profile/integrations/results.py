@@ -26,13 +26,10 @@ class Results:
     """The folder of a program, with further ones in it for further kinds of trials.
 
     A training's trials are in the main folder. Until one comes, those of the first network are.
-
-    Attributes:
-        problems: What went wrong.
     """
 
     def __init__(self, out: Path | None, default: Path, force: bool, rank: int | None) -> None:
-        self.problems: list[str] = []
+        self.problems: list[str] = []  #: What went wrong.
         # The program may change its directory.
         self._out = None if out is None else out.absolute()
         self._default, self._force, self._rank = default.absolute(), force, rank
@@ -45,19 +42,17 @@ class Results:
     def take(self, name: str = MAIN) -> RunFolder:
         """The folder of this name; that of the whole program comes first."""
         if name not in self._folders:
+            taken = self._files.enter_context
             if name == MAIN:
                 take = take_folder(self._out, self._default, self._force, self._rank)
-                self._folders[name] = self._files.enter_context(take)
+                self._folders[name] = taken(take)
             else:
-                self._folders[name] = self._take_below(self.take().path / name)
+                place = self.take().path / name
+                try:
+                    self._folders[name] = taken(take_folder(place, place, self._force))
+                except UsageError:  # files of the user's are in the way
+                    self._folders[name] = taken(take_folder(None, place, False))
         return self._folders[name]
-
-    def _take_below(self, place: Path) -> RunFolder:
-        """A folder in the main one; the next free one where files of the user's are in the way."""
-        try:
-            return self._files.enter_context(take_folder(place, place, self._force))
-        except UsageError:
-            return self._files.enter_context(take_folder(None, place, False))
 
     @property
     def main(self) -> Path | None:
@@ -91,10 +86,8 @@ class Results:
         self._homes[kind] = MAIN
 
     def _exchange(self, kind: str) -> None:
-        """Let the main folder and that of a kind of trials exchange their journals.
-
-        The files stay open, and each is whole in one of the two folders at any time.
-        """
+        """Let the main folder and that of a kind of trials exchange their journals."""
+        # The files stay open, and each is whole in one of the two folders at any time.
         main, other = self.take(), self.take(kind)
         between = part_of(main.path / JOURNAL)
         os.replace(other.path / JOURNAL, between)
@@ -105,10 +98,8 @@ class Results:
         self._homes[kind] = MAIN if self._homes[kind] != MAIN else kind
 
     def save(self, watched: Sequence[Watched]) -> list[Path]:
-        """Write what was measured of a program; gives the folders that hold it, the main first.
-
-        A training is the main thing, or else what took the most time.
-        """
+        """Write what was measured of a program; gives the folders that hold it, the main first."""
+        # A training is the main thing, or else what took the most time.
         found = [(one, one.recording) for one in watched if one.recording is not None]
         found = [(one, recording) for one, recording in found if recording.n_trials]
         found.sort(key=lambda pair: (pair[0].name != TRAINING, -pair[0].own_ns))

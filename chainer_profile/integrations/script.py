@@ -33,23 +33,16 @@ from chainer_profile.compat import install_in_children
 from chainer_profile.integrations.numpy_changes import advice
 
 _PACKAGE = __name__.partition(".")[0]
-
-
 #: What names a program: its file, its module (``python -m``), or its own text (``python -c``).
 FILE, MODULE, TEXT = "file", "module", "text"
 
 
 @dataclass(frozen=True)
 class Script:
-    """A program to run.
+    """A program to run."""
 
-    Attributes:
-        name: Path of a file, a folder or an archive, or ``-`` for the standard input; or the name
-            of a module, or the program's own text.
-        args: Its arguments.
-        kind: Which of these the name is.
-    """
-
+    #: Path of a file, a folder or an archive, or ``-`` for the standard input; or the name of a
+    #: module, or the program's own text.
     name: str
     args: tuple[str, ...] = ()
     kind: str = FILE
@@ -151,11 +144,7 @@ def _run_file(content: bytes, path: str, loader: object) -> None:
 
 @dataclass
 class Outcome:
-    """How a program ended.
-
-    Attributes:
-        error: What ended it; None where its last line did.
-    """
+    """How a program ended: by an error, or by its last line."""
 
     error: BaseException | None = None
 
@@ -177,27 +166,24 @@ class Outcome:
     def tell(self) -> None:
         """Say what Python would say."""
         error = self.error
+        if error is None:
+            return
         if isinstance(error, SystemExit):
             if not isinstance(error.code, int | None):
                 _say(error.code)
-        elif error is not None:
-            self._show(error)
-
-    def _show(self, error: BaseException) -> None:
+            return
         _as_python_shows(error)
         try:
             sys.excepthook(type(error), error, error.__traceback__)
-            return
         except SystemExit as left:
             self.error = left
+            self.tell()
         except BaseException as failed:
             _as_python_shows(failed)
             _say("Error in sys.excepthook:")
             sys.__excepthook__(type(failed), failed, failed.__traceback__)
             _say("\nOriginal exception was:")
             sys.__excepthook__(type(error), error, error.__traceback__)
-            return
-        self.tell()
 
     def explain(self) -> None:
         """Say what NumPy changed and what to write, where that ended the program."""
@@ -223,12 +209,6 @@ def _say(what: object) -> None:
             sys.stderr.write(f"{what}\n")
 
 
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):
-            stream.flush()
-
-
 def run(script: Script) -> Outcome:
     """Run a program, and give how it ended; what Python would say of that is said."""
     install_in_children()
@@ -242,7 +222,9 @@ def run(script: Script) -> Outcome:
         except BaseException as error:
             outcome.error = error
         outcome.tell()
-        _flush()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
     return outcome
 
 
@@ -320,7 +302,6 @@ def of_program(traceback: TracebackType | None) -> TracebackType | None:
     return traceback
 
 
-_PACKAGE = __name__.partition(".")[0]
 #: Modules that gave way. Others that have imported them go on using them.
 _gone: dict[str, ModuleType] = {}
 

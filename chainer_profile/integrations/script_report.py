@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import PROG
 from chainer_profile.record.budget import BUDGET, PROFILER, REPORTS, Budget, Spent, write_json
+from chainer_profile.runs.wanted import Wanted
 from chainer_profile.runs.written import write_files
 
 if TYPE_CHECKING:
@@ -23,29 +24,16 @@ REPORTING = __name__
 
 @dataclass(frozen=True)
 class Ended:
-    """A program that has ended.
-
-    Attributes:
-        budget: Where its time went.
-        at_ns: When that was, by ``perf_counter_ns``, which all processes share.
-        folder: Its main folder; None where it could not be taken.
-        saved: The folders that hold a recording, the main one first.
-        problems: What went wrong with the profile.
-        formats: Reports beside the usual ones.
-        usual: Whether the usual ones are wanted.
-        quiet: Say nothing.
-        first_rank: Whether it is the first of several ranks.
-    """
+    """A program that has ended."""
 
     budget: Budget
-    at_ns: int
-    folder: str | None
-    saved: tuple[str, ...]
-    problems: tuple[str, ...]
-    formats: tuple[str, ...]
-    usual: bool
+    at_ns: int  #: By ``perf_counter_ns``, which all processes share.
+    folder: str | None  #: Its main folder; None where it could not be taken.
+    saved: tuple[str, ...]  #: The folders that hold a recording, the main one first.
+    problems: tuple[str, ...]  #: What went wrong with the profile.
+    wanted: Wanted
     quiet: bool
-    first_rank: bool
+    first_rank: bool  #: Of several ranks.
 
 
 def main(job: Mapping[str, Any]) -> None:
@@ -78,20 +66,17 @@ def _write(folder: str, ended: Ended) -> Summary | None:
     """Write the reports of the main folder; gives its summary where more is to be said of it."""
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.runs.folder import load_run
-    from chainer_profile.runs.wanted import Wanted
     from chainer_profile.runs.write import write_reports
 
-    wanted = Wanted(ended.formats, usual=ended.usual)
-    if ended.quiet and not wanted.any:
+    if ended.quiet and not ended.wanted.any:
         return None
     summary = summarise(load_run(Path(folder)))
-    if wanted.any:
-        write_reports(Path(folder), summary, wanted)
+    if ended.wanted.any:
+        write_reports(Path(folder), summary, ended.wanted)
     return summary
 
 
 def _written(folders: Sequence[str], first_rank: bool) -> str:
-    """What is said of the folders that were written."""
     places = [os.path.relpath(place) for place in folders]
     if not places:
         return ""

@@ -81,14 +81,10 @@ def counted_imports(accounts: Accounts) -> Iterator[None]:
 
 
 class ScriptRun:
-    """A program that is watched: its budget, and the layers of its trials, in a run's folder.
+    """A program that is watched: its budget, and the layers of its trials, in a run's folder."""
 
-    ``train`` trials have the folder itself, others folders in it by their names; those that are
-    most of the time where none trains.
-
-    Whatever the program leaves behind, what was measured is saved and the exit code is its own:
-    all that saves is imported before it, and reports are made by another interpreter.
-    """
+    # Whatever the program leaves behind, what was measured is saved and the exit code is its own:
+    # all that saves is imported before it, and reports are made by another interpreter.
 
     def __init__(
         self,
@@ -155,7 +151,7 @@ class ScriptRun:
         return os.getpid() != self._process
 
     def run(self) -> Outcome:
-        """Run the program; gives how it ended."""
+        """Run the program."""
         accounts = self._accounts
         with counted_imports(accounts), Replacements() as replacements:
             replacements.wrap(os, "_exit", self._saving_first)
@@ -196,14 +192,13 @@ class ScriptRun:
             return
         ended = Ended(
             budget,
-            time.perf_counter_ns(),
-            None if main is None else str(main),
-            tuple(map(str, saved)),
-            tuple(self._results.problems),
-            wanted.formats,
-            wanted.usual,
-            quiet,
-            self._rank == 0,
+            at_ns=time.perf_counter_ns(),
+            folder=None if main is None else str(main),
+            saved=tuple(map(str, saved)),
+            problems=tuple(self._results.problems),
+            wanted=wanted,
+            quiet=quiet,
+            first_rank=self._rank == 0,
         )
         failure = self._start.run(REPORTING, asdict(ended))
         if failure:

@@ -47,17 +47,7 @@ class Abandoned(BaseException):
 
 
 class Watched:
-    """Trials of one kind of a program.
-
-    Attributes:
-        live: What measures them; None where none is to be measured.
-        recording: What was measured, at the end.
-        spent: The account that the time of a trial goes to.
-        count: Trials so far.
-        own_ns: Their time, without that of other accounts within.
-        ahead: Trials that go by until one is profiled.
-        is_settled: Whether those are left as they are, and nothing else is to be done before them.
-    """
+    """Trials of one kind of a program."""
 
     def __init__(
         self,
@@ -68,13 +58,16 @@ class Watched:
         saved: Callable[[], None],
     ) -> None:
         self.name, self.trial = name, trial
-        self.live: LiveTrials | None = None
-        self.recording: Recording | None = None
-        self.spent: Account = (ITERATIONS, "")
+        self.live: LiveTrials | None = None  #: What measures them, if any is to be measured.
+        self.recording: Recording | None = None  #: What was measured, at the end.
+        self.spent: Account = (ITERATIONS, "")  #: What the time of a trial goes to.
+        #: Trials so far, and their time without that of other accounts within.
         self.count = self.own_ns = 0
         self._accounts, self._warn, self._saved = accounts, warn, saved
         self._rank: Rank | None = None
         self._coin = Random(0)
+        #: Trials that go by until one is profiled, and whether those are left as they are, and
+        #: nothing else is to be done before them.
         self.ahead, self.is_settled = 0, False
         # When it is asked again what is to be done.
         self._look_ns = 0
@@ -117,15 +110,17 @@ class Watched:
 
     def next_trial(self, count: int = 1) -> AbstractContextManager[None]:
         """The next trial runs within this; what the profiler does around it is kept apart."""
-        if self.is_settled and self.ahead:
+        goes_by = self.ahead > 0
+        if goes_by:
             self.ahead -= 1
-            return _Plain(self, count)
+            if self.is_settled:
+                return _Plain(self, count)
         self._saved()
         live = self.live
         if live is not None:
             most_ns = max(_MEMORY_NS, _MEMORY_COST * self.own_ns)
             live.counts = live.calls * _MEMORY_CALL_NS <= most_ns
-            if self._chooses():
+            if not goes_by and self._chooses():
                 live.wanted = True
         else:
             self.ahead = _UNTIL_ASKED
@@ -136,10 +131,8 @@ class Watched:
         return _Plain(self, count)
 
     def begin_plain(self, count: int) -> Callable[[BaseException | None], None]:
-        """A trial begins that is timed as a whole and no more; gives what ends it.
-
-        As most trials are, it takes few steps.
-        """
+        """A trial begins that is timed as a whole and no more; gives what ends it."""
+        # As most trials are, it takes few steps.
         live = self._plain = self.live
         self._count = count
         if live is not None:
@@ -148,7 +141,7 @@ class Watched:
         return self.end_plain
 
     def end_plain(self, error: BaseException | None) -> None:
-        """It has ended."""
+        """The trial has ended."""
         live, accounts = self._plain, self._accounts
         if error is not None:
             into = _account_of(error)
@@ -167,9 +160,6 @@ class Watched:
 
     def _chooses(self) -> bool:
         """Whether the next trial is to be profiled: late ones are, too, however long it goes on."""
-        if self.ahead:
-            self.ahead -= 1
-            return False
         optimizers = len(self.trial.optimizers) if self.trial is not None else 1
         if optimizers > 1 and self.count < optimizers:
             return False  # which one's update ends an iteration is not known yet
@@ -221,25 +211,19 @@ class Watched:
 
     @contextmanager
     def _measured(self, live: LiveTrials) -> Iterator[None]:
-        with ExitStack() as stack:
-            with self._around_trial(live):
-                trial = live.trial()
-                with self._excused():
-                    trial.__enter__()
-            stack.push(self._ending(live, trial))
-            yield
+        trial = live.trial()
 
-    def _ending(
-        self, live: LiveTrials, trial: AbstractContextManager[None]
-    ) -> Callable[..., bool | None]:
         def end(*raised: Any) -> bool | None:
-            goes_on = None
             with self._around_trial(live), self._excused():
                 if self.live is not None:
-                    goes_on = trial.__exit__(*raised)
-            return goes_on
+                    return trial.__exit__(*raised)
+            return None
 
-        return end
+        with ExitStack() as stack:
+            with self._around_trial(live), self._excused():
+                trial.__enter__()
+            stack.push(end)
+            yield
 
     @contextmanager
     def _excused(self) -> Iterator[None]:

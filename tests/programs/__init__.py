@@ -17,32 +17,20 @@ _REPORTS = ("LogReport", "PrintReport")
 
 @dataclass(frozen=True)
 class Program:
-    """A program, how it is run, and what it then does.
+    """A program, how it is run, and what it then does."""
 
-    Attributes:
-        name: The file without its suffix, or the package.
-        quick: Arguments with which it takes a part of a second behind its imports.
-        longer: Arguments with which it takes 10 to 15 s of CPU time (``raises`` cannot).
-        bounded_by: What bounds its trials; empty for a program that runs no function of Chainer.
-        trials: How many trials it has with ``quick``, in the process that was started.
-        links: Paths of links that run functions within the trials, from the optimizer's network or
-            the outermost link; of several optimizers, each has its name in front, ``/gen/l0``.
-        extensions: Calls of each extension that runs with ``quick``, by its name in the Trainer.
-        evaluates: Whether it calls links outside of trials as well, as an evaluation does.
-        exit_code: That of the process; -2 where SIGINT ends it.
-        package: Whether it is run by ``python -m`` in :data:`FOLDER`.
-    """
-
-    name: str
-    quick: tuple[str, ...]
-    longer: tuple[str, ...]
+    name: str  # the file without its suffix, or the package
+    quick: tuple[str, ...]  # with these it takes a part of a second behind its imports
+    longer: tuple[str, ...]  # with these 10 to 15 s of CPU time (``raises`` cannot)
     bounded_by: str
-    trials: int
+    trials: int  # with ``quick``
+    # Of links that run functions within the trials, from the optimizer's network or the outermost
+    # link; of several optimizers, each has its name in front, ``/gen/l0``.
     links: tuple[str, ...]
-    extensions: dict[str, int] = field(default_factory=dict)
-    evaluates: bool = False
+    extensions: dict[str, int] = field(default_factory=dict)  # calls with ``quick``, by name
+    evaluates: bool = False  # outside of trials
     exit_code: int = 0
-    package: bool = False
+    package: bool = False  # which is run by ``python -m`` in FOLDER
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -56,7 +44,6 @@ def _all(count: int, *names: str, **others: int) -> dict[str, int]:
 
 
 _MLP = ("/predictor/l1", "/predictor/l2", "/predictor/l3")
-_TWO = ("/predictor/0", "/predictor/1")
 
 PROGRAMS = (
     Program(
@@ -229,31 +216,16 @@ PROGRAMS = (
         18,
         ("/conv1", *(f"/res/{i}/{link}" for i in "01" for link in ("conv1", "bn1")), "/fc"),
     ),
-    Program("forks", ("--iteration", "40"), ("--iteration", "5000"), UPDATE, 40, _MLP[:2]),
-    Program(
-        "exits", ("--iteration", "40"), ("--iteration", "10000"), UPDATE, 40, _TWO, exit_code=3
-    ),
     Program(
         "raises",
         ("--bad", "400"),
         ("--bad", "1999"),
         ITERATION,
         20,
-        _TWO,
+        ("/predictor/0", "/predictor/1"),
         extensions={"LogReport": 20, "PrintReport": 2},
         exit_code=1,
     ),
-    Program(
-        "interrupted",
-        ("--at", "30"),
-        ("--at", "10000"),
-        ITERATION,
-        30,
-        _TWO,
-        extensions={"LogReport": 30, "control_c": 1},
-        exit_code=-2,
-    ),
-    Program("no_chainer", (), (), "", 0, ()),
     Program(
         "packaged",
         ("--epoch", "1"),
