@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import input_shape
 from chainer_profile.cli.parsers import asks_for_more, is_file_of_arrays
+from chainer_profile.cli.running import Context
 from chainer_profile.networks import loading, weights
-from chainer_profile.networks.inputs import load_arguments, make_arguments, make_input
+from chainer_profile.networks.inputs import InputBatch, load_arguments, make_arguments, make_input
+from chainer_profile.networks.loading import ModelSource
 from chainer_profile.record.parts import Settings
-
-if TYPE_CHECKING:
-    from chainer_profile.cli.running import Context
-    from chainer_profile.networks.inputs import InputBatch
-    from chainer_profile.networks.loading import ModelSource
 
 
 def find_source(args: argparse.Namespace, context: Context) -> ModelSource:

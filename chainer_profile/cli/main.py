@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import with_nearest
@@ -12,14 +12,11 @@ from chainer_profile.basics.words import PROG, TRAIN_PROG
 from chainer_profile.cli import COMMANDS, PROFILE
 from chainer_profile.cli.running import Context, Interrupts, run_command
 
-if TYPE_CHECKING:
-    from chainer_profile.networks.weights import WeightFormat
-
 
 def main(
     argv: list[str],
     registry: Mapping[str, Any],
-    formats: Sequence[WeightFormat] = (),
+    formats: Sequence[Any] = (),
 ) -> int:
     """Run a command; returns the exit code."""
 

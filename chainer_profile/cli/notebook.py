@@ -15,11 +15,12 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import chainer
 
 from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS, PHASES
@@ -27,6 +28,7 @@ from chainer_profile.cli.options import settings_of, take
 from chainer_profile.integrations.script import of_program
 from chainer_profile.measure import runner
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
+from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
 from chainer_profile.measure.entries import CALL, Entries
@@ -35,13 +37,8 @@ from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.loop import LoopTrial, networks, optimizers, prefix_of
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.measure.steps import make_step
-from chainer_profile.record.recording import Settings
+from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.views import NOTEBOOK_LIMIT, summary_html, summary_text
-
-if TYPE_CHECKING:
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.measure.clock import Clock
-    from chainer_profile.record.recording import Recording
 
 try:
     from IPython.core.error import UsageError as ShownError

@@ -10,7 +10,6 @@ from chainer_profile.basics.words import COMMAND
 from chainer_profile.cli.running import Context
 from chainer_profile.integrations import script as scripts
 from chainer_profile.integrations.script import Outcome, Script
-from chainer_profile.runs.wanted import named
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -42,7 +41,7 @@ def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outc
         outcome = running.run()
         _explain(outcome, args)
         if not running.forked:
-            running.finish(outcome, named(args.formats), args.quiet)
+            running.finish(outcome, args.formats, args.quiet)
     return outcome
 
 

@@ -10,13 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.words import REQUIREMENTS
-
-if TYPE_CHECKING:
-    from chainer_profile.networks.weights import WeightFormat
 
 
 class Interrupted(BaseException):
@@ -98,7 +95,7 @@ class Context:
     argv: list[str]
     interrupts: Interrupts
     registry: Mapping[str, Any] = field(default_factory=dict)
-    formats: Sequence[WeightFormat] = ()
+    formats: Sequence[Any] = ()
 
 
 def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]) -> int:

@@ -13,9 +13,11 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import Parser, input_shape, whole, with_nearest
@@ -29,16 +31,23 @@ from chainer_profile.basics.words import COMMAND, DEFAULT_MODEL, DTYPES, PHASES,
 from chainer_profile.cli.options import FLAG, LISTS, SINGLES, settings_of, take
 from chainer_profile.cli.running import Context, Interrupted, printing
 from chainer_profile.cli.shown import show
+from chainer_profile.networks.loading import find_model
+from chainer_profile.record.digest import Run
+from chainer_profile.report import page
+from chainer_profile.report.content import sweep as content
+from chainer_profile.report.document import text
+from chainer_profile.report.pictures import sweep as sweep_plot
+from chainer_profile.report.tables import to_csv
+from chainer_profile.report.text import printable
+from chainer_profile.report.writers import markdown
 from chainer_profile.runs.executors import open_workers
+from chainer_profile.runs.sweep import Case, SweepFolder, run_cases, take_sweep
+from chainer_profile.runs.written import write_files
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-if TYPE_CHECKING:
-    from chainer_profile.record.digest import Run
-    from chainer_profile.runs.sweep import Case, SweepFolder
 
 #: Finds a network's name for folders, and the shape of its input if known, from the user's words.
 FindModel = Callable[[str], tuple[str, "tuple[int, ...] | None"]]
@@ -56,8 +65,6 @@ _USUAL |= {"trials": 1000, "warmups": 50, "seed": 0, "dtype": DTYPES[0]}
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Run the cases that are not done, or list them; the exit code is 1 where one failed."""
-    from chainer_profile.runs.sweep import SweepFolder, take_sweep
-
     name, asked = _cases(args, context.registry)
     counts = Counter(asked)
     cases = [*counts]
@@ -97,7 +104,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 def _cases(args: argparse.Namespace, registry: Mapping[str, Any]) -> tuple[str, list[Case]]:
     """The sweep's name and its cases, from the file or the lists."""
-    from chainer_profile.networks.loading import find_model
 
     @cache
     def find(model: str) -> tuple[str, tuple[int, ...] | None]:
@@ -123,8 +129,6 @@ def _cases(args: argparse.Namespace, registry: Mapping[str, Any]) -> tuple[str, 
 
 def cases_of(options: Options, find: FindModel, where: str = "") -> list[Case]:
     """A case for each combination; the networks vary last. ``where`` begins what is wrong."""
-    from chainer_profile.runs.sweep import Case
-
     if "input-sizes" in options and "input-shapes" in options:
         raise UsageError(f"{where}input-sizes and input-shapes: give one of them")
     asked = {**_USUAL, **options}
@@ -238,11 +242,6 @@ def _run(
     cases: Sequence[Case], folder: SweepFolder, results: dict[Case, Run], args: argparse.Namespace
 ) -> None:
     """Run the cases that are not done; all results are added as they come."""
-    from chainer_profile.report.content.sweep import COLUMNS
-    from chainer_profile.report.tables import to_csv
-    from chainer_profile.runs.sweep import run_cases
-    from chainer_profile.runs.written import write_files
-
     results |= {case: done for case in cases if (done := folder.finished(case))}
     todo = [case for case in cases if case not in results]
     if not todo:
@@ -256,7 +255,7 @@ def _run(
             for case, result in found:
                 results[case] = result
                 in_order = [results[case] for case in cases if case in results]
-                write_files(folder.path, {"sweep.csv": to_csv(COLUMNS, in_order).encode()})
+                write_files(folder.path, {"sweep.csv": to_csv(content.COLUMNS, in_order).encode()})
                 progress.ended(result)
 
 
@@ -264,13 +263,6 @@ def _write(
     name: str, results: Sequence[Run], planned: int, command: str, path: Path
 ) -> Iterable[str]:
     """Write the table and the plots; returns the names of the files."""
-    from chainer_profile.report import page
-    from chainer_profile.report.content import sweep as content
-    from chainer_profile.report.pictures import sweep as sweep_plot
-    from chainer_profile.report.tables import to_csv
-    from chainer_profile.report.writers import markdown
-    from chainer_profile.runs.written import write_files
-
     drawn = sweep_plot.pictures(results)
     blocks = content.report(name, results, planned, command, [f"{plot}.png" for plot in drawn])
     files = {"sweep.csv": to_csv(content.COLUMNS, results).encode()}
@@ -284,9 +276,6 @@ def _write(
 
 def _show(results: Sequence[Run], files: Iterable[str], path: Path, quiet: bool) -> int:
     """Print the table; a case that failed is an error."""
-    from chainer_profile.report.content import sweep as content
-    from chainer_profile.report.document import text
-
     written = text(f"Written to {path}: {', '.join(files)}")
     show([*content.overview(results), written], quiet)
     failed = [f"{result.name} ({result.error})" for result in results if result.error]
@@ -303,9 +292,6 @@ class _Progress:
     """How far a sweep is, on standard error: a line for each case, and on a terminal a bar."""
 
     def __init__(self, quiet: bool, total: int, done: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress
-
         self._total, self._done, self._first, self._begin = total, done, done, monotonic()
         self._bar = Progress(
             *(BarColumn(), MofNCompleteColumn()),
@@ -327,8 +313,6 @@ class _Progress:
 
     def say(self, text: str) -> None:
         """A line of its own."""
-        from chainer_profile.report.text import printable
-
         self._bar.console.out(f"{PROG}: {printable(text)}", highlight=False)
 
     def ended(self, result: Run) -> None:

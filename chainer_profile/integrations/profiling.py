@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import chainer
 
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.live import PLAIN, LiveTrials
 from chainer_profile.measure.loop import LoopTrial, networks, optimizers, prefix_of
+from chainer_profile.record.recording import Recording
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.measure.clock import Clock
-    from chainer_profile.record.recording import Recording
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 import chainer
@@ -15,6 +15,7 @@ from chainer.training import extensions
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.integrations.watched import Abandoned, Watched
 from chainer_profile.measure import entries
+from chainer_profile.measure.accounts import Account, Accounts
 from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.loop import LoopTrial, name_of, trial_of
 from chainer_profile.measure.windows import actual_optimizer
@@ -30,10 +31,7 @@ from chainer_profile.record.budget import (
     SNAPSHOTS,
     UPDATES,
 )
-
-if TYPE_CHECKING:
-    from chainer_profile.measure.accounts import Account, Accounts
-    from chainer_profile.record.journal import Journal
+from chainer_profile.record.journal import Journal
 
 #: Trainings that are measured, and networks that are called outside of them.
 _MOST = 4

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import PROG
 from chainer_profile.record.budget import BUDGET, PROFILER, REPORTS, Budget, Spent, write_json
-from chainer_profile.runs.wanted import Wanted
+from chainer_profile.runs.wanted import named
 from chainer_profile.runs.written import write_files
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Ended:
     folder: str | None  #: Its main folder; None where it could not be taken.
     saved: tuple[str, ...]  #: The folders that hold a recording, the main one first.
     problems: tuple[str, ...]  #: What went wrong with the profile.
-    wanted: Wanted
+    formats: tuple[str, ...]  #: What ``--format`` takes.
     quiet: bool
     first_rank: bool  #: Of several ranks.
 
@@ -68,11 +68,12 @@ def _write(folder: str, ended: Ended) -> Summary | None:
     from chainer_profile.runs.folder import load_run
     from chainer_profile.runs.write import write_reports
 
-    if ended.quiet and not ended.wanted.any:
+    wanted = named(ended.formats)
+    if ended.quiet and not wanted.any:
         return None
     summary = summarise(load_run(Path(folder)))
-    if ended.wanted.any:
-        write_reports(Path(folder), summary, ended.wanted)
+    if wanted.any:
+        write_reports(Path(folder), summary, wanted)
     return summary
 
 

@@ -7,7 +7,7 @@ import importlib
 import os
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
@@ -33,10 +33,10 @@ from chainer_profile.record.budget import (
     Budget,
     Looked,
 )
+from chainer_profile.runs.wanted import named
 
 if TYPE_CHECKING:
     from chainer_profile.integrations.looks import Looks
-    from chainer_profile.runs.wanted import Wanted
 
 #: The budget of a program that runs is written this often, for the case that it is killed.
 _SAVED_EVERY_NS = 10_000_000_000
@@ -170,7 +170,7 @@ class ScriptRun:
                 self._program.__exit__(None, None, None)
         return outcome
 
-    def finish(self, outcome: Outcome, wanted: Wanted, quiet: bool) -> None:
+    def finish(self, outcome: Outcome, formats: Sequence[str], quiet: bool) -> None:
         """Save what was measured, then make the reports and say where the time went."""
         if not self._program.called_chainer:
             if not quiet:
@@ -183,12 +183,14 @@ class ScriptRun:
                 looked = self._looked()
             budget = replace(self._budget(str(outcome), ended), looked=looked)
             self._results.save_budget(budget)
-            self._report(budget, saved, wanted, quiet)
+            self._report(budget, saved, formats, quiet)
 
-    def _report(self, budget: Budget, saved: list[Path], wanted: Wanted, quiet: bool) -> None:
+    def _report(
+        self, budget: Budget, saved: list[Path], formats: Sequence[str], quiet: bool
+    ) -> None:
         quiet = quiet or bool(self._rank)  # of several ranks the first one tells
         main = self._results.main
-        if quiet and not (saved and wanted.any):
+        if quiet and not (saved and named(formats).any):
             return
         ended = Ended(
             budget,
@@ -196,7 +198,7 @@ class ScriptRun:
             folder=None if main is None else str(main),
             saved=tuple(map(str, saved)),
             problems=tuple(self._results.problems),
-            wanted=wanted,
+            formats=tuple(formats),
             quiet=quiet,
             first_rank=self._rank == 0,
         )

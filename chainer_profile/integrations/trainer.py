@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chainer
 from chainer.training import Extension
@@ -21,12 +21,9 @@ from chainer_profile.measure.live import LiveTrials
 from chainer_profile.measure.loop import trial_of
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.record.journal import Journal
-from chainer_profile.runs.folder import take_folder
+from chainer_profile.record.recording import Layer, Rank, Recording
+from chainer_profile.runs.folder import RunFolder, take_folder
 from chainer_profile.runs.write import write_reports
-
-if TYPE_CHECKING:
-    from chainer_profile.record.recording import Layer, Rank, Recording
-    from chainer_profile.runs.folder import RunFolder
 
 #: Layers of an iteration that are reported.
 _REPORTED = 5

@@ -6,20 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from math import log
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainer_profile.basics.errors import one_line
+from chainer_profile.measure.accounts import Account, Accounts
 from chainer_profile.measure.devices import clock_of, device_of
+from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.live import COUNTING, TRACING, LiveTrials
+from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.record.budget import ITERATIONS, PROFILER
-
-if TYPE_CHECKING:
-    from chainer_profile.measure.accounts import Account, Accounts
-    from chainer_profile.measure.entries import Entries
-    from chainer_profile.measure.loop import LoopTrial
-    from chainer_profile.record.journal import Journal
-    from chainer_profile.record.recording import Rank, Recording
+from chainer_profile.record.journal import Journal
+from chainer_profile.record.recording import Rank, Recording
 
 #: Trials that are all profiled as far as the cost allows, behind which they get ever rarer, and
 #: the part of them that is left as it is, to see what profiling adds.

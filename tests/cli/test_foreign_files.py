@@ -10,9 +10,9 @@ import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.cli import main as cli
+from chainer_profile.cli import sweep
 from chainer_profile.integrations.results import Results
 from chainer_profile.networks import loading
-from chainer_profile.runs import sweep
 from tests import names_in
 from tests.command import Entry, folder, main, one_line  # noqa: F401
 from tests.conftest import make_recording
