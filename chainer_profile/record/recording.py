@@ -83,8 +83,17 @@ INTERVAL = "wanted interval reached"
 FEW_LEFT_OUT = 0.05
 
 
-def _no_samples() -> NDArray[np.int64]:
+Samples = NDArray[np.int64]
+_MOVES = f"rows of {COMMUNICATION}"
+
+
+def _no_samples() -> Samples:
     return np.zeros(0, np.int64)
+
+
+def _along(*axes: str) -> dict[str, tuple[str, ...]]:
+    """What is along the axes of an array."""
+    return {"axes": axes}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -150,28 +159,28 @@ class Recording(Shown):
     """
 
     layers: tuple[Layer, ...]
-    self_ns: NDArray[np.int64]
+    self_ns: Samples = field(metadata=_along("trials", "layers"))
     phases: tuple[str, ...] = ()
-    framework_ns: NDArray[np.int64] | None = None
-    calls: NDArray[np.int64] | None = None
+    framework_ns: Samples | None = field(default=None, metadata=_along("trials", "phases"))
+    calls: Samples | None = field(default=None, metadata=_along("trials", "layers"))
     links: tuple[LinkCalls, ...] = ()
-    trial_ns: NDArray[np.int64] | None = None
-    start_ns: NDArray[np.int64] | None = None
-    iteration: NDArray[np.int64] | None = None
-    arrived_ns: NDArray[np.int64] | None = None
-    left_ns: NDArray[np.int64] | None = None
-    host_ns: NDArray[np.int64] | None = None
-    gap_ns: NDArray[np.int64] | None = None
-    launch_ns: NDArray[np.int64] | None = None
-    span_ns: NDArray[np.int64] | None = None
-    held_ns: NDArray[np.int64] | None = None
-    held_span_ns: NDArray[np.int64] | None = None
-    clean_ns: NDArray[np.int64] = field(default_factory=_no_samples)
-    clean_start_ns: NDArray[np.int64] = field(default_factory=_no_samples)
-    clean_cpu_ns: NDArray[np.int64] | None = None
-    warmup_ns: NDArray[np.int64] = field(default_factory=_no_samples)
-    probe_ns: NDArray[np.int64] = field(default_factory=_no_samples)
-    probe_threads: NDArray[np.int64] = field(default_factory=_no_samples)
+    trial_ns: Samples | None = field(default=None, metadata=_along("trials"))
+    start_ns: Samples | None = field(default=None, metadata=_along("trials"))
+    iteration: Samples | None = field(default=None, metadata=_along("trials"))
+    arrived_ns: Samples | None = field(default=None, metadata=_along("trials", _MOVES))
+    left_ns: Samples | None = field(default=None, metadata=_along("trials", _MOVES))
+    host_ns: Samples | None = field(default=None, metadata=_along("trials", "layers"))
+    gap_ns: Samples | None = field(default=None, metadata=_along("trials", "layers"))
+    launch_ns: Samples | None = field(default=None, metadata=_along("trials"))
+    span_ns: Samples | None = field(default=None, metadata=_along("trials"))
+    held_ns: Samples | None = field(default=None, metadata=_along("held trials", "layers"))
+    held_span_ns: Samples | None = field(default=None, metadata=_along("held trials"))
+    clean_ns: Samples = field(default_factory=_no_samples, metadata=_along("clean trials"))
+    clean_start_ns: Samples = field(default_factory=_no_samples, metadata=_along("clean trials"))
+    clean_cpu_ns: Samples | None = field(default=None, metadata=_along("clean trials"))
+    warmup_ns: Samples = field(default_factory=_no_samples, metadata=_along("warm-ups"))
+    probe_ns: Samples = field(default_factory=_no_samples, metadata=_along("probes"))
+    probe_threads: Samples = field(default_factory=_no_samples, metadata=_along("probes"))
     settings: Settings = field(default_factory=Settings)
     environment: Environment = field(default_factory=Environment)
     conditions: Conditions = field(default_factory=Conditions)
@@ -241,7 +250,7 @@ class Recording(Shown):
         return differ or self.of_program
 
     @property
-    def all_ns(self) -> NDArray[np.int64]:
+    def all_ns(self) -> Samples:
         """Wall times of all trials, profiled and clean; of those whose time is known."""
         profiled = _no_samples() if self.trial_ns is None else self.trial_ns
         return np.concatenate([profiled, self.clean_ns])
@@ -335,29 +344,11 @@ class Recording(Shown):
             raise ProfileError(f"{path}: damaged recording ({one_line(error)})") from None
 
 
-_MOVES = f"rows of {COMMUNICATION}"
 #: The arrays of a recording, by the names they have in its file, and what is along their axes.
 _AXES = {
-    "self_ns": ("trials", "layers"),
-    "framework_ns": ("trials", "phases"),
-    "calls": ("trials", "layers"),
-    "host_ns": ("trials", "layers"),
-    "gap_ns": ("trials", "layers"),
-    "held_ns": ("held trials", "layers"),
-    "arrived_ns": ("trials", _MOVES),
-    "left_ns": ("trials", _MOVES),
-    "trial_ns": ("trials",),
-    "start_ns": ("trials",),
-    "iteration": ("trials",),
-    "launch_ns": ("trials",),
-    "span_ns": ("trials",),
-    "held_span_ns": ("held trials",),
-    "clean_ns": ("clean trials",),
-    "clean_start_ns": ("clean trials",),
-    "clean_cpu_ns": ("clean trials",),
-    "warmup_ns": ("warm-ups",),
-    "probe_ns": ("probes",),
-    "probe_threads": ("probes",),
+    item.name: item.metadata["axes"]
+    for item in dataclasses.fields(Recording)
+    if "axes" in item.metadata
 }
 _ON_DEVICE = ("host_ns", "gap_ns", "launch_ns", "span_ns")
 _BY_COLLECTIVE = ("arrived_ns", "left_ns")
@@ -473,7 +464,7 @@ def _samples(arrays: dict[str, Any]) -> dict[str, Any]:
     return {name: samples.astype(np.int64) for name, samples in found.items()}
 
 
-def _smallest(samples: NDArray[np.int64]) -> NDArray[Any]:
+def _smallest(samples: Samples) -> NDArray[Any]:
     """The samples in 32 bits where all of them fit: the file is half as large."""
     if samples.size and samples.min() >= 0 and samples.max() < 2**32:
         return samples.astype(np.uint32)
