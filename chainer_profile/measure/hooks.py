@@ -13,7 +13,7 @@ from itertools import count
 from threading import get_ident
 from types import FrameType
 from typing import Any, Protocol
-from weakref import ref
+from weakref import WeakValueDictionary
 
 from chainer import FunctionHook, Link, LinkHook
 from chainer.function import FunctionAdapter
@@ -208,20 +208,15 @@ class CallHook(LinkHook):
         self._end(sys._getframe(1))
 
 
-class LinkSet:
+class LinkSet(WeakValueDictionary[int, Any]):
     """Links by identity, which are not kept alive by it: a class of links need have no hash."""
-
-    def __init__(self) -> None:
-        self._links: dict[int, ref[Any]] = {}
 
     def add(self, link: Any) -> None:
         """Put a link in."""
-        links, key = self._links, id(link)
-        links[key] = ref(link, lambda gone: links.pop(key) if links.get(key) is gone else None)
+        self[id(link)] = link
 
     def __contains__(self, link: object) -> bool:
-        known = self._links.get(id(link))
-        return known is not None and known() is link
+        return self.get(id(link)) is link
 
 
 #: Links that a structure pass has decided about; and of these, those whose every call made a
