@@ -1,9 +1,4 @@
-"""Summary -> ``report.json``: everything that a script may ask for, with all digits.
-
-The lines of keys say what is where; docs/report.schema.json is made from them.
-Numbers are numbers, in seconds, bytes or fractions, as the names of their keys say; what is not
-known is null. Names are data: as they are, without the apostrophes and escapes of other files.
-"""
+"""Summary -> ``report.json``; the lines of its keys are its schema, too."""
 
 from __future__ import annotations
 
@@ -65,14 +60,9 @@ _KINDS = {
 
 
 class _Part:
-    """An object of the report, all of whose keys are there; it is a kind of value, too.
+    """An object of the report; its name in small letters is a kind of value, NAME_list one too.
 
-    Args:
-        name: Its name, and in small letters that of its kind; NAME_list is a list of such objects.
-        lines: Its keys; see :mod:`~chainer_profile.report.tables`.
-        base: The dataclass whose fields it has as well, with the meanings of its docstring.
-        keys: Columns that are keys as well.
-        how: What makes the values of keys that are no attributes.
+    It has the keys of its lines and columns, and the fields of a dataclass.
     """
 
     def __init__(
@@ -99,12 +89,10 @@ class _Part:
         _KINDS[f"{name.lower()}_list"] = Kind(str, json=listed, plain=self.of_each)
 
     def of(self, source: Any) -> dict[str, Any]:
-        """The object that something is told as."""
         (made,) = to_json(self._columns, [source])
         return (asdict(source) if self._fields else {}) | made
 
     def of_each(self, sources: Any) -> list[dict[str, Any]]:
-        """The same for each of several."""
         return list(map(self.of, sources))
 
 
@@ -148,18 +136,11 @@ def _link_phases(row: SimpleNamespace) -> dict[str, dict[str, float]]:
     return found
 
 
-def _layers(summary: Summary) -> Iterator[Any]:
-    layers = summary.recording.layers
-
-    def each(values: Iterable[Any]) -> pd.Series[Any]:
-        return pd.Series(list(values), summary.layers.index, dtype=object)
-
-    rows: Iterator[Any] = summary.layers.assign(
-        parent_index=each(layer.parent for layer in layers),
-        covers=each(layer.covers for layer in layers),
-        node=each(layer.node for layer in layers),
-    ).itertuples()
-    return rows
+def _layers(summary: Summary) -> Iterator[SimpleNamespace]:
+    rows: Any = summary.layers.itertuples()
+    for row, layer in zip(rows, summary.recording.layers, strict=True):
+        more = {"parent_index": layer.parent, "covers": layer.covers, "node": layer.node}
+        yield SimpleNamespace(**row._asdict(), **more)
 
 
 _Part(
@@ -410,18 +391,12 @@ def schema() -> dict[str, Any]:
 
 
 def render(summary: Summary) -> str:
-    """The report as JSON in ASCII, ending in a newline; see :func:`content`.
-
-    Every layer, link and group is a line of its own. The same summary gives the same text.
-    """
+    """The report as JSON in ASCII, each layer, link and group on a line of its own."""
     return _text(content(summary)) + "\n"
 
 
 def content(summary: Summary) -> dict[str, Any]:
-    """What :func:`render` writes, as dicts, lists, numbers, texts and None; see :data:`_REPORT`.
-
-    No number is NaN or infinite: such a one is None.
-    """
+    """What :func:`render` writes, as dicts, lists, numbers and texts; NaN and infinity as None."""
     plain = msgspec.to_builtins(_REPORT.of(summary), enc_hook=_plain)
     known: dict[str, Any] = json.loads(json.dumps(plain), parse_constant=lambda _: None)
     return known
@@ -434,23 +409,13 @@ def _plain(value: Any) -> Any:
 
 def _text(value: Any, depth: int = 0) -> str:
     """JSON, of which the upper levels and every object of a list have lines of their own."""
-    upper = isinstance(value, dict) and value and (depth == 0 or _holds_rows(value))
-    if not (upper or _is_rows(value)):
-        return json.dumps(value, allow_nan=False)
-    inner = " " * (depth + 1)
-    if isinstance(value, dict):
-        parts = (f"{json.dumps(key)}: {_text(part, depth + 1)}" for key, part in value.items())
+    if isinstance(value, dict) and (depth == 0 or all(isinstance(v, list) for v in value.values())):
+        parts = [f"{json.dumps(key)}: {_text(part, depth + 1)}" for key, part in value.items()]
         opened, closed = "{", "}"
-    else:
-        parts = (json.dumps(part, allow_nan=False) for part in value)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        parts = [json.dumps(part, allow_nan=False) for part in value]
         opened, closed = "[", "]"
-    body = ",\n".join(f"{inner}{part}" for part in parts)
-    return f"{opened}\n{body}\n{' ' * depth}{closed}"
-
-
-def _is_rows(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
-
-
-def _holds_rows(value: dict[str, Any]) -> bool:
-    return all(isinstance(part, list) for part in value.values())
+    else:
+        return json.dumps(value, allow_nan=False)
+    inner = "\n" + " " * (depth + 1)
+    return f"{opened}{inner}{f',{inner}'.join(parts)}\n{' ' * depth}{closed}"

@@ -1,9 +1,4 @@
-r"""Tables -> LaTeX with booktabs, for a paper or a thesis.
-
-The file is both: ``\input`` into a document that loads booktabs it is its tables and nothing
-else, and compiled alone it is a document of its own. What is written here is ASCII and needs no
-package but booktabs and longtable, whatever the document's encoding, font and language are.
-"""
+"""Tables -> LaTeX in ASCII, with booktabs and longtable, whatever a document's encoding is."""
 
 from __future__ import annotations
 
@@ -122,8 +117,8 @@ _FOLDS, _PART = 28, "0.26"
 _BOLD = 2
 #: Rows from which on a table may go over several pages.
 _LONG = 40
-#: The file is compiled alone where no document has begun: LaTeX's kernel lets this be \relax
-#: when one begins.
+#: ``\input`` the file is tables alone, compiled alone a document: that is where none has begun, as
+#: LaTeX's kernel lets this be ``\relax`` when one begins.
 _HEAD = r"""\makeatletter
 \ifx\@nodocument\relax
   \let\chainerprofilealone\undefined
@@ -146,18 +141,8 @@ def write(
     prefix: str,
     by_whom: Sequence[tuple[str, str]] = (),
 ) -> str:
-    r"""The tables as LaTeX; the last one may go over several pages.
-
-    Args:
-        tables: The tables, by the names of their labels: ``tab:PREFIX-NAME``.
-        title: Stands in a comment, and above the tables where the file is a document of its own.
-        prefix: The begin of all labels.
-        by_whom: Author and so on, with their names.
-    """
-    alone = [r"\section*{" + text(title) + "}"]
-    if by_whom:
-        said = (f"{name}: {text(value)}" for name, value in by_whom)
-        alone.append(r"\noindent " + r"\\".join(said))
+    r"""The tables by the names of their labels; the last one may go over several pages."""
+    said = (f"{name}: {text(value)}" for name, value in by_whom)
     parts = [_table(table, f"tab:{label(f'{prefix}-{name}')}") for name, table in tables]
     # A long table begins on a page of its own where the file is compiled alone.
     parts.insert(-1, r"\ifdefined\chainerprofilealone\clearpage\fi")
@@ -168,7 +153,8 @@ def write(
             comment("or compile it alone."),
             _HEAD,
             r"\ifdefined\chainerprofilealone",
-            *alone,
+            r"\section*{" + text(title) + "}",
+            *([r"\noindent " + r"\\".join(said)] if by_whom else ()),
             r"\fi",
             "",
             "\n\n".join(parts),
@@ -181,16 +167,17 @@ def write(
 
 def _table(table: Table, name: str) -> str:
     """A table: texts to the left, numbers to the right; names and values where it has no head."""
-    caption = text(table.caption)
     rows = table.cells()
     if not table.head:
-        cells = [(text(key), r"\raggedright " + text(value)) for key, value in rows]
-        return tabular((), cells, r"lp{0.55\linewidth}", caption=caption, name=name)
-    kinds, prefixes = [], []
-    for at, column in enumerate(table.columns):
-        wide = max((len(row[at]) for row in rows), default=0) > _FOLDS
-        kinds.append(f"p{{{_PART}\\linewidth}}" if wide else "l" if column.folds else "r")
-        prefixes.append(r"\raggedright " if wide else "")
+        lines = [[text(key), r"\raggedright " + text(value)] for key, value in rows]
+        return tabular([], lines, r"lp{0.55\linewidth}", text(table.caption), name)
+    wide = [
+        max((len(row[at]) for row in rows), default=0) > _FOLDS for at in range(len(table.columns))
+    ]
+    kinds = (
+        f"p{{{_PART}\\linewidth}}" if folds else "r" if column.folds is None else "l"
+        for column, folds in zip(table.columns, wide, strict=True)
+    )
     lines = []
     for at, row in enumerate(rows):
         bold = _BOLD if table.mark(at) else 0
@@ -198,19 +185,16 @@ def _table(table: Table, name: str) -> str:
             rf"\textbf{{{text(cell)}}}" if place < bold and cell else text(cell)
             for place, cell in enumerate(row)
         )
-        lines.append([before + cell for before, cell in zip(prefixes, shown, strict=True)])
+        lines.append([r"\raggedright " * folds + c for folds, c in zip(wide, shown, strict=True)])
     # Of many columns the short headings.
     names = [column.name for column in table.columns]
     head = [text(heading) for heading in (names if len(names) > _MANY else table.head)]
-    long = len(rows) > _LONG or bool(any(table.marks))
-    return tabular(head, lines, "".join(kinds), caption=caption, name=name, long=long)
+    long = len(rows) > _LONG or any(table.marks)
+    return tabular(head, lines, "".join(kinds), text(table.caption), name, long=long)
 
 
 def text(name: object) -> str:
-    """A name or a sentence that is shown just as it is, on one line.
-
-    A letter that no LaTeX has without further packages is shown by its number, as in Python.
-    """
+    """A name or a sentence, shown as it is; letters that no LaTeX has by their numbers."""
     shown = "".join(map(_sign, printable(str(name)).strip()))
     # Two of them would become one sign.
     return re.sub(r"([-,])(?=\1)", r"\1{}", shown)
@@ -249,50 +233,38 @@ def tabular(
     head: Sequence[str],
     rows: Iterable[Sequence[str]],
     columns: str,
-    *,
     caption: str,
     name: str,
+    *,
     long: bool = False,
 ) -> str:
-    r"""A table with its caption and label; cells are LaTeX."""
+    """A table with its caption and label; cells are LaTeX."""
     room = "1.5pt" if len(head) > _MANY else "3.5pt"
     size = rf"\footnotesize\setlength{{\tabcolsep}}{{{room}}}"
     # What ends a row even behind a cell that is set in paragraphs.
-    lines = [" & ".join(row) + r" \tabularnewline" for row in rows]
-    headings = [" & ".join(head) + r" \tabularnewline", r"\midrule"] if head else []
-    if not long:
-        return "\n".join(
-            (
-                r"\begin{table}[htbp]",
-                r"\centering" + size,
-                rf"\caption{{{caption}}}",
-                rf"\label{{{name}}}",
-                rf"\begin{{tabular}}{{{columns}}}",
-                r"\toprule",
-                *headings,
-                *lines,
-                r"\bottomrule",
-                r"\end{tabular}",
-                r"\end{table}",
-            )
-        )
-    again = rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{continued}}}} \tabularnewline"
-    return "\n".join(
-        (
+    end = r" \tabularnewline"
+    lines = [" & ".join(row) + end for row in rows]
+    headings = [r"\toprule", *([" & ".join(head) + end, r"\midrule"] if head else [])]
+    if long:
+        again = rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{continued}}}}"
+        parts = [
             r"\begingroup" + size,
             rf"\begin{{longtable}}{{{columns}}}",
-            rf"\caption{{{caption}}}\label{{{name}}} \tabularnewline",
-            r"\toprule",
-            *headings,
-            r"\endfirsthead",
-            again,
-            r"\toprule",
-            *headings,
-            r"\endhead",
-            r"\bottomrule",
-            r"\endfoot",
-            *lines,
+            rf"\caption{{{caption}}}\label{{{name}}}" + end,
+            *(*headings, r"\endfirsthead", again + end, *headings, r"\endhead"),
+            *(r"\bottomrule", r"\endfoot", *lines),
             r"\end{longtable}",
             r"\endgroup",
-        )
-    )
+        ]
+    else:
+        parts = [
+            r"\begin{table}[htbp]",
+            r"\centering" + size,
+            rf"\caption{{{caption}}}",
+            rf"\label{{{name}}}",
+            rf"\begin{{tabular}}{{{columns}}}",
+            *(*headings, *lines, r"\bottomrule"),
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+    return "\n".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timezone
-from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 #: Width in points between the margins of a page.
 _WIDTH = 482.0
-#: Width of a letter, a digit and a bold letter in the size of the text, and what a column takes
-#: beside.
+#: Width of a letter, a digit and a bold letter in the size of the text; what a column takes beside.
 _LETTER, _DIGIT, _BOLD, _INSET = 0.6, 0.66, 0.74, 6.0
 #: Sizes of a table's text in points: the largest, the one below which columns are left out, and the
 #: least.
@@ -71,11 +70,7 @@ _STYLE = """
 
 
 def require_packages() -> None:
-    """See that typst, which sets the pages, is installed.
-
-    Raises:
-        ProfileError: It is not.
-    """
+    """See that typst, which sets the pages, is installed."""
     try:
         import typst  # noqa: F401
     except ImportError as error:
@@ -91,28 +86,19 @@ def write(
     began: str = "",
     about: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The blocks as a PDF; the same blocks give the same bytes.
-
-    Raises:
-        ProfileError: typst is not installed.
-    """
+    """The blocks as a PDF; the same blocks give the same bytes."""
     require_packages()
     import typst
 
     title = next((block.text for block in blocks if isinstance(block, Heading)), "")
-    missing = _Missing()
-    body = "\n\n".join(part for block in blocks for part in _parts(block, missing))
     said = {"title": title, **(about or {})}
     known = "".join(f"{key}: {_string(value)}, " for key, value in said.items() if value)
-    source = "\n".join(
-        (
-            f"#set document({known}date: {_date(began)})",
-            f"#let running = {_string(missing.shown(title))}",
-            _STYLE,
-            body,
-            missing.note(),
+    body = _in_font(
+        "\n\n".join(
+            (f"#let running = {_string(title)}", _STYLE, *(p for b in blocks for p in _parts(b)))
         )
     )
+    source = f"#set document({known}date: {_date(began)})\n{body}"
     files = {_svg(name): content for name, content in pictures.items()}
     # Its stubs do not know of files in memory.
     compile_: Any = typst.compile
@@ -122,43 +108,26 @@ def write(
     return pdf
 
 
-class _Missing:
-    """Shows what the font has no sign for by its number, and says so."""
+def _in_font(source: str) -> str:
+    """The source with signs that the font lacks shown by their numbers, which it then says."""
+    from matplotlib.ft2font import FT2Font
 
-    def __init__(self) -> None:
-        self._found = False
-
-    def shown(self, text: str) -> str:
-        """A text of which the font has every sign."""
-        known = _known()
-        parts = []
-        for sign in printable(text):
-            if ord(sign) not in known:
-                self._found = True
-                sign = sign.encode("unicode_escape").decode("ascii")
-            parts.append(sign)
-        return "".join(parts)
-
-    def note(self) -> str:
-        if not self._found:
-            return ""
-        return f"#text(size: 8pt, {_string('Signs that this font lacks are shown by number.')})"
+    known = FT2Font(str(Path(_fonts()) / "DejaVuSans.ttf")).get_charmap()
+    # What is no ASCII stands in literals.
+    lacking = {sign for sign in source if not sign.isascii() and ord(sign) not in known}
+    if not lacking:
+        return source
+    numbers = {sign: sign.encode("unicode_escape").decode("ascii") for sign in lacking}
+    shown = source.translate({ord(sign): f"\\{number}" for sign, number in numbers.items()})
+    note = "Signs that this font lacks are shown by number."
+    return f"{shown}\n#text(size: 8pt, {_string(note)})"
 
 
-@cache
 def _fonts() -> str:
     """The folder of DejaVu's fonts, which come with Matplotlib."""
     import matplotlib as mpl
 
     return str(Path(mpl.get_data_path()) / "fonts" / "ttf")
-
-
-@cache
-def _known() -> frozenset[int]:
-    """The signs that the font has."""
-    from matplotlib.ft2font import FT2Font
-
-    return frozenset(FT2Font(str(Path(_fonts()) / "DejaVuSans.ttf")).get_charmap())
 
 
 def _date(began: str) -> str:
@@ -180,56 +149,42 @@ def _string(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _parts(block: Block, missing: _Missing) -> Iterator[str]:
+def _parts(block: Block) -> Iterator[str]:
     if isinstance(block, Heading):
-        said = _string(missing.shown(block.text))
-        yield f"#heading(level: {block.level}, outlined: true, {said})"
+        yield f"#heading(level: {block.level}, outlined: true, {_string(block.text)})"
+    elif isinstance(block, Text) and block.note:
+        frame = "inset: (left: 8pt, y: 4pt), stroke: (left: 2pt + luma(150))"
+        yield f"#block({frame})[#strong[Note:] {_words(block.words)}]"
     elif isinstance(block, Text):
-        words = _words(block.words, missing)
-        yield (
-            f"#block(inset: (left: 8pt, y: 4pt), stroke: (left: 2pt + luma(150)))"
-            f"[#strong[Note:] {words}]"
-            if block.note
-            else f"#par[{words}]"
-        )
+        yield f"#par[{_words(block.words)}]"
     elif isinstance(block, Points):
-        items = ", ".join(f"[{_words(item, missing)}]" for item in block.items)
-        yield f"#list({items})"
+        yield f"#list({', '.join(f'[{_words(item)}]' for item in block.items)})"
     elif isinstance(block, Lines):
-        rows = (
-            f"#strong({_string(name + ':')}) #{_string(missing.shown(value))}"
-            for name, value in block.rows
-        )
+        rows = (f"#strong({_string(name + ':')}) #{_string(value)}" for name, value in block.rows)
         yield f"#par[{' #linebreak() '.join(rows)}]"
     elif isinstance(block, Code):
-        lines = ", ".join(_string(missing.shown(line)) for line in block.text.split("\n"))
+        lines = ", ".join(map(_string, block.text.split("\n")))
         yield f'#raw(block: true, ({lines},).join("\\n"))'
     elif isinstance(block, Table):
-        yield from _table(_Layout(block), missing)
+        yield from _table(block)
     elif isinstance(block, Figure):
-        yield _figure(
-            f"image({_string(_svg(block.file))}, alt: {_string(block.alt)})",
-            "image",
-            block,
-            missing,
-        )
+        picture = f"image({_string(_svg(block.file))}, alt: {_string(block.alt)})"
+        yield _figure(picture, "image", block)
 
 
-def _figure(body: str, kind: str, block: Table | Figure, missing: _Missing) -> str:
+def _figure(body: str, kind: str, block: Table | Figure) -> str:
     label, words = caption_text(block)
-    said = f"[#strong({_string(label)}) #{_string(missing.shown(words))}]"
-    if not block.number:
-        said = "none"
+    said = f"[#strong({_string(label)}) #{_string(words)}]" if block.number else "none"
     return (
         f"#figure({body}, kind: {kind}, caption: {said}, numbering: none, supplement: none, "
         "outlined: false)"
     )
 
 
-def _words(words: Words, missing: _Missing) -> str:
+def _words(words: Words) -> str:
     shown = []
     for piece in pieces(words):
-        literal = _string(missing.shown(piece.text))
+        literal = _string(piece.text)
         if piece.style == CODE or piece.link:
             shown.append(f"#raw({literal})")
         elif piece.style == STRONG:
@@ -239,96 +194,73 @@ def _words(words: Words, missing: _Missing) -> str:
     return "#{}".join(shown)
 
 
-class _Layout:
-    """How a table stands on a page.
-
-    Attributes:
-        table: The table, without the columns that there is no room for.
-        left_out: The headings of those.
-        cells: Its rows as texts.
-        texts: For each column whether it is one of text.
-        size: Its text's, in points.
-        widths: Its columns', in typst's words.
-    """
-
-    def __init__(self, table: Table) -> None:
-        columns = list(table.columns)
-        self.left_out: list[str] = []
-        self.size = _LARGEST
-        self._fit(table)
-        wanted = sorted((one for one in columns if one.drop), key=lambda one: one.drop)
-        # Those that nothing says of how much they matter go from behind, where there is no way out.
-        goes = [(one, _READABLE) for one in wanted]
-        goes += [(one, _LEAST) for one in reversed(columns[_FEW:]) if not one.drop]
-        for column, enough in goes if table.head else ():
-            if self.size < enough:
-                columns.remove(column)
-                self.left_out.append(column.title or column.name)
-                self._fit(replace(table, columns=columns))
-        self.size = max(_LEAST, self.size)
-
-    def _fit(self, table: Table) -> None:
-        """Choose the size of the text and the widths."""
-        head, cells = table.head, table.cells()
-        texts = [column.folds is not None for column in table.columns]
-        self.table, self.cells, self.texts = table, cells, texts
-        bold = 1.1 if any(table.marks) else 1.0
-        longest = [max((len(row[at]) for row in cells), default=0) for at in range(len(texts))]
-        narrow = [
-            bold * (min(most, _WIDEST) * _LETTER if is_text else most * _DIGIT)
-            for most, is_text in zip(longest, texts, strict=True)
-        ]
-        whole = [len(name) for name in head] or [0] * len(texts)
-        # A heading folds between its words, where the table has no room for it on one line.
-        words = [max(map(len, name.split()), default=0) for name in head] or whole
-        ems = [max(em, n * _BOLD) for em, n in zip(narrow, whole, strict=True)]
-        self.size = _size(ems)
-        if self.size < _LARGEST:
-            ems = [max(em, n * _BOLD) for em, n in zip(narrow, words, strict=True)]
-            self.size = _size(ems)
-        # Columns of text share what the numbers leave.
-        widths = (
-            f"{em:.2f}fr" if is_text else f"{em:.2f}em + {_INSET}pt"
-            for em, is_text in zip(ems, texts, strict=True)
-        )
-        self.widths = ", ".join(widths) if head else "auto, 1fr"
-        self.size = self.size if head else _LARGEST
-
-
-def _size(ems: Sequence[float]) -> float:
-    """The size of text in which columns of these widths fit."""
-    return min(_LARGEST, (_WIDTH - _INSET * len(ems)) / max(1.0, sum(ems)))
-
-
-def _table(layout: _Layout, missing: _Missing) -> Iterator[str]:
-    """A table; its head is on every page."""
-    table = layout.table
-    aligned = ", ".join("left" if is_text else "right" for is_text in layout.texts)
-    parts = [f"columns: ({layout.widths},)", f"align: ({aligned},)"]
-    if table.head:
-        names = ", ".join(f"strong({_string(missing.shown(name))})" for name in table.head)
+def _table(table: Table) -> Iterator[str]:
+    """A table with the columns that there is room for; its head is on every page."""
+    shown, left_out, size, widths = _fitting(table)
+    aligned = ", ".join("right" if one.folds is None else "left" for one in shown.columns)
+    parts = [f"columns: ({widths},)", f"align: ({aligned},)"]
+    if shown.head:
+        names = ", ".join(f"strong({_string(name)})" for name in shown.head)
         parts.append(f"table.header({names}, table.hline(stroke: 0.6pt))")
-    codes = [column.code for column in table.columns]
-    for at, row in enumerate(layout.cells):
+    for at, row in enumerate(shown.cells()):
+        marked = bool(shown.mark(at))
         parts += [
-            _cell(missing.shown(cell), bool(table.mark(at)), code)
-            for cell, code in zip(row, codes, strict=True)
+            _cell(cell, marked, column.code)
+            for cell, column in zip(row, shown.columns, strict=True)
         ]
-    body = f"[#set text(size: {layout.size:.2f}pt); #table({', '.join(parts)})]"
-    figure = _figure(body, "table", table, missing)
-    yield f"#block(breakable: false)[{figure}]" if len(layout.cells) <= _TOGETHER else figure
-    notes = [table.notes(), _left_out(layout.left_out)]
-    if said := " ".join(filter(None, notes)):
-        yield f"#par[#{_string(missing.shown(said))}]"
+    body = f"[#set text(size: {size:.2f}pt); #table({', '.join(parts)})]"
+    figure = _figure(body, "table", shown)
+    yield f"#block(breakable: false)[{figure}]" if len(shown.rows) <= _TOGETHER else figure
+    said = [shown.notes(), f"No room on paper for: {', '.join(left_out)}." if left_out else ""]
+    if any(said):
+        yield f"#par[#{_string(' '.join(filter(None, said)))}]"
 
 
-def _left_out(headings: Sequence[str]) -> str:
-    return f"No room on paper for: {', '.join(headings)}." if headings else ""
+def _fitting(table: Table) -> tuple[Table, list[str], float, str]:
+    """What there is room for of a table, the headings of the rest, size of text and widths."""
+    columns, left_out = list(table.columns), list[str]()
+    if not table.head:
+        return table, left_out, _LARGEST, "auto, 1fr"
+    size, widths = _fit(table)
+    goes = [(one, _READABLE) for one in sorted(columns, key=attrgetter("drop")) if one.drop]
+    # Those that nothing says of how much they matter go from behind, where there is no way out.
+    goes += [(one, _LEAST) for one in reversed(columns[_FEW:]) if not one.drop]
+    for column, enough in goes:
+        if size < enough:
+            columns.remove(column)
+            left_out.append(column.title or column.name)
+            table = replace(table, columns=list(columns))
+            size, widths = _fit(table)
+    return table, left_out, max(_LEAST, size), widths
+
+
+def _fit(table: Table) -> tuple[float, str]:
+    """The size of the text with which a table fits, and the widths of its columns for typst."""
+    bold = 1.1 if any(table.marks) else 1.0
+    cells, narrow = table.cells(), []
+    for at, column in enumerate(table.columns):
+        longest = max((len(row[at]) for row in cells), default=0)
+        wide = longest * _DIGIT if column.folds is None else min(longest, _WIDEST) * _LETTER
+        narrow.append(bold * wide)
+    whole = [len(name) for name in table.head]
+    # A heading folds between its words, where the table has no room for it on one line.
+    words = [max(map(len, name.split()), default=0) for name in table.head]
+    for heads in (whole, words):
+        ems = [max(em, count * _BOLD) for em, count in zip(narrow, heads, strict=True)]
+        size = min(_LARGEST, (_WIDTH - _INSET * len(ems)) / max(1.0, sum(ems)))
+        if size == _LARGEST:
+            break
+    # Columns of text share what the numbers leave.
+    widths = (
+        f"{em:.2f}em + {_INSET}pt" if column.folds is None else f"{em:.2f}fr"
+        for em, column in zip(ems, table.columns, strict=True)
+    )
+    return size, ", ".join(widths)
 
 
 def _cell(text: str, marked: bool, code: bool) -> str:
     # Paths have no spaces: they fold behind a slash.
-    literal = _string(text).replace("/", "/\u200b")
+    literal = _string(text).replace("/", r"/\u{200b}")
     if code:
         return f"raw({literal})"
     return f"strong({literal})" if marked else f"[#{literal}]"

@@ -151,62 +151,18 @@ def _table(table: Table, width: int | None) -> Iterator[Line]:
         yield from ((line, "") for line in pairs(cells, width))
         return
     names = [printable(column.name) for column in table.columns]
-    kept = _fitting(table.columns, names, cells, width)
-    head, rule, *rows = aligned(
-        [names[at] for at in kept],
-        [[row[at] for at in kept] for row in cells],
-        [table.columns[at].folds for at in kept],
-        width,
-    )
-    yield head, "bold"
-    yield rule, "dim"
-    for at, line in enumerate(rows):
-        yield line, _STYLES.get(table.mark(at), "")
-    hidden = [name for at, name in enumerate(names) if at not in kept and name]
-    if hidden:
-        said = f"Not shown at this width: {', '.join(hidden)}"
-        yield wrapped(f"{said} ({table.wider}).", width), "dim"
-    if said := table.notes(table.columns[at] for at in kept):
-        yield wrapped(printable(said), width), "dim"
-
-
-def _fitting(
-    columns: Sequence[Column],
-    names: Sequence[str],
-    cells: Sequence[Sequence[str]],
-    width: int | None,
-) -> list[int]:
-    """The places of the columns that a width has room for, each text folded at most to its own."""
-    least = []
-    for at, column in enumerate(columns):
-        natural = max(map(len, [names[at], *(row[at] for row in cells)]))
-        least.append(natural if column.folds is None else min(natural, column.folds))
-    # Marks where nothing is marked take no room.
-    kept = [at for at, wide in enumerate(least) if wide]
-    for at in sorted(kept, key=lambda at: columns[at].drop):
-        needed = sum(least[i] for i in kept) + len(GAP) * (len(kept) - 1)
-        if width is not None and columns[at].drop and needed > width:
-            kept.remove(at)
-    return kept
-
-
-def aligned(
-    names: Sequence[str],
-    cells: Sequence[Sequence[str]],
-    folds: Sequence[int | None],
-    width: int | None = None,
-) -> list[str]:
-    """The lines of a table of texts: head, rule, and one for each row.
-
-    The line of a row whose texts are folded holds line breaks.
-    """
-    natural = [max(map(len, [name, *texts])) for name, *texts in zip(names, *cells, strict=True)]
-    widths = _folded(natural, folds, width)
+    natural = [max(map(len, texts)) for texts in zip(names, *cells, strict=True)]
+    kept = _fitting(table.columns, natural, width)
+    folds = [table.columns[at].folds for at in kept]
+    widths = _folded([natural[at] for at in kept], folds, width)
 
     def line(texts: Sequence[str]) -> str:
+        """A row; where its texts are folded it holds line breaks."""
         parts = [
-            textwrap.wrap(text, most, break_on_hyphens=False) if len(text) > most else [text]
-            for text, most in zip(texts, widths, strict=True)
+            textwrap.wrap(texts[at], most, break_on_hyphens=False)
+            if len(texts[at]) > most
+            else [texts[at]]
+            for at, most in zip(kept, widths, strict=True)
         ]
         lines = []
         for at in range(max(map(len, parts), default=0)):
@@ -219,25 +175,51 @@ def aligned(
             lines.append(GAP.join(placed).rstrip())
         return "\n".join(lines)
 
-    return [line(names), GAP.join("-" * most for most in widths), *map(line, cells)]
+    yield line(names), "bold"
+    yield GAP.join("-" * most for most in widths), "dim"
+    for at, row in enumerate(cells):
+        yield line(row), _STYLES.get(table.mark(at), "")
+    hidden = [name for at, name in enumerate(names) if at not in kept and name]
+    if hidden:
+        said = f"Not shown at this width: {', '.join(hidden)}"
+        yield wrapped(f"{said} ({table.wider}).", width), "dim"
+    if said := table.notes(table.columns[at] for at in kept):
+        yield wrapped(printable(said), width), "dim"
+
+
+def _fitting(columns: Sequence[Column], natural: Sequence[int], width: int | None) -> list[int]:
+    """The places of the columns that a width has room for, each text folded at most to its own."""
+    least = [
+        wide if column.folds is None else min(wide, column.folds)
+        for column, wide in zip(columns, natural, strict=True)
+    ]
+    # Marks where nothing is marked take no room.
+    kept = [at for at, wide in enumerate(least) if wide]
+    for at in sorted(kept, key=lambda at: columns[at].drop):
+        needed = sum(least[i] for i in kept) + len(GAP) * (len(kept) - 1)
+        if width is not None and columns[at].drop and needed > width:
+            kept.remove(at)
+    return kept
 
 
 def _folded(natural: Sequence[int], folds: Sequence[int | None], width: int | None) -> list[int]:
     """Widths of columns that fit, where that can be: the widest texts are folded first."""
-    room = None if width is None else width - len(GAP) * (len(natural) - 1)
-    if room is None or sum(natural) <= room:
-        return list(natural)
-    least = [
-        wide if fold is None else min(wide, fold) for wide, fold in zip(natural, folds, strict=True)
-    ]
-    if sum(least) > room:
-        least = [
-            wide if fold is None else min(wide, _LEAST)
-            for wide, fold in zip(natural, folds, strict=True)
-        ]
     widths = list(natural)
+    if width is None:
+        return widths
+    room = width - len(GAP) * (len(natural) - 1)
+
+    def least(most: Sequence[int | None]) -> list[int]:
+        return [
+            wide if fold is None else min(wide, fold)
+            for wide, fold in zip(natural, most, strict=True)
+        ]
+
+    ends = least(folds)
+    if sum(ends) > room:
+        ends = least([None if fold is None else _LEAST for fold in folds])
     while sum(widths) > room:
-        beyond = [at for at, wide in enumerate(widths) if wide > least[at]]
+        beyond = [at for at, wide in enumerate(widths) if wide > ends[at]]
         if not beyond:  # too narrow for the numbers alone
             break
         widths[max(beyond, key=widths.__getitem__)] -= 1
