@@ -1,8 +1,6 @@
 """One trial of a recording laid out in time: trial, phases, links and functions, each in the other.
 
-A recording says how long every call took and in which order the calls were made, not when each of
-them began. So lengths are measured, and places are worked out: see :data:`HOST_PLACES`,
-:data:`LAUNCH_PLACES` and :data:`DEVICE_PLACES`, which say how.
+Lengths are measured, places are worked out, as the following sentences say.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.paths import below, shared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from chainer_profile.record.recording import Layer, Recording
 
@@ -51,25 +49,14 @@ DEVICE_PLACES = (
 
 @dataclass
 class Slice:
-    """Something that takes its time in a trial, with what lies within it.
-
-    Attributes:
-        kind: ``trial``, ``phase``, ``link``, ``function`` or ``wait``.
-        name: Its name: of a link its path, of a function that of Chainer.
-        begin_ns: From the begin of the trial.
-        end_ns: Likewise.
-        layer: Index of the layer of a function; None for the others.
-        calls_ns: Time of the calls within it, without what lies between them; of a function that
-            of its own and of nested calls.
-        inner: What lies within it, in order.
-    """
+    """Something that takes its time in a trial, with what lies within it, in order."""
 
     kind: str
-    name: str
-    begin_ns: int
+    name: str  #: Of a link its path.
+    begin_ns: int  #: From the begin of the trial.
     end_ns: int
-    layer: int | None = None
-    calls_ns: int = 0
+    layer: int | None = None  #: Of a function.
+    calls_ns: int = 0  #: Time of calls within it, of its own too; not of what lies between them.
     inner: list[Slice] = field(default_factory=list)
 
     @property
@@ -106,11 +93,7 @@ def wall_ns(recording: Recording) -> list[int]:
 
 
 def median_trial(recording: Recording) -> int:
-    """The trial, from 0, whose length is nearest the median; the first of several.
-
-    Raises:
-        ProfileError: The recording holds no complete profiled trial.
-    """
+    """The trial, from 0, whose length is nearest the median; the first of several."""
     lengths = wall_ns(recording)
     if not lengths:
         raise ProfileError("the recording holds no complete profiled trial, so there is no median")
@@ -132,11 +115,8 @@ def evenly(total: int, parts: int) -> list[int]:
 def phase_framework_ns(
     recording: Recording, totals_ns: Sequence[int], between_ns: int
 ) -> tuple[dict[str, int], int]:
-    """Framework time of the phases for which it is known, and what is outside of all phases.
-
-    They add up to the time between the layers, and none is negative: a phase gets no more than
-    there is, as the clocks of a host and a device may differ a bit.
-    """
+    """Framework time of the phases for which it is known, and what is outside of all phases."""
+    # A phase gets no more than there is: the clocks of a host and a device may differ a bit.
     left = max(0, between_ns)
     phases = {layer.phase for layer in recording.layers}
     if not totals_ns:
@@ -161,9 +141,8 @@ def lay_out(recording: Recording, trial: int) -> Slice:
         return calls.lay(_name(recording), 0, whole, places)
     calls = _Calls(recording, recording.host_ns[trial].tolist())
     launched = int(recording.launch_ns[trial])
-    laid = calls.lay(
-        _name(recording), 0, whole, _between_all(calls.runs, launched - calls.total_ns)
-    )
+    places = _between_all(calls.runs, launched - calls.total_ns)
+    laid = calls.lay(_name(recording), 0, whole, places)
     launched = max(launched, laid.inner[-1].end_ns)
     if launched < laid.end_ns:
         laid.inner.append(Slice(WAIT, "waiting for the device", launched, laid.end_ns))
@@ -181,14 +160,9 @@ def lay_out_device(recording: Recording, trial: int) -> Slice | None:
     before = dict.fromkeys(calls.roots, 0)
     for index, gap in enumerate(gaps):
         before[calls.root[index]] += gap
-    places = _Places([], [])
-    for _, rows in calls.runs:
-        places.outer.append(before[rows[0]])
-        places.inner.append([0, *(before[row] for row in rows[1:]), 0])
-    places.outer.append(0)
     span = int(recording.span_ns[trial])
     offset = max(0, wall_ns(recording)[trial] - span)
-    return calls.lay(_name(recording), offset, span, places)
+    return calls.lay(_name(recording), offset, span, _before_each(calls.runs, before, 0))
 
 
 def _name(recording: Recording) -> str:
@@ -227,20 +201,19 @@ def _by_phase(runs: list[_Run], known: dict[str, int], outside: int) -> _Places:
 
 def _between_all(runs: list[_Run], between: int) -> _Places:
     """Time spread evenly before, between and behind all calls."""
-    parts = iter(evenly(between, sum(len(rows) for _, rows in runs) + 1))
-    places = _Places([], [])
-    for _, rows in runs:
-        places.outer.append(next(parts))
-        places.inner.append([0, *(next(parts) for _ in rows[1:]), 0])
-    places.outer.append(next(parts))
-    return places
+    calls = [row for _, rows in runs for row in rows]
+    *before, behind = evenly(between, len(calls) + 1)
+    return _before_each(runs, dict(zip(calls, before, strict=True)), behind)
+
+
+def _before_each(runs: list[_Run], before: Mapping[int, int], behind: int) -> _Places:
+    outer = [before[rows[0]] for _, rows in runs]
+    inner = [[0, *(before[row] for row in rows[1:]), 0] for _, rows in runs]
+    return _Places([*outer, behind], inner)
 
 
 class _Calls:
-    """The calls of one trial, as a forest, with their own times and lengths.
-
-    ``root`` is the outermost call that each layer is in, ``roots`` are those, ``runs`` by phase.
-    """
+    """The calls of one trial, as a forest: the outermost one of each layer, and those by phase."""
 
     def __init__(self, recording: Recording, own_ns: Sequence[int]) -> None:
         self._layers = recording.layers

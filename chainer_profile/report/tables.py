@@ -35,29 +35,17 @@ _COUNT: Any = Annotated[int, Meta(ge=0)]
 
 @dataclass(frozen=True)
 class Kind:
-    """How the values of a column are shown.
+    """How the values of a column are shown."""
 
-    Attributes:
-        shown: A value -> its cell to read.
-        exact: A value -> its cell in CSV, with all digits.
-        json: The type of a value in JSON.
-        field: How the field of a row ends behind the key.
-        csv: How the name in CSV ends behind the key.
-        plain: A value -> its value in JSON.
-        text: Whether it is a text, which stands on the left and may be folded.
-        code: Whether it is a name in a program.
-        bar: Whether a bar behind the row shows it.
-    """
-
-    shown: Callable[[Any], str]
-    exact: Callable[[Any], str] = units.format_exact
-    json: Any = float
-    field: str = ""
-    csv: str = ""
-    plain: Callable[[Any], Any] | None = None
-    text: bool = False
-    code: bool = False
-    bar: bool = False
+    shown: Callable[[Any], str]  #: A value -> its cell to read.
+    exact: Callable[[Any], str] = units.format_exact  #: A value -> its cell in CSV.
+    json: Any = float  #: Its type in JSON.
+    field: str = ""  #: How the field of a row ends behind the key.
+    csv: str = ""  #: How the name in CSV ends behind the key.
+    plain: Callable[[Any], Any] | None = None  #: A value -> its value in JSON.
+    text: bool = False  #: It stands on the left and may be folded.
+    code: bool = False  #: It is a name in a program.
+    bar: bool = False  #: A bar behind the row shows it.
 
 
 def _whole(value: Any) -> str:
@@ -118,39 +106,22 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table: for the terminal and ``--columns``, reports, files, documentation.
-
-    Attributes:
-        key: Its name for ``--columns``.
-        name: Its heading on the terminal.
-        title: Its heading in a report.
-        kind: How its values are shown.
-        meaning: What it says.
-        value: A row -> its value; None, NaN and <NA> are not known.
-        csv: Its name in CSV.
-        json: Its name in JSON.
-        known: Whether it is always known.
-        missing: Its cell to read where it is not.
-        mark: A row and its cell -> the cell with marks, such as that of approximate figures.
-        folds: Text that may take several lines (at least this wide); None for numbers.
-        drop: Where the terminal is too narrow, columns go in this order; 0 stays.
-        bar: A row -> the part that a bar behind the row shows, where there are bars.
-    """
+    """One column of a table: for the terminal and ``--columns``, reports, files, documentation."""
 
     key: str
-    name: str
-    title: str
+    name: str  #: Its heading on the terminal.
+    title: str  #: Its heading in a report.
     kind: Kind
     meaning: str
-    value: Callable[[Any], Any]
+    value: Callable[[Any], Any]  #: Of a row; None, NaN and <NA> are not known.
     csv: str
     json: str
     known: bool = True
-    missing: str = units.NOT_KNOWN
-    mark: Callable[[Any, str], str] | None = None
-    folds: int | None = None
-    drop: int = 0
-    bar: Callable[[Any], float | None] | None = None
+    missing: str = units.NOT_KNOWN  #: Its cell to read where it is not known.
+    mark: Callable[[Any, str], str] | None = None  #: A row and its cell -> the cell with marks.
+    folds: int | None = None  #: Text that may take several lines, at least this wide.
+    drop: int = 0  #: On a narrow terminal columns go in this order; 0 stays.
+    bar: Callable[[Any], float | None] | None = None  #: Of a row, the part that its bar shows.
 
     def cell(self, row: Any) -> str:
         """Its cell of a row, to read."""
@@ -190,47 +161,33 @@ SPREAD = 12
 class Spread:
     """How the times of a row are spread over the trials, to be drawn small.
 
-    Attributes:
-        counts: How often a time came, from the least to the 99th percentile, in parts of the most
-            frequent one of :data:`SPREAD`; the last one has those beyond, too.
-        course: Medians of successive trials on the same scale.
-        said: The same in words.
+    Both are of at most :data:`SPREAD`: how often a time came, up to the 99th percentile, with those
+    beyond in the last one, and the medians of successive trials.
     """
 
     counts: Sequence[int]
     course: Sequence[int]
-    said: str
+    said: str  #: The same in words.
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
+    """A table: columns, and a frame or rows of which they make cells.
 
-    Attributes:
-        columns: Its columns; without headings they are names and values.
-        rows: A frame, or rows: what the columns make cells of.
-        caption: What it shows.
-        marks: For each row its mark, or nothing; rows behind the last mark have none.
-        legend: Sentences below the table, each with the name of the column that it is of: it is
-            said where that column is shown. One without a name is always said.
-        wider: How to see columns that a narrow terminal does without.
-        number: Its number; 0 until it has one.
-        anchors: For each row what pictures and other tables lead to it by.
-        leads: For each row the anchor of the row that it leads to.
-        depths: For each row how far below the first ones it stands, in a table that folds.
-        spreads: For each row how its times are spread over the trials.
+    Columns without headings are names and values.
     """
 
     columns: Any
     rows: Any
     caption: str = ""
-    marks: Sequence[str] = ()
+    marks: Sequence[str] = ()  #: Of rows; those behind the last one have none.
+    #: Sentences with the name of the column without which they are not said; "" for always.
     legend: Sequence[tuple[str, str]] = ()
-    wider: str = "a wider terminal shows them"
-    number: int = 0
-    anchors: Sequence[str] = ()
-    leads: Sequence[str] = ()
-    depths: Sequence[int] = ()
+    wider: str = "a wider terminal shows them"  #: How to see columns that a terminal lacks.
+    number: int = 0  #: 0 until it has one.
+    anchors: Sequence[str] = ()  #: Of each row what leads to it.
+    leads: Sequence[str] = ()  #: Of each row the anchor of the row that it leads to.
+    depths: Sequence[int] = ()  #: Of each row how far it is set in, in a table that folds.
     spreads: Sequence[Spread] = ()
 
     def __post_init__(self) -> None:
@@ -388,11 +345,7 @@ def kept(column: Column) -> Column:
 
 
 def choose(names: Sequence[str], known: Mapping[str, Column], where: str) -> tuple[str, ...]:
-    """The keys of columns asked for, by key or by name in CSV, each of them once.
-
-    Raises:
-        UsageError: There is no such column; says the nearest one, and which there are.
-    """
+    """The keys of columns asked for, by key or by name in CSV, each of them once."""
     by_csv = {one.csv: key for key, one in known.items() if one.csv}
     chosen = choose_names(names, known, where, by_csv)
     return tuple(dict.fromkeys(name if name in known else by_csv[name] for name in chosen))

@@ -1,9 +1,4 @@
-"""What is to be seen in a browser: pages that need nothing else.
-
-A page is one file without any request: a report's blocks, its pictures as SVG, and one script and
-one style for all pages. Its policy allows only this script, known by its hash. Names of networks
-and layers are data: they are escaped.
-"""
+"""A report's blocks as a page: one file without any request, whose policy allows one script."""
 
 from __future__ import annotations
 
@@ -44,7 +39,7 @@ _MOST = 100
 def render(
     summary: Summary, beside: Beside | None = None, drawn: Mapping[str, Picture] | None = None
 ) -> str:
-    """``report.html``: everything about a run; the same summary gives the same page."""
+    """``report.html``: everything about a run."""
     from chainer_profile.report import pictures
     from chainer_profile.report.content import profile
 
@@ -91,7 +86,7 @@ def render_sweep(
     command: str,
     drawn: Mapping[str, Picture] | None = None,
 ) -> str:
-    """``sweep.html``: every case of a sweep, and its plots; see :func:`.content.sweep.report`."""
+    """``sweep.html``: every case of a sweep, and its plots."""
     from chainer_profile.report.content.sweep import report
     from chainer_profile.report.pictures import sweep
 

@@ -1,8 +1,4 @@
-"""What the pictures have in common: colours, style, title, and how they become a file or a page's.
-
-A picture is one function that makes a Matplotlib figure. PNG and SVG are saved from it, and a page
-holds that SVG: its colours follow the page's theme, and what stands for a row leads there.
-"""
+"""What pictures have in common: colours, style, title, and how they become files and a page's."""
 
 from __future__ import annotations
 
@@ -97,11 +93,7 @@ STYLE: dict[str, Any] = {
 
 
 class Picture:
-    """One figure, drawn once for all that is made of it: files, and what stands in a page.
-
-    Args:
-        draw: Makes the figure; the same one each time, so that files have the same bytes.
-    """
+    """One figure, drawn once for all that is made of it: files, and what stands in a page."""
 
     def __init__(self, draw: Callable[[], Figure]) -> None:
         self._draw = draw
@@ -123,12 +115,11 @@ class Picture:
 
     def outlines(self) -> bytes:
         """SVG whose letters are outlines: it needs no font."""
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        return save(self.figure, "svg", nothing, {"svg.fonttype": "path"})
+        return save(self.figure, "svg", {"svg.fonttype": "path"})
 
     @cached_property
     def _svg(self) -> bytes:
-        return save(self.figure, "svg", {"Date": None, "Creator": None})
+        return save(self.figure, "svg")
 
     def in_page(self, name: str, alt: str, said: Mapping[str, str]) -> str:
         """The SVG as it stands in a page, which has its title."""
@@ -167,18 +158,14 @@ class Picture:
         return re.sub(r">\s+<", "><", ElementTree.tostring(root, "unicode", method="html"))
 
 
-def save(
-    figure: Figure,
-    format: str,
-    metadata: Mapping[str, None] = MappingProxyType({"Software": None}),
-    style: Mapping[str, Any] = MappingProxyType({}),
-) -> bytes:
+def save(figure: Figure, format: str, style: Mapping[str, Any] = MappingProxyType({})) -> bytes:
     """A figure as a file's bytes; the same figure gives the same bytes."""
     file = io.BytesIO()
     # Of such pictures zlib makes smaller files at this level than at its usual one, and sooner.
     more: dict[str, Any] = {"pil_kwargs": {"compress_level": 3}} if format == "png" else {}
+    dated = ("Software",) if format == "png" else ("Date", "Creator")
     with drawing(style):
-        figure.savefig(file, format=format, dpi=DPI, metadata=dict(metadata), **more)
+        figure.savefig(file, format=format, dpi=DPI, metadata=dict.fromkeys(dated), **more)
     return file.getvalue()
 
 

@@ -8,12 +8,20 @@ import numpy as np
 
 from chainer_profile.analyse.timeline import FUNCTION, HOST_PLACES, PHASE, TRIAL, lay_out
 from chainer_profile.report.content.ranks import rank_name
-from chainer_profile.report.pictures.trace import THREADS, TRACKS, as_json, process_names, us
+from chainer_profile.report.pictures.trace import (
+    THREADS,
+    TRACKS,
+    process_names,
+    slices,
+    us,
+    written,
+)
 from chainer_profile.report.text import model_name, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chainer_profile.analyse.timeline import Slice
     from chainer_profile.ranks.merging import Ranks
     from chainer_profile.report.pictures.trace import Event
 
@@ -41,18 +49,14 @@ def render(ranks: Ranks) -> str:
     for rank, start in enumerate(starts):
         events += _process(ranks, rank, chosen, start - zero)
     events += _collectives(ranks, chosen, zero)
-    head = {
-        "displayTimeUnit": "ns",
-        "otherData": {
-            "model": model_name(ranks.settings),
-            "iteration": int(ranks.iterations[chosen]),
-            "ranks": [rank.number for rank in ranks.ranks],
-            "size": ranks.size,
-            "places": list(_PLACES),
-        },
-    }
-    lines = ",\n".join(map(as_json, events))
-    return f'{as_json(head)[:-1]}, "traceEvents": [\n{lines}\n]}}\n'
+    return written(
+        events,
+        model=model_name(ranks.settings),
+        iteration=int(ranks.iterations[chosen]),
+        ranks=[rank.number for rank in ranks.ranks],
+        size=ranks.size,
+        places=list(_PLACES),
+    )
 
 
 def _start_ns(ranks: Ranks, rank: int, chosen: int) -> int:
@@ -65,26 +69,19 @@ def _start_ns(ranks: Ranks, rank: int, chosen: int) -> int:
 
 def _process(ranks: Ranks, rank: int, chosen: int, start: int) -> Iterator[Event]:
     """The names of a rank's tracks, its iteration, phases and calls but for the collectives."""
+
+    def known(one: Slice) -> Event:
+        if one.layer is None:
+            return {}
+        return {"index": one.layer, "path": printable(ranks.layers[one.layer].path)}
+
     pid = ranks.ranks[rank].number + 1
-    yield from process_names(pid, rank_name(ranks, rank))
-    tid = pid * THREADS + _TRACK
-    yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": COLLECTIVES}}
+    yield from process_names(pid, rank_name(ranks, rank), [COLLECTIVES])
     trial = lay_out(ranks.recordings[rank], int(ranks.trials[rank, chosen]))
     for thread, kinds in ((1, (TRIAL, PHASE)), (3, (FUNCTION,))):
-        for begins, one in trial.edges(kinds):
-            if one.layer in ranks.collectives:
-                continue
-            at = start + (one.begin_ns if begins else one.end_ns)
-            event: Event = {"pid": pid, "tid": pid * THREADS + thread, "ts": us(at)}
-            if begins:
-                event |= {"ph": "B", "name": printable(one.name) or "(no name)", "cat": one.kind}
-                event["args"] = {}
-                if one.layer is not None:
-                    layer = ranks.layers[one.layer]
-                    event["args"] = {"index": one.layer, "path": printable(layer.path)}
-            else:
-                event["ph"] = "E"
-            yield event
+        for event, one in slices(trial, kinds, pid, thread, known, start):
+            if one.layer not in ranks.collectives:
+                yield event
 
 
 def _collectives(ranks: Ranks, chosen: int, zero: int) -> Iterator[Event]:

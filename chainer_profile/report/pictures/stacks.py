@@ -1,8 +1,4 @@
-"""Summary -> stacks for flame graphs: ``stacks.folded``.
-
-A stack leads from the network over the phase, where a trial has several, and the links to a
-function. Framework time has a frame of its own. After a pass inside the layers stacks go on below.
-"""
+"""Summary -> stacks for flame graphs: ``stacks.folded``."""
 
 from __future__ import annotations
 
@@ -35,11 +31,9 @@ _Stack = tuple[tuple[str, str], ...]
 
 
 def render_folded(summary: Summary) -> str:
-    """The mean trial as folded stacks: one line a stack, with whole nanoseconds.
+    """The mean trial, a line a stack: ``network;res2;0;conv1;Convolution2DFunction 12345``, in ns.
 
-    ``network;res2;0;conv1;Convolution2DFunction 12345``: a link is its part of the path.
-    Semicolons, white space and what cannot be printed are ``_`` within names. The numbers add up to
-    the mean profiled trial, rounded to a nanosecond; each is within a nanosecond of its mean.
+    The numbers add up to the mean profiled trial, rounded; each is within 1 ns of its mean.
     """
     totals: dict[str, int] = {}
     for stack, spent in _mean_stacks(summary):
@@ -56,13 +50,8 @@ def _folded(kind: str, name: str) -> str:
 
 
 def _mean_stacks(summary: Summary) -> Iterator[tuple[_Stack, int]]:
-    """Every layer with its stack and its mean over all trials, and the framework, in ns.
-
-    The framework of a phase follows its last layer.
-
-    The parts add up to the mean of all trials, rounded: each sum over the trials is rounded so that
-    what the parts before it have lost or gained is made good.
-    """
+    """Every layer with its stack and its mean over all trials, and the framework, in ns."""
+    # Rounded so that what the parts before have lost or gained is made good.
     trials = summary.recording.n_trials
     total = 0
     for stack, spent, row in _summed_stacks(summary):
@@ -99,7 +88,7 @@ def _rounded(total: int, parts: int) -> int:
 
 
 def _summed_stacks(summary: Summary) -> Iterator[tuple[_Stack, int, int | None]]:
-    """The same with sums over all trials, and the index of a layer."""
+    """The same with sums over all trials, and the index of a layer; framework ends its phase."""
     recording = summary.recording
     sums = [int(value) for value in recording.self_ns.sum(axis=0)]
     known: list[int] = []

@@ -21,14 +21,13 @@ from chainer_profile.analyse.timeline import (
     lay_out_device,
     median_trial,
     parent_of,
-    wall_ns,
 )
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.units import format_shapes, plural
 from chainer_profile.report.text import model_name, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import LinkCalls, Recording
@@ -58,14 +57,8 @@ Event = dict[str, Any]
 def render(summary: Summary, trial: int | None = None) -> str:
     """The median trial, and one more if wanted, as a JSON object of Chrome trace events, in UTF-8.
 
-    Lengths are measured, places are worked out; ``otherData`` says how. Times are microseconds
-    with all their digits, so a function's slice is as long as its self time to the nanosecond (with
-    the calls that are nested in it), and the slice of the trial as long as the trial. Every trial
-    begins at 0 in a process of its own, on a GPU in one for the host and one for the device.
-
-    Raises:
-        UsageError: There is no such trial.
-        ProfileError: There is no trial at all.
+    Lengths are measured, places are worked out; ``otherData`` says how. Every trial begins at 0 in
+    a process of its own, on a GPU in one for the host and one for the device.
     """
     recording = summary.recording
     middle = median_trial(recording)
@@ -81,31 +74,37 @@ def render(summary: Summary, trial: int | None = None) -> str:
         words = "median trial" if number == middle else "chosen trial"
         title = f"{words} (trial {number} of {recording.n_trials}, counted from 0)"
         host, device = lay_out(recording, number), lay_out_device(recording, number)
-        pids = [len(shown) + 1, len(shown) + 2]
-        tracks = [host] if device is None else [host, device]
-        arrows = _Arrows(host, device, number * len(recording.layers))
-        for place, (pid, root) in enumerate(zip(pids, tracks, strict=False)):
-            side = "" if device is None else (": host", ": device")[place]
+        sides = [(": host", host), (": device", device)] if device else [("", host)]
+        led = _led(host, device)
+        for place, (side, root) in enumerate(sides):
+            pid = len(shown) + 1
             shown.append({"process": pid, "trial": number, "what": title + side})
             events += process_names(pid, title + side)
             for thread, (_, kinds) in enumerate(TRACKS, start=1):
-                events += _track(pid, pid * THREADS + thread, root, kinds, facts, arrows, place)
-            if number == middle and root is tracks[-1]:
+                for event, one in slices(root, kinds, pid, thread, facts.of):
+                    events.append(event)
+                    if event["ph"] == "B" and one.layer is not None and one.layer in led:
+                        same = {key: event[key] for key in ("pid", "tid", "ts")}
+                        arrow = number * len(recording.layers) + one.layer + 1
+                        events.append(_arrow(place, same, arrow))
+            if number == middle and root is sides[-1][1]:
                 events += _memory(recording, pid, root)
-    head = {
-        "displayTimeUnit": "ns",
-        "otherData": {
-            "model": model_name(recording.settings),
-            "trials": recording.n_trials,
-            "shown": shown,
-            "places": list(_places(recording)),
-            "settings": _plain(dataclasses.asdict(recording.settings)),
-            "environment": _plain(dataclasses.asdict(recording.environment)),
-        },
-    }
-    # One event a line, so that the file can be read and compared by line.
+    return written(
+        events,
+        model=model_name(recording.settings),
+        trials=recording.n_trials,
+        shown=shown,
+        places=list(_places(recording)),
+        settings=_plain(dataclasses.asdict(recording.settings)),
+        environment=_plain(dataclasses.asdict(recording.environment)),
+    )
+
+
+def written(events: Iterable[Event], **other: Any) -> str:
+    """A trace of these events, each on a line, and what else is known of it."""
+    head = as_json({"displayTimeUnit": "ns", "otherData": other})
     lines = ",\n".join(map(as_json, events))
-    return f'{as_json(head)[:-1]}, "traceEvents": [\n{lines}\n]}}\n'
+    return f'{head[:-1]}, "traceEvents": [\n{lines}\n]}}\n'
 
 
 def _places(recording: Recording) -> Iterator[str]:
@@ -119,14 +118,16 @@ class _Facts:
 
     def __init__(self, summary: Summary) -> None:
         self.recording = summary.recording
-        self.walls = wall_ns(self.recording)
         self._links: dict[str, LinkCalls] = {link.path: link for link in self.recording.links}
         self._layers = [self._layer(row) for row in summary.layers.itertuples()]
 
-    def of(self, one: Slice, own_ns: int | None) -> Event:
-        """The arguments of a slice, which for a function has the given own time."""
+    def of(self, one: Slice) -> Event:
+        """The arguments of a slice."""
         if one.layer is not None:
-            return self._layers[one.layer] | {"self_us": us(own_ns or 0)}
+            own_ns = one.calls_ns - sum(inner.calls_ns for inner in one.inner)
+            return self._layers[one.layer] | {"self_us": us(own_ns)}
+        if one.kind == WAIT:
+            return {}
         known: Event = {"calls_us": us(one.calls_ns)}
         if one.kind == LINK and one.name in self._links:
             link = self._links[one.name]
@@ -135,8 +136,6 @@ class _Facts:
                 "calls_in_a_trial": link.calls,
                 "own_parameters": link.parameters,
             }
-        if one.kind == WAIT:
-            return {}
         return known
 
     def _layer(self, row: Any) -> Event:
@@ -174,72 +173,52 @@ class _Facts:
         return printable(self.recording.layers[index].label)
 
 
-class _Arrows:
-    """Arrows from the host's calls to their layers on the device, by layer."""
-
-    def __init__(self, host: Slice, device: Slice | None, first_id: int) -> None:
-        begins = [
-            {one.layer: one.begin_ns for _, one in root.walk((FUNCTION,))}
-            for root in (host, device)
-            if root is not None
-        ]
-        self._first_id = first_id
-        self._layers = (
-            {layer for layer, at in begins[0].items() if at <= begins[1][layer]}
-            if len(begins) == 2
-            else set()
-        )
-
-    def at(self, one: Slice, pid: int, tid: int, place: int) -> Iterator[Event]:
-        """The begin (place 0) or the end (place 1) of the arrow of a slice, if it has one."""
-        if one.layer is None or one.layer not in self._layers:
-            return
-        event: Event = {"ph": "sf"[place], "pid": pid, "tid": tid, "ts": us(one.begin_ns)}
-        event |= {"name": "launch", "cat": "launch", "id": self._first_id + one.layer + 1}
-        yield event | ({"bp": "e"} if place else {})
+def _led(host: Slice, device: Slice | None) -> set[int | None]:
+    """The layers to which arrows lead, from the host's calls to where they are on the device."""
+    if device is None:
+        return set()
+    begins = {one.layer: one.begin_ns for _, one in device.walk((FUNCTION,))}
+    return {one.layer for _, one in host.walk((FUNCTION,)) if one.begin_ns <= begins[one.layer]}
 
 
-def process_names(pid: int, name: str) -> Iterator[Event]:
-    """The names of a process and of its :data:`TRACKS`."""
-    yield _named(pid, "process_name", pid * THREADS, name=name)
-    yield _named(pid, "process_sort_index", pid * THREADS, sort_index=pid)
-    for thread, (track, _) in enumerate(TRACKS, start=1):
-        yield from _thread_names(pid, thread, track)
+def _arrow(place: int, same: Event, number: int) -> Event:
+    """The begin (place 0) or the end (place 1) of an arrow."""
+    event = {"ph": "sf"[place], **same, "name": "launch", "cat": "launch", "id": number}
+    return event | ({"bp": "e"} if place else {})
 
 
-def _thread_names(pid: int, thread: int, name: str) -> Iterator[Event]:
-    yield _named(pid, "thread_name", pid * THREADS + thread, name=name)
-    yield _named(pid, "thread_sort_index", pid * THREADS + thread, sort_index=thread)
+def process_names(pid: int, name: str, tracks: Iterable[str] = ()) -> Iterator[Event]:
+    """The names of a process and of its :data:`TRACKS`, with others behind them."""
+
+    def named(kind: str, tid: int, **args: object) -> Event:
+        return {"ph": "M", "pid": pid, "tid": tid, "name": kind, "args": args}
+
+    yield named("process_name", pid * THREADS, name=name)
+    yield named("process_sort_index", pid * THREADS, sort_index=pid)
+    for thread, track in enumerate((*(track for track, _ in TRACKS), *tracks), start=1):
+        yield named("thread_name", pid * THREADS + thread, name=track)
+        yield named("thread_sort_index", pid * THREADS + thread, sort_index=thread)
 
 
-def _named(pid: int, kind: str, tid: int, **args: object) -> Event:
-    return {"ph": "M", "pid": pid, "tid": tid, "name": kind, "args": args}
-
-
-def _track(
-    pid: int,
-    tid: int,
+def slices(
     root: Slice,
-    kinds: tuple[str, ...],
-    facts: _Facts,
-    arrows: _Arrows,
-    place: int,
-) -> Iterator[Event]:
-    """The slices of some kinds as begins and ends, in the order of time.
-
-    Begins and ends, not complete events: these would overlap by a nanosecond where a viewer rounds
-    their begins and lengths, and some viewers drop slices that overlap.
-    """
+    kinds: Sequence[str],
+    pid: int,
+    thread: int,
+    known: Callable[[Slice], Event],
+    start_ns: int = 0,
+) -> Iterator[tuple[Event, Slice]]:
+    """The slices of some kinds as begins and ends, in the order of time."""
+    # Complete events would overlap by a nanosecond where a viewer rounds begins and lengths, and
+    # some viewers drop slices that overlap.
     for begins, one in root.edges(kinds):
-        at = one.begin_ns if begins else one.end_ns
-        event: Event = {"ph": "B" if begins else "E", "pid": pid, "tid": tid, "ts": us(at)}
-        if not begins:
-            yield event
-            continue
-        nested = sum(inner.calls_ns for inner in one.inner)
-        event |= {"name": printable(one.name) or "(no name)", "cat": one.kind}
-        yield event | {"args": facts.of(one, one.calls_ns - nested)}
-        yield from arrows.at(one, pid, tid, place)
+        at = start_ns + (one.begin_ns if begins else one.end_ns)
+        event: Event = {"pid": pid, "tid": pid * THREADS + thread, "ts": us(at)}
+        if begins:
+            event |= {"name": printable(one.name) or "(no name)", "cat": one.kind}
+            yield {"ph": "B", **event, "args": known(one)}, one
+        else:
+            yield {"ph": "E", **event}, one
 
 
 def _memory(recording: Recording, pid: int, root: Slice) -> Iterator[Event]:

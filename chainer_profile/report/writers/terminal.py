@@ -22,7 +22,7 @@ from chainer_profile.report.document import (
     pieces,
     plain,
 )
-from chainer_profile.report.tables import Table
+from chainer_profile.report.tables import Table, not_shown
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ def first_screen(
         if isinstance(block, Figure):
             continue
         if isinstance(block, Table) and block.head and len(block.rows) > ROWS:
-            hidden = f"{len(block.rows) - ROWS} rows not shown ({hint})."
-            legend = [("", hidden), *block.legend]
+            legend = [*not_shown(len(block.rows) - ROWS, hint), *block.legend]
             block = replace(block, rows=block.rows[:ROWS], legend=legend)
         count = _count([*kept[-1:], block], width) - _count(kept[-1:], width)
         if left or count > room:
