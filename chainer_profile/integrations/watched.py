@@ -150,6 +150,7 @@ class Watched:
         self._usual_ns = ns = accounts.close(None, self._count)
         if live is not None:
             used_ns = live.cpu_ns() - self._used_ns
+            live.iteration += 1
             live.add_plain(self._start_ns, accounts.at_ns - self._start_ns, used_ns)
         self.own_ns += ns
         self.count += 1

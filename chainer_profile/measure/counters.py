@@ -236,11 +236,9 @@ def _measure(timed: Timed) -> Counters | None:
     seconds = min(seconds, timed.left_s)
     if seconds < 0:
         return None
-    rows = timed.structure or timed.by_link
-    assert rows is not None
     return measure_counters(
         timed.step,
-        rows,
+        timed.rows,
         now_ns=timed.clock.now_ns,
         seconds=seconds,
         stop=timed.stop,

@@ -123,11 +123,7 @@ class LiveTrials:
             yield
 
     def add_plain(self, start_ns: int, wall_ns: int, used_ns: int) -> None:
-        """A trial ran that :attr:`is_plain`, and was timed by the caller."""
-        self.iteration += 1
-        self._add_plain(start_ns, wall_ns, used_ns)
-
-    def _add_plain(self, start_ns: int, wall_ns: int, used_ns: int) -> None:
+        """A trial ran as it is: in :meth:`trial`, or where it :attr:`is_plain` with the caller."""
         trials = self._plain_trials
         trials.extend((start_ns, wall_ns, used_ns))
         if start_ns - trials[0] >= _GROUP_NS:
@@ -145,7 +141,7 @@ class LiveTrials:
         begin_ns, start_ns = cpu_ns(), now_ns()
         yield
         wall_ns = now_ns() - start_ns
-        self._add_plain(start_ns, wall_ns, cpu_ns() - begin_ns)
+        self.add_plain(start_ns, wall_ns, cpu_ns() - begin_ns)
 
     @contextmanager
     def _counting(self) -> Iterator[None]:

@@ -349,11 +349,10 @@ def _measure(timed: Timed) -> MemoryUse | None:
     if timed.left_s < _CALLS * timed.pass_s:
         return None
     n_rows = len(timed.recording.layers)
-    if timed.structure is not None:
-        return measure_memory(timed.step, ByCall(timed.step, timed.structure), n_rows)
-    assert timed.by_link is not None
-    with timed.by_link.entries:
-        return measure_memory(timed.step, ByLinks(timed.by_link.recorder), n_rows)
+    if isinstance(timed.rows, Structure):
+        return measure_memory(timed.step, ByCall(timed.step, timed.rows), n_rows)
+    with timed.rows.entries:
+        return measure_memory(timed.step, ByLinks(timed.rows.recorder), n_rows)
 
 
 MEMORY = Pass("memory", _measure, "the memory pass fails ({}): left out", calls=_CALLS)

@@ -21,8 +21,7 @@ class Timed:
     """What a pass is given: the trials that were timed, and what it may take."""
 
     step: Step
-    structure: Structure | None  # None where rows are by link
-    by_link: ByLink | None
+    rows: Structure | ByLink
     recording: Recording
     clock: Clock
     pass_s: float  # of a structure pass

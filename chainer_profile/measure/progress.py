@@ -64,25 +64,19 @@ class ProgressBar:
         return update
 
     def _on_terminal(self) -> Progress:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
+        from rich import console, progress
 
+        text = progress.TextColumn
         # Redrawn between trials only: a thread of its own would disturb them.
-        self._bar = Progress(
-            TextColumn("profiling"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TextColumn("mean {task.fields[mean]}"),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
+        self._bar = progress.Progress(
+            text("profiling"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            text("{task.fields[rate]}"),
+            text("mean {task.fields[mean]}"),
+            text("left"),
+            progress.TimeRemainingColumn(),
+            console=console.Console(stderr=True),
             auto_refresh=False,
             transient=True,
         )

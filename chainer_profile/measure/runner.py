@@ -320,14 +320,15 @@ def run(
         known = tuple(one for one in calibrations if one is not None)
         conditions = replace(recording.conditions, calibrations=known, not_finite=odd)
         recording = replace(recording, conditions=conditions)
+        rows = trials.by_link or structure
+        assert rows is not None
         for place, one in enumerate(passes, 1):
             # A signal behind the trials ends no run, but it asks for no more of them.
             if trials.ended not in _IN_ORDER or stop():
                 break
             timed = Timed(
                 step=step,
-                structure=None if trials.by_link else structure,
-                by_link=trials.by_link,
+                rows=rows,
                 recording=recording,
                 clock=clock,
                 pass_s=pass_s,
