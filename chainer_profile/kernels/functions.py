@@ -85,34 +85,23 @@ def _plain(*arrays: Any) -> bool:
     )
 
 
-# -- convolutions of two or of any number of axes
-
-
 def _windows(function: Any, ksize: Any, dims: Any, outs: Any = None) -> Windows | None:
-    """The windows of a convolution; None leaves it to Chainer."""
+    """The windows of a convolution or pooling; None leaves it to Chainer."""
     if getattr(function, "_use_ideep", False):
         return None
     if hasattr(function, "stride"):
-        stride, pad, dilate = function.stride, function.pad, function.dilate
+        stride, pad = function.stride, function.pad
+        dilate = getattr(function, "dilate", (1,) * len(ksize))
     else:
         stride, pad = (function.sy, function.sx), (function.ph, function.pw)
-        dilate = function.dy, function.dx
-    return _checked(ksize, stride, pad, dilate, dims, outs, function.cover_all, function.groups)
-
-
-def _checked(
-    ksize: Any,
-    stride: Any,
-    pad: Any,
-    dilate: Any,
-    dims: Any,
-    outs: Any,
-    cover_all: Any,
-    groups: Any,
-) -> Windows | None:
-    """The windows; None where a size is not an integer. 2.0 is another error, but the same key."""
+        dilate = getattr(function, "dy", 1), getattr(function, "dx", 1)
+    groups = getattr(function, "groups", 1)
+    # Chainer's average pooling knows no cover_all.
+    knows_it = hasattr(function, "groups") or hasattr(function, "ksize")
+    cover_all = knows_it and function.cover_all
     # Chainer keeps the size of a deconvolution's output as the user gave it: a list has no hash.
     dims = tuple(dims)
+    # 2.0 is another error, but the same key.
     if not {*map(type, (*ksize, *stride, *pad, *dilate, *dims, groups))} <= _INTEGERS:
         return None
     return _usual(ksize, stride, pad, dilate, dims, outs, bool(cover_all), groups)
@@ -141,6 +130,9 @@ def _usual(
     if len(outs) != len(dims) or min(outs) < 1:
         return None
     return Windows(ksize, stride, pad, dilate, dims, outs, groups)
+
+
+# -- convolutions of two or of any number of axes
 
 
 def _computed(kernels: ModuleType, name: str, x: Any, w: Any, *given: Any) -> Any:
@@ -248,21 +240,10 @@ def _normalized(kernels: ModuleType, xp: Any, *given: Any) -> Any:
 # -- pooling
 
 
-def _pooling_windows(function: Any, dims: Any) -> Windows | None:
-    """The windows of a pooling; None leaves it to Chainer."""
-    if hasattr(function, "ksize"):
-        ksize, stride, pad = function.ksize, function.stride, function.pad
-        cover_all = function.cover_all
-    else:  # Chainer's average pooling knows no cover_all.
-        ksize, cover_all = (function.kh, function.kw), False
-        stride, pad = (function.sy, function.sx), (function.ph, function.pw)
-    return _checked(ksize, stride, pad, (1,) * len(ksize), dims, None, cover_all, 1)
-
-
 @_over
 def _max_pooling(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     (x,) = inputs
-    windows = _pooling_windows(self, x.shape[2:]) if _plain(x) else None
+    windows = _windows(self, self.ksize, x.shape[2:]) if _plain(x) else None
     if windows is None:
         return None
     y, indexes = kernels.max_pooling(x, windows)
@@ -276,7 +257,7 @@ def _max_pooling(kernels: ModuleType, self: Any, inputs: Any) -> Any:
 def _max_pooling_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     (gy,), pool = inputs, self.func
     plain = _plain(gy) and gy.dtype == pool._in_dtype and type(pool.indexes) is np.ndarray
-    windows = _pooling_windows(pool, pool._in_shape[2:]) if plain else None
+    windows = _windows(pool, pool.ksize, pool._in_shape[2:]) if plain else None
     # The kernel multiplies by 0 what belongs to other places.
     if windows is None or gy.shape != pool.indexes.shape or not np.isfinite(gy).all():
         return None
@@ -286,7 +267,7 @@ def _max_pooling_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
 @_over
 def _average_pooling(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     (x,) = inputs
-    windows = _pooling_windows(self, x.shape[2:]) if _plain(x) else None
+    windows = _windows(self, (self.kh, self.kw), x.shape[2:]) if _plain(x) else None
     if windows is None:
         return None
     self._in_shape, self._in_dtype = x.shape, x.dtype
@@ -298,7 +279,8 @@ def _average_pooling(kernels: ModuleType, self: Any, inputs: Any) -> Any:
 @_over
 def _average_pooling_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     (gy,) = inputs
-    windows = _pooling_windows(self, self._in_shape[2:]) if _plain(gy) else None
+    ksize = self.kh, self.kw
+    windows = _windows(self, ksize, self._in_shape[2:]) if _plain(gy) else None
     if windows is None or windows.outs != gy.shape[2:]:
         return None
     gx = kernels.sum_pooling_gradient(gy, windows)
