@@ -109,7 +109,6 @@ def ratio(case: str, kernels: str, seconds: float) -> tuple[Any, float, float]:
 
 
 def main() -> int:
-    """Print the table; 1 where a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kernels", choices=sorted(TARGETS), default="numpy")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each case")

@@ -124,8 +124,6 @@ class Machine:
 
 
 class Simulated:
-    """A process of such a machine."""
-
     def __init__(self, machine: Machine, change: Change) -> None:
         self._machine = machine
         gain = PLANTED.get(change.engine, 1.0)

@@ -93,7 +93,6 @@ def profile(folder: Path, *options: str) -> Recording:
 
 
 def median_ns(recording: Recording) -> float:
-    """Median time of the layer that is to wait."""
     index = next(layer.index for layer in recording.layers if layer.path == PATH)
     return float(np.median(recording.self_ns[:, index]))
 

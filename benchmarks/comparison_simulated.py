@@ -102,18 +102,14 @@ def compared(
 
 @dataclass(frozen=True)
 class Called:
-    """What comparisons of the same code say, each as a part of what it could be.
+    """What comparisons of the same code say: parts of layers, and of comparisons."""
 
-    Attributes:
-        layers: Layers called different.
-        any_layer: Comparisons that call some layer so.
-        trial: Comparisons that call the trial so.
-        gate: Comparisons for which a gate of 5 % fails.
-    """
-
+    #: Called different.
     layers: float
+    #: Call some layer so, or the trial.
     any_layer: float
     trial: float
+    #: A gate of 5 % fails.
     gate: float
 
 

@@ -35,7 +35,6 @@ LEFT = 3
 
 
 def cases() -> dict[str, list[str]]:
-    """Folder and options of every case."""
     found = {
         "resnet20-gpu-b1": ["--trials", "10000"],
         "resnet20-gpu-b128": ["-b", "128", *_MANY],
@@ -78,7 +77,6 @@ def printed(command: list[str], file: Path) -> int:
 
 
 def run(name: str, out: Path, gpu: int, quick: bool) -> int:
-    """Exit code of a case."""
     on_gpu = ["--gpu", str(gpu)]
     if name in _PRINTED:
         how = (_QUICK if quick else _FULL)[name]
@@ -89,7 +87,6 @@ def run(name: str, out: Path, gpu: int, quick: bool) -> int:
 
 
 def is_done(name: str, out: Path) -> bool:
-    """Whether a case has its result."""
     kept = f"{name}.txt" if name in _PRINTED else f"{name}/recording.npz"
     return (out / kept).exists()
 

@@ -103,7 +103,6 @@ class Planted:
         return namespace[function.__name__]
 
     def begin(self) -> int:
-        """A part begins."""
         self._inner.append(0)
         return now_ns()
 
@@ -117,8 +116,6 @@ class Planted:
 
 
 class Hook(chainer.FunctionHook):
-    """Times whole functions."""
-
     name = "benchmarks.inside"
 
     def __init__(self, planted: Planted) -> None:

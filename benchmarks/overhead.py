@@ -307,7 +307,6 @@ def agreement_row(recording: Recording, theirs: Any, least_us: int) -> None:
 
 
 def on_gpu(gpu: int, rounds: int) -> None:
-    """Measure everything that is a GPU's, and show it."""
     for batchsize, target, ratio in ((1, "<= 12 %", "<= 0.33"), (128, "<= 1 %", "")):
         step, clock = network("resnet20", batchsize, gpu=gpu)
         with step.configured():
@@ -325,7 +324,6 @@ def on_gpu(gpu: int, rounds: int) -> None:
 
 
 def warmed(step: AnyStep, warmups: int = 30) -> Structure:
-    """The structure of a step that has run some times."""
     for _ in range(warmups):
         step()
     return learn_structure(step)

@@ -66,25 +66,17 @@ def training(
     iterations: int = 30,
     *,
     seed: int = 0,
+    # Milliseconds that a layer takes longer on a rank, by rank and index, once in so many
+    # iterations; and factors of whole ranks.
     planted_ms: Mapping[tuple[int, int], float] | None = None,
-    slow: Mapping[int, float] | None = None,
     every: int = 1,
+    slow: Mapping[int, float] | None = None,
+    # How often an iteration of a rank is held up for 4 ms, wherever it is then; and how likely a
+    # layer takes 15 ms longer in an iteration, on any rank.
     interrupted: Mapping[int, float] | None = None,
     paused: Mapping[int, float] | None = None,
 ) -> dict[str, Recording]:
-    """The recordings of all ranks of one training, by the names of their folders.
-
-    Args:
-        size: Number of ranks.
-        n_rows: About how many rows an iteration has.
-        iterations: Iterations that are recorded.
-        seed: Of the random numbers.
-        planted_ms: Milliseconds that a layer takes longer on a rank, by rank and index.
-        slow: Factors of whole ranks.
-        every: Iterations of which one has what is planted.
-        interrupted: How often an iteration of a rank is held up for 4 ms, wherever it is then.
-        paused: How likely a layer takes 15 ms longer in an iteration, on any rank.
-    """
+    """The recordings of all ranks of one training, by the names of their folders."""
     rng = np.random.default_rng(seed)
     layers = rows(n_rows)
     times = {name: (ns, spread) for name, ns, spread in FUNCTIONS}

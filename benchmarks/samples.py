@@ -83,16 +83,7 @@ def command(sample: str) -> list[str]:
 
 
 def make(sample: str, place: Path, names: Collection[str] | None = None) -> set[str]:
-    """Make files of a sample again from its recordings.
-
-    Args:
-        sample: The sample.
-        place: The folder that they go into.
-        names: The files; by default those that the sample keeps.
-
-    Returns:
-        The names of the files that were made.
-    """
+    """Make files of a sample again from its recordings, by default those that it keeps."""
     folder = SAMPLES / sample
     names = KEPT[sample] if names is None else names
     if is_of_engines(sample):
@@ -107,7 +98,7 @@ def make(sample: str, place: Path, names: Collection[str] | None = None) -> set[
                 made |= set(write_reports(place / begin, summary, only=own))
     else:
         asked = wanted(run_parser().parse_args(command(sample)[1:]))
-        summary = in_folder(summarise(load_run(folder)), folder.relative_to(ROOT))
+        summary = in_folder(summarise(load_run(folder)), Path("reports", "samples", sample))
         made = set(write_reports(place, summary, asked, only=names, run=folder))
     for path in made:
         if path.suffix == ".png":
@@ -147,7 +138,6 @@ def in_fewer_bytes(path: Path) -> None:
 
 
 def remove_others(sample: str) -> None:
-    """Remove the files that a sample does not keep."""
     folder = SAMPLES / sample
     for path in folder.rglob("*"):
         if path.is_file() and path.relative_to(folder).as_posix() not in KEPT[sample]:

@@ -81,21 +81,16 @@ sys.exit(main(["run", "--no-layers", "-o", "run", *sys.argv[1:]]))
 
 @dataclass(frozen=True)
 class Took:
-    """What a process used until the script's end, in seconds: wall and CPU time.
+    """What a process used until the script's end, in seconds: wall and CPU time."""
 
-    Attributes:
-        used: Without importing the profiler.
-        imports: That.
-        budget: Its budget; None for the script as it is.
-    """
-
+    #: Without importing the profiler, and that.
     used: np.ndarray
     imports: np.ndarray
+    #: None for the script as it is.
     budget: Budget | None
 
 
 def took(program: Program, code: str, quick: bool) -> Took:
-    """Run a program in a folder of its own."""
     paths = [str(ROOT), str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
     more = {"PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1"}
     arguments = program.quick if quick else program.longer
@@ -143,7 +138,6 @@ def compared(program: Program, pairs: int, quick: bool) -> dict[str, np.ndarray]
 
 
 def show(found: dict[str, np.ndarray]) -> None:
-    """A line for each figure."""
     for name, values in found.items():
         if name == "fixed":
             break

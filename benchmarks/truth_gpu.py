@@ -104,7 +104,6 @@ class Network(chainer.Chain):
 
 
 def measure(gpu: int, trials: int) -> Recording:
-    """Profile a network with planted kernels."""
     model = Network()
     x, clock = move_to_gpu(model, np.ones((8, 16), np.float32), gpu)
     for plant in model.children():

@@ -103,8 +103,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 
 def _cases(args: argparse.Namespace, registry: Mapping[str, Any]) -> tuple[str, list[Case]]:
-    """The sweep's name and its cases, from the file or the lists."""
-
     @cache
     def find(model: str) -> tuple[str, tuple[int, ...] | None]:
         source = find_model(model, registry)
@@ -184,8 +182,6 @@ def _reader() -> Callable[[str, Any], tuple[list[str], dict[str, Any]]]:
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    """What a TOML file may hold."""
-
     name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][\w.+-]{0,99}$")] = ""
     common: dict[str, Any] = {}
     cases: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)] | None = None
@@ -241,7 +237,6 @@ def _table(content: Options, where: str) -> dict[str, Any]:
 def _run(
     cases: Sequence[Case], folder: SweepFolder, results: dict[Case, Run], args: argparse.Namespace
 ) -> None:
-    """Run the cases that are not done; all results are added as they come."""
     results |= {case: done for case in cases if (done := folder.finished(case))}
     todo = [case for case in cases if case not in results]
     if not todo:

@@ -112,7 +112,6 @@ def _table_of_each(column: int) -> dict[str, Formula]:
 
 
 def _named(names: str, formula: Any) -> dict[str, Any]:
-    """The same for all of these names."""
     return dict.fromkeys(names.split(), formula)
 
 

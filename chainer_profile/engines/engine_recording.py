@@ -61,7 +61,6 @@ def engine_recording(
 
 
 def _check(profile: EngineProfile, n_layers: int) -> None:
-    """Refuse what cannot be an engine's times."""
     nodes, times, runs = profile.nodes, profile.node_ns, profile.run_ns
     if times.dtype != np.int64 or runs.dtype != np.int64:
         raise EngineError("its times are not int64 nanoseconds")

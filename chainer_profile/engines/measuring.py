@@ -122,7 +122,6 @@ def _jobs(cores: int | None, threads: int | None) -> int:
 
 
 def _keep(contestants: Sequence[Contestant], path: Path) -> None:
-    """Write an engine into a file."""
     contestant = of_file(contestants, path, "--save-engine")
     if contestant.error or contestant.prepare_s is None:
         why = contestant.error or "the run was interrupted"
@@ -164,7 +163,6 @@ def _folded(
     conditions: Conditions,
     structure: Structure,
 ) -> tuple[EnginesRun, dict[str, Recording]]:
-    """The results and recordings of a race."""
     folders = folder_names([one.name for one in race.contestants])
     recordings: dict[str, Recording] = {}
     for one in race.contestants:

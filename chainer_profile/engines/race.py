@@ -279,7 +279,6 @@ class Race:
             contestant.worst_layer = self._worst_layer(contestant, number)
 
     def _compare_with_others(self, contestant: Contestant, engine: Engine) -> None:
-        """Compare the outputs of a copy whose parameters hide nothing."""
         model, expected = self._others
         if model is None:
             return
@@ -360,7 +359,6 @@ class Race:
         self._progress(min(self._done, total), total, self._total_ns / self._done * NS)
 
     def _stops(self) -> bool:
-        """Whether somebody wants it to end."""
         reason = self._stop()
         if reason:
             self.ended = reason

@@ -52,12 +52,7 @@ def accelerate(
 
 
 class Accelerated:
-    """That Chainer is faster; see :func:`accelerate`.
-
-    Attributes:
-        kernels: The kernels.
-        keeps_memory: Whether freed memory is kept.
-    """
+    """That Chainer is faster; see :func:`accelerate`. It has ``kernels`` and ``keeps_memory``."""
 
     def __init__(self, kernels: str, keep_memory: bool, threads: int | None) -> None:
         self.kernels, self.keeps_memory = kernels, False

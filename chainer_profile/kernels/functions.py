@@ -119,7 +119,6 @@ def _usual(
     cover_all: bool,
     groups: int,
 ) -> Windows | None:
-    """The windows, by default as many as Chainer counts; None leaves them to Chainer."""
     # Of sizes of 0, negative ones and axes that do not match Chainer has its own errors.
     lengths = {len(sizes) for sizes in (ksize, stride, pad, dilate, dims)}
     if len(lengths) > 1 or min(*ksize, *stride, *dilate, *dims, groups) < 1 or min(pad) < 0:

@@ -217,7 +217,6 @@ def _sum(x: Array) -> Array:
 
 
 def _dot(x: Array, y: Array) -> Array:
-    """The sum of every channel's products."""
     return np.einsum("ncl,ncl->nc", x, y).sum(axis=0)
 
 

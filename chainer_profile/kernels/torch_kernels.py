@@ -85,7 +85,6 @@ def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
 
 
 def _gradients(gy: Array, x: Any, w: Any, windows: Windows, of_x: bool) -> Array:
-    """The gradient of a convolution's input or W."""
     order = _format(windows, x.shape[1], len(w))
     found = torch.ops.aten.convolution_backward(
         *(tensor.contiguous(memory_format=order) for tensor in (_tensor(gy), x, w)),

@@ -69,7 +69,6 @@ def load_cifar10_test(
 
 
 def _copy(stem: str) -> Path:
-    """Where Chainer keeps its copy."""
     from chainer.dataset import get_dataset_root
 
     return Path(get_dataset_root(), "pfnet", "chainer", "cifar", f"{stem}.npz")

@@ -110,10 +110,7 @@ def _literals(text: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 def own_code(name: str, what: str, form: str) -> tuple[ModuleType, Path]:
-    """The module of ``place:attribute``, and the folder in which it finds its own ones.
-
-    A UsageError says what the name is to be (``model``), and of which form.
-    """
+    """The module of ``place:attribute``, and its folder; a UsageError says what it is to be."""
     place, _, attribute = name.rpartition(":")
     is_file = place.endswith(".py")
     path = Path(place).expanduser()
@@ -128,7 +125,6 @@ def own_code(name: str, what: str, form: str) -> tuple[ModuleType, Path]:
 
 
 def _find_own_model(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ModelSource:
-    """Imports the user's code and wraps what is named of it."""
     import chainer
 
     module, folder = own_code(name, "model", f"network is {_OWN_MODEL}")
@@ -242,7 +238,6 @@ def _is_from(module: ModuleType, folder: Path) -> bool:
 def _check_callable(
     target: object, place: str, attribute: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Refuses what cannot be called with these arguments."""
     if not callable(target):
         raise UsageError(
             f"{attribute} of {place} is {_kind(target)}: name a class or a function that "

@@ -21,19 +21,14 @@ Layer = Callable[..., Any]
 
 @dataclass
 class Drawing:
-    """A network that is being drawn.
-
-    Attributes:
-        rng: What draws.
-        model: The chain that takes its links.
-        values: The variables that are there.
-        layers: How each of those beyond the inputs is made: of which values, and by what.
-    """
+    """A network that is being drawn."""
 
     rng: np.random.Generator
     model: chainer.Chain
     dtype: Any
+    #: The variables that are there.
     values: list[Any]
+    #: How each of those beyond the inputs is made: of which values, and by what.
     layers: list[tuple[tuple[int, ...], Layer]] = field(default_factory=list)
 
     def chance(self, share: float) -> bool:

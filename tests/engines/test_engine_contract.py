@@ -35,22 +35,18 @@ CONVOLUTION = ["Convolution2DFunction", "FixedBatchNormalization"]
 
 @dataclass(frozen=True)
 class Kind:
-    """An engine, and what of the contract is its own.
-
-    Attributes:
-        make: Makes it.
-        version: What its version begins with.
-        own: Kinds of steps that are no layer's.
-        files: What it saves.
-        trials: Whether it gives the times of every trial, and not of blocks of them.
-        gone: Functions of ResNet-20 that are no node's.
-    """
+    """An engine, and what of the contract is its own."""
 
     make: Callable[[], Any]
+    #: What its version begins with.
     version: str
+    #: Kinds of steps that are no layer's.
     own: frozenset[str]
+    #: What it saves.
     files: tuple[str, ...]
+    #: Whether it gives the times of every trial, and not of blocks of them.
     trials: bool
+    #: Functions of ResNet-20 that are no node's.
     gone: tuple[str, ...]
 
 

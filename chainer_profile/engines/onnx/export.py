@@ -182,8 +182,6 @@ def _variables(value: Any) -> Iterator[Any]:
 
 
 class _Exporter:
-    """Exports one network."""
-
     def __init__(self, network: Network) -> None:
         self._network = network
         self._calls = _Calls(needs_graph=True)

@@ -153,7 +153,6 @@ class OnnxRuntimeEngine(ExportedEngine):
         return _runs(events)[_WARMUPS:]
 
     def _nodes(self, ran: Sequence[tuple[str, str]], folder: Path) -> list[EngineNode]:
-        """The nodes that ran, with the layers that each does."""
         import onnx
         import onnxruntime
 

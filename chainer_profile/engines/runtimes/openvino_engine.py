@@ -261,7 +261,6 @@ def _infer(request: Any, inputs: tuple[Any, ...]) -> None:
 
 
 def _steps(text: str) -> list[Step]:
-    """Steps from JSON."""
     try:
         return [
             Step(name, kind, tuple(inputs), tuple(outputs), idle, twin)
