@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.units import NOT_KNOWN, format_ms, format_ratio
 from chainer_profile.basics.words import BACKWARD, FORWARD
-from chainer_profile.report.tables import Column, Table, columns, headed
+from chainer_profile.report.tables import Column, Table, columns, headed, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from chainer_profile.report.rows import GroupRow, LinkRow
     from chainer_profile.report.text import Row
 
 
@@ -193,7 +192,7 @@ def properties(rows: Iterable[Row], caption: str = "") -> Table:
 #: The columns of :func:`~chainer_profile.report.rows.phase_rows`.
 PHASES = columns(
     """
-name | phase | text
+name Index | phase | text
 layers number | !1 | count_
 layers_time layers_s | layers ms !2 | ms
 framework | framework ms !3 | ms
@@ -203,16 +202,19 @@ share | % = share of the trial [%] | percent
     number=lambda row: row.layers or None,
 )
 #: The columns of :func:`~chainer_profile.report.rows.group_rows`; the last one is that of a phase.
-_GROUPS = columns("""
-name | | text
+_GROUPS = columns(
+    """
+name Index | | text
 calls | | calls
 total | total ms | ms
 mean | mean ms | ms
 share | % = share [%] | bar
 hot | hot layers | count
-ratio name | bwd/fwd = backward / forward !1 | figure
-phase name | !6 | ms_
-""")
+ratio | bwd/fwd = backward / forward !1 | figure
+phase | !6 | ms_
+""",
+    ratio=lambda row: format_ratio(*(getattr(row, f"{one}_s", 0.0) for one in (BACKWARD, FORWARD))),
+)
 
 
 def group_columns(by: str, phases: Sequence[str]) -> list[Column]:
@@ -222,40 +224,34 @@ def group_columns(by: str, phases: Sequence[str]) -> list[Column]:
     if len(phases) < 2:
         return [name, calls, total, _GROUPS["mean"], share, hot]
     calls, hot = replace(calls, drop=2), replace(headed(hot, "hot", hot.title), drop=5)
-    return [name, calls, *_phase_times(phases), total, *_ratio(phases), share, hot]
+    # Backward over forward, where a trial has both.
+    ratio = [_GROUPS["ratio"]] if BACKWARD in phases and FORWARD in phases else []
+    return [name, calls, *_phase_times(phases, "s"), total, *ratio, share, hot]
 
 
-def _ratio(phases: Sequence[str]) -> Iterator[Column]:
-    """Backward over forward, where a trial has both."""
-    if BACKWARD in phases and FORWARD in phases:
-        places = phases.index(BACKWARD), phases.index(FORWARD)
-        yield replace(
-            _GROUPS["ratio"],
-            value=lambda row: format_ratio(*(row.phases_s[place] for place in places)),
-        )
-
-
-def _phase_times(phases: Sequence[str]) -> Iterator[Column]:
+def _phase_times(phases: Sequence[str], field: str) -> Iterator[Column]:
     """A column a phase; empty where a row has no part in it."""
-    for at, phase in enumerate(phases):
+    for phase in phases:
         column = headed(_GROUPS["phase"], phase, f"{phase} [ms]")
-        yield replace(column, value=partial(_in_phase, at=at))
+        yield replace(column, value=partial(_or_none, field=f"{phase}_{field}"))
 
 
-def _in_phase(row: GroupRow | LinkRow, at: int) -> float | None:
-    return row.phases_s[at] or None
+def _or_none(row: Any, field: str) -> float | None:
+    return getattr(row, field, None) or None
 
 
-def tree_columns(phases: Sequence[str], rows: Sequence[LinkRow], *, indent: bool) -> list[Column]:
+def tree_columns(phases: Sequence[str], rows: pd.DataFrame, *, indent: bool) -> list[Column]:
     """The columns of the tree; what no row knows has none; a link's name may be indented."""
 
-    def indented(row: LinkRow) -> str:
-        return "  " * row.depth + row.name
+    def indented(row: Any) -> str:
+        return f"{'  ' * row.depth}{row.name}"
 
+    path = LINK_COLUMNS["path"]
+    every = rows_of(rows)
     unsure = [LINK_COLUMNS[key] for key in ("kind", "calls", "parameters")]
     return [
-        replace(LINK_COLUMNS["path"], value=indented if indent else attrgetter("path")),
-        *(column for column in unsure if any(map(column.cell, rows))),
-        *(_phase_times(phases) if len(phases) > 1 else ()),
+        replace(path, value=indented) if indent else path,
+        *(column for column in unsure if any(map(column.cell, every))),
+        *(_phase_times(phases, "inclusive_s") if len(phases) > 1 else ()),
         *(LINK_COLUMNS[key] for key in ("inclusive", "exclusive", "share", "hot_layers")),
     ]

@@ -1,9 +1,7 @@
-"""Summary -> rows of the tables by phase, group and link that the terminal and the report share."""
+"""Summary -> frames of the tables by phase, group and link, and what leads to rows."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -19,77 +17,14 @@ if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
 
 
-@dataclass(frozen=True)
-class PhaseRow:
-    """A phase of a trial, or the whole of it; times are means in seconds a trial."""
-
-    name: str
-    layers: int
-    layers_s: float
-    framework_s: float
-    total_s: float
-    share: float
-    whole: bool = False
-
-
-@dataclass(frozen=True)
-class GroupRow:
-    """Layers added up, by phase and in all; times in seconds a trial."""
-
-    name: str
-    calls: float
-    phases_s: tuple[float, ...]
-    total_s: float
-    mean_s: float
-    share: float
-    hot: int
-
-
-@dataclass(frozen=True)
-class LinkRow:
-    """A link of the tree, or what is outside of all; what is not known is None; seconds a trial."""
-
-    path: str
-    name: str
-    depth: int
-    phases_s: tuple[float, ...]
-    inclusive_s: float
-    kind: str = ""
-    calls: float | None = None
-    parameters: int | None = None
-    exclusive_s: float | None = None
-    share: float | None = None
-    hot: int | None = None
-    #: Whether there are hot layers that no row below it shows.
-    marked: bool = False
-
-
-def phase_rows(summary: Summary) -> list[PhaseRow]:
-    """The phases and their sum, which is the profiled trial where trials were timed."""
+def phase_rows(summary: Summary) -> pd.DataFrame:
+    """The phases, and last their sum, which is the profiled trial where trials were timed."""
     table = summary.phases
-    known = bool(summary.recording.phases)
-    rest = "outside of the phases" if known else "framework, phase not known"
-    rows = [
-        PhaseRow(
-            rest if row.Index == OUTSIDE else printable(str(row.Index)),
-            int(row.layers),
-            row.layers_s,
-            row.framework_s,
-            row.total_s,
-            row.share,
-        )
-        for row in table.itertuples()
-    ]
-    whole = PhaseRow(
-        "all layers" if summary.totals.profiled is None else "profiled trial",
-        int(table["layers"].sum()),
-        float(table["layers_s"].sum()),
-        float(table["framework_s"].sum(skipna=False)),
-        float(table["total_s"].sum()),
-        float(table["share"].sum()),
-        whole=True,
-    )
-    return [*rows, whole]
+    rest = "outside of the phases" if summary.recording.phases else "framework, phase not known"
+    names = [rest if name == OUTSIDE else str(name) for name in table.index]
+    whole = "all layers" if summary.totals.profiled is None else "profiled trial"
+    total = table.sum(skipna=False).to_frame(whole).T
+    return pd.concat([table.set_axis(names), total])
 
 
 def shares(summary: Summary) -> list[tuple[str, float]]:
@@ -115,46 +50,23 @@ def shares(summary: Summary) -> list[tuple[str, float]]:
     return sorted(found, key=lambda part: -part[1])
 
 
-def group_rows(summary: Summary, by: str) -> list[GroupRow]:
-    """The layers added up by one of :data:`~chainer_profile.basics.words.GROUPS`, slowest first."""
-    phases = summary.phase_names
+def group_rows(summary: Summary, by: str, most: int | None = None) -> pd.DataFrame:
+    """The layers added up by one of :data:`~.words.GROUPS`, slowest first.
+
+    Behind the first ones all others are one row, where there are several.
+    """
     table = summary.functions if by == GROUPS[0] else summary.group(by)
-    return [
-        GroupRow(
-            printable(str(name)),
-            float(row["calls"]),
-            tuple(float(row.get(f"{phase}_s", 0.0)) for phase in phases),
-            float(row["total_s"]),
-            float(row["mean_s"]),
-            float(row["share"]),
-            int(row["hot"]),
-        )
-        for name, row in zip(table.index, table.to_dict("records"), strict=True)
-    ]
-
-
-def shortened(rows: list[GroupRow], most: int) -> list[GroupRow]:
-    """The first groups, and the sum of all others as the last one."""
-    rest = rows[most:]
+    rest = table.iloc[len(table) if most is None else most :]
     if len(rest) < 2:
-        return rows
-    calls = sum(row.calls for row in rest)
-    total_s = math.fsum(row.total_s for row in rest)
-    others = GroupRow(
-        f"{format_count(len(rest))} others",
-        calls,
-        tuple(map(math.fsum, zip(*(row.phases_s for row in rest), strict=True))),
-        total_s,
-        total_s / calls,
-        math.fsum(row.share for row in rest),
-        sum(row.hot for row in rest),
-    )
-    return [*rows[:most], others]
+        return table
+    others = rest.sum()
+    others["mean_s"] = others["total_s"] / others["calls"]
+    return pd.concat([table.iloc[:most], others.to_frame(f"{format_count(len(rest))} others").T])
 
 
-def hot_marks(layers: pd.DataFrame) -> list[str]:
-    """The marks of these layers' rows."""
-    return [HOT if hot else "" for hot in layers["hot"]]
+def hot_marks(rows: pd.DataFrame, column: str = "hot") -> list[str]:
+    """The marks of these rows."""
+    return [HOT if hot else "" for hot in rows[column]]
 
 
 def layer_anchor(index: int) -> str:
@@ -176,9 +88,14 @@ def has_blocks(summary: Summary) -> bool:
 
 def tree_rows(
     summary: Summary, depth: int, most: int | None = None
-) -> tuple[list[LinkRow], list[LinkRow]]:
-    """The tree of links down to a level, and what comes beside it, which adds up to the trial."""
-    table = summary.links
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The tree of links down to a level, and what comes beside it, which adds up to the trial.
+
+    ``marked`` are links with hot layers that no row below them shows.
+    """
+    totals, phases, table = summary.totals, summary.phases, summary.links
+    fields = {phase: f"{phase}_inclusive_s" for phase in summary.phase_names}
+    table = table.assign(**{name: 0.0 for name in fields.values() if name not in table})
     inside = table[[str(path).startswith("/") for path in table.index]]
     shown = inside[inside["depth"] <= depth]
     if most is not None and len(shown) > most:
@@ -186,40 +103,16 @@ def tree_rows(
         slowest = shown.sort_values("inclusive_s", ascending=False, kind="stable").head(most)
         shown = shown[shown.index.isin(slowest.index)]
     # Hot layers that are counted in a row further below need no mark.
-    seen_below: dict[str, int] = {}
-    for path, hot in shown["hot"].items():
-        holder = above(str(path))
-        if holder is not None:
-            seen_below[holder] = seen_below.get(holder, 0) + int(hot)
-    links = [_link_row(summary, path, seen_below.get(str(path), 0)) for path in shown.index]
-    outside = table.index.difference(inside.index, sort=False)
-    beside = [_link_row(summary, path, 0) for path in outside]
-    totals, phases = summary.totals, summary.phases
-    columns = summary.phase_names
+    seen_below = shown["hot"].groupby([above(str(path)) for path in shown.index]).sum()
+    seen = seen_below.reindex(shown.index, fill_value=0)
+    outside = table.drop(inside.index)
+    beside = [outside.assign(marked=outside["hot"] > 0)]
     if totals.framework is not None and totals.profiled is not None:
         for name, column, whole_s in (
             ("framework", "framework_s", totals.framework.mean_s),
             ("profiled trial", "total_s", totals.profiled.mean_s),
         ):
-            by_phase = tuple(float(phases[column][phase]) for phase in columns)
-            beside.append(LinkRow(name, name, 0, by_phase, whole_s))
-    return links, beside
-
-
-def _link_row(summary: Summary, path: str, seen_below: int) -> LinkRow:
-    row = summary.links.loc[path]
-    phases = summary.phase_names
-    return LinkRow(
-        path=printable(path),
-        name=printable(str(row["name"])),
-        depth=int(row["depth"]),
-        phases_s=tuple(float(row.get(f"{phase}_inclusive_s", 0.0)) for phase in phases),
-        inclusive_s=float(row["inclusive_s"]),
-        kind=printable(str(row["kind"])),
-        calls=None if pd.isna(row["calls"]) else float(row["calls"]),
-        parameters=None if pd.isna(row["parameters"]) else int(row["parameters"]),
-        exclusive_s=float(row["exclusive_s"]),
-        share=float(row["share"]),
-        hot=int(row["hot"]),
-        marked=bool(row["hot"] > seen_below),
-    )
+            row = {"name": name, "kind": "", "depth": 0, "inclusive_s": whole_s, "marked": False}
+            row |= {field: phases[column][phase] for phase, field in fields.items()}
+            beside.append(pd.DataFrame([row], index=[name]))
+    return shown.assign(marked=shown["hot"] > seen), pd.concat(beside)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from chainer_profile.analyse.timeline import FUNCTION, lay_out, median_trial
 from chainer_profile.basics.describe import NS
@@ -15,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.rows import LinkRow
 
     #: A part of a bar: its name, how much it is, that in words, and its kind.
     Part = tuple[str, float, str, str]
@@ -76,38 +78,40 @@ def laid(
 
 def links(summary: Summary) -> Iterator[tuple[str, Boxes]]:
     """The tree of links, as wide as its times: for the whole trial, and for every phase."""
-    rows, beside = tree_rows(summary, _LEVELS)
-    if len(rows) < 2:
+    links, beside = tree_rows(summary, _LEVELS)
+    if len(links) < 2:
         return
-    rows += [row for row in beside if row.name != "profiled trial"]
+    rows = pd.concat([links, beside.drop("profiled trial", errors="ignore")])
     phases = summary.phase_names
-    wholes = [("All phases" if len(phases) > 1 else "Trial", None)]
-    by_phase = [(printable(phase).capitalize(), at) for at, phase in enumerate(phases)]
-    for name, at in wholes + (by_phase if len(phases) > 1 else []):
-        boxes = list(_icicle(rows, at))
-        if boxes:
-            yield name, Boxes(f"{name}: links, as wide as their times", boxes)
+    yield from _icicle("All phases" if len(phases) > 1 else "Trial", rows, rows["inclusive_s"])
+    for phase in phases if len(phases) > 1 else ():
+        yield from _icicle(phase.capitalize(), rows, rows[f"{phase}_inclusive_s"], of_phase=True)
 
 
-def _icicle(rows: list[LinkRow], phase: int | None) -> Iterator[Box]:
-    times = [max(0.0, row.inclusive_s if phase is None else row.phases_s[phase]) for row in rows]
-    whole_s = sum(time for row, time in zip(rows, times, strict=True) if row.depth == 0)
+def _icicle(
+    name: str, rows: pd.DataFrame, times_s: pd.Series[float], of_phase: bool = False
+) -> Iterator[tuple[str, Boxes]]:
+    times_s = times_s.clip(lower=0.0)
+    whole_s = float(times_s[rows["depth"] == 0].sum())
     if not whole_s:
         return
-    least = max(LEAST, min(sorted(time / whole_s for time in times)[-_MOST:]))
+    least = max(LEAST, sorted(times_s / whole_s)[-_MOST:][0])
+    boxes = []
     # Where the next link of each level begins.
     ends = [0.0] * (_LEVELS + 2)
-    for row, time in zip(rows, times, strict=True):
+    for row, time in zip(rows.itertuples(), times_s.tolist(), strict=True):
         left, width = ends[row.depth], time / whole_s
         ends[row.depth], ends[row.depth + 1] = left + width, left
         if width < least:
             continue
-        said = f"{row.path}: {format_duration(time)}, {format_percent(width)}"
-        if row.exclusive_s is not None and phase is None:
+        said = f"{printable(row.Index)}: {format_duration(time)}, {format_percent(width)}"
+        if not (of_phase or math.isnan(row.exclusive_s)):
             said += f"; by itself {format_duration(row.exclusive_s)}"
-        kind = "link hot" if row.hot else "link" if row.path.startswith("/") else "beside"
-        name = row.name or row.path
-        yield Box(left, width, kind, said, name if width >= _NAMED else "", row.depth)
+        kind = "link" if row.Index.startswith("/") else "beside"
+        kind = "link hot" if row.hot > 0 else kind
+        shown = printable(row.name or row.Index) if width >= _NAMED else ""
+        boxes.append(Box(left, width, kind, said, shown, row.depth))
+    yield name, Boxes(f"{name}: links, as wide as their times", boxes)
 
 
 def timeline(summary: Summary) -> Iterator[Boxes]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from chainer_profile.analyse.amdahl import ways
 from chainer_profile.analyse.grouping import common_link
 from chainer_profile.basics.paths import part_below
@@ -31,13 +33,13 @@ from chainer_profile.report.columns import (
 from chainer_profile.report.content import boxes
 from chainer_profile.report.content.gpu_section import on_gpu
 from chainer_profile.report.content.layer_section import MAX_ROWS, hidden
-from chainer_profile.report.document import HOT, LINKS, TOTAL, Fold, file, text
+from chainer_profile.report.document import LINKS, TOTAL, Fold, file, text
 from chainer_profile.report.rows import (
     group_rows,
     has_blocks,
+    hot_marks,
     link_anchor,
     phase_rows,
-    shortened,
     tree_rows,
 )
 from chainer_profile.report.tables import HOT_MARK, Table, columns, headed, listed
@@ -45,8 +47,6 @@ from chainer_profile.report.text import between, of_layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pandas as pd
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.basics.describe import Statistics
@@ -140,10 +140,9 @@ def phases(summary: Summary) -> Iterator[Block]:
     if not summary.several_phases:
         return
     rows = phase_rows(summary)
-    *parts, whole = rows
-    yield Table(PHASES, rows, "Time by phase", [TOTAL if row.whole else "" for row in rows])
-    terms = " + ".join(f"{row.name} {format_ms(row.total_s)} ms" for row in parts)
-    yield text(f"It adds up: {terms} = {whole.name} {format_ms(whole.total_s)} ms.")
+    *terms, whole = (f"{name} {format_ms(each_s)} ms" for name, each_s in rows["total_s"].items())
+    yield Table(PHASES, rows, "Time by phase", [*("" for _ in terms), TOTAL])
+    yield text(f"It adds up: {' + '.join(terms)} = {whole}.")
     if summary.recording.on_device:
         yield text(
             "The times of a phase are the device's, its framework being what passes on the device "
@@ -155,27 +154,28 @@ def phases(summary: Summary) -> Iterator[Block]:
 def phases_in_short(summary: Summary) -> Iterator[Block]:
     """``By phase, of the time of a trial: forward 39.4 %, backward 59.9 %, update 0.7 %.``"""
     if summary.several_phases:
-        rows = [row for row in phase_rows(summary) if not row.whole and row.share >= _LEAST_PHASE]
-        parts = (f"{row.name} {format_percent(row.share)}" for row in rows)
+        shares = phase_rows(summary)["share"].iloc[:-1]
+        told = shares[shares >= _LEAST_PHASE]
+        parts = (f"{name} {format_percent(share)}" for name, share in told.items())
         yield text(f"By phase, of the time of a trial: {', '.join(parts)}.", below=True)
 
 
 def groups(summary: Summary, shown: Shown) -> Iterator[Block]:
     """The terminal's table of the groups that are asked for."""
     by, every = shown.group_by, group_rows(summary, shown.group_by)
-    told = every if shown.limit is None else every[: max(0, shown.limit)]
+    told = every if shown.limit is None else every.head(max(0, shown.limit))
     legend = [
-        *hidden([row.share for row in every[len(told) :]], shown.hint, by),
+        *hidden(every["share"].iloc[len(told) :], shown.hint, by),
         ("", "Times are in ms, % is of the layers' time."),
         ("bwd/fwd", "bwd/fwd is backward over forward."),
     ]
-    marks = [HOT if row.hot else "" for row in told]
-    yield Table(group_columns(by, summary.phase_names), told, f"By {by}", marks, legend)
+    columns = group_columns(by, summary.phase_names)
+    yield Table(columns, told, f"By {by}", hot_marks(told), legend)
 
 
 def by_function(summary: Summary) -> Iterator[Block]:
     """Time by function."""
-    yield _groups(summary, "function", len(summary.functions))
+    yield _groups(summary, "function", None)
 
 
 def by_block(summary: Summary) -> Iterator[Block]:
@@ -189,11 +189,9 @@ def by_block(summary: Summary) -> Iterator[Block]:
     yield _groups(summary, "block", MAX_GROUPS)
 
 
-def _groups(summary: Summary, by: str, most: int) -> Table:
-    """The largest groups, and all others in one row."""
-    rows = group_rows(summary, by)
+def _groups(summary: Summary, by: str, most: int | None) -> Table:
     columns = group_columns(by, summary.phase_names)
-    return Table(columns, shortened(rows, most), f"Self time by {by}")
+    return Table(columns, group_rows(summary, by, most), f"Self time by {by}")
 
 
 def by_link(summary: Summary) -> Iterator[Block]:
@@ -204,7 +202,7 @@ def by_link(summary: Summary) -> Iterator[Block]:
         return
     which = "All links are shown"
     if len(shown) < count:
-        levels = max(row.depth for row in shown)
+        levels = int(shown["depth"].max())
         which = (
             f"{format_count(len(shown))} of {plural(count, 'link')} are shown, down to "
             f"{plural(levels, 'level')} below the network"
@@ -218,12 +216,12 @@ def by_link(summary: Summary) -> Iterator[Block]:
         "those of a link with all links below it, exclusive times those of the functions that it "
         "calls itself. Bold links have hot layers of their own or in links that are not shown.",
     )
-    rows = [*shown, *beside]
+    rows = pd.concat([shown, beside])
     columns = tree_columns(summary.phase_names, rows, indent=False)
-    marks = [HOT if row.marked else "" for row in rows]
+    marks = hot_marks(rows, "marked")
     yield Table(columns, rows, "Inclusive and exclusive time by link", marks)
     if summary.totals.profiled is not None:
-        outside = " + ".join(row.path for row in beside[:-1])
+        outside = " + ".join(beside.index[:-1])
         yield text(
             f"The inclusive times of the network (/) and of {outside} add up to the profiled trial."
         )
@@ -232,7 +230,7 @@ def by_link(summary: Summary) -> Iterator[Block]:
 def tree(summary: Summary, shown: Shown) -> Iterator[Block]:
     """The terminal's tree of links."""
     links, beside = tree_rows(summary, shown.depth)
-    rows = [*links, *beside]
+    rows = pd.concat([links, beside])
     columns = [*listed(_MARKED), *tree_columns(summary.phase_names, rows, indent=True)]
     legend = []
     if below := int((summary.links["depth"] > shown.depth).sum()):
@@ -246,7 +244,8 @@ def tree(summary: Summary, shown: Shown) -> Iterator[Block]:
         ("", "Times are in ms; incl. is a link with all links below it."),
         ("excl. ms", "excl. is the functions that it calls itself."),
     ]
-    marks = [HOT if row.marked else TOTAL if row.share is None else "" for row in rows]
+    sums, marked = rows["share"].isna(), hot_marks(rows, "marked")
+    marks = [TOTAL if total else mark for total, mark in zip(sums, marked, strict=True)]
     yield Table(columns, rows, "The tree of links", marks, legend)
 
 
@@ -257,15 +256,15 @@ def tree_on_page(summary: Summary) -> Iterator[Block]:
         return
     for at, (name, picture) in enumerate(boxes.links(summary)):
         yield Fold((name,), [picture]) if at else picture
-    rows = [*links, *beside]
+    rows = pd.concat([links, beside])
     yield Table(
         tree_columns(summary.phase_names, rows, indent=False),
         rows,
         "Links with all links below them, and by themselves",
-        [HOT if row.hot else "" for row in rows],
+        hot_marks(rows.fillna({"hot": 0})),
         [("", "Inclusive times are those of a link with all links below it.")],
-        anchors=[link_anchor(summary, row.path) for row in rows],
-        depths=[row.depth for row in rows],
+        anchors=[link_anchor(summary, path) for path in rows.index],
+        depths=rows["depth"].tolist(),
     )
 
 

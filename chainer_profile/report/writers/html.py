@@ -18,7 +18,7 @@ from chainer_profile.report.document import (
     Text,
     pieces,
 )
-from chainer_profile.report.tables import SPREAD, Table
+from chainer_profile.report.tables import SPREAD, Table, is_missing
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def table(found: Table, most: int | None = None) -> str:
         for cells, spread in zip(rows, found.spreads, strict=True):
             cells.insert((drawn or 0) + 1, _spread(spread))
     if drawn is not None and (part := columns[drawn].bar) is not None:
-        shares = [part(row) for row in found.rows]
+        shares = [None if is_missing(share := part(row)) else share for row in found.rows]
         longest = max((share for share in shares if share is not None), default=0.0)
         heads.insert(drawn + 1, '<td class="bar"></td>')
         for cells, share in zip(rows, shares, strict=True):
