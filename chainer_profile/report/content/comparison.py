@@ -58,12 +58,7 @@ _MARKS = {SLOWER: document.SLOWER, FASTER: document.FASTER}
 
 @dataclass(frozen=True)
 class Gate:
-    """A gate that a comparison has to pass.
-
-    Attributes:
-        fail_above: The fraction above which it fails.
-        cpu: Whether it looks at CPU time.
-    """
+    """A gate: it fails above this fraction, and may look at CPU time."""
 
     fail_above: float
     cpu: bool = False
@@ -91,16 +86,9 @@ def compared(
     hint: str = "",
     anchor: str = "",
 ) -> Iterator[Block]:
-    """The verdict, what makes it doubtful, totals, layers, and what was compared.
+    """The verdict, what makes it doubtful, totals, layers (see :func:`shown_layers`), the sides.
 
-    Args:
-        comparison: The comparison.
-        sort: See :func:`shown_layers`.
-        limit: Rows of the table of layers at most; None for all.
-        everything: Show unchanged layers too.
-        gate: The gate, if there is one.
-        hint: How to see the rows that a limit leaves out, if there is a way.
-        anchor: What the anchors of the layers' rows begin with.
+    The anchors of the layers' rows begin with ``anchor``.
     """
     yield text(strong(verdict(comparison)))
     if gate is not None:

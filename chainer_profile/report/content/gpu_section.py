@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chainer_profile.analyse.device_use import phase_device
@@ -110,22 +109,6 @@ MEANINGS = {
 }
 
 
-@dataclass(frozen=True)
-class _PhaseUse:
-    """A phase on the GPU, or all of them. Times are in seconds a trial, NaN where not known."""
-
-    name: str
-    host_s: float
-    layers_s: float
-    gaps_s: float
-    busy_s: float
-
-    @property
-    def busy_share(self) -> float:
-        """Part of the layers' time on the device in which it works."""
-        return self.busy_s / self.layers_s if self.layers_s else float("nan")
-
-
 def explained(names: Sequence[str]) -> str:
     """What those of the columns say that only a GPU fills, in a sentence; empty without them."""
     said = [meaning for name, meaning in MEANINGS.items() if name in names]
@@ -164,21 +147,20 @@ def device(summary: Summary) -> Iterator[Block]:
     yield text(strong("Launch bound"), f": {pace(use)}") if use.launch_bound else text(pace(use))
     wall, (launch, wait) = _adding_up((use.launch_s, use.wait_s))
     span, (layers, gaps, rest) = _adding_up((use.layers_s, use.gaps_s, use.rest_s))
-    yield properties(
-        [
-            ("Wall time of a profiled trial", wall),
-            ("... the host launches", launch),
-            ("... of that in the layers' calls", f"{format_ms(use.calls_s)} ms"),
-            ("... the host waits for the GPU", wait),
-            ("Time of a trial on the GPU", span),
-            ("... in the layers", layers),
-            ("... between the layers", gaps),
-            ("... behind the last layer", rest),
-            ("GPU busy", _busy_text(use)),
-            *_held(use),
-        ],
-        "A trial on the host and on the GPU",
-    )
+    rows = [
+        ("Wall time of a profiled trial", wall),
+        ("... the host launches", launch),
+        ("... of that in the layers' calls", f"{format_ms(use.calls_s)} ms"),
+        ("... the host waits for the GPU", wait),
+        ("Time of a trial on the GPU", span),
+        ("... in the layers", layers),
+        ("... between the layers", gaps),
+        ("... behind the last layer", rest),
+        ("GPU busy", _busy_text(use)),
+    ]
+    if use.held_span_s is not None:
+        rows.append(("A held trial on the GPU, median", f"{format_ms(use.held_span_s)} ms"))
+    yield properties(rows, "A trial on the host and on the GPU")
     yield text(f"It adds up: launching {launch} + waiting {wait} = wall time {wall}.")
     yield text(
         f"On the GPU: layers {layers} + between them {gaps} + behind the last {rest} = time on the "
@@ -188,35 +170,29 @@ def device(summary: Summary) -> Iterator[Block]:
         yield from _phases(summary, use)
 
 
-def _held(use: DeviceUse) -> list[Row]:
-    if use.held_span_s is None:
-        return []
-    return [("A held trial on the GPU, median", f"{format_ms(use.held_span_s)} ms")]
-
-
 _PHASES = columns("""
-name | phase | text
+phase Index | | text
 host | host ms = host in the layers' calls [ms] | ms
 layers | layers ms = layers on the GPU [ms] | ms
-gaps | between ms = between the layers [ms] | ms
+gaps gap_s | between ms = between the layers [ms] | ms
 busy | busy ms = GPU busy [ms] | ms
 busy_share | busy % = busy part of the layers [%] | percent
 """)
 
 
 def _phases(summary: Summary, use: DeviceUse) -> Iterator[Block]:
-    rows = [
-        _PhaseUse(str(row.Index), row.host_s, row.layers_s, row.gap_s, row.busy_s)
-        for row in phase_device(summary.layers).itertuples()
-    ]
+    rows = phase_device(summary.layers)
+    marks = [*("" for _ in rows.index), TOTAL]
     busy_s = float("nan") if use.busy_s is None else use.busy_s
-    whole = _PhaseUse("all layers", use.calls_s, use.layers_s, use.gaps_s, busy_s)
+    whole = {"host_s": use.calls_s, "layers_s": use.layers_s, "gap_s": use.gaps_s, "busy_s": busy_s}
+    rows.loc["all layers"] = whole
+    # The part of the layers' time in which the device works.
+    rows["busy_share"] = rows["busy_s"] / rows["layers_s"]
     yield text(
         "By phase; the time between two layers is that of the phase of the second one, and what "
         "the host does between the layers' calls is of no phase:"
     )
-    marks = ["" for _ in rows] + [TOTAL]
-    yield Table(_PHASES, [*rows, whole], "The phases on the GPU", marks)
+    yield Table(_PHASES, rows, "The phases on the GPU", marks)
 
 
 def _busy_text(use: DeviceUse) -> str:

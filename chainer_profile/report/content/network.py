@@ -71,15 +71,7 @@ DEFAULTS = {
 
 
 def choose_columns(view: str, names: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns of a view: those asked for, or the usual ones.
-
-    Args:
-        view: :data:`LAYERS` or :data:`LINKS`.
-        names: Names of columns; None for the usual ones.
-
-    Raises:
-        UsageError: There is no such column; says the nearest one, and which there are.
-    """
+    """The columns asked for of a view (:data:`LAYERS` or :data:`LINKS`), or the usual ones."""
     if names is None:
         return DEFAULTS[view]
     return choose(names, COLUMNS[view], f"the table of {view}")
@@ -94,19 +86,7 @@ def overview(
     limit: int | None = None,
     hint: str = "",
 ) -> list[Block]:
-    """A network's summary.
-
-    Args:
-        summary: The summary.
-        view: What the rows are: :data:`LAYERS` or :data:`LINKS`.
-        depth: Levels of links below the network, for :data:`LINKS`.
-        columns: Names of columns, which a narrow terminal shows, too; None for the usual ones.
-        limit: Rows at most; None for all.
-        hint: How to see the others, if there is a way.
-
-    Raises:
-        UsageError: There is no such column; says which there are.
-    """
+    """A network's summary; a depth is of links, and columns asked for stay on a narrow terminal."""
     chosen = choose_columns(view, columns)
     rows = _table(summary, view, depth)
     shown = rows if limit is None else rows.head(max(0, limit))

@@ -74,6 +74,11 @@ if TYPE_CHECKING:
     from chainer_profile.report.document import Block
 
 _NOTHING = "All layers took less than the clock can show, so nothing follows from this run."
+#: What the report has in chapters of its own.
+_CHAPTERS = (
+    *("Experiment", "Environment", "Method", "A trial as a whole", "What to do next"),
+    *("What was tried", "Command and versions"),
+)
 _BY_LAYER, _WORK = "By layer", "Work and memory by layer"
 MOST_LAYERS = 10
 #: A section whose table has more rows than this is for the appendix too.
@@ -211,19 +216,11 @@ def report(
     """
     title = title or ReportTitle()
     budget = beside.budget if beside else None
-    of = [one for one in sections(summary, beside) if REPORT in one.forms]
-    parts = {one.title: one.in_form(REPORT) for one in of}
-    experiment, environment, method = (
-        parts.pop(name) for name in ("Experiment", "Environment", "Method")
-    )
-    trial, todo, tried, made_by = (
-        parts.pop(name)
-        for name in (
-            *("A trial as a whole", "What to do next"),
-            *("What was tried", "Command and versions"),
-        )
-    )
-    long = [name for name in parts if name in (_BY_LAYER, _WORK) or _is_long(parts[name])]
+    parts = {
+        one.title: one.in_form(REPORT) for one in sections(summary, beside) if REPORT in one.forms
+    }
+    result = [name for name in parts if name not in _CHAPTERS]
+    long = [name for name in result if name in (_BY_LAYER, _WORK) or _is_long(parts[name])]
     appended = _under(parts, [name for name in long if files or name != _WORK])
     by_whom, checked = title.rows(), list(checks(summary, (WARNING, NOTE)))
     blocks: list[Block] = [
@@ -232,22 +229,21 @@ def report(
         *(program(budget, summary) if budget is not None else []),
         *answer(summary, beside.advice if beside else None),
         Heading(2, "1 Experiment description"),
-        *experiment,
+        *parts["Experiment"],
         Heading(2, "2 Environment"),
-        *environment,
+        *parts["Environment"],
         Heading(2, "3 Methodology"),
         command(summary),
-        *method,
+        *parts["Method"],
         Heading(2, "4 Result"),
-        *trial,
-        *_under(parts, [name for name in parts if name not in long]),
+        *parts["A trial as a whole"],
+        *_under(parts, [name for name in result if name not in long]),
         Heading(2, "5 Next step for improvement"),
-        *(todo or [text(_NOTHING)]),
+        *(parts["What to do next"] or [text(_NOTHING)]),
         *([text("What the checks of this run found:"), *checked] if checked else []),
-        *([Heading(3, "What was tried"), *tried] if tried else []),
+        *_under(parts, ["What was tried"]),
         Heading(2, "6 Appendix"),
-        Heading(3, "Command and versions"),
-        *made_by,
+        *_under(parts, ["Command and versions"]),
         # What is short comes before the long tables.
         *(appended if files else ()),
         *_files(columns=files),

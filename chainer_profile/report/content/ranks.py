@@ -22,7 +22,21 @@ from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.comparison.significance import MIN_TRIALS
 from chainer_profile.ranks.merging import OUTSIDE
 from chainer_profile.report.content.boxes import MAX_COLOURS, laid
-from chainer_profile.report.document import HOT, TOTAL, Box, Boxes, Heading, file, strong, text
+from chainer_profile.report.document import (
+    FULL,
+    HOT,
+    PAGE,
+    REPORT,
+    TOTAL,
+    Box,
+    Boxes,
+    Heading,
+    Section,
+    file,
+    shown_in,
+    strong,
+    text,
+)
 from chainer_profile.report.tables import Column, Columns, Table, columns, headed, not_shown, to_csv
 from chainer_profile.report.text import model_name, printable
 
@@ -80,28 +94,42 @@ mb_per_s | MB/s | number? | Bytes over the median moving time of the last to com
 )
 
 
-def report(ranks: Ranks, limit: int | None = None) -> list[Block]:
-    """The report of the ranks; see :func:`merged`."""
+def sections(ranks: Ranks, limit: int | None = None, hint: str = "") -> list[Section]:
+    """All that is told of ranks; of a table at most ``limit`` rows, ``hint`` shows the others."""
     return [
-        Heading(1, title(ranks)),
-        *merged(ranks, limit),
-        text(
-            *("All layers of all ranks, with all digits: ", file(LAYERS), "; the collectives: "),
-            *(file(COLLECTIVES), "; one iteration in time, for Perfetto: ", file(TRACE)),
-        ),
+        Section("", _answer(ranks)),
+        Section("", bars(ranks), (PAGE,)),
+        Section("Ranks", _ranks(ranks, limit, hint)),
+        Section("Phases", _phases(ranks)),
+        Section("Stragglers", _stragglers(ranks, limit, hint)),
+        Section("Collectives", _slow_collectives(ranks, limit, hint)),
+        Section("", [text(*_FILES)], (REPORT, PAGE)),
+        Section("Layers by rank", _by_rank(ranks), (PAGE,)),
     ]
 
 
-def page(ranks: Ranks, limit: int | None = None) -> Iterator[Block]:
-    """The report with a bar for each rank below the answer, and the layers of all ranks."""
-    blocks = report(ranks, limit)
-    first = next(at for at, block in enumerate(blocks) if block == Heading(2, "Ranks"))
-    yield from (*blocks[:first], bars(ranks), *blocks[first:])
-    yield Heading(2, "Layers by rank")
-    yield _by_rank(ranks)
+def merged(ranks: Ranks, limit: int | None = None, hint: str = "") -> Iterator[Block]:
+    """What is slow where, how much is communication, and the tables."""
+    return shown_in(FULL, sections(ranks, limit, hint))
 
 
-def bars(ranks: Ranks) -> Boxes:
+def report(ranks: Ranks, limit: int | None = None) -> list[Block]:
+    """The report of the ranks."""
+    return [Heading(1, title(ranks)), *shown_in(REPORT, sections(ranks, limit))]
+
+
+def page(ranks: Ranks, limit: int | None = None) -> list[Block]:
+    """The same with a bar for each rank, and the layers of all ranks."""
+    return [Heading(1, title(ranks)), *shown_in(PAGE, sections(ranks, limit))]
+
+
+_FILES = (
+    *("All layers of all ranks, with all digits: ", file(LAYERS), "; the collectives: "),
+    *(file(COLLECTIVES), "; one iteration in time, for Perfetto: ", file(TRACE)),
+)
+
+
+def bars(ranks: Ranks) -> Iterator[Boxes]:
     """One bar a rank: the phases of its iteration, communication as waiting and moving."""
     parts, chosen, half = list(_rank_parts(ranks)), _shown_ranks(ranks), _MOST_BARS // 2
     said = "An iteration on each rank."
@@ -120,7 +148,7 @@ def bars(ranks: Ranks) -> Boxes:
         ]
         boxes += laid(of_rank, (1 - _BESIDE) / longest, _BESIDE, row, f"{name}, ")
     legend = [(name, kind) for name, kind, _ in parts]
-    return Boxes(said, boxes, legend, f"{said} Medians of the iterations.")
+    yield Boxes(said, boxes, legend, f"{said} Medians of the iterations.")
 
 
 def _shown_ranks(ranks: Ranks) -> list[int]:
@@ -157,7 +185,7 @@ most_on | most on | text 10
 """)
 
 
-def _by_rank(ranks: Ranks) -> Table:
+def _by_rank(ranks: Ranks) -> Iterator[Block]:
     """The layers, and their times on every rank; of very many ranks those of the longest."""
     times = np.median(ranks.self_ns, axis=1) * NS
     found = [
@@ -170,12 +198,13 @@ def _by_rank(ranks: Ranks) -> Table:
         return replace(column, value=lambda row: float(row.on_s[rank]))
 
     slow = {_layer(ranks, one).index for one in ranks.judged.stragglers}
-    return Table(
+    legend = "Times are medians of the iterations. A hot row is a straggler on a rank."
+    yield Table(
         [*_BY_RANK.values(), *map(on, _shown_ranks(ranks))],
         found,
         "The layers on every rank",
         [HOT if layer.index in slow else "" for layer in ranks.layers],
-        [("", "Times are medians of the iterations. A hot row is a straggler on a rank.")],
+        [("", legend)],
     )
 
 
@@ -196,33 +225,12 @@ def rank_name(ranks: Ranks, at: int) -> str:
     return f"rank {rank.number}" + (f" ({printable(rank.host)})" if len(ranks.hosts) > 1 else "")
 
 
-def merged(ranks: Ranks, limit: int | None = None, hint: str = "") -> Iterator[Block]:
-    """What is slow where, how much is communication, and the tables.
-
-    Args:
-        ranks: The ranks.
-        limit: Rows of a table at most; None for all.
-        hint: How to see the rows that a limit leaves out, if there is a way.
-    """
+def _answer(ranks: Ranks) -> Iterator[Block]:
     yield text(strong(verdict(ranks)))
     for line in answer(ranks):
         yield text(line, below=True)
     for line in doubts(ranks):
         yield text(line, note=True, below=True)
-    yield Heading(2, "Ranks")
-    yield _shown(_rank_columns(ranks), _rank_rows(ranks), "An iteration on each rank", limit, hint)
-    yield Heading(2, "Phases")
-    yield Table(_PHASE_COLUMNS, _phase_rows(ranks), "The phases of an iteration on all ranks")
-    if ranks.judged.stragglers:
-        yield Heading(2, "Stragglers")
-        found = ranks.judged.stragglers
-        caption = "Layers that take longer on one rank than on the others"
-        yield _shown(_straggler_columns(ranks), found, caption, limit, hint)
-    if ranks.collectives:
-        yield Heading(2, "Collectives")
-        rows = _collective_rows(ranks)
-        read = [one for key, one in COLLECTIVE_COLUMNS.items() if key not in ("rank", "last")]
-        yield _shown(read, rows, "The collectives that take longest", limit, hint)
 
 
 def _shown(
@@ -340,30 +348,6 @@ def doubts(ranks: Ranks) -> Iterator[str]:
         )
 
 
-#: From so many ranks on they are not in the order of their numbers.
-MANY = 16
-
-
-def _rank_rows(ranks: Ranks) -> list[Row]:
-    """A row for each rank, of many those with the longest computing first."""
-    waits, moves = (times.sum(axis=2) for times in (ranks.waiting_ns, ranks.moving_ns))
-    parts = (ranks.iteration_ns, ranks.computing_ns, waits, moves, ranks.between_ns)
-    names = ("iteration_s", "computing_s", "waiting_s", "moving_s", "between_s")
-    times = (np.median(parts, axis=2) * NS).T.tolist()
-    found = {one.rank for one in ranks.judged.slow}
-    found |= {one.rank for one in ranks.judged.stragglers}
-    rows = [
-        Row(
-            rank=rank,
-            last=float(ranks.last[at]),
-            mark=HOT if at in found else "",
-            **dict(zip(names, times[at], strict=True)),
-        )
-        for at, rank in enumerate(ranks.ranks)
-    ]
-    return sorted(rows, key=lambda row: -row.computing_s) if len(rows) > MANY else rows
-
-
 _RANK_COLUMNS = columns(
     """
 rank rank.number | | plain
@@ -376,25 +360,32 @@ between | !2 | ms
 last | last % | percent
 """
 )
+#: From so many ranks on they are not in the order of their numbers.
+MANY = 16
 
 
-def _rank_columns(ranks: Ranks) -> list[Column]:
+def _ranks(ranks: Ranks, limit: int | None, hint: str) -> Iterator[Block]:
+    """A row for each rank, of many those with the longest computing first."""
+    waits, moves = (times.sum(axis=2) for times in (ranks.waiting_ns, ranks.moving_ns))
+    parts = (ranks.iteration_ns, ranks.computing_ns, waits, moves, ranks.between_ns)
+    names = ("iteration_s", "computing_s", "waiting_s", "moving_s", "between_s")
+    times = (np.median(parts, axis=2) * NS).T.tolist()
+    found = {one.rank for one in ranks.judged.slow} | {one.rank for one in ranks.judged.stragglers}
+    rows = [
+        Row(
+            rank=rank,
+            last=float(ranks.last[at]),
+            mark=HOT if at in found else "",
+            **dict(zip(names, times[at], strict=True)),
+        )
+        for at, rank in enumerate(ranks.ranks)
+    ]
+    if len(rows) > MANY:
+        rows.sort(key=lambda row: -row.computing_s)
     left_out = set() if len(ranks.hosts) > 1 else {"host"}
     left_out |= set() if ranks.collectives else {"waiting", "moving", "between", "last"}
-    return [one for key, one in _RANK_COLUMNS.items() if key not in left_out]
-
-
-def _phase_rows(ranks: Ranks) -> list[Row]:
-    times = np.median(ranks.phase_ns, axis=1) * NS
-    return [
-        Row(
-            phase=phase,
-            least=ranks.ranks[int(on_s.argmin())],
-            most=ranks.ranks[int(on_s.argmax())],
-            **_ends(on_s),
-        )
-        for phase, on_s in zip(ranks.phases, times.T, strict=True)
-    ]
+    shown = [one for key, one in _RANK_COLUMNS.items() if key not in left_out]
+    yield _shown(shown, rows, "An iteration on each rank", limit, hint)
 
 
 _PHASE_COLUMNS = columns(
@@ -411,8 +402,24 @@ ratio | most / least | factor?
 )
 
 
-def _straggler_columns(ranks: Ranks) -> Columns:
-    return columns(
+def _phases(ranks: Ranks) -> Iterator[Block]:
+    times = np.median(ranks.phase_ns, axis=1) * NS
+    rows = [
+        Row(
+            phase=phase,
+            least=ranks.ranks[int(on_s.argmin())],
+            most=ranks.ranks[int(on_s.argmax())],
+            **_ends(on_s),
+        )
+        for phase, on_s in zip(ranks.phases, times.T, strict=True)
+    ]
+    yield Table(_PHASE_COLUMNS, rows, "The phases of an iteration on all ranks")
+
+
+def _stragglers(ranks: Ranks, limit: int | None, hint: str) -> Iterator[Block]:
+    if not ranks.judged.stragglers:
+        return
+    found = columns(
         """
 rank number | | plain
 path | | text 20
@@ -431,6 +438,8 @@ interval | 95 % = 95 % interval !1 | figure
         phase=lambda one: _layer(ranks, one).phase,
         interval=lambda one: _interval(one.low_s, one.high_s),
     )
+    caption = "Layers that take longer on one rank than on the others"
+    yield _shown(found, ranks.judged.stragglers, caption, limit, hint)
 
 
 def _interval(low_s: float, high_s: float) -> str:
@@ -457,8 +466,11 @@ def _collectives(ranks: Ranks) -> list[Row]:
     ]
 
 
-def _collective_rows(ranks: Ranks) -> list[Row]:
+def _slow_collectives(ranks: Ranks, limit: int | None, hint: str) -> Iterator[Block]:
+    """All of them added up, and each, those that take longest first."""
     rows = _collectives(ranks)
+    if not rows:
+        return
     moving_s = float(np.median(ranks.moving_of_last_ns.sum(axis=1))) * NS
     whole = Row(
         order="",
@@ -470,33 +482,31 @@ def _collective_rows(ranks: Ranks) -> list[Row]:
         of_last_s=moving_s,
         mark=TOTAL,
     )
-    return [whole, *sorted(rows, key=lambda row: -row.waiting_s - row.moving_s)]
+    rows = [whole, *sorted(rows, key=lambda row: -row.waiting_s - row.moving_s)]
+    read = [one for key, one in COLLECTIVE_COLUMNS.items() if key not in ("rank", "last")]
+    yield _shown(read, rows, "The collectives that take longest", limit, hint)
 
 
 def layers_csv(ranks: Ranks) -> str:
     """Every layer of every rank, with all digits; see :data:`LAYER_COLUMNS`."""
-    medians = np.median(ranks.self_ns, axis=1) * NS
-    judged = ranks.judged
-    place = {index: at for at, index in enumerate(ranks.computing)}
-    found = {(one.rank, one.layer) for one in judged.stragglers}
-    apart = {
-        "others_s": judged.elsewhere_s,
-        "excess_s": judged.excess_s,
-        "mean_excess_s": judged.mean_s,
-        "late_excess_s": judged.late_s,
-    }
-
-    def row(rank: int, layer: Layer) -> Row:
-        at = place.get(layer.index)
-        return Row(
-            rank=ranks.ranks[rank].number,
+    judged, medians = ranks.judged, np.median(ranks.self_ns, axis=1) * NS
+    slow = {(one.rank, ranks.computing[one.layer]) for one in judged.stragglers}
+    # What is known of layers that compute, at the places of all layers.
+    known = (judged.elsewhere_s, judged.excess_s, judged.mean_s, judged.late_s)
+    apart = np.full((len(known), *medians.shape), np.nan)
+    apart[:, :, ranks.computing] = known
+    names = ("median_s", "others_s", "excess_s", "mean_excess_s", "late_excess_s")
+    times = np.stack([medians, *apart], axis=-1).tolist()
+    rows = (
+        Row(
+            rank=rank.number,
             layer=layer,
-            median_s=float(medians[rank, layer.index]),
-            straggler="yes" if (rank, at) in found else "",
-            **{name: None if at is None else float(of[rank, at]) for name, of in apart.items()},
+            straggler="yes" if (at, layer.index) in slow else "",
+            **dict(zip(names, times[at][layer.index], strict=True)),
         )
-
-    rows = (row(rank, layer) for rank in range(len(ranks.ranks)) for layer in ranks.layers)
+        for at, rank in enumerate(ranks.ranks)
+        for layer in ranks.layers
+    )
     return to_csv(LAYER_COLUMNS, rows)
 
 

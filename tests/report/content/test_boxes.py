@@ -181,7 +181,7 @@ def test_a_bar_is_the_iteration_of_its_rank() -> None:
     ranks = merge(training(3, 30, 5, planted_ms={(2, 1): 10.0}))
     whole = np.median(ranks.iteration_ns, axis=1)
     for at in range(3):
-        name, *parts = [box for box in bars(ranks).boxes if box.row == at]
+        name, *parts = [box for box in next(bars(ranks)).boxes if box.row == at]
         assert (name.said, name.width) == (f"rank {at}", 0.1)
         assert [box.said.split(":")[0] for box in parts[:4]] == [
             f"rank {at}, {name}" for name in ("forward", "backward", "waiting", "moving")
@@ -191,7 +191,7 @@ def test_a_bar_is_the_iteration_of_its_rank() -> None:
 
 
 def test_of_many_ranks_the_ends_have_bars() -> None:
-    picture = bars(merge(training(40, 11, 4, planted_ms={(33, 0): 50.0})))
+    (picture,) = bars(merge(training(40, 11, 4, planted_ms={(33, 0): 50.0})))
     assert len({box.row for box in picture.boxes}) == 16
     assert picture.boxes[1].said.startswith("rank 33, forward")
     assert "The 8 of 40 ranks that compute longest" in picture.caption
