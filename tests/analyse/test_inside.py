@@ -177,23 +177,17 @@ def test_parts_have_names(chain: tuple[Place, ...], name: str, cause: str) -> No
     assert part_of(chain)[:2] == (name, cause)
 
 
-@pytest.mark.parametrize(
-    ("source", "cause"),
-    [
-        ("y = y.astype(x.dtype)", "copying"),
-        ("col[:, :, j] = img[:, :, a:b]", "copying"),
-        ("y = x.dot(W.T)", "matrix product"),
-        ("y = numpy.empty(shape, x.dtype)", "allocation"),
-        ("y += beta", "elementwise arithmetic"),
-        ("var = x.var(axis=axis)", "elementwise arithmetic"),
-        ("self.event.wait()", "waiting"),
-        ("if x.ndim == 4 + 1:", "call cost"),
-        ("return y", ""),
-        ("f(*args, **kwargs)", ""),
-    ],
-)
-def test_a_line_tells_its_cause(source: str, cause: str) -> None:
-    assert cause_of(source) == cause
+def test_a_line_tells_its_cause() -> None:
+    for cause, sources in {
+        "copying": ("y = y.astype(x.dtype)", "col[:, :, j] = img[:, :, a:b]"),
+        "matrix product": ("y = x.dot(W.T)",),
+        "allocation": ("y = numpy.empty(shape, x.dtype)",),
+        "elementwise arithmetic": ("y += beta", "var = x.var(axis=axis)"),
+        "waiting": ("self.event.wait()",),
+        "call cost": ("if x.ndim == 4 + 1:",),
+        "": ("return y", "f(*args, **kwargs)"),
+    }.items():
+        assert {cause_of(source) for source in sources} == {cause}
 
 
 def test_a_kind_is_told_by_the_innermost_frame_that_tells() -> None:

@@ -137,25 +137,17 @@ def test_what_must_add_up_adds_up(n_trials, n_layers, scale, seed):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         summary = summarise(recording)
-    layers, functions, totals = summary.layers, summary.functions, summary.totals
+    layers, totals = summary.layers, summary.totals
     assert totals.framework.mean_s == near(framework_ns.mean() * 1e-9)
     assert totals.layers_s == near(math.fsum(layers["mean_s"]))
     assert math.fsum(layers["mean_s"]) + totals.framework.mean_s == near(totals.profiled.mean_s)
     assert totals.framework_share + totals.layers_s / totals.profiled.mean_s == near(1)
-    assert functions["calls"].sum() == n_layers
-    assert functions["hot"].sum() == layers["hot"].sum() == len(summary.hotspots.indices)
-    assert math.fsum(functions["total_s"]) == near(totals.layers_s)
-    assert functions["total_s"].tolist() == sorted(functions["total_s"], reverse=True)
-    assert (functions["calls"] * functions["mean_s"]).tolist() == near(
-        functions["total_s"].tolist()
-    )
+    assert layers["hot"].sum() == len(summary.hotspots.indices)
     if layers["median_s"].any():
-        assert math.fsum(layers["share"]) == near(1)
-        assert math.fsum(functions["share"]) == near(1)
-        slowest = layers["median_s"].idxmax()
-        fastest = np.argsort(-layers["median_s"].to_numpy(), kind="stable")
-        assert layers["cumulative_share"][slowest] == layers["share"][slowest]
-        assert layers["cumulative_share"][int(fastest[-1])] == near(1)
+        slowest_first = np.argsort(-layers["median_s"].to_numpy(), kind="stable")
+        first, last = (int(slowest_first[at]) for at in (0, -1))
+        assert layers["cumulative_share"][first] == layers["share"][first]
+        assert layers["cumulative_share"][last] == near(1)
 
 
 @settings(max_examples=30)

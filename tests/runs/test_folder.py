@@ -439,25 +439,21 @@ def test_a_damaged_or_foreign_cache_is_empty(content: bytes, cache: Path) -> Non
     assert load_limits() == {"here": make_limits()}
 
 
+NO_ENTRIES: dict[str, list[Any]] = {
+    "key": [1, ["a"]],
+    "device": [None],
+    "measured": [5],
+    "threads": [2.5, True],
+    "copied_nbytes": ["1"],
+    "flops_per_s": [None, 0.0, -1.0, float("nan"), float("inf")],
+    "copy_nbytes_per_s": ["fast"],
+    "fresh_nbytes_per_s": [[]],
+    "half_flops_per_s": [0.0],
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("key", 1),
-        ("key", ["a"]),
-        ("device", None),
-        ("measured", 5),
-        ("threads", 2.5),
-        ("threads", True),
-        ("copied_nbytes", "1"),
-        ("flops_per_s", None),
-        ("flops_per_s", 0.0),
-        ("flops_per_s", -1.0),
-        ("flops_per_s", float("nan")),
-        ("flops_per_s", float("inf")),
-        ("copy_nbytes_per_s", "fast"),
-        ("fresh_nbytes_per_s", []),
-        ("half_flops_per_s", 0.0),
-    ],
+    ("name", "value"), [(name, value) for name, values in NO_ENTRIES.items() for value in values]
 )
 def test_an_entry_that_cannot_be_is_passed_over(name: str, value: Any, cache: Path) -> None:
     cache.parent.mkdir(parents=True)
