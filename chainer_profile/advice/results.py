@@ -143,16 +143,9 @@ def ranked(tried: Sequence[Tried]) -> tuple[Tried, ...]:
 def write_json(advice: Advice) -> str:
     """All of it as JSON."""
     content = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(advice)}
-    return json.dumps(_finite(content), indent=1, allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    """JSON knows no infinite numbers, and no number that is none: they are words."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    # JSON knows no infinite numbers, and no number that is none: they are words.
+    words = json.loads(json.dumps(content), parse_constant=lambda word: str(float(word)))
+    return json.dumps(words, indent=1, allow_nan=False) + "\n"
 
 
 def read_advice(folder: Path) -> Advice | None:

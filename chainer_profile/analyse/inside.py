@@ -1,8 +1,4 @@
-"""Stacks -> parts: what the time of a layer, of a function, and of the framework goes into.
-
-A part is what a stack ends in: a line where lines are known, else a function. What is inside NumPy
-goes by the function of NumPy's that was called. Parts with one name are one part.
-"""
+"""Stacks -> parts: what the time of a layer, of a function, and of the framework goes into."""
 
 from __future__ import annotations
 
@@ -257,7 +253,10 @@ def _interval(share: float, samples: float) -> tuple[float, float]:
 
 
 def part_of(chain: Sequence[Place]) -> tuple[str, str, Place]:
-    """Name and cause of the part that a stack within a layer ends in, and its place."""
+    """Name and cause of the part that a stack within a layer ends in, and its place.
+
+    That is a line where lines are known, else a function; parts with one name are one.
+    """
     # What NumPy does goes by the line that called it.
     at = len(chain) - 1
     while at and chain[at].file.startswith("numpy/"):

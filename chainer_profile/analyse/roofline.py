@@ -1,9 +1,7 @@
-"""How near every layer comes to what the machine can do, by the roofline model.
+"""How near every layer comes to what the machine can do (Williams, Waterman, Patterson 2009).
 
-A function can take no less time than the machine needs for its operations at the rate of a large
-matrix product, and no less than for its bytes at the bandwidth of a pass over a large array
-(Williams, Waterman and Patterson 2009). The longer of the two is the layer's bound; bound over time
-is what it reaches.
+A function takes no less time than its operations at the rate of a large matrix product, and no less
+than its bytes at the bandwidth of a pass over a large array: the longer is its bound.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""What takes most of a layer's time: a limit of the machine, or the largest part that is known.
-
-A layer that reaches a third of what arithmetic and memory allow is bound by the nearer of the two.
-Of the others the largest of these parts is named: its page faults, each at the least that one costs
-on the machine; time for which the thread gave its processor up; and what the pass inside the layers
-found, by cause. Without that pass the copying of windows, and what any call costs, are estimated.
-"""
+"""What takes most of a layer's time: a limit of the machine, or the largest part that is known."""
 
 from __future__ import annotations
 
@@ -39,8 +33,8 @@ def verdicts(
 ) -> list[str]:
     """What takes most of the time of every layer; empty where nothing is known.
 
-    The limit that it reaches a third of; else the largest part, :data:`FAULTS` or one of
-    :data:`.inside.CAUSES`; :data:`BELOW` where limits are known and no part is a quarter.
+    The nearer limit, where a third of it is reached; else the largest part, :data:`FAULTS` or one
+    of :data:`.inside.CAUSES`; :data:`BELOW` where limits are known and no part is a quarter.
     """
     measured, estimated = _measured(recording, columns, inside), _estimated(recording, columns)
     # Where the pass inside saw a layer nothing is estimated of it.
@@ -64,14 +58,14 @@ def verdicts(
 def _measured(
     recording: Recording, columns: Mapping[str, Any], inside: InsideParts | None
 ) -> dict[str, NDArray[np.float64]]:
-    """Measured parts of the time of every layer, by name; NaN where not known. They may overlap.
-
-    A layer that takes little more than reading the counters has no counted parts. One that the pass
-    inside saw too seldom has those of its function.
-    """
+    """Measured parts of the time of every layer, by name; NaN where not known. They may overlap."""
+    # A layer that takes little more than reading the counters has no counted parts. One that the
+    # pass inside saw too seldom has those of its function.
     calls = np.array([layer.calls for layer in recording.layers])
+    wall = None if recording.counters is None else recording.counters["wall_ns"]
+    reading_s = 0.0 if wall is None else _READINGS * wall.window * NS
     counted_s = columns["counted_s"]
-    counted_s = np.where(counted_s > _reading_s(recording) * calls, counted_s, np.nan)
+    counted_s = np.where(counted_s > reading_s * calls, counted_s, np.nan)
     trial = trial_counters(recording)
     fault_s = float("nan") if trial is None else trial.fault_s
     # While other programs have its processor a layer does not wait.
@@ -91,12 +85,10 @@ def _measured(
 
 
 def _estimated(recording: Recording, columns: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
-    """Estimates of parts of the time of every layer, on a CPU under Chainer; NaN likewise.
-
-    The copying of windows: writing and reading a convolution's workspace at the rate of new memory,
-    where that takes longer than its arithmetic. What a call costs: all of a layer whose calls take
-    hardly longer than the quickest of all.
-    """
+    """Estimates of parts of the time of every layer, on a CPU under Chainer; NaN likewise."""
+    # The copying of windows: writing and reading a convolution's workspace at the rate of new
+    # memory, where that takes longer than its arithmetic. What a call costs: all of a layer whose
+    # calls take hardly longer than the quickest of all.
     if recording.on_device or recording.settings.engine:
         return {}
     layers, limits = recording.layers, recording.limits
@@ -113,9 +105,3 @@ def _estimated(recording: Recording, columns: Mapping[str, Any]) -> dict[str, ND
         share = np.minimum(copying_s / seconds, 1.0)
         found[COPYING] = np.where(copying_s > columns["bound_s"], share, np.nan)
     return found
-
-
-def _reading_s(recording: Recording) -> float:
-    """Time below which a call's counters are mostly their own reading."""
-    wall = None if recording.counters is None else recording.counters["wall_ns"]
-    return 0.0 if wall is None else _READINGS * wall.window * NS
