@@ -18,8 +18,9 @@ from chainer_profile.record.recording import (
     Environment,
     Recording,
     Settings,
+    digest_of,
 )
-from tests.conftest import make_layers, make_training
+from tests.conftest import make_layers, make_recording, make_training
 from tests.counting import counters
 
 US = 1000
@@ -393,3 +394,21 @@ def test_a_place_is_named_only_where_it_holds_more_than_half():
     assert texts(99)[1].startswith("A trial has 199 page faults, which take at least ")
     assert texts(101)[1].endswith("; 50.2 % of them are in FixedBatchNormalization.")
     assert "%" not in texts(99)[1]
+
+
+@pytest.mark.parametrize(
+    ("kept", "left_out", "severity"), [(95, 5, NOTE), (100, 5, NOTE), (100, 6, WARNING)]
+)
+def test_a_finding_tells_of_trials_left_out(kept: int, left_out: int, severity: str) -> None:
+    recording = make_recording(n_trials=kept, left_out=left_out)
+    (found,) = (one for one in summarise(recording).findings if one.code == "left-out")
+    assert found.severity == severity
+    assert found.text.startswith(f"{left_out} of {kept + left_out} profiled trials (")
+    assert "left-out" not in {one.code for one in summarise(make_recording()).findings}
+
+
+def test_nothing_vanishes() -> None:
+    run = make_recording(left_out=100, ended="interrupted")
+    assert digest_of(run).trials == run.all_trials == 200
+    said = {one.code: one.text for one in summarise(run).findings}
+    assert "after 200 of 100 trials" in said["interrupted"]

@@ -15,6 +15,7 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Overhead
 from chainer_profile.basics.describe import Statistics, describe
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Layer, Recording, Settings, digest_of
 from tests.conftest import make_layers, make_recording, make_training
 
@@ -375,3 +376,23 @@ def test_the_trial_of_a_program_is_any_of_its_iterations() -> None:
     assert every.count == len(training.trial_ns) + len(training.clean_ns)
     assert summarise(mixed).totals.trial == every
     assert summarise(training).totals.every is None
+
+
+@pytest.mark.parametrize(("left_out", "mixed"), [(0, False), (5, False), (6, True)])
+def test_clean_trials_of_other_calls_too_are_compared_with_none(left_out: int, mixed: bool) -> None:
+    """They would be the overhead and the latency of a mixture."""
+    recording = make_recording(left_out=left_out)  # of 100 that are not
+    assert recording.mixed is mixed
+    totals = summarise(recording).totals
+    assert (totals.clean is None, totals.overhead is None) == (mixed, mixed)
+    assert (totals.trial == totals.profiled) is mixed
+    assert digest_of(recording).clean is not mixed
+    assert digest_of(recording).timed == (100 if mixed else 10)
+
+
+def test_inclusive_times_are_added_up_to_no_trial() -> None:
+    history = [("a", 0.003), ("b", 0.001)] * 4
+    assert summarise(fold_call_history(history)).totals.layers_s is None
+    assert summarise(make_recording()).totals.layers_s == pytest.approx(
+        summarise(make_recording()).layers["mean_s"].sum()
+    )

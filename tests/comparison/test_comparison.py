@@ -183,20 +183,15 @@ def test_busy_cores_account_for_totals():
 
 
 def test_another_machine_accounts_for_nothing():
-    before = run(1)
     after = scaled(run(2, conditions=conditions(1.5)), dict.fromkeys(range(24), 1.5), 1.5)
     after = replace(after, environment=replace(after.environment, processor="Another"))
-    comparison = compare(before, after)
-    assert comparison.other_machine
-    assert not comparison.moved
+    comparison = compare(run(1), after)
+    assert (comparison.other_machine, comparison.moved) == (True, False)
     assert len(comparison.movements) == 3
     assert comparison.totals.loc["clean trial", "verdict"] == SLOWER
-
-
-def test_without_calibration_nothing_is_known_of_the_machine():
-    comparison = compare(run(1), run(2, conditions=Conditions()))
-    assert comparison.movements == ()
-    assert not comparison.moved
+    # Without calibration nothing is known of the machine.
+    unknown = compare(run(1), run(2, conditions=Conditions()))
+    assert (unknown.movements, unknown.moved) == ((), False)
 
 
 def test_times_of_nothing():
@@ -409,18 +404,13 @@ def test_clean_trials_of_other_calls_too_are_compared_with_none():
     for sides in ((mixed, alone), (alone, mixed), (mixed, mixed)):
         totals = compare(*sides).totals.index
         assert totals[0] == PROFILED
-        assert CLEAN not in totals
-        assert CPU not in totals
+        assert not {CLEAN, CPU} & set(totals)
     assert CLEAN in compare(alone, make_recording(seed=4)).totals.index
-
-
-def test_a_gate_on_cpu_time_takes_trials_that_are_alike():
-    cpu = make_recording().clean_ns
-    mixed = make_recording(left_out=60, clean_cpu_ns=cpu)
-    alone = make_recording(seed=3, clean_cpu_ns=cpu)
-    compare(alone, make_recording(seed=4, clean_cpu_ns=cpu)).check_cpu()
+    # And a gate on CPU time takes trials that are alike.
+    one, other, mixed = (replace(run, clean_cpu_ns=run.clean_ns) for run in (alone, alone, mixed))
+    compare(one, other).check_cpu()
     with pytest.raises(ProfileError, match="many of its clean trials made other calls"):
-        compare(alone, mixed).check_cpu()
+        compare(one, mixed).check_cpu()
 
 
 def test_inclusive_times_are_added_up_to_no_trial():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import polygamma
 from scipy.stats import false_discovery_control, mannwhitneyu, ttest_ind
 
+from benchmarks.comparison_simulated import same_code, slower_code
 from chainer_profile.comparison import significance
 from chainer_profile.comparison.significance import (
     LEAST_SPREAD,
@@ -231,3 +232,22 @@ def test_one_run_of_each_needs_more_than_the_runs_differ_by():
     assert unsure.low[1] < 0 < unsure.high[1]
     explained = judge_runs(before, after, np.full(2, 1e-6), np.array([0, 0.02]))
     assert explained.p_value[1] > 0.001
+
+
+# What docs/compare.md promises, by a few of the simulated comparisons of benchmarks/.
+
+
+def test_single_runs_of_the_same_code_are_hardly_called_different() -> None:
+    called = same_code(1, 40)
+    assert called.layers <= 0.01
+    assert called.gate <= 0.03
+
+
+def test_five_runs_a_side_of_the_same_code_are_not_either() -> None:
+    called = same_code(5, 30)
+    assert called.layers <= 0.01
+    assert called.any_layer <= 0.15
+
+
+def test_five_runs_a_side_find_five_percent() -> None:
+    assert slower_code("Convolution2DFunction", 5, 12) >= 0.8
