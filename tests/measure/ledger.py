@@ -7,6 +7,7 @@ take in turn: what the tests of measuring share.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from chainer_profile.basics.paths import link_of
 from chainer_profile.measure.steps import make_step
 from tests.conftest import FakeClock
+from tests.nets import net
 
 # To shrink such a program takes minutes, and hardly helps.
 EXAMPLES = settings(phases=[Phase.explicit, Phase.reuse, Phase.generate])
@@ -420,6 +422,36 @@ def loss_of(ledger):
         return F.sum(y)
 
     return loss
+
+
+class Busy(chainer.FunctionNode):
+    """Takes time, forward and backward, calls functions in its forward, and may raise."""
+
+    def __init__(self, clock, forward_ns=0, backward_ns=0, raises="", inner=()):
+        super().__init__()
+        self.args = clock, forward_ns, backward_ns, raises, inner
+
+    def forward(self, inputs):
+        clock, forward_ns, _, raises, inner = self.args
+        clock.advance(forward_ns)
+        for function in inner:
+            function.apply(inputs)
+        if raises == "forward":
+            raise WorkError
+        return (inputs[0].copy(),)
+
+    def backward(self, indexes, grads):
+        clock, _, backward_ns, raises, _ = self.args
+        clock.advance(backward_ns)
+        if raises == "backward":
+            raise WorkError
+        return (F.identity(grads[0]),)
+
+
+def doing(does, **links):
+    """A network that does what it is told, by the number of the call."""
+    count = itertools.count()
+    return net(lambda self, x: does(self, x, next(count)), **links)
 
 
 # -- what Chainer and an optimizer do

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import tempfile
 import warnings
 from collections import Counter
@@ -28,6 +27,7 @@ from chainer_profile.record.recording import Settings
 from chainer_profile.runs.folder import load_run
 from tests.measure.ledger import (
     EXAMPLES,
+    Busy,
     Fn,
     Optimizer,
     Trial,
@@ -35,6 +35,7 @@ from tests.measure.ledger import (
     build,
     by_call,
     call,
+    doing,
     loss_of,
     nothing_left,
     part_of,
@@ -42,7 +43,6 @@ from tests.measure.ledger import (
     slow_chainer,
     step_of,
 )
-from tests.nets import net
 
 N_TRIALS = 12
 PHASES = st.sampled_from(["forward", "forward-backward", "train"])
@@ -315,33 +315,16 @@ class OldBusy(chainer.Function):
         raise WorkError
 
 
-class Busy(chainer.FunctionNode):
+def busy(clock, deep, raises):
     """Calls another one in itself, so deep, and the innermost may raise."""
-
-    def __init__(self, clock, deep, raises):
-        super().__init__()
-        self.args = clock, deep, raises
-
-    def forward(self, inputs):
-        clock, deep, raises = self.args
-        clock.advance(5)
-        if deep:
-            Busy(clock, deep - 1, raises).apply(inputs)
-        elif raises:
-            raise WorkError
-        return (inputs[0].copy(),)
-
-
-def doing(does):
-    """A network that does what it is told, by the number of the call."""
-    count = itertools.count()
-    identity = chainer.Sequential(lambda x: F.identity(x))
-    return net(lambda self, x: does(self, x, next(count)), a=identity)
+    inner = [busy(clock, deep - 1, raises)] if deep else []
+    return Busy(clock, 5, raises="forward" if raises and not deep else "", inner=inner)
 
 
 def profiled(clock, does):
     """The rows of a trial, and the recording."""
-    step = ForwardStep(doing(does), (np.zeros((1, 1), np.float32),))
+    identity = chainer.Sequential(lambda x: F.identity(x))
+    step = ForwardStep(doing(does, a=identity), (np.zeros((1, 1), np.float32),))
     recording = run(step, clock, memory=False)
     rows = zip(recording.layers, recording.self_ns[0].tolist(), strict=True)
     return [(a.path, a.function, ns) for a, ns in rows], recording
@@ -355,7 +338,7 @@ def test_a_caught_exception_takes_no_others_time(clock, old_style, last):
             if old_style:
                 OldBusy(clock, 5)(x)
             else:
-                Busy(clock, 0, True).apply((x,))
+                busy(clock, 0, True).apply((x,))
 
     def does(self, x, n):
         if not last:
@@ -381,7 +364,7 @@ def test_windows_without_ends_are_not_those_of_other_calls(clock):
 
     def does(self, x, n):
         with suppress(WorkError):
-            Busy(clock, 3 + (n == 6), n == 6).apply((x,))
+            busy(clock, 3 + (n == 6), n == 6).apply((x,))
 
     found, recording = profiled(clock, does)
     assert found == [("/", "Busy", 20)]
@@ -395,7 +378,7 @@ def test_what_raises_now_and_then_is_in_all_trials(clock):
     def does(self, x, n):
         self.a(x)
         with suppress(WorkError):
-            Busy(clock, 0, n % 5 == 4).apply((x,))
+            busy(clock, 0, n % 5 == 4).apply((x,))
 
     found, recording = profiled(clock, does)
     assert found == [("/a", "Identity", 0), ("/", "Busy", 5)]

@@ -8,7 +8,6 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 import pytest
-from chainer import FunctionNode
 from chainer.function_hooks import TimerHook
 
 from chainer_profile import LayerTimerHook, fold_call_history, summarise
@@ -19,6 +18,7 @@ from chainer_profile.measure.runner import run
 from chainer_profile.measure.steps import ForwardStep
 from chainer_profile.record.recording import Settings as RunSettings
 from tests.conftest import CALIBRATION, FakeClock
+from tests.measure.ledger import Busy, WorkError, doing
 from tests.nets import Chain, Step, Wait, Weighted, image, net
 
 
@@ -96,7 +96,7 @@ class TestRecording:
                 raise ValueError
             return self.b(y)
 
-        model = Does(does, a=Step(clock, 3), b=Step(clock, 4))
+        model = doing(does, a=Step(clock, 3), b=Step(clock, 4))
         with hook:
             for _ in range(9):
                 with suppress(ValueError):
@@ -114,37 +114,6 @@ class TestRecording:
             hook.recording()
 
 
-class Busy(FunctionNode):
-    """Takes its time, and calls functions within its own forward."""
-
-    def __init__(self, clock, duration_ns, *inner, fails=False):
-        super().__init__()
-        self.clock, self.duration_ns, self.inner, self.fails = clock, duration_ns, inner, fails
-
-    def forward(self, inputs):
-        self.clock.advance(self.duration_ns)
-        for function in self.inner:
-            function.apply(inputs)
-        if self.fails:
-            raise ValueError("oh")
-        return (inputs[0].copy(),)
-
-
-class Does(chainer.Chain):
-    """A network that does what it is told, by the number of the call."""
-
-    def __init__(self, does, **links):
-        super().__init__()
-        self.does, self.count = does, 0
-        with self.init_scope():
-            for name, link in links.items():
-                setattr(self, name, link)
-
-    def forward(self, x):
-        self.count += 1
-        return self.does(self, x, self.count - 1)
-
-
 def rows(recording):
     """The paths and times of all rows, which are those of every trial; and the trials' number."""
     assert not recording.by_link
@@ -158,12 +127,12 @@ def rows(recording):
 def in_turn(**links):
     """A network that calls its links in turn."""
     names = list(links)
-    return Does(lambda self, x, n: getattr(self, names[n % len(names)])(x), **links)
+    return doing(lambda self, x, n: getattr(self, names[n % len(names)])(x), **links)
 
 
 class TestTrialsThatDiffer:
     def test_other_shapes(self, clock, hook):
-        model = Does(lambda self, x, n: Busy(clock, x.shape[1]).apply((x,))[0])
+        model = doing(lambda self, x, n: Busy(clock, x.shape[1]).apply((x,))[0])
         with hook:
             for width in (16, 16, 16, 64, 64, 64, 64, 16):
                 model(image(1, width))
@@ -177,7 +146,7 @@ class TestTrialsThatDiffer:
         assert recording.warmup_ns.tolist() == [16]
 
     def test_other_calls(self, clock, hook):
-        model = Does(lambda self, x, n: self.a(self.b(x)) if n > 3 else self.a(x))
+        model = doing(lambda self, x, n: self.a(self.b(x)) if n > 3 else self.a(x))
         with model.init_scope():
             model.a, model.b = Step(clock, 3), Step(clock, 5)
         with hook:
@@ -195,7 +164,7 @@ class TestTrialsThatDiffer:
 
     def test_rows_are_those_of_calls_folded(self, hook):
         """Shapes, bytes and work of a row count the calls before the first trial that differed."""
-        model = Does(lambda self, x, n: F.relu(self.a(F.relu(self.a(x)))), a=L.Linear(3, 3))
+        model = doing(lambda self, x, n: F.relu(self.a(F.relu(self.a(x)))), a=L.Linear(3, 3))
         with hook:
             for _ in range(5):
                 model(image(2, 3))
@@ -242,7 +211,7 @@ class TestTrialsThatDiffer:
         assert hook.recording().self_ns.tolist() == [[3, 0], [0, 4]] * 3
 
     def test_train_and_test_mode_in_turn(self, hook):
-        model = Does(lambda self, x, n: self.bn(x), bn=L.BatchNormalization(2))
+        model = doing(lambda self, x, n: self.bn(x), bn=L.BatchNormalization(2))
         with hook:
             for train in [True] * 3 + [False] * 3 + [True] * 3:
                 with chainer.using_config("train", train):
@@ -312,7 +281,7 @@ class TestProgramsThatTimerHookMeasures:
 
         before = dict(vars(Block))
         first, second = LayerTimerHook(clock), LayerTimerHook(clock)
-        model = Does(lambda self, x, n: self.a(x), a=Block(clock, 3))
+        model = doing(lambda self, x, n: self.a(x), a=Block(clock, 3))
         for hook in (first, second):
             chainer.get_function_hooks()[hook.name] = hook
             hook.added(None)
@@ -327,11 +296,11 @@ class TestProgramsThatTimerHookMeasures:
 
     def test_a_profile_within_one_is_exact(self, clock, hook):
         def does(self, x, n):
-            with suppress(ValueError):
-                Busy(clock, 5, fails=True).apply((x,))
+            with suppress(WorkError):
+                Busy(clock, 5, raises="forward").apply((x,))
             return self.a(x)
 
-        model = Does(does, a=Step(clock, 3))
+        model = doing(does, a=Step(clock, 3))
         with hook:
             model(image())
             plan = RunSettings(trials=4, warmups=1, clean_trials=1)
@@ -382,7 +351,7 @@ class TestOwnTime:
     def test_functions_without_links_know_what_is_nested(self, clock, hook):
         with hook:
             for _ in range(3):
-                Busy(clock, 3, Wait(clock, 5)).apply((image(),))
+                Busy(clock, 3, inner=[Wait(clock, 5)]).apply((image(),))
         recording = hook.recording()
         assert recording.self_ns.tolist() == [[5, 3]] * 3
         assert not recording.settings.inclusive

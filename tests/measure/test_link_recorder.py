@@ -27,6 +27,7 @@ from chainer_profile.measure.link_rows import MOST_SHAPES
 from chainer_profile.measure.loop import LoopTrial
 from tests.measure.ledger import (
     EXAMPLES,
+    Busy,
     Fn,
     Ledger,
     NewLink,
@@ -331,28 +332,6 @@ def methods_of(objects):
 
 
 # -- examples
-
-
-class Busy(chainer.FunctionNode):
-    """Takes time, forward and backward, and may raise."""
-
-    def __init__(self, clock, forward_ns=0, backward_ns=0, raises=""):
-        super().__init__()
-        self.args = clock, forward_ns, backward_ns, raises
-
-    def forward(self, inputs):
-        clock, forward_ns, _, raises = self.args
-        clock.advance(forward_ns)
-        if raises == "forward":
-            raise WorkError
-        return (inputs[0].copy(),)
-
-    def backward(self, indexes, grads):
-        clock, _, backward_ns, raises = self.args
-        clock.advance(backward_ns)
-        if raises == "backward":
-            raise WorkError
-        return (F.identity(grads[0]),)
 
 
 class Net(chainer.Chain):
