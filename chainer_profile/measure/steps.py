@@ -226,7 +226,8 @@ def _works(step: Step, graph: bool) -> bool:
 
 def _by_first_output(name: str, seed: int | None) -> Loss:
     """A loss by name: it is chosen when the network gives its first output."""
-    _check_name(name)
+    if name not in LOSSES:
+        raise UsageError(f"unknown loss {name!r}: it is {', '.join(LOSSES)}")
 
     def choose(output: Any) -> Any:
         chosen = choose_loss(name, output, seed)
@@ -237,18 +238,12 @@ def _by_first_output(name: str, seed: int | None) -> Loss:
     return loss
 
 
-def _check_name(name: str) -> None:
-    if name not in LOSSES:
-        raise UsageError(f"unknown loss {name!r}: it is {', '.join(LOSSES)}")
-
-
 def choose_loss(name: str, output: Any, seed: int | None = 0) -> Loss:
     """A loss for a network's output, with random labels or targets.
 
     ``auto`` takes a scalar output as the loss itself, and softmax cross-entropy for all others
     that have classes as their second axis, ``(batch, classes)`` or ``(batch, classes, H, W)``.
     """
-    _check_name(name)
     array = getattr(output, "array", output)
     shape, kind = getattr(array, "shape", None), getattr(getattr(array, "dtype", None), "kind", "")
     if shape is None or kind != "f":
