@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import chainer
 import chainer.functions as F
 import chainer.links as L
@@ -92,6 +94,12 @@ class Breaking(Wait):
         raise ValueError("oh")
 
 
+def catching(self, x):
+    with suppress(TypeError):
+        self.a()  # it takes an input
+    raise ValueError("oh")
+
+
 class Before(ForwardStep):
     def __call__(self):
         raise ValueError("oh")
@@ -114,6 +122,7 @@ class Behind(ForwardStep):
         (ForwardStep, lambda clock: Step(clock, 1, Breaking), "in layer 0_Breaking at /"),
         (Behind, lambda clock: L.Linear(2, 2), "after layer 0_LinearFunction at /"),
         (Before, lambda clock: L.Linear(2, 2), "before its first layer"),
+        (ForwardStep, lambda clock: net(catching, a=L.Linear(2, 2)), "in Net at /"),
     ],
 )
 def test_a_failure_says_where(clock, kind, build, where):
