@@ -11,17 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chainer_profile.record import recording as parts
 from chainer_profile.record.recording import (
-    BlasLibrary,
     Conditions,
-    Environment,
-    Gpu,
-    GpuState,
     Layer,
-    LinkCalls,
-    Rank,
     Recording,
-    Settings,
     build,
 )
 from tests.conftest import make_recording
@@ -107,109 +101,63 @@ def test_build_makes_tuples_of_lists_and_passes_over_what_it_does_not_know():
 
 # --- there and back
 
-ranks = st.none() | st.builds(
-    Rank, st.integers(0, 9), st.integers(10, 2**20), st.text(), st.integers(), st.integers(0)
-)
 texts = st.text(max_size=12) | st.sampled_from(
     ["../../etc/passwd", "a\nb", "\0", "\u202e", "名前", "\ud800", '",";', "\x1b[31m", "__class__"]
 )
-shapes = st.lists(st.lists(st.integers(0, 2**40), max_size=4).map(tuple), max_size=3).map(tuple)
 nanoseconds = st.integers(0, 2**31) | st.integers(0, 2**62) | st.integers(-5, 5)
+#: Any values of a field, by its type.
+ANY = {
+    "str": texts,
+    "int": st.integers(0, 2**40),
+    "int | float": st.integers(1, 9),
+    "float": st.floats(0, 1e9),
+    "bool": st.booleans(),
+    "Shape": st.lists(st.integers(0, 2**40), max_size=4).map(tuple),
+}
 
 
-links = st.builds(LinkCalls, texts, texts, st.integers(0, 9), st.integers(0, 2**40))
-numbers = st.none() | st.integers(0, 2**40)
-gpus = st.none() | st.builds(
-    Gpu,
-    st.integers(0, 15),
-    *[texts] * 2,
-    numbers,
-    *[texts] * 4,
-    st.none() | st.booleans(),
-)
-gpu_states = st.none() | st.builds(
-    GpuState,
-    *[numbers] * 4,
-    st.none() | st.floats(0, 1e4),
-    st.lists(texts, max_size=3).map(tuple),
-)
+def any_of(kind):
+    """Values of a type, which is written as it is at a field: parts of a recording, too."""
+    if kind in ANY:
+        return ANY[kind]
+    if kind.endswith(" | None"):
+        return st.none() | any_of(kind.removesuffix(" | None"))
+    if kind.startswith("tuple["):
+        return st.lists(any_of(kind[6:].removesuffix(", ...]")), max_size=3).map(tuple)
+    part = getattr(parts, kind)
+    return st.builds(part, **{item.name: any_of(item.type) for item in dataclasses.fields(part)})
 
 
 @st.composite
 def recordings(draw):
+    fields = {item.name: item for item in dataclasses.fields(Recording)}
+    arrays = [name for name in fields if name in ARRAYS]
     layers = tuple(
-        Layer(
-            index,
-            draw(texts),
-            draw(texts),
-            draw(texts | st.just("communication")),
-            input_shapes=draw(shapes),
-            output_shapes=draw(shapes),
-            dtype=draw(texts),
-            parent=draw(st.none() | st.integers(0, 9)),
-            forward=draw(st.none() | st.integers(0, 9)),
-            calls=draw(st.integers(1, 9)),
-        )
-        for index in range(draw(st.integers(0, 4)))
+        dataclasses.replace(layer, phase=draw(st.just(layer.phase) | st.just("communication")))
+        for layer in draw(any_of("tuple[Layer, ...]"))
     )
-    phases = tuple(draw(st.lists(texts, max_size=3)))
-    n_trials, n_clean, n_warmups, n_probes = (draw(st.integers(0, 4)) for _ in range(4))
-
-    def times(*shape):
+    made = {"layers": layers}
+    for name, item in fields.items():
+        if name not in (*arrays, "layers"):
+            made[name] = draw(any_of(item.type))
+    n_moves = sum(layer.phase == "communication" for layer in layers)
+    sizes = {"layers": len(layers), "phases": len(made["phases"])}
+    sizes["rows of communication"] = n_moves
+    none = {"framework_ns"} if not made["phases"] else set()
+    for together in (
+        ("host_ns", "gap_ns", "launch_ns", "span_ns"),
+        ("held_ns", "held_span_ns"),
+        ("arrived_ns", "left_ns"),
+        *((name,) for name in ("calls", "trial_ns", "start_ns", "iteration", "clean_cpu_ns")),
+    ):
+        none |= set(together) if draw(st.booleans()) else set()
+    for name in (name for name in arrays if name not in none):
+        axes = fields[name].metadata["axes"]
+        shape = [sizes.setdefault(axis, draw(st.integers(0, 4))) for axis in axes]
         size = int(np.prod(shape))
         values = draw(st.lists(nanoseconds, min_size=size, max_size=size))
-        return np.array(values, np.int64).reshape(shape)
-
-    device = {}
-    if draw(st.booleans()):
-        device |= {name: times(n_trials, len(layers)) for name in ("host_ns", "gap_ns")}
-        device |= {name: times(n_trials) for name in ("launch_ns", "span_ns")}
-    if draw(st.booleans()):
-        n_held = draw(st.integers(0, 4))
-        device |= {"held_ns": times(n_held, len(layers)), "held_span_ns": times(n_held)}
-    rows = sum(layer.phase == "communication" for layer in layers)
-    if rows:
-        device |= {name: times(n_trials, rows) for name in ("arrived_ns", "left_ns")}
-    return Recording(
-        layers=layers,
-        self_ns=times(n_trials, len(layers)),
-        phases=phases,
-        framework_ns=times(n_trials, len(phases)) if phases else None,
-        links=tuple(draw(st.lists(links, max_size=3))),
-        trial_ns=draw(st.just(None)) if draw(st.booleans()) else times(n_trials),
-        start_ns=draw(st.just(None)) if draw(st.booleans()) else times(n_trials),
-        iteration=times(n_trials) if draw(st.booleans()) else None,
-        rank=draw(ranks),
-        **device,
-        clean_ns=times(n_clean),
-        clean_start_ns=times(n_clean),
-        clean_cpu_ns=times(n_clean) if draw(st.booleans()) else None,
-        warmup_ns=times(n_warmups),
-        probe_ns=times(n_probes),
-        probe_threads=times(n_probes),
-        settings=Settings(
-            model=draw(texts),
-            phase=draw(texts),
-            loss=draw(texts),
-            optimizer=draw(texts),
-            input_shape=tuple(draw(st.lists(st.integers(0, 9), max_size=4))),
-            threads=draw(st.none() | st.integers(1, 64)),
-            max_seconds=draw(st.none() | st.floats(0, 1e9)),
-            command=draw(texts),
-            dtype=draw(texts),
-        ),
-        environment=Environment(
-            processor=draw(texts),
-            blas=tuple(BlasLibrary(draw(texts), "1", n) for n in range(draw(st.integers(0, 2)))),
-            gpu=draw(gpus),
-        ),
-        conditions=Conditions(
-            window_ns=draw(st.none() | st.floats(0, 1e6)),
-            gpu_before=draw(gpu_states),
-            gpu_after=draw(gpu_states),
-        ),
-        ended=draw(texts),
-    )
+        made[name] = np.array(values, np.int64).reshape(shape)
+    return Recording(**made)
 
 
 @given(recording=recordings())
