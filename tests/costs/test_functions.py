@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import re
 from typing import Any
 
 import chainer
@@ -30,7 +29,6 @@ from chainer_profile.costs.work import (
     register_cost,
 )
 from models.registry import REGISTRY
-from tests import ROOT
 from tests.costs.cases import CASES, Ran, case, positive, real, run
 from tests.costs.counting import Counting, counting
 
@@ -182,15 +180,6 @@ def test_work_adds_up() -> None:
     work = Work(10, 4, 1, 5) + Work(2, 1, 0, about=True)
     assert work == Work(12, 5, 1, 5, about=True)
     assert work.nbytes == 6
-
-
-def test_the_page_names_every_function_that_is_approximate() -> None:
-    page = (ROOT / "docs" / "functions.md").read_text()
-    section = page.partition("## Exact, and about\n")[2].partition(". Of some that are")[0]
-    about = [case(name) for name in CASES if case(name).forward().about]
-    assert set(re.findall(r"`(\w+)`", section)) == {
-        type(work.inner(ran.function)).__name__ for ran in about
-    }
 
 
 # -- exact figures

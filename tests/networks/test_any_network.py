@@ -62,7 +62,7 @@ def test_one_command_profiles_it(tmp_path, name):
 
 
 def test_the_documents_have_these_commands():
-    page = (ROOT / "docs" / "networks.md").read_text()
+    page = (ROOT / "docs" / "running.md").read_text()
     for name, words in COMMANDS.items():
         assert f"`$NETS:{name} {words}`" in page
     assert page.count("`$NETS:") == len(COMMANDS)

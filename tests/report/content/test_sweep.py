@@ -35,5 +35,4 @@ def test_a_narrow_terminal_leaves_out_columns_but_no_times() -> None:
 
 def test_the_columns_are_documented() -> None:
     text = (ROOT / "docs" / "sweep.md").read_text()
-    rows = [f"| `{name}` | {meaning} |" for name, meaning in meanings(sweep.COLUMNS).items()]
-    assert "\n".join(rows) in text
+    assert {name for name in meanings(sweep.COLUMNS) if f"`{name}`" not in text} == set()
