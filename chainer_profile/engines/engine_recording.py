@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,52 +11,30 @@ from chainer_profile.basics.units import plural
 from chainer_profile.basics.words import JOIN
 from chainer_profile.engines.protocol import EngineError
 from chainer_profile.engines.results import main_layer
-from chainer_profile.record.recording import (
-    Conditions,
-    Environment,
-    Layer,
-    LinkCalls,
-    Recording,
-    Settings,
-)
+from chainer_profile.record.recording import Layer, Recording, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
     from chainer_profile.engines.protocol import EngineNode, EngineProfile
 
 
 def engine_recording(
-    profile: EngineProfile,
-    layers: Sequence[Layer],
-    settings: Settings,
-    *,
-    links: tuple[LinkCalls, ...] = (),
-    clean_ns: NDArray[np.int64] | None = None,
-    clean_start_ns: NDArray[np.int64] | None = None,
-    environment: Environment | None = None,
-    conditions: Conditions | None = None,
+    profile: EngineProfile, layers: Sequence[Layer], settings: Settings, **known: Any
 ) -> Recording:
-    """A recording whose rows are the nodes of an engine."""
+    """A recording whose rows are the nodes of an engine, with what else is known of its run."""
     _check(profile, len(layers))
     if settings.engine:
         rows = node_rows(profile.nodes, layers, settings.precision)
     else:
         rows = _chainer_rows(profile.nodes, layers)
     # What no node took is the runtime's overhead, as framework time is Chainer's.
-    nothing = np.zeros(0, np.int64)
     return Recording(
         layers=rows,
         self_ns=profile.node_ns,
-        links=links,
         trial_ns=profile.run_ns,
-        clean_ns=nothing if clean_ns is None else clean_ns,
-        clean_start_ns=nothing if clean_start_ns is None else clean_start_ns,
         settings=settings,
-        environment=environment or Environment(),
-        conditions=conditions or Conditions(),
+        **known,
     )
 
 

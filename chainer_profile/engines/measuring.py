@@ -134,28 +134,6 @@ def _keep(contestants: Sequence[Contestant], path: Path) -> None:
         raise ProfileError(f"--save-engine {path}: fails ({one_line(error)})") from error
 
 
-def _as_recorded(found: Recording, recorded: Recording) -> Recording:
-    """Chainer's recording with all that its recorder knows, such as a GPU's own times."""
-    conditions = replace(
-        recorded.conditions,
-        other_cpu=found.conditions.other_cpu,
-        calibrations=found.conditions.calibrations,
-    )
-    # Without starts: the profiled trials came behind the clean ones, so the two tell nothing about
-    # what the recorder adds.
-    return replace(
-        recorded,
-        start_ns=None,
-        links=found.links,
-        clean_ns=found.clean_ns,
-        clean_start_ns=found.clean_start_ns,
-        clean_cpu_ns=found.clean_cpu_ns,
-        settings=found.settings,
-        environment=found.environment,
-        conditions=conditions,
-    )
-
-
 def _folded(
     race: Race,
     settings: Settings,
@@ -174,20 +152,28 @@ def _folded(
                 precision=one.precision if engine else "",
                 trials=len(one.profile.run_ns),
             )
+            known: dict[str, Any] = {
+                "links": structure.links,
+                "clean_ns": one.clean_ns,
+                "clean_start_ns": one.start_ns,
+                "environment": where,
+                "conditions": conditions,
+            }
             try:
-                found = engine_recording(
-                    one.profile,
-                    structure.layers,
-                    own,
-                    links=structure.links,
-                    clean_ns=one.clean_ns,
-                    clean_start_ns=one.start_ns,
-                    environment=where,
-                    conditions=conditions,
-                )
+                found = engine_recording(one.profile, structure.layers, own, **known)
                 recorded = getattr(one.engine, "recording", None)
                 if not engine and isinstance(recorded, Recording):
-                    found = _as_recorded(found, recorded)
+                    # All that its recorder knows, such as a GPU's own times, but its starts: the
+                    # profiled trials came behind the clean ones, so the two tell nothing about
+                    # what the recorder adds.
+                    known["conditions"] = replace(
+                        recorded.conditions,
+                        other_cpu=conditions.other_cpu,
+                        calibrations=conditions.calibrations,
+                    )
+                    found = replace(
+                        recorded, start_ns=None, clean_cpu_ns=None, settings=own, **known
+                    )
                 recordings[one.name] = found
             except (EngineError, ValueError) as error:
                 one.note = f"the times of its nodes are of no use: {error}"
