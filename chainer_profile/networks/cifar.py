@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.files import write_file
 
 if TYPE_CHECKING:
     import numpy
@@ -81,22 +81,19 @@ def _take_archive(stem: str, folder: Path) -> None:
     name = f"{stem}-python.tar.gz"
     archive = folder / name
     try:
-        with open(archive, "rb") as file:
-            digest = hashlib.md5(file.read(), usedforsecurity=False).hexdigest()
+        content = archive.read_bytes()
     except OSError as error:
         raise ProfileError(
             f"--data-dir {folder}: {name} cannot be read ({error.strerror}); it comes from "
             "https://www.cs.toronto.edu/~kriz/cifar.html"
         ) from error
+    digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if digest != _MD5[stem]:
         raise ProfileError(
             f"{archive} is not the known archive (its MD5 is {digest}, not {_MD5[stem]}); download "
             "it again from https://www.cs.toronto.edu/~kriz/cifar.html"
         )
     url = f"https://www.cs.toronto.edu/~kriz/{name}"
-    place = Path(get_dataset_root(), "_dl_cache", hashlib.md5(url.encode()).hexdigest())
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(archive, place)
-    except OSError as error:
-        raise ProfileError(f"{place}: cannot be written ({error.strerror})") from error
+    write_file(
+        Path(get_dataset_root(), "_dl_cache", hashlib.md5(url.encode()).hexdigest()), content
+    )

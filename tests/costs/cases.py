@@ -122,11 +122,6 @@ def run(call: Callable[..., Any], *arrays: Any, gradients: bool = True) -> Ran:
 A = np.array
 
 
-def single(*arrays: Any) -> tuple[Any, ...]:
-    """For functions that take float32 alone."""
-    return tuple(a.astype(np.float32) if a.dtype.kind == "f" else a for a in arrays)
-
-
 #: What is called, on which arrays.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
 
@@ -137,11 +132,16 @@ def case(name: str) -> Ran:
     return run(call, *arrays)
 
 
-def add(name: str, call: Callable[..., Any], *arrays: Any) -> None:
-    """A case; arrays of numbers of both signs may be given by their shapes, in words."""
+def add(name: str, call: Callable[..., Any], *arrays: Any, of_float32: bool = False) -> None:
+    """A case; arrays of numbers of both signs may be given by their shapes, in words.
+
+    Some functions take float32 alone.
+    """
     assert name not in CASES
     if isinstance(arrays[0], str):
         arrays = tuple(real(*map(int, shape.split("x"))) for shape in arrays[0].split())
+    if of_float32:
+        arrays = tuple(a.astype(np.float32) if a.dtype.kind == "f" else a for a in arrays)
     CASES[name] = call, arrays
 
 
@@ -255,12 +255,8 @@ add("dropconnect", F.simplified_dropconnect, "2x3 4x3 4")
 # Products.
 add("linear", F.linear, "2x3 4x3 4")
 add("linear_no_bias", F.linear, "2x3 4x3")
-add(
-    "bilinear",
-    F.bilinear,
-    *single(real(2, 3), real(2, 4), real(3, 4, 5), real(3, 5), real(4, 5), real(5)),
-)
-add("bilinear_no_bias", F.bilinear, *single(real(2, 3), real(2, 4), real(3, 4, 5)))
+add("bilinear", F.bilinear, "2x3 2x4 3x4x5 3x5 4x5 5", of_float32=True)
+add("bilinear_no_bias", F.bilinear, "2x3 2x4 3x4x5", of_float32=True)
 add("matmul", F.matmul, "2x3 3x4")
 add("matmul_transposed", lambda a, b: F.matmul(a, b, True, True), "3x2 4x3")
 add("matmul_stack", F.matmul, "5x2x3 5x3x4")
@@ -268,12 +264,8 @@ add("matmul_broadcast", F.matmul, "5x2x3 3x4")
 add("matmul_vector", F.matmul, "2x3 3")
 add("vector_matmul", F.matmul, "3 3x4")
 add("vector_vector", F.matmul, "3 3")
-add("batch_matmul", F.batch_matmul, *single(real(5, 2, 3), real(5, 3, 4)))
-add(
-    "batch_matmul_vector",
-    lambda a, b: F.batch_matmul(a, b, True),
-    *single(real(5, 3, 2), real(5, 3)),
-)
+add("batch_matmul", F.batch_matmul, "5x2x3 5x3x4", of_float32=True)
+add("batch_matmul_vector", lambda a, b: F.batch_matmul(a, b, True), "5x3x2 5x3", of_float32=True)
 add("tensordot", lambda a, b: F.tensordot(a, b, 2), "2x3x4 3x4x5")
 add("einsum", lambda a, b: F.einsum("nij,njk->nik", a, b), "5x2x3 5x3x4")
 add("einsum_outer", lambda a, b: F.einsum("i,j->ij", a, b), "3 4")
@@ -316,7 +308,7 @@ for _name, _call in {
 }.items():
     add(_name, _call, real(2, 3, 4, 6))
 
-add("resize_images", lambda x: F.resize_images(x, (3, 5)), *single(real(2, 3, 4, 6)))
+add("resize_images", lambda x: F.resize_images(x, (3, 5)), "2x3x4x6", of_float32=True)
 
 _ROIS = A([[0, 0, 4, 6], [0, 0, 4, 6]], np.float64), A([0, 1], np.int32)
 add(
@@ -335,12 +327,14 @@ add(
 add(
     "roi_max_align",
     lambda *a: F.roi_max_align_2d(*a, (2, 3), 1.0, 2),
-    *single(real(2, 3, 4, 6), *_ROIS),
+    *(real(2, 3, 4, 6), *_ROIS),
+    of_float32=True,
 )
 add(
     "roi_average_align",
     lambda *a: F.roi_average_align_2d(*a, (2, 3), 1.0),
-    *single(real(2, 3, 4, 6), *_ROIS),
+    *(real(2, 3, 4, 6), *_ROIS),
+    of_float32=True,
 )
 
 # Normalisation.

@@ -263,6 +263,14 @@ def draw(block, generator):
             link.b.array[...] = generator.normal(size=link.b.shape)
 
 
+def agrees(block, x, h, atol=1e-5):
+    """A block gives what NumPy has before the last activation."""
+    expected = np.maximum(h, 0)
+    assert (expected > 0).any()
+    y = infer(block, chainer.as_variable(x)).array
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=atol)
+
+
 @pytest.mark.parametrize(("stride", "identity"), [(1, False), (1, True), (2, False), (2, True)])
 def test_a_block_computes_what_plain_numpy_does(stride, identity):
     generator = np.random.default_rng(1)
@@ -276,11 +284,7 @@ def test_a_block_computes_what_plain_numpy_does(stride, identity):
         h = h + normalise(convolve(x, block.conv3.W.array, 2, 0), block.bn3)
     elif identity:
         h = h + x
-    expected = np.maximum(h, 0)
-
-    y = infer(block, chainer.as_variable(x)).array
-    assert (expected > 0).any()
-    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+    agrees(block, x, h)
 
 
 def test_the_head_averages_the_whole_map():
