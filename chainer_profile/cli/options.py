@@ -402,8 +402,8 @@ _BY_WORD = _by_word()
 
 
 def take(group: argparse._ActionsContainer, *names: str, short: bool = True, **told: Any) -> None:
-    """Add options of the table."""
-    for name in names:
+    """Add options of the table; a text may name several."""
+    for name in " ".join(names).split():
         words, usual = _BY_WORD[name]
         own = {**usual, **told}
         if own.get("default") is None and "help" not in told:

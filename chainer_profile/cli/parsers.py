@@ -49,17 +49,19 @@ def profile() -> Parser:
         check=_check_run,
     )
     parser.add_argument("--version", action="version", version=VERSION)
-    group = parser.add_argument_group("network")
-    take(group, "--model", "--model-args", "--list-models", "--classes", "--weights", "--dtype")
-    take(group, "--fast", "--keep-memory")
-    take(parser.add_argument_group("what a trial is"), *TRIAL)
-    take(parser.add_argument_group("input"), *INPUT)
-    group = parser.add_argument_group("measuring")
-    take(group, "--trials", "--clean-trials", "--warmups", "--max-seconds", "--until-ci")
+    group = _group(
+        parser, "network", "--model --model-args --list-models --classes --weights --dtype"
+    )
+    take(group, "--fast --keep-memory")
+    _group(parser, "what a trial is", *TRIAL)
+    _group(parser, "input", *INPUT)
+    group = _group(
+        parser, "measuring", "--trials --clean-trials --warmups --max-seconds --until-ci"
+    )
     take(group, "--threads", help=BY_TRIALS)
-    take(group, "--gpu", "--device", "--why", "--no-memory", "--counters", "--no-machine")
-    take(group, "--layer-frames", "--seed")
-    take(parser.add_argument_group("on a GPU"), "--tf32")
+    take(group, "--gpu --device --why --no-memory --counters --no-machine")
+    take(group, "--layer-frames --seed")
+    _group(parser, "on a GPU", "--tf32")
     _output(parser, "the next free reports/MODEL-DEVICE-bBATCH")
     _shown(parser)
     return parser
@@ -78,7 +80,7 @@ def run() -> Parser:
         check=_check_program,
     )
     take(parser.add_mutually_exclusive_group(), "--module", "-c")
-    take(parser, "--compat-only", "--no-layers")
+    take(parser, "--compat-only --no-layers")
     take(parser, "--no-memory", help="leave out the memory pass, one trial of a kind")
     take(parser, "--no-samples")
     _output(parser, "the next free reports/NAME of the script")
@@ -89,9 +91,9 @@ def run() -> Parser:
 
 
 def report() -> Parser:
-    parser = Parser(
-        prog=f"{PROG} report",
-        description="Makes the table, the plot and the report of a run again, from its recording "
+    parser = _parser(
+        "report",
+        "Makes the table, the plot and the report of a run again, from its recording "
         "alone. Recovers the trials of a run that was killed.",
     )
     parser.add_argument("run", metavar="DIR", type=Path, help="folder of a run, or a recording")
@@ -100,9 +102,9 @@ def report() -> Parser:
 
 
 def compare() -> Parser:
-    parser = Parser(
-        prog=f"{PROG} compare",
-        description="Compares runs layer by layer, and says what is noise. The first run is the "
+    parser = _parser(
+        "compare",
+        "Compares runs layer by layer, and says what is noise. The first run is the "
         "one that each of the others is compared with. Several runs of the same thing, separated "
         "by commas (A1,A2,A3 B1,B2,B3), are taken together, which measures how runs differ.",
         check=_check_comparison,
@@ -110,30 +112,30 @@ def compare() -> Parser:
     parser.add_argument(
         "runs", metavar="DIR", nargs="+", help="folders of runs, or recordings, two at least"
     )
-    take(parser.add_argument_group("judging"), "--min-effect", "--fail-above", "--gate")
+    _group(parser, "judging", "--min-effect --fail-above --gate")
     group = parser.add_argument_group("what is shown")
     sorts = ("change", "time", "index", "path")
     about = "order of the layers; change is by the time that a trial gains or loses"
     take(group, "--sort", help=f"{about} (default: %(default)s)", choices=sorts, default="change")
     take(group, "--limit", help="rows of the layer table, 0 for all (default: 10, with --full 20)")
-    take(group, "--full", "--all")
+    take(group, "--full --all")
     take(group, "--out", help="write comparison.csv, .md, .png and .html into this folder")
     take(group, *MESSAGES)
     return parser
 
 
 def ranks() -> Parser:
-    parser = Parser(
-        prog=f"{PROG} ranks",
-        description="Puts the recordings of the ranks of a ChainerMN training together: which "
+    parser = _parser(
+        "ranks",
+        "Puts the recordings of the ranks of a ChainerMN training together: which "
         "rank or layer the others wait for, how long, and what the communication takes. It needs "
         "no MPI.",
     )
     parser.add_argument(
         "folder", metavar="DIR", type=folder, help="folder with rank-0, rank-1, ... in it"
     )
-    group = parser.add_argument_group("what is shown")
-    take(group, "--limit", help="rows of a table, 0 for all (default: 10, with --full 20)")
+    about = "rows of a table, 0 for all (default: 10, with --full 20)"
+    group = _group(parser, "what is shown", "--limit", help=about)
     take(group, "--full")
     take(group, "--out", help="write the files into this folder (default: DIR)")
     take(group, *MESSAGES)
@@ -141,9 +143,9 @@ def ranks() -> Parser:
 
 
 def advise() -> Parser:
-    parser = Parser(
-        prog=f"{PROG} advise",
-        description="Profiles a network, then tries on the CPU what could make it faster, each "
+    parser = _parser(
+        "advise",
+        "Profiles a network, then tries on the CPU what could make it faster, each "
         "change in fresh processes that take turns with the network as it is, and says how much "
         "each brings, what to write to keep it, and what was in vain.",
         check=_check_advice,
@@ -154,19 +156,17 @@ def advise() -> Parser:
         nargs="?",
         help="folder of a run, whose network and settings are taken; the advice goes there",
     )
-    group = parser.add_argument_group("network")
-    take(group, "--model", "--model-args", "--classes", "--weights", "--dtype")
-    take(parser.add_argument_group("what a trial is"), *TRIAL)
-    take(parser.add_argument_group("input"), *INPUT)
-    group = parser.add_argument_group("measuring")
-    take(group, "--threads", help=BY_TRIALS)
+    group = _group(parser, "network", "--model --model-args --classes --weights --dtype")
+    _group(parser, "what a trial is", *TRIAL)
+    _group(parser, "input", *INPUT)
+    group = _group(parser, "measuring", "--threads", help=BY_TRIALS)
     take(group, "--seed")
     return advises_by(parser)
 
 
 def advises_by(parser: Parser) -> Parser:
     """A parser with the options of ``advise`` that a run does not have, or not for the same."""
-    take(parser.add_argument_group("trying"), "--budget")
+    _group(parser, "trying", "--budget")
     force = "replace a run in the --out folder, or the advice in DIR"
     group = _output(parser, "the next free reports/advise-MODEL-cpu-bBATCH", help=force)
     take(group, "--full", *MESSAGES)
@@ -174,21 +174,20 @@ def advises_by(parser: Parser) -> Parser:
 
 
 def engines() -> Parser:
-    parser = Parser(
-        prog=f"{PROG} engines",
-        description="Runs the same network with the same weights under several engines, compares "
+    parser = _parser(
+        "engines",
+        "Runs the same network with the same weights under several engines, compares "
         "their outputs with Chainer's, and shows how fast each is and what became of every layer.",
         check=_check_engines,
     )
-    take(parser.add_argument_group("network"), *NETWORK)
-    take(parser.add_argument_group("input"), *INPUT)
-    group = parser.add_argument_group("engines")
-    take(group, "--engines", "--list-engines")
+    _group(parser, "network", *NETWORK)
+    _group(parser, "input", *INPUT)
+    group = _group(parser, "engines", "--engines --list-engines")
     about = "what the other engines compute in; Chainer stays in fp32 (default: %(default)s)"
     take(group, "--precision", help=about)
-    take(group, "--tolerance", "--save-engine", "--load-engine")
-    group = parser.add_argument_group("measuring")
-    take(group, "--trials", help="trials of each engine, taken in turn (default: %(default)s)")
+    take(group, "--tolerance --save-engine --load-engine")
+    about = "trials of each engine, taken in turn (default: %(default)s)"
+    group = _group(parser, "measuring", "--trials", help=about)
     about = "warm-up runs of each, for ten seconds at most (default: %(default)s)"
     take(group, "--warmups", help=about, default=10)
     take(group, "--layer-trials")
@@ -196,16 +195,16 @@ def engines() -> Parser:
     take(group, *MACHINE, "--seed")
     force = "replace a run in the --out folder, or a saved engine"
     group = _output(parser, "the next free reports/engines-MODEL-DEVICE-bBATCH", help=force)
-    take(group, "--report", "--full", *MESSAGES)
+    take(group, "--report --full", *MESSAGES)
     return parser
 
 
 def sweep() -> Parser:
     from chainer_profile.runs.executors import check_executor
 
-    parser = Parser(
-        prog=f"{PROG} sweep",
-        description="Profiles many cases, a case for each combination of the lists, each in a "
+    parser = _parser(
+        "sweep",
+        "Profiles many cases, a case for each combination of the lists, each in a "
         "fresh process, and writes one table and plots. The same command goes on with a sweep "
         "that was interrupted.",
     )
@@ -219,8 +218,7 @@ def sweep() -> Parser:
     *values, flag = (f"--{name}" for name in SINGLES)
     take(group, *values, short=False, type=None, default=None)
     take(group, flag, action="store_true", default=None, dest="no_machine")
-    group = parser.add_argument_group("running")
-    take(group, "--executor", type=check_executor)
+    group = _group(parser, "running", "--executor", type=check_executor)
     take(group, "--dry-run")
     force = "measure all again, and replace another sweep"
     group = _output(parser, "reports/sweep-NAME, by the file or the networks", help=force)
@@ -231,9 +229,9 @@ def sweep() -> Parser:
 def history() -> Parser:
     from chainer_profile.runs.history import SORTS, parse_since
 
-    parser = Parser(
-        prog=f"{PROG} history",
-        description="Lists the runs under reports/, with those of sweeps. A run's name is its "
+    parser = _parser(
+        "history",
+        "Lists the runs under reports/, with those of sweeps. A run's name is its "
         "folder below that.",
     )
     group = parser.add_argument_group("which runs")
@@ -255,7 +253,7 @@ def history() -> Parser:
     about = f"so many runs at most, 0 for all (default: {HISTORY_ROWS} in a table, else all)"
     take(group, "--limit", help=about)
     take(group, "--format", **{**FORM, "help": "form (default: %(default)s)"})
-    take(group, "--names", "--reports", "--debug")
+    take(group, "--names --reports --debug")
     return parser
 
 
@@ -267,13 +265,12 @@ def _devices(text: str) -> str:
 
 
 def summary() -> Parser:
-    parser = Parser(
-        prog=f"{PROG} summary",
-        description="Shows a network's layers with output shapes, parameters, operations and "
+    parser = _parser(
+        "summary",
+        "Shows a network's layers with output shapes, parameters, operations and "
         "bytes, its totals and the memory of its arrays. Nothing is timed.",
     )
-    group = parser.add_argument_group("network")
-    take(group, "--model", "--classes")
+    group = _group(parser, "network", "--model --classes")
     take(group, "--phase", choices=("forward",), help="inference, the only one here")
     _one_array(parser, "input", "--input-dtype")
     group = parser.add_argument_group("what is shown")
@@ -292,16 +289,15 @@ EXPORTED = {".onnx": "onnxruntime", ".xml": "openvino"}
 
 
 def export() -> Parser:
-    parser = Parser(
-        prog=f"{PROG} export",
-        description="Writes a network for ONNX Runtime or OpenVINO; "
+    parser = _parser(
+        "export",
+        "Writes a network for ONNX Runtime or OpenVINO; "
         "then reads it again, and compares the outputs with Chainer's.",
         check=_check_export,
     )
-    take(parser.add_argument_group("network"), *NETWORK, "--seed")
+    _group(parser, "network", *NETWORK, "--seed")
     _one_array(parser, "input; the file takes no other shape but for its batch")
-    group = parser.add_argument_group("output")
-    take(group, "--to", "--dynamic-batch", "--opset", "--precision")
+    group = _group(parser, "output", "--to --dynamic-batch --opset --precision")
     take(group, "--force", help="replace a file that is there")
     take(group, *MESSAGES)
     return parser
@@ -327,9 +323,8 @@ def train() -> Parser:
         "own copy, downloaded if need be)"
     )
     take(group, "--data-dir", type=folder, help=archive)
-    take(group, "--synthetic-size", "--no-augmentation")
-    group = parser.add_argument_group("training")
-    take(group, "--epoch")
+    take(group, "--synthetic-size --no-augmentation")
+    group = _group(parser, "training", "--epoch")
     take(group, "--batchsize", help="images per iteration (default: 128, for synthetic 32)")
     take(group, "--learning-rate")
     what = "the weights, the order, the crops and the synthetic set"
@@ -337,21 +332,20 @@ def train() -> Parser:
     # Without -d: a training takes its data by that.
     take(group, *MACHINE[:-1])
     take(group, "--device", short=False)
-    take(group, "--fast", "--profile")
-    group = parser.add_argument_group("output")
-    take(group, "--out", help="folder (default: results/MODEL-DATASET)")
+    take(group, "--fast --profile")
+    group = _group(parser, "output", "--out", help="folder (default: results/MODEL-DATASET)")
     take(group, "--force", help="replace a training in the folder")
-    take(group, "--resume", "--snapshot", *MESSAGES)
+    take(group, "--resume --snapshot", *MESSAGES)
     return parser
 
 
 def machine() -> Parser:
-    parser = Parser(
-        prog=f"{PROG} machine",
-        description="Shows what this machine can do at best: the rate of matrix products and of "
+    parser = _parser(
+        "machine",
+        "Shows what this machine can do at best: the rate of matrix products and of "
         "memory. They are measured once, which takes about a second, and kept.",
     )
-    take(parser.add_argument_group("measuring"), *MACHINE, "--refresh", "--debug")
+    _group(parser, "measuring", *MACHINE, "--refresh --debug")
     return parser
 
 
@@ -360,9 +354,9 @@ COMPLETED = "chainer-profile"
 
 
 def completion() -> Parser:
-    parser = Parser(
-        prog=f"{PROG} completion",
-        description=f"Prints a script that lets a shell complete the commands, options and "
+    parser = _parser(
+        "completion",
+        f"Prints a script that lets a shell complete the commands, options and "
         f"networks of the installed command. For bash put 'eval \"$({COMPLETED} completion "
         f"bash)\"' into ~/.bashrc, for zsh the same with zsh into ~/.zshrc, behind compinit; for "
         f"fish write the output into ~/.config/fish/completions/{COMPLETED}.fish.",
@@ -375,10 +369,19 @@ def completion() -> Parser:
 # -- what several have
 
 
+def _parser(word: str, about: str, check: Any = None, **more: Any) -> Parser:
+    return Parser(prog=f"{PROG} {word}", description=about, check=check, **more)
+
+
+def _group(parser: Parser, title: str, *names: str, **told: Any) -> argparse._ArgumentGroup:
+    group = parser.add_argument_group(title)
+    take(group, *names, **told)
+    return group
+
+
 def _output(parser: Parser, out: str, **force: Any) -> argparse._ArgumentGroup:
     """Options of where results go by default, and of what ``--force`` replaces there."""
-    group = parser.add_argument_group("output")
-    take(group, "--out", help=f"folder of the results (default: {out})")
+    group = _group(parser, "output", "--out", help=f"folder of the results (default: {out})")
     take(group, "--force", **force)
     return group
 
@@ -386,17 +389,15 @@ def _output(parser: Parser, out: str, **force: Any) -> argparse._ArgumentGroup:
 def _shown(parser: Parser) -> None:
     """Options of what is shown, which running and reporting share."""
     group = parser.add_argument_group("what is shown")
-    take(group.add_mutually_exclusive_group(), "--tree", "--columns")
-    take(group, "--full", "--depth", "--group-by", "--macs", "--hotspots", "--sort", "--target")
+    take(group.add_mutually_exclusive_group(), "--tree --columns")
+    take(group, "--full --depth --group-by --macs --hotspots --sort --target")
     take(group, "--limit", *MESSAGES)
-    group = parser.add_argument_group("reports")
-    take(group, "--format", "--json", "--title", "--author", "--course", "--trace-trial")
+    group = _group(parser, "reports", "--format --json --title --author --course --trace-trial")
 
 
 def _one_array(parser: Parser, title: str, *more: str) -> None:
     """Options of an input that is one array."""
-    group = parser.add_argument_group(title)
-    take(group, "--input-shape", **ONE_SHAPE)
+    group = _group(parser, title, "--input-shape", **ONE_SHAPE)
     take(group, "--input-size", *more)
     take(group, "--batchsize", help="inputs in the batch (default: 1)", default=1)
 

@@ -85,34 +85,6 @@ def test_a_network_that_gives_its_loss() -> None:
     assert load_run(Path("run")).settings.loss == "output"
 
 
-def test_an_output_without_a_loss(capsys: pytest.CaptureFixture[str]) -> None:
-    class Twofold(Net):
-        def forward(self, x: Any) -> Any:
-            y = super().forward(x)
-            return y, y
-
-    assert main("--phase", "train", build=Twofold) == 1
-    assert "gives a tuple, which has no loss" in one_line(capsys.readouterr().err)
-
-
-def test_a_failure_in_the_backward_says_where(capsys: pytest.CaptureFixture[str]) -> None:
-    class Bad(chainer.FunctionNode):
-        def forward(self, inputs: Any) -> Any:
-            return (inputs[0].copy(),)
-
-        def backward(self, indexes: Any, grads: Any) -> Any:
-            raise ZeroDivisionError("in it")
-
-    class Failing(Net):
-        def forward(self, x: Any) -> Any:
-            return Bad().apply((super().forward(x),))[0]
-
-    assert main("--phase", "train", build=Failing) == 1
-    message = one_line(capsys.readouterr().err)
-    assert "in the backward of layer" in message
-    assert "Bad at /: ZeroDivisionError: in it" in message
-
-
 def test_size_and_classes_of_a_registered_network() -> None:
     assert registered("--input-size", "20x12", "--classes", "7", "-q") == 0
     recording = load_run(Path("run"))
@@ -139,16 +111,6 @@ def test_weights_of_torchvision() -> None:
     words = ["--model", "resnet18", "--input-size", "32x32", "--weights", "resnet18.npz", "-q"]
     assert registered(*words) == 0
     assert load_run(Path("run")).settings.weights == "resnet18.npz"
-
-
-def test_weights_of_torchvision_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    np.savez("resnet18.npz", **make_state(18))
-    assert registered("--model", "resnet34", "--weights", "resnet18.npz") == 1
-    assert "does not fit this network: it has no layer1.2.bn1.bias" in one_line(
-        capsys.readouterr().err
-    )
-    assert registered("--weights", "resnet18.npz") == 1
-    assert "weights of torchvision fit resnet18" in one_line(capsys.readouterr().err)
 
 
 class Blocks(chainer.Chain):

@@ -12,10 +12,9 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 #: What bounds a program's trials: an updater's iteration, an optimizer's update, or a link's call.
 ITERATION, UPDATE, CALL = "iteration", "update", "call"
-_REPORTS = ("LogReport", "PrintReport")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Program:
     """A program, how it is run, and what it then does."""
 
@@ -24,13 +23,13 @@ class Program:
     longer: tuple[str, ...]  # with these 10 to 15 s of CPU time (``raises`` cannot)
     bounded_by: str
     trials: int  # with ``quick``
+    evaluates: bool  # outside of trials
+    exit_code: int
+    package: bool  # which is run by ``python -m`` in FOLDER
     # Of links that run functions within the trials, from the optimizer's network or the outermost
     # link; of several optimizers, each has its name in front, ``/gen/l0``.
-    links: tuple[str, ...]
-    extensions: dict[str, int] = field(default_factory=dict)  # calls with ``quick``, by name
-    evaluates: bool = False  # outside of trials
-    exit_code: int = 0
-    package: bool = False  # which is run by ``python -m`` in FOLDER
+    links: list[str] = field(default_factory=list)
+    extensions: dict[str, int] = field(default_factory=dict)  # with ``quick``, by name
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -38,202 +37,73 @@ class Program:
         return ("-m", self.name) if self.package else (str(FOLDER / f"{self.name}.py"),)
 
 
-def _all(count: int, *names: str, **others: int) -> dict[str, int]:
-    """So many calls of each extension, and other numbers of others."""
-    return dict.fromkeys(names, count) | others
+def _read(table: str) -> tuple[Program, ...]:
+    found: list[Program] = []
+    for line in table.strip().splitlines():
+        if line.startswith(" "):
+            for called, _, count in (word.partition("=") for word in line.split()):
+                if count:
+                    found[-1].extensions[called] = int(count)
+                else:
+                    found[-1].links.append(called)
+            continue
+        name, quick, longer, trials, *flags = (part.strip() for part in line.split("|"))
+        bounded_by, count = trials.split()
+        code = next((int(flag.split()[1]) for flag in flags if "exit" in flag), 0)
+        how = (bounded_by, int(count), "evaluates" in flags, code, "package" in flags)
+        found.append(Program(name, tuple(quick.split()), tuple(longer.split()), *how))
+    return tuple(found)
 
 
-_MLP = ("/predictor/l1", "/predictor/l2", "/predictor/l3")
-
-PROGRAMS = (
-    Program(
-        "train_mnist",
-        ("--epoch", "1"),
-        ("--epoch", "25"),
-        ITERATION,
-        20,
-        _MLP,
-        extensions=_all(
-            21,
-            *_REPORTS,
-            "PlotReport",
-            "PlotReport_1",
-            ProgressBar=20,
-            validation=2,
-            dump_graph=1,
-            _Snapshot=1,
-        ),
-        evaluates=True,
-    ),
-    Program(
-        "train_mnist_custom_loop",
-        ("--epoch", "1"),
-        ("--epoch", "80"),
-        UPDATE,
-        20,
-        _MLP,
-        evaluates=True,
-    ),
-    Program(
-        "train_mnist_v1", ("--epoch", "1"), ("--epoch", "60"), UPDATE, 20, _MLP, evaluates=True
-    ),
-    Program(
-        "train_mnist_static_graph",
-        ("--epoch", "1"),
-        ("--epoch", "120"),
-        ITERATION,
-        20,
-        (),  # but for the first two iterations functions run without a hook
-        extensions=_all(20, *_REPORTS, validation=1),
-        evaluates=True,
-    ),
-    Program(
-        "train_imagenet",
-        ("--test", "--epoch", "2", "--batchsize", "8"),
-        ("--epoch", "60"),
-        ITERATION,
-        24,
-        ("/mlpconv1/0", "/mlpconv1/1", "/mlpconv2/0", "/mlpconv2/1"),
-        extensions=_all(
-            24,
-            *_REPORTS,
-            "_observe_value",
-            "ProgressBar",
-            validation=8,
-            _Snapshot=8,
-            _Snapshot_1=8,
-        ),
-        evaluates=True,
-    ),
-    Program(
-        "train_ptb_custom_loop",
-        ("--epoch", "1", "--bproplen", "5"),
-        ("--epoch", "10"),
-        UPDATE,
-        19,
-        (
-            "/predictor/embed",
-            "/predictor/lstm/upward",
-            "/predictor/lstm/lateral",
-            *(f"/predictor/gru/{link}" for link in ("W_r", "U_r", "W_z", "U_z", "W", "U")),
-            "/predictor/out",
-        ),
-        evaluates=True,
-    ),
-    Program(
-        "seq2seq",
-        ("--epoch", "1", "--unit", "16"),
-        ("--epoch", "10"),
-        ITERATION,
-        5,
-        ("/embed_x", "/embed_y", "/encoder", "/decoder", "/W"),
-        extensions=_all(1, "PrintReport", "CalculateBleu", "translate", "_Snapshot", LogReport=5),
-        evaluates=True,
-    ),
-    Program(
-        "train_dcgan",
-        ("--epoch", "1", "--batchsize", "8"),
-        ("--epoch", "25"),
-        ITERATION,
-        16,
-        (
-            *(f"/gen/{link}" for link in ("l0", "bn0", "dc1", "bn1", "dc2")),
-            *(f"/dis/{link}" for link in ("c0_0", "c0_1", "bn0_1", "l4")),
-        ),
-        extensions=_all(
-            2,
-            "make_image",
-            "_Snapshot",
-            "_Snapshot_1",
-            "_Snapshot_2",
-            PrintReport=4,
-            LogReport=16,
-            ProgressBar=16,
-        ),
-        evaluates=True,
-    ),
-    Program(
-        "train_sentiment",
-        ("--epoch", "1"),
-        ("--epoch", "20"),
-        UPDATE,
-        40,
-        ("/embed", "/l", "/w"),
-        evaluates=True,
-    ),
-    Program(
-        "train_dqn",
-        ("--episodes", "8"),
-        ("--episodes", "200"),
-        UPDATE,
-        69,
-        ("/l0", "/l1", "/l2"),
-        evaluates=True,  # before the first update
-    ),
-    Program(
-        "neural_style",
-        ("--iter", "15"),
-        ("--iter", "1000"),
-        UPDATE,
-        15,
-        # Of a network that no optimizer has.
-        ("/Features/conv1_1", "/Features/conv1_2", "/Features/conv2_1"),
-        evaluates=True,
-    ),
-    Program(
-        "kfold",
-        ("--folds", "2", "--epoch", "2"),
-        ("--epoch", "120"),
-        ITERATION,
-        30,
-        ("/predictor/layers/0", "/predictor/layers/1", "/predictor/out"),
-        extensions=_all(30, *_REPORTS, validation=4),
-        evaluates=True,
-    ),
-    Program(
-        "save_and_load",
-        ("--iteration", "12"),
-        ("--iteration", "2000"),
-        UPDATE,
-        36,
-        ("/predictor/0", "/predictor/1", "/predictor/2"),
-    ),
-    Program(
-        "resume",
-        ("--epoch", "1"),
-        ("--epoch", "60"),
-        ITERATION,
-        45,
-        ("/predictor/l1", "/predictor/bn", "/predictor/l2"),
-        extensions=_all(45, *_REPORTS, validation=3, _Snapshot=3),
-        evaluates=True,
-    ),
-    Program(
-        "predict",
-        ("--repeat", "6"),
-        ("--repeat", "500"),
-        CALL,
-        18,
-        ("/conv1", *(f"/res/{i}/{link}" for i in "01" for link in ("conv1", "bn1")), "/fc"),
-    ),
-    Program(
-        "raises",
-        ("--bad", "400"),
-        ("--bad", "1999"),
-        ITERATION,
-        20,
-        ("/predictor/0", "/predictor/1"),
-        extensions={"LogReport": 20, "PrintReport": 2},
-        exit_code=1,
-    ),
-    Program(
-        "packaged",
-        ("--epoch", "1"),
-        ("--epoch", "100"),
-        ITERATION,
-        15,
-        ("/conv", "/fc1", "/fc2"),
-        extensions=_all(15, *_REPORTS),
-        package=True,
-    ),
-)
+#: Name, arguments for few and for many trials, what bounds them, and their number; below the links
+#: that run functions (of a static graph without a hook; of a style transfer in a network that no
+#: optimizer has), and how often extensions are called.
+PROGRAMS = _read("""
+train_mnist | --epoch 1 | --epoch 25 | iteration 20 | evaluates
+    /predictor/l1 /predictor/l2 /predictor/l3
+    LogReport=21 PrintReport=21 PlotReport=21 PlotReport_1=21 ProgressBar=20 validation=2
+    dump_graph=1 _Snapshot=1
+train_mnist_custom_loop | --epoch 1 | --epoch 80 | update 20 | evaluates
+    /predictor/l1 /predictor/l2 /predictor/l3
+train_mnist_v1 | --epoch 1 | --epoch 60 | update 20 | evaluates
+    /predictor/l1 /predictor/l2 /predictor/l3
+train_mnist_static_graph | --epoch 1 | --epoch 120 | iteration 20 | evaluates
+    LogReport=20 PrintReport=20 validation=1
+train_imagenet | --test --epoch 2 --batchsize 8 | --epoch 60 | iteration 24 | evaluates
+    /mlpconv1/0 /mlpconv1/1 /mlpconv2/0 /mlpconv2/1
+    LogReport=24 PrintReport=24 _observe_value=24 ProgressBar=24 validation=8 _Snapshot=8
+    _Snapshot_1=8
+train_ptb_custom_loop | --epoch 1 --bproplen 5 | --epoch 10 | update 19 | evaluates
+    /predictor/embed /predictor/lstm/upward /predictor/lstm/lateral /predictor/gru/W_r
+    /predictor/gru/U_r /predictor/gru/W_z /predictor/gru/U_z /predictor/gru/W /predictor/gru/U
+    /predictor/out
+seq2seq | --epoch 1 --unit 16 | --epoch 10 | iteration 5 | evaluates
+    /embed_x /embed_y /encoder /decoder /W
+    PrintReport=1 CalculateBleu=1 translate=1 _Snapshot=1 LogReport=5
+train_dcgan | --epoch 1 --batchsize 8 | --epoch 25 | iteration 16 | evaluates
+    /gen/l0 /gen/bn0 /gen/dc1 /gen/bn1 /gen/dc2 /dis/c0_0 /dis/c0_1 /dis/bn0_1 /dis/l4
+    make_image=2 _Snapshot=2 _Snapshot_1=2 _Snapshot_2=2 PrintReport=4 LogReport=16
+    ProgressBar=16
+train_sentiment | --epoch 1 | --epoch 20 | update 40 | evaluates
+    /embed /l /w
+train_dqn | --episodes 8 | --episodes 200 | update 69 | evaluates
+    /l0 /l1 /l2
+neural_style | --iter 15 | --iter 1000 | update 15 | evaluates
+    /Features/conv1_1 /Features/conv1_2 /Features/conv2_1
+kfold | --folds 2 --epoch 2 | --epoch 120 | iteration 30 | evaluates
+    /predictor/layers/0 /predictor/layers/1 /predictor/out
+    LogReport=30 PrintReport=30 validation=4
+save_and_load | --iteration 12 | --iteration 2000 | update 36
+    /predictor/0 /predictor/1 /predictor/2
+resume | --epoch 1 | --epoch 60 | iteration 45 | evaluates
+    /predictor/l1 /predictor/bn /predictor/l2
+    LogReport=45 PrintReport=45 validation=3 _Snapshot=3
+predict | --repeat 6 | --repeat 500 | call 18
+    /conv1 /res/0/conv1 /res/0/bn1 /res/1/conv1 /res/1/bn1 /fc
+raises | --bad 400 | --bad 1999 | iteration 20 | exit 1
+    /predictor/0 /predictor/1
+    LogReport=20 PrintReport=2
+packaged | --epoch 1 | --epoch 100 | iteration 15 | package
+    /conv /fc1 /fc2
+    LogReport=15 PrintReport=15
+""")
