@@ -98,7 +98,7 @@ def command(
     """Run one of the commands in this process without what catches its errors and signals."""
     module = import_module(f"chainer_profile.cli.{word}")
     nobody: Any = SimpleNamespace(signum=0, reason=str, measuring=nullcontext)
-    context = Context(list(argv), nobody, registry or {}, **more)
+    context = Context(list(argv), word, nobody, registry or {}, **more)
     return int(module.run(getattr(parsers, word)().parse_args(argv), context))
 
 

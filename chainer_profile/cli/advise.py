@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -20,7 +21,7 @@ from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.files import is_free, numbered
 from chainer_profile.basics.free_memory import free_nbytes
 from chainer_profile.basics.parsing import Parser
-from chainer_profile.basics.words import PROG, run_words
+from chainer_profile.basics.words import COMMAND, PROG, run_words
 from chainer_profile.cli import asked, parsers
 from chainer_profile.cli.options import settings_of
 from chainer_profile.cli.running import Context
@@ -64,9 +65,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 def _free_folder(args: argparse.Namespace, context: Context) -> Path:
     source = asked.find_source(args, context)
-    batch = asked.read_input(args, source)
-    batchsize = Arguments(batch.args, dict(batch.kwargs)).batchsize
-    settings = settings_of(args, model=source.name, batchsize=batchsize)
+    settings = asked.settings_for(source, asked.read_input(args, source), args, context)
     return next(filter(is_free, numbered(asked.place_of(settings, "advise-"))))
 
 
@@ -77,7 +76,10 @@ def _profile(args: argparse.Namespace, words: list[str], folder: Path, context: 
     seconds = max(1.0, _PROFILE_PART * args.budget)
     words = [*words, "--trials", str(_TRIALS), "--max-seconds", f"{seconds:g}"]
     words += ["--format", "none", "-q", "--out", str(folder), *["--force"] * args.force]
-    return profile.run(parsers.profile().parse_args(words), replace(context, argv=words))
+    return profile.run(
+        parsers.profile().parse_args(words),
+        replace(context, command=shlex.join([*COMMAND, *words])),
+    )
 
 
 def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
@@ -207,7 +209,7 @@ def _work(job: dict[str, Any], context: Context) -> int:
         other = argparse.Namespace(**{**vars(args), "batchsize": batchsize})
         source = asked.find_source(other, context)
         batch = asked.read_input(other, source)
-        return asked.build(source, other, context), Arguments(batch.args, dict(batch.kwargs))
+        return asked.build(source, other, context), asked.arguments_of(batch)
 
     settings = settings_of(args, model=args.model, threads=job["threads"])
     serve_here(partial(network_under, build, settings, args.loss, Change(**job["change"])))

@@ -8,8 +8,10 @@ from typing import Any
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import input_shape
+from chainer_profile.cli.options import settings_of
 from chainer_profile.cli.parsers import asks_for_more, is_file_of_arrays
 from chainer_profile.cli.running import Context
+from chainer_profile.measure.arguments import Arguments
 from chainer_profile.networks import loading, weights
 from chainer_profile.networks.inputs import InputBatch, load_arguments, make_arguments, make_input
 from chainer_profile.networks.loading import ModelSource
@@ -48,6 +50,26 @@ def read_input(args: argparse.Namespace, source: ModelSource) -> InputBatch:
         data_dir=args.data_dir,
         mean=source.mean,
         std=source.std,
+    )
+
+
+def arguments_of(batch: InputBatch) -> Arguments:
+    """What the network is called with."""
+    return Arguments(batch.args, dict(batch.kwargs))
+
+
+def settings_for(
+    source: ModelSource, batch: InputBatch, args: argparse.Namespace, context: Context, **more: Any
+) -> Settings:
+    """The settings of a run of this network on this batch."""
+    return settings_of(
+        args,
+        model=source.name,
+        input=batch.description,
+        input_shape=batch.array.shape,
+        batchsize=arguments_of(batch).batchsize,
+        command=context.command,
+        **more,
     )
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.words import COMMAND, PROG
+from chainer_profile.basics.words import PROG
 from chainer_profile.cli import WRONG, asked
-from chainer_profile.cli.options import LAYER_TRIALS, settings_of
+from chainer_profile.cli.options import LAYER_TRIALS
 from chainer_profile.cli.running import Context, Interrupts, printing
 from chainer_profile.cli.shown import FULL, say_written, show
 from chainer_profile.engines import race
@@ -43,15 +42,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     array = batch.array
     if batch.kwargs or len(batch.args) > 1 or isinstance(batch.args[0], list):
         raise UsageError("engines take one array: give one --input-shape")
-    settings = settings_of(
-        args,
-        model=source.name,
-        input=batch.description,
-        input_shape=array.shape,
-        batchsize=array.shape[0],
-        clean_trials=args.trials,
-        command=shlex.join([*COMMAND, "engines", *context.argv]),
-    )
+    settings = asked.settings_for(source, batch, args, context, clean_trials=args.trials)
     race.place(chosen, precision=args.precision, save=args.save_engine, load=args.load_engine)
     default = asked.place_of(settings, "engines-")
     names = [one.name for one in chosen]

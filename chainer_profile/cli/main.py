@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import with_nearest
-from chainer_profile.basics.words import PROG, TRAIN_PROG
+from chainer_profile.basics.words import COMMAND, PROG, TRAIN_PROG
 from chainer_profile.cli import COMMANDS, PROFILE
 from chainer_profile.cli.running import Context, Interrupts, run_command
 
@@ -25,8 +26,10 @@ def main(
 
         word, words = _split(argv)
         args = getattr(parsers, word)().parse_args(words)
+        line = shlex.join([*COMMAND, *argv])
+        context = Context(words, line, interrupts, registry, formats)
         module = import_module(f"{__package__}.{word}")
-        return int(module.run(args, Context(words, interrupts, registry, formats)))
+        return int(module.run(args, context))
 
     return run_command(TRAIN_PROG if argv[:1] == ["train"] else PROG, argv, command)
 

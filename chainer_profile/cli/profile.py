@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from contextlib import nullcontext
 from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_count, plural
-from chainer_profile.basics.words import COMMAND, PROG
+from chainer_profile.basics.words import PROG
 from chainer_profile.cli import asked
-from chainer_profile.cli.options import settings_of
 from chainer_profile.cli.running import Context, Interrupted, Interrupts, printing
 from chainer_profile.cli.shown import show_run, terminal_width, wanted
 from chainer_profile.measure import clock as clocks
@@ -42,17 +40,11 @@ def run(args: argparse.Namespace, context: Context) -> int:
     check_formats(wanted(args), args.trials)
     source = asked.find_source(args, context)
     batch = asked.read_input(args, source)
-    given = Arguments(batch.args, dict(batch.kwargs))
     clean = args.clean_trials
-    settings = settings_of(
-        args,
-        model=source.name,
-        input=batch.description,
-        input_shape=batch.array.shape,
-        batchsize=given.batchsize,
-        clean_trials=runner.default_clean_trials(args.trials) if clean is None else clean,
-        command=shlex.join([*COMMAND, *context.argv]),
-    )
+    if clean is None:
+        clean = runner.default_clean_trials(args.trials)
+    settings = asked.settings_for(source, batch, args, context, clean_trials=clean)
+    given = asked.arguments_of(batch)
     with take_folder(args.out, asked.place_of(settings), args.force) as folder:
         try:
             with configuration.configured(settings):

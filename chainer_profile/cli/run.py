@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from pathlib import Path
 
-from chainer_profile.basics.words import COMMAND
 from chainer_profile.cli.running import Context
 from chainer_profile.integrations import script as scripts
 from chainer_profile.integrations.script import Outcome, Script
@@ -33,7 +31,7 @@ def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outc
         args.out,
         Path("reports") / script.stem,
         force=args.force,
-        command=shlex.join([*COMMAND, "run", *context.argv]),
+        command=context.command,
         layers=not args.no_layers,
         memory=args.memory,
         samples=not (args.no_samples or args.no_layers),

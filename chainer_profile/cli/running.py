@@ -87,12 +87,14 @@ class Context:
 
     Attributes:
         argv: The arguments behind the command's word.
+        command: The whole command line, for recordings.
         interrupts: Handles signals: the first one ends the trials in good order.
         registry: The networks that ``--model`` knows by name.
         formats: Forms of weights that ``--weights`` reads beside Chainer's own.
     """
 
     argv: list[str]
+    command: str
     interrupts: Interrupts
     registry: Mapping[str, Any] = field(default_factory=dict)
     formats: Sequence[Any] = ()

@@ -83,7 +83,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
                 words = [*COMMAND, *case.words, "--out", str(path / place)]
                 print(f"{place}{' (done)' if folder.finished(case) else ''}\n  {shlex.join(words)}")
         return 0
-    command = shlex.join([*COMMAND, "sweep", *context.argv])
     results: dict[Case, Run] = {}
     with take_sweep(path, cases, args.force) as folder:
         try:
@@ -95,7 +94,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
             raise
         finally:
             found = [results[case] for case in cases if case in results]
-            files = _write(name, found, len(cases), command, path) if found else []
+            files = _write(name, found, len(cases), context.command, path) if found else []
     return _show(found, files, path, args.quiet)
 
 
