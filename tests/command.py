@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import chainer.functions as F
 import chainer.links as L
 import pytest
 
+from chainer_profile.basics.words import COMMAND
 from chainer_profile.cli import main as cli
 from chainer_profile.cli import parsers
 from chainer_profile.cli.running import Context
@@ -98,7 +100,9 @@ def command(
     """Run one of the commands in this process without what catches its errors and signals."""
     module = import_module(f"chainer_profile.cli.{word}")
     nobody: Any = SimpleNamespace(signum=0, reason=str, measuring=nullcontext)
-    context = Context(list(argv), word, nobody, registry or {}, **more)
+    context = Context(
+        list(argv), shlex.join([*COMMAND, word, *argv]), nobody, registry or {}, **more
+    )
     return int(module.run(getattr(parsers, word)().parse_args(argv), context))
 
 
