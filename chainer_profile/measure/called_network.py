@@ -6,17 +6,15 @@ from array import array
 from dataclasses import replace
 from typing import Any
 
-import chainer
 import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import environment
 from chainer_profile.measure.calls import Log
-from chainer_profile.measure.devices import device_name, device_of
 from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.link_rows import Iteration
-from chainer_profile.measure.loop import settings_of
+from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.structure import Structure
 from chainer_profile.record.journal import padded
 from chainer_profile.record.recording import Recording, Settings
@@ -91,6 +89,7 @@ class CalledNetwork:
 
     def __init__(self, root: Any) -> None:
         self.root = root
+        self.trial = LoopTrial([("", root)], title=type(root).__name__)
         self.structure: Structure | None = None
         self.recorder: LinkRecorder | None = None
         self._settings = Settings()
@@ -115,12 +114,8 @@ class CalledNetwork:
     def learn(self, structure: Structure) -> None:
         """Know what the first trial taught, which is still to be added."""
         self.structure = structure
-        settings = settings_of(
-            structure.layers,
-            type(self.root).__name__,
-            device_name(device_of(self.root)),
-            train_mode=bool(chainer.config.train),
-        )
+        self.trial.note(True)
+        settings = self.trial.settings(structure.layers)
         self._settings = replace(settings, input="the caller's", phase="forward")
 
     def add(self, log: Log, begin: int, start_ns: int, wall_ns: int) -> bool:

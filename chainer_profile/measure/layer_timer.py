@@ -32,7 +32,6 @@ from chainer_profile.measure.hooks import (
 from chainer_profile.measure.learner import learning
 from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.links import is_running
-from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.windows import Mark
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Conditions, Recording
@@ -245,8 +244,7 @@ class LayerTimerHook(TimerHook):
 
     def _learn(self, network: CalledNetwork, call: Callable[[], Any]) -> Any:
         """Run the first trial of a network, and learn its calls."""
-        trial = LoopTrial([("", network.root)])
-        with learning(trial, self._now_ns, network.root) as learned:
+        with learning(network.trial, self._now_ns, network.root) as learned:
             try:
                 given = call()
             finally:  # its times are without what learning takes
@@ -273,7 +271,7 @@ class LayerTimerHook(TimerHook):
         if alike:
             self._alike = len(self._log)
         self._fold_trials()
-        recorder = LinkRecorder(self._now_ns, LoopTrial([("", network.root)]), self._entries)
+        recorder = LinkRecorder(self._now_ns, network.trial, self._entries)
         network.differs(recorder, 0 if alike else wall_ns)
         self._look(True)
 
@@ -305,7 +303,7 @@ class LayerTimerHook(TimerHook):
         replacements = self._active.enter_context(Replacements())
         end_when_raising(replacements, network.structure.raising, self)
         if network.recorder is None:
-            self._active.enter_context(Marks([("", network.root)], note))
+            self._active.enter_context(Marks(network.trial.roots, note))
             begins = partial(self._begins, network)
             self._active.enter_context(CallHook(network.root, begins, self._ends))
 

@@ -64,19 +64,31 @@ class LoopTrial:
         return self._batch.nbytes
 
     def settings(self, layers: Sequence[Layer]) -> Settings:
-        updates = {row.function for row in layers if row.phase == "update"}
-        names = [type(actual_optimizer(one)).__name__ for one in self.optimizers]
+        """What a trial with these rows was; its phase is by them."""
         device, name = chainer.get_device("@numpy"), "a block"
         if self.roots:
             device, name = device_of(self.roots[0][1]), name_of(self.roots[0][1])
-        return settings_of(
-            layers,
-            self._title or name,
-            device_name(device),
-            batchsize=self._batch.size,
-            optimizer=" and ".join(name for name in names if name in updates),
+        phases = {layer.phase for layer in layers}
+        phase = "forward-backward" if "backward" in phases else "forward"
+        optimizers: list[str] = []
+        if "update" in phases:
+            phase = "train"
+            updates = {layer.function for layer in layers if layer.phase == "update"}
+            names = [type(actual_optimizer(one)).__name__ for one in self.optimizers]
+            optimizers = [name for name in names if name in updates]
+        inputs = [layer.input_shapes for layer in layers if layer.phase == "forward"]
+        shape = inputs[0][0] if inputs and inputs[0] else ()
+        return Settings(
+            model=self._title or name,
+            input="training batches" if phase == "train" else "the program's own",
+            input_shape=shape,
+            batchsize=self._batch.size or (shape[0] if shape else 1),
+            device=device_name(device),
+            phase=phase,
+            optimizer=" and ".join(optimizers),
             train_mode=self._train_mode,
             command=self._command,
+            **as_now(),
         )
 
     @contextmanager
@@ -185,36 +197,6 @@ def _nbytes(batch: Any) -> int:
     if isinstance(batch, tuple | list):
         return sum(map(_nbytes, batch))
     return int(getattr(batch, "nbytes", 0))
-
-
-def settings_of(
-    layers: Sequence[Layer],
-    model: str,
-    device: str,
-    *,
-    batchsize: int = 0,
-    optimizer: str = "",
-    train_mode: bool = True,
-    command: str = "",
-) -> Settings:
-    """What a trial with these rows was; its phase is by them."""
-    phases = {layer.phase for layer in layers}
-    phase = "train" if "update" in phases else "forward"
-    phase = "forward-backward" if phase == "forward" and "backward" in phases else phase
-    inputs = [layer for layer in layers if layer.phase == "forward"]
-    shape = inputs[0].input_shapes[0] if inputs and inputs[0].input_shapes else ()
-    return Settings(
-        model=model,
-        input="training batches" if phase == "train" else "the program's own",
-        input_shape=shape,
-        batchsize=batchsize or (shape[0] if shape else 1),
-        device=device,
-        phase=phase,
-        optimizer=optimizer if phase == "train" else "",
-        train_mode=train_mode,
-        command=command,
-        **as_now(),
-    )
 
 
 def prefix_of(optimizer: Any, roots: Sequence[tuple[str, Any]]) -> str:
