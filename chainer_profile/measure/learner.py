@@ -346,7 +346,7 @@ class Learner:
                 for index, row in enumerate(self._rows)
             ),
             phases=tuple(self._phases),
-            links=tuple(self._known.link_calls(self._links.calls)),
+            links=self._known.link_calls(self._links.calls),
             owners=np.array(owners, np.intp),
             windows=tuple(items[:2] for items, _, _ in self._noted if len(items) > 1),
             parameters=tuple(kept for items, _, kept in self._noted if len(items) > 1),

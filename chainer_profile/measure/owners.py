@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -95,13 +95,10 @@ class Owners:
         """Which of the arrays are parameters of the networks, by identity."""
         return {id(array) for array in arrays if self._of(array)}
 
-    def link_calls(self, calls: dict[int, int]) -> list[LinkCalls]:
+    def link_calls(self, calls: dict[int, int]) -> tuple[LinkCalls, ...]:
         """The links, with how often each was called."""
-        own = own_sizes(self.params)
-        return [
-            LinkCalls(path, type(link).__name__, calls.get(identity, 0), own.get(path, 0))
-            for identity, (path, link) in self._paths.items()
-        ]
+        by_path = {path: calls.get(identity, 0) for identity, (path, _) in self._paths.items()}
+        return _with_calls(self._paths.values(), by_path, self.params)
 
 
 class Paths:
@@ -159,28 +156,27 @@ class Paths:
 
     def links(self, calls: dict[str, int], iterations: int) -> tuple[LinkCalls, ...]:
         """The links that are there, with their mean calls, and parameters of their own."""
-        own = own_sizes(self.params())
-        alive = [(path, self._links[key]()) for key, path in self.by_link.items()]
-        return tuple(
-            LinkCalls(
-                path,
-                type(link).__name__,
-                whole_or_mean(calls.get(path, 0) / iterations),
-                own.get(path, 0),
-            )
-            for path, link in alive
-        )
+        alive = ((path, self._links[key]()) for key, path in self.by_link.items())
+        mean = {path: whole_or_mean(count / iterations) for path, count in calls.items()}
+        return _with_calls(alive, mean, self.params())
 
 
-def own_sizes(params: Iterable[tuple[str, Any]]) -> dict[str, int]:
-    """Number of parameters of every link's own; one that several share is the first one's."""
+def _with_calls(
+    links: Iterable[tuple[str, Any]],
+    calls: Mapping[str, int | float],
+    params: Iterable[tuple[str, Any]],
+) -> tuple[LinkCalls, ...]:
+    """Links with their calls, and their own parameters: one that several share is the first's."""
     own: dict[str, int] = {}
     seen: set[int] = set()
     for path, param in params:
         if id(param) not in seen and param.array is not None:
             seen.add(id(param))
             own[path] = own.get(path, 0) + int(param.size)
-    return own
+    return tuple(
+        LinkCalls(path, type(link).__name__, calls.get(path, 0), own.get(path, 0))
+        for path, link in links
+    )
 
 
 def whole_or_mean(value: float) -> int | float:
