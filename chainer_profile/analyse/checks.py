@@ -83,7 +83,8 @@ def _ended_early(summary: Summary) -> Iterator[Finding]:
 def _left_out(summary: Summary) -> Iterator[Finding]:
     left_out, of = summary.recording.left_out, summary.recording.all_trials
     if left_out:
-        yield (warning if left_out / of > FEW_LEFT_OUT else note)(
+        said = warning if left_out / of > FEW_LEFT_OUT else note
+        yield said(
             "left-out",
             f"{format_count(left_out)} of {plural(of, 'profiled trial')} "
             f"({format_percent(left_out / of)}) made other calls than those shown: they are in no "
@@ -333,11 +334,6 @@ def _disturbed(summary: Summary) -> Iterator[Finding]:
     where = ""
     if place is not None:
         where = f"; most of that in {layers['label'][place]} ({format_duration(off_s[place])})"
-    said, why, advice = (
-        note,
-        f"it waited {trial.waits:.1f} times a trial",
-        "It waited for a disk, a lock or another thread: faster arithmetic would not help.",
-    )
     if trial.preemptions >= trial.waits:
         said = warning
         why = f"its processor was taken from it {trial.preemptions:.1f} times a trial"
@@ -345,6 +341,10 @@ def _disturbed(summary: Summary) -> Iterator[Finding]:
             "Other programs took the processor: compare CPU times (cpu_ms), or run on a quiet "
             "machine."
         )
+    else:
+        said = note
+        why = f"it waited {trial.waits:.1f} times a trial"
+        advice = "It waited for a disk, a lock or another thread: faster arithmetic would not help."
     text = (
         f"In {format_percent(trial.off_share, 0)} of the wall time of the counters pass the thread "
         f"did not run: {why}{where}."

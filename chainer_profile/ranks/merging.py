@@ -238,7 +238,8 @@ def _check_together(found: Sequence[_Found]) -> None:
         if has == rows:
             continue
         said = f"no iteration with just the {plural(len(rows), 'row')}"
-        for path, function, phase in [row for row in rows if row not in has][:1]:
+        if missing := next((row for row in rows if row not in has), None):
+            path, function, phase = missing
             said = f"no {function} at {path} in {phase}"
         raise ProfileError(
             f"these are not the ranks of one training: {one.name} has {said}, which "
@@ -289,12 +290,13 @@ def _together(
     rows = [row.index for row in first.layers if row.phase == COMMUNICATION]
     known = all(run.arrived_ns is not None and run.left_ns is not None for _, run, _ in runs)
     collectives = tuple(rows) if known else ()
-    arrived, left = stays = np.zeros((2, len(runs), len(common), len(collectives)), np.int64)
+    stays = np.zeros((2, len(runs), len(common), len(collectives)), np.int64)
     if collectives:
         for row, (rank, run, at) in enumerate(runs):
             for side, times in zip(stays, (run.arrived_ns, run.left_ns), strict=True):
                 if times is not None:
                     side[row] = times[at] + rank.clock_offset_ns
+    arrived, left = stays
     # In a collective nobody goes on before all have come, so what passes on a rank from its own
     # arrival to the last rank's is waiting, and the rest of its stay is moving. A broadcast waits
     # for its root alone, which is rank 0 in ChainerMN. Arrivals are on the clock of rank 0.
