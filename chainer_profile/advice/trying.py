@@ -46,37 +46,35 @@ class _Course:
     """One change, and what there is of it so far."""
 
     candidate: Candidate
-    #: Of each group the ratios of CPU and of wall time.
-    ratios: list[tuple[float, float]] = field(default_factory=list)
-    #: Of each group the median wall time without and with it.
-    blocks: list[tuple[float, float]] = field(default_factory=list)
+    #: Of each group the ratios of CPU and of wall time, and the median wall times without and with
+    #: it.
+    groups: list[tuple[float, ...]] = field(default_factory=list)
     #: Of each group the layers without and with it.
     layers: list[tuple[Any, Any]] = field(default_factory=list)
-    first: Tried | None = None  #: What the first look gave; then its groups' ratios and blocks.
-    looked: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
+    first: Tried | None = None  #: What the first look gave; then its groups.
+    looked: Sequence[tuple[float, ...]] = ()
     checked: bool = False  #: Whether its outputs were compared.
     error: str = ""  #: Why it is out.
 
     def result(self) -> Tried:
         """What came of it: of the groups after the first look, where there are any."""
         first = None if self.first is None else self.first.gain
-        ratios, blocks = self.ratios, self.blocks
-        if ratios and len(ratios) < LEAST_PAIRS:  # the time sufficed for no more
-            ratios, blocks = [*self.looked[0], *ratios], [*self.looked[1], *blocks]
-        if not ratios:
+        groups = self.groups
+        if groups and len(groups) < LEAST_PAIRS:  # the time sufficed for no more
+            groups = [*self.looked, *groups]
+        if not groups:
             found = self.first or Tried(self.candidate)
             return replace(found, first=first, error=self.error)
-        cpu, wall = (gain(values) for values in zip(*ratios, strict=True))
-        before, after = np.median(np.array(blocks), axis=0)
+        cpu, wall, before_s, after_s = zip(*groups, strict=True)
         return Tried(
             self.candidate,
-            wall=wall,
-            cpu=cpu,
-            pairs=len(ratios),
+            wall=gain(wall),
+            cpu=gain(cpu),
+            pairs=len(groups),
             confirmed=self.first is not None,
             first=first,
-            before_s=float(before),
-            after_s=float(after),
+            before_s=float(np.median(before_s)),
+            after_s=float(np.median(after_s)),
             layers=_layer_gains(self.layers),
             error=self.error,
         )
@@ -84,7 +82,7 @@ class _Course:
     @property
     def settled(self) -> bool:
         """Whether it need not be measured any further."""
-        return bool(self.ratios) and settled(self.result().gain, len(self.ratios))
+        return bool(self.groups) and settled(self.result().gain, len(self.groups))
 
 
 class Trial:
@@ -128,7 +126,7 @@ class Trial:
         self._choose()
         end = self._begin + self._seconds
         while wanted := [one for one in self._running if one.first and not one.settled]:
-            done = min(len(one.ratios) for one in wanted)
+            done = min(len(one.groups) for one in wanted)
             seconds = (end - self._now()) / max(1, PAIRS - done)
             if self._stop() or not self._groups(wanted, seconds, end, "again"):
                 break
@@ -160,8 +158,7 @@ class Trial:
         for one in self._running:
             found = one.result()
             if promising(found.gain):
-                one.first, one.looked = found, (one.ratios, one.blocks)
-                one.ratios, one.blocks = [], []
+                one.first, one.looked, one.groups = found, one.groups, []
                 chosen.append(found)
         sums = summed([one.candidate for one in ranked(chosen)])
         self._courses += [_Course(one, first=Tried(one), checked=False) for one in sums]
@@ -249,7 +246,7 @@ class Trial:
                 return None
             if change == AS_IT_IS:
                 self.ended = f"the network as it is: {error}"
-                if all(one.first is None and not one.ratios for one in self._courses):
+                if all(one.first is None and not one.groups for one in self._courses):
                     raise ProfileError(self.ended) from error
                 return None
             for one in self._here:
@@ -263,7 +260,7 @@ class Trial:
             one
             for one in self._here
             if one.first and not (one.error or one.layers or one.candidate.change.engine)
-            if len(one.ratios) > _BEFORE_LAYERS
+            if len(one.groups) > _BEFORE_LAYERS
         ]
         changes = [c for one in wanted for c in (one.candidate.against, one.candidate.change)]
         found = {c: self._ask(LAYERS, c) for c in dict.fromkeys(changes) if not self._stop()}
@@ -274,16 +271,15 @@ class Trial:
 
 
 def _fold(one: _Course, rounds: Sequence[dict[Change, Block]]) -> None:
-    """One ratio of a group: the median of its rounds' ratios."""
+    """What a group gives: the medians of its rounds."""
     before, after = one.candidate.against, one.candidate.change
     pairs = [(made[before], made[after]) for made in rounds if before in made and after in made]
     if len(pairs) < LEAST_ROUNDS:  # stopped
         return
     cpu = np.median([b.cpu_s / a.cpu_s if a.cpu_s > 0 else 1.0 for b, a in pairs])
     wall = np.median([b.wall_s / a.wall_s for b, a in pairs])
-    one.ratios.append((float(cpu), float(wall)))
     walls = np.median([(b.wall_s, a.wall_s) for b, a in pairs], axis=0)
-    one.blocks.append((float(walls[0]), float(walls[1])))
+    one.groups.append((float(cpu), float(wall), *walls.tolist()))
 
 
 def _layer_gains(groups: Sequence[tuple[Any, Any]]) -> tuple[LayerGain, ...]:
