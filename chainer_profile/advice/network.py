@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chainer
 import numpy as np
 
 from chainer_profile.advice.worker import WorkerError
+from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import format_scientific
 from chainer_profile.engines.catalogue import BASELINE
@@ -21,13 +22,9 @@ from chainer_profile.kernels.accelerate import Accelerated, accelerate
 from chainer_profile.measure import configuration, runner
 from chainer_profile.measure.arguments import Arguments
 from chainer_profile.measure.clock import HOST_CLOCK
-from chainer_profile.measure.steps import ForwardStep, learn_first, make_step
+from chainer_profile.measure.steps import AnyStep, ForwardStep, learn_first, make_step
 from chainer_profile.measure.threads import limited
 from chainer_profile.record.recording import Settings
-
-if TYPE_CHECKING:
-    from chainer_profile.analyse.findings import Change
-    from chainer_profile.measure.steps import AnyStep
 
 #: Trials in which layers are timed, at most, and about how many seconds they take.
 _LAYER_TRIALS, _LAYER_S = 50, 0.5

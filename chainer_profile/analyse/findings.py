@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainer_profile.basics.words import PROG, is_run
-
-if TYPE_CHECKING:
-    from chainer_profile.record.recording import Settings
+from chainer_profile.record.recording import Settings
 
 #: A number may mislead; something takes time, and may take less; worth knowing.
 WARNING, STEP, NOTE = "warning", "step", "note"

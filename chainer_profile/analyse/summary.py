@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from chainer_profile.analyse.device_use import DeviceUse
+from chainer_profile.analyse.findings import Finding
 from chainer_profile.analyse.grouping import OUTSIDE, group
+from chainer_profile.analyse.hotspots import Hotspots
+from chainer_profile.analyse.inside import InsideParts
+from chainer_profile.basics.describe import Statistics
 from chainer_profile.basics.views import Shown
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from chainer_profile.analyse.device_use import DeviceUse
-    from chainer_profile.analyse.findings import Finding
-    from chainer_profile.analyse.hotspots import Hotspots
-    from chainer_profile.analyse.inside import InsideParts
-    from chainer_profile.basics.describe import Statistics
-    from chainer_profile.record.recording import Recording
+from chainer_profile.record.recording import Recording
 
 
 @dataclass(frozen=True)
