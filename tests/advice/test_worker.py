@@ -40,13 +40,8 @@ def served(clock: FakeClock, runs: Runs, *questions: str) -> list[dict[str, Any]
 
     answers = io.StringIO()
     asked = io.StringIO("".join(f"{question}\n" for question in questions))
-    serve(
-        work,
-        asked,
-        answers,
-        wall=lambda: clock.now_ns() * 1e-9,
-        cpu=lambda: clock.now_ns() * 0.5e-9,
-    )
+    clocks = {"wall": lambda: clock.now_ns() * 1e-9, "cpu": lambda: clock.now_ns() * 0.5e-9}
+    serve(work, asked, answers, **clocks)
     return [json.loads(line) for line in answers.getvalue().splitlines()]
 
 
@@ -107,15 +102,11 @@ def test_a_process_that_fails(code: str, said: str) -> None:
     assert failure(worker(code)) == said
 
 
-def test_a_process_that_ended_is_asked_in_vain() -> None:
+def test_a_process_that_ended_is_asked_in_vain_and_one_that_hangs_too_long() -> None:
     made = worker("print('{\"value\": null}', flush=True)")
     made.ask(READY, 60)
     assert failure(made, BLOCK) == "its process ended (exit code 0)"
-
-
-def test_a_process_that_hangs() -> None:
-    made = worker("input()")
-    assert failure(made, patience_s=0.0) == "does not answer for 0 s"
+    assert failure(worker("input()"), patience_s=0.0) == "does not answer for 0 s"
 
 
 def test_nobody_waits_who_is_stopped() -> None:
