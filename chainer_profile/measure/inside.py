@@ -24,7 +24,7 @@ from chainer import function_node
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.clock import NowNs
-from chainer_profile.measure.layer_frames import FILE, frame_named, labelled_frames, numbered_frames
+from chainer_profile.measure.layer_frames import FILE, frame_named, labelled_frames
 from chainer_profile.measure.line_times import timed_lines
 from chainer_profile.measure.passes import Pass, Timed
 from chainer_profile.measure.samplers import Frame, Frames, sampled
@@ -85,7 +85,7 @@ def look_inside(
             walls.append(now_ns() - begin)
 
     rows = _Rows(layers, by_link)
-    with labelled_frames(step.roots) if by_link else numbered_frames() as begin_trial:
+    with labelled_frames(step.roots if by_link else None) as begin_trial:
         seen, notes = sampled(run, now_ns, stopped=_typical_s(medians_s) < LINES_FROM_S)
         wall_s, trials = sum(walls) * NS, len(walls)
         groups: dict[str, list[tuple[Frames, float, int]]] = {}

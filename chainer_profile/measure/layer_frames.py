@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from threading import get_ident
 from types import FunctionType
@@ -39,44 +39,49 @@ def layer_frames(model: Any) -> Iterator[None]:
 
 
 @contextmanager
-def labelled_frames(roots: Sequence[tuple[str, Any]]) -> Iterator[Callable[[], None]]:
-    """The same of several networks; gives what is to be called when a trial begins."""
+def labelled_frames(roots: Sequence[tuple[str, Any]] | None) -> Iterator[Callable[[], None]]:
+    """The same of several networks; gives what is to be called when a trial begins.
+
+    Without networks no link is looked at, and labels are such as ``6_Convolution2DFunction@``.
+    """
     frames = _Frames(roots)
-    with frames.links, _below(frames):
-        yield frames.begin
-
-
-@contextmanager
-def numbered_frames() -> Iterator[Callable[[], None]]:
-    """The same with labels such as ``6_Convolution2DFunction@``, and no hook of links."""
-    frames = _Numbered()
-    with _below(frames):
-        yield frames.begin
-
-
-@contextmanager
-def _below(frames: _Numbered) -> Iterator[None]:
-    with Replacements() as replacements:
+    with Replacements() as replacements, frames.links or nullcontext():
         replacements.wrap(FunctionNode, "apply", partial(_labelled, frames))
         replacements.wrap(_backprop_utils, "backprop_step", partial(_labelled_backward, frames))
-        yield
+        yield frames.begin
 
 
-class _Numbered:
-    """Calls below frames, by their numbers."""
+class _Frames:
+    """Which layer a call is, and the call below a frame that says so."""
 
-    def __init__(self) -> None:
-        self._thread = get_ident()
-        self._count = 0
-        self._within = False
+    def __init__(self, roots: Sequence[tuple[str, Any]] | None) -> None:
+        self.links = None if roots is None else LinkStack(self._called)
+        self._owners = Owners(roots or ())
+        self._known: dict[tuple[int, str, int], str] = {}
+        self._thread, self._count, self._within = get_ident(), 0, False
 
     def begin(self) -> None:
         self._count = 0
 
+    def _called(self, link: Any) -> None:
+        """A call of the whole network begins a trial."""
+        if self.links and not self.links.links:
+            self.begin()
+
     def label(self, function: Any, inputs: Any) -> str:
-        """Label of the layer that begins."""
+        """Label of the layer that begins; whose it is is found out once."""
+        number, name = self._count, function._impl_name
         self._count += 1
-        return f"{self._count - 1}_{function._impl_name}@"
+        if self.links is None:
+            return f"{number}_{name}@"
+        running = self.links.links
+        key = number, name, id(running[-1]) if running else 0
+        known = self._known.get(key)
+        if known is None:
+            path = self._owners.innermost(running) or "/"
+            arrays = [getattr(value, "array", value) for value in inputs]
+            known = self._known[key] = f"{number}_{name}@{self._owners.of_call(path, arrays)}"
+        return known
 
     def run(self, label: Callable[[], str], call: Callable[..., Any], *args: Any) -> Any:
         """Run a call below a frame of a label; what it calls in turn is a part of it."""
@@ -89,35 +94,7 @@ class _Numbered:
             self._within = False
 
 
-class _Frames(_Numbered):
-    """Which layer a call is."""
-
-    def __init__(self, roots: Sequence[tuple[str, Any]]) -> None:
-        super().__init__()
-        self.links = LinkStack(self._called)
-        self._owners = Owners(roots)
-        self._known: dict[tuple[int, str, int], str] = {}
-
-    def _called(self, link: Any) -> None:
-        """A call of the whole network begins a trial."""
-        if not self.links.links:
-            self.begin()
-
-    def label(self, function: Any, inputs: Any) -> str:
-        """Label of the layer that begins; whose it is is found out once."""
-        running = self.links.links
-        key = self._count, function._impl_name, id(running[-1]) if running else 0
-        self._count += 1
-        known = self._known.get(key)
-        if known is None:
-            path = self._owners.innermost(running) or "/"
-            arrays = [getattr(value, "array", value) for value in inputs]
-            known = f"{key[0]}_{key[1]}@{self._owners.of_call(path, arrays)}"
-            self._known[key] = known
-        return known
-
-
-def _labelled(frames: _Numbered, stock: Any) -> Any:
+def _labelled(frames: _Frames, stock: Any) -> Any:
     def apply(self: Any, inputs: Any) -> Any:
         def label() -> str:
             found = frames.label(self, inputs)
@@ -129,7 +106,7 @@ def _labelled(frames: _Numbered, stock: Any) -> Any:
     return apply
 
 
-def _labelled_backward(frames: _Numbered, stock: Any) -> Any:
+def _labelled_backward(frames: _Frames, stock: Any) -> Any:
     def backprop_step(func: Any, *args: Any) -> Any:
         known = getattr(func, _LABEL, None)
         if known is None:

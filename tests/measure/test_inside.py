@@ -37,7 +37,7 @@ ROWS = inside._Rows(LAYERS)
 CHAINER = "/site-packages/chainer/"
 APPLY = Frame(f"{CHAINER}function_node.py", "FunctionNode.apply", 300)
 STEP = Frame(f"{CHAINER}_backprop_utils.py", "backprop_step", 133)
-OWN = Frame(f"{Path(inside.__file__).parent}/layer_frames.py", "_Numbered.run", 70)
+OWN = Frame(f"{Path(inside.__file__).parent}/layer_frames.py", "_Frames.run", 70)
 
 
 def label(name: str) -> Frame:
