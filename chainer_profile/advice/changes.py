@@ -50,12 +50,7 @@ def propose(summary: Summary, possible: Possible) -> tuple[list[Candidate], list
     """The changes worth a try by a profile of the network as it is, and the others."""
     found = [one for said in proposed(summary) for one in _changes(said, possible, summary)]
     found += _threads(possible)
-    decides = CPU if possible.threads == 1 else WALL
-    candidates = [
-        one if one.against != AS_IT_IS or one.change.threads else replace(one, decides=decides)
-        for one in found
-        if isinstance(one, Candidate)
-    ]
+    candidates = [one for one in found if isinstance(one, Candidate)]
     return candidates, [one for one in found if isinstance(one, Untried)]
 
 
@@ -77,6 +72,7 @@ def _changes(
             said.text.partition(". ")[0].removesuffix("."),
             change.keep + (" (another training: choose its learning rate anew)" if anew else ""),
             change,
+            decides=CPU if possible.threads == 1 else WALL,
             alone=not (change.batchsize or change.dtype),
         )
 
