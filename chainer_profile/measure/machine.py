@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -237,10 +238,7 @@ def _in_place_rate(device: Device) -> float:
     xp = device.xp
     array = afresh(xp, device.nbytes // 4)
     array.fill(1)
-
-    def negate() -> None:
-        xp.negative(array, out=array)
-
+    negate = partial(xp.negative, array, out=array)
     return 2 * device.nbytes / _shortest(negate, device.clock, PASS_S)
 
 
@@ -249,11 +247,8 @@ def _fresh_rate(device: Device) -> float:
     xp, count = device.xp, device.nbytes // 8
     source = afresh(xp, count)
     source.fill(1)
-
-    def copy() -> None:
-        xp.copyto(afresh(xp, count), source)
-
-    return 2 * 4 * count / _shortest(copy, device.clock, PASS_S)
+    copy_s = _shortest(lambda: xp.copyto(afresh(xp, count), source), device.clock, PASS_S)
+    return 2 * 4 * count / copy_s
 
 
 def _matmul_rate(device: Device, dtype: Any, threads: int) -> float:
@@ -268,10 +263,7 @@ def _matmul_rate(device: Device, dtype: Any, threads: int) -> float:
         if best and 2 * flops / best * max(1, threads) > _MOST_MATRIX_S:
             break
         a, b, out = (apart(xp, (side, side), 1 / side, dtype) for _ in range(3))
-
-        def multiply(a: Any = a, b: Any = b, out: Any = out) -> None:
-            xp.matmul(a, b, out=out)
-
+        multiply = partial(xp.matmul, a, b, out=out)
         rate = flops / _shortest(multiply, device.clock, MATRIX_S / len(device.sides))
         before, best = best, max(best, rate)
         if rate < _GAIN * before:

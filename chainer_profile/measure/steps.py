@@ -82,10 +82,6 @@ class ForwardStep(_Step):
         ):
             yield
 
-    def keep_graph(self) -> None:
-        """Make the graph from now on; within :meth:`configured`, at whose end this is undone."""
-        self.with_graph = chainer.config.enable_backprop = True
-
     @contextmanager
     def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
         """Functions are all there is."""
@@ -211,7 +207,8 @@ def learn_first(step: Step) -> Structure:
         # Without the graph it is to fail again: a network may fail at its first call alone.
         if not isinstance(step, ForwardStep) or not _works(step, True) or _works(step, False):
             raise
-        step.keep_graph()
+        # Within the step's configuration, at whose end this is undone.
+        step.with_graph = chainer.config.enable_backprop = True
     return learn_structure(step)
 
 

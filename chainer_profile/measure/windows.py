@@ -230,11 +230,6 @@ def _work_of_update(param: Any, several: bool) -> Work | None:
     return update_work(rule, _with_gradients([param]), scaled=param._loss_scale is not None)
 
 
-def _work_of_hook(hook: Any, target: Any) -> Work | None:
-    """Work of the next call of an optimizer's hook."""
-    return hook_work(hook, _with_gradients(target.params()))
-
-
 def _with_gradients(params: Iterable[Any]) -> tuple[ArraySpec, ...]:
     """Shapes and types of those of the parameters that have a gradient."""
     return tuple(
@@ -256,7 +251,10 @@ def _hook_marks(optimizer: Any) -> dict[int, Mark]:
 
 
 def _hook_mark(hook: Any, name: str, target: Any) -> Mark:
-    return Mark("update", "optimizer", name, work=partial(_work_of_hook, hook, target))
+    def work() -> Work | None:
+        return hook_work(hook, _with_gradients(target.params()))
+
+    return Mark("update", "optimizer", name, work=work)
 
 
 def hook_name(hook: Any) -> str:
