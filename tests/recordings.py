@@ -19,7 +19,6 @@ from chainer_profile.record.recording import (
 )
 from tests.conftest import make_recording
 
-DEVICE_ARRAYS = ("host_ns", "gap_ns", "launch_ns", "span_ns", "held_ns", "held_span_ns")
 ARRAYS = tuple(item.name for item in dataclasses.fields(Recording) if "axes" in item.metadata)
 
 

@@ -18,13 +18,11 @@ from chainer_profile.costs.work import register_cost
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import ForwardStep, Loss, TrainStep, make_step
 from chainer_profile.measure.windows import CLEARGRADS, Mark
-from tests import ROOT
 from tests.nets import SlowHook, SlowOptimizer, SlowRule, Trained, image, net, slow_loss
 
 WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 SIZES = ("input_nbytes", "parameter_nbytes", "output_nbytes")
 UNKNOWN = (None,) * 4
-SAMPLES = ROOT / "reports" / "samples"
 
 
 def work(row):
