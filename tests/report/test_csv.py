@@ -12,8 +12,12 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Layer, Recording
+from chainer_profile.report.columns import LINK_COLUMNS
+from chainer_profile.report.tables import meanings
+from tests.analyse.test_grouping import recordings
 from tests.conftest import make_recording
 from tests.report.reading import layers_csv as render
+from tests.report.reading import links_csv
 
 
 def read(text: str) -> list[dict[str, str]]:
@@ -61,3 +65,20 @@ def test_one_trial_has_no_deviation_and_no_interval() -> None:
     for row in rows:
         assert row["std_ms"] == row["ci95_low_ms"] == row["ci95_high_ms"] == ""
         assert row["mean_ms"] == row["median_ms"] == row["max_ms"] != ""
+
+
+COLUMNS = list(meanings(LINK_COLUMNS))
+
+
+@settings(max_examples=20)
+@given(recordings())
+def test_times_add_up_to_the_layers(recording: Recording) -> None:
+    summary = summarise(recording)
+    table = pd.read_csv(io.StringIO(links_csv(summary)))
+    layers_ms = pytest.approx(summary.totals.layers_s * 1e3, rel=1e-12)
+    assert table["exclusive_ms"].sum() == layers_ms
+    assert table["inclusive_ms"][table["depth"] == 0].sum() == layers_ms
+    by_phase = [name for name in COLUMNS if name.endswith("_exclusive_ms")]
+    assert table[by_phase].sum().sum() == layers_ms
+    assert table["hot_layers"][table["depth"] == 0].sum() == len(summary.hotspots.indices)
+    assert len(table) == len(summary.links)

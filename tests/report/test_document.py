@@ -38,6 +38,7 @@ from chainer_profile.report.document import (
     text,
 )
 from chainer_profile.report.tables import Table
+from chainer_profile.report.text import printable
 from tests.report.reading import column
 
 NAME = column("name", itemgetter(0), "The name", kind="text 8")
@@ -145,3 +146,19 @@ def test_rows_behind_the_last_mark_have_none() -> None:
     table = Table([NAME], [("a",), ("b",), ("c",)], marks=[HOT, TOTAL])
     assert [table.mark(row) for row in range(3)] == [HOT, TOTAL, ""]
     assert Table([NAME], [("a",)]).mark(0) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("conv1", "conv1"),
+        ("two words", "two words"),
+        ("a\nb", "a\\nb"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("\ud800", "\\ud800"),
+        ("é", "é"),
+    ],
+)
+def test_printable_is_one_line(name: str, shown: str) -> None:
+    assert printable(name) == shown
+    assert printable(name).isprintable()

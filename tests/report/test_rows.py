@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Recording
+from chainer_profile.report.columns import group_columns
 from chainer_profile.report.rows import group_rows, has_blocks, phase_rows, tree_rows
 from tests.analyse.test_grouping import recordings
 from tests.conftest import make_recording, make_training
@@ -117,3 +118,15 @@ def test_the_tree_adds_up_to_the_trial(recording: Recording, depth: int, most: i
     marked = [*links.index[links["marked"]], *beside.index[beside["marked"]]]
     for path in hot:
         assert any(path == m or path.startswith(m.rstrip("/") + "/") for m in marked)
+
+
+def test_a_ratio_needs_both_phases() -> None:
+    for phases in (["forward", "update"], ["data", "backward"]):
+        assert "bwd/fwd" not in [column.name for column in group_columns("link", phases)]
+    (ratio,) = [
+        column
+        for column in group_columns("function", ["backward", "forward"])
+        if column.name == "bwd/fwd"
+    ]
+    row = next(group_rows(summarise(make_training()), "function").itertuples())
+    assert ratio.cell(row) == f"{1.48 / 0.8:.2f}"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from chainer_profile.analyse.grouping import OUTSIDE
-from chainer_profile.analyse.program import program_findings, share_of
+from chainer_profile.analyse.program import own_ns, program_findings, share_of
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import format_count, format_duration, format_percent, plural
 from chainer_profile.record.budget import (
@@ -30,7 +30,7 @@ from chainer_profile.report.tables import Table, columns
 from chainer_profile.report.text import short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.budget import Budget
@@ -87,8 +87,8 @@ def section(
 
 def _beside(budget: Budget, least: float) -> Iterator[Block]:
     """The functions beside Chainer in which the main thread was seen most."""
-    own_ns = _own_and_profiler(budget)[0]
-    found = [one for one in budget.looked if own_ns and one.ns >= least * own_ns]
+    whole = own_ns(budget)
+    found = [one for one in budget.looked if whole and one.ns >= least * whole]
     if found:
         own = columns(
             """
@@ -97,7 +97,7 @@ time | time, about | duration
 share | | part
 """,
             time_s=lambda one: one.ns * NS,
-            share=lambda one: one.ns / own_ns,
+            share=lambda one: one.ns / whole,
         )
         caption = "Functions beside Chainer's, by 100 looks a second at the main thread"
         yield Table(own, found[:_BESIDE], caption)
@@ -131,18 +131,13 @@ def sentence(budget: Budget) -> str:
     named = ", ".join(
         f"{format_percent(share_of(one, budget))} {_named(one)}" for one in parts[:_PARTS] if one.ns
     )
-    own, profiler = (format_duration(ns * NS) for ns in _own_and_profiler(budget))
+    own = own_ns(budget)
+    took, profiler = (format_duration(ns * NS) for ns in (own, budget.wall_ns - own))
     path, space, words = budget.script.partition(" ")
     script = path.rpartition("/")[2] + space + words
     reports_ns = sum(one.ns for one in budget.part(PROFILER) if one.name == REPORTS)
     reports = f", {format_duration(reports_ns * NS)} of that for the reports" if reports_ns else ""
-    return f"{script} took {own} (plus {profiler} of profiling{reports}): {named}."
-
-
-def _own_and_profiler(budget: Budget) -> tuple[int, int]:
-    """Nanoseconds of the program's own, and of the profiler."""
-    profiler = budget.of(PROFILER).ns
-    return budget.wall_ns - profiler, profiler
+    return f"{script} took {took} (plus {profiler} of profiling{reports}): {named}."
 
 
 def _named(spent: Spent) -> str:
@@ -154,44 +149,65 @@ def _named(spent: Spent) -> str:
     return spent.part
 
 
+class _Part(NamedTuple):
+    """A part of the time in all iterations, how often it came, and what is in it."""
+
+    name: str
+    ns: float
+    times: float = 0
+    inner: Sequence[_Part] = ()
+
+
 def budget_rows(
     budget: Budget, summary: Summary | None = None, least: float = _LEAST
 ) -> Iterator[BudgetRow]:
     """The parts, the largest first, each with what is in it; and the whole."""
+    own, script = own_ns(budget), script_name(budget)
+
+    def rows(part: _Part, level: int = 0) -> Iterator[BudgetRow]:
+        share = part.ns / own if own else 0.0
+        yield BudgetRow(part.name, level, part.ns * NS, share, part.times)
+        for one in part.inner:
+            yield from rows(one, level + 1)
+
     parts = [budget.of(part) for part in _OWN if budget.part(part)]
-    script = script_name(budget)
     for one in sorted(parts, key=lambda one: -one.ns):
+        spent, least_ns = budget.part(one.part), least * own
+        inner = [*_phases(one, summary, least_ns), *_names(spent, least_ns)]
         name = f"{script}'s own code" if one.part == REST else one.part
-        yield _row(one, name, 0, budget)
-        if one.part in (ITERATIONS, CALLS) and summary is not None:
-            yield from _inside(one, summary, budget, least)
-        yield from _names(budget.part(one.part), budget, least)
-    own, profiler = _own_and_profiler(budget)
+        several = any(part.name for part in spent)
+        yield from rows(_Part(name, one.ns, 0 if several else _count(one), inner))
     yield BudgetRow(script, -1, own * NS, 1.0)
-    yield BudgetRow("profiling, on top", 0, profiler * NS, profiler / own if own else 0.0)
+    yield from rows(_Part("profiling, on top", budget.wall_ns - own))
 
 
-def _row(spent: Spent, name: str, level: int, budget: Budget) -> BudgetRow:
-    count = 0 if spent.part in (START, IMPORTS, REST) else spent.count
-    if not level and any(one.name for one in budget.part(spent.part)):
-        count = 0  # of several things
-    return BudgetRow(name, level, spent.ns * NS, share_of(spent, budget), count)
+def _count(spent: Spent) -> int:
+    return 0 if spent.part in (START, IMPORTS, REST) else spent.count
 
 
-def _names(spent: Sequence[Spent], budget: Budget, least: float) -> Iterator[BudgetRow]:
+def _largest(spent: Iterable[Spent], least_ns: float) -> list[Spent]:
+    return sorted((one for one in spent if one.ns >= least_ns), key=lambda one: -one.ns)[:_NAMES]
+
+
+def _names(spent: Sequence[Spent], least_ns: float) -> Iterator[_Part]:
     """What is in a part: the largest, each with what is beneath it, and all others."""
-    named = sorted(_outermost(spent), key=lambda one: -one.ns)
-    told = [one for one in named if share_of(one, budget) >= least][:_NAMES]
+    named = _outermost(spent)
+    told = _largest(named, least_ns)
     for one in told:
-        yield _row(one, one.name, 1, budget)
-        yield from _beneath(one, spent, budget, least)
+        beneath = [part for part in spent if part.name.startswith(one.name + BENEATH)]
+        inner = [
+            _Part(part.name.partition(BENEATH)[2], part.ns, _count(part))
+            for part in _largest(beneath, least_ns)
+        ]
+        left_ns = one.ns - sum(part.ns for part in inner)
+        if inner and left_ns:
+            inner.append(_Part(f"{one.name} itself, and others", left_ns))
+        yield _Part(one.name, one.ns, _count(one), inner)
+    for one in [one for one in spent if not one.name and one.ns][:1] if told else ():
+        yield _Part("elsewhere", one.ns, _count(one))
     rest = [one for one in named if one not in told]
-    ns = sum(one.ns for one in rest)
-    elsewhere = [one for one in spent if not one.name and one.ns]
-    if told and elsewhere:
-        yield _row(elsewhere[0], "elsewhere", 1, budget)
-    if told and ns:
-        yield _sum(plural(len(rest), "other"), ns, 1, budget)
+    if told and (ns := sum(one.ns for one in rest)):
+        yield _Part(plural(len(rest), "other"), ns)
 
 
 def _outermost(spent: Sequence[Spent]) -> list[Spent]:
@@ -206,58 +222,34 @@ def _outermost(spent: Sequence[Spent]) -> list[Spent]:
     return list(found.values())
 
 
-def _beneath(
-    outer: Spent, spent: Sequence[Spent], budget: Budget, least: float
-) -> Iterator[BudgetRow]:
-    """What of the time of a package went to those that it imports."""
-    inner = [one for one in spent if one.name.startswith(outer.name + BENEATH)]
-    told = sorted(inner, key=lambda one: -one.ns)
-    told = [one for one in told if share_of(one, budget) >= least][:_NAMES]
-    if not told:
-        return
-    for one in told:
-        yield _row(one, one.name.partition(BENEATH)[2], 2, budget)
-    ns = outer.ns - sum(one.ns for one in told)
-    if ns:
-        yield _sum(f"{outer.name} itself, and others", ns, 2, budget)
-
-
-def _sum(name: str, ns: int, level: int, budget: Budget) -> BudgetRow:
-    return BudgetRow(name, level, ns * NS, share_of(Spent("", "", ns), budget))
-
-
-def _inside(spent: Spent, summary: Summary, budget: Budget, least: float) -> Iterator[BudgetRow]:
+def _phases(spent: Spent, summary: Summary | None, least_ns: float) -> Iterator[_Part]:
     """Phases of the trials that these are, where they were profiled, and rows of each phase."""
+    if summary is None or spent.part not in (ITERATIONS, CALLS):
+        return
     profiled = summary.totals.profiled
     trains = summary.recording.settings.phase == "train"
     if profiled is None or not profiled.mean_s or trains != (spent.part == ITERATIONS):
         return
     added = _added(summary)
-    scale = spent.ns * NS / (profiled.mean_s - sum(added.values()))
-    own_s = _own_and_profiler(budget)[0] * NS
-
-    def row(name: str, level: int, mean_s: float, times: float = 0) -> BudgetRow:
-        seconds = mean_s * scale
-        return BudgetRow(name, level, seconds, seconds / own_s if own_s else 0.0, times)
-
-    phases = [(str(name), float(s)) for name, s in summary.phases["total_s"].items()]
-    several = summary.several_phases
-    if not several:
-        name = phases[0][0]
-        phase_s = profiled.mean_s - added.get(name, 0.0)
-        yield from _rows_of(summary, name, phase_s, row, least, 1, spent.count)
+    # Nanoseconds in all trials of a second in one.
+    scale = spent.ns / (profiled.mean_s - sum(added.values()))
+    phases = {str(name): float(s) for name, s in summary.phases["total_s"].items()}
+    if not summary.several_phases:
+        phases = {next(iter(phases)): profiled.mean_s}
+    phases = {name: (time_s - added.get(name, 0.0)) * scale for name, time_s in phases.items()}
+    if not summary.several_phases:
+        for name, ns in phases.items():
+            yield from _layers(summary, name, ns, scale, least_ns, spent.count)
         return
-    left = 0.0
-    phases = [(name, phase_s - added.get(name, 0.0)) for name, phase_s in phases]
-    for name, phase_s in sorted(phases, key=lambda one: -one[1]):
-        phase = row(_OUTSIDE if name == OUTSIDE else name, 1, phase_s)
-        if phase.share < least:
-            left += phase_s
+    left_ns = 0.0
+    for name, ns in sorted(phases.items(), key=lambda one: -one[1]):
+        if ns < least_ns:
+            left_ns += ns
             continue
-        yield phase
-        yield from _rows_of(summary, name, phase_s, row, least, 2, spent.count)
-    if left:
-        yield row("other phases", 1, left)
+        inner = list(_layers(summary, name, ns, scale, least_ns, spent.count))
+        yield _Part(_OUTSIDE if name == OUTSIDE else name, ns, inner=inner)
+    if left_ns:
+        yield _Part("other phases", left_ns)
 
 
 def _added(summary: Summary) -> dict[str, float]:
@@ -280,33 +272,24 @@ def _added(summary: Summary) -> dict[str, float]:
     return {str(name): part * float(seconds) for name, seconds in between.items()}
 
 
-def _rows_of(
-    summary: Summary,
-    phase: str,
-    phase_s: float,
-    row: Callable[[str, int, float, float], BudgetRow],
-    least: float,
-    level: int,
-    count: int,
-) -> Iterator[BudgetRow]:
+def _layers(
+    summary: Summary, phase: str, phase_ns: float, scale: float, least_ns: float, count: int
+) -> Iterator[_Part]:
     """The hottest rows of a phase, and what else there is in it."""
     layers = summary.layers[summary.layers["phase"] == phase]
-    layers = layers.sort_values("mean_s", ascending=False, kind="stable")
-    told_s = 0.0
-    for one in layers.head(_LAYERS).itertuples():
-        found = row(f"{one.path} {short(one.function)}", level, one.mean_s, one.calls * count)
-        if found.share < least:
-            break
-        told_s += one.mean_s
-        yield found
-    if not told_s:
+    times_ns = (layers["mean_s"] * scale).sort_values(ascending=False, kind="stable")
+    told_ns = times_ns.head(_LAYERS)
+    told_ns = told_ns[told_ns >= least_ns]
+    if not told_ns.sum():
         return
-    others_s = float(layers["mean_s"].sum()) - told_s
-    between_s = phase_s - told_s - others_s
-    for name, mean_s in (("other rows", others_s), ("between functions", between_s)):
-        found = row(name, level, mean_s, 0)
-        if found.seconds >= NS:
-            yield found
+    for at, ns in told_ns.items():
+        one = layers.loc[at]
+        yield _Part(f"{one['path']} {short(one['function'])}", ns, one["calls"] * count)
+    others_ns = times_ns.sum() - told_ns.sum()
+    between_ns = phase_ns - times_ns.sum()
+    for name, ns in (("other rows", others_ns), ("between functions", between_ns)):
+        if ns >= 1:
+            yield _Part(name, ns)
 
 
 def picture_of(budget: Budget) -> Iterator[Boxes]:

@@ -6,13 +6,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from chainer_profile.analyse.checks import check
+from chainer_profile.analyse.findings import takes_options
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.units import NOT_KNOWN, format_scientific
 from chainer_profile.engines.results import OutputDifference
+from chainer_profile.record.recording import BlasLibrary, Environment
 from chainer_profile.report import document
 from chainer_profile.report.content.engines import (
+    OWN_STEPS,
     crowded,
+    fusion_text,
+    main_functions,
     next_steps,
     overview,
     report,
@@ -23,8 +31,10 @@ from chainer_profile.report.content.engines import (
 )
 from chainer_profile.report.document import Heading, Text, plain, strong, text
 from chainer_profile.report.tables import Table
+from chainer_profile.report.text import engine_text
 from chainer_profile.report.writers import terminal
 from tests.engines.fake_engines import WRONG, make_run, recordings, result
+from tests.goldens.words import fast
 
 
 def test_small_numbers() -> None:
@@ -98,3 +108,39 @@ def test_a_narrow_terminal_shows_fewer_columns_and_always_chainer(width: int) ->
     assert "vs fast" not in lines[at]
     assert "10.00x" in lines[at + 3]
     assert "vs fast" in " ".join(lines[at + 6 :]).partition("Not shown at this width: ")[2]
+
+
+def test_the_main_function_stands_for_a_node() -> None:
+    found = recordings()
+    names = main_functions(found["fast"], found["chainer"])
+    assert names == ["Convolution2DFunction", OWN_STEPS, "Convolution2DFunction"]
+    assert main_functions(found["fast"], None) == names
+    assert main_functions(found["chainer"], found["chainer"])[1] == "FixedBatchNormalization"
+
+
+def test_what_an_engine_s_own_clock_adds_is_said() -> None:
+    recorded, run = recordings()["fast"], make_run()
+    assert recorded.trial_ns is not None
+    clean_ns = np.full(20, int(np.median(recorded.trial_ns)) * 4 // 5, np.int64)
+    slowed = replace(recorded, clean_ns=clean_ns, clean_start_ns=clean_ns)
+    assert fusion_text(run, slowed, None).endswith("; its own clock adds 25.0 % to a trial")
+    for ns in (clean_ns[:0], recorded.trial_ns * 99 // 100):
+        alike = replace(recorded, clean_ns=ns, clean_start_ns=ns)
+        assert "clock" not in fusion_text(run, alike, None)
+
+
+def test_checks_name_no_options_and_no_threads_of_blas() -> None:
+    blas = Environment(blas=(BlasLibrary("openblas", "0.3", 4),))
+    recording = fast(environment=blas)
+    assert not takes_options(recording.settings)
+    assert "threads" not in {finding.code for finding in check(summarise(recording))}
+    few = fast(**{n: getattr(recording, n)[:5] for n in ("self_ns", "trial_ns")})
+    (finding,) = (f for f in check(summarise(few)) if f.code == "few-trials")
+    assert "--" not in finding.advice
+    own = replace(recordings()["chainer"], environment=blas)
+    assert "threads" not in {f.code for f in check(summarise(own))}  # they were chosen
+
+
+def test_a_precision_that_is_not_known_is_left_out() -> None:
+    settings = replace(fast().settings, precision="")
+    assert engine_text(settings) == "fast 1.0"

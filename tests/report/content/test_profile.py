@@ -11,7 +11,7 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.content.answer import answer
 from chainer_profile.report.content.layer_section import MAX_ROWS
-from chainer_profile.report.content.method import experiment_rows
+from chainer_profile.report.content.method import experiment_rows, has_rate_of_zero
 from chainer_profile.report.content.profile import ReportTitle, heading_text, report
 from chainer_profile.report.document import Block, Code, Figure, Heading, Lines, Text, pieces, text
 from chainer_profile.report.tables import Table
@@ -129,3 +129,25 @@ def test_nobody_asked_for_the_weights_and_the_batch_of_a_program() -> None:
     rows = [dict(experiment_rows(summarise(one))) for one in (training, program)]
     assert [row["Batch"].split()[1].rstrip("s") for row in rows] == ["image", "example"]
     assert ["weights" in row["Network"] for row in rows] == [True, False]
+
+
+OURS = "python profile.py --phase train"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (Settings(phase="train", optimizer="MomentumSGD", command=OURS), True),
+        (Settings(phase="train", optimizer="Adam", command=OURS), False),
+        (Settings(phase="forward-backward", command=OURS), False),
+        (Settings(phase="train", optimizer="MomentumSGD"), False),
+        # A training of one's own, whose extension recorded its command.
+        (Settings(phase="train", optimizer="MomentumSGD", command="python train.py"), False),
+        (
+            Settings(phase="train", optimizer="MomentumSGD", command="python t.py x profile.py"),
+            False,
+        ),
+    ],
+)
+def test_the_rate_of_zero_is_that_of_our_own_optimizer(settings: Settings, expected: bool) -> None:
+    assert has_rate_of_zero(settings) == expected

@@ -1,3 +1,5 @@
+"""The times of a whole trial."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -6,10 +8,14 @@ import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Layer
+from chainer_profile.report.content import profile
 from chainer_profile.report.content.layer_section import MAX_ROWS
 from chainer_profile.report.content.result_section import MAX_GROUPS
+from chainer_profile.report.page import render
 from tests.conftest import make_recording, make_training
-from tests.report.reading import Report, read, report_md
+from tests.goldens.words import fast
+from tests.report.page.reading import Read
+from tests.report.reading import Report, on_terminal, read, report_md
 
 
 def report(rule: str = "pareto:50%", **changes: object) -> Report:
@@ -72,3 +78,16 @@ def test_many_layers_of_several_phases() -> None:
     assert len(shown.table("#")) == 60
     assert {row[3] for row in shown.table("#")} == {"forward", "backward"}
     assert "60 of 210 layers are shown" in shown.words
+
+
+def test_an_engines_totals_are_in_its_words_everywhere() -> None:
+    summary = summarise(fast())
+    said = {
+        "page": Read(render(summary)).text,
+        "paper": str(dict(profile.tables(summary))["times"].cells()),
+        "terminal": on_terminal(summary, 160),
+    }
+    for where, text in said.items():
+        assert "Runtime overhead (between the nodes)" in text, where
+        assert "Sum of the nodes" in text, where
+        assert "Framework" not in text, where

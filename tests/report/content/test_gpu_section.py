@@ -1,4 +1,4 @@
-"""What the terminal and the report say of a run on a GPU."""
+"""What is said of a run on a GPU, and of the GPU."""
 
 from __future__ import annotations
 
@@ -14,12 +14,30 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.report.content.gpu_section import device, explained
+from chainer_profile.record.recording import Environment, Gpu, Recording
+from chainer_profile.report.content.gpu_section import device, explained, gpu_rows, on_gpu
 from chainer_profile.report.content.method import method_points
 from chainer_profile.report.document import plain
-from tests.report.devicing import launching, make_device_recording, make_device_training
+from tests.conftest import make_recording
+from tests.report.devicing import GPU, launching, make_device_recording, make_device_training
 from tests.report.reading import Report, as_markdown, on_terminal, read, report_md
 from tests.report.working import training, working
+
+
+def ran_on(gpu: Gpu | None, **changes: object) -> Recording:
+    return make_device_recording(environment=Environment(gpu=gpu), **changes)
+
+
+def test_names_cannot_break_lines() -> None:
+    recording = ran_on(replace(GPU, name="a\nb"))
+    assert dict(gpu_rows(recording))["GPU"] == "a\\nb (number 0)"
+
+
+def test_a_cpu_has_none_of_it() -> None:
+    recording = make_recording()
+    assert gpu_rows(recording) == []
+    assert on_gpu(summarise(recording)) == ""
+    assert on_gpu(launching()) == " on the GPU"
 
 
 def section(summary: Summary) -> Report:
@@ -65,9 +83,6 @@ def test_the_shown_parts_add_up_whatever_the_times(seed: int, n_trials: int) -> 
     for text in sums:
         *parts, whole = figures(text)
         assert sum(parts) == whole
-
-
-# --- what sets the pace
 
 
 # --- words of a run on a GPU
