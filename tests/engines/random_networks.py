@@ -17,6 +17,8 @@ import numpy as np
 
 #: Makes one value of others: of the network itself and of values.
 Layer = Callable[..., Any]
+#: Draws layers.
+Step = Callable[["Drawing"], None]
 
 
 @dataclass
@@ -78,25 +80,36 @@ def is_real(value: Any) -> bool:
     return bool(value.dtype.kind == "f")
 
 
-def _calls(name: str, *after: Callable[[Any], Any]) -> Layer:
-    def layer(model: Any, x: Any) -> Any:
-        y = model[name](x)
-        for function in after:
-            y = function(y)
-        return y
-
-    return layer
+def has_channels(value: Any) -> bool:
+    return bool(is_real(value) and value.ndim > 1)
 
 
-def convolution(d: Drawing) -> None:
-    at = d.value(is_image)
-    if at is None:
-        return
-    x = d.values[at]
+def _calls(name: str) -> Layer:
+    return lambda model, x: model[name](x)
+
+
+def on(accepts: Callable[[Any], bool]) -> Callable[[Callable[..., Any]], Step]:
+    """A step on one value of a kind: it gives layers, the one on the other, or none."""
+
+    def step(draw: Callable[[Drawing, Any], Any]) -> Step:
+        def drawn(d: Drawing) -> None:
+            at = d.value(accepts)
+            layers = [] if at is None else draw(d, d.values[at])
+            for layer in layers if isinstance(layers, list) else [layers]:
+                d.add((at,), layer)  # type: ignore[arg-type]
+                at = len(d.values) - 1
+
+        return drawn
+
+    return step
+
+
+@on(is_image)
+def convolution(d: Drawing, x: Any) -> Any:
     size, stride, dilate = d.among(1, 1, 2, 3, 3), d.among(1, 1, 2, 3), d.among(1, 1, 1, 2)
     pad = d.among(0, size // 2, 1, 2)
     if min(x.shape[2:]) + 2 * pad < (size - 1) * dilate + 1:
-        return
+        return []
     groups = d.among(1, 1, 1, x.shape[1], 2)
     groups = groups if x.shape[1] % groups == 0 else 1
     out = groups * d.among(1, 2, 3, 4)
@@ -105,80 +118,62 @@ def convolution(d: Drawing) -> None:
     )
     if link.b is not None:
         link.b.array[...] = d.array(out)
-    name = d.link(link)
-    after: list[Callable[[Any], Any]] = []
+    layers = [_calls(d.link(link))]
     if d.chance(0.4):
-        bn = d.link(L.BatchNormalization(out, dtype=d.dtype))
-        after.append(lambda y: d_model[bn](y))
+        layers.append(_calls(d.link(L.BatchNormalization(out, dtype=d.dtype))))
     if d.chance(0.5):
-        after.append(F.relu)
-    d_model = d.model
-    if not after or d.chance(0.5):
-        d.add((at,), _calls(name))
-        for function in after:
-            d.add((len(d.values) - 1,), lambda model, x, f=function: f(x))
-        return
-    bn_name = bn if len(after) == 2 or after[0] is not F.relu else None
+        layers.append(lambda model, x: F.relu(x))
+    if len(layers) == 1 or d.chance(0.5):
+        return layers
 
     def block(model: Any, x: Any) -> Any:
-        y = model[name](x)
-        y = y if bn_name is None else model[bn_name](y)
-        return F.relu(y) if after[-1] is F.relu else y
+        for layer in layers:
+            x = layer(model, x)
+        return x
 
-    d.add((at,), block)
-
-
-def normalization(d: Drawing) -> None:
-    at = d.value(lambda v: is_image(v) or is_matrix(v))
-    if at is not None:
-        size = d.values[at].shape[1]
-        d.add((at,), _calls(d.link(L.BatchNormalization(size, dtype=d.dtype))))
+    return block
 
 
-def elementwise(d: Drawing) -> None:
-    at = d.value(is_real)
-    if at is not None:
-        f = d.among(F.relu, F.relu, F.sigmoid, F.tanh, F.leaky_relu, F.identity, F.dropout, abs)
-        d.add((at,), lambda model, x: f(x))
+@on(lambda v: is_image(v) or is_matrix(v))
+def normalization(d: Drawing, x: Any) -> Any:
+    return _calls(d.link(L.BatchNormalization(x.shape[1], dtype=d.dtype)))
 
 
-def scalar(d: Drawing) -> None:
-    at = d.value(is_real)
-    if at is None:
-        return
+@on(is_real)
+def elementwise(d: Drawing, x: Any) -> Any:
+    f = d.among(F.relu, F.relu, F.sigmoid, F.tanh, F.leaky_relu, F.identity, F.dropout, abs)
+    return lambda model, x: f(x)
+
+
+@on(is_real)
+def scalar(d: Drawing, x: Any) -> Any:
     number = float(np.round(d.rng.uniform(-2, 2), 2))
     kind = d.among("+", "*", "-", "scale", "bias", "array")
     if kind == "array":
-        shape = d.among((), (1,), d.values[at].shape[-1:], (1, *d.values[at].shape[1:]))
-        array = d.array(*shape)
-        d.add((at,), d.among(lambda model, x: x + array, lambda model, x: x * array))
-    elif kind in ("scale", "bias") and d.values[at].ndim > 1:
-        size = d.values[at].shape[1:2]
+        array = d.array(*d.among((), (1,), x.shape[-1:], (1, *x.shape[1:])))
+        return d.among(lambda model, x: x + array, lambda model, x: x * array)
+    if kind in ("scale", "bias") and x.ndim > 1:
+        size = x.shape[1:2]
         link = L.Scale(1, size) if kind == "scale" else L.Bias(1, size)
-        name = d.link(link)
         for parameter in link.params():
             parameter.array = d.array(*size)
-        d.add((at,), _calls(name))
-    elif kind == "+":
-        d.add((at,), lambda model, x: x + number)
-    elif kind == "-":
-        d.add((at,), lambda model, x: number - x)
-    else:
-        d.add((at,), lambda model, x: x * number)
+        return _calls(d.link(link))
+    if kind == "+":
+        return lambda model, x: x + number
+    if kind == "-":
+        return lambda model, x: number - x
+    return lambda model, x: x * number
 
 
-def pooling(d: Drawing) -> None:
-    at = d.value(is_image)
-    if at is None:
-        return
+@on(is_image)
+def pooling(d: Drawing, x: Any) -> Any:
     size, stride, cover = d.among(1, 2, 3), d.among(1, 2, 2, 3), d.chance(0.6)
     pad = d.among(0, 0, 1) if size > 1 else 0
-    if min(d.values[at].shape[2:]) + 2 * pad < size:
-        return
+    if min(x.shape[2:]) + 2 * pad < size:
+        return []
     if d.chance(0.6):
-        d.add((at,), lambda model, x: F.max_pooling_2d(x, size, stride, pad, cover_all=cover))
-    else:
-        d.add((at,), lambda model, x: F.average_pooling_2d(x, size, stride, pad))
+        return lambda model, x: F.max_pooling_2d(x, size, stride, pad, cover_all=cover)
+    return lambda model, x: F.average_pooling_2d(x, size, stride, pad)
 
 
 def join(d: Drawing) -> None:
@@ -243,12 +238,10 @@ def _same_shape(d: Drawing, channels: int) -> Layer:
     return lambda model, x: x + number
 
 
-def squeeze(d: Drawing) -> None:
+@on(is_image)
+def squeeze(d: Drawing, x: Any) -> Any:
     """Squeeze and excitation."""
-    at = d.value(is_image)
-    if at is None:
-        return
-    c = d.values[at].shape[1]
+    c = x.shape[1]
     down, up = d.link(L.Linear(c, 2)), d.link(L.Linear(2, c))
 
     def layer(model: Any, x: Any) -> Any:
@@ -256,14 +249,11 @@ def squeeze(d: Drawing) -> None:
         s = F.sigmoid(model[up](F.relu(model[down](F.reshape(s, (len(x), c))))))
         return x * F.broadcast_to(F.reshape(s, (len(x), c, 1, 1)), x.shape)
 
-    d.add((at,), layer)
+    return layer
 
 
-def shape_change(d: Drawing) -> None:
-    at = d.value(lambda v: is_real(v) and v.ndim > 1)
-    if at is None:
-        return
-    x = d.values[at]
+@on(has_channels)
+def shape_change(d: Drawing, x: Any) -> Any:
     kinds: list[Layer] = [
         lambda model, x: F.reshape(x, (len(x), -1)),
         lambda model, x: F.flatten(x) if x.ndim < 2 else F.reshape(x, (x.shape[0], -1, 1)),
@@ -281,64 +271,52 @@ def shape_change(d: Drawing) -> None:
         if x.shape[2] % 2 == 0 and x.shape[3] % 2 == 0:
             kinds.append(lambda model, x: F.space2depth(x, 2))
         if x.shape[1] % 2 == 0:
-            kinds.append(
-                lambda model, x: F.reshape(
-                    F.transpose(F.reshape(x, (len(x), 2, -1, *x.shape[2:])), (0, 2, 1, 3, 4)),
-                    x.shape,
-                )
-            )
-    size = int(np.prod(x.shape[1:]))
-    if x.ndim == 4:
+            kinds.append(_shuffled)
         kinds += 2 * [lambda model, x: F.reshape(x, (len(x), x.shape[2], x.shape[1], x.shape[3]))]
     else:
+        size = int(np.prod(x.shape[1:]))
         for side in (2, 3, 4):
             if size % (side * side) == 0:
-                kinds += 3 * [
-                    lambda model, x, n=side: F.reshape(x, (len(x), -1, n, n)),
-                ]
-    d.add((at,), d.among(*kinds))
+                kinds += 3 * [lambda model, x, n=side: F.reshape(x, (len(x), -1, n, n))]
+    return d.among(*kinds)
+
+
+def _shuffled(model: Any, x: Any) -> Any:
+    """Channels in another order."""
+    halves = F.reshape(x, (len(x), 2, -1, *x.shape[2:]))
+    return F.reshape(F.transpose(halves, (0, 2, 1, 3, 4)), x.shape)
 
 
 def split(d: Drawing) -> None:
-    at = d.value(lambda v: is_real(v) and v.ndim > 1 and v.shape[1] % 2 == 0)
+    at = d.value(lambda v: has_channels(v) and v.shape[1] % 2 == 0)
     if at is not None:
         d.add((at,), lambda model, x: F.split_axis(x, 2, axis=1)[0])
         d.add((at,), lambda model, x: F.split_axis(x, 2, axis=1)[1])
 
 
-def linear(d: Drawing) -> None:
-    at = d.value(lambda v: is_real(v) and v.ndim > 1)
-    if at is None:
-        return
-    shape = d.values[at].shape
-    if len(shape) == 3 and d.chance(0.6):
-        name = d.link(L.Linear(shape[2], d.among(2, 4)))
-        d.add((at,), lambda model, x: model[name](x, n_batch_axes=2))
-    else:
-        name = d.link(L.Linear(int(np.prod(shape[1:])), d.among(2, 4, 9), nobias=d.chance(0.3)))
-        d.add((at,), _calls(name))
+@on(has_channels)
+def linear(d: Drawing, x: Any) -> Any:
+    if x.ndim == 3 and d.chance(0.6):
+        name = d.link(L.Linear(x.shape[2], d.among(2, 4)))
+        return lambda model, x: model[name](x, n_batch_axes=2)
+    size = int(np.prod(x.shape[1:]))
+    return _calls(d.link(L.Linear(size, d.among(2, 4, 9), nobias=d.chance(0.3))))
 
 
-def mask(d: Drawing) -> None:
+@on(is_real)
+def mask(d: Drawing, x: Any) -> Any:
     """What is chosen by the signs of values, or by a mask that is always the same."""
-    at = d.value(is_real)
-    if at is None:
-        return
-    fixed = d.rng.random(d.values[at].shape[1:]) < 0.5
-    d.add(
-        (at,),
-        d.among(
-            lambda model, x: F.where(np.broadcast_to(fixed, x.shape), x, F.tanh(x)),
-            lambda model, x: F.clipped_relu(x, 0.5),
-            lambda model, x: F.maximum(x, F.tanh(x)),
-        ),
+    fixed = d.rng.random(x.shape[1:]) < 0.5
+    return d.among(
+        lambda model, x: F.where(np.broadcast_to(fixed, x.shape), x, F.tanh(x)),
+        lambda model, x: F.clipped_relu(x, 0.5),
+        lambda model, x: F.maximum(x, F.tanh(x)),
     )
 
 
-def product(d: Drawing) -> None:
-    at = d.value(lambda v: is_real(v) and v.ndim == 3)
-    if at is not None:
-        d.add((at,), lambda model, x: F.matmul(F.softmax(F.matmul(x, x, transb=True), axis=2), x))
+@on(lambda v: is_real(v) and v.ndim == 3)
+def product(d: Drawing, x: Any) -> Any:
+    return lambda model, x: F.matmul(F.softmax(F.matmul(x, x, transb=True), axis=2), x)
 
 
 STEPS = (
@@ -369,8 +347,7 @@ class OldStyle(Drawn):
 class _Run:
     """Runs the layers of a drawing; copies of a network share it."""
 
-    def __init__(self, n_inputs: int, embedding: str, drawing: Drawing, outputs: Any) -> None:
-        self._n_inputs, self._embedding = n_inputs, embedding
+    def __init__(self, drawing: Drawing, outputs: Any) -> None:
         self._layers, self._outputs = list(drawing.layers), outputs
 
     def __deepcopy__(self, memo: Any) -> _Run:
@@ -417,7 +394,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Any, tuple[Any, ...]]:
         made = range(len(inputs), len(d.values))
         chosen = [len(d.values) - 1]
         chosen += [int(n) for n in rng.choice(made, int(rng.integers(0, 3)))]
-        model.run = _Run(len(inputs), "", d, _form(rng, chosen))
+        model.run = _Run(d, _form(rng, chosen))
     return model, inputs
 
 
