@@ -39,20 +39,16 @@ def cases() -> dict[str, list[str]]:
         "resnet20-gpu-b1": ["--trials", "10000"],
         "resnet20-gpu-b128": ["-b", "128", *_MANY],
         "resnet20-gpu-b128-train": ["-b", "128", "--phase", "train", *_MANY],
-        # R2's cases.
-        "resnet50-gpu-b32": ["-m", "resnet50", "-b", "32", *_FEW],
-        "resnet50-gpu-b32-backward": [
-            *("-m", "resnet50", "-b", "32", "--phase", "forward-backward", *_FEW)
-        ],
-        "resnet50-bottleneck-gpu-b32": ["-m", "resnet50-bottleneck", "-b", "32", *_FEW],
-        "resnet50-bottleneck-gpu-b32-backward": [
-            *("-m", "resnet50-bottleneck", "-b", "32", "--phase", "forward-backward", *_FEW)
-        ],
         # R5's case.
         "se-resnet9-fixup-gpu-b128-fp16": [
             *("-m", "se-resnet9-fixup", "-b", "128", "--dtype", "float16", *_MANY)
         ],
     }
+    # R2's cases.
+    for name in ("resnet50", "resnet50-bottleneck"):
+        asked = ["-m", name, "-b", "32", *_FEW]
+        found[f"{name}-gpu-b32"] = asked
+        found[f"{name}-gpu-b32-backward"] = [*asked, "--phase", "forward-backward"]
     # R3's networks and inputs.
     for name in ("resnet18", "resnet34", "resnet50", "resnet101"):
         for label, size in (("cityscapes", "1024x2048"), ("voc", "500x334")):

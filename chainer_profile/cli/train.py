@@ -85,7 +85,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         raise UsageError(f"--resume: there is no folder {out}; name it with --out")
     with made(out), locked(out, "another training writes into it"):
         _check_folder(out, args)
-        return train(args, source, DATASETS[args.dataset], out, context)
+        return train(args, source, out, context)
 
 
 def _check_folder(out: Path, args: argparse.Namespace) -> None:
@@ -108,10 +108,10 @@ def _check_folder(out: Path, args: argparse.Namespace) -> None:
         )
 
 
-def train(args: argparse.Namespace, source: Any, defaults: Any, out: Path, context: Context) -> int:
+def train(args: argparse.Namespace, source: Any, out: Path, context: Context) -> int:
     """Build the training, run it, and say what came out; gives the exit code."""
     matplotlib.use("Agg")
-    interrupts = context.interrupts
+    defaults, interrupts = DATASETS[args.dataset], context.interrupts
     epochs = args.epoch or defaults.epochs
     batchsize = args.batchsize or defaults.batchsize
     size = args.synthetic_size or SYNTHETIC_SIZE
