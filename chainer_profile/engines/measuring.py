@@ -100,7 +100,9 @@ def measure(
                 race.run()
                 calibrations.append(calibrate())
                 race.profile_nodes(layer_trials)
-                race.serve(_jobs(where.usable_cores, settings.threads))
+                # As many runs at a time as the cores take, where each has its own.
+                cores, each = where.usable_cores, settings.threads
+                race.serve(cores // each if cores and each else 1)
                 if save is not None:
                     _keep(contestants, save)
             except ProfileError as error:
@@ -114,11 +116,6 @@ def measure(
     if failure is not None:
         run = replace(run, ended=f"failed: {failure}")
     return Measured(run, recordings, failure)
-
-
-def _jobs(cores: int | None, threads: int | None) -> int:
-    """How many runs are made at a time: as many as the cores take, where each has its own."""
-    return 1 if cores is None or threads is None else cores // threads
 
 
 def _keep(contestants: Sequence[Contestant], path: Path) -> None:

@@ -35,10 +35,6 @@ _RECORDED_OF_ALL = ("n_layers", "settings", "environment", "other_cpu")
 _BLOCK, _ROUNDS = 10, 30
 
 
-def _no_times() -> NDArray[np.int64]:
-    return np.zeros(0, np.int64)
-
-
 @dataclass(frozen=True)
 class OutputDifference:
     """How far an engine's outputs are from Chainer's."""
@@ -89,7 +85,7 @@ class EngineResult:
     #: of its own among it, and what a run takes beyond. None where not known.
     memory_nbytes: int | None = None
     #: Wall time of every trial, (trials,); the engines took turns in rounds of so many.
-    clean_ns: NDArray[np.int64] = field(default_factory=_no_times)
+    clean_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     block: int = 1
     #: Runs at a time where that was tried, and runs a second then.
     jobs: int = 1
