@@ -34,14 +34,10 @@ def test_of_many_layers_the_most_changed_ones_and_the_largest_are_shown() -> Non
     assert {label.rpartition(" ")[2] for label in others} == {"Convolution"}
 
 
-def test_the_picture_is_the_same_each_time_and_of_readable_size() -> None:
-    whole = of_layers(66, {3: 1.5, 7: 0.6})
+def test_the_picture_is_of_readable_size() -> None:
     zero = replace(run(1, 3), self_ns=np.zeros((200, 3), np.int64))
-    shown = (whole, whole, of_layers(1, {}), compared(NAMES), compare(zero, zero))
-    first, *pictures = (Picture(partial(plot.figure, one)).png() for one in shown)
-    assert pictures[0] == first
-    for picture in pictures:
-        image = Image.open(io.BytesIO(picture))
+    for one in (of_layers(66, {3: 1.5}), of_layers(1, {}), compared(NAMES), compare(zero, zero)):
+        image = Image.open(io.BytesIO(Picture(partial(plot.figure, one)).png()))
         assert image.format == "PNG"
         assert 1000 <= image.width <= 2600
         assert image.height == 900

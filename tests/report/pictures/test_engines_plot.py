@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from html import escape
 
 import pytest
 
-from chainer_profile.engines.results import EnginesRun
 from chainer_profile.report.content.engines import BETWEEN, words_of
 from chainer_profile.report.page import render_engines
 from chainer_profile.report.pictures import engines as engines_plot
 from chainer_profile.report.pictures.engines import shares
-from chainer_profile.report.pictures.figures import Picture
-from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
+from tests.engines.fake_engines import WRONG, make_run, recordings
 
 
 def test_small_functions_are_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,16 +18,6 @@ def test_small_functions_are_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
     found = shares(make_run(), recordings())
     assert list(found) == ["Convolution2DFunction", engines_plot.REST, BETWEEN]
     assert list(found.sum(axis=1)) == pytest.approx([1, 1])
-
-
-def test_plots_are_the_same_when_made_twice() -> None:
-    run, found = make_run(WRONG), recordings()
-    picture, again = (Picture(lambda: engines_plot.figure(run, found)) for _ in range(2))
-    svg = picture.svg()
-    assert svg == again.svg()
-    words = set(re.findall(r">([^<>]+)</text>", svg.decode()))
-    assert {"chainer fp32", "fast fp32", "Convolution2DFunction", BETWEEN} <= words
-    assert picture.png().startswith(b"\x89PNG")
 
 
 def test_bars_lead_to_rows_of_the_page_and_say_what_they_are() -> None:
@@ -46,8 +33,3 @@ def test_bars_lead_to_rows_of_the_page_and_say_what_they_are() -> None:
     for anchor, words in said.items():
         for part in (f'id="{anchor}"', f'href="#{anchor}"', escape(words, quote=False)):
             assert part in html, part
-
-
-def test_a_run_without_trials_has_a_figure() -> None:
-    nothing = EnginesRun(engines=(MISSING,), settings=make_run().settings)
-    assert Picture(lambda: engines_plot.figure(nothing, {})).svg()

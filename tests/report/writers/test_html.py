@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from chainer_profile.analyse.summaries import summarise
-from chainer_profile.report.content.profile import overview
 from chainer_profile.report.document import (
     HOT,
     Figure,
@@ -19,7 +17,6 @@ from chainer_profile.report.document import (
 )
 from chainer_profile.report.tables import Table
 from chainer_profile.report.writers import html
-from tests.conftest import make_recording
 from tests.report.reading import column
 
 
@@ -79,12 +76,3 @@ def test_bars_are_as_long_as_shares() -> None:
     ]
     assert bars(Table(columns, [0.0, None])) == [("", None)] * 2
     assert "bar" not in html.table(Table([column("share", lambda row: row)], [0.5]))
-
-
-def test_the_bars_of_a_run() -> None:
-    summary = summarise(make_recording(), "top:2")
-    tables = [block for block in overview(summary) if isinstance(block, Table)]
-    groups = next(table for table in tables if table.caption == "By function")
-    shares = [row.share for row in groups.rows]
-    widths = [width for _, width in bars(groups)]
-    assert [round(share / max(shares) * 100, 1) for share in shares] == widths

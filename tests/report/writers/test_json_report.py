@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -226,9 +225,3 @@ def test_the_text_is_printable_ascii_with_a_line_a_row() -> None:
     assert all(printable(line) == line for line in text.splitlines())
     assert sum('"label"' in line for line in text.splitlines()) == 3
     assert text == json_report.render(summarise(replace(recording, layers=layers)))
-
-
-def test_rows_are_a_table() -> None:
-    table = pd.DataFrame(read(json_report.render(working()))["layers"])
-    assert table["mean_s"].dtype == np.float64
-    assert table["share"].sum() == pytest.approx(1)
