@@ -50,7 +50,7 @@ def collect(device: str = "cpu") -> Environment:
         usable_cores=usable_cores(),
         memory_nbytes=known(lambda: psutil.virtual_memory().total, None),
         python=f"{platform.python_implementation()} {platform.python_version()}",
-        chainer=getattr(chainer, "__version__", "") or _version("chainer"),
+        chainer=known(lambda: chainer.__version__ if chainer else metadata.version("chainer"), ""),
         numpy=getattr(numpy, "__version__", ""),
         cupy=getattr(cupy, "__version__", ""),
         profiler=VERSION,
@@ -90,35 +90,18 @@ def blas_libraries() -> tuple[BlasLibrary, ...]:
 
 def _processor() -> str:
     """The processor's name; platform.processor() is empty or just an architecture on Linux."""
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
-            for line in file:
-                name, _, value = line.partition(":")
-                if name.strip() in ("model name", "Model"):
-                    return value.strip()
-    except OSError:
-        pass
+    with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name.strip() in ("model name", "Model"):
+                return value.strip()
     return platform.processor() or platform.machine()
-
-
-def _version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _commit() -> str:
     """Commit of the repository in the current folder, with "-dirty" where it was changed."""
-    try:
-        result = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=10)
     return result.stdout.strip() if result.returncode == 0 else ""
 
 

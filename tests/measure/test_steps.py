@@ -223,15 +223,6 @@ class TestMakeStep:
         assert first.is_alike(second)
         assert step.model.a.W.grad.any()
 
-    def test_the_network_may_give_its_own_loss(self):
-        model = L.Classifier(L.Linear(2, 3))
-        inputs = np.ones((4, 2), np.float32), np.array([0, 1, 2, 0], np.int32)
-        step = make_step("train", model, inputs)
-        with step.configured():
-            step()
-        assert step.loss.name == "output"
-        assert model.predictor.W.grad.any()
-
     def test_uninitialised_parameters(self, clock):
         model = chainer.Sequential(L.Linear(None, 4), L.Linear(None, 3))
         step = make_step("train", model, (image() + 1,), loss=F.sum)
