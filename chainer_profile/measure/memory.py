@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.arguments import arrays_in
 from chainer_profile.measure.calls import BACKWARD, Entry
-from chainer_profile.measure.hooks import kind_of, unique_name, watching
+from chainer_profile.measure.hooks import hook_of, kind_of, watching
 from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.passes import Pass, Timed
 from chainer_profile.measure.structure import Structure
@@ -141,6 +141,39 @@ class MemoryLog:
     def append(self, now_ns: int) -> None:
         self.depth -= 1
 
+    # What is told of windows by call, where nothing that a clock's log notes is alive.
+
+    @property
+    def hook(self) -> FunctionHook:
+        def forward_preprocess(hook: Any, function: Any, in_data: Any) -> None:
+            self.enter(kind_of(function))
+
+        def forward_postprocess(hook: Any, function: Any, in_data: Any) -> None:
+            self.leave()
+
+        def backward_preprocess(hook: Any, function: Any, in_data: Any, out_grad: Any) -> None:
+            self.enter(kind_of(function), BACKWARD)
+
+        def backward_postprocess(hook: Any, function: Any, in_data: Any, out_grad: Any) -> None:
+            self.leave()
+
+        return hook_of(
+            forward_preprocess, forward_postprocess, backward_preprocess, backward_postprocess
+        )
+
+    def enter(self, what: Entry, size: int | str = 0) -> None:
+        self.now_ns()
+        self.extend((what, size))
+
+    def leave(self) -> None:
+        self.append(self.now_ns())
+
+    def position(self) -> int:
+        return self.depth
+
+    def running(self, position: int) -> int:
+        return self.depth - position
+
     def items(self) -> Iterator[Any]:
         """The same as a log of times by link; the first and the last read are no window's."""
         for entered in self.entered[1 : self.count - 1]:
@@ -174,7 +207,7 @@ class ByCall:
     @contextmanager
     def recording(self, log: MemoryLog) -> Iterator[None]:
         """Within this a trial runs, whose windows the log is told of."""
-        with watching(self._step, _Watch(log), self._structure.raising):
+        with watching(self._step, log, self._structure.raising):
             log.now_ns()
             yield
             log.now_ns()
@@ -187,43 +220,6 @@ class ByCall:
         if log.count != self.most_reads or seen != known:
             raise ProfileError("its trial made other calls than those before")
         return self._structure
-
-
-class _Watch(FunctionHook):
-    """Tells a log of every window of a trial, where nothing that a clock's log notes is alive."""
-
-    def __init__(self, log: MemoryLog) -> None:
-        self.name = unique_name("Memory")
-        self._log = log
-
-    @property
-    def hook(self) -> FunctionHook:
-        return self
-
-    def enter(self, what: Entry, size: int | str = 0) -> None:
-        self._log.now_ns()
-        self._log.extend((what, size))
-
-    def leave(self) -> None:
-        self._log.append(self._log.now_ns())
-
-    def forward_preprocess(self, function: Any, in_data: Any) -> None:
-        self.enter(kind_of(function))
-
-    def forward_postprocess(self, function: Any, in_data: Any) -> None:
-        self.leave()
-
-    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        self.enter(kind_of(function), BACKWARD)
-
-    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        self.leave()
-
-    def position(self) -> int:
-        return self._log.depth
-
-    def running(self, position: int) -> int:
-        return self._log.depth - position
 
 
 class ByLinks:

@@ -24,7 +24,6 @@ from chainer_profile.measure.memory import (
     HostCounter,
     MemoryLog,
     PoolCounter,
-    _Watch,
     counter_of,
 )
 from chainer_profile.measure.memory import measure_memory as measure_by
@@ -411,11 +410,10 @@ class TestAfterwards:
         ((kind, _),) = structure.windows
         traced = ByCall(step, structure)
         log = MemoryLog(Script(range(9), [0] * 9), traced.most_reads)
-        watch = _Watch(log)
         log.now_ns()
-        watch.enter(other or kind)
+        log.enter(other or kind)
         for _ in range(ends):
-            watch.leave()
+            log.leave()
         log.now_ns()
         is_other = other is not None or not ends
         with pytest.raises(ProfileError, match="other calls") if is_other else nullcontext():
@@ -423,7 +421,7 @@ class TestAfterwards:
 
     def test_a_log_keeps_no_more_than_it_has_room_for(self):
         log = MemoryLog(Script(range(9), [0] * 9), 3)
-        hook = _Watch(log)
+        hook = log.hook
         log.now_ns()
         for _ in range(2):
             hook.forward_preprocess(None, ())
