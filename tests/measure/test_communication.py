@@ -16,9 +16,11 @@ from chainer_profile.basics.replacements import Replacements
 from chainer_profile.costs.work import ArraySpec
 from chainer_profile.measure.events import TimedTrial, Timeline
 from chainer_profile.measure.learner import learn_structure
+from chainer_profile.measure.link_rows import Rows
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.windows import Mark, time_optimizer
+from chainer_profile.record.recording import Layer, Recording
 from tests.conftest import FakeClock
 from tests.measure.ranked import MS, Made, Packed, WithNccl
 
@@ -183,11 +185,17 @@ def test_all_is_left_as_it_was_found(kind: type[Made], fails: bool, clock: FakeC
     assert vars(step.communicator) == channels
 
 
-def times_of(structure: Structure, recorder: Recorder, trial: TimedTrial) -> Any:
-    """The times of a trial that makes the structure's calls."""
+def timed(step: Step, clock: FakeClock, structure: Structure) -> tuple[TimedTrial, Any]:
+    """A trial that makes the structure's calls, and its times."""
+    recorder = Recorder(clock.now_ns, step)
+    step.communicator.mpi_comm.calls.clear()
+    with recorder:
+        recorder.begin()
+        step()
+        trial = recorder.end()
     stamps = structure.stamps(recorder.log)
     assert stamps is not None
-    return Timeline(structure).times(stamps, trial)
+    return trial, Timeline(structure).times(stamps, trial)
 
 
 class TestTimes:
@@ -195,13 +203,8 @@ class TestTimes:
         step = Step(Made(clock))
         step()
         structure = learn_structure(step)
-        recorder = Recorder(clock.now_ns, step)
-        step.communicator.mpi_comm.calls.clear()
-        with recorder:
-            recorder.begin()
-            step()
-            trial = recorder.end()
-        times = times_of(structure, recorder, trial).tolist()
+        trial, found = timed(step, clock, structure)
+        times = found.tolist()
         n_rows, n_phases = len(structure.layers), len(structure.phases)
         moves = [layer for layer in structure.layers if layer.phase == "communication"]
         assert [layer.path for layer in moves] == ["/a/W", "/b/W", "/b/b", "/c/W"]
@@ -244,13 +247,31 @@ class TestTimes:
         structure = learn_structure(step)
         [row] = [layer for layer in structure.layers if layer.phase == "communication"]
         assert (row.calls, row.path, row.input_nbytes) == (2, "/", 396)
-        recorder = Recorder(clock.now_ns, step)
-        step.communicator.mpi_comm.calls.clear()
-        with recorder:
-            recorder.begin()
-            step()
-            trial = recorder.end()
-        times = times_of(structure, recorder, trial)
+        trial, times = timed(step, clock, structure)
         arrived, left = times[-2:].tolist()
         assert (arrived, left) == (trial.start_ns, trial.start_ns + 4 * MS + 5)
         assert times[row.index] == 4 * MS
+
+
+def test_by_link_calls_of_a_row_are_from_the_first_to_the_last() -> None:
+    calls = [("/", "Allreduce", ((4,),)), ("/", "Allreduce", ((9,),)), ("/a/W", "Bcast", ())]
+    layers = [
+        Layer(number, path, name, "communication", shapes)
+        for number, (path, name, shapes) in enumerate(calls)
+    ]
+    recording = Recording(
+        layers=tuple(layers),
+        phases=("communication",),
+        self_ns=np.array([[1, 2, 4], [8, 16, 32]]),
+        framework_ns=np.array([[2], [4]]),
+        trial_ns=np.array([9, 60]),
+        start_ns=np.array([100, 200]),
+        arrived_ns=np.array([[100, 103, 105], [200, 210, 230]]),
+        left_ns=np.array([[101, 105, 109], [208, 226, 262]]),
+    )
+    found = Rows().know(recording)
+    assert [one.rows_ns.tolist() for one in found] == [[3, 4], [24, 32]]
+    assert [one.calls.tolist() for one in found] == [[2, 1]] * 2
+    assert [one.arrived_ns.tolist() for one in found] == [[100, 105], [200, 230]]
+    assert [one.left_ns.tolist() for one in found] == [[105, 109], [226, 262]]
+    assert [(one.wall_ns, one.phases_ns.tolist()) for one in found] == [(9, [2]), (60, [4])]
