@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from operator import setitem
 from typing import Any
 
 import chainer
@@ -51,11 +52,7 @@ def _keep_array(stack: ExitStack, owner: Any, name: str) -> None:
     if array is not None or name == "grad":
         stack.callback(setattr, owner, name, array)
     if array is not None:
-        stack.callback(_fill, array, array.copy())
-
-
-def _fill(array: Any, content: Any) -> None:
-    array[...] = content
+        stack.callback(setitem, array, ..., array.copy())
 
 
 def _keep_attributes(stack: ExitStack, link: Any) -> None:
@@ -92,7 +89,7 @@ def _keep_rule(stack: ExitStack, rule: Any) -> None:
     stack.callback(_bring_back, state, dict(state))
     for value in state.values():
         if isinstance(value, chainer.get_array_types()):
-            stack.callback(_fill, value, value.copy())
+            stack.callback(setitem, value, ..., value.copy())
 
 
 def _bring_back(values: dict[str, Any], before: dict[str, Any]) -> None:
