@@ -122,9 +122,8 @@ def by_phase(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
         Framework time outside of all phases has a row ``outside``; so has that of a trial of
         several phases where it is not known by phase.
     """
-    rows, add = _adding([layer.phase for layer in recording.layers])
-    counts, layers_s = add(np.ones(len(layers))), add(layers["mean_s"].to_numpy())
-    rows += [phase for phase in recording.phases if phase not in rows]
+    of_layers = [layer.phase for layer in recording.layers]
+    rows = list(dict.fromkeys([*of_layers, *recording.phases]))
     spent: dict[str, float] = dict.fromkeys(rows, math.nan)
     if recording.trial_ns is not None:
         known: dict[str, int] = {}
@@ -139,13 +138,12 @@ def by_phase(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
             rows.append(OUTSIDE)
             known[OUTSIDE] = between - sum(known.values())
         spent = {phase: known.get(phase, 0) / recording.n_trials * NS for phase in rows}
-    # Phases without a layer, and what is outside of all, have none of the layers' time.
-    more = (0, len(rows) - len(counts))
-    layers_s, framework_s = np.pad(layers_s, more), np.array(list(spent.values()))
+    rows, add = _adding(of_layers, rows)
+    layers_s, framework_s = add(layers["mean_s"].to_numpy()), np.array(list(spent.values()))
     total_s = layers_s if recording.trial_ns is None else layers_s + framework_s
     whole_s = float(total_s.sum())
     table = {
-        "layers": np.pad(counts, more).astype(int),
+        "layers": add(np.ones(len(layers))).astype(int),
         "layers_s": layers_s,
         "framework_s": framework_s,
         "total_s": total_s,
