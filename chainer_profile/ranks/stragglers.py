@@ -199,7 +199,11 @@ def _at_times(self_ns: Ints, iteration_s: float) -> tuple[Floats, Floats]:
     expected = usual_s * share
     scores = _blocks(_score(apart - expected[:, None], iteration_s)).mean(axis=1)
     exchanged = _blocks(_score(apart, iteration_s))
-    largest = _largest(np.ascontiguousarray(exchanged.swapaxes(0, 1)))
+    blocks = np.ascontiguousarray(exchanged.swapaxes(0, 1))
+    rng, every = np.random.default_rng(0), np.arange(len(blocks))
+    exchanges = rng.integers(n_ranks, size=(max(_EXCHANGES, 40 * n_ranks), len(blocks)))
+    # The largest mean of any layer on one rank, for each exchange.
+    largest = np.array([blocks[every, chosen].mean(axis=0).max() for chosen in exchanges])
     # Sums of the same numbers in another order are as large.
     as_large = len(largest) - np.searchsorted(np.sort(largest), scores - 1e-9)
     p_values = np.minimum(n_ranks * (1 + as_large) / (1 + len(largest)), 1.0)
@@ -231,15 +235,6 @@ def _blocks(scores: Floats) -> Floats:
     kept = scores[:, count - blocks * length :]
     means: Floats = kept.reshape(ranks, blocks, length, layers).mean(axis=2)
     return means
-
-
-def _largest(scores: Floats) -> Floats:
-    """The largest mean of any layer on one rank, (blocks, ranks, layers), of many exchanges."""
-    blocks, ranks, _ = scores.shape
-    rng = np.random.default_rng(0)
-    every = np.arange(blocks)
-    exchanges = rng.integers(ranks, size=(max(_EXCHANGES, 40 * ranks), blocks))
-    return np.array([scores[every, chosen].mean(axis=0).max() for chosen in exchanges])
 
 
 def elsewhere(values: Ints) -> Ints:
