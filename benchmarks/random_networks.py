@@ -27,7 +27,7 @@ def check(seed: int, engine: str) -> tuple[int, list[str], str]:
     """One network: its seed, what was wrong, and why it was refused."""
     from threadpoolctl import threadpool_limits
 
-    from tests.engines.checking import check_exported
+    from tests.engines.random_networks import check_exported
 
     with threadpool_limits(1):
         found = check_exported(seed, engine)

@@ -17,8 +17,8 @@ from chainer_profile.engines.onnx.export import OPSET, export_model
 from chainer_profile.engines.onnx.nodes import METADATA, read_origin
 from chainer_profile.engines.protocol import EngineError
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
-from tests.engines.checking import check_exported
 from tests.engines.exporting import NETWORKS, Net, assert_close, images, network_of, outputs_of
+from tests.engines.random_networks import check_exported
 
 
 def run_model(model: Any, *inputs: Any) -> tuple[Any, ...]:
