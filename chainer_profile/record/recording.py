@@ -414,9 +414,8 @@ def _mended(recording: Recording) -> tuple[Recording, list[str]]:
     if not _problem(recording):
         return recording, []
     found, left_out = _with_known_numbers(recording)
-    defaults: dict[str, Any] = {item.name: item.default for item in dataclasses.fields(Recording)}
-    defaults |= {name: _no_samples() for name in ("warmup_ns", "probe_ns", "probe_threads")}
-    without: dict[str, Any] = {name: defaults[name] for names in _OPTIONAL for name in names}
+    blank = Recording((), np.zeros((0, 0), np.int64))
+    without: dict[str, Any] = {name: getattr(blank, name) for names in _OPTIONAL for name in names}
     kept = dataclasses.replace(found, **without)
     problem = _problem(kept)
     if problem:

@@ -90,14 +90,6 @@ def test_one_trial_has_no_spread_and_no_interval():
         assert math.isnan(value)
 
 
-def test_two_trials():
-    found = describe(np.array([1_000, 3_000], np.int64))
-    assert found.mean_s == relative(2e-6)
-    assert found.std_s == relative(math.sqrt(2) * 1e-6)
-    assert found.median_s == relative(2e-6)
-    assert found.p95_s == relative(2.9e-6)
-
-
 def test_no_trials_is_an_error_of_the_program():
     with pytest.raises(ValueError, match="no samples"):
         describe(np.zeros(0, np.int64))
