@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import pytest
 from markdown_it import MarkdownIt
 
 from tests import ROOT
@@ -57,6 +58,17 @@ def test_the_index_has_every_page_once() -> None:
     docs = ROOT / "docs"
     listed = re.findall(r"^- \[(.+)\]\(\1\): ", (docs / "README.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted({page.name for page in docs.glob("*.md")} - {"README.md"})
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "recipes.md"])
+def test_modules_that_a_page_names_are_there(page: str) -> None:
+    named = set(re.findall(r"`([\w/]+\.py)`", (ROOT / "docs" / page).read_text()))
+    assert len(named) > 8
+    rooms = [ROOT / room for room in ("chainer_profile", "models", "tests", "benchmarks")]
+    there = {path.as_posix() for room in rooms for path in room.rglob("*.py")}
+    examples = re.compile(r"(my_\w+|tiny|tsv)\.py$")
+    gone = {name for name in named if not any(path.endswith(f"/{name}") for path in there)}
+    assert {name for name in gone if not examples.search(name)} == set()
 
 
 def test_a_broken_link_is_seen(tmp_path: Path) -> None:
