@@ -22,6 +22,8 @@ from chainer_profile.record.recording import (
 )
 from tests.conftest import make_layers, make_recording, make_training
 from tests.counting import counters
+from tests.report.devicing import DEVICE_BOUND, make_device_recording
+from tests.report.scaled import scaled
 
 US = 1000
 NONE = np.zeros(0, np.int64)
@@ -412,3 +414,47 @@ def test_nothing_vanishes() -> None:
     assert digest_of(run).trials == run.all_trials == 200
     said = {one.code: one.text for one in summarise(run).findings}
     assert "after 200 of 100 trials" in said["interrupted"]
+
+
+def next_steps(recording):
+    """What may take less time, a line each."""
+    found = [one for one in summarise(recording).findings if one.severity == STEP]
+    return "\n".join(one.said(full=True) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("recording", "words"),
+    [
+        (
+            scaled([60, 40], ["Convolution2DFunction", "ReLU"], framework_ns=50_000),
+            ("ackward", "pdate", "forward", "belong", "data"),
+        ),
+        (make_training(), ("gradients of variables", "Loading of data")),
+        # The host sets the pace, whose framework is the launching.
+        (make_device_recording(), ("twice as fast", "(framework)")),
+        (make_device_recording(DEVICE_BOUND, wait_us=26_300), ("launch", "Python take the time")),
+    ],
+)
+def test_nothing_is_advised_without_a_reason(recording, words):
+    steps = next_steps(recording)
+    assert steps
+    assert not [word for word in words if word in steps]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"data": True},
+        {"trial_ns": None, "start_ns": None},
+        {"phases": (), "framework_ns": None},
+        {"links": ()},
+    ],
+)
+def test_what_is_not_known_is_not_said(changes):
+    findings(make_training(**changes))
+
+
+def test_the_launching_step_comes_before_all_others() -> None:
+    found = summarise(make_device_recording()).findings
+    assert next(one for one in found if one.severity == STEP).code == "launch-bound"
