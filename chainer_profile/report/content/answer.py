@@ -33,10 +33,16 @@ _PARTS, _LEAST = 3, 0.03
 _MOST_STEPS = 3
 
 
-def answer(summary: Summary, advice: Advice | None = None) -> Iterator[Text]:
-    """Three sentences, and behind the first what makes it doubtful."""
+def answer(
+    summary: Summary, advice: Advice | None = None, *, tried_alone: bool = False
+) -> Iterator[Text]:
+    """Three sentences, and behind the first what makes it doubtful.
+
+    Above a section of all that was found to do, what was tried alone is told to be next.
+    """
     yield from opening(summary)
-    if words := what_next(summary, advice):
+    words = _what_helped(advice) if tried_alone else what_next(summary, advice)
+    if words:
         yield text("Next: ", *words, below=True)
 
 
@@ -58,13 +64,6 @@ def opening(summary: Summary, most: int | None = None) -> Iterator[Text]:
     for sentence in (where(summary), *inside_said(summary)[:1]):
         if sentence:
             yield text(sentence, below=True)
-
-
-def before_steps(summary: Summary, advice: Advice | None) -> Iterator[Text]:
-    """The answer before a section of all there is to do: Next is what was tried, if it was."""
-    yield from opening(summary)
-    if words := _what_helped(advice):
-        yield text("Next: ", *words, below=True)
 
 
 def what_next(summary: Summary, advice: Advice | None = None) -> Words:

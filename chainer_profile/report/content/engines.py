@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, replace
+from operator import attrgetter
 from types import SimpleNamespace as Row
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -56,7 +57,8 @@ from chainer_profile.report.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Any
 
     from chainer_profile.engines.results import Speedup
     from chainer_profile.record.recording import Recording
@@ -178,7 +180,14 @@ def to_file(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
     A speed-up is how many times as fast the row's engine is as the column's. It is empty for an
     engine with wrong outputs.
     """
-    found = [*COLUMNS.values(), *(_versus_in_file(slow) for slow in run.measured)]
+    number, factor = KINDS["number"], attrgetter("factor")
+    found = [
+        *COLUMNS.values(),
+        *(
+            _against(slow, factor, kind=number, csv=f"speedup_vs_{safe(slow.name)}")
+            for slow in run.measured
+        ),
+    ]
     return to_csv(found, [_row(run, engine, recordings) for engine in run.engines])
 
 
@@ -321,7 +330,10 @@ def _speed(run: EnginesRun) -> Iterator[Block]:
     if len(run.right) > 1 and not crowded(run):
         yield Heading(3, "Speed-ups")
         yield text("How many times as fast the row's engine is as the column's, as 95 % intervals:")
-        versus = [_interval_versus(slow, drop=at) for at, slow in enumerate(run.right)]
+        versus = [
+            _against(slow, interval_text, name=f"vs {slow.name}", title=f"vs {slow.name}", drop=at)
+            for at, slow in enumerate(run.right)
+        ]
         rows = [_row(run, engine, {}) for engine in run.right]
         yield Table([COLUMNS["engine"], *versus], rows, "Speed-ups")
 
@@ -435,7 +447,8 @@ def table_columns(run: EnginesRun) -> list[Column]:
     if (baseline := run.baseline) is not None:
         first.append(_versus(baseline))
         if not crowded(run):
-            first.append(_interval_versus(baseline, "95 %", drop=6))
+            names = {"name": "95 %", "title": "95 % interval"}
+            first.append(_against(baseline, interval_text, drop=6, **names))
     others = [_versus(slow, drop=1) for slow in run.right if slow is not baseline]
     return [*first, *others, *(COLUMNS[key] for key in _THEN)]
 
@@ -443,37 +456,21 @@ def table_columns(run: EnginesRun) -> list[Column]:
 _VERSUS = columns("versus | | figure")["versus"]
 
 
+def _against(slow: EngineResult, said: Callable[[Speedup], Any], **changed: Any) -> Column:
+    """A column of how many times as fast engines are as this one; nothing of itself."""
+
+    def value(row: Row) -> Any:
+        found = None if row.engine is slow else speedup(row.engine, slow)
+        return None if found is None else said(found)
+
+    return replace(_VERSUS, value=value, missing="", **changed)
+
+
 def _versus(slow: EngineResult, drop: int = 0) -> Column:
-    """How many times as fast engines are as this one."""
+    """The same to read, where wrong engines are told of."""
     name = f"vs {slow.name}"
-    return replace(
-        _VERSUS,
-        name=name,
-        title=name,
-        missing="",
-        drop=drop,
-        value=lambda row: factor_text(row.engine, slow),
-    )
-
-
-def _versus_in_file(slow: EngineResult) -> Column:
-    """The same with all digits; wrong engines are as fast as none."""
-
-    def factor(row: Row) -> float | None:
-        found = None if row.engine is slow else speedup(row.engine, slow)
-        return None if found is None else found.factor
-
-    name = f"speedup_vs_{safe(slow.name)}"
-    return replace(_VERSUS, kind=KINDS["number"], value=factor, csv=name)
-
-
-def _interval_versus(slow: EngineResult, name: str = "", *, drop: int) -> Column:
-    def cell(row: Row) -> str:
-        found = None if row.engine is slow else speedup(row.engine, slow)
-        return "" if found is None else interval_text(found)
-
-    title = "95 % interval" if name else f"vs {slow.name}"
-    return replace(_VERSUS, name=name or title, title=title, value=cell, missing="", drop=drop)
+    found = _against(slow, interval_text, name=name, title=name, drop=drop)
+    return replace(found, value=lambda row: factor_text(row.engine, slow))
 
 
 def factor_text(engine: EngineResult, slow: EngineResult) -> str:

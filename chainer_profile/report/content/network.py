@@ -98,7 +98,7 @@ def overview(
         Heading(1, summary.name),
         text(_about(summary)),
         Table(found, shown, f"The {view}", legend=legend, wider="--columns chooses"),
-        properties([*totals_rows(summary), *memory_rows(summary)], "The network as a whole"),
+        properties(_whole(summary), "The network as a whole"),
         *(text(note) for note in notes(summary)),
     ]
 
@@ -129,8 +129,8 @@ def _table(summary: ModelSummary, view: str, depth: int) -> pd.DataFrame:
     return summary.table if view == LAYERS else summary.by_link(depth)
 
 
-def totals_rows(summary: ModelSummary) -> list[Row]:
-    """The totals of all layers, in words."""
+def _whole(summary: ModelSummary) -> list[Row]:
+    """The totals of all layers, and bytes of the arrays, in words."""
     frozen = summary.parameters - summary.trainable
     return [
         (
@@ -143,6 +143,10 @@ def totals_rows(summary: ModelSummary) -> list[Row]:
         ("floating-point operations", _total(summary, "flops")),
         ("bytes read", _total(summary, "nbytes_read")),
         ("bytes written", _total(summary, "nbytes_written")),
+        ("memory of the input", _megabytes(summary.input_nbytes)),
+        ("memory of parameters", _megabytes(summary.parameter_nbytes)),
+        ("memory of persistent arrays", _megabytes(summary.persistent_nbytes)),
+        ("memory of activations, forward", _megabytes(summary.forward_nbytes)),
     ]
 
 
@@ -152,16 +156,6 @@ def _total(summary: ModelSummary, name: str) -> str:
     about = "about " if (approximate[name] > 0).any() else ""
     least = "at least " if summary.without_formula else ""
     return least + about + _scaled(getattr(summary, name))
-
-
-def memory_rows(summary: ModelSummary) -> list[Row]:
-    """Bytes of the arrays, in words."""
-    return [
-        ("memory of the input", _megabytes(summary.input_nbytes)),
-        ("memory of parameters", _megabytes(summary.parameter_nbytes)),
-        ("memory of persistent arrays", _megabytes(summary.persistent_nbytes)),
-        ("memory of activations, forward", _megabytes(summary.forward_nbytes)),
-    ]
 
 
 def notes(summary: ModelSummary) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from chainer_profile.analyse.counted import counters_by, trial_counters
 from chainer_profile.analyse.inside import REST
@@ -33,11 +33,6 @@ if TYPE_CHECKING:
 
 
 _MAX_LAYERS = 10
-
-
-def work_rows(summary: Summary) -> list[Any]:
-    """The work by function and phase, most time first; see :func:`.roofline.work_by_function`."""
-    return list(work_by_function(summary.layers).itertuples())
 
 
 _WORK = columns(
@@ -113,9 +108,8 @@ def work(summary: Summary, *, macs: bool = False) -> Iterator[Block]:
             "over its median time. Below "
             f"{format_percent(REACHED, 0)} a layer stays below both limits: {_elsewhere(summary)}"
         )
-    yield Table(
-        work_columns(summary, macs), work_rows(summary), "Work and what it reaches, by function"
-    )
+    by_function, caption = work_by_function(summary.layers), "Work and what it reaches, by function"
+    yield Table(work_columns(summary, macs), by_function, caption)
     unknown = without_formula(summary.layers)
     if len(unknown):
         listed = ", ".join(

@@ -17,7 +17,6 @@ from chainer_profile.report.content import result_section as result
 from chainer_profile.report.content.advice import section as tried
 from chainer_profile.report.content.answer import (
     answer,
-    before_steps,
     checks,
     folded,
     next_in_short,
@@ -143,7 +142,7 @@ def sections(
     return [
         Section("", _what_was_run(summary), (BRIEF, FULL)),
         Section("", opening(summary, shown.doubts), (BRIEF,)),
-        Section("", before_steps(summary, advice), (FULL,)),
+        Section("", answer(summary, advice, tried_alone=True), (FULL,)),
         Section("", result.phases_in_short(summary), (BRIEF,)),
         Section("What to do next", steps(summary)),
         Section("What was tried", tried(advice) if advice else ()),

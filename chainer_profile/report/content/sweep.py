@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.basics.units import NOT_KNOWN, format_count, plural
 from chainer_profile.record.digest import machines_of, several_machines
-from chainer_profile.report.document import Code, Figure, Heading, points, text
+from chainer_profile.report.document import Code, Figure, Heading, text
 from chainer_profile.report.tables import Column, Table, columns
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def notes(results: Sequence[Run]) -> list[str]:
 
 
 def overview(results: Sequence[Run]) -> Iterator[Block]:
-    """The table, and what to be careful with."""
+    """The table, and what to be careful with: what a terminal shows of it."""
     good = [result for result in results if not result.error]
     if good:
         yield Table(table_columns(good), good, "The cases")
@@ -105,14 +105,13 @@ def report(
     name: str, results: Sequence[Run], planned: int, command: str, plots: Sequence[str]
 ) -> list[Block]:
     """The report of a sweep: of so many cases those that there are so far, and their plots."""
-    good = [result for result in results if not result.error]
+    good = sum(1 for result in results if not result.error)
     cases = plural(planned, "case")
-    count = cases if len(good) == planned else f"{format_count(len(good))} of {cases}"
+    count = cases if good == planned else f"{format_count(good)} of {cases}"
     return [
         Heading(1, name),
         text(f"{count}."),
-        *([Table(table_columns(good), good, "The cases")] if good else []),
-        *([points(said)] if (said := notes(results)) else []),
+        *overview(results),
         *(
             Figure(plot, plot.partition(".")[0].replace("-", " ").capitalize(), "")
             for plot in plots

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from chainer_profile.analyse.roofline import work_by_function
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.report.content.pass_section import counters as counted
@@ -18,7 +19,6 @@ from chainer_profile.report.content.pass_section import (
     peak_columns,
     work,
     work_columns,
-    work_rows,
 )
 from chainer_profile.report.document import Boxes
 from tests.conftest import make_recording
@@ -47,7 +47,7 @@ def test_the_columns_add_up(macs):
     columns = {column.name: column for column in work_columns(summary, macs)}
     assert ("MMAC" in columns) is macs
     assert ("MFLOP" in columns) is not macs
-    rows = work_rows(summary)
+    rows = list(work_by_function(summary.layers).itertuples())
     shares = [float(columns["% of time"].cell(row)) for row in rows]
     assert sum(shares) == pytest.approx(100, abs=0.06 * len(rows))
     assert {columns["phase"].cell(row) for row in rows} == {"forward", "backward", "update"}
