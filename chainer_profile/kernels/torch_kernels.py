@@ -17,6 +17,7 @@ max_pooling = numpy_kernels.max_pooling
 max_pooling_gradient = numpy_kernels.max_pooling_gradient
 sum_pooling = numpy_kernels.sum_pooling
 sum_pooling_gradient = numpy_kernels.sum_pooling_gradient
+threads, set_threads = torch.get_num_threads, torch.set_num_threads
 
 
 def of(windows: Windows) -> ModuleType | None:
@@ -34,17 +35,6 @@ def of(windows: Windows) -> ModuleType | None:
 def _finite(*arrays: Array) -> bool:
     """Whether all numbers of some small arrays are finite."""
     return bool(np.isfinite(np.concatenate(arrays, axis=None)).all())
-
-
-def threads() -> int:
-    """PyTorch's threads."""
-    count: int = torch.get_num_threads()
-    return count
-
-
-def set_threads(count: int) -> None:
-    """Set PyTorch's threads."""
-    torch.set_num_threads(count)
 
 
 def _tensor(array: Array) -> Any:
