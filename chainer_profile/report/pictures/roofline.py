@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
+from matplotlib.transforms import Bbox
 
 from chainer_profile.analyse.roofline import drawable
 from chainer_profile.basics.units import format_duration, format_giga, format_significant
@@ -45,10 +46,6 @@ _CHARS = 95
 #: Functions whose names are written, so many points below a dot's centre.
 _NAMED, _BELOW = 6, 15.0
 _NAME_SIZE, _MAX_NAME = 7.0, 32
-
-
-#: Left, bottom, right, top.
-_Box = tuple[float, float, float, float]
 
 
 @drawing()
@@ -137,16 +134,15 @@ def _name_functions(
     settle(ax.figure)  # only then is it known where the axes are
     dots = DPI / 72
     centres = ax.transData.transform(np.column_stack([x, y]))
-    taken: list[_Box] = []
+    taken: list[Bbox] = []
     times = layers.groupby("function")["mean_s"].sum().sort_values(ascending=False, kind="stable")
     for function in times.index[:_NAMED]:
         of_function = layers["function"].to_numpy() == function
         slowest = int(np.where(of_function, layers["typical_s"], -1.0).argmax())
-        at = (x[slowest], y[slowest])
-        x0, y0 = ax.transData.transform(at)
+        x0, y0 = centres[slowest]
         name = shorten(printable(str(function)), _MAX_NAME)
         half, high = len(name) * _NAME_SIZE * 0.3, _NAME_SIZE * 1.2
-        found: list[tuple[int, float, float, _Box]] = []
+        found: list[tuple[int, float, float, Bbox]] = []
         for right, up in (
             (0.0, -_BELOW - high),
             (0.0, _BELOW),
@@ -154,17 +150,17 @@ def _name_functions(
             (-_BELOW - half, -high / 2),
         ):
             left, low = x0 + (right - half) * dots, y0 + up * dots
-            box = (left, low, left + 2 * half * dots, low + high * dots)
-            inside = ax.bbox.x0 <= box[0] and box[2] <= ax.bbox.x1 and ax.bbox.y0 <= box[1]
-            if inside and not any(_overlap(box, other) for other in taken):
-                found.append((_covered(box, centres), right, up, box))
+            box = Bbox.from_bounds(left, low, 2 * half * dots, high * dots)
+            inside = ax.bbox.x0 <= box.x0 and box.x1 <= ax.bbox.x1 and ax.bbox.y0 <= box.y0
+            if inside and not any(map(box.overlaps, taken)):
+                found.append((box.count_contains(centres), right, up, box))
         if not found:
             continue
         _, right, up, box = min(found, key=lambda place: place[0])
         taken.append(box)
         ax.annotate(
             name,
-            at,
+            (x[slowest], y[slowest]),
             xytext=(right, up),
             textcoords="offset points",
             ha="center",
@@ -174,18 +170,6 @@ def _name_functions(
             parse_math=False,
             bbox={"facecolor": "white", "alpha": 0.6, "linewidth": 0, "pad": 0.5},
         )
-
-
-def _overlap(a: _Box, b: _Box) -> bool:
-    """Whether two boxes have a part in common."""
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
-def _covered(box: _Box, points: NDArray[np.float64]) -> int:
-    """How many points, (points, 2), lie in a box."""
-    x, y = points.T
-    inside = (box[0] <= x) & (x <= box[2]) & (box[1] <= y) & (y <= box[3])
-    return int(inside.sum())
 
 
 def _draw_legend(ax: Any, layers: pd.DataFrame, area: str) -> None:
