@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import chainer
 import numpy as np
 import pytest
 
@@ -264,16 +263,6 @@ def test_a_package_that_is_broken_is_not_installed_in_name_only(
     assert one.error == "cannot be imported (ImportError: no library)"
 
 
-def test_by_default_all_are_tried() -> None:
-    found = choose(None)
-    assert [one.name for one in found] == [
-        "chainer",
-        "chainer-fast",
-        "onnxruntime",
-        "openvino",
-    ]
-
-
 def test_a_run_is_replaced_only_with_force(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--engines", "own:Fast", "--out", "run") == 0
     before = json.loads(Path("run/engines.json").read_text())
@@ -348,15 +337,6 @@ def test_another_precision_is_the_other_engines(capsys: pytest.CaptureFixture[st
     assert float(found["fast"]["tolerance"]) == 0.05
     assert load_run(Path("run/fast")).settings.precision == "bf16"
     assert load_run(Path("run/chainer")).settings.precision == ""
-
-
-def test_chainer_is_in_test_mode() -> None:
-    class Watching(Net):
-        def at_call(self, number: int) -> None:
-            assert not chainer.config.train
-            assert not chainer.config.enable_backprop
-
-    assert run("--engines", "own:Fast", build=Watching) == 0
 
 
 def test_nothing_is_printed_when_quiet(capsys: pytest.CaptureFixture[str]) -> None:

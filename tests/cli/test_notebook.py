@@ -216,17 +216,10 @@ def test_an_error_in_the_expression_is_the_users(shell: Shell) -> None:
     assert isinstance(error, NameError)
 
 
-def test_help_names_all_options(shell: Shell, capsys: Any) -> None:
+def test_help_and_the_documentation_have_all_options(shell: Shell, capsys: Any) -> None:
     assert shell.line("-h") is None
-    out = capsys.readouterr().out
-    options = ("--trials", "--warmups", "--phase", "--group-by", "--tree", "--hotspots", "--output")
-    assert all(option in out for option in options)
     magic = shell.shell.find_line_magic("layerprofile")
-    assert magic.__doc__.strip() == out.strip()
-
-
-def test_the_documentation_has_all_options(shell: Shell) -> None:
-    magic = shell.shell.find_line_magic("layerprofile")
+    assert magic.__doc__.strip() == capsys.readouterr().out.strip()
     options = set(re.findall(r"--[a-z-]+", magic.__doc__)) - {"--help"}
     text = (ROOT / "docs/notebooks.md").read_text(encoding="utf-8")
     assert len(options) > 10
@@ -255,12 +248,6 @@ def test_a_cell_is_a_trial_in_the_users_names(shell: Shell) -> None:
     assert recording.n_trials == 5
 
 
-def test_the_mode_is_that_within_the_cell(shell: Shell) -> None:
-    lines = ("with chainer.using_config('train', False):", "    model(x)")
-    assert shell.cell(f"{FEW} -q -o s", *lines) is None
-    assert not shell.kept().recording.settings.train_mode
-
-
 STEP = ("loss = F.softmax_cross_entropy(model(x), t)", "model.cleargrads()", "loss.backward()")
 
 
@@ -280,6 +267,14 @@ def test_a_training_step_of_ones_own(shell: Shell) -> None:
     assert float(summary.phases["total_s"].sum()) == pytest.approx(summary.totals.profiled.mean_s)
 
 
+def test_the_mode_and_the_phase_are_those_of_the_cell(shell: Shell) -> None:
+    lines = ("with chainer.using_config('train', False):", "    model(x)")
+    assert shell.cell(f"{FEW} -q -o s", *lines) is None
+    assert not shell.kept().recording.settings.train_mode
+    assert shell.cell(f"{FEW} -q -o s", *STEP) is None
+    assert shell.kept().recording.settings.phase == "forward-backward"
+
+
 def test_an_update_that_runs_the_loss_has_all_phases(shell: Shell) -> None:
     shell.run("opt = chainer.optimizers.SGD().setup(model)")
     shell.run("def lossfun(): return F.softmax_cross_entropy(model(x), t)")
@@ -288,11 +283,6 @@ def test_an_update_that_runs_the_loss_has_all_phases(shell: Shell) -> None:
     assert set(recording.phases) == {"forward", "backward", "update"}
     assert recording.settings.optimizer == "SGD"
     assert shell.names["opt"].update.__self__ is shell.names["opt"]  # windows are gone
-
-
-def test_forward_and_backward(shell: Shell) -> None:
-    assert shell.cell(f"{FEW} -q -o s", *STEP) is None
-    assert shell.kept().recording.settings.phase == "forward-backward"
 
 
 def test_output_is_shown_once(shell: Shell, capsys: Any) -> None:
@@ -488,7 +478,8 @@ def test_on_a_gpu_a_cell_takes_its_clock(tmp_path: Path) -> None:
 # -- what is shown
 
 
-def test_a_view_is_what_the_options_ask_for(shell: Shell) -> None:
+def test_a_view_is_what_the_options_ask_for(shell: Shell, capsys: Any) -> None:
+    capsys.readouterr()
     assert shell.line(f"{FEW} -q -o s --hotspots top:1 model(x)") is None
     summary = shell.kept()
     assert int(summary.layers["hot"].sum()) == 1
@@ -497,13 +488,7 @@ def test_a_view_is_what_the_options_ask_for(shell: Shell) -> None:
     assert 'aria-label="By link"' in tree._repr_html_()
     assert 'aria-label="The tree of links"' in tree._repr_html_()
     assert "mean ms" in repr(View(summary, None, False, 2))
-
-
-def test_quiet_shows_nothing(shell: Shell, capsys: Any) -> None:
-    capsys.readouterr()
-    assert shell.line(f"{FEW} -q model(x)") is None
-    captured = capsys.readouterr()
-    assert captured.out == captured.err == ""
+    assert capsys.readouterr() == ("", "")  # it is quiet
 
 
 def test_the_extension_can_be_unloaded(shell: Shell) -> None:

@@ -16,7 +16,6 @@ import pytest
 from chainer import training
 from chainermn import create_multi_node_optimizer
 
-import chainer_profile
 from chainer_profile import LayerProfile, summarise
 from chainer_profile.record.journal import recover
 from chainer_profile.record.recording import Rank
@@ -41,6 +40,23 @@ class Net(chainer.Chain):
 
     def forward(self, x):
         return self.fc2(F.relu(self.fc1(x)))
+
+
+class At(Net):
+    """Does something with its output in one of its calls."""
+
+    def __init__(self, call, does):
+        super().__init__()
+        self.calls, self.call, self.does = 0, call, does
+
+    def forward(self, x):
+        self.calls += 1
+        y = super().forward(x)
+        return self.does(y) if self.calls == self.call else y
+
+
+def fail(y):
+    raise ZeroDivisionError("here")
 
 
 def dataset(count=12):
@@ -280,16 +296,7 @@ def test_iterations_may_differ():
 
 
 def test_an_exception_of_the_training_is_its_own_and_what_was_measured_is_kept():
-    class Failing(Net):
-        calls = 0
-
-        def forward(self, x):
-            self.calls += 1
-            if self.calls == 18:
-                raise ZeroDivisionError("here")
-            return super().forward(x)
-
-    trainer = trainer_of(model=Failing())
+    trainer = trainer_of(model=At(18, fail))
     trainer.extend(LayerProfile(trigger=(5, "iteration")))
     with pytest.raises(ZeroDivisionError, match="here"):
         trainer.run(show_loop_exception_msg=False)
@@ -300,16 +307,7 @@ def test_an_exception_of_the_training_is_its_own_and_what_was_measured_is_kept()
 # The first profiled one, the one from which on allocations are counted, and the traced one.
 @pytest.mark.parametrize("call", [6, 7, 8])
 def test_an_exception_in_an_iteration_under_hooks(call):
-    class Failing(Net):
-        calls = 0
-
-        def forward(self, x):
-            self.calls += 1
-            if self.calls == call:
-                raise ZeroDivisionError("here")
-            return super().forward(x)
-
-    trainer = trainer_of(model=Failing())
+    trainer = trainer_of(model=At(call, fail))
     optimizer = trainer.updater.get_optimizer("main")
     trainer.extend(LayerProfile(trigger=(5, "iteration")))
     with pytest.raises(ZeroDivisionError, match="here"):
@@ -519,10 +517,3 @@ def test_an_old_style_converter_stays_one():
 
     run_profiled(trainer_of(converter=converter, device=-1))
     assert set(seen) == {-1}
-
-
-def test_it_is_public():
-    assert chainer_profile.LayerProfile is LayerProfile
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        run_profiled(trainer_of())

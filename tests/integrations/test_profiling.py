@@ -7,7 +7,6 @@ from contextlib import suppress
 
 import chainer
 import chainer.functions as F
-import chainer.links as L
 import numpy as np
 import pytest
 
@@ -16,21 +15,8 @@ from chainer_profile.measure import live
 from chainer_profile.measure.entries import _ENTRIES
 from chainer_profile.record.recording import Calibration
 from tests.conftest import FakeClock
+from tests.integrations.test_extension import Net
 from tests.nets import LongWait, Wait
-
-
-class Net(chainer.Chain):
-    """Two linear layers."""
-
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.fc1 = L.Linear(3, 4)
-            self.fc2 = L.Linear(4, 2)
-
-    def forward(self, x):
-        return self.fc2(F.relu(self.fc1(x)))
-
 
 X, T = np.ones((5, 3), np.float32), np.zeros(5, np.int32)
 ROWS = [("/net/fc1", "LinearFunction"), ("/net", "ReLU"), ("/net/fc2", "LinearFunction")]

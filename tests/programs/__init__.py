@@ -63,8 +63,6 @@ train_mnist | --epoch 1 | --epoch 25 | iteration 20 | evaluates
     /predictor/l1 /predictor/l2 /predictor/l3
     LogReport=21 PrintReport=21 PlotReport=21 PlotReport_1=21 ProgressBar=20 validation=2
     dump_graph=1 _Snapshot=1
-train_mnist_custom_loop | --epoch 1 | --epoch 80 | update 20 | evaluates
-    /predictor/l1 /predictor/l2 /predictor/l3
 train_mnist_v1 | --epoch 1 | --epoch 60 | update 20 | evaluates
     /predictor/l1 /predictor/l2 /predictor/l3
 train_mnist_static_graph | --epoch 1 | --epoch 120 | iteration 20 | evaluates
