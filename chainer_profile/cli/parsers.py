@@ -93,8 +93,8 @@ def run() -> Parser:
 def report() -> Parser:
     parser = _parser(
         "report",
-        "Makes the table, the plot and the report of a run again, from its recording "
-        "alone. Recovers the trials of a run that was killed.",
+        "Makes the table, the plot and the report of a run again, from its recording alone. "
+        "Recovers the trials of a run that was killed.",
     )
     parser.add_argument("run", metavar="DIR", type=Path, help="folder of a run, or a recording")
     _shown(parser)
@@ -104,9 +104,9 @@ def report() -> Parser:
 def compare() -> Parser:
     parser = _parser(
         "compare",
-        "Compares runs layer by layer, and says what is noise. The first run is the "
-        "one that each of the others is compared with. Several runs of the same thing, separated "
-        "by commas (A1,A2,A3 B1,B2,B3), are taken together, which measures how runs differ.",
+        "Compares runs layer by layer, and says what is noise. The first run is the one that each "
+        "of the others is compared with. Several runs of the same thing, separated by commas "
+        "(A1,A2,A3 B1,B2,B3), are taken together, which measures how runs differ.",
         check=_check_comparison,
     )
     parser.add_argument(
@@ -127,9 +127,8 @@ def compare() -> Parser:
 def ranks() -> Parser:
     parser = _parser(
         "ranks",
-        "Puts the recordings of the ranks of a ChainerMN training together: which "
-        "rank or layer the others wait for, how long, and what the communication takes. It needs "
-        "no MPI.",
+        "Puts the recordings of the ranks of a ChainerMN training together: which rank or layer "
+        "the others wait for, how long, and what the communication takes. It needs no MPI.",
     )
     parser.add_argument(
         "folder", metavar="DIR", type=folder, help="folder with rank-0, rank-1, ... in it"
@@ -145,9 +144,9 @@ def ranks() -> Parser:
 def advise() -> Parser:
     parser = _parser(
         "advise",
-        "Profiles a network, then tries on the CPU what could make it faster, each "
-        "change in fresh processes that take turns with the network as it is, and says how much "
-        "each brings, what to write to keep it, and what was in vain.",
+        "Profiles a network, then tries on the CPU what could make it faster, each change in fresh "
+        "processes that take turns with the network as it is, and says how much each brings, what "
+        "to write to keep it, and what was in vain.",
         check=_check_advice,
     )
     parser.add_argument(
@@ -176,8 +175,8 @@ def advises_by(parser: Parser) -> Parser:
 def engines() -> Parser:
     parser = _parser(
         "engines",
-        "Runs the same network with the same weights under several engines, compares "
-        "their outputs with Chainer's, and shows how fast each is and what became of every layer.",
+        "Runs the same network with the same weights under several engines, compares their outputs "
+        "with Chainer's, and shows how fast each is and what became of every layer.",
         check=_check_engines,
     )
     _group(parser, "network", *NETWORK)
@@ -204,9 +203,9 @@ def sweep() -> Parser:
 
     parser = _parser(
         "sweep",
-        "Profiles many cases, a case for each combination of the lists, each in a "
-        "fresh process, and writes one table and plots. The same command goes on with a sweep "
-        "that was interrupted.",
+        "Profiles many cases, a case for each combination of the lists, each in a fresh process, "
+        "and writes one table and plots. The same command goes on with a sweep that was "
+        "interrupted.",
     )
     parser.add_argument(
         "file", metavar="FILE.toml", nargs="?", type=Path, help="the cases, in place of the lists"
@@ -231,8 +230,8 @@ def history() -> Parser:
 
     parser = _parser(
         "history",
-        "Lists the runs under reports/, with those of sweeps. A run's name is its "
-        "folder below that.",
+        "Lists the runs under reports/, with those of sweeps. A run's name is its folder below "
+        "that.",
     )
     group = parser.add_argument_group("which runs")
     group.add_argument(
@@ -267,8 +266,8 @@ def _devices(text: str) -> str:
 def summary() -> Parser:
     parser = _parser(
         "summary",
-        "Shows a network's layers with output shapes, parameters, operations and "
-        "bytes, its totals and the memory of its arrays. Nothing is timed.",
+        "Shows a network's layers with output shapes, parameters, operations and bytes, its totals "
+        "and the memory of its arrays. Nothing is timed.",
     )
     group = _group(parser, "network", "--model --classes")
     take(group, "--phase", choices=("forward",), help="inference, the only one here")
@@ -291,8 +290,8 @@ EXPORTED = {".onnx": "onnxruntime", ".xml": "openvino"}
 def export() -> Parser:
     parser = _parser(
         "export",
-        "Writes a network for ONNX Runtime or OpenVINO; "
-        "then reads it again, and compares the outputs with Chainer's.",
+        "Writes a network for ONNX Runtime or OpenVINO; then reads it again, and compares the "
+        "outputs with Chainer's.",
         check=_check_export,
     )
     _group(parser, "network", *NETWORK, "--seed")
@@ -307,8 +306,8 @@ def train() -> Parser:
     parser = Parser(
         prog=TRAIN_PROG,
         description="Trains a network on CIFAR-10, CIFAR-100 or a small synthetic set with "
-        "Chainer's Trainer: momentum SGD, the learning rate falls to a tenth at half and again "
-        "at three quarters of the epochs.",
+        "Chainer's Trainer: momentum SGD, the learning rate falls to a tenth at half and again at "
+        "three quarters of the epochs.",
         check=_check_training,
     )
     parser.add_argument("--version", action="version", version=VERSION)
@@ -342,8 +341,8 @@ def train() -> Parser:
 def machine() -> Parser:
     parser = _parser(
         "machine",
-        "Shows what this machine can do at best: the rate of matrix products and of "
-        "memory. They are measured once, which takes about a second, and kept.",
+        "Shows what this machine can do at best: the rate of matrix products and of memory. They "
+        "are measured once, which takes about a second, and kept.",
     )
     _group(parser, "measuring", *MACHINE, "--refresh --debug")
     return parser
