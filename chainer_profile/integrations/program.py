@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from typing import Any
 from weakref import ref
 
@@ -110,12 +110,14 @@ class Program:
         return {name: counts[entry] for entry, name in names.items() if counts[entry]}
 
     def __enter__(self) -> Program:
-        for name in dir(chainer.serializers):
-            if name.startswith(("save_", "load_")):
-                self._put_account(chainer.serializers, name, SNAPSHOTS)
-        for name in dir(chainer.datasets):
-            if name.startswith("get_"):
-                self._put_account(chainer.datasets, name, DATA)
+        for owner, begins, part in (
+            (chainer.serializers, ("save_", "load_"), SNAPSHOTS),
+            (chainer.datasets, ("get_",), DATA),
+        ):
+            for name in dir(owner):
+                if name.startswith(begins):
+                    counted = functools.partial(self._counted, (part, name))
+                    self._replacements.wrap(owner, name, counted)
         self._entries.__enter__()
         return self
 
@@ -134,20 +136,17 @@ class Program:
             with self._accounts.within(PROFILER, FOLDING):
                 watched.end()
 
-    def _put_account(self, owner: Any, name: str, part: str) -> None:
-        """Have the time of a function of Chainer's in an account of its own."""
+    def _counted(self, account: Account, function: Any) -> Any:
+        """The same function, whose time is in an account of its own."""
 
-        def counted(function: Any) -> Any:
-            @functools.wraps(function)
-            def in_account(*args: Any, **kwargs: Any) -> Any:
-                if self._accounts.part not in _OWN or not self._entries.mine:
-                    return function(*args, **kwargs)
-                with self._accounts.within(part, name):
-                    return function(*args, **kwargs)
+        @functools.wraps(function)
+        def in_account(*args: Any, **kwargs: Any) -> Any:
+            if self._accounts.part not in _OWN or not self._entries.mine:
+                return function(*args, **kwargs)
+            with self._accounts.within(*account):
+                return function(*args, **kwargs)
 
-            return in_account
-
-        self._replacements.wrap(owner, name, counted)
+        return in_account
 
     # -- Chainer's entries
 
@@ -357,42 +356,32 @@ class Program:
         self._measure(watched)
         self._has_trained = True
         self._trainers += 1
-        with ExitStack() as stack:
-            stack.callback(self._ran, watched)
-            replacements = stack.enter_context(Replacements())
 
-            def in_trial(update: Callable[[], None]) -> Callable[[], None]:
-                def measured_update() -> None:
-                    if not self._entries.mine:  # a child goes on with it
-                        return update()
-                    with watched.next_trial():
-                        self._updating = trial
-                        try:
-                            update()
-                        finally:
-                            self._updating = None
+        def in_trial(update: Callable[[], None]) -> Callable[[], None]:
+            def measured_update() -> None:
+                if not self._entries.mine:  # a child goes on with it
+                    return update()
+                with watched.next_trial():
+                    self._updating = trial
+                    try:
+                        update()
+                    finally:
+                        self._updating = None
 
-                return measured_update
+            return measured_update
 
-            replacements.wrap(trainer.updater, "update", in_trial)
-            self._count_extensions(replacements, trainer)
-            return call()
-
-    def _ran(self, watched: Watched) -> None:
-        self._trainers -= 1
-        self._updated = True
-        self._end(watched)
+        try:
+            with Replacements() as replacements:
+                replacements.wrap(trainer.updater, "update", in_trial)
+                self._count_extensions(replacements, trainer)
+                return call()
+        finally:
+            self._trainers -= 1
+            self._updated = True
+            self._end(watched)
 
     def _count_extensions(self, replacements: Replacements, trainer: Any) -> None:
         named = {id(entry.extension): name for name, entry in trainer._extensions.items()}
-
-        def counted(account: Account, method: Any) -> Any:
-            @functools.wraps(method)
-            def in_account(*args: Any, **kwargs: Any) -> Any:
-                with self._accounts.within(*account):
-                    return method(*args, **kwargs)
-
-            return in_account
 
         def by_instance(count: int, method: Any) -> Any:
             @functools.wraps(method)
@@ -410,7 +399,7 @@ class Program:
             kind = type(entry.extension)
             if not kind.__flags__ & _HEAP_TYPE:  # a function
                 account = _account_of(entry.extension, name)
-                replacements.wrap(entry, "extension", functools.partial(counted, account))
+                replacements.wrap(entry, "extension", functools.partial(self._counted, account))
                 continue
             for method in ("__call__", "initialize", "finalize"):
                 owner = next((one for one in kind.__mro__ if method in vars(one)), None)
