@@ -19,6 +19,7 @@ from chainer_profile.measure import machine
 from chainer_profile.measure.machine import save_limits
 from chainer_profile.record.budget import (
     CALLS,
+    IMPORTS,
     ITERATIONS,
     PROFILER,
     REPORTS,
@@ -135,6 +136,9 @@ def test_the_whole_way_behind_a_program(end: str, code: int, folder: Path) -> No
     assert "Where the time of program.py went\nprogram.py took " in done.stderr
     assert "Written to here\n" in done.stderr
     assert load_run(Path("here")).n_trials
+    budget = read_budget(Path("here"))
+    assert budget is not None
+    assert budget.of(IMPORTS).ns > 0
 
 
 def test_within_a_gibibyte(folder: Path) -> None:  # noqa: F811
