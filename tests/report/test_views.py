@@ -57,9 +57,6 @@ def rows(page: Page, head: str) -> list[list[str]]:
     return next(item[2] for item in page.items if item[0] == "table" and item[1][0] == head)
 
 
-# -- a line
-
-
 @pytest.mark.parametrize("at", range(0, len(NAMES), 8))
 def test_names_are_data(at: int) -> None:
     names = NAMES[at : at + 8]
@@ -78,9 +75,6 @@ def test_names_are_data(at: int) -> None:
     checked(model_html(a_network(names)))
 
 
-# -- a text
-
-
 def test_str_is_what_the_terminal_shows() -> None:
     summary = summarise(make_training())
     text = str(summary)
@@ -97,9 +91,6 @@ def test_str_is_what_the_terminal_shows() -> None:
     assert str(comparison) == comparison_text(comparison)
     assert str(a_network()) == model_text(a_network())
     assert "\x1b" not in text
-
-
-# -- a piece of HTML
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.parent.name)

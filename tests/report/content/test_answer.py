@@ -28,9 +28,6 @@ def summary(request: pytest.FixtureRequest) -> Summary:
     return ALL[request.param]
 
 
-# --- the whole of it
-
-
 def test_doubts_stand_directly_behind_how_long(summary: Summary) -> None:
     first, *rest = answer(summary)
     assert plain(first.words) == how_long(summary)
@@ -67,12 +64,6 @@ def test_hostile_names_stay_on_their_line() -> None:
         assert plain(text.words).isprintable()
 
 
-# --- how long, and how sure
-
-
-# --- where the time goes
-
-
 def parts(said: str) -> list[float]:
     return [float(share) for share in re.findall(r"([\d.]+) %", said)]
 
@@ -100,9 +91,6 @@ def test_the_shown_parts_add_up_with_all_else(recording: Recording) -> None:
         assert round(sum(found) + 0.05 * len(found), 1) >= 97
         assert sum(found) <= 100 + 0.06 * len(found)
     assert len(found) <= 4
-
-
-# --- what next
 
 
 def test_nothing_follows_from_times_that_the_clock_cannot_show() -> None:

@@ -77,9 +77,6 @@ def test_a_place_of_many_layers_is_short():
     assert place == "0, 2, 4, 6,…"
 
 
-# --- the verdict, and what comes behind it
-
-
 def test_the_verdict_comes_first_and_doubts_behind_it():
     comparison = compared(conditions=conditions(1.4))
     first, *rest = module.compared(comparison)

@@ -47,9 +47,6 @@ def test_small_numbers() -> None:
     assert format_scientific(nothing.relative) == "0"
 
 
-# --- the verdict, and what comes behind it
-
-
 @pytest.mark.parametrize("show", [report, overview])
 def test_the_verdict_comes_first_and_doubts_behind_it(show: Callable[..., Any]) -> None:
     run = make_run(WRONG, other_cpu=1.5)

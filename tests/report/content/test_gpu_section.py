@@ -52,9 +52,6 @@ def figures(text: str) -> list[Decimal]:
     return [Decimal(number) for number in re.findall(r"([\d.]+) ms", text)]
 
 
-# --- figures add up as they are shown
-
-
 @settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 7))
 def test_the_shown_parts_add_up_whatever_the_times(seed: int, n_trials: int) -> None:
@@ -83,9 +80,6 @@ def test_the_shown_parts_add_up_whatever_the_times(seed: int, n_trials: int) -> 
     for text in sums:
         *parts, whole = figures(text)
         assert sum(parts) == whole
-
-
-# --- words of a run on a GPU
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])

@@ -40,9 +40,6 @@ def notes(found: Table) -> str:
     return found.notes()
 
 
-# -- layers
-
-
 @pytest.mark.parametrize("sort", SORT_KEYS)
 def test_order_of_the_layers(sort: str) -> None:
     summary = summarise(with_work(make_recording(12)))
@@ -82,9 +79,6 @@ def test_limit_says_what_is_not_shown() -> None:
     assert "66 layers not shown" in notes(table(summary, limit=0))
     for limit in (None, 66):
         assert "not shown" not in notes(table(summary, limit=limit))
-
-
-# -- phases, groups, the tree
 
 
 def test_one_phase_has_no_table_of_phases() -> None:
@@ -135,6 +129,3 @@ def test_levels_of_the_tree() -> None:
     nearly = table(summarise(make_recording(1)), TREE, tree=True, depth=2)
     assert "1 link below is not shown" in notes(nearly)
     assert [one.name for one in nearly.columns] == ["", "link", "incl. ms", "excl. ms", "%", "hot"]
-
-
-# -- the rest
