@@ -104,14 +104,6 @@ def test_changed_rows_are_marked():
     assert [at for at, mark in enumerate(marks) if mark] == [3, 7]
 
 
-def test_rows_that_are_not_shown_are_counted():
-    table = [b for b in module.compared(compared(), limit=1) if isinstance(b, Table)][-1]
-    assert len(table.rows) == 1
-    assert table.legend[0] == ("", "1 row not shown.")
-    table = [b for b in module.compared(compared()) if isinstance(b, Table)][-1]
-    assert not any("not shown" in note for _, note in table.legend)
-
-
 def test_a_gate_stands_below_the_verdict():
     _, said, failed, *_ = module.compared(compared(), gate=Gate(0.05))
     assert plain(said.words) == gate_line(compared(), Gate(0.05))

@@ -111,17 +111,6 @@ def test_the_whole_peak_of_a_step_is_told_in_parts() -> None:
     assert not boxes(training())
 
 
-@pytest.mark.parametrize("name", ["a|b", "*x*", "<b>", "_y_", "a\nb"])
-def test_any_name(name: str) -> None:
-    summary = working()
-    layers = tuple(replace(layer, path=f"/{name}") for layer in summary.recording.layers)
-    shown = read(part(working(layers=layers)))
-    assert shown.html == []
-    path = "/" + name.replace("\n", "\\n")
-    assert f"at {path} (forward)" in shown.words
-    assert {row[1] for row in shown.tables[0][1:]} == {path}
-
-
 def test_layers_of_the_same_peak_are_in_order() -> None:
     use = working().recording.memory
     assert use is not None
