@@ -20,7 +20,7 @@ from chainer_profile.record.recording import Recording
 from chainer_profile.report.content.profile import ReportTitle, brief, overview
 from chainer_profile.report.content.result_section import target
 from chainer_profile.report.document import Block, text
-from chainer_profile.report.writers import json_report, terminal
+from chainer_profile.report.writers import terminal
 from chainer_profile.runs.wanted import Wanted, named
 from chainer_profile.runs.write import beside, in_folder, write_reports
 
@@ -94,6 +94,9 @@ def show_run(
             files = write_reports(folder, summary, wanted(args))
     finally:
         if args.json and not args.quiet:
+            # It makes types of all that the report holds.
+            from chainer_profile.report.writers import json_report
+
             with printing():
                 sys.stdout.write(json_report.render(summary))
         quiet = args.quiet or args.json

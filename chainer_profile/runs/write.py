@@ -123,6 +123,8 @@ def asked_for(
     summary: Summary, wanted: Wanted, beside: Beside | None = None
 ) -> Iterator[tuple[str, bytes]]:
     """The files that are wanted, by their names; the error of one comes after the others."""
+    if not wanted.formats:
+        return
     from chainer_profile.report.pictures import stacks, trace
     from chainer_profile.report.writers import json_report
 

@@ -6,7 +6,7 @@ import io
 import re
 import warnings
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
@@ -189,6 +189,7 @@ def _renamed(found: re.Match[str], name: str, used: set[str]) -> str:
     return f"#{name}-{found[1]}" if found[1] in used else found[0]
 
 
+@lru_cache(maxsize=512)
 def _in_page(value: str) -> str:
     """An attribute of a figure as it is in a page: short, and in the page's own colours."""
     value = re.sub(r"font-family: [^;]+;?|stroke-miterlimit: \d+;?", "", value)
