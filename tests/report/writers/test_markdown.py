@@ -75,9 +75,6 @@ def test_findings_come_with_their_advice() -> None:
     assert "warning: The trials vary: <b>. Close [x](y) programs." in report.words
 
 
-# --- a training step
-
-
 # --- title, captions, and the hot layers
 
 
