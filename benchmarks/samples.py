@@ -28,7 +28,7 @@ from chainer_profile.basics.errors import ProfileError  # noqa: E402
 from chainer_profile.basics.files import make_folder, replacing  # noqa: E402
 from chainer_profile.basics.words import PROG  # noqa: E402
 from chainer_profile.cli.parsers import profile as run_parser  # noqa: E402
-from chainer_profile.cli.shown import wanted  # noqa: E402
+from chainer_profile.cli.report import wanted  # noqa: E402
 from chainer_profile.engines.results import RESULTS  # noqa: E402
 from chainer_profile.runs import engines  # noqa: E402
 from chainer_profile.runs.folder import RECORDING, load_run  # noqa: E402

@@ -18,8 +18,6 @@ from chainer_profile.comparison.compare import Comparison, Side, compare
 from chainer_profile.report import page
 from chainer_profile.report.content import comparison as content
 from chainer_profile.report.document import Heading
-from chainer_profile.report.pictures.comparison import figure
-from chainer_profile.report.pictures.figures import Picture
 from chainer_profile.report.tables import to_csv
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
@@ -68,6 +66,10 @@ def _write(
     comparisons: Sequence[Comparison], args: argparse.Namespace, asked: dict[str, Any]
 ) -> list[Path]:
     """Write everything into a folder; returns the files."""
+    # These load Matplotlib.
+    from chainer_profile.report.pictures.comparison import figure
+    from chainer_profile.report.pictures.figures import Picture
+
     several = len(comparisons) > 1
     plots = [
         f"comparison{f'-{at}' if several else ''}.png" for at in range(1, 1 + len(comparisons))

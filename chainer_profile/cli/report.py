@@ -1,16 +1,27 @@
-"""``report``: the reports of a run again, from its recording alone."""
+"""``report``: the reports of a run again, from its recording alone; a run itself shows the same."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.cli.running import Context
-from chainer_profile.cli.shown import show_run, wanted
+from chainer_profile.basics.words import DEFAULT_DEPTH
+from chainer_profile.cli.running import Context, printing
+from chainer_profile.cli.shown import ALL_ROWS, row_limit, say_written, show
 from chainer_profile.engines.results import RESULTS
+from chainer_profile.record.recording import Recording
+from chainer_profile.report.content.profile import ReportTitle, brief, overview
+from chainer_profile.report.content.result_section import target
 from chainer_profile.runs.folder import load_run
 from chainer_profile.runs.history import resolve_run
+from chainer_profile.runs.wanted import Wanted, named
 from chainer_profile.runs.wanted import check as check_formats
+from chainer_profile.runs.write import beside, in_folder, write_reports
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -28,3 +39,50 @@ def run(args: argparse.Namespace, context: Context) -> int:
     check_formats(wanted(args), recording.n_trials)
     show_run(recording, run if run.is_dir() else run.parent, args)
     return 0
+
+
+def wanted(args: argparse.Namespace) -> Wanted:
+    """What the options ask for beside the usual reports."""
+    title = ReportTitle(title=args.title, author=args.author, course=args.course)
+    return replace(named(args.formats), title=title, trace_trial=args.trace_trial)
+
+
+def show_run(
+    recording: Recording, folder: Path | None, args: argparse.Namespace, written: str = ""
+) -> None:
+    """Write a recording's reports where there is a folder for them, and print its tables."""
+    summary = summarise(recording, args.hotspots)
+    if folder is not None:
+        summary = in_folder(summary, folder)
+    files = []
+    # Files come first: a reader of our output that goes away (`| head`) does not prevent them.
+    try:
+        if folder is not None:
+            files = write_reports(folder, summary, wanted(args))
+    finally:
+        if args.json and not args.quiet:
+            # It makes types of all that the report holds.
+            from chainer_profile.report.writers import json_report
+
+            with printing():
+                sys.stdout.write(json_report.render(summary))
+        quiet = args.quiet or args.json
+        asked: dict[str, Any] = {
+            "sort": args.sort,
+            "limit": row_limit(args),
+            "tree": args.tree,
+            "depth": DEFAULT_DEPTH if args.depth is None else args.depth,
+            "columns": args.columns,
+            "hint": ALL_ROWS,
+            "advice": None if folder is None else beside(folder, recording).advice,
+        }
+        if args.full:
+            by = args.group_by or "function"
+            show(overview(summary, group_by=by, macs=args.macs, **asked), quiet)
+        else:
+            show(brief(summary, group_by=args.group_by or "", **asked), quiet)
+        if args.target is not None:
+            show(target(summary, args.target), quiet)
+    names = [*filter(None, [written]), *(file.name for file in files)]
+    if folder is not None and names:
+        say_written(folder, names, quiet)
