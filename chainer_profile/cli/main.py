@@ -26,6 +26,11 @@ def main(
 
         word, words = _split(argv)
         args = getattr(parsers, word)().parse_args(words)
+        if getattr(args, "list_models", False):  # needs nothing of a run
+            from chainer_profile.cli.shown import list_models
+
+            list_models(registry)
+            return 0
         line = shlex.join([*COMMAND, *argv])
         context = Context(words, line, interrupts, registry, formats)
         module = import_module(f"{__package__}.{word}")

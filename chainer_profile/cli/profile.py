@@ -12,8 +12,7 @@ from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli import asked
 from chainer_profile.cli.report import show_run, wanted
-from chainer_profile.cli.running import Context, Interrupted, Interrupts, printing
-from chainer_profile.cli.shown import terminal_width
+from chainer_profile.cli.running import Context, Interrupted, Interrupts
 from chainer_profile.measure import clock as clocks
 from chainer_profile.measure import configuration, runner
 from chainer_profile.measure.arguments import Arguments
@@ -24,20 +23,12 @@ from chainer_profile.measure.steps import make_step
 from chainer_profile.networks import loading
 from chainer_profile.record.journal import Journal, JournalError
 from chainer_profile.record.recording import Conditions, Recording, Settings
-from chainer_profile.report.writers.terminal import wrapped
 from chainer_profile.runs.folder import RunFolder, take_folder
 from chainer_profile.runs.wanted import check as check_formats
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Make a run: take its folder, build the network, measure, write and print."""
-    if args.list_models:
-        width = terminal_width()
-        with printing():
-            for name, entry in context.registry.items():
-                line = f"{name:23} {'x'.join(map(str, entry.input_shape)):10} {entry.description}"
-                print(wrapped(line, width, 24))
-        return 0
     check_formats(wanted(args), args.trials)
     source = asked.find_source(args, context)
     batch = asked.read_input(args, source)

@@ -58,7 +58,7 @@ def meaning(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
     help = action.help or ""
     default = action.default
     said = "default" in help or not action.option_strings or action.nargs == 0
-    if not said and default not in (None, False, "", argparse.SUPPRESS):
+    if not said and default not in (None, False, "", (), argparse.SUPPRESS):
         help += " (default: %(default)s)"
     text = help % {**vars(action), "prog": parser.prog}
     return escaped(text)
