@@ -142,7 +142,7 @@ class Picture:
                 top = max(map(float, re.findall(r"translate\(\S+ (\S+)\)", places))) + TEXT / 2
                 element.clear()
         for place in root.iter("a"):
-            del place.attrib["target"]
+            place.attrib.pop("target", None)  # from Matplotlib 3.11 on
             place.set("tabindex", "-1")
             title = ElementTree.SubElement(place, "title")
             title.text = said.get(place.attrib["href"].removeprefix("#"), "")
