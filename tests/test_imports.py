@@ -4,6 +4,7 @@ import ast
 import inspect
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -78,6 +79,25 @@ def test_the_whole_way_from_a_file_to_a_summary_needs_no_chainer(tmp_path):
 def test_importing_is_light(code, also):
     heavy = {"numpy", "pandas", "scipy", "matplotlib", "rich", "chainer", "cupy", "PIL"}
     assert not imported_by(code) & (heavy | also)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--list-models"],
+        ["engines", "--list-engines"],
+        ["engines", "--report", "RUN", "-q"],
+        ["report", "RUN", "-q"],
+        ["compare", "RUN/chainer", "RUN/openvino", "-q"],
+        ["history", "--names"],
+    ],
+)
+def test_what_measures_nothing_needs_no_chainer(words, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(ROOT / "reports/samples/engines-resnet20-cpu-b1", run)
+    words = [word.replace("RUN", str(run)) for word in words]
+    code = f"from chainer_profile.__main__ import main\nassert main({words!r}) == 0"
+    assert not imported_by(code) & {"chainer", "cupy"}
 
 
 def test_every_public_name_can_be_imported():

@@ -27,5 +27,8 @@ COMMANDS = {
     "completion": "print a script that completes all this in a shell",
 }
 
+#: Options that ask for something in place of a run, which :mod:`.instead` answers.
+INSTEAD = ("list_models", "list_engines", "report")
+
 #: Exit codes of a gate that fails, and of outputs that are not Chainer's.
 FAILED, WRONG = 3, 4

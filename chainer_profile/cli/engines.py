@@ -4,38 +4,27 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli import WRONG, asked
+from chainer_profile.cli.instead import show_engines
 from chainer_profile.cli.options import LAYER_TRIALS
-from chainer_profile.cli.running import Context, Interrupts, printing
-from chainer_profile.cli.shown import FULL, say_written, show
+from chainer_profile.cli.running import Context, Interrupts
+from chainer_profile.cli.shown import say_written
 from chainer_profile.engines import race
-from chainer_profile.engines.catalogue import BASELINE, ENGINES
+from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.measuring import Measured, measure
-from chainer_profile.engines.results import EnginesRun
 from chainer_profile.measure.clock import HOST_CLOCK
 from chainer_profile.measure.devices import move_to_gpu
 from chainer_profile.measure.progress import ProgressBar
-from chainer_profile.record.recording import Recording
-from chainer_profile.report.content.engines import other_line, overview, wrong_lines
+from chainer_profile.report.content.engines import other_line, wrong_lines
 from chainer_profile.runs import engines as run_folder
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Run a network under the engines; the exit code is 4 where an engine's outputs are wrong."""
-    if args.list_engines:
-        with printing():
-            for entry in ENGINES.values():
-                lacks = entry.lacks()
-                state = f"{lacks}: {entry.install}" if lacks else "installed"
-                print(f"{entry.name:13} {entry.description} ({state})")
-        return 0
-    if args.report is not None:
-        return report(args.report, args)
     chosen = race.choose(args.engines)
     source = asked.find_source(args, context)
     batch = asked.read_input(args, source)
@@ -67,15 +56,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
         return _finish(measured, place, args, context.interrupts)
 
 
-def report(place: Path, args: argparse.Namespace) -> int:
-    """The reports of such a run again, from its recordings."""
-    found, recordings = run_folder.read_run(place)
-    files = run_folder.write_reports(place, found, recordings)
-    _print(found, recordings, args)
-    say_written(place, files, args.quiet)
-    return 0
-
-
 def _finish(
     measured: Measured, place: Path, args: argparse.Namespace, interrupts: Interrupts
 ) -> int:
@@ -87,7 +67,7 @@ def _finish(
             files = ["engines.json", *run_folder.write_reports(place, run, recordings)]
             files += run_folder.write_engine_reports(place, run, recordings)
         finally:
-            _print(run, recordings, args)
+            show_engines(run, recordings, args)
         say_written(place, files, args.quiet)
     elif interrupts.signum:
         print(f"{PROG}: {interrupts.reason()}: no trial was made", file=sys.stderr)
@@ -104,7 +84,3 @@ def _finish(
         if named:
             raise ProfileError(f"no engine but {BASELINE} ran: {other_line(named[0])}")
     return 0
-
-
-def _print(run: EnginesRun, recordings: Mapping[str, Recording], args: argparse.Namespace) -> None:
-    show(overview(run, recordings), args.quiet, hint="" if args.full else FULL)

@@ -10,7 +10,7 @@ from typing import Any
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import with_nearest
 from chainer_profile.basics.words import COMMAND, PROG, TRAIN_PROG
-from chainer_profile.cli import COMMANDS, PROFILE
+from chainer_profile.cli import COMMANDS, INSTEAD, PROFILE
 from chainer_profile.cli.running import Context, Interrupts, run_command
 
 
@@ -26,14 +26,10 @@ def main(
 
         word, words = _split(argv)
         args = getattr(parsers, word)().parse_args(words)
-        if getattr(args, "list_models", False):  # needs nothing of a run
-            from chainer_profile.cli.shown import list_models
-
-            list_models(registry)
-            return 0
         line = shlex.join([*COMMAND, *argv])
         context = Context(words, line, interrupts, registry, formats)
-        module = import_module(f"{__package__}.{word}")
+        asks = any(getattr(args, option, None) for option in INSTEAD)
+        module = import_module(f"{__package__}.{'instead' if asks else word}")
         return int(module.run(args, context))
 
     return run_command(TRAIN_PROG if argv[:1] == ["train"] else PROG, argv, command)

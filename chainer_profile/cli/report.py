@@ -11,6 +11,7 @@ from typing import Any
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.words import DEFAULT_DEPTH
+from chainer_profile.cli.instead import report_engines
 from chainer_profile.cli.running import Context, printing
 from chainer_profile.cli.shown import ALL_ROWS, row_limit, say_written, show
 from chainer_profile.engines.results import RESULTS
@@ -28,13 +29,12 @@ def run(args: argparse.Namespace, context: Context) -> int:
     """Write the reports of a run, or of a run of several engines, and print its tables."""
     run = resolve_run(args.run)
     if (run / RESULTS).exists():
-        from chainer_profile.cli import engines  # which imports Chainer
-
         if args.formats:
             raise UsageError(
                 f"{run}: holds a run of several engines; --format is for the folder of one of them"
             )
-        return engines.report(run, args)
+        report_engines(run, args)
+        return 0
     recording = load_run(run)
     check_formats(wanted(args), recording.n_trials)
     show_run(recording, run if run.is_dir() else run.parent, args)

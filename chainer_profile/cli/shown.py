@@ -6,9 +6,8 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -42,15 +41,6 @@ def show(blocks: Iterable[Block], quiet: bool = False, *, hint: str = "") -> Non
         blocks = terminal.first_screen(blocks, console.width, hint)
     with printing():
         terminal.show(blocks, console)
-
-
-def list_models(registry: Mapping[str, Any]) -> None:
-    """Print the networks that ``--model`` knows by name, a line each."""
-    width = terminal_width()
-    with printing():
-        for name, entry in registry.items():
-            line = f"{name:23} {'x'.join(map(str, entry.input_shape)):10} {entry.description}"
-            print(terminal.wrapped(line, width, 24))
 
 
 def row_limit(args: argparse.Namespace) -> int | None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.cli import engines as engines_command
+from chainer_profile.cli import instead
 from chainer_profile.cli import main as cli
 from chainer_profile.engines import race
 from chainer_profile.engines.catalogue import ENGINES, EngineEntry
@@ -233,7 +233,7 @@ def test_engines_that_are_not_installed_are_listed_with_the_command(
 ) -> None:
     missing = EngineEntry("openvino", "OpenVINO", "no:Such", ("no_such_module",), "pip install x")
     known = {**ENGINES, "openvino": missing}
-    monkeypatch.setattr(engines_command, "ENGINES", known)
+    monkeypatch.setattr(instead, "ENGINES", known)
     monkeypatch.setattr(race, "ENGINES", known)
     assert run("--list-engines") == 0
     assert "openvino      OpenVINO (not installed: pip install x)" in capsys.readouterr().out
@@ -254,7 +254,7 @@ def test_a_package_that_is_broken_is_not_installed_in_name_only(
     monkeypatch.syspath_prepend(".")
     broken = EngineEntry("openvino", "OpenVINO", "no:Such", ("half_there",), "pip install x")
     known = {**ENGINES, "openvino": broken}
-    monkeypatch.setattr(engines_command, "ENGINES", known)
+    monkeypatch.setattr(instead, "ENGINES", known)
     monkeypatch.setattr(race, "ENGINES", known)
     assert run("--list-engines") == 0
     words = "cannot be imported (ImportError: no library): pip install x"
