@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 #: The package's version; ``pyproject.toml`` reads it here.
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 
 def _command() -> tuple[str, ...]:
