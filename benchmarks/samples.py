@@ -27,7 +27,7 @@ from chainer_profile.analyse.summaries import summarise  # noqa: E402
 from chainer_profile.basics.errors import ProfileError  # noqa: E402
 from chainer_profile.basics.files import make_folder, replacing  # noqa: E402
 from chainer_profile.basics.words import PROG  # noqa: E402
-from chainer_profile.cli.parsers import profile as run_parser  # noqa: E402
+from chainer_profile.cli.parsers import parser_of  # noqa: E402
 from chainer_profile.cli.report import wanted  # noqa: E402
 from chainer_profile.engines.results import RESULTS  # noqa: E402
 from chainer_profile.runs import engines  # noqa: E402
@@ -97,7 +97,7 @@ def make(sample: str, place: Path, names: Collection[str] | None = None) -> set[
                 summary = summarise(recordings[engine.name])
                 made |= set(write_reports(place / begin, summary, only=own))
     else:
-        asked = wanted(run_parser().parse_args(command(sample)[1:]))
+        asked = wanted(parser_of("profile").parse_args(command(sample)[1:]))
         summary = in_folder(summarise(load_run(folder)), Path("reports", "samples", sample))
         made = set(write_reports(place, summary, asked, only=names, run=folder))
     for path in made:

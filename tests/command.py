@@ -22,7 +22,7 @@ import pytest
 
 from chainer_profile.basics.words import COMMAND
 from chainer_profile.cli import main as cli
-from chainer_profile.cli import parsers
+from chainer_profile.cli.parsers import parser_of
 from chainer_profile.cli.running import Context
 from chainer_profile.measure import machine, runner
 from chainer_profile.record.recording import Calibration, Environment, MachineLimits
@@ -103,7 +103,7 @@ def command(
     context = Context(
         list(argv), shlex.join([*COMMAND, word, *argv]), nobody, registry or {}, **more
     )
-    return int(module.run(getattr(parsers, word)().parse_args(argv), context))
+    return int(module.run(parser_of(word).parse_args(argv), context))
 
 
 def process(*argv: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ from PIL import Image
 from benchmarks import samples
 from benchmarks.samples import KEPT, SAMPLES
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli import parsers
+from chainer_profile.cli.parsers import parser_of
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.wanted import FILES
 from tests import needs
@@ -109,7 +109,7 @@ def test_the_command_of_a_sample_can_be_run_again(
     program, *words = samples.command(sample)
     assert program == PROG
     of_engines = words[0] == "engines"
-    parser = parsers.engines() if of_engines else parsers.profile()
+    parser = parser_of("engines" if of_engines else "profile")
     asked = parser.parse_args(words[1:] if of_engines else words)
     assert (ROOT / asked.out, asked.force) == (SAMPLES / sample, True)
     ran: list[tuple[list[str], dict[str, Any]]] = []

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -98,6 +99,25 @@ def folder(text: str) -> Path:
     if not text:
         raise UsageError("must be the name of a folder, not ''")
     return Path(text)
+
+
+def executor(text: str) -> str:
+    """The name of an executor of a sweep."""
+    if re.fullmatch(r"local(:[1-9][0-9]{0,3})?|mpi|dask://[^\s/]+:[0-9]{1,5}/?", text):
+        return text
+    raise UsageError(f"{text[:60]!r} is no executor: give local, local:N, dask://HOST:PORT or mpi")
+
+
+def moment(text: str) -> str:
+    """A moment as recordings write it, from a date or a date with a time (UTC unless it says)."""
+    try:
+        # Python 3.10 knows no Z.
+        found = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text.strip()))
+    except ValueError:
+        raise UsageError(f"{text[:40]!r} is no date: write it as 2026-11-21") from None
+    if found.tzinfo is not None:
+        found = found.astimezone(timezone.utc)
+    return found.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_device(text: str) -> int:

@@ -20,10 +20,10 @@ from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.files import is_free, numbered
 from chainer_profile.basics.free_memory import free_nbytes
-from chainer_profile.basics.parsing import Parser
-from chainer_profile.basics.words import COMMAND, PROG, run_words
-from chainer_profile.cli import asked, parsers
+from chainer_profile.basics.words import COMMAND, run_words
+from chainer_profile.cli import PROFILE, asked
 from chainer_profile.cli.options import settings_of
+from chainer_profile.cli.parsers import parser_of
 from chainer_profile.cli.running import Context
 from chainer_profile.measure.arguments import Arguments
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         return _work(json.loads(job), context)
     begin = time.monotonic()
     # What is not ours are the words of a run.
-    words = parsers.advises_by(Parser(prog=PROG)).parse_known_args(context.argv)[1]
+    words = parser_of("advise", ("trying", "output")).parse_known_args(context.argv)[1]
     if args.run is not None:
         words.remove(args.run)
         if words or args.out is not None:
@@ -77,7 +77,7 @@ def _profile(args: argparse.Namespace, words: list[str], folder: Path, context: 
     words = [*words, "--trials", str(_TRIALS), "--max-seconds", f"{seconds:g}"]
     words += ["--format", "none", "-q", "--out", str(folder), *["--force"] * args.force]
     return profile.run(
-        parsers.profile().parse_args(words),
+        parser_of(PROFILE).parse_args(words),
         replace(context, command=shlex.join([*COMMAND, *words])),
     )
 
@@ -203,7 +203,7 @@ def _work(job: dict[str, Any], context: Context) -> int:
     """What such a process does."""
     from chainer_profile.advice.network import network_under
 
-    args = parsers.profile().parse_args(job["words"])
+    args = parser_of(PROFILE).parse_args(job["words"])
 
     def build(batchsize: int) -> tuple[Any, Arguments]:
         other = argparse.Namespace(**{**vars(args), "batchsize": batchsize})

@@ -22,10 +22,10 @@ def main(
     """Run a command; returns the exit code."""
 
     def command(interrupts: Interrupts) -> int:
-        from chainer_profile.cli import parsers  # an error in it is one of a command
+        from chainer_profile.cli.parsers import parser_of  # an error in it is one of a command
 
         word, words = _split(argv)
-        args = getattr(parsers, word)().parse_args(words)
+        args = parser_of(word).parse_args(words)
         line = shlex.join([*COMMAND, *argv])
         context = Context(words, line, interrupts, registry, formats)
         asks = any(getattr(args, option, None) for option in INSTEAD)

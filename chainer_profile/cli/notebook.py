@@ -24,7 +24,7 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS, PHASES
-from chainer_profile.cli.options import settings_of, take
+from chainer_profile.cli.options import Told, settings_of, take, told
 from chainer_profile.integrations.script import of_program
 from chainer_profile.measure import runner
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
@@ -134,23 +134,26 @@ class View:
 
 def _parser() -> Parser:
     parser = Parser(prog=f"%{NAME}", add_help=False)
-    take(parser, "--trials", default=TRIALS)
-    take(parser, "--warmups", default=WARMUPS)
-    take(parser, "--max-seconds", "--until-ci")
-    about = f"what %%{NAME} makes of the network: forward (default), forward-backward or train"
-    take(parser, "--phase", default=None, help=about)
-    take(parser, "--no-memory")
-    take(parser, "--group-by", help="what the second table adds up by (default: function)")
-    take(parser, "--tree")
-    take(parser, "--depth", default=DEFAULT_DEPTH)
-    take(parser, "--hotspots")
+    own: dict[str, str | Told] = {
+        "trials": {"default": TRIALS},
+        "warmups": {"default": WARMUPS},
+        "phase": told(
+            f"what %%{NAME} makes of the network: forward (default), forward-backward or train",
+            default=None,
+        ),
+        "group_by": "what the second table adds up by (default: function)",
+        "depth": {"default": DEFAULT_DEPTH},
+        "quiet": "show nothing",
+    }
+    take(parser, "trials warmups max-seconds until-ci phase no-memory group-by tree depth", own)
+    take(parser, "hotspots", own)
     parser.add_argument(
         *("-o", "--output"),
         metavar="NAME",
         type=_variable,
         help="keep the Summary in this variable; its .recording is the Recording",
     )
-    take(parser, "--quiet", help="show nothing")
+    take(parser, "quiet", own)
     parser.add_argument("-h", "--help", action="store_true", help="show this")
     about = "the call to profile"
     parser.add_argument("code", nargs=argparse.REMAINDER, metavar="model(x)", help=about)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.basics.parsing import (
     duration,
     every,
+    executor,
     factor,
     folder,
     fraction,
+    moment,
     named_device,
     number,
     parse_device,
     parse_input,
-    parse_shape,
     positive_seconds,
     size,
     split_names,
@@ -41,24 +43,29 @@ from chainer_profile.record.parts import Settings
 from chainer_profile.runs.wanted import ALL, FILES, NONE, parse_formats
 
 #: What argparse is told of an option.
-_Told = dict[str, Any]
+Told = dict[str, Any]
+
+
+def told(about: str, **more: Any) -> Told:
+    """What an option says of itself, and what else argparse is told of it."""
+    return {"help": about, **more}
 
 
 def _value(
     about: str, read: Callable[[str], Any] | None = None, default: Any = None, **more: Any
-) -> _Told:
+) -> Told:
     """An option with a value, and how that is read."""
-    return {"help": about, "type": read, "default": default, **more}
+    return told(about, type=read, default=default, **more)
 
 
-def _choice(choices: Sequence[str], about: str) -> _Told:
+def _choice(choices: Sequence[str], about: str) -> Told:
     """An option whose value is one of these, the first by default."""
-    return {"help": about, "choices": choices, "default": choices[0]}
+    return told(about, choices=choices, default=choices[0])
 
 
-def _flag(about: str, **more: Any) -> _Told:
+def _flag(about: str, **more: Any) -> Told:
     """An option without a value."""
-    return {"help": about, "action": "store_true", **more}
+    return told(about, **{"action": "store_true", **more})
 
 
 def _layer_columns(text: str) -> tuple[str, ...]:
@@ -79,7 +86,7 @@ LAYER_TRIALS = 200
 
 #: Every option as ``--help`` shows it (a value has the option's own name unless one is given), and
 #: what argparse is told of it.
-OPTIONS: dict[str, _Told] = {
+OPTIONS: dict[str, Told] = {
     # -- the network
     "-m, --model": _value(
         "a name of --list-models, package.module:Callable or path/to/file.py:Callable "
@@ -265,13 +272,20 @@ OPTIONS: dict[str, _Told] = {
     ),
     "--executor WHERE": _value(
         "local (one case at a time), local:N, dask://HOST:PORT or mpi (default: local)",
-        default="local",
+        executor,
+        "local",
     ),
     "--dry-run": _flag("list the cases and their commands, and exit"),
-    "--since DATE": _value("begun on this day or later, such as 2026-11-21 (UTC)"),
+    "--since DATE": _value("begun on this day or later, such as 2026-11-21 (UTC)", moment),
     "--commit C": _value("commit, or its beginning", default=""),
     "--names": _flag("names only, one a line, for other commands"),
     "--reports DIR": _value("folder of the runs (default: %(default)s)", folder, Path("reports")),
+    "--models A,B,C": _value("networks, as --model of profile.py takes them"),
+    "--input-sizes HxW,...": _value("heights and widths of images, such as 1024x2048,500x334"),
+    "--input-shapes CxHxW,...": _value("shapes of one input, in place of sizes"),
+    "--batchsizes N,...": _value("inputs per trial (default: 1)"),
+    "--devices D,...": _value("cpu, gpu:0 and so on (default: cpu)"),
+    "--phases P,...": _value(f"{', '.join(PHASES)} (default: {PHASES[0]})"),
     # -- comparing
     "--min-effect PCT": _value(
         "smaller changes are no changes (default: %(default)s)", parse_percent, "2%"
@@ -345,16 +359,8 @@ OPTIONS: dict[str, _Told] = {
     ),
 }
 
-#: Options of a sweep that take a list (a case is made for each combination of their entries), what
-#: the help calls their values and says of them.
-LISTS = {
-    "models": ("A,B,C", "networks, as --model of profile.py takes them"),
-    "input-sizes": ("HxW,...", "heights and widths of images, such as 1024x2048,500x334"),
-    "input-shapes": ("CxHxW,...", "shapes of one input, in place of sizes"),
-    "batchsizes": ("N,...", "inputs per trial (default: 1)"),
-    "devices": ("D,...", "cpu, gpu:0 and so on (default: cpu)"),
-    "phases": ("P,...", f"{', '.join(PHASES)} (default: {PHASES[0]})"),
-}
+#: Options of a sweep that take a list (a case is made for each combination of their entries).
+LISTS = ("models", "input-sizes", "input-shapes", "batchsizes", "devices", "phases")
 FLAG = "no-machine"
 #: Options of a run that are the same for all its cases; the last one has no value.
 SINGLES = ("trials", "warmups", "threads", "seed", "dtype", "max-seconds", FLAG)
@@ -362,54 +368,47 @@ SINGLES = ("trials", "warmups", "threads", "seed", "dtype", "max-seconds", FLAG)
 #: Rows of the table of runs, where not told otherwise.
 HISTORY_ROWS = 20
 
-#: Options that go together.
-NETWORK = ("--model", "--classes", "--weights")
-TRIAL = ("--phase", "--loss", "--train-mode")
-INPUT = ("--input", "--index", "--data-dir", "--input-shape", "--input-size", "--batchsize")
-MACHINE = ("--threads", "--gpu", "--device")
-MESSAGES = ("--quiet", "--debug")
 
-#: What some commands tell otherwise: of an input that is one array, of what is printed in one form
-#: of several, and of threads that trials choose.
-ONE_SHAPE: _Told = {
-    "metavar": "CxHxW",
-    "action": "store",
-    "type": parse_shape,
-    "help": "shape of one input without the batch; needed for your own network",
-}
-FORM: _Told = {
-    "metavar": None,
-    "type": None,
-    "dest": "format",
-    "choices": ("table", "csv", "markdown"),
-    "default": "table",
-    "help": "form of the output (default: %(default)s)",
-}
-BY_TRIALS = "BLAS threads (default: one, or as many as BLAS chooses where these are faster)"
-
-
-def _by_word() -> dict[str, tuple[list[str], _Told]]:
-    """All words of each option, and what argparse is told of it, by its long word."""
+def _by_name() -> dict[str, tuple[list[str], Told]]:
+    """The words of each option, and what argparse is told of it, by its long word."""
     found = {}
     for shown, told in OPTIONS.items():
         *short, last = shown.split(", ")
         word, _, metavar = last.partition(" ")
-        found[word] = [*short, word], {"metavar": metavar, **told} if metavar else told
+        known = {"metavar": metavar, **told} if metavar else told
+        found[word.lstrip("-")] = [*short, word], known
     return found
 
 
-_BY_WORD = _by_word()
+_BY_NAME = _by_name()
 
 
-def take(group: argparse._ActionsContainer, *names: str, short: bool = True, **told: Any) -> None:
-    """Add options of the table; a text may name several."""
-    for name in " ".join(names).split():
-        words, usual = _BY_WORD[name]
-        own = {**usual, **told}
-        if own.get("default") is None and "help" not in told:
+def take(
+    group: argparse._ActionsContainer,
+    names: str,
+    own: Mapping[str, str | Told] = MappingProxyType({}),
+    **of_all: Any,
+) -> None:
+    """Add options of the table by their names; of those with a ``|`` between them one can be given.
+
+    ``own`` and ``of_all`` are told argparse otherwise, of one or of all: a text is the help, and
+    ``short=False`` leaves out the short word. An argument that has a place stands in ``own`` alone.
+    """
+    for name in names.split():
+        if "|" in name:
+            either = group.add_mutually_exclusive_group()
+            take(either, name.replace("|", " "), own, **of_all)
+            continue
+        words, usual = _BY_NAME.get(name, ([name], {}))
+        other = own.get(name.replace("-", "_"), {})
+        asked = {**of_all, **(told(other) if isinstance(other, str) else other)}
+        if not asked.pop("short", True):
+            words = words[-1:]
+        found = {**usual, **asked}
+        if found.get("default") is None and "help" not in asked:
             # What holds without the option is said all the same.
-            own["help"] = own["help"].replace("%(default)s", str(usual.get("default")))
-        group.add_argument(*(words if short else words[-1:]), **own)
+            found["help"] = found["help"].replace("%(default)s", str(usual.get("default")))
+        group.add_argument(*words, **found)
 
 
 #: Settings that an option of the same name does not say: its words name what is to be found first.

@@ -1,10 +1,11 @@
-"""The parsers of all commands, each by its command's word, and which options do not go together."""
+"""The parsers of all commands: each one's words and options, and which do not go together."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import (
@@ -13,392 +14,312 @@ from chainer_profile.basics.parsing import (
     folder,
     named_device,
     parse_device,
+    parse_shape,
 )
-from chainer_profile.basics.words import PROG, TRAIN_PROG, VERSION
+from chainer_profile.basics.words import PROG, RUN_ORDERS, TRAIN_PROG, VERSION
 from chainer_profile.cli import COMMANDS, PROFILE
-from chainer_profile.cli.options import (
-    BY_TRIALS,
-    FORM,
-    HISTORY_ROWS,
-    INPUT,
-    LISTS,
-    MACHINE,
-    MESSAGES,
-    NETWORK,
-    ONE_SHAPE,
-    SINGLES,
-    TRIAL,
-    take,
+from chainer_profile.cli.options import HISTORY_ROWS, LISTS, SINGLES, Told, take, told
+
+#: Engines by what the files end with that are exported for them.
+EXPORTED = {".onnx": "onnxruntime", ".xml": "openvino"}
+#: What is completed: the installed command.
+COMPLETED = "chainer-profile"
+
+#: Options that go together.
+_NETWORK = "model classes weights"
+_TRIAL = "phase loss train-mode"
+_INPUT = "input index data-dir input-shape input-size batchsize"
+_MACHINE = "threads gpu device"
+_MESSAGES = "quiet debug"
+_SHOWN = {
+    "what is shown": "tree|columns full depth group-by macs hotspots sort target limit "
+    f"{_MESSAGES}",
+    "reports": "format json title author course trace-trial",
+}
+#: What several commands tell otherwise than the table: of threads that trials choose, of an input
+#: that is one array, and of what is printed in one form of several.
+_BY_TRIALS = "BLAS threads (default: one, or as many as BLAS chooses where these are faster)"
+_ONE_ARRAY: dict[str, Told] = {
+    "input_shape": told(
+        "shape of one input without the batch; needed for your own network",
+        metavar="CxHxW",
+        action="store",
+        type=parse_shape,
+    ),
+    "batchsize": told("inputs in the batch (default: 1)", default=1),
+}
+_FORM = told(
+    "form of the output (default: %(default)s)",
+    **{"metavar": None, "type": None, "dest": "format", "default": "table"},
+    choices=("table", "csv", "markdown"),
 )
+
+
+class _Command(NamedTuple):
+    about: str
+    #: Names of options by the titles of their groups.
+    groups: Mapping[str, str]
+    #: What the command tells otherwise of an option, or its help alone; and of its arguments.
+    own: Mapping[str, str | Told]
+
+
+def _command(about: str, groups: Mapping[str, str], **own: str | Told) -> _Command:
+    return _Command(about, groups, own)
+
+
+def _results(default: str) -> str:
+    return f"folder of the results (default: {default})"
+
+
+def _pattern(device: str) -> str:
+    """A pattern from a device as Chainer or the profiler names it."""
+    if device in ("", "gpu", "cupy", "@cupy", "cuda"):
+        return "gpu*" if device else ""
+    return device if "*" in device or "?" in device else named_device(parse_device(device))
+
+
+_TABLE = {
+    PROFILE: _command(
+        "Profiles a Chainer network layer by layer and writes tables, a plot and a report.",
+        {
+            "network": "model model-args list-models classes weights dtype fast keep-memory",
+            "what a trial is": _TRIAL,
+            "input": _INPUT,
+            "measuring": f"trials clean-trials warmups max-seconds until-ci {_MACHINE} why "
+            "no-memory counters no-machine layer-frames seed",
+            "on a GPU": "tf32",
+            "output": "out force",
+            **_SHOWN,
+        },
+        threads=_BY_TRIALS,
+        out=_results("the next free reports/MODEL-DEVICE-bBATCH"),
+    ),
+    "run": _command(
+        "Runs a program that uses Chainer, unchanged, as Python would, and says where its time "
+        "went: imports, data, iterations by layer, evaluation, every extension of a Trainer, "
+        "snapshots. Its exit code is the program's. Chainer is mended for current Python, NumPy "
+        "and CuPy first.",
+        {
+            "": "module|c compat-only no-layers no-memory no-samples format quiet program",
+            "output": "out force",
+        },
+        no_memory="leave out the memory pass, one trial of a kind",
+        quiet="print nothing of our own",
+        out=_results("the next free reports/NAME of the script"),
+        program=told(argparse.SUPPRESS, nargs=argparse.REMAINDER),
+    ),
+    "report": _command(
+        "Makes the table, the plot and the report of a run again, from its recording alone. "
+        "Recovers the trials of a run that was killed.",
+        {"": "run", **_SHOWN},
+        run=told("folder of a run, or a recording", metavar="DIR", type=Path),
+    ),
+    "compare": _command(
+        "Compares runs layer by layer, and says what is noise. The first run is the one that each "
+        "of the others is compared with. Several runs of the same thing, separated by commas "
+        "(A1,A2,A3 B1,B2,B3), are taken together, which measures how runs differ.",
+        {
+            "": "runs",
+            "judging": "min-effect fail-above gate",
+            "what is shown": f"sort limit full all out {_MESSAGES}",
+        },
+        runs=told("folders of runs, or recordings, two at least", metavar="DIR", nargs="+"),
+        sort=told(
+            "order of the layers; change is by the time that a trial gains or loses (default: "
+            "%(default)s)",
+            choices=("change", "time", "index", "path"),
+            default="change",
+        ),
+        limit="rows of the layer table, 0 for all (default: 10, with --full 20)",
+        out="write comparison.csv, .md, .png and .html into this folder",
+    ),
+    "ranks": _command(
+        "Puts the recordings of the ranks of a ChainerMN training together: which rank or layer "
+        "the others wait for, how long, and what the communication takes. It needs no MPI.",
+        {"": "folder", "what is shown": f"limit full out {_MESSAGES}"},
+        folder=told("folder with rank-0, rank-1, ... in it", metavar="DIR", type=folder),
+        limit="rows of a table, 0 for all (default: 10, with --full 20)",
+        out="write the files into this folder (default: DIR)",
+    ),
+    "advise": _command(
+        "Profiles a network, then tries on the CPU what could make it faster, each change in fresh "
+        "processes that take turns with the network as it is, and says how much each brings, what "
+        "to write to keep it, and what was in vain.",
+        {
+            "": "run",
+            "network": "model model-args classes weights dtype",
+            "what a trial is": _TRIAL,
+            "input": _INPUT,
+            "measuring": "threads seed",
+            "trying": "budget",
+            "output": f"out force full {_MESSAGES}",
+        },
+        run=told(
+            "folder of a run, whose network and settings are taken; the advice goes there",
+            metavar="DIR",
+            nargs="?",
+        ),
+        threads=_BY_TRIALS,
+        out=_results("the next free reports/advise-MODEL-cpu-bBATCH"),
+        force="replace a run in the --out folder, or the advice in DIR",
+    ),
+    "engines": _command(
+        "Runs the same network with the same weights under several engines, compares their outputs "
+        "with Chainer's, and shows how fast each is and what became of every layer.",
+        {
+            "network": _NETWORK,
+            "input": _INPUT,
+            "engines": "engines list-engines precision tolerance save-engine load-engine",
+            "measuring": f"trials warmups layer-trials max-seconds {_MACHINE} seed",
+            "output": f"out force report full {_MESSAGES}",
+        },
+        precision="what the other engines compute in; Chainer stays in fp32 (default: %(default)s)",
+        trials="trials of each engine, taken in turn (default: %(default)s)",
+        warmups=told(
+            "warm-up runs of each, for ten seconds at most (default: %(default)s)", default=10
+        ),
+        max_seconds="end the trials after so many seconds",
+        out=_results("the next free reports/engines-MODEL-DEVICE-bBATCH"),
+        force="replace a run in the --out folder, or a saved engine",
+    ),
+    "sweep": _command(
+        "Profiles many cases, a case for each combination of the lists, each in a fresh process, "
+        "and writes one table and plots. The same command goes on with a sweep that was "
+        "interrupted.",
+        {
+            "": "file",
+            "cases, a combination of lists": " ".join(LISTS),
+            "every case, in place of what the file says": " ".join(SINGLES),
+            "running": "executor dry-run",
+            "output": f"out force {_MESSAGES}",
+        },
+        file=told("the cases, in place of the lists", metavar="FILE.toml", nargs="?", type=Path),
+        # A sweep's own reader reads them, with those of the file.
+        **{
+            name.replace("-", "_"): {"short": False, "type": None, "default": None}
+            for name in SINGLES[:-1]
+        },
+        no_machine={"action": "store_true", "default": None, "dest": "no_machine"},
+        out=_results("reports/sweep-NAME, by the file or the networks"),
+        force="measure all again, and replace another sweep",
+    ),
+    "history": _command(
+        "Lists the runs under reports/, with those of sweeps. A run's name is its folder below "
+        "that.",
+        {
+            "which runs": "words model device since commit",
+            "what is shown": "sort limit format names reports debug",
+        },
+        words=told(
+            "words that must all be in a run's name, network, input, machine, layer or command",
+            metavar="WORD",
+            nargs="*",
+        ),
+        model=told("network, such as 'resnet*'", short=False, metavar="NAME", default=""),
+        device=told(
+            "cpu, gpu:0, or gpu",
+            **{"short": False, "metavar": "D", "dest": "device", "default": ""},
+            type=_pattern,
+        ),
+        sort=told("order (default: when, newest first)", choices=RUN_ORDERS, default="when"),
+        limit=f"so many runs at most, 0 for all (default: {HISTORY_ROWS} in a table, else all)",
+        format={**_FORM, "help": "form (default: %(default)s)"},
+    ),
+    "summary": _command(
+        "Shows a network's layers with output shapes, parameters, operations and bytes, its totals "
+        "and the memory of its arrays. Nothing is timed.",
+        {
+            "network": "model classes phase",
+            "input": "input-shape input-size input-dtype batchsize",
+            "what is shown": "depth columns limit format debug",
+        },
+        **_ONE_ARRAY,
+        phase=told("inference, the only one here", choices=("forward",)),
+        depth="one row a link, to so many levels below the network, in place of one a layer",
+        columns=told(
+            "columns of the table, such as path,output_shapes,macs (an unknown one lists all)",
+            type=str,
+        ),
+        limit="rows of the table on the terminal, 0 for all (default: all)",
+        format=_FORM,
+    ),
+    "export": _command(
+        "Writes a network for ONNX Runtime or OpenVINO; then reads it again, and compares the "
+        "outputs with Chainer's.",
+        {
+            "network": f"{_NETWORK} seed",
+            "input; the file takes no other shape but for its batch": "input-shape input-size "
+            "batchsize",
+            "output": f"to dynamic-batch opset precision force {_MESSAGES}",
+        },
+        **_ONE_ARRAY,
+        force="replace a file that is there",
+    ),
+    "train": _command(
+        "Trains a network on CIFAR-10, CIFAR-100 or a small synthetic set with Chainer's Trainer: "
+        "momentum SGD, the learning rate falls to a tenth at half and again at three quarters of "
+        "the epochs.",
+        {
+            "network and data": "model dataset data-dir synthetic-size no-augmentation",
+            "training": f"epoch batchsize learning-rate seed {_MACHINE} fast profile",
+            "output": f"out force resume snapshot {_MESSAGES}",
+        },
+        model=f"a network of {PROG} --list-models, package.module:Callable or "
+        "path/to/file.py:Callable (default: %(default)s)",
+        data_dir=told(
+            "folder with the archive of the set, such as cifar-10-python.tar.gz (default: "
+            "Chainer's own copy, downloaded if need be)",
+            type=folder,
+        ),
+        batchsize="images per iteration (default: 128, for synthetic 32)",
+        seed="seed of the weights, the order, the crops and the synthetic set (default: "
+        "%(default)s)",
+        device={"short": False},  # -d is the data's
+        out="folder (default: results/MODEL-DATASET)",
+        force="replace a training in the folder",
+    ),
+    "machine": _command(
+        "Shows what this machine can do at best: the rate of matrix products and of memory. They "
+        "are measured once, which takes about a second, and kept.",
+        {"measuring": f"{_MACHINE} refresh debug"},
+    ),
+    "completion": _command(
+        f"Prints a script that lets a shell complete the commands, options and networks of the "
+        f"installed command. For bash put 'eval \"$({COMPLETED} completion bash)\"' into "
+        "~/.bashrc, for zsh the same with zsh into ~/.zshrc, behind compinit; for fish write the "
+        f"output into ~/.config/fish/completions/{COMPLETED}.fish.",
+        {"": "shell debug"},
+        shell=told("the shell", choices=("bash", "zsh", "fish")),
+    ),
+}
 
 
 def parsers() -> dict[str, Parser]:
     """Those of all commands."""
-    return {word: globals()[word]() for word in COMMANDS}
+    return {word: parser_of(word) for word in COMMANDS}
 
 
-def profile() -> Parser:
-    width = max(map(len, COMMANDS)) + 2
-    others = [f"  {word:{width}}{about}" for word, about in COMMANDS.items() if word != PROFILE]
+def parser_of(word: str, only: Collection[str] = ()) -> Parser:
+    """The parser of a command; with its groups of these titles alone, if any are given."""
+    about, groups, own = _TABLE[word]
+    own_program = {PROFILE: PROG, "train": TRAIN_PROG}
     parser = Parser(
-        prog=PROG,
-        description="Profiles a Chainer network layer by layer and writes tables, a plot and a "
-        "report.",
-        epilog="\n".join(["other commands, each with --help of its own:", *others]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        check=_check_run,
+        prog=own_program.get(word, f"{PROG} {word}"), description=about, check=_CHECKS.get(word)
     )
-    parser.add_argument("--version", action="version", version=VERSION)
-    group = _group(
-        parser, "network", "--model --model-args --list-models --classes --weights --dtype"
-    )
-    take(group, "--fast --keep-memory")
-    _group(parser, "what a trial is", *TRIAL)
-    _group(parser, "input", *INPUT)
-    group = _group(
-        parser, "measuring", "--trials --clean-trials --warmups --max-seconds --until-ci"
-    )
-    take(group, "--threads", help=BY_TRIALS)
-    take(group, "--gpu --device --why --no-memory --counters --no-machine")
-    take(group, "--layer-frames --seed")
-    _group(parser, "on a GPU", "--tf32")
-    _output(parser, "the next free reports/MODEL-DEVICE-bBATCH")
-    _shown(parser)
+    if word in own_program:
+        parser.add_argument("--version", action="version", version=VERSION)
+    if word == PROFILE:
+        width = max(map(len, COMMANDS)) + 2
+        others = [f"  {one:{width}}{does}" for one, does in COMMANDS.items() if one != PROFILE]
+        parser.epilog = "\n".join(["other commands, each with --help of its own:", *others])
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    if word == "run":
+        called = ("SCRIPT", "-m MODULE", "-c TEXT")
+        parser.usage = "\n       ".join(f"%(prog)s [options] {one} [ARGS ...]" for one in called)
+    for title, names in groups.items():
+        if not only or title in only:
+            take(parser.add_argument_group(title) if title else parser, names, own)
     return parser
-
-
-def run() -> Parser:
-    parser = Parser(
-        prog=f"{PROG} run",
-        usage="%(prog)s [options] SCRIPT [ARGS ...]\n"
-        "       %(prog)s [options] -m MODULE [ARGS ...]\n"
-        "       %(prog)s [options] -c TEXT [ARGS ...]",
-        description="Runs a program that uses Chainer, unchanged, as Python would, and says where "
-        "its time went: imports, data, iterations by layer, evaluation, every extension of a "
-        "Trainer, snapshots. Its exit code is the program's. Chainer is mended for current Python, "
-        "NumPy and CuPy first.",
-        check=_check_program,
-    )
-    take(parser.add_mutually_exclusive_group(), "--module", "-c")
-    take(parser, "--compat-only --no-layers")
-    take(parser, "--no-memory", help="leave out the memory pass, one trial of a kind")
-    take(parser, "--no-samples")
-    _output(parser, "the next free reports/NAME of the script")
-    take(parser, "--format")
-    take(parser, "--quiet", help="print nothing of our own")
-    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    return parser
-
-
-def report() -> Parser:
-    parser = _parser(
-        "report",
-        "Makes the table, the plot and the report of a run again, from its recording alone. "
-        "Recovers the trials of a run that was killed.",
-    )
-    parser.add_argument("run", metavar="DIR", type=Path, help="folder of a run, or a recording")
-    _shown(parser)
-    return parser
-
-
-def compare() -> Parser:
-    parser = _parser(
-        "compare",
-        "Compares runs layer by layer, and says what is noise. The first run is the one that each "
-        "of the others is compared with. Several runs of the same thing, separated by commas "
-        "(A1,A2,A3 B1,B2,B3), are taken together, which measures how runs differ.",
-        check=_check_comparison,
-    )
-    parser.add_argument(
-        "runs", metavar="DIR", nargs="+", help="folders of runs, or recordings, two at least"
-    )
-    _group(parser, "judging", "--min-effect --fail-above --gate")
-    group = parser.add_argument_group("what is shown")
-    sorts = ("change", "time", "index", "path")
-    about = "order of the layers; change is by the time that a trial gains or loses"
-    take(group, "--sort", help=f"{about} (default: %(default)s)", choices=sorts, default="change")
-    take(group, "--limit", help="rows of the layer table, 0 for all (default: 10, with --full 20)")
-    take(group, "--full --all")
-    take(group, "--out", help="write comparison.csv, .md, .png and .html into this folder")
-    take(group, *MESSAGES)
-    return parser
-
-
-def ranks() -> Parser:
-    parser = _parser(
-        "ranks",
-        "Puts the recordings of the ranks of a ChainerMN training together: which rank or layer "
-        "the others wait for, how long, and what the communication takes. It needs no MPI.",
-    )
-    parser.add_argument(
-        "folder", metavar="DIR", type=folder, help="folder with rank-0, rank-1, ... in it"
-    )
-    about = "rows of a table, 0 for all (default: 10, with --full 20)"
-    group = _group(parser, "what is shown", "--limit", help=about)
-    take(group, "--full")
-    take(group, "--out", help="write the files into this folder (default: DIR)")
-    take(group, *MESSAGES)
-    return parser
-
-
-def advise() -> Parser:
-    parser = _parser(
-        "advise",
-        "Profiles a network, then tries on the CPU what could make it faster, each change in fresh "
-        "processes that take turns with the network as it is, and says how much each brings, what "
-        "to write to keep it, and what was in vain.",
-        check=_check_advice,
-    )
-    parser.add_argument(
-        "run",
-        metavar="DIR",
-        nargs="?",
-        help="folder of a run, whose network and settings are taken; the advice goes there",
-    )
-    group = _group(parser, "network", "--model --model-args --classes --weights --dtype")
-    _group(parser, "what a trial is", *TRIAL)
-    _group(parser, "input", *INPUT)
-    group = _group(parser, "measuring", "--threads", help=BY_TRIALS)
-    take(group, "--seed")
-    return advises_by(parser)
-
-
-def advises_by(parser: Parser) -> Parser:
-    """A parser with the options of ``advise`` that a run does not have, or not for the same."""
-    _group(parser, "trying", "--budget")
-    force = "replace a run in the --out folder, or the advice in DIR"
-    group = _output(parser, "the next free reports/advise-MODEL-cpu-bBATCH", help=force)
-    take(group, "--full", *MESSAGES)
-    return parser
-
-
-def engines() -> Parser:
-    parser = _parser(
-        "engines",
-        "Runs the same network with the same weights under several engines, compares their outputs "
-        "with Chainer's, and shows how fast each is and what became of every layer.",
-        check=_check_engines,
-    )
-    _group(parser, "network", *NETWORK)
-    _group(parser, "input", *INPUT)
-    group = _group(parser, "engines", "--engines --list-engines")
-    about = "what the other engines compute in; Chainer stays in fp32 (default: %(default)s)"
-    take(group, "--precision", help=about)
-    take(group, "--tolerance --save-engine --load-engine")
-    about = "trials of each engine, taken in turn (default: %(default)s)"
-    group = _group(parser, "measuring", "--trials", help=about)
-    about = "warm-up runs of each, for ten seconds at most (default: %(default)s)"
-    take(group, "--warmups", help=about, default=10)
-    take(group, "--layer-trials")
-    take(group, "--max-seconds", help="end the trials after so many seconds")
-    take(group, *MACHINE, "--seed")
-    force = "replace a run in the --out folder, or a saved engine"
-    group = _output(parser, "the next free reports/engines-MODEL-DEVICE-bBATCH", help=force)
-    take(group, "--report --full", *MESSAGES)
-    return parser
-
-
-def sweep() -> Parser:
-    from chainer_profile.runs.executors import check_executor
-
-    parser = _parser(
-        "sweep",
-        "Profiles many cases, a case for each combination of the lists, each in a fresh process, "
-        "and writes one table and plots. The same command goes on with a sweep that was "
-        "interrupted.",
-    )
-    parser.add_argument(
-        "file", metavar="FILE.toml", nargs="?", type=Path, help="the cases, in place of the lists"
-    )
-    group = parser.add_argument_group("cases, a combination of lists")
-    for name, (metavar, about) in LISTS.items():
-        group.add_argument(f"--{name}", metavar=metavar, help=about)
-    group = parser.add_argument_group("every case, in place of what the file says")
-    *values, flag = (f"--{name}" for name in SINGLES)
-    take(group, *values, short=False, type=None, default=None)
-    take(group, flag, action="store_true", default=None, dest="no_machine")
-    group = _group(parser, "running", "--executor", type=check_executor)
-    take(group, "--dry-run")
-    force = "measure all again, and replace another sweep"
-    group = _output(parser, "reports/sweep-NAME, by the file or the networks", help=force)
-    take(group, *MESSAGES)
-    return parser
-
-
-def history() -> Parser:
-    from chainer_profile.runs.history import SORTS, parse_since
-
-    parser = _parser(
-        "history",
-        "Lists the runs under reports/, with those of sweeps. A run's name is its folder below "
-        "that.",
-    )
-    group = parser.add_argument_group("which runs")
-    group.add_argument(
-        "words",
-        metavar="WORD",
-        nargs="*",
-        help="words that must all be in a run's name, network, input, machine, layer or command",
-    )
-    group.add_argument("--model", metavar="NAME", default="", help="network, such as 'resnet*'")
-    group.add_argument(
-        "--device", metavar="D", default="", type=_devices, help="cpu, gpu:0, or gpu"
-    )
-    take(group, "--since", type=parse_since)
-    take(group, "--commit")
-    group = parser.add_argument_group("what is shown")
-    sorts = tuple(SORTS)
-    take(group, "--sort", choices=sorts, default="when", help="order (default: when, newest first)")
-    about = f"so many runs at most, 0 for all (default: {HISTORY_ROWS} in a table, else all)"
-    take(group, "--limit", help=about)
-    take(group, "--format", **{**FORM, "help": "form (default: %(default)s)"})
-    take(group, "--names --reports --debug")
-    return parser
-
-
-def _devices(text: str) -> str:
-    """A pattern from a device as Chainer or the profiler names it."""
-    if text in ("", "gpu", "cupy", "@cupy", "cuda"):
-        return "gpu*" if text else ""
-    return text if "*" in text or "?" in text else named_device(parse_device(text))
-
-
-def summary() -> Parser:
-    parser = _parser(
-        "summary",
-        "Shows a network's layers with output shapes, parameters, operations and bytes, its totals "
-        "and the memory of its arrays. Nothing is timed.",
-    )
-    group = _group(parser, "network", "--model --classes")
-    take(group, "--phase", choices=("forward",), help="inference, the only one here")
-    _one_array(parser, "input", "--input-dtype")
-    group = parser.add_argument_group("what is shown")
-    about = "one row a link, to so many levels below the network, in place of one a layer"
-    take(group, "--depth", help=about)
-    about = "columns of the table, such as path,output_shapes,macs (an unknown one lists all)"
-    take(group, "--columns", help=about, type=str)
-    take(group, "--limit", help="rows of the table on the terminal, 0 for all (default: all)")
-    take(group, "--format", **FORM)
-    take(group, "--debug")
-    return parser
-
-
-#: Engines by what the files end with that are exported for them.
-EXPORTED = {".onnx": "onnxruntime", ".xml": "openvino"}
-
-
-def export() -> Parser:
-    parser = _parser(
-        "export",
-        "Writes a network for ONNX Runtime or OpenVINO; then reads it again, and compares the "
-        "outputs with Chainer's.",
-        check=_check_export,
-    )
-    _group(parser, "network", *NETWORK, "--seed")
-    _one_array(parser, "input; the file takes no other shape but for its batch")
-    group = _group(parser, "output", "--to --dynamic-batch --opset --precision")
-    take(group, "--force", help="replace a file that is there")
-    take(group, *MESSAGES)
-    return parser
-
-
-def train() -> Parser:
-    parser = Parser(
-        prog=TRAIN_PROG,
-        description="Trains a network on CIFAR-10, CIFAR-100 or a small synthetic set with "
-        "Chainer's Trainer: momentum SGD, the learning rate falls to a tenth at half and again at "
-        "three quarters of the epochs.",
-        check=_check_training,
-    )
-    parser.add_argument("--version", action="version", version=VERSION)
-    group = parser.add_argument_group("network and data")
-    model = (
-        f"a network of {PROG} --list-models, package.module:Callable or path/to/file.py:Callable"
-    )
-    take(group, "--model", help=f"{model} (default: %(default)s)")
-    take(group, "--dataset")
-    archive = (
-        "folder with the archive of the set, such as cifar-10-python.tar.gz (default: Chainer's "
-        "own copy, downloaded if need be)"
-    )
-    take(group, "--data-dir", type=folder, help=archive)
-    take(group, "--synthetic-size --no-augmentation")
-    group = _group(parser, "training", "--epoch")
-    take(group, "--batchsize", help="images per iteration (default: 128, for synthetic 32)")
-    take(group, "--learning-rate")
-    what = "the weights, the order, the crops and the synthetic set"
-    take(group, "--seed", help=f"seed of {what} (default: %(default)s)")
-    # Without -d: a training takes its data by that.
-    take(group, *MACHINE[:-1])
-    take(group, "--device", short=False)
-    take(group, "--fast --profile")
-    group = _group(parser, "output", "--out", help="folder (default: results/MODEL-DATASET)")
-    take(group, "--force", help="replace a training in the folder")
-    take(group, "--resume --snapshot", *MESSAGES)
-    return parser
-
-
-def machine() -> Parser:
-    parser = _parser(
-        "machine",
-        "Shows what this machine can do at best: the rate of matrix products and of memory. They "
-        "are measured once, which takes about a second, and kept.",
-    )
-    _group(parser, "measuring", *MACHINE, "--refresh --debug")
-    return parser
-
-
-#: What is completed: the installed command.
-COMPLETED = "chainer-profile"
-
-
-def completion() -> Parser:
-    parser = _parser(
-        "completion",
-        f"Prints a script that lets a shell complete the commands, options and "
-        f"networks of the installed command. For bash put 'eval \"$({COMPLETED} completion "
-        f"bash)\"' into ~/.bashrc, for zsh the same with zsh into ~/.zshrc, behind compinit; for "
-        f"fish write the output into ~/.config/fish/completions/{COMPLETED}.fish.",
-    )
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
-    take(parser, "--debug")
-    return parser
-
-
-# -- what several have
-
-
-def _parser(word: str, about: str, check: Any = None, **more: Any) -> Parser:
-    return Parser(prog=f"{PROG} {word}", description=about, check=check, **more)
-
-
-def _group(parser: Parser, title: str, *names: str, **told: Any) -> argparse._ArgumentGroup:
-    group = parser.add_argument_group(title)
-    take(group, *names, **told)
-    return group
-
-
-def _output(parser: Parser, out: str, **force: Any) -> argparse._ArgumentGroup:
-    """Options of where results go by default, and of what ``--force`` replaces there."""
-    group = _group(parser, "output", "--out", help=f"folder of the results (default: {out})")
-    take(group, "--force", **force)
-    return group
-
-
-def _shown(parser: Parser) -> None:
-    """Options of what is shown, which running and reporting share."""
-    group = parser.add_argument_group("what is shown")
-    take(group.add_mutually_exclusive_group(), "--tree --columns")
-    take(group, "--full --depth --group-by --macs --hotspots --sort --target")
-    take(group, "--limit", *MESSAGES)
-    group = _group(parser, "reports", "--format --json --title --author --course --trace-trial")
-
-
-def _one_array(parser: Parser, title: str, *more: str) -> None:
-    """Options of an input that is one array."""
-    group = _group(parser, title, "--input-shape", **ONE_SHAPE)
-    take(group, "--input-size", *more)
-    take(group, "--batchsize", help="inputs in the batch (default: 1)", default=1)
 
 
 # -- what does not go together
@@ -513,3 +434,14 @@ def asks_for_more(args: argparse.Namespace) -> bool:
     """Whether other arguments than one array of floats are wanted."""
     specs = args.input_shape or []
     return len(specs) > 1 or any(one != InputSpec(one.shape) for one in specs)
+
+
+_CHECKS: dict[str, Callable[[argparse.Namespace], None]] = {
+    PROFILE: _check_run,
+    "run": _check_program,
+    "compare": _check_comparison,
+    "advise": _check_advice,
+    "engines": _check_engines,
+    "export": _check_export,
+    "train": _check_training,
+}

@@ -164,10 +164,8 @@ def _listed(given: Any, name: str, where: str) -> list[Any]:
 def _reader() -> Callable[[str, Any], tuple[list[str], dict[str, Any]]]:
     """What gives the words of an option's value, and what they say to a run."""
     parser = Parser(prog=f"{PROG} sweep")
-    names = [f"--{name}" for name in _PLURAL if name != "threads"]
-    take(parser, *names, short=False, default=argparse.SUPPRESS)
     # There may be more cores where the case runs.
-    take(parser, "--threads", type=whole(1), default=argparse.SUPPRESS)
+    take(parser, " ".join(_PLURAL), {"threads": {"type": whole(1)}}, default=argparse.SUPPRESS)
 
     def read(name: str, value: Any) -> tuple[list[str], dict[str, Any]]:
         option = f"--{_SINGULAR[name]}"

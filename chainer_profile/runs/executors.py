@@ -6,7 +6,6 @@ import importlib
 import logging
 import os
 import platform
-import re
 import signal
 import subprocess
 import sys
@@ -109,16 +108,9 @@ def stop(sweep: str) -> None:
             process.kill()
 
 
-def check_executor(text: str) -> str:
-    """The name of an executor; raises a UsageError where it is none."""
-    if re.fullmatch(r"local(:[1-9][0-9]{0,3})?|mpi|dask://[^\s/]+:[0-9]{1,5}/?", text):
-        return text
-    raise UsageError(f"{text[:60]!r} is no executor: give local, local:N, dask://HOST:PORT or mpi")
-
-
 @contextmanager
 def open_workers(name: str) -> Iterator[Workers]:
-    """The workers of an executor that :func:`check_executor` knows, until the end of the block."""
+    """The workers of an executor, by its name, until the end of the block."""
     kind, _, place = name.partition(":")
     if kind == "local":
         with ThreadPoolExecutor(int(place or 1)) as threads:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import fnmatch
 import math
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.units import format_shape
+from chainer_profile.basics.words import RUN_ORDERS
 from chainer_profile.record.digest import Digest, Run, read_digest
 from chainer_profile.runs.folder import RECORDING
 
@@ -23,13 +22,13 @@ REPORTS = Path("reports")
 
 @dataclass(frozen=True)
 class Query:
-    """Which runs, and in which order (one of :data:`SORTS`)."""
+    """Which runs, and in which order (one of :data:`RUN_ORDERS`)."""
 
     words: tuple[str, ...] = ()  #: Each must be in one of a run's texts, whatever its case.
     model: str = ""  #: A pattern with ``*`` and ``?`` as in a shell; empty for any.
     device: str = ""  #: Likewise.
     commit: str = ""  #: How the commit begins.
-    since: str = ""  #: The earliest start (UTC), as :func:`parse_since` gives it.
+    since: str = ""  #: The earliest start (UTC), as :func:`.parsing.moment` gives it.
     sort: str = "when"
 
     def is_for(self, run: Run) -> bool:
@@ -61,17 +60,23 @@ def _by(*names: str) -> Callable[[Run], Any]:
     return attrgetter(*(f"digest.{name}" for name in names))
 
 
-#: Orders of the history: newest, fastest, or by name first. What is not known comes last.
-SORTS: dict[str, Callable[[Run], Any]] = {
-    "when": lambda run: 0,
-    "latency": lambda run: (math.isnan(run.digest.median_s), run.digest.median_s),
-    "fps": lambda run: (math.isnan(run.digest.fps), -run.digest.fps),
-    "model": _by("settings.model", "settings.device", "settings.batchsize"),
-    "device": _by("settings.device", "settings.model", "settings.batchsize"),
-    "batch": _by("settings.batchsize", "settings.model", "settings.device"),
-    "commit": _by("commit"),
-    "name": lambda run: run.name,
-}
+#: By what each order of the history sorts. What is not known comes last.
+SORTS: dict[str, Callable[[Run], Any]] = dict(
+    zip(
+        RUN_ORDERS,
+        (
+            lambda run: 0,
+            lambda run: (math.isnan(run.digest.median_s), run.digest.median_s),
+            lambda run: (math.isnan(run.digest.fps), -run.digest.fps),
+            _by("settings.model", "settings.device", "settings.batchsize"),
+            _by("settings.device", "settings.model", "settings.batchsize"),
+            _by("settings.batchsize", "settings.model", "settings.device"),
+            _by("commit"),
+            lambda run: run.name,
+        ),
+        strict=True,
+    )
+)
 #: Of these the order among equals is by name; of the others the newest comes first.
 _BY_NAME = ("latency", "fps", "name")
 
@@ -127,18 +132,6 @@ def _recordings(folder: str | Path, name: str = "") -> Iterator[str]:
         is_text = not any("\ud800" <= char <= "\udfff" for char in entry.name)
         if entry.name[0] != "." and is_text and entry.is_dir(follow_symlinks=False):
             yield from _recordings(entry.path, f"{name}/{entry.name}" if name else entry.name)
-
-
-def parse_since(text: str) -> str:
-    """A moment as recordings write it, from a date or a date with a time (UTC unless it says)."""
-    try:
-        # Python 3.10 knows no Z.
-        moment = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text.strip()))
-    except ValueError:
-        raise UsageError(f"{text[:40]!r} is no date: write it as 2026-11-21") from None
-    if moment.tzinfo is not None:
-        moment = moment.astimezone(timezone.utc)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def resolve_run(name: str | Path, reports: Path = REPORTS) -> Path:

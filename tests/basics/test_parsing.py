@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import InputSpec, parse_device, parse_input, parse_range
-from chainer_profile.cli.parsers import machine as machine_parser
-from chainer_profile.cli.parsers import profile as run_parser
+from chainer_profile.cli.parsers import parser_of
 from chainer_profile.networks.inputs import make_arguments
 
 
@@ -109,11 +108,11 @@ def test_no_devices(text):
     assert len(str(caught.value)) < 160
 
 
-@pytest.mark.parametrize("parser", [run_parser, machine_parser])
-def test_a_device_is_a_gpus_number(parser):
-    assert parser().parse_args([]).gpu == -1
-    assert parser().parse_args(["-g", "1"]).gpu == 1
-    assert parser().parse_args(["--device", "@cupy:2"]).gpu == 2
-    assert parser().parse_args(["-d", "@numpy"]).gpu == -1
+@pytest.mark.parametrize("word", ["profile", "machine"])
+def test_a_device_is_a_gpus_number(word):
+    assert parser_of(word).parse_args([]).gpu == -1
+    assert parser_of(word).parse_args(["-g", "1"]).gpu == 1
+    assert parser_of(word).parse_args(["--device", "@cupy:2"]).gpu == 2
+    assert parser_of(word).parse_args(["-d", "@numpy"]).gpu == -1
     # The last one counts, as with any option.
-    assert parser().parse_args(["-g", "1", "-d", "@cupy:3"]).gpu == 3
+    assert parser_of(word).parse_args(["-g", "1", "-d", "@cupy:3"]).gpu == 3

@@ -14,8 +14,9 @@ from chainer_profile.advice.changes import AS_IT_IS, Possible
 from chainer_profile.advice.results import ADVICE, read_advice
 from chainer_profile.advice.worker import BLOCK, READY, WorkerError
 from chainer_profile.analyse.findings import Change
-from chainer_profile.cli import advise, parsers
+from chainer_profile.cli import advise
 from chainer_profile.cli import main as cli
+from chainer_profile.cli.parsers import parser_of
 from chainer_profile.engines.catalogue import ENGINES
 from chainer_profile.measure import runner
 from chainer_profile.report.content import profile
@@ -207,7 +208,7 @@ def test_ctrl_c_in_the_profile_ends_it(
     ("text", "seconds"), [("3m", 180), ("90s", 90), ("1.5", 1.5), ("0.5m", 30)]
 )
 def test_a_budget(text: str, seconds: float) -> None:
-    assert parsers.advise().parse_args(["--budget", text]).budget == seconds
+    assert parser_of("advise").parse_args(["--budget", text]).budget == seconds
 
 
 @pytest.mark.process

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.cli import main as cli
-from chainer_profile.cli import parsers
+from chainer_profile.cli.parsers import parser_of
 from chainer_profile.record.recording import Calibration, Recording
 from chainer_profile.runs.folder import load_run, save_recording
 from tests import HANGS_S, names_in
@@ -203,7 +203,7 @@ def test_exit_codes_in_a_shell() -> None:
 
 def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit:
-        parsers.compare().parse_args(["--help"])
+        parser_of("compare").parse_args(["--help"])
     assert exit.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     for part in ("--min-effect PCT", "(default: 2%)", "--fail-above PCT", "more than 1% of"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
 
 import numpy as np
@@ -12,9 +11,7 @@ from chainer_profile.basics.parsing import Parser, input_shape
 from chainer_profile.cli import options
 from chainer_profile.cli.asked import read_input
 from chainer_profile.cli.options import OPTIONS, settings_of, take
-from chainer_profile.cli.parsers import engines as engines_parser
-from chainer_profile.cli.parsers import parsers
-from chainer_profile.cli.parsers import profile as run_parser
+from chainer_profile.cli.parsers import parser_of, parsers
 from chainer_profile.networks.loading import find_model
 from chainer_profile.record.recording import Settings
 from models.registry import REGISTRY
@@ -35,8 +32,8 @@ def test_every_option_of_the_table_is_taken_and_says_what_it_does() -> None:
 
 def test_a_command_says_otherwise_what_it_needs() -> None:
     parser = Parser(prog="x")
-    take(parser, "--trials", "--seed", default=7)
-    take(parser, "--device", short=False)
+    take(parser, "trials seed", default=7)
+    take(parser, "device", short=False)
     assert vars(parser.parse_args([])) == {"trials": 7, "seed": 7}
     assert vars(parser.parse_args(["-n", "3", "--device", "@cupy:1"])) == {
         "trials": 3,
@@ -44,7 +41,7 @@ def test_a_command_says_otherwise_what_it_needs() -> None:
         "gpu": 1,
     }
     assert "-d" not in parser._option_string_actions
-    assert run_parser().parse_args([]).trials == 1000
+    assert parser_of("profile").parse_args([]).trials == 1000
 
 
 #: What a run of these words asks for; the rest is as a run without any.
@@ -77,33 +74,33 @@ ASKED = {
 @pytest.mark.parametrize("words", ASKED)
 def test_settings_have_what_the_options_of_their_names_say(words: str) -> None:
     usual = Settings(trials=1000, warmups=50, seed=0)
-    args = run_parser().parse_args(words.split())
+    args = parser_of("profile").parse_args(words.split())
     assert settings_of(args) == Settings(**{**vars(usual), **ASKED[words]})
 
 
 def test_what_was_found_comes_before_what_was_asked_for() -> None:
-    args = run_parser().parse_args(["-b", "6", "--trials", "3", "--gpu", "1"])
+    args = parser_of("profile").parse_args(["-b", "6", "--trials", "3", "--gpu", "1"])
     found = settings_of(args, model="tiny", batchsize=4, device="cpu")
     assert (found.model, found.batchsize, found.device, found.trials) == ("tiny", 4, "cpu", 3)
 
 
 def test_a_new_option_is_a_line_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     told = options._value("made up", default="")
-    monkeypatch.setitem(options._BY_WORD, "--engine", (["--engine"], told))
-    parser = run_parser()
-    take(parser, "--engine")
+    monkeypatch.setitem(options._BY_NAME, "engine", (["--engine"], told))
+    parser = parser_of("profile")
+    take(parser, "engine")
     assert "engine" in {field.name for field in fields(Settings)}
     assert settings_of(parser.parse_args(["--engine", "made-up 1.0"])).engine == "made-up 1.0"
 
 
-@pytest.mark.parametrize("parser", [run_parser, engines_parser])
-def test_the_input_is_as_asked(parser: Callable[[], Parser]) -> None:
-    args = parser().parse_args(["-b", "2", "--seed", "3", "--input-size", "8x6"])
+@pytest.mark.parametrize("word", ["profile", "engines"])
+def test_the_input_is_as_asked(word: str) -> None:
+    args = parser_of(word).parse_args(["-b", "2", "--seed", "3", "--input-size", "8x6"])
     source = find_model("resnet20", REGISTRY, None)
     batch = read_input(args, source)
     assert batch.array.shape == (2, 3, 8, 6)
-    again = read_input(parser().parse_args(["-b", "2", "--input-size", "8x6"]), source)
+    again = read_input(parser_of(word).parse_args(["-b", "2", "--input-size", "8x6"]), source)
     assert not np.array_equal(batch.array, again.array)
-    assert input_shape(parser().parse_args([]), (4,)) == (4,)
-    assert input_shape(parser().parse_args(["--input-shape", "5"]), (4,)) == (5,)
-    assert parser().parse_args(["--index", "1", "--input", "cifar10"]).index == 1
+    assert input_shape(parser_of(word).parse_args([]), (4,)) == (4,)
+    assert input_shape(parser_of(word).parse_args(["--input-shape", "5"]), (4,)) == (5,)
+    assert parser_of(word).parse_args(["--index", "1", "--input", "cifar10"]).index == 1

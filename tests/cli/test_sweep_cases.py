@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.cli.parsers import profile as run_parser
+from chainer_profile.cli.parsers import parser_of
 from chainer_profile.cli.sweep import cases_of, read_toml
 from chainer_profile.runs.sweep import Case, case_names
 from tests.sweeping import make_case
@@ -48,12 +48,12 @@ def test_a_case_for_each_combination() -> None:
 def test_profile_takes_the_words_of_a_case_and_has_the_same_defaults() -> None:
     options = {"threads": "1", "max-seconds": "0.125", "no-machine": True}
     for case in cases_of(R3 | options, find):
-        args = run_parser().parse_args([*case.words, "-q", "--out", "x"])
+        args = parser_of("profile").parse_args([*case.words, "-q", "--out", "x"])
         assert (args.model, args.threads, args.max_seconds) == (case.model, 1, 0.125)
         assert args.gpu == (-1 if case.settings.device == "cpu" else 0)
         assert not args.limits
     (case,) = cases_of({}, find)
-    usual = run_parser().parse_args([])
+    usual = parser_of("profile").parse_args([])
     assert case.model == usual.model
     for name in ("trials", "warmups", "seed", "dtype", "phase", "threads"):
         assert getattr(case.settings, name) == getattr(usual, name)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from chainer_profile.basics.files import locked
 from chainer_profile.cli import main as cli
-from chainer_profile.cli.parsers import train as parser
+from chainer_profile.cli.parsers import parser_of
 from chainer_profile.cli.train import DATASETS, PAD, Console, cropped, load, prepared
 from chainer_profile.networks import weights
 from chainer_profile.runs.folder import load_run
@@ -160,12 +160,12 @@ def test_the_same_seed_gives_the_same_model(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_the_defaults() -> None:
-    args = parser().parse_args([])
+    args = parser_of("train").parse_args([])
     assert (args.model, args.dataset, args.seed, args.gpu) == ("resnet20", "cifar10", 0, -1)
     assert (args.resume, args.profile, args.snapshot, args.out) == (False, None, None, None)
     assert DATASETS["cifar10"] == (10, 164, 128, 0.1)
     assert DATASETS["cifar100"] == (100, 164, 128, 0.1)
-    told = " ".join(parser().format_help().split())
+    told = " ".join(parser_of("train").format_help().split())
     for values in zip(DATASETS["cifar10"][1:], DATASETS["synthetic"][1:], strict=True):
         assert "(default: {}, for synthetic {})".format(*values) in told
 

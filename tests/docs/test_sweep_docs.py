@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from chainer_profile.cli import parsers
+from chainer_profile.cli.parsers import parser_of
 from chainer_profile.cli.sweep import cases_of, read_toml
 from models.registry import REGISTRY
 from tests import ROOT
@@ -42,8 +42,8 @@ def test_the_sweeps_of_the_documentation() -> None:
     found = [words[1:] for words in commands("sweep.md") if words[0] == "sweep"]
     assert len(found) == 3
     for words in found:
-        assert parsers.sweep().parse_args(words).executor
-    args = parsers.sweep().parse_args(found[0])
+        assert parser_of("sweep").parse_args(words).executor
+    args = parser_of("sweep").parse_args(found[0])
     options = {"models": args.models, "input-sizes": args.input_sizes, "devices": args.devices}
     assert len(cases_of(options, find)) == 12
 
@@ -52,4 +52,4 @@ def test_the_histories_of_the_documentation() -> None:
     found = [words[1:] for words in commands("history.md") if words[0] == "history"]
     assert len(found) == 5
     for words in found:
-        parsers.history().parse_args([word for word in words if word not in (">",)])
+        parser_of("history").parse_args([word for word in words if word not in (">",)])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import gpu_acceptance, truth_gpu
-from chainer_profile.cli.parsers import profile as parser
+from chainer_profile.cli.parsers import parser_of
 from chainer_profile.record.recording import Recording
 from models import REGISTRY
 from tests.fakes import process
@@ -98,7 +98,7 @@ def test_what_is_wrong_is_missed(planted: Recording) -> None:
 
 def test_every_case_is_a_command() -> None:
     for name, options in gpu_acceptance.cases().items():
-        args = parser().parse_args(["--gpu", "0", *options, "--out", name])
+        args = parser_of("profile").parse_args(["--gpu", "0", *options, "--out", name])
         assert args.model in REGISTRY
 
 

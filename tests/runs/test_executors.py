@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.parsing import executor as check_executor
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs import executors
-from chainer_profile.runs.executors import Outcome, check_executor, open_workers, run_case, stop
+from chainer_profile.runs.executors import Outcome, open_workers, run_case, stop
 from tests import sweeping
 from tests.sweeping import make_case
 

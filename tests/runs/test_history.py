@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.parsing import moment as parse_since
 from chainer_profile.record.digest import Run, read_digest
 from chainer_profile.record.recording import Environment, Gpu, Recording, Settings, digest_of
 from chainer_profile.report.content.history import overview
 from chainer_profile.report.writers import terminal
 from chainer_profile.runs.folder import save_recording
-from chainer_profile.runs.history import SORTS, History, Query, history, parse_since, resolve_run
+from chainer_profile.runs.history import SORTS, History, Query, history, resolve_run
 from tests.command import command as run_command
 from tests.conftest import make_recording
 
