@@ -67,8 +67,8 @@ class Nesting(Sum):
     """Adds up, and calls a Wait of 3 ns in its backward."""
 
     def backward(self, indexes: tuple[int, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
-        inner = Wait(self._clock, 3, 4).apply(super().backward((0,), grads))
-        return inner * len(indexes)
+        inner: Any = Wait(self._clock, 3, 4).apply(super().backward((0,), grads))
+        return (*(inner * len(indexes)),)
 
 
 class Total(Wait):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import chainer
 import chainer.functions as F
@@ -15,14 +15,14 @@ from chainer.functions.math.average import Mean
 from chainer.functions.math.cumprod import Cumprodsum
 from chainer.functions.math.sparse_matmul import CooMatMul
 
-from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work
+from chainer_profile.costs.work import ArraySpec, backward_work, forward_work
 
 RNG = np.random.default_rng(0)
 
 
 def real(*shape: int) -> Any:
     """Numbers of both signs, none near 0."""
-    return RNG.uniform(0.2, 0.9, shape) * RNG.choice([-1.0, 1.0], shape)
+    return positive(*shape) * RNG.choice([-1.0, 1.0], shape)
 
 
 def positive(*shape: int) -> Any:
@@ -38,45 +38,39 @@ def matrices(n: int) -> Any:
     return a @ a.transpose(0, 2, 1) + np.eye(n)
 
 
-@dataclass
-class Ran:
-    """A call of a Chainer function, with its gradients."""
+def array(word: str) -> Any:
+    """Numbers of both signs (2x3), above 0 (+2x3), whole and below 5 (2x3:5), in float32 (2x3f)."""
+    size, _, below = word.strip("+f").partition(":")
+    shape = [int(n) for n in size.split("x")]
+    if below:
+        return labels(*shape, below=int(below))
+    values = positive(*shape) if word.startswith("+") else real(*shape)
+    return values.astype("f" if word.endswith("f") else "d")
+
+
+class Ran(NamedTuple):
+    """A call of a Chainer function, with its gradients; ``ys`` are variables, the rest arrays."""
 
     function: Any
     inputs: tuple[Any, ...]
-    outputs: tuple[Any, ...]
+    ys: tuple[Any, ...]
     gys: tuple[Any, ...]
     grads: tuple[Any, ...]
     needed: tuple[bool, ...]
-    ys: tuple[Any, ...] = ()
-    """The outputs as Variables, which hold the graph."""
 
     @property
     def specs(self) -> tuple[tuple[ArraySpec, ...], tuple[ArraySpec, ...]]:
-        return tuple(map(ArraySpec.of, self.inputs)), tuple(map(ArraySpec.of, self.outputs))
+        return tuple(map(ArraySpec.of, self.inputs)), tuple(map(ArraySpec.of, self.ys))
 
     @property
-    def differentiable(self) -> bool:
-        return not self.grads or any(grad is not None for grad in self.grads)
+    def has_backward(self) -> bool:
+        return any(self.needed) and (not self.grads or any(g is not None for g in self.grads))
 
-    def work(self, phase: str, needed: tuple[bool, ...] | None = None) -> Work | None:
-        """Its work, if it is known."""
-        if phase == "forward":
-            return forward_work(self.function, *self.specs)
-        needed = needed or self.needed
-        if not any(needed) or not self.differentiable:
-            return None
-        return backward_work(self.function, *self.specs, needed)
+    def forward(self) -> Any:
+        return forward_work(self.function, *self.specs)
 
-    def forward(self) -> Work:
-        work = self.work("forward")
-        assert work is not None
-        return work
-
-    def backward(self, needed: tuple[bool, ...] | None = None) -> Work:
-        work = self.work("backward", needed)
-        assert work is not None
-        return work
+    def backward(self, needed: tuple[bool, ...] | None = None) -> Any:
+        return backward_work(self.function, *self.specs, needed or self.needed)
 
 
 class Recorder(chainer.FunctionHook):
@@ -103,20 +97,18 @@ def run(call: Callable[..., Any], *arrays: Any, gradients: bool = True) -> Ran:
     ]
     with Recorder() as recorder:
         result = call(*variables)
-    (function, in_data) = recorder.calls[-1]
-    assert len(recorder.calls) == 1
-    ys = result if isinstance(result, (tuple, list)) else (result,)
+    ((function, in_data),) = recorder.calls
+    ys = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     nodes = function.inputs or ()
     needed = tuple(node.requires_grad for node in nodes)
-    gys: tuple[Any, ...] = tuple(np.asarray(real(*y.shape), y.dtype) for y in ys)
+    gys = tuple(np.asarray(real(*y.shape), y.dtype) for y in ys)
     grads: tuple[Any, ...] = ()
     if gradients and any(needed):
         xs = [node.get_variable() for node, need in zip(nodes, needed, strict=True) if need]
-        some = iter(chainer.grad(list(ys), xs, [chainer.Variable(gy.copy()) for gy in gys]))
-        grads = tuple(
-            g if (g := next(some) if need else None) is None else g.array for need in needed
-        )
-    return Ran(function, in_data, tuple(y.array for y in ys), gys, grads, needed, tuple(ys))
+        some = iter(chainer.grad(ys, xs, [chainer.Variable(gy.copy()) for gy in gys]))
+        found = [next(some) if need else None for need in needed]
+        grads = tuple(None if g is None else g.array for g in found)
+    return Ran(function, in_data, ys, gys, grads, needed)
 
 
 A = np.array
@@ -132,17 +124,10 @@ def case(name: str) -> Ran:
     return run(call, *arrays)
 
 
-def add(name: str, call: Callable[..., Any], *arrays: Any, of_float32: bool = False) -> None:
-    """A case; arrays of numbers of both signs may be given by their shapes, in words.
-
-    Some functions take float32 alone.
-    """
+def add(name: str, call: Callable[..., Any], words: str = "", *arrays: Any) -> None:
+    """A case: a function, and arrays in words, or as they are."""
     assert name not in CASES
-    if isinstance(arrays[0], str):
-        arrays = tuple(real(*map(int, shape.split("x"))) for shape in arrays[0].split())
-    if of_float32:
-        arrays = tuple(a.astype(np.float32) if a.dtype.kind == "f" else a for a in arrays)
-    CASES[name] = call, arrays
+    CASES[name] = call, (*map(array, words.split()), *arrays)
 
 
 def named(names: str) -> dict[str, Callable[..., Any]]:
@@ -202,15 +187,15 @@ for _name, _call in {
     "permutate": lambda x: F.permutate(x, A([2, 0, 1], np.int32), axis=1),
     "copy": lambda x: F.copy(x, -1),
 }.items():
-    add(_name, _call, real(2, 3, 4))
+    add(_name, _call, "2x3x4")
 
-add("hard_sigmoid", F.hard_sigmoid, real(2, 3, 4) * 6)
+add("hard_sigmoid", F.hard_sigmoid, "", real(2, 3, 4) * 6)
 
 for _name, _call in {
     **named("log log2 log10 log1p sqrt erfcinv ndtri lgamma digamma"),
     "zeta": lambda x: F.zeta(A(2.0), x),
 }.items():
-    add(_name, _call, positive(2, 3))
+    add(_name, _call, "+2x3")
 
 # Several arrays.
 add("add", lambda a, b: a + b, "2x3 2x3")
@@ -220,13 +205,13 @@ add("sub", lambda a, b: a - b, "2x1x3 4x1")
 add("mul", lambda a, b: a * b, "2x3 2x3")
 add("mul_broadcast", lambda a, b: a * b, "2x3x1x1 2x3x2x2")
 add("div", lambda a, b: a / b, "2x3 2x3")
-add("pow", lambda a, b: a**b, positive(2, 3), real(2, 3))
-add("fmod", F.fmod, positive(2, 3) * 5, positive(2, 3))
+add("pow", lambda a, b: a**b, "+2x3 2x3")
+add("fmod", F.fmod, "", positive(2, 3) * 5, positive(2, 3))
 add("arctan2", F.arctan2, "2x3 2x3")
 add("maximum", F.maximum, "2x3 2x3")
 add("minimum", F.minimum, "2x3 2x1")
-add("linear_interpolate", F.linear_interpolate, positive(2, 3), real(2, 3), real(2, 3))
-add("polygamma", F.polygamma, np.ones((2, 3), np.int32), positive(2, 3))
+add("linear_interpolate", F.linear_interpolate, "+2x3 2x3 2x3")
+add("polygamma", F.polygamma, "", np.ones((2, 3), np.int32), positive(2, 3))
 add("where", lambda a, b: F.where(A([True, False, True]), a, b), "2x3 2x3")
 add("broadcast", F.broadcast, "2x3 3")
 add("fft", lambda a, b: F.fft((a, b)), "2x8 2x8")
@@ -238,7 +223,7 @@ add("dstack", lambda a, b: F.dstack([a, b]), "2x3 2x3")
 add("pad_sequence", lambda a, b: F.pad_sequence([a, b]), "3x2 2x2")
 add("transpose_sequence", lambda a, b: F.transpose_sequence([a, b]), "3x2 2x2")
 add("scatter_add", lambda a, b: F.scatter_add(a, A([0, 0]), b), "3x2 2x2")
-add("select_item", F.select_item, real(4, 3), labels(4))
+add("select_item", F.select_item, "4x3 4:3")
 add("squeeze", F.squeeze, "2x1x3")
 add("depth2space", lambda x: F.depth2space(x, 2), "2x8x2x3")
 add("space2depth", lambda x: F.space2depth(x, 2), "2x2x4x6")
@@ -255,8 +240,8 @@ add("dropconnect", F.simplified_dropconnect, "2x3 4x3 4")
 # Products.
 add("linear", F.linear, "2x3 4x3 4")
 add("linear_no_bias", F.linear, "2x3 4x3")
-add("bilinear", F.bilinear, "2x3 2x4 3x4x5 3x5 4x5 5", of_float32=True)
-add("bilinear_no_bias", F.bilinear, "2x3 2x4 3x4x5", of_float32=True)
+add("bilinear", F.bilinear, "2x3f 2x4f 3x4x5f 3x5f 4x5f 5f")
+add("bilinear_no_bias", F.bilinear, "2x3f 2x4f 3x4x5f")
 add("matmul", F.matmul, "2x3 3x4")
 add("matmul_transposed", lambda a, b: F.matmul(a, b, True, True), "3x2 4x3")
 add("matmul_stack", F.matmul, "5x2x3 5x3x4")
@@ -264,8 +249,8 @@ add("matmul_broadcast", F.matmul, "5x2x3 3x4")
 add("matmul_vector", F.matmul, "2x3 3")
 add("vector_matmul", F.matmul, "3 3x4")
 add("vector_vector", F.matmul, "3 3")
-add("batch_matmul", F.batch_matmul, "5x2x3 5x3x4", of_float32=True)
-add("batch_matmul_vector", lambda a, b: F.batch_matmul(a, b, True), "5x3x2 5x3", of_float32=True)
+add("batch_matmul", F.batch_matmul, "5x2x3f 5x3x4f")
+add("batch_matmul_vector", lambda a, b: F.batch_matmul(a, b, True), "5x3x2f 5x3f")
 add("tensordot", lambda a, b: F.tensordot(a, b, 2), "2x3x4 3x4x5")
 add("einsum", lambda a, b: F.einsum("nij,njk->nik", a, b), "5x2x3 5x3x4")
 add("einsum_outer", lambda a, b: F.einsum("i,j->ij", a, b), "3 4")
@@ -278,7 +263,7 @@ add(
     "2 4x5",
 )
 add("as_strided", lambda x: F.as_strided(x, (3, 2), (1, 1)), "5")
-add("embed_id", F.embed_id, labels(2, 4, below=5), real(5, 3))
+add("embed_id", F.embed_id, "2x4:5 5x3")
 
 # Convolutions.
 add("convolution", lambda *a: F.convolution_2d(*a, stride=2, pad=1), "2x3x5x4 4x3x3x2 4")
@@ -306,36 +291,18 @@ for _name, _call in {
         x, RNG.integers(0, 4, (2, 3, 4, 6)), 2, cover_all=False
     ),
 }.items():
-    add(_name, _call, real(2, 3, 4, 6))
+    add(_name, _call, "2x3x4x6")
 
-add("resize_images", lambda x: F.resize_images(x, (3, 5)), "2x3x4x6", of_float32=True)
+add("resize_images", lambda x: F.resize_images(x, (3, 5)), "2x3x4x6f")
 
 _ROIS = A([[0, 0, 4, 6], [0, 0, 4, 6]], np.float64), A([0, 1], np.int32)
-add(
-    "roi_pooling",
-    lambda x, r: F.roi_pooling_2d(x, r, 2, 3, 1.0),
-    real(2, 3, 4, 6),
-    A([[0, 0, 0, 5, 3]], np.float64),
-)
-add("roi_max_pooling", lambda *a: F.roi_max_pooling_2d(*a, (2, 3), 1.0), real(2, 3, 4, 6), *_ROIS)
-add(
-    "roi_average_pooling",
-    lambda *a: F.roi_average_pooling_2d(*a, (2, 3), 1.0),
-    real(2, 3, 4, 6),
-    *_ROIS,
-)
-add(
-    "roi_max_align",
-    lambda *a: F.roi_max_align_2d(*a, (2, 3), 1.0, 2),
-    *(real(2, 3, 4, 6), *_ROIS),
-    of_float32=True,
-)
-add(
-    "roi_average_align",
-    lambda *a: F.roi_average_align_2d(*a, (2, 3), 1.0),
-    *(real(2, 3, 4, 6), *_ROIS),
-    of_float32=True,
-)
+_ROIS32 = _ROIS[0].astype("f"), _ROIS[1]
+_ROI = A([[0, 0, 0, 5, 3]], np.float64)
+add("roi_pooling", lambda x, r: F.roi_pooling_2d(x, r, 2, 3, 1.0), "2x3x4x6", _ROI)
+add("roi_max_pooling", lambda *a: F.roi_max_pooling_2d(*a, (2, 3), 1.0), "2x3x4x6", *_ROIS)
+add("roi_average_pooling", lambda *a: F.roi_average_pooling_2d(*a, (2, 3), 1.0), "2x3x4x6", *_ROIS)
+add("roi_max_align", lambda *a: F.roi_max_align_2d(*a, (2, 3), 1.0, 2), "2x3x4x6f", *_ROIS32)
+add("roi_average_align", lambda *a: F.roi_average_align_2d(*a, (2, 3), 1.0), "2x3x4x6f", *_ROIS32)
 
 # Normalisation.
 add(
@@ -345,25 +312,11 @@ add(
 )
 add("batch_normalization", F.batch_normalization, "3x2x4 2 2")
 add("batch_normalization_axis", lambda *a: F.batch_normalization(*a, axis=(0, 1)), "3x4x2 2 2")
-add(
-    "fixed_batch_normalization",
-    F.fixed_batch_normalization,
-    real(3, 2, 4),
-    real(2),
-    real(2),
-    real(2),
-    positive(2),
-)
+add("fixed_batch_normalization", F.fixed_batch_normalization, "3x2x4 2 2 2 +2")
+_AVERAGES = {"running_mean": A([0.1, -0.2]), "running_var": A([0.5, 0.7])}
 add(
     "batch_renormalization",
-    lambda *a: F.batch_renormalization(
-        *a,
-        2.0,
-        1.0,
-        update_statistics=False,
-        running_mean=A([0.1, -0.2]),
-        running_var=A([0.5, 0.7]),
-    ),
+    lambda *a: F.batch_renormalization(*a, 2.0, 1.0, update_statistics=False, **_AVERAGES),
     "3x2x4 2 2",
 )
 add("group_normalization", lambda x, g, b: F.group_normalization(x, 2, g, b), "2x4x3 4 4")
@@ -371,75 +324,52 @@ add("layer_normalization", F.layer_normalization, "3x4 4 4")
 add("local_response_normalization", F.local_response_normalization, "2x6x2")
 
 # Losses.
-add("softmax_cross_entropy", F.softmax_cross_entropy, real(4, 3), labels(4))
-add(
-    "softmax_cross_entropy_no",
-    lambda x, t: F.softmax_cross_entropy(x, t, reduce="no"),
-    real(4, 3, 2),
-    labels(4, 2),
-)
-add(
-    "softmax_cross_entropy_weight",
-    lambda x, t: F.softmax_cross_entropy(x, t, class_weight=A([1.0, 2.0, 3.0])),
-    real(4, 3),
-    labels(4),
-)
-add(
-    "softmax_cross_entropy_soft",
-    F.softmax_cross_entropy,
-    real(4, 3),
-    positive(4, 3).astype(np.float32) / 3,
-)
-add(
-    "softmax_cross_entropy_kl",
-    lambda x, t: F.softmax_cross_entropy(x, t, soft_target_loss="kl-divergence"),
-    real(4, 3),
-    positive(4, 3).astype(np.float32) / 3,
-)
-add("sigmoid_cross_entropy", F.sigmoid_cross_entropy, real(4, 3), labels(4, 3, below=2))
+for _name, _more, _words in [
+    ("", {}, "4x3 4:3"),
+    ("_no", {"reduce": "no"}, "4x3x2 4x2:3"),
+    ("_weight", {"class_weight": A([1.0, 2.0, 3.0])}, "4x3 4:3"),
+    ("_soft", {}, "4x3 +4x3f"),
+    ("_kl", {"soft_target_loss": "kl-divergence"}, "4x3 +4x3f"),
+]:
+    _call = partial(F.softmax_cross_entropy, **_more)
+    add(f"softmax_cross_entropy{_name}", _call, _words)
+add("sigmoid_cross_entropy", F.sigmoid_cross_entropy, "4x3 4x3:2")
 add("mean_squared_error", F.mean_squared_error, "4x3 4x3")
 add("mean_absolute_error", F.mean_absolute_error, "4x3 4x3")
 add("squared_error", F.squared_error, "4x3 4x3")
 add("absolute_error", F.absolute_error, "4x3 4x3")
 add("huber_loss", lambda a, b: F.huber_loss(a, b, 0.7), "4x3 4x3")
-add("hinge", F.hinge, real(4, 3), labels(4))
+add("hinge", F.hinge, "4x3 4:3")
 # Within the margin, of both labels.
 _NEAR = real(4, 3) / 4, real(4, 3) / 4, A([0, 1, 0, 1], np.int32)
-add("contrastive", F.contrastive, *_NEAR)
+add("contrastive", F.contrastive, "", *_NEAR)
 add("triplet", F.triplet, "4x3 4x3 4x3")
 add("cross_covariance", F.cross_covariance, "4x3 4x2")
 add("decov", F.decov, "4x3")
 add(
     "negative_sampling",
     lambda x, t, w: F.negative_sampling(x, t, w, lambda shape: labels(*shape, below=5), 2),
-    real(4, 3),
-    labels(4),
-    real(50, 3),
+    "4x3 4:3 50x3",
 )
-add(
-    "ctc",
-    ConnectionistTemporalClassification(0, "mean"),
-    A([5, 5], np.int32),
-    A([2, 2], np.int32),
-    A([[1, 2], [2, 1]], np.int32),
-    real(5, 2, 3),
-)
+_LENGTHS = A([5, 5], np.int32), A([2, 2], np.int32), A([[1, 2], [2, 1]], np.int32)
+add("ctc", ConnectionistTemporalClassification(0, "mean"), "", *_LENGTHS, real(5, 2, 3))
 
 # Recurrent cells.
-add("lstm", F.lstm, "3x2 2x8")
+add("lstm", F.lstm, "2x2 2x8")
+add("lstm_ends", F.lstm, "3x2 2x8")
 add("slstm", F.slstm, "2x3 2x3 2x12 2x12")
 add("tree_lstm", F.tree_lstm, "2x3 2x3 2x15")
 
 # Matrices.
-add("inv", F.inv, matrices(3)[0])
-add("batch_inv", F.batch_inv, matrices(3))
-add("batch_det", F.batch_det, matrices(3))
-add("cholesky", F.cholesky, matrices(3)[0])
+add("inv", F.inv, "", matrices(3)[0])
+add("batch_inv", F.batch_inv, "", matrices(3))
+add("batch_det", F.batch_det, "", matrices(3))
+add("cholesky", F.cholesky, "", matrices(3)[0])
 
 # Measures.
-add("accuracy", F.accuracy, real(4, 3), labels(4))
-add("binary_accuracy", F.binary_accuracy, real(4, 3), labels(4, 3, below=2))
-add("classification_summary", F.classification_summary, real(4, 3), A([0, 1, 2, 1], np.int32))
+add("accuracy", F.accuracy, "4x3 4:3")
+add("binary_accuracy", F.binary_accuracy, "4x3 4x3:2")
+add("classification_summary", F.classification_summary, "4x3", A([0, 1, 2, 1], np.int32))
 add("r2_score", F.r2_score, "4x3 4x3")
 add(
     "fixed_decorrelated_batch_normalization",

@@ -63,32 +63,27 @@ def updated(optimizer: Any) -> int:
 
 
 @pytest.mark.parametrize("dtype", ["float64", F32])
-@pytest.mark.parametrize("name", RULES)
-def test_an_update(name: str, dtype: str) -> None:
-    optimizer, an_element = RULES[name]
-    param = chainer.Parameter(real(*SHAPE).astype(dtype))
-    rule = param.update_rule = optimizer.create_update_rule()
-    first = update_work(rule, (ArraySpec.of(param),))
-    for _ in range(2):
-        before = {"param": param.array.copy()}
-        before |= {name: array.copy() for name, array in (rule.state or {}).items()}
-        param.grad = real(*SHAPE).astype(dtype)
-        param.update()
-    after = {"param": param.array, **rule.state}
-    changed = [key for key in before if (before[key] != after[key]).any()]
-    if name in ("amsgrad", "ams_bound"):
-        changed = [*before]  # the maximum may be what it was
-    nbytes = N * np.dtype(dtype).itemsize
-    work = update_work(rule, (ArraySpec.of(param),))
-    assert work == Work(an_element * N, (1 + len(before)) * nbytes, len(changed) * nbytes)
-    if name not in ELSE:
-        assert updated(optimizer) == an_element * N
-    assert work == first  # before the first update, when there is no state, as well
-
-
-def test_work_of_all_parameters_is_added_up() -> None:
-    rule = optimizers.Adam().create_update_rule()
-    assert update_work(rule, specs((5, 7), (3,))) == Work(13 * 38, 4 * 4 * 38, 3 * 4 * 38)
+def test_updates(dtype: str, subtests: Any) -> None:
+    for name, (optimizer, an_element) in RULES.items():
+        with subtests.test(name):
+            param = chainer.Parameter(real(*SHAPE).astype(dtype))
+            rule = param.update_rule = optimizer.create_update_rule()
+            first = update_work(rule, (ArraySpec.of(param),))
+            for _ in range(2):
+                before = {"param": param.array.copy()}
+                before |= {name: array.copy() for name, array in (rule.state or {}).items()}
+                param.grad = real(*SHAPE).astype(dtype)
+                param.update()
+            after = {"param": param.array, **rule.state}
+            changed = [key for key in before if (before[key] != after[key]).any()]
+            if name in ("amsgrad", "ams_bound"):
+                changed = [*before]  # the maximum may be what it was
+            nbytes = N * np.dtype(dtype).itemsize
+            work = update_work(rule, (ArraySpec.of(param),))
+            assert work == Work(an_element * N, (1 + len(before)) * nbytes, len(changed) * nbytes)
+            if name not in ELSE:
+                assert updated(optimizer) == an_element * N
+            assert work == first  # before the first update, when there is no state, as well
 
 
 def test_every_rule_and_hook_of_chainer_is_known() -> None:
@@ -133,10 +128,11 @@ def test_float16_with_a_copy_in_float32() -> None:
     assert update_work(rule, specs(SHAPE)) == Work(4 * N, N * 12, N * 8)
 
 
-def test_nothing_is_updated_without_parameters() -> None:
-    assert update_work(optimizers.Adam().create_update_rule(), ()) == Work(0, 0, 0)
+def test_work_of_all_parameters_is_added_up() -> None:
+    rule = optimizers.Adam().create_update_rule()
+    assert update_work(rule, specs((5, 7), (3,))) == Work(13 * 38, 4 * 4 * 38, 3 * 4 * 38)
+    assert update_work(rule, ()) == update_work(rule, specs((0, 3))) == Work(0, 0, 0)
     assert hook_work(hooks.GradientClipping(1), ()) == Work(0, 0, 0)
-    assert update_work(optimizers.Adam().create_update_rule(), specs((0, 3))) == Work(0, 0, 0)
 
 
 # -- hooks
@@ -154,22 +150,17 @@ HOOKS: dict[str, tuple[Any, int, bool]] = {
 }
 
 
-@pytest.mark.parametrize("name", HOOKS)
-def test_a_hook_of_each_parameter(name: str) -> None:
-    hook, flops, takes_param = HOOKS[name]
-    work = hook_work(hook, specs(SHAPE, dtype="float64"))
-    assert work == Work(flops, (2 if takes_param else 1) * 8 * N, 8 * N)
-    assert hook_work(hook, specs(SHAPE, SHAPE, dtype="float64")) == work + work
-
-
-def test_clipping_takes_all_gradients_at_once() -> None:
-    # A square, an addition and a product each; a root, a quotient and the lesser of that and 1.
+def test_hooks(subtests: Any) -> None:
+    for name, (hook, flops, takes_param) in HOOKS.items():
+        with subtests.test(name):
+            work: Any = hook_work(hook, specs(SHAPE, dtype="float64"))
+            assert work == Work(flops, (2 if takes_param else 1) * 8 * N, 8 * N)
+            assert hook_work(hook, specs(SHAPE, SHAPE, dtype="float64")) == work + work
+    # All gradients at once: a square, an addition and a product each; a root, a quotient and the
+    # lesser of that and 1.
     assert hook_work(hooks.GradientClipping(0.5), specs(SHAPE, (4,))) == Work(32, 40, 40)
-
-
-def test_noise_of_the_users_is_not_known() -> None:
-    hook = hooks.GradientNoise(1.0, lambda xp, shape, dtype, hook, opt: xp.zeros(shape, dtype))
-    assert hook_work(hook, specs(SHAPE)) is None
+    noise = hooks.GradientNoise(1.0, lambda xp, shape, dtype, hook, opt: xp.zeros(shape, dtype))
+    assert hook_work(noise, specs(SHAPE)) is None
 
 
 # -- formulas of users
@@ -195,36 +186,24 @@ def _no_formula_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "_users", {})
 
 
-def test_a_rule_and_a_hook_without_a_formula_have_no_work() -> None:
+def test_formulas_of_users() -> None:
     assert update_work(MyRule(), specs(SHAPE)) is None
     assert hook_work(MyHook(), specs(SHAPE)) is None
     assert hook_work(lambda optimizer: None, specs(SHAPE)) is None
 
-
-def test_a_formula_that_returns_a_number() -> None:
     @register_cost(MyRule)
     def rule(call: UpdateCall) -> int:
         """Five operations an element."""
         assert isinstance(call.function, MyRule)
         return 5 * call.p.size
 
-    @register_cost(MyHook)
-    def hook(call: UpdateCall) -> int:
-        """One operation an element."""
-        return call.g.size
-
+    register_cost(MyHook)(lambda call: call.g.size)
+    register_cost(Everything)(lambda call: Work(len(call.params), 3, 4))
     assert update_work(MyRule(), specs(SHAPE)) == Work(5 * N, 48, 24)
     assert hook_work(MyHook(), specs(SHAPE, (2,))) == Work(N + 2, 64, 32)
     both = MyRule()
     both.add_hook(MyHook(), name="mine")
     assert update_work(both, specs(SHAPE)) == Work(6 * N, 48 + 48, 24 + 24)
-
-
-def test_a_formula_that_returns_work() -> None:
-    register_cost(Everything)(lambda call: Work(len(call.params), 3, 4))
     assert hook_work(Everything(), specs(SHAPE, (2,))) == Work(2, 3, 4)
-
-
-def test_a_rule_has_no_backward() -> None:
     with pytest.raises(ValueError, match="MyRule is no function: it has no backward"):
         register_cost(MyRule, backward=True)

@@ -10,11 +10,11 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 
-from chainer_profile.engines.equality import chainer_intermediates, with_other_parameters
-from chainer_profile.engines.protocol import EngineProfile, Network, flat_arrays
+from chainer_profile.engines import equality
+from chainer_profile.engines.protocol import Network
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import ForwardStep
-from models import REGISTRY
+from tests import nets
 
 
 def images(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Any:
@@ -32,16 +32,6 @@ def network_of(model: Any, *inputs: Any, name: str = "net", **more: Any) -> Netw
     return Network(name, model, inputs, layers, **more)
 
 
-def given(name: str, batch: int = 1, side: int = 32) -> tuple[Any, Any]:
-    """A network of the registry, none of whose parameters hides anything, and a small input."""
-    entry = REGISTRY[name]
-    channels, height, _ = entry.input_shape
-    side = height if name == "resnet34-relu-bn" or height < side else side
-    rng = np.random.default_rng(2)
-    x = rng.standard_normal((batch, channels, side, side)).astype(np.float32)
-    return with_other_parameters(entry.build()), x
-
-
 def prepared(make: Callable[[], Any], network: Network) -> Any:
     """An engine that is ready for a network."""
     engine = make()
@@ -49,15 +39,9 @@ def prepared(make: Callable[[], Any], network: Network) -> Any:
     return engine
 
 
-def output(model: Any, *inputs: Any) -> tuple[Any, ...]:
-    """The arrays that a network gives in test mode."""
-    with chainer.using_config("train", False), chainer.no_backprop_mode():
-        return flat_arrays(model(*inputs))
-
-
 def outputs_of(network: Network) -> tuple[Any, ...]:
     """What Chainer gives."""
-    return output(network.model, *network.inputs)
+    return equality.outputs_of(network.model, network.inputs)
 
 
 def assert_close(got: tuple[Any, ...], expected: tuple[Any, ...], tolerance: float = 1e-5) -> None:
@@ -72,45 +56,12 @@ def assert_close(got: tuple[Any, ...], expected: tuple[Any, ...], tolerance: flo
         assert np.abs(x - y).max(initial=0) <= tolerance * largest
 
 
-def assert_accounts(profile: EngineProfile, network: Network, trials: int | None = None) -> None:
-    """Every layer is done once or is gone, and the nodes' times fit into those of the runs."""
-    done = [index for node in profile.nodes for index in node.layers]
-    assert sorted([*done, *profile.gone]) == list(range(len(network.layers)))
-    rows = len(profile.run_ns)
-    assert trials is None or rows == trials
-    assert profile.node_ns.shape == (rows, len(profile.nodes))
-    assert (profile.node_ns >= 0).all()
-    assert (profile.node_ns.sum(1) <= profile.run_ns).all()
+def net(forward: Callable[..., Any], **links: Any) -> Any:
+    """A network of some links and what to do with them and with variables."""
+    return nets.net(lambda self, *xs: forward(self, *map(chainer.as_variable, xs)), **links)
 
 
-def functions_of(profile: EngineProfile, network: Network) -> list[list[str]]:
-    """Chainer's functions in every node that has some."""
-    found = [[network.layers[i].function for i in node.layers] for node in profile.nodes]
-    return [names for names in found if names]
-
-
-def assert_same_intermediates(got: dict[int, Any], network: Network) -> None:
-    expected = chainer_intermediates(network)
-    assert got
-    for index, array in got.items():
-        assert_close((array.astype(expected[index].dtype),), (expected[index],))
-
-
-class Net(chainer.Chain):
-    """A chain of some links and what to do with them."""
-
-    def __init__(self, forward: Callable[..., Any], **links: Any) -> None:
-        super().__init__()
-        self._run = forward
-        with self.init_scope():
-            for name, link in links.items():
-                setattr(self, name, link)
-
-    def forward(self, *inputs: Any) -> Any:
-        return self._run(self, *map(chainer.as_variable, inputs))
-
-
-def normalised(channels: int) -> Any:
+def normalised(channels: int = 8) -> Any:
     """A batch normalisation that does something."""
     rng = np.random.default_rng(1)
     link = L.BatchNormalization(channels)
@@ -123,6 +74,14 @@ def normalised(channels: int) -> Any:
 
 def convolution(channels: int = 8, **more: Any) -> Any:
     return L.Convolution2D(8, channels, 3, pad=1, **more)
+
+
+def links(convolutions: int, normalisations: int, **more: Any) -> dict[str, Any]:
+    """Links named conv1, ... and bn1, ..."""
+    return {
+        **{f"conv{n + 1}": convolution(**more) for n in range(convolutions)},
+        **{f"bn{n + 1}": normalised() for n in range(normalisations)},
+    }
 
 
 def residual(net: Any, x: Any) -> Any:
@@ -165,48 +124,32 @@ def scalars(net: Any, x: Any) -> Any:
 
 def with_scalars(number: float) -> Any:
     """Scalars that are so far from doing nothing."""
-    return Net(
-        scalars,
-        conv1=convolution(),
-        conv2=convolution(),
-        **{name: chainer.Parameter(number, (1,)) for name in "abc"},
-        factor=chainer.Parameter(1 + number, (1,)),
-    )
+    numbers = {name: chainer.Parameter(number, (1,)) for name in "abc"}
+    return net(scalars, **links(2, 0), **numbers, factor=chainer.Parameter(1 + number, (1,)))
 
 
 NETWORKS: dict[str, Callable[[], Any]] = {
     "scalars": lambda: with_scalars(0.25),
-    "residual": lambda: Net(
-        residual,
-        **{f"conv{n}": convolution(nobias=True) for n in (1, 2, 3)},
-        **{f"bn{n}": normalised(8) for n in (1, 2, 3)},
-    ),
-    "branches": lambda: Net(
-        branches,
-        **{f"conv{n}": convolution() for n in (1, 2, 3)},
-        bn1=normalised(8),
-        fc=L.Linear(None, 5),
-    ),
-    "odd channels": lambda: Net(
+    "residual": lambda: net(residual, **links(3, 3, nobias=True)),
+    "branches": lambda: net(branches, **links(3, 1), fc=L.Linear(None, 5)),
+    "odd channels": lambda: net(
         lambda net, x: F.relu(net.conv2(F.relu(net.conv1(x)))),
         conv1=convolution(5),
         conv2=L.Convolution2D(5, 3, 1),
     ),
-    "twice": lambda: Net(twice, conv1=convolution(), bn1=normalised(8)),
-    "before": lambda: Net(before, conv1=convolution(), bn1=normalised(8)),
-    "after": lambda: Net(
-        after, conv1=convolution(), bn1=normalised(8), conv2=convolution(), bn2=normalised(8)
-    ),
-    "mlp": lambda: Net(
+    "twice": lambda: net(twice, **links(1, 1)),
+    "before": lambda: net(before, **links(1, 1)),
+    "after": lambda: net(after, **links(2, 2)),
+    "mlp": lambda: net(
         lambda net, x: net.b(F.dropout(F.leaky_relu(net.a(x)))),
         a=L.Linear(None, 6),
         b=L.Linear(6, 3),
     ),
-    "several outputs": lambda: Net(
+    "several outputs": lambda: net(
         lambda net, x: {"y": (F.relu(net.a(x)), x), "z": F.sum(net.a(x), axis=(2, 3))},
         a=convolution(),
     ),
-    "grouped": lambda: Net(
+    "grouped": lambda: net(
         lambda net, x: F.clipped_relu(net.a(x), 1.0) - F.broadcast_to(F.mean(x), x.shape),
         a=convolution(groups=4),
     ),

@@ -1,33 +1,42 @@
-"""What engines that save files and say whose layer each of their nodes is have in common."""
+"""What engines that save files and say whose layer each of their nodes is have in common; then what
+each has beside.
+"""
 
 from __future__ import annotations
 
+import gc
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import chainer
+import chainer.functions as F
 import numpy as np
 import onnxruntime
 import openvino
 import pytest
 
+from chainer_profile.engines.equality import chainer_intermediates
 from chainer_profile.engines.onnx.export import export_model
-from chainer_profile.engines.protocol import EngineError
+from chainer_profile.engines.protocol import EngineError, EngineProfile, Network
+from chainer_profile.engines.runtimes import onnxruntime_engine, openvino_engine
+from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 from chainer_profile.engines.runtimes.openvino_engine import OpenVinoEngine
 from models.registry import REGISTRY
 from tests.command import file_size_limit
 from tests.engines.exporting import (
     NETWORKS,
-    assert_accounts,
     assert_close,
-    assert_same_intermediates,
-    functions_of,
     images,
+    net,
     network_of,
     outputs_of,
     prepared,
+    with_scalars,
 )
 
 CONVOLUTION = ["Convolution2DFunction", "FixedBatchNormalization"]
@@ -75,6 +84,10 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
 
 
+def network(name: str = "mlp", *inputs: Any, **more: Any) -> Network:
+    return network_of(NETWORKS[name](), *inputs, **more)
+
+
 def refusal(action: Callable[..., None], *arguments: Any) -> str:
     with pytest.raises(EngineError) as error:
         action(*arguments)
@@ -82,130 +95,96 @@ def refusal(action: Callable[..., None], *arguments: Any) -> str:
     return str(error.value)
 
 
-def test_it_is_all_that_an_engine_may_be(kind: Kind) -> None:
-    engine = kind.make()
-    for name in ("suffix", "save", "load", "intermediates", "serve"):
-        assert hasattr(engine, name)
-    assert engine.version.startswith(kind.version)
+def assert_accounts(profile: EngineProfile, network: Network, trials: int | None = None) -> None:
+    """Every layer is done once or is gone, and the nodes' times fit into those of the runs."""
+    done = [index for node in profile.nodes for index in node.layers]
+    assert sorted([*done, *profile.gone]) == list(range(len(network.layers)))
+    rows = len(profile.run_ns)
+    assert trials is None or rows == trials
+    assert profile.node_ns.shape == (rows, len(profile.nodes))
+    assert (profile.node_ns >= 0).all()
+    assert (profile.node_ns.sum(1) <= profile.run_ns).all()
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_every_network_of_ours(kind: Kind, name: str) -> None:
-    network = network_of(NETWORKS[name](), threads=1)
-    engine = prepared(kind.make, network)
-    assert_close(engine.run(network.inputs), outputs_of(network))
-    profile = engine.layers(network.inputs, 3)
-    assert_accounts(profile, network, 3 if kind.trials else None)
-    # A layer that takes less than the runtime's clock tells is there, too.
-    gone = {network.layers[index].function for index in profile.gone}
-    assert gone <= {"Reshape", "BroadcastTo"}
-    # Changes of layout and copies are the only steps of its own.
-    assert {node.kind for node in profile.nodes if not node.layers} <= kind.own
-    assert_same_intermediates(engine.intermediates(network.inputs), network)
+def functions_of(profile: EngineProfile, network: Network) -> list[list[str]]:
+    """Chainer's functions in every node that has some."""
+    found = [[network.layers[i].function for i in node.layers] for node in profile.nodes]
+    return [names for names in found if names]
 
 
-def test_outputs_stay_when_it_runs_again(kind: Kind) -> None:
-    network = network_of(NETWORKS["mlp"]())
-    engine = prepared(kind.make, network)
-    (first,) = engine.run(network.inputs)
-    kept = first.copy()
-    (second,) = engine.run((network.inputs[0] * 2,))
-    assert (first == kept).all()
-    assert (second != kept).any()
-
-
-def test_inputs_in_another_order_of_memory(kind: Kind) -> None:
-    network = network_of(NETWORKS["residual"]())
-    (x,) = network.inputs
-    (y,) = prepared(kind.make, network).run((np.asfortranarray(x),))
-    assert_close((y,), outputs_of(network))
+def test_every_network_of_ours(kind: Kind, tmp_path: Path, subtests: Any) -> None:
+    for name in NETWORKS:
+        with subtests.test(name):
+            net = network(name, threads=1)
+            engine, (x,), path = prepared(kind.make, net), net.inputs, tmp_path / kind.files[0]
+            assert engine.version.startswith(kind.version)
+            expected, layers = outputs_of(net), chainer_intermediates(net)
+            got = engine.run((np.asfortranarray(x),))
+            engine.run((x * 2,))  # its memory is not used again
+            assert_close(got, expected)
+            serve = engine.serve(net.inputs, 7, 2)
+            serve()
+            serve()
+            engine.save(path)
+            assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kind.files)
+            for param in net.model.params():
+                param.array[...] = 0  # the weights are those of the file
+            loaded = kind.make()
+            loaded.load(net, path)
+            for one in (engine, loaded):
+                assert_close(one.run(net.inputs), expected)
+                profile = one.layers(net.inputs, 3)
+                assert_accounts(profile, net, 3 if kind.trials else None)
+                # A layer that takes less than the runtime's clock tells is there, too.
+                gone = {net.layers[index].function for index in profile.gone}
+                assert gone <= {"Reshape", "BroadcastTo"}
+                # Changes of layout and copies are the only steps of its own.
+                assert {node.kind for node in profile.nodes if not node.layers} <= kind.own
+                shown = one.intermediates(net.inputs)
+                assert shown
+                for index, array in shown.items():
+                    assert_close((array.astype(layers[index].dtype),), (layers[index],))
 
 
 def test_resnet20_layer_by_layer(kind: Kind) -> None:
     entry = REGISTRY["resnet20"]
-    network = network_of(entry.build(), images(1, *entry.input_shape), threads=1)
-    profile = prepared(kind.make, network).layers(network.inputs, 4)
-    assert_accounts(profile, network, 4 if kind.trials else None)
-    found = functions_of(profile, network)
+    net = network_of(entry.build(), images(1, *entry.input_shape), threads=1)
+    profile = prepared(kind.make, net).layers(net.inputs, 4)
+    assert_accounts(profile, net, 4 if kind.trials else None)
+    found = functions_of(profile, net)
     assert found.count([*CONVOLUTION, "ReLU"]) == 17
     assert len(found) == 24 - len(kind.gone)
     # The sum and its activation belong to the convolution that runs last.
     assert found.count([*CONVOLUTION, "Add", "ReLU"]) == 2
     assert [node.layers for node in profile.nodes if 0 in node.layers] == [(0, 1, 2)]
-    assert tuple(network.layers[index].function for index in profile.gone) == kind.gone
+    assert tuple(net.layers[index].function for index in profile.gone) == kind.gone
 
 
-# Files.
-
-
-def test_a_saved_engine_is_the_same(kind: Kind, tmp_path: Path) -> None:
-    network = network_of(NETWORKS["residual"]())
-    engine = prepared(kind.make, network)
-    path = tmp_path / kind.files[0]
+def test_files_that_are_not_its_own(kind: Kind, tmp_path: Path) -> None:
+    net, path = network("residual"), tmp_path / kind.files[0]
+    engine = prepared(kind.make, net)
+    with file_size_limit(1000), pytest.raises(Exception, match="cannot be written"):
+        engine.save(path)
+    assert list(tmp_path.iterdir()) == []
     engine.save(path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kind.files)
-    loaded = kind.make()
-    loaded.load(network, path)
-    for one, other in zip(loaded.run(network.inputs), engine.run(network.inputs), strict=True):
-        assert (one == other).all()
-    profile = loaded.layers(network.inputs, 2)
-    assert_accounts(profile, network, 2 if kind.trials else None)
-    assert [*CONVOLUTION, "ReLU"] in functions_of(profile, network)
-    assert_same_intermediates(loaded.intermediates(network.inputs), network)
-
-
-def test_the_weights_are_those_of_the_file(kind: Kind, tmp_path: Path) -> None:
-    network = network_of(NETWORKS["mlp"]())
-    engine = prepared(kind.make, network)
-    expected = engine.run(network.inputs)
-    engine.save(tmp_path / kind.files[0])
-    network.model.a.W.array[...] = 0
-    engine.load(network, tmp_path / kind.files[0])
-    assert_close(engine.run(network.inputs), expected)
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "message"),
-    [
-        ("branches", (2, 8, 8, 8), "the file is of another network: its layer 1 is"),
-        ("residual", (3, 8, 8, 8), "takes inputs of 2x8x8x8, and the network's are 3x8x8x8"),
-    ],
-)
-def test_a_file_of_another_network(
-    kind: Kind, name: str, shape: tuple[int, ...], message: str, tmp_path: Path
-) -> None:
-    path = tmp_path / kind.files[0]
-    prepared(kind.make, network_of(NETWORKS["residual"]())).save(path)
-    other = network_of(NETWORKS[name](), images(*shape))
-    assert message in refusal(kind.make().load, other, path)
-
-
-def test_missing_and_damaged_files(kind: Kind, tmp_path: Path) -> None:
-    network = network_of(NETWORKS["mlp"]())
-    path = tmp_path / kind.files[0]
-    engine = prepared(kind.make, network)
-    engine.save(path)
+    said = refusal(engine.load, network("branches"), path)
+    assert "the file is of another network: its layer 1 is" in said
+    said = refusal(engine.load, network("residual", images(3, 8, 8, 8)), path)
+    assert "takes inputs of 2x8x8x8, and the network's are 3x8x8x8" in said
     for content in (path.read_bytes()[:200], b"something else", b"", b"\x08\x07" * 9):
         path.write_bytes(content)
-        assert f"{path} is damaged, or no " in refusal(engine.load, network, path)
+        assert f"{path} is damaged, or no " in refusal(engine.load, net, path)
     # The one that is named comes last.
     for name in kind.files[::-1]:
         (tmp_path / name).unlink()
-        assert refusal(engine.load, network, path) == f"there is no file {tmp_path / name}"
+        assert refusal(engine.load, net, path) == f"there is no file {tmp_path / name}"
     path.mkdir()
-    assert "cannot be read" in refusal(engine.load, network, path)
-
-
-def test_a_full_disk(kind: Kind, tmp_path: Path) -> None:
-    engine = prepared(kind.make, network_of(NETWORKS["residual"]()))
-    with file_size_limit(1000), pytest.raises(Exception, match="cannot be written"):
-        engine.save(tmp_path / kind.files[0])
-    assert list(tmp_path.iterdir()) == []
+    assert "cannot be read" in refusal(engine.load, net, path)
 
 
 def test_a_model_of_others_has_no_layers(kind: Kind, tmp_path: Path) -> None:
-    network = network_of(NETWORKS["mlp"]())
-    model, path = export_model(network), tmp_path / kind.files[0]
+    net = network()
+    model, path = export_model(net), tmp_path / kind.files[0]
     del model.metadata_props[:]
     if path.suffix == ".xml":
         made = openvino.Core().read_model(model.SerializeToString())
@@ -213,40 +192,176 @@ def test_a_model_of_others_has_no_layers(kind: Kind, tmp_path: Path) -> None:
     else:
         path.write_bytes(model.SerializeToString())
     engine = kind.make()
-    engine.load(network, path)
-    assert_close(engine.run(network.inputs), outputs_of(network))
-    profile = engine.layers(network.inputs, 1)
+    engine.load(net, path)
+    assert_close(engine.run(net.inputs), outputs_of(net))
+    profile = engine.layers(net.inputs, 1)
     assert {node.layers for node in profile.nodes} == {()}
-    assert len(profile.gone) == len(network.layers)
-    assert engine.intermediates(network.inputs) == {}
-    wrong = network_of(NETWORKS["mlp"](), images(3, 4))
-    assert "takes inputs of 2x8x8x8, and the network's are 3x4" in refusal(engine.load, wrong, path)
+    assert len(profile.gone) == len(net.layers)
+    assert engine.intermediates(net.inputs) == {}
+    said = refusal(engine.load, network("mlp", images(3, 4)), path)
+    assert "takes inputs of 2x8x8x8, and the network's are 3x4" in said
 
 
-def test_several_runs_at_a_time(kind: Kind) -> None:
-    network = network_of(NETWORKS["residual"](), threads=1)
-    engine = prepared(kind.make, network)
-    expected = outputs_of(network)
-    make = engine.serve(network.inputs, 7, 2)
-    for _ in range(2):
-        make()
-    # It is as it was.
-    assert_close(engine.run(network.inputs), expected)
+def test_trials_are_made_in_blocks(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of bounded memory, or as many as the runtime adds up."""
+    monkeypatch.setattr(onnxruntime_engine, "_MOST_EVENTS", 60)
+    monkeypatch.setattr(openvino_engine, "_LEAST_BLOCK", 4)
+    name = "_timed_runs" if kind.trials else "_block"
+    block, sizes = getattr(kind.make, name), []
+
+    def counting(self: Any, inputs: Any, trials: int, *more: Any) -> Any:
+        sizes.append(trials)
+        return block(self, inputs, trials, *more)
+
+    monkeypatch.setattr(kind.make, name, counting)
+    net = network("branches", threads=1)
+    assert_accounts(prepared(kind.make, net).layers(net.inputs, 11), net, 11 if kind.trials else 2)
+    assert sum(sizes) == 11
+    assert len(sizes) > 3 if kind.trials else sizes == [6, 5]
 
 
-# What it cannot do.
+class FakeCore:
+    """OpenVINO on a CPU that can do less."""
+
+    def get_property(self, device: str, name: str) -> list[str]:
+        assert (device, name) == ("CPU", "OPTIMIZATION_CAPABILITIES")
+        return ["FP32", "INT8"]
 
 
-@pytest.mark.parametrize(
-    ("name", "more", "message"),
-    [
+def test_what_they_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openvino_engine, "shared_core", FakeCore)
+    for name, more, message in (
         ("onnxruntime", {"precision": "bf16"}, "no kernels for bfloat16"),
         ("onnxruntime", {"precision": "fp16"}, "it would compute in float32"),
         ("onnxruntime", {"device": "gpu:0"}, "runs on CPUs only"),
         ("openvino", {"device": "gpu:0"}, "runs on CPUs only"),
-    ],
-)
-def test_what_it_cannot_do(name: str, more: dict[str, Any], message: str) -> None:
-    network = network_of(NETWORKS["mlp"](), **more)
-    assert message in refusal(KINDS[name].make().prepare, network)
-    assert message in refusal(KINDS[name].make().load, network, Path("none"))
+        ("openvino", {"precision": "bf16"}, "it has no bf16 on this CPU: choose fp32"),
+        ("openvino", {"precision": "fp16"}, "it has no fp16 on this CPU: choose fp32"),
+    ):
+        net = network(**more)
+        assert message in refusal(KINDS[name].make().prepare, net)
+        assert message in refusal(KINDS[name].make().load, net, Path("none"))
+
+
+def test_threads_and_precision_are_those_asked_for() -> None:
+    options = prepared(OnnxRuntimeEngine, network(threads=3))._session.get_session_options()
+    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (3, 1)
+    compiled = prepared(OpenVinoEngine, network(threads=2))._request.get_compiled_model()
+    assert compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.f32
+    assert compiled.get_property("INFERENCE_NUM_THREADS") == 2
+
+
+def test_chainer_s_own_nodes_are_the_layers() -> None:
+    net = network("residual")
+    engine = prepared(ChainerEngine, net)
+    assert engine.version == chainer.__version__
+    np.testing.assert_array_equal(engine.run(net.inputs), outputs_of(net))
+    profile = engine.layers(net.inputs, 2)
+    assert [node.layers for node in profile.nodes] == [(i,) for i in range(len(net.layers))]
+    assert [node.kind for node in profile.nodes] == [layer.function for layer in net.layers]
+    assert (profile.node_ns.sum(axis=1) < profile.run_ns).all()
+    assert profile.gone == ()
+
+
+# -- ONNX Runtime
+
+
+def test_a_residual_block_is_two_or_three_nodes() -> None:
+    net = network("residual")
+    profile = prepared(OnnxRuntimeEngine, net).layers(net.inputs, 1)
+    # The sum and its activation belong to the convolution that runs last.
+    blocks = ["ReLU"], [], ["Add", "ReLU"]
+    assert sorted(functions_of(profile, net)) == sorted([*CONVOLUTION, *more] for more in blocks)
+    assert profile.gone == ()
+
+
+@pytest.mark.parametrize(("number", "gone"), [(0.0, (2, 5)), (0.25, ())])
+def test_scalars_that_do_nothing_are_gone(number: float, gone: tuple[int, ...]) -> None:
+    # Those beside the network's input and output stay.
+    net = network_of(with_scalars(number))
+    profile = prepared(OnnxRuntimeEngine, net).layers(net.inputs, 1)
+    assert_accounts(profile, net, 1)
+    assert profile.gone == gone
+
+
+def event(name: str, kind: str, begin: int, duration: int, index: int = 0) -> dict[str, Any]:
+    name = name if kind == "Session" or name.endswith("_before") else f"{name}_kernel_time"
+    args = {} if kind == "Session" else {"op_name": kind, "node_index": str(index)}
+    category = "Session" if kind == "Session" else "Node"
+    return {"cat": category, "name": name, "ts": begin, "dur": duration, "args": args}
+
+
+def test_events_are_put_in_order() -> None:
+    events = [
+        event("model_run", "Session", 100, 50),
+        event("SequentialExecutor::Execute", "Session", 101, 40),
+        event("b", "Relu", 30, 4),
+        event("a", "Conv", 12, 7),
+        event("ReorderInput_token_7", "ReorderInput", 11, 1),
+        event("ReorderInput", "ReorderInput", 20, 2),
+        event("Gemm_9", "Gemm", 102, 9, 9),
+        event("a_fence_before", "Conv", 12, 0),
+        event("model_run", "Session", 10, 40),
+    ]
+    first = {
+        ("ReorderInput", "ReorderInput", 0): 1,
+        ("a", "Conv", 0): 7,
+        ("ReorderInput", "ReorderInput", 1): 2,
+        ("b", "Relu", 0): 4,
+    }
+    assert onnxruntime_engine._runs(events) == [(first, 40), ({("Gemm", "Gemm", 0): 9}, 50)]
+
+
+def test_a_file_that_onnx_runtime_cannot_compile(tmp_path: Path) -> None:
+    network = network_of(net(lambda net, x: F.relu(x)))
+    model = prepared(OnnxRuntimeEngine, network).model
+    model.graph.node[0].op_type = "NoSuchThing"
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    said = refusal(OnnxRuntimeEngine().load, network, tmp_path / "net.onnx")
+    assert "ONNX Runtime cannot compile it: " in said
+
+
+# -- OpenVINO
+
+
+def test_bfloat16_where_the_cpu_has_it() -> None:
+    if "BF16" not in openvino_engine.shared_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        pytest.skip("this CPU has no bfloat16")
+    net = network("residual", precision="bf16")
+    got, expected = prepared(OpenVinoEngine, net).run(net.inputs), outputs_of(net)
+    assert_close(got, expected, 5e-2)
+    assert np.abs(got[0] - expected[0]).max() > 1e-5 * np.abs(expected[0]).max()
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    net, path, weights = network(), tmp_path / "net.xml", tmp_path / "net.bin"
+    engine = prepared(OpenVinoEngine, net)
+    engine.save(path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"&quot;layers&quot;", b"&quot;lairs&quot;"))
+    said = refusal(engine.load, net, path)
+    assert "what the file says of Chainer's layers is damaged" in said
+    path.write_bytes(content)
+    weights.write_bytes(weights.read_bytes()[:9])
+    assert "net.xml is damaged, or no model of OpenVINO" in refusal(engine.load, net, path)
+
+
+def test_signals_still_arrive_when_engines_are_gone() -> None:
+    """OpenVINO takes the stack of signal handlers away with its cores."""
+    net = network()
+    for _ in range(2):
+        engines = [prepared(OpenVinoEngine, net), prepared(OpenVinoEngine, net)]
+        engines[0].layers(net.inputs, 1)
+        engines[1].intermediates(net.inputs)
+        # The first made is the first to go.
+        del engines[0]
+        gc.collect()
+        engines.clear()
+        gc.collect()
+    seen: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == [signal.SIGTERM]

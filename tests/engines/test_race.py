@@ -27,25 +27,17 @@ from tests.engines.fake_engines import (
 
 
 def network(**changes: Any) -> Network:
-    values = {"name": "net", "model": None, "inputs": (X.copy(),), "layers": layers()}
-    return Network(**(values | changes))  # type: ignore[arg-type]
-
-
-def contestant(engine: Any) -> Contestant:
-    if isinstance(engine, Contestant):
-        return engine
-    return Contestant(name=engine.name, engine=engine)
+    values: Any = {"name": "net", "model": None, "inputs": (X.copy(),), "layers": layers()}
+    return Network(**(values | changes))
 
 
 def race(clock: FakeClock, *engines: Any, trials: int = 60, **options: Any) -> Race:
-    found = Race(
-        [contestant(engine) for engine in engines],
-        options.pop("network", network()),
-        trials=trials,
-        clock=clock,  # type: ignore[arg-type]
-        **{"warmups": 3, **options},
-    )
-    return found
+    contestants = [
+        engine if isinstance(engine, Contestant) else Contestant(name=engine.name, engine=engine)
+        for engine in engines
+    ]
+    options = {"warmups": 3, "network": network(), "clock": clock} | options
+    return Race(contestants, options.pop("network"), trials=trials, **options)
 
 
 def ran(clock: FakeClock, *engines: Any, **options: Any) -> Race:
@@ -69,14 +61,12 @@ def test_every_trial_takes_what_the_engine_takes(clock: FakeClock) -> None:
     assert [d.relative for d in fast.differences] == [0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize(("seconds", "made"), [(0, 50), (1, 10), (60, 1)])
-def test_a_warm_up_takes_about_ten_seconds_at_most(
-    clock: FakeClock, seconds: int, made: int
-) -> None:
-    slow = FakeEngine(clock, seconds * 10**9)
-    ran(clock, chainer(clock), slow, trials=1, warmups=50)
-    # Two outputs to compare, an untimed run and a trial, and the outputs behind it.
-    assert slow.calls == 2 + made + 2 + 1
+def test_a_warm_up_takes_about_ten_seconds_at_most(clock: FakeClock) -> None:
+    for seconds, made in ((0, 50), (1, 10), (60, 1)):
+        slow = FakeEngine(clock, seconds * 10**9)
+        ran(clock, chainer(clock), slow, trials=1, warmups=50)
+        # Two outputs to compare, an untimed run and a trial, and the outputs behind it.
+        assert slow.calls == 2 + made + 2 + 1
 
 
 def test_engines_take_turns_in_an_order_that_changes(clock: FakeClock) -> None:
@@ -94,12 +84,10 @@ def test_engines_take_turns_in_an_order_that_changes(clock: FakeClock) -> None:
     assert one.contestants[1].block == 2
 
 
-@pytest.mark.parametrize(("trials", "rounds"), [(1, 1), (29, 29), (59, 59), (61, 31), (1000, 100)])
-def test_there_are_many_rounds_of_few_trials(clock: FakeClock, trials: int, rounds: int) -> None:
-    one = ran(clock, chainer(clock), trials=trials)
-    (slow,) = one.contestants
-    assert len(slow.clean_ns) == trials
-    assert len(round_medians(slow)) == rounds
+def test_there_are_many_rounds_of_few_trials(clock: FakeClock) -> None:
+    for trials, rounds in ((1, 1), (29, 29), (59, 59), (61, 31), (1000, 100)):
+        (slow,) = ran(clock, chainer(clock), trials=trials).contestants
+        assert (len(slow.clean_ns), len(round_medians(slow))) == (trials, rounds)
 
 
 def test_starts_are_those_of_the_trials(clock: FakeClock) -> None:
@@ -110,20 +98,26 @@ def test_starts_are_those_of_the_trials(clock: FakeClock) -> None:
     assert (begins[order][1:] >= ends[order][:-1]).all()
 
 
-def test_one_that_cannot_be_prepared_is_out_and_the_others_go_on(clock: FakeClock) -> None:
-    bad = FakeEngine(clock, name="bad", fails_to_prepare="no such function: Roll")
-    one = ran(clock, chainer(clock), bad, FakeEngine(clock))
-    assert [c.error for c in one.contestants] == ["", "no such function: Roll", ""]
-    assert [len(c.clean_ns) for c in one.contestants] == [60, 0, 60]
-    assert one.contestants[1].prepare_s is None
-
-
-def test_one_that_fails_in_its_trials_keeps_what_it_made(clock: FakeClock) -> None:
+def test_one_that_fails_is_out_keeps_what_it_made_and_the_others_go_on(clock: FakeClock) -> None:
+    lacks = FakeEngine(clock, name="lacks", fails_to_prepare="no such function: Roll")
     # Two runs for outputs, three warm-ups, then one untimed and two timed runs a round.
-    bad = FakeEngine(clock, name="bad", fails_at=5 + 3 + 2)
-    one = ran(clock, chainer(clock), bad, FakeEngine(clock))
-    assert one.contestants[1].error == "after 2 trials: RuntimeError: out of order"
-    assert [len(c.clean_ns) for c in one.contestants] == [60, 2, 60]
+    breaks = FakeEngine(clock, name="breaks", fails_at=5 + 3 + 2)
+
+    def spoil(x: Any) -> Any:
+        x *= 2
+        return x
+
+    spoils = FakeEngine(clock, name="spoils", function=spoil)
+    one = ran(clock, chainer(clock), lacks, breaks, spoils, FakeEngine(clock))
+    assert [(c.error, len(c.clean_ns)) for c in one.contestants] == [
+        ("", 60),
+        ("no such function: Roll", 0),
+        ("after 2 trials: RuntimeError: out of order", 2),
+        ("changes the input that it is given", 0),
+        ("", 60),
+    ]
+    assert one.contestants[1].prepare_s is None
+    np.testing.assert_array_equal(one.network.inputs[0], X)
     assert one.ended == COMPLETE
 
 
@@ -134,9 +128,27 @@ def test_without_chainer_there_is_no_race(clock: FakeClock) -> None:
         race(clock, chainer(clock, fails_at=10), trials=10).run()
 
 
+def test_a_tolerance_can_be_given_and_else_goes_by_precision(clock: FakeClock) -> None:
+    one = race(clock, chainer(clock), FakeEngine(clock), tolerance=0.5)
+    assert one.contestants[1].tolerance == 0.5
+    other = Contestant(name="fake", engine=FakeEngine(clock), precision="bf16")
+    one = ran(clock, chainer(clock), other)
+    assert [each.tolerance for each in one.contestants] == [1e-4, 5e-2]
+    found = [each.engine.network.precision for each in one.contestants]
+    assert found == ["fp32", "bf16"]
+
+
 def test_wrong_outputs_are_seen(clock: FakeClock) -> None:
-    wrong = FakeEngine(clock, function=lambda x: x * 2 + 0.1)
-    one = ran(clock, chainer(clock), wrong)
+    kept = double(X)
+    breaking = FakeEngine(clock, name="breaking")
+    breaking.function = lambda x: x * (2 if breaking.calls < 50 else 3)
+    one = ran(
+        clock,
+        chainer(clock),
+        FakeEngine(clock, function=lambda x: x * 2 + 0.1),
+        FakeEngine(clock, name="of the first input", function=lambda x: kept),
+        breaking,
+    )
     result = one.contestants[1].result
     assert result.wrong
     assert result.difference is not None
@@ -144,32 +156,10 @@ def test_wrong_outputs_are_seen(clock: FakeClock) -> None:
     assert result.difference.magnitude <= 10.0
     assert result.tolerance == 1e-4
     assert len(result.clean_ns) == 60
-
-
-def test_a_tolerance_can_be_given_and_else_goes_by_precision(clock: FakeClock) -> None:
-    one = race(clock, chainer(clock), FakeEngine(clock), tolerance=0.5)
-    assert one.contestants[1].tolerance == 0.5
-    other = Contestant(name="fake", engine=FakeEngine(clock), precision="bf16")
-    one = race(clock, chainer(clock), other)
-    assert [each.tolerance for each in one.contestants] == [1e-4, 5e-2]
-    one.run()
-    assert one.contestants[1].engine.network.precision == "bf16"  # type: ignore[attr-defined]
-    assert one.contestants[0].engine.network.precision == "fp32"  # type: ignore[attr-defined]
-
-
-def test_a_value_that_was_kept_from_the_first_input_is_seen(clock: FakeClock) -> None:
-    kept = double(X)
-    one = ran(clock, chainer(clock), FakeEngine(clock, function=lambda x: kept))
-    first, second, again = one.contestants[1].differences
+    first, second, again = one.contestants[2].differences
     assert (first.relative, again.relative) == (0.0, 0.0)
     assert second.relative > 0.1
-
-
-def test_one_that_breaks_in_the_trials_is_seen(clock: FakeClock) -> None:
-    engine = FakeEngine(clock)
-    engine.function = lambda x: x * (2 if engine.calls < 50 else 3)
-    one = ran(clock, chainer(clock), engine)
-    assert [d.relative for d in one.contestants[1].differences] == [0.0, 0.0, 0.5]
+    assert [d.relative for d in one.contestants[3].differences] == [0.0, 0.0, 0.5]
 
 
 def test_outputs_in_memory_that_is_used_again_are_right(clock: FakeClock) -> None:
@@ -181,16 +171,6 @@ def test_outputs_in_memory_that_is_used_again_are_right(clock: FakeClock) -> Non
 
     one = ran(clock, chainer(clock, function=again), FakeEngine(clock, function=again))
     assert [d.relative for d in one.contestants[1].differences] == [0.0] * 3
-
-
-def test_one_that_changes_its_input_is_out_and_the_input_put_right(clock: FakeClock) -> None:
-    def spoil(x: Any) -> Any:
-        x *= 2
-        return x
-
-    one = ran(clock, chainer(clock), FakeEngine(clock, name="bad", function=spoil))
-    assert one.contestants[1].error == "changes the input that it is given"
-    np.testing.assert_array_equal(one.network.inputs[0], X)
 
 
 def test_the_worst_layer_is_told_by_engines_that_show_theirs(
@@ -222,12 +202,9 @@ def test_a_signal_ends_it_with_what_was_measured(clock: FakeClock) -> None:
     assert abs(slow - fast) <= 2
     one.profile_nodes(10)
     assert engine.layer_trials == 0
-
-
-def test_a_signal_before_the_trials_leaves_none(clock: FakeClock) -> None:
-    one = ran(clock, chainer(clock), FakeEngine(clock), stop=lambda: "interrupted")
-    assert [len(c.clean_ns) for c in one.contestants] == [0, 0]
-    assert one.ended == "interrupted"
+    nothing = ran(clock, chainer(clock), FakeEngine(clock), stop=lambda: "interrupted")
+    assert [len(c.clean_ns) for c in nothing.contestants] == [0, 0]
+    assert nothing.ended == "interrupted"
 
 
 def test_a_time_limit_is_one_of_the_trials_alone(clock: FakeClock) -> None:

@@ -10,37 +10,23 @@ import pytest
 
 from chainer_profile.engines.protocol import EngineError
 from chainer_profile.engines.trace import Value, difference, require_static, trace
-from tests.engines.exporting import NETWORKS, images, network_of, output
+from tests.engines.exporting import NETWORKS, images, net, network_of, outputs_of
 
 
-def test_calls_are_the_layers_in_their_order() -> None:
-    model, x = NETWORKS["residual"](), images(2, 8, 6, 6)
-    traced = trace(model, (x,))
-    layers = network_of(model, x).layers
-    assert [(call.index, call.name) for call in traced.calls] == [
-        (layer.index, layer.function) for layer in layers
-    ]
-    for call, layer in zip(traced.calls, layers, strict=True):
+def test_calls_are_the_layers_in_their_order_and_values_come_from_earlier_ones() -> None:
+    network = network_of(NETWORKS["residual"](), images(2, 8, 6, 6))
+    before = outputs_of(network)
+    traced, known = trace(network.model, network.inputs), {0}
+    for call, layer in zip(traced.calls, network.layers, strict=True):
+        assert (call.index, call.name) == (layer.index, layer.function)
         assert tuple(value.shape for value in call.outputs if value) == layer.output_shapes
-
-
-def test_every_value_comes_from_an_input_or_an_earlier_call() -> None:
-    traced = trace(NETWORKS["residual"](), (images(1, 8, 6, 6),))
-    known = {0}
-    for call in traced.calls:
-        taken = [source for source in call.inputs if isinstance(source, Value)]
-        assert {value.number for value in taken} <= known
-        made = [value.number for value in call.outputs if value is not None]
-        assert not known & set(made)
-        known |= set(made)
+        assert {source.number for source in call.inputs if isinstance(source, Value)} <= known
+        made = {value.number for value in call.outputs if value is not None}
+        assert not known & made
+        known |= made
     assert {value.number for value in traced.outputs} <= known
-
-
-def test_functions_are_left_as_they_were() -> None:
-    model, x = NETWORKS["residual"](), images(1, 8, 6, 6)
-    before = output(model, x)
-    trace(model, (x,))
-    np.testing.assert_array_equal(output(model, x), before)
+    # Functions are left as they were.
+    np.testing.assert_array_equal(outputs_of(network), before)
 
 
 class Outer(chainer.FunctionNode):
@@ -74,31 +60,26 @@ def test_a_call_of_constants_alone_gives_constants() -> None:
     assert isinstance(add.inputs[0], Value) != isinstance(add.inputs[1], Value)
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (lambda x: chainer.Variable(np.ones((2, 3), "f")), "output 0 .* that no Chainer function"),
-        (lambda x: "no", "the network gives a str"),
-        (L.Linear(4, 3), "the network fails: InvalidType: .*Linear"),
-        (L.LSTM(3, 4), "calls depend on its data: call 1 was LSTM"),
-    ],
-)
-def test_what_cannot_be_exported_is_said(model: Any, message: str) -> None:
+def refused(model: Any, x: Any, message: str) -> None:
     with pytest.raises(EngineError, match=message):
-        require_static(model, (images(2, 3),))
+        require_static(model, (x,))
 
 
-class Deciding(chainer.Chain):
+def test_what_cannot_be_exported_is_said(subtests: Any) -> None:
+    for message, model in {
+        "output 0 .* that no Chainer function": lambda x: chainer.Variable(np.ones((2, 3), "f")),
+        "the network gives a str": lambda x: "no",
+        "the network fails: InvalidType: .*Linear": L.Linear(4, 3),
+        "calls depend on its data: call 1 was LSTM": L.LSTM(3, 4),
+    }.items():
+        with subtests.test(message):
+            refused(model, images(2, 3), message)
+
+
+def deciding(net: Any, x: Any) -> Any:
     """Takes one of two ways by the first number of its input."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        with self.init_scope():
-            self.fc = L.Linear(4, 4)
-
-    def forward(self, x: Any) -> Any:
-        h = self.fc(x)
-        return F.relu(h) if x[0, 0] > 0 else F.sigmoid(h)
+    h = net.fc(x)
+    return F.relu(h) if x.array[0, 0] > 0 else F.sigmoid(h)
 
 
 def more(x: Any) -> Any:
@@ -112,26 +93,26 @@ def in_place(x: Any) -> Any:
     return F.sigmoid(h)
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (Deciding(), r"\(getitem, test_trace.py:\d+\)"),
-        (lambda x: F.reshape(x, (int(x[0, 0] > 0) + 1, -1)), r"\(getitem, test_trace.py:\d+\)"),
-        (lambda x: F.relu(x) + float(x[0, 0]), r"\(getitem, "),
-        (lambda x: F.add(F.relu(x), 2 * x), r"\(multiply, "),
-        (more, r"\(getitem, "),
-        (lambda x: F.relu(x[:, :2]), r"\(getitem, "),
-        (in_place, r"\(getitem, "),
-        (lambda x: F.relu(x) if x.sum() > -100 else F.sigmoid(x), r"\(sum, "),
-        (lambda x: F.permutate(x, np.argsort(x[:, 0])), r"\(getitem, "),
-        (lambda x: F.relu(x) * float(np.asarray(x).min()), "other settings|looks at numbers"),
-        (lambda x: F.where(x > 0, x, F.tanh(x)), r"\(greater, "),
-    ],
-)
-def test_code_that_looks_at_numbers(model: Any, message: str) -> None:
+NUMBERS = [
+    (net(deciding, fc=L.Linear(4, 4)), r"\(getitem, test_trace.py:\d+\)"),
+    (lambda x: F.reshape(x, (int(x[0, 0] > 0) + 1, -1)), r"\(getitem, test_trace.py:\d+\)"),
+    (lambda x: F.relu(x) + float(x[0, 0]), r"\(getitem, "),
+    (lambda x: F.add(F.relu(x), 2 * x), r"\(multiply, "),
+    (more, r"\(getitem, "),
+    (lambda x: F.relu(x[:, :2]), r"\(getitem, "),
+    (in_place, r"\(getitem, "),
+    (lambda x: F.relu(x) if x.sum() > -100 else F.sigmoid(x), r"\(sum, "),
+    (lambda x: F.permutate(x, np.argsort(x[:, 0])), r"\(getitem, "),
+    (lambda x: F.relu(x) * float(np.asarray(x).min()), "other settings|looks at numbers"),
+    (lambda x: F.where(x > 0, x, F.tanh(x)), r"\(greater, "),
+]
+
+
+def test_code_that_looks_at_numbers(subtests: Any) -> None:
     x = np.array([[1, 2, 3, -4], [-5, 6, 7, -9]], np.float32)
-    with pytest.raises(EngineError, match=f"calls depend on its data: .*{message}"):
-        require_static(model, (x,))
+    for number, (model, message) in enumerate(NUMBERS):
+        with subtests.test(message, number=number):
+            refused(model, x, f"calls depend on its data: .*{message}")
     require_static(lambda x: F.where(np.array([True, False, True, True]), x, F.tanh(x)), (x,))
 
 
@@ -145,17 +126,18 @@ def test_code_that_looks_at_shapes_and_types_alone() -> None:
     assert require_static(model, (images(2, 3, 4),)).outputs
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        lambda x: F.permutate(x, np.array([1, 0]).astype(np.int32)),
-        lambda x: F.get_item(x, (np.array([1, 0]), slice(None))),
-        lambda x: F.select_item(x, np.array([1, 0])),
-        lambda x: F.where(np.array([[True, False, True]] * 2), x, F.relu(x)),
-    ],
-)
-def test_arrays_that_a_function_holds_and_that_stay_the_same(model: Any) -> None:
-    assert len(require_static(model, (images(2, 3),)).outputs) == 1
+HOLDING: list[Any] = [
+    lambda x: F.permutate(x, np.array([1, 0]).astype(np.int32)),
+    lambda x: F.get_item(x, (np.array([1, 0]), slice(None))),
+    lambda x: F.select_item(x, np.array([1, 0])),
+    lambda x: F.where(np.array([[True, False, True]] * 2), x, F.relu(x)),
+]
+
+
+def test_arrays_that_a_function_holds_and_that_stay_the_same(subtests: Any) -> None:
+    for number, model in enumerate(HOLDING):
+        with subtests.test(number=number):
+            assert len(require_static(model, (images(2, 3),)).outputs) == 1
 
 
 def test_an_input_that_a_function_holds_is_a_value() -> None:
@@ -165,19 +147,15 @@ def test_an_input_that_a_function_holds_is_a_value() -> None:
 
 
 def test_nothing_is_left_of_the_second_pass() -> None:
-    class Reporting(chainer.Chain):
-        def __init__(self) -> None:
-            super().__init__()
-            self.calls = 0
-
-        def forward(self, x: Any) -> Any:
-            y = F.relu(x)
-            self.calls += 1
-            chainer.report({"most": F.max(y)}, self)
-            return y
+    def forward(net: Any, x: Any) -> Any:
+        y = F.relu(x)
+        net.calls += 1
+        chainer.report({"most": F.max(y)}, net)
+        return y
 
     reporter = chainer.Reporter()
-    model = Reporting()
+    model = net(forward)
+    model.calls = 0
     reporter.add_observer("net", model)
     x = images(2, 3)
     with reporter:
@@ -186,17 +164,14 @@ def test_nothing_is_left_of_the_second_pass() -> None:
     assert model.calls == 1
 
 
-@pytest.mark.parametrize(
-    ("model", "outputs"),
-    [
+def test_a_value_is_known_by_its_number() -> None:
+    for model, outputs in (
         # A function may give the array that it took; a shape outside of functions is no call.
         (lambda x: (F.identity(x), F.relu(x)), [1, 2]),
         (lambda x: F.relu(x.reshape(3, 2)), [1]),
         (lambda x: {"a": F.relu(x), "b": (F.exp(x), F.tanh(x))}, [1, 2, 3]),
-    ],
-)
-def test_a_value_is_known_by_its_number(model: Any, outputs: list[int]) -> None:
-    first, second = (trace(model, (images(2, 3, seed=seed),)) for seed in (1, 2))
-    assert difference(first, second) == ""
-    assert [value.number for value in first.outputs] == outputs
-    assert all(isinstance(value, Value) for call in first.calls for value in call.inputs)
+    ):
+        first, second = (trace(model, (images(2, 3, seed=seed),)) for seed in (1, 2))
+        assert difference(first, second) == ""
+        assert [value.number for value in first.outputs] == outputs
+        assert all(isinstance(value, Value) for call in first.calls for value in call.inputs)

@@ -17,27 +17,25 @@ from chainer_profile.engines.onnx.export import OPSET, export_model
 from chainer_profile.engines.onnx.nodes import METADATA, read_origin
 from chainer_profile.engines.protocol import EngineError
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
-from tests.engines.exporting import NETWORKS, Net, assert_close, images, network_of, outputs_of
+from tests.engines.exporting import NETWORKS, assert_close, images, net, network_of, outputs_of
 from tests.engines.random_networks import check_exported
 
 
-def run_model(model: Any, *inputs: Any) -> tuple[Any, ...]:
+def check(network: Any, tolerance: float = 1e-5) -> Any:
+    """Export a network, run it, and give its model."""
+    model = export_model(network)
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
     names = [value.name for value in session.get_inputs()]
-    return tuple(session.run(None, dict(zip(names, inputs, strict=True))))
-
-
-def check_function(function: Any, *inputs: Any) -> Any:
-    """Export a network that is one function, run it, and give its model."""
-    network = network_of(Net(lambda net, *given: function(*given)), *inputs)
-    model = export_model(network)
-    assert_close(run_model(model, *network.inputs), outputs_of(network))
+    got = session.run(None, dict(zip(names, network.inputs, strict=True)))
+    assert_close(tuple(got), outputs_of(network), tolerance)
     return model
 
 
-# The numbers.
+def check_function(function: Any, *inputs: Any) -> Any:
+    """The same of a network that is one function."""
+    return check(network_of(net(lambda net, *given: function(*given)), *inputs))
 
 
 # Networks run in the contract of the engines and, all of the registry, in test_all_networks.
@@ -102,11 +100,6 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_gives_what_chainer_gives(name: str) -> None:
-    check_function(FUNCTIONS[name], X)
-
-
 LINKS = {
     "convolution_nd": lambda: L.ConvolutionND(2, 4, 6, 3, pad=1, dilate=2),
     "convolution_2d": lambda: L.Convolution2D(4, 6, 3, 2, 1, dilate=2),
@@ -125,24 +118,26 @@ LINKS = {
 }
 
 
-@pytest.mark.parametrize("name", LINKS)
-def test_a_link_gives_what_chainer_gives(name: str) -> None:
-    given = np.array([[1, 2, 8], [0, 3, 3]], np.int32) if name == "embed" else X
-    network = network_of(LINKS[name](), given)
-    assert_close(run_model(export_model(network), given), outputs_of(network))
+def test_functions_and_links_give_what_chainer_gives(subtests: Any) -> None:
+    for name, function in FUNCTIONS.items():
+        with subtests.test(name):
+            check_function(function, X)
+    for name, link in LINKS.items():
+        with subtests.test(name):
+            given = np.array([[1, 2, 8], [0, 3, 3]], np.int32) if name == "embed" else X
+            check(network_of(link(), given))
 
 
 def test_several_inputs() -> None:
-    a, b = images(2, 3), images(2, 1)
-    model = check_function(lambda x, y: x * y, a, b)
+    model = check_function(lambda x, y: x * y, images(2, 3), images(2, 1))
     assert [value.name for value in model.graph.input] == ["input_0", "input_1"]
 
 
 def test_half_precision_of_the_network() -> None:
     with chainer.using_config("dtype", np.float16):
-        model = Net(lambda net, x: F.relu(net.a(x)) + 1, a=L.Linear(3, 2))
+        model = net(lambda net, x: F.relu(net.a(x)) + 1, a=L.Linear(3, 2))
         network = network_of(model, images(2, 3, dtype=np.float16))
-    assert_close(run_model(export_model(network), *network.inputs), outputs_of(network), 1e-2)
+    check(network, 1e-2)
 
 
 # The names.
@@ -160,11 +155,7 @@ def test_names_say_the_layers() -> None:
     assert [value.name for value in model.graph.output] == ["output"]
     inner = {name for node in model.graph.node for name in node.output} - {"output"}
     assert inner < set(names)
-
-
-def test_constants_and_parameters_are_initializers_and_no_inputs() -> None:
-    network = network_of(NETWORKS["branches"]())
-    model = export_model(network)
+    # Constants and parameters are initializers and no inputs.
     assert [value.name for value in model.graph.input] == ["input"]
     assert "Constant" not in {node.op_type for node in model.graph.node}
     used = {name for node in model.graph.node for name in node.input}
@@ -174,12 +165,10 @@ def test_constants_and_parameters_are_initializers_and_no_inputs() -> None:
     onnx.checker.check_model(model, full_check=True)
 
 
-def test_nodes_of_one_layer_are_counted() -> None:
-    model = check_function(lambda x: F.stack((x, x)), X)
-    assert [node.name for node in model.graph.node] == [f"0_Stack@/#{n}" for n in range(3)]
-    origin = read_origin(model)
-    assert origin is not None
-    assert {origin.layers_of(node.name) for node in model.graph.node} == {(0,)}
+def layers_of(model: Any) -> list[tuple[int, ...]]:
+    """Of each node."""
+    origin: Any = read_origin(model)
+    return [origin.layers_of(node.name) for node in model.graph.node]
 
 
 class Doubling(chainer.FunctionNode):
@@ -198,17 +187,14 @@ def test_calls_within_a_function_are_its_own(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setitem(onnx_converters.CONVERTERS, "Doubling", convert)
     model = check_function(lambda x: F.relu(Doubling().apply((x,))[0]), X)
-    origin = read_origin(model)
-    assert origin is not None
-    found = [origin.layers_of(node.name) for node in model.graph.node]
-    assert found == [(0, 1, 2), (0, 1, 2), (3,)]
+    assert layers_of(model) == [(0, 1, 2), (0, 1, 2), (3,)]
 
 
-def test_functions_that_the_exporter_makes_up_are_no_layers() -> None:
-    model = check_function(lambda x: F.relu(F.sign(x)), X)
-    origin = read_origin(model)
-    assert origin is not None
-    assert [origin.layers_of(node.name) for node in model.graph.node] == [(), (0,)]
+def test_nodes_of_one_layer_are_counted_and_those_that_the_exporter_makes_up_are_none() -> None:
+    model = check_function(lambda x: F.stack((x, x)), X)
+    assert [node.name for node in model.graph.node] == [f"0_Stack@/#{n}" for n in range(3)]
+    assert layers_of(model) == [(0,)] * 3
+    assert layers_of(check_function(lambda x: F.relu(F.sign(x)), X)) == [(), (0,)]
 
 
 def test_the_network_stays_as_it_was() -> None:
@@ -256,49 +242,38 @@ def inner(net: Any, x: Any) -> Any:
 
 
 DEPENDS = "the network's calls depend on its data: "
+REFUSED: dict[str, Any] = {
+    "the ONNX exporter does not know Cumsum (layer 1_Cumsum at /inner)": net(
+        lambda net, x: net.inner(F.relu(x)), inner=net(inner)
+    ),
+    "the ONNX exporter cannot express Pad (layer 0_Pad at /): ValueError: ": (
+        lambda net, x: F.pad(x, 1, "symmetric")
+    ),
+    f"{DEPENDS}call 0 was ReLU for one input, and Tanh for another": by_kind,
+    f"{DEPENDS}2 calls for one": by_number,
+    DEPENDS: lambda net, x: x[:, int(x.array.flat[0] == X.flat[0]) :],
+    f"{DEPENDS}its own code looks at numbers (mean, test_export.py": (
+        lambda net, x: F.relu(x) * x.array.mean()
+    ),
+    f"{DEPENDS}its own code looks at numbers (absolute, test_export.py": (
+        lambda net, x: x + np.abs(x.array)
+    ),
+    "ReLU, its call 0, runs in no_backprop_mode: leave that out": cut,
+    "the network gives a ndarray: only a chainer.Variable can be exported": (
+        lambda net, x: F.relu(x).array
+    ),
+    "the network does not always make the same calls: call 0": by_chance(),
+}
 
 
-@pytest.mark.parametrize(
-    ("function", "links", "said"),
-    [
-        (
-            lambda net, x: net.inner(F.relu(x)),
-            {"inner": Net(inner)},
-            "the ONNX exporter does not know Cumsum (layer 1_Cumsum at /inner)",
-        ),
-        (
-            lambda net, x: F.pad(x, 1, "symmetric"),
-            {},
-            "the ONNX exporter cannot express Pad (layer 0_Pad at /): ValueError: ",
-        ),
-        (by_kind, {}, f"{DEPENDS}call 0 was ReLU for one input, and Tanh for another"),
-        (by_number, {}, f"{DEPENDS}2 calls for one"),
-        (lambda net, x: x[:, int(x.array.flat[0] == X.flat[0]) :], {}, DEPENDS),
-        (
-            lambda net, x: F.relu(x) * x.array.mean(),
-            {},
-            f"{DEPENDS}its own code looks at numbers (mean, test_export.py",
-        ),
-        (
-            lambda net, x: x + np.abs(x.array),
-            {},
-            f"{DEPENDS}its own code looks at numbers (absolute, test_export.py",
-        ),
-        (cut, {}, "ReLU, its call 0, runs in no_backprop_mode: leave that out"),
-        (
-            lambda net, x: F.relu(x).array,
-            {},
-            "the network gives a ndarray: only a chainer.Variable can be exported",
-        ),
-        (by_chance(), {}, "the network does not always make the same calls: call 0"),
-    ],
-)
-def test_what_cannot_be_exported_is_said(function: Any, links: Any, said: str) -> None:
-    network = network_of(Net(function, **links), X)
-    with pytest.raises(EngineError) as error:
-        export_model(network)
-    assert str(error.value).startswith(said)
-    assert "\n" not in str(error.value)
+def test_what_cannot_be_exported_is_said(subtests: Any) -> None:
+    for said, model in REFUSED.items():
+        with subtests.test(said):
+            network = network_of(model if isinstance(model, chainer.Link) else net(model), X)
+            with pytest.raises(EngineError) as error:
+                export_model(network)
+            assert str(error.value).startswith(said)
+            assert "\n" not in str(error.value)
 
 
 def test_an_unknown_function_whose_output_is_not_used_is_no_matter() -> None:
@@ -309,32 +284,24 @@ def test_an_unknown_function_whose_output_is_not_used_is_no_matter() -> None:
     check_function(forward, X)
 
 
-# Files.
-
-
-def test_a_file_of_a_shorter_network() -> None:
-    model = export_model(network_of(Net(lambda net, x: F.relu(x))))
+def test_files_of_others() -> None:
+    relu = network_of(net(lambda net, x: F.relu(x)))
+    longer = network_of(net(lambda net, x: F.tanh(F.relu(x))))
     with pytest.raises(EngineError, match="it has 1 layers, and the network has 2"):
-        OnnxRuntimeEngine().start(network_of(Net(lambda net, x: F.tanh(F.relu(x)))), model)
-
-
-def test_a_model_of_others_with_a_size_that_may_be_any() -> None:
+        OnnxRuntimeEngine().start(longer, export_model(relu))
+    # A size that may be any.
     model = export_model(network_of(NETWORKS["branches"]()))
     del model.metadata_props[:]
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
-    wrong = network_of(Net(lambda net, x: F.relu(x)), images(3, 8, 9, 9))
+    wrong = network_of(net(lambda net, x: F.relu(x)), images(3, 8, 9, 9))
     with pytest.raises(EngineError, match=r"inputs of \?x8x8x8, and the network's are 3x8x9x9"):
         OnnxRuntimeEngine().start(wrong, model)
-
-
-@pytest.mark.parametrize("text", ["{}", "[]", "{", '{"version": 1}', '{"version": 9}', "null"])
-def test_damaged_metadata(text: str) -> None:
-    network = network_of(Net(lambda net, x: F.relu(x)))
-    model = export_model(network)
-    next(entry for entry in model.metadata_props if entry.key == METADATA).value = text
-    with pytest.raises(EngineError, match=r"is damaged|another version") as error:
-        OnnxRuntimeEngine().start(network, model)
-    assert "\n" not in str(error.value)
+    for text in ("{}", "[]", "{", '{"version": 1}', '{"version": 9}', "null"):
+        model = export_model(relu)
+        next(entry for entry in model.metadata_props if entry.key == METADATA).value = text
+        with pytest.raises(EngineError, match=r"is damaged|another version") as error:
+            OnnxRuntimeEngine().start(relu, model)
+        assert "\n" not in str(error.value)
 
 
 def test_an_exported_random_network_is_never_wrong() -> None:
