@@ -15,7 +15,7 @@ REPORT = profile.report
 
 
 @pytest.fixture(autouse=True)
-def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_drawing(monkeypatch):
     """Drawing takes longer than all else."""
     for form in ("png", "svg"):
         monkeypatch.setattr(Picture, form, lambda self: b"plot")
@@ -23,7 +23,7 @@ def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def plain_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def plain_report(monkeypatch):
     """The text of a report likewise; who reads it sets it back to REPORT."""
     report = create_autospec(profile.report, return_value=[text("report")])
     monkeypatch.setattr(profile, "report", report)

@@ -75,13 +75,13 @@ TAKES = {
 }
 
 
-def run(program: str, *words: str, script: str = "program.py") -> int:
+def run(program, *words, script="program.py"):
     Path(script).write_text(TRAINING + program)
     return run_in_child("--format", "none", *words, "-o", "here", script)
 
 
-def python(*words: str, **more: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+def python(*words, **more):
+    return subprocess.run(
         [sys.executable, *words],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -91,16 +91,16 @@ def python(*words: str, **more: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def said() -> str:
+def said():
     return " ".join(Path("err").read_text().split())
 
 
-def files(place: str = "here") -> list[str]:
+def files(place="here"):
     return sorted(str(path.relative_to(place)) for path in Path(place).rglob("[!.]*.*"))
 
 
 @pytest.mark.parametrize("takes", TAKES)
-def test_what_a_program_takes_away(takes: str) -> None:
+def test_what_a_program_takes_away(takes):
     assert run(f"train()\n{TAKES[takes]}\nsys.exit(3)", "-q") == 3
     assert said() == ""
     assert files() == ["budget.json", "recording.npz"]
@@ -109,13 +109,12 @@ def test_what_a_program_takes_away(takes: str) -> None:
     assert recording.ended == COMPLETE
     assert recording.memory is not None
     assert recording.environment.chainer
-    assert budget is not None
     assert budget.outcome == "exit code 3"
     assert budget.of(ITERATIONS).count == 16
 
 
 @pytest.mark.parametrize("before", ["builtins.open = None", "json.dumps = None"])
-def test_what_a_program_takes_away_before_it_trains(before: str) -> None:
+def test_what_a_program_takes_away_before_it_trains(before):
     assert run(f"{before}\ntrain()", "-q") == 0
     assert load_run(Path("here")).n_trials
 
@@ -129,7 +128,7 @@ def test_what_a_program_takes_away_before_it_trains(before: str) -> None:
         ("limit(resource.RLIMIT_AS, 1 << 20)", 0),
     ],
 )
-def test_the_whole_way_behind_a_program(end: str, code: int, folder: Path) -> None:  # noqa: F811
+def test_the_whole_way_behind_a_program(end, code, folder):  # noqa: F811
     (folder / "program.py").write_text(f"{TRAINING}train()\n{end}")
     done = python("-m", "chainer_profile", "run", "--format", "none", "-o", "here", "program.py")
     assert done.returncode == code, done.stderr
@@ -137,11 +136,10 @@ def test_the_whole_way_behind_a_program(end: str, code: int, folder: Path) -> No
     assert "Written to here\n" in done.stderr
     assert load_run(Path("here")).n_trials
     budget = read_budget(Path("here"))
-    assert budget is not None
     assert budget.of(IMPORTS).ns > 0
 
 
-def test_within_a_gibibyte(folder: Path) -> None:  # noqa: F811
+def test_within_a_gibibyte(folder):  # noqa: F811
     (folder / "program.py").write_text(f"{TRAINING}train()\nsys.exit(3)")
     words = ["-m", "chainer_profile", "run", "--format", "folded", "-o", "here", "program.py"]
     done = python(*words, preexec_fn=lambda: limit_memory(1 << 30))
@@ -150,11 +148,11 @@ def test_within_a_gibibyte(folder: Path) -> None:  # noqa: F811
     assert {"budget.json", "recording.npz", "report.html", "stacks.folded"} <= set(files())
 
 
-def limit_memory(nbytes: int) -> None:
+def limit_memory(nbytes):
     resource.setrlimit(resource.RLIMIT_AS, (nbytes, nbytes))
 
 
-def test_a_folder_that_is_gone() -> None:
+def test_a_folder_that_is_gone():
     gone = "train()\nshutil.rmtree('here')\n"
     assert run(f"{gone}sys.exit(3)") == 3
     assert files() == ["budget.json", "recording.npz"]
@@ -164,7 +162,7 @@ def test_a_folder_that_is_gone() -> None:
     assert "Written to" not in said()
 
 
-def test_a_folder_that_cannot_be_made() -> None:
+def test_a_folder_that_cannot_be_made():
     Path("reports").write_text("")
     Path("program.py").write_text(f"{TRAINING}train()\nsys.exit(3)")
     assert run_in_child("program.py") == 3
@@ -173,7 +171,7 @@ def test_a_folder_that_cannot_be_made() -> None:
     assert "Written to" not in said()
 
 
-def test_reports_that_cannot_be_made_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_that_cannot_be_made_are_one_line(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/none/python")
     Path("program.py").write_text(f"{TRAINING}train()\nsys.exit(3)")
     words = ("--format", "none", "-o", "here", "program.py")
@@ -185,8 +183,8 @@ def test_reports_that_cannot_be_made_are_one_line(monkeypatch: pytest.MonkeyPatc
     assert load_run(Path("here")).n_trials
 
 
-def test_an_interrupt_while_reports_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> str:
+def test_an_interrupt_while_reports_are_made(monkeypatch):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Start, "run", interrupted)
@@ -198,9 +196,9 @@ def test_an_interrupt_while_reports_are_made(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_another_interpreter_says_why_it_fails(
-    folder: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    folder,  # noqa: F811
+    monkeypatch,
+):
     monkeypatch.setattr(sys, "path", ["the program's own", str(folder), *sys.path])
     start = Start()
     Path("csv.py").write_text("1 / 0")
@@ -210,7 +208,7 @@ def test_another_interpreter_says_why_it_fails(
     assert start.run("dies", {"by": 9}) == "killed by SIGKILL"
 
 
-def test_limits_are_taken_and_never_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_are_taken_and_never_measured(monkeypatch):
     monkeypatch.setattr(machine, "measure_limits", None)
     assert run("train()") == 0
     recording = load_run(Path("here"))
@@ -222,10 +220,9 @@ def test_limits_are_taken_and_never_measured(monkeypatch: pytest.MonkeyPatch) ->
     assert load_run(Path("here")).limits is not None
 
 
-def test_all_that_was_added_is_told() -> None:
+def test_all_that_was_added_is_told():
     assert run("train()") == 0
     budget = read_budget(Path("here"))
-    assert budget is not None
     assert {SAVING, REPORTS} < {one.name for one in budget.part(PROFILER)}
     assert sum(one.ns for one in budget.spent) == budget.wall_ns
     assert f"(plus {format_duration(budget.of(PROFILER).ns * NS)} of profiling," in said()
@@ -242,7 +239,7 @@ KINDS = {
 
 @pytest.mark.parametrize("end", ["", "\nkill()", "\nos._exit(3)"])
 @pytest.mark.parametrize("does", KINDS)
-def test_where_the_trials_are(does: str, end: str) -> None:
+def test_where_the_trials_are(does, end):
     program, found = KINDS[does]
     if end and does == "two networks":  # which took more is known at the end
         found = {"here": 3, "here/test-2": 100_000}
@@ -259,23 +256,21 @@ def test_where_the_trials_are(does: str, end: str) -> None:
         assert recording.ended == ("killed before its end" if end else COMPLETE)
         assert {layer.output_shapes[0][1] for layer in recording.layers[:1]} == {n_out}
     budget = read_budget(Path("here"))
-    assert budget is not None
     outcomes = {"": COMPLETE, "\nkill()": RUNNING, "\nos._exit(3)": "exit code 3"}
     assert budget.outcome == outcomes[end]
 
 
 @pytest.mark.parametrize("layers", [[], ["--no-layers"]])
-def test_a_budget_from_the_first_call_on(layers: list[str]) -> None:
+def test_a_budget_from_the_first_call_on(layers):
     assert run("kill()", *layers) == -signal.SIGKILL
     assert "budget.json" not in files()
     assert run("call(small, 1); kill()", *layers, "--force") == -signal.SIGKILL
     budget = read_budget(Path("here"))
-    assert budget is not None
     assert budget.outcome == RUNNING
     assert not budget.of(CALLS).count
 
 
-def test_the_report_of_a_program_that_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_of_a_program_that_was_killed(monkeypatch):
     monkeypatch.setattr(profile, "report", REPORT)
     # The budget was written before the first trial.
     monkeypatch.setattr(script_run, "_now", lambda: "2026-01-01T00:00:00Z")

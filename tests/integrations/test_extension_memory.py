@@ -6,12 +6,10 @@ import gc
 import tracemalloc
 from contextlib import contextmanager
 
-import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
-from chainer import training
 
 from chainer_profile.integrations import trainer as extension
 from chainer_profile.integrations.trainer import LayerProfile
@@ -22,107 +20,81 @@ from chainer_profile.measure.machine import save_limits
 from chainer_profile.measure.memory import HostCounter
 from chainer_profile.record.recording import MemoryUse
 from chainer_profile.report.content import profile
-from chainer_profile.runs.folder import Path, load_run
+from chainer_profile.runs.folder import Path
 from tests.command import folder, stand_in  # noqa: F401
 from tests.integrations.conftest import REPORT
-from tests.integrations.test_extension import At, Net, dataset, losses_of, run_profiled, trainer_of
+from tests.integrations.test_extension import (
+    Own,
+    at,
+    concat,
+    fail,
+    losses_of,
+    nothing_runs,
+    run_profiled,
+    trainer_of,
+)
+from tests.nets import MLP, net
 from tests.queues import check, device_clock
 
 KB = 1000
-
-
-class Wide(chainer.Chain):
-    """Of a batch of 4: 4 MB in each of two activations, and 12 kB of weights."""
-
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.fc = L.Linear(3, 250 * KB)
-            self.out = L.Linear(250 * KB, 2)
-
-    def forward(self, x):
-        return self.out(F.tanh(self.fc(x)))
+BATCH_NBYTES = 4 * (3 * 4 + 4)  # four rows of three numbers and their labels
 
 
 class Scripted(HostCounter):
     """Fails in a read, counted from 1 after counting has begun, or in the begin or the end."""
 
     def __init__(self, fails_at):
-        self.fails_at = fails_at
-        self.reads = 0
+        self.fails_at, self.reads = fails_at, 0
+
+    def may_fail(self, at):
+        if self.fails_at == at:
+            raise OSError("no counter")
 
     @contextmanager
     def counting(self):
-        if self.fails_at == "begin":
-            raise OSError("no counter")
+        self.may_fail("begin")
         with super().counting():
             yield
-        if self.fails_at == "end":
-            raise OSError("no counter")
+        self.may_fail("end")
 
     def read(self):
         self.reads += 1
-        if self.reads == self.fails_at:
-            raise OSError("no counter")
+        self.may_fail(self.reads)
         return super().read()
 
     def reset(self):
         super().reset()
-        if self.fails_at == "reset":
-            raise OSError("no counter")
-
-
-class Modes:
-    """Notes under what each iteration runs."""
-
-    def __init__(self, monkeypatch):
-        self.tracing, self.collecting, self.recorded = [], [], []
-        self.running = False
-        start = LinkRecorder.start
-
-        def started(recorder):
-            self.running = True
-            start(recorder)
-
-        monkeypatch.setattr(LinkRecorder, "start", started)
-
-    def net(self):
-        modes = self
-
-        class Noting(Net):
-            def forward(self, x):
-                modes.tracing.append(tracemalloc.is_tracing())
-                modes.collecting.append(gc.isenabled())
-                modes.recorded.append(modes.running)
-                modes.running = False
-                return super().forward(x)
-
-        return Noting()
-
-
-def places(flags, value=True):
-    """Numbers of the iterations, from 1, that have this value."""
-    return [number for number, flag in enumerate(flags, 1) if flag == value]
+        self.may_fail("reset")
 
 
 def test_one_iteration_is_traced_and_counting_begins_before_it(monkeypatch):
-    modes = Modes(monkeypatch)
-    run_profiled(trainer_of(model=modes.net()))
-    assert places(modes.tracing) == [7, 8]
-    assert places(modes.collecting, False) == [8]
-    assert places(modes.recorded) == [6, 11, 16]
-    # Without it nothing is traced.
-    modes = Modes(monkeypatch)
-    run_profiled(trainer_of(model=modes.net()), out="without", memory=False)
-    recording = load_run(Path("result/without"))
-    assert places(modes.tracing) == places(modes.collecting, False) == []
-    assert places(modes.recorded) == [6, 11, 16]
-    assert recording.memory is None
+    start = LinkRecorder.start
+    for traced in (True, False):
+        tracing, collecting, recorded, running = [], [], [], []
+
+        def note(y, number, notes=(tracing, collecting, recorded, running)):
+            tracing, collecting, recorded, running = notes
+            tracing += [number] * tracemalloc.is_tracing()
+            collecting += [number] * (not gc.isenabled())
+            recorded += [number] * bool(running)
+            running.clear()
+            return y
+
+        with monkeypatch.context() as patch:
+            begun = running.append
+            patch.setattr(LinkRecorder, "start", lambda one, begun=begun: (begun(1), start(one)))
+            recording = run_profiled(trainer_of(model=MLP(note)), memory=traced)
+        assert (tracing, collecting) == (([7, 8], [8]) if traced else ([], []))
+        assert recorded == [6, 11, 16]
+        assert (recording.memory is not None) is traced
 
 
 def test_what_the_layers_of_a_training_allocate():
-    use = run_profiled(trainer_of(model=Wide())).memory
-    recording = load_run(Path("result/profile"))
+    """Of a batch of 4: 4 MB in each of two activations, and 12 kB of weights."""
+    links = {"fc": L.Linear(3, 250 * KB), "out": L.Linear(250 * KB, 2)}
+    wide = net(lambda self, x: self.out(F.tanh(self.fc(x))), **links)
+    recording = run_profiled(trainer_of(model=wide))
+    use = recording.memory
     rows = {(row.phase, row.path, row.function): row.index for row in recording.layers}
     activation = 4 * 250 * KB * 4
     fc = rows["forward", "/predictor/fc", "LinearFunction"]
@@ -136,9 +108,7 @@ def test_what_the_layers_of_a_training_allocate():
     assert use.retained_nbytes[rows["backward", "cleargrads", "cleargrads"]] == pytest.approx(
         -weights, abs=10 * KB
     )
-    assert use.parameter_nbytes == weights + 8
-    # Four rows of three numbers and their labels.
-    assert use.input_nbytes == 4 * (3 * 4 + 4)
+    assert (use.parameter_nbytes, use.input_nbytes) == (weights + 8, BATCH_NBYTES)
     # Tanh keeps its output; Linear's own is freed.
     assert use.kept_for_backward_nbytes == pytest.approx(activation, abs=50 * KB)
     assert [part.phase for part in use.phases] == ["data", "forward", "backward", "update"]
@@ -147,92 +117,63 @@ def test_what_the_layers_of_a_training_allocate():
     assert use.high_water_nbytes == max(part.high_nbytes for part in use.phases)
 
 
-def test_inputs_that_no_converter_makes():
-    def updater(iterator, optimizer):
-        class Own(training.updaters.StandardUpdater):
-            def update_core(self):
-                x, t = chainer.dataset.concat_examples(self.get_iterator("main").next())
-                optimizer.update(optimizer.target, x, t)
+def test_inputs_of_any_kind():
+    """They count where no converter makes them, and as they were loaded where it makes others."""
+    assert run_profiled(trainer_of(updater=Own)).memory.input_nbytes == BATCH_NBYTES
 
-        return Own(iterator, optimizer)
-
-    use = run_profiled(trainer_of(updater=updater)).memory
-    assert use.input_nbytes == 4 * (3 * 4 + 4)
-
-
-def test_batches_of_a_kind_of_their_own_do_not_matter():
     class Odd(list):
         @property
         def nbytes(self):
             raise ZeroDivisionError
 
     def converter(batch, device):
-        x, t = chainer.dataset.concat_examples(batch, device)
+        x, t = concat(batch, device)
         odd = Odd()
         odd.append(odd)
         return {"x": x, "t": t, "odd": odd}
 
-    class Model(chainer.Chain):
-        def __init__(self):
-            super().__init__()
-            with self.init_scope():
-                self.net = Net()
-
-        def forward(self, x, t, odd):
-            loss = F.softmax_cross_entropy(self.net(x), t)
-            chainer.report({"loss": loss}, self)
-            return loss
-
-    optimizer = chainer.optimizers.SGD(0.1).setup(Model())
-    iterator = chainer.iterators.SerialIterator(dataset(), 4)
-    updater = training.updaters.StandardUpdater(iterator, optimizer, converter=converter)
-    trainer = training.Trainer(updater, (10, "iteration"), out="result")
-    assert run_profiled(trainer).memory.input_nbytes == 4 * (3 * 4 + 4)  # as they were loaded
+    trainer = trainer_of(converter=converter)
+    classifier = trainer.updater.get_optimizer("main").target
+    forward = classifier.forward
+    classifier.forward = lambda x, t, odd: forward(x, t)
+    assert run_profiled(trainer).memory.input_nbytes == BATCH_NBYTES
 
 
 def test_the_traced_iteration_may_differ_from_all_others():
-    recording = run_profiled(trainer_of(model=At(8, F.tanh)))
+    recording = run_profiled(trainer_of(model=at(8, F.tanh)))
     assert recording.n_trials == 3
-    assert recording.memory is not None
     assert len(recording.memory.peak_nbytes) == len(recording.layers)
     assert "Tanh" not in {layer.function for layer in recording.layers}
 
 
-@pytest.mark.parametrize("fails_at", ["begin", 1, 2, 9, "reset"])
-def test_a_counter_that_fails_is_a_warning(monkeypatch, fails_at):
+def no_use(*_):
+    raise IndexError("pop from empty list")
+
+
+def test_a_counter_that_fails_is_a_warning_and_the_training_goes_on(monkeypatch):
     plain = trainer_of()
     expected = losses_of(plain)
     plain.run()
-    monkeypatch.setattr(memory, "counter_of", lambda arrays: Scripted(fails_at))
-    trainer = trainer_of()
-    losses = losses_of(trainer)
-    with pytest.warns(UserWarning, match="memory cannot be counted: OSError: no counter") as caught:
-        recording = run_profiled(trainer)
-    assert len(caught) == 1
-    assert losses == expected
-    assert recording.memory is None
-    assert recording.n_trials == 3
-    assert not tracemalloc.is_tracing()
-    assert not chainer.get_function_hooks()
-
-
-def test_a_counter_that_does_not_end(monkeypatch):
-    monkeypatch.setattr(memory, "counter_of", lambda arrays: Scripted("end"))
-    message = "the counting of memory does not end: OSError: no counter"
-    with pytest.warns(UserWarning, match=message):
-        recording = run_profiled(trainer_of())
-    assert recording.memory is not None
-
-
-def test_a_memory_pass_that_cannot_be_evaluated(monkeypatch):
-    def fail(*args):
-        raise IndexError("pop from empty list")
-
-    monkeypatch.setattr(memory, "use_of", fail)
-    with pytest.warns(UserWarning, match="the memory pass fails: IndexError: pop from"):
-        recording = run_profiled(trainer_of())
-    assert recording.memory is None
-    assert recording.n_trials == 3
+    no_counter = "memory cannot be counted: OSError: no counter"
+    for fails_at, message in (
+        *((read, no_counter) for read in ("begin", 1, 2, 9, "reset")),
+        ("end", "the counting of memory does not end: OSError: no counter"),
+        ("use", "the memory pass fails: IndexError: pop from empty list"),
+    ):
+        trainer = trainer_of()
+        losses = losses_of(trainer)
+        with monkeypatch.context() as patch:
+            counter = Scripted(fails_at)
+            patch.setattr(memory, "counter_of", lambda arrays, counter=counter: counter)
+            if fails_at == "use":
+                patch.setattr(memory, "use_of", no_use)
+            with pytest.warns(UserWarning, match=message) as caught:
+                recording = run_profiled(trainer)
+        assert len(caught) == 1, fails_at
+        assert losses == expected, fails_at
+        assert (recording.memory is not None) == (fails_at == "end"), fails_at
+        assert recording.n_trials == 3, fails_at
+        nothing_runs()
 
 
 @pytest.mark.parametrize("end", [6, 7])
@@ -245,12 +186,9 @@ def test_a_training_that_ends_meanwhile(end):
 
 def test_another_extension_fails_meanwhile():
     trainer = trainer_of()
-
-    def fail(trainer):
-        assert tracemalloc.is_tracing()
-        raise ZeroDivisionError("here")
-
-    trainer.extend(fail, name="fail", trigger=(7, "iteration"))
+    trainer.extend(
+        lambda trainer: tracemalloc.is_tracing() and fail(), name="fail", trigger=(7, "iteration")
+    )
     trainer.extend(LayerProfile(trigger=(5, "iteration")))
     with pytest.raises(ZeroDivisionError, match="here"):
         trainer.run(show_loop_exception_msg=False)
@@ -265,7 +203,7 @@ def test_ctrl_c_takes_counting_off_before_the_end(call):
         assert tracemalloc.is_tracing()
         raise KeyboardInterrupt
 
-    trainer = trainer_of(model=At(call, stop))
+    trainer = trainer_of(model=at(call, stop))
     profile = LayerProfile()
     profile.initialize(trainer)
     for _ in range(call - 1):
@@ -287,17 +225,16 @@ def test_tracing_of_the_user_goes_on():
         tracemalloc.stop()
 
 
-def keep_limits():
-    """Limits of this machine as an earlier run has kept them."""
+def test_limits_are_those_that_an_earlier_run_kept_and_never_measured(monkeypatch):
+    def measured(*_, **__):
+        raise AssertionError("within somebody's program")
+
+    monkeypatch.setattr(profile, "report", REPORT)
+    monkeypatch.setattr(machine, "measure_limits", measured)
+    assert run_profiled(trainer_of()).limits is None
     limits = stand_in(environment.collect("cpu"), machine.find_device("cpu"))
     save_limits(limits)
-    return limits
-
-
-def test_the_report_says_what_the_layers_allocate_and_how_near_they_are_to_the_limits(monkeypatch):
-    monkeypatch.setattr(profile, "report", REPORT)
-    limits = keep_limits()
-    recording = run_profiled(trainer_of())
+    recording = run_profiled(trainer_of(), out="profile")
     assert recording.limits == limits
     text = Path("result/profile/report.md").read_text()
     assert "### Work and limits" in text
@@ -305,35 +242,19 @@ def test_the_report_says_what_the_layers_allocate_and_how_near_they_are_to_the_l
     header, first = Path("result/profile/layers.csv").read_text().splitlines()[:2]
     row = dict(zip(header.split(","), first.split(","), strict=False))
     assert row["peak_nbytes"] == str(recording.memory.peak_nbytes[0])
+    assert run_profiled(trainer_of(), machine=False).limits is None
 
-
-def test_a_training_measures_no_limits(monkeypatch):
-    def measured(*_, **__):
-        raise AssertionError("within somebody's program")
-
-    monkeypatch.setattr(machine, "measure_limits", measured)
-    assert run_profiled(trainer_of()).limits is None
-    limits = keep_limits()
-    run_profiled(trainer_of())
-    assert load_run(Path("result/profile-2")).limits == limits
-    run_profiled(trainer_of(), machine=False)
-    assert load_run(Path("result/profile-3")).limits is None
-
-
-def test_limits_that_cannot_be_read_are_a_warning(monkeypatch):
-    def fail(environment, device):
+    def unreadable(environment, device):
         raise RuntimeError("no\nmemory")
 
-    monkeypatch.setattr(machine, "kept_limits", fail)
+    monkeypatch.setattr(machine, "kept_limits", unreadable)
     with pytest.warns(UserWarning, match="the machine's limits are left out: .*no memory"):
         recording = run_profiled(trainer_of())
-    assert recording.limits is None
-    assert recording.n_trials == 3
+    assert (recording.limits, recording.n_trials) == (None, 3)
 
 
 def test_on_a_device_its_own_times_are_taken(monkeypatch):
     clock = device_clock()
-    queue = clock.device
     monkeypatch.setattr(extension, "clock_of", lambda device: clock)
     trainer = trainer_of()
     model = trainer.updater.get_optimizer("main").target
@@ -342,12 +263,11 @@ def test_on_a_device_its_own_times_are_taken(monkeypatch):
     def launching(*args):
         loss = forward(*args)
         clock.advance(10)
-        queue.launch(500)  # between the layers
+        clock.device.launch(500)  # between the layers
         return loss
 
     model.forward = launching
     recording = run_profiled(trainer)
-    assert recording.on_device
     check(recording)
     # What an iteration launches is done when it ends, and none waits for the one before.
     assert set(recording.trial_ns.tolist()) == {510}
@@ -365,7 +285,5 @@ def test_rows_of_a_trial_that_raised_are_left_out_where_no_profiled_one_has_them
     found.use = MemoryUse((10, 20), (1, 2), 5, 6, 30, high_water_layer=1)
     assert found.use_of_rows(2) == found.use
     longer, shorter = found.use_of_rows(3), found.use_of_rows(1)
-    assert longer is not None
-    assert shorter is not None
     assert (longer.peak_nbytes, longer.retained_nbytes) == ((10, 20, 0), (1, 2, 0))
     assert (shorter.peak_nbytes, shorter.high_water_layer) == ((10,), None)

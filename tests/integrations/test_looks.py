@@ -35,15 +35,15 @@ WITH = f"_GeneratorContextManager.__enter__ ({STDLIB}/contextlib.py:137)"
 RUNPY = "run_path (<frozen runpy>:291)"
 
 
-def stacks(*lines: tuple[int, list[str]], thread: str = "thread (1): MainThread") -> str:
+def stacks(*lines, thread="thread (1): MainThread"):
     return "".join(f"{';'.join([thread, *frames])} {count}\n" for count, frames in lines)
 
 
-def names(text: str, own_ns: int = 10 * S) -> dict[str, float]:
+def names(text, own_ns=10 * S):
     return {one.name: one.ns / S for one in told(text, own_ns)}
 
 
-def test_a_function_and_what_it_calls() -> None:
+def test_a_function_and_what_it_calls():
     text = stacks(
         (30, [RUNPY, MAIN, ACCURACY, ARGMAX]),
         (20, [MAIN, ACCURACY, ARGMAX, f"argmax ({SITE}/numpy/core.py:3)"]),
@@ -66,35 +66,35 @@ def test_a_function_and_what_it_calls() -> None:
         [],
     ],
 )
-def test_what_is_told_otherwise(frames: list[str]) -> None:
+def test_what_is_told_otherwise(frames):
     assert names(stacks((10, frames))) == {}
 
 
-def test_the_profilers_frames_between_are_passed_over() -> None:
+def test_the_profilers_frames_between_are_passed_over():
     text = stacks((10, [MAIN, TRAINER, WRAPPER, EXTENSION, WRAPPER, ACCURACY]))
     assert names(text) == {"accuracy (train.py)": 10.0}
 
 
-def test_other_threads_and_what_cannot_be_read_count_for_nothing() -> None:
+def test_other_threads_and_what_cannot_be_read_count_for_nothing():
     text = stacks((10, [MAIN])) + stacks((90, [ACCURACY]), thread="thread (2): Thread-1")
     assert names(text + "no stack\n;;; x\n") == {"<module> (train.py)": 10.0}
     assert names("") == {}
 
 
-def test_the_most_first_and_not_all() -> None:
+def test_the_most_first_and_not_all():
     lines = [(n + 1, [f"f{n} (/home/me/a.py:1)"]) for n in range(30)]
     found = told(stacks(*lines), S)
     assert [one.looks for one in found] == list(range(30, 18, -1))
 
 
-def spin(seconds: float) -> None:
+def spin(seconds):
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
         pass
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="py-spy looks while it runs on Linux alone")
-def test_a_real_look() -> None:
+def test_a_real_look():
     if shutil.which("py-spy", path=sysconfig.get_path("scripts")) is None:
         needs.missing("py-spy")
     looks = Looks()
@@ -112,7 +112,7 @@ def test_a_real_look() -> None:
         assert any(one.name.startswith("spin (test_looks.py)") for one in found)
 
 
-def test_without_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_py_spy(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     looks = Looks()
     looks.start()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -52,7 +51,7 @@ COMMAND = "import re, sys\nfrom chainer_profile.__main__ import main\nsys.exit(m
 
 
 @pytest.mark.parametrize("way", ["command", "module"])
-def test_modules_beside_a_program(way: str, tmp_path: Path) -> None:
+def test_modules_beside_a_program(way, tmp_path):
     names = NAMES if way == "command" else NAMES - set(OF_PYTHON.split())
     for name in names:
         (tmp_path / f"{name}.py").write_text(MODULE)
@@ -61,7 +60,7 @@ def test_modules_beside_a_program(way: str, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "chainer-profile").write_text(COMMAND)
 
-    def python(*words: str) -> subprocess.CompletedProcess[str]:
+    def python(*words):
         return subprocess.run(
             [sys.executable, *words],
             cwd=tmp_path,
@@ -80,7 +79,6 @@ def test_modules_beside_a_program(way: str, tmp_path: Path) -> None:
     assert profiled.returncode == as_it_is.returncode == 3
     assert "Written to out\n" in profiled.stderr
     budget = read_budget(tmp_path / "out")
-    assert budget is not None
     assert budget.outcome == "exit code 3"
     assert load_run(tmp_path / "out").n_trials
     assert (tmp_path / "out/report.html").exists() == (way == "command")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
 
 import chainer
 import chainer.functions as F
@@ -35,22 +33,22 @@ from chainer_profile.record.budget import (
 )
 from chainer_profile.record.journal import Journal
 from tests import needs
-from tests.conftest import FakeClock
 
 X, T = np.ones((4, 3), np.float32), np.zeros(4, np.int32)
+concat = chainer.dataset.concat_examples
 MS = 1_000_000
 
 
 class Net(chainer.Chain):
     """A linear layer that takes 100 ns, or what is passed."""
 
-    def __init__(self, clock: FakeClock, takes_ns: int = 100) -> None:
+    def __init__(self, clock, takes_ns=100):
         super().__init__()
         self.clock, self.takes_ns = clock, takes_ns
         with self.init_scope():
             self.fc = L.Linear(3, 3)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         self.clock.advance(self.takes_ns)
         return self.fc(x)
 
@@ -58,13 +56,13 @@ class Net(chainer.Chain):
 class Backward(chainer.FunctionNode):
     """Gives what it gets; its backward takes 6 ns."""
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock):
         self.clock = clock
 
-    def forward(self, inputs: Any) -> Any:
+    def forward(self, inputs):
         return inputs
 
-    def backward(self, indexes: Any, grads: Any) -> Any:
+    def backward(self, indexes, grads):
         self.clock.advance(6)
         return grads
 
@@ -72,11 +70,11 @@ class Backward(chainer.FunctionNode):
 class Optimizer(chainer.optimizers.SGD):
     """Its update takes 1,000 ns."""
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock):
         super().__init__()
         self.clock = clock
 
-    def update(self, lossfun: Any = None, *args: Any, **kwargs: Any) -> None:
+    def update(self, lossfun=None, *args, **kwargs):
         super().update(lossfun, *args, **kwargs)
         self.clock.advance(1000)
 
@@ -84,11 +82,11 @@ class Optimizer(chainer.optimizers.SGD):
 class Data(chainer.iterators.SerialIterator):
     """A batch takes 10 ns; the end of the data 7."""
 
-    def __init__(self, clock: FakeClock, **more: Any) -> None:
+    def __init__(self, clock, **more):
         super().__init__(list(zip(X, T, strict=True)), 2, **more)
         self.clock = clock
 
-    def __next__(self) -> Any:
+    def __next__(self):
         self.clock.advance(7)
         batch = super().__next__()
         self.clock.advance(3)
@@ -100,10 +98,10 @@ class Data(chainer.iterators.SerialIterator):
 class Watching:
     """A program that is watched by a clock that stands still; nothing is measured by layer."""
 
-    def __init__(self, clock: FakeClock, layers: bool = False) -> None:
+    def __init__(self, clock, layers=False):
         self.clock = clock
         self.accounts = Accounts(clock.now_ns, clock.time_ns)
-        self.problems: list[str] = []
+        self.problems = []
         self.program = Program(
             self.accounts,
             lambda name: Journal(),
@@ -113,131 +111,187 @@ class Watching:
         self.began_ns = clock.time_ns
 
     @contextmanager
-    def within(self) -> Iterator[None]:
+    def within(self):
         with self.program:
             yield
         assert sum(one.ns for one in self.accounts.spent()) == self.clock.time_ns - self.began_ns
 
     @property
-    def spent(self) -> dict[tuple[str, str], tuple[int, int]]:
+    def spent(self):
         """Times and counts by account, the profiler's left out."""
         spent = [one for one in self.accounts.spent() if one.part != PROFILER]
         return {(one.part, one.name): (one.ns, one.count) for one in spent}
 
 
 @pytest.fixture
-def watching(clock: FakeClock) -> Watching:
+def watching(clock):
     return Watching(clock)
 
 
-def set_up(clock: FakeClock, takes_ns: int = 100) -> tuple[Net, Optimizer]:
+@pytest.fixture
+def measuring(clock, monkeypatch):
+    monkeypatch.setattr(watched, "clock_of", lambda device: clock)
+    return Watching(clock, layers=True)
+
+
+def set_up(clock, takes_ns=100):
     model = Net(clock, takes_ns)
     optimizer = Optimizer(clock)
     optimizer.setup(model)
     return model, optimizer
 
 
-def learn(model: Any, *updated: Any) -> None:
-    """Forward, backward and updates of one iteration."""
+def learn(model, optimizer, cleared=None):
+    """Forward, backward and update of one iteration."""
     loss = F.sum(model(X))
-    model.cleargrads()
+    (cleared or model).cleargrads()
     loss.backward()
-    for optimizer in updated:
-        optimizer.update()
+    optimizer.update()
 
 
-def test_a_loop_of_its_own(watching: Watching, clock: FakeClock) -> None:
-    with watching.within():
-        model, optimizer = set_up(clock)
-        for batch in Data(clock, repeat=False):
-            clock.advance(20)  # between the batch and the network: of the iteration
-            chainer.dataset.concat_examples(batch)
-            learn(model, optimizer)
-            clock.advance(5)  # between iterations: the script's own
-    assert watching.spent == {
-        (ITERATIONS, ""): (2 * (10 + 20 + 100 + 1000), 2),
-        # The end of the data began no iteration.
-        (REST, ""): (2 * 5 + 7, 0),
-    }
-    assert [one.name for one in watching.program.watched] == ["train"]
+#: Programs, what each of them spends by account, and the trials that are watched with their number.
+PROGRAMS = {}
 
 
-def test_an_update_with_its_loss_function(watching: Watching, clock: FakeClock) -> None:
-    with watching.within():
-        model, optimizer = set_up(clock)
-        for _ in range(3):
-            clock.advance(5)  # choosing a batch by hand
-            optimizer.update(lambda: F.sum(model(X)))
-    assert watching.spent == {(ITERATIONS, ""): (3 * 1100, 3), (REST, ""): (15, 0)}
+def spends(watched, rest=0, **accounts):
+    spent = {(PARTS[name], ""): found for name, found in accounts.items()}
+    spent[REST, ""] = (rest, 0)
+    return lambda program: PROGRAMS.setdefault(program.__name__, (program, watched, spent))
 
 
-def test_an_evaluation_at_the_end_of_an_epoch(watching: Watching, clock: FakeClock) -> None:
-    with watching.within():
-        model, optimizer = set_up(clock)
-        data = Data(clock)
-        for _ in range(2):
-            next(data)
-            learn(model, optimizer)
-        next(data)  # for the first call in test mode, or of the next epoch: the data is evaluation
-        with chainer.using_config("train", False), chainer.no_backprop_mode():
-            for _ in range(3):
-                model(X)
+PARTS = {"iterations": ITERATIONS, "evaluation": EVALUATION}
+
+
+@spends({"train": 2}, iterations=(2 * (10 + 20 + 100 + 1000), 2), rest=2 * 5 + 7)
+def a_loop_of_its_own(clock, model, optimizer):
+    """The end of the data begins no iteration."""
+    for batch in Data(clock, repeat=False):
+        clock.advance(20)  # between the batch and the network: of the iteration
+        concat(batch)
         learn(model, optimizer)
-    assert watching.spent == {
-        (ITERATIONS, ""): (2 * (10 + 1100) + 1100, 3),
-        (EVALUATION, ""): (10 + 3 * 100, 3),
-        (REST, ""): (0, 0),
-    }
-    assert [one.name for one in watching.program.watched] == ["train", "test"]
+        clock.advance(5)  # between iterations: the script's own
 
 
-def test_two_optimizers_in_an_iteration(watching: Watching, clock: FakeClock) -> None:
-    with watching.within():
-        one, first = set_up(clock)
-        other, second = set_up(clock, 200)
-        for _ in range(4):
-            clock.advance(3)
-            loss = F.sum(other(one(X)))
-            loss.backward()
-            clock.advance(30)
-            first.update()
-            clock.advance(40)
-            second.update()
-    # The very first update ended a trial; then it was known that another one follows.
-    assert watching.spent == {
-        (ITERATIONS, ""): (4 * (300 + 30 + 2000) + 3 * 40, 5),
-        (REST, ""): (4 * 3 + 40, 0),
-    }
+@spends({"train": 3}, iterations=(3 * 1100, 3), rest=15)
+def an_update_with_its_loss_function(clock, model, optimizer):
+    for _ in range(3):
+        clock.advance(5)  # choosing a batch by hand
+        optimizer.update(lambda: F.sum(model(X)))
 
 
-def test_two_updates_by_losses_of_their_own(watching: Watching, clock: FakeClock) -> None:
-    with watching.within():
-        one, first = set_up(clock)
-        other, second = set_up(clock, 200)
-        for _ in range(4):
-            learn(one, first)
-            clock.advance(3)
-            learn(other, second)
-            clock.advance(3)
-    # Each has its own forward: two trials of different kinds in each iteration.
-    assert watching.spent == {
-        (ITERATIONS, ""): (4 * (1100 + 1200), 8),
-        (REST, ""): (4 * 6, 0),
-    }
-
-
-def test_another_training_behind_the_first(watching: Watching, clock: FakeClock) -> None:
-    with watching.within():
+@spends(
+    {"train": 3, "test": 3},
+    iterations=(2 * (10 + 1100) + 1100, 3),
+    evaluation=(10 + 3 * 100, 3),
+)
+def an_evaluation_at_the_end_of_an_epoch(clock, model, optimizer):
+    data = Data(clock)
+    for _ in range(2):
+        next(data)
+        learn(model, optimizer)
+    next(data)  # for the first call in test mode, or of the next epoch: the data is evaluation
+    with chainer.using_config("train", False), chainer.no_backprop_mode():
         for _ in range(3):
-            model, optimizer = set_up(clock)
-            learn(model, optimizer)
-            learn(model, optimizer)
-    assert [one.name for one in watching.program.watched] == ["train", "train-2", "train-3"]
-    assert [one.count for one in watching.program.watched] == [2, 2, 2]
-    assert watching.spent[ITERATIONS, ""] == (6 * 1100, 6)
+            model(X)
+    learn(model, optimizer)
 
 
-def test_networks_may_go_while_the_program_runs(watching: Watching, clock: FakeClock) -> None:
+@spends({"train": 5}, iterations=(4 * (300 + 30 + 2000) + 3 * 40, 5), rest=4 * 3 + 40)
+def two_optimizers_in_an_iteration(clock, model, optimizer):
+    """The very first update ended a trial; then it was known that another one follows."""
+    other, second = set_up(clock, 200)
+    for _ in range(4):
+        clock.advance(3)
+        F.sum(other(model(X))).backward()
+        clock.advance(30)
+        optimizer.update()
+        clock.advance(40)
+        second.update()
+
+
+@spends({"train": 8}, iterations=(4 * (1100 + 1200), 8), rest=4 * 6)
+def two_updates_by_losses_of_their_own(clock, model, optimizer):
+    """Each has its own forward: two trials of different kinds in each iteration."""
+    other, second = set_up(clock, 200)
+    for _ in range(4):
+        learn(model, optimizer)
+        clock.advance(3)
+        learn(other, second)
+        clock.advance(3)
+
+
+@spends({"train": 2, "train-2": 2, "train-3": 2}, iterations=(6 * 1100, 6))
+def other_trainings_behind_the_first(clock, model, optimizer):
+    for _ in range(3):
+        learn(model, optimizer)
+        learn(model, optimizer)
+        model, optimizer = set_up(clock)
+
+
+@spends({"train": 2}, iterations=(2 * 1100, 2), rest=9)
+def an_exception_in_an_update(clock, model, optimizer):
+    def fails():
+        clock.advance(9)
+        raise ValueError("bad")
+
+    learn(model, optimizer)
+    with pytest.raises(ValueError, match="bad"):
+        optimizer.update(fails)
+    learn(model, optimizer)
+
+
+@spends({"train": 1}, iterations=(1100, 1), rest=100)
+def an_iteration_that_never_ends(clock, model, optimizer):
+    learn(model, optimizer)
+    F.sum(model(X)).backward()
+
+
+@spends({"train": 3}, iterations=(3 * 1150, 3))
+def a_network_that_no_optimizer_has(clock, model, optimizer):
+    features = Net(clock, 50)
+    for _ in range(3):
+        learn(lambda x: features(model(x)), optimizer, cleared=model)
+
+
+@spends({"train": 3}, iterations=(100 + 11 + 2 * (1100 + 13), 3))
+def an_optimizer_of_chainermn_made_by_hand(clock, model, optimizer):
+    """In the first iteration parameters are sent, and nothing is updated."""
+    multi = needs.module("chainermn.optimizers")
+
+    class Alone:
+        rank, size = 0, 1
+
+        def bcast_data(self, model):
+            clock.advance(11)
+
+        def multi_node_mean_grad(self, model, zero_fill=False):
+            clock.advance(13)
+
+    optimizer = multi._MultiNodeOptimizer(Optimizer(clock), Alone(), False)
+    optimizer.setup(model)
+    for _ in range(3):
+        learn(model, optimizer)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_a_program_spends(name, watching, clock):
+    program, trials, spent = PROGRAMS[name]
+    with watching.within():
+        program(clock, *set_up(clock))
+    assert watching.spent == spent
+    assert {one.name: one.count for one in watching.program.watched} == trials
+
+
+def test_a_network_that_no_optimizer_has_is_in_the_paths(clock, measuring):
+    with measuring.within():
+        a_network_that_no_optimizer_has[0](clock, *set_up(clock))
+    recording = measuring.program.watched[0].recording
+    for phase in ("forward", "backward"):
+        paths = {layer.path for layer in recording.layers if layer.phase == phase}
+        assert {"/fc", "/Net/fc"} <= paths
+
+
+def test_networks_may_go_while_the_program_runs(watching, clock):
     with watching.within():
         model, optimizer = set_up(clock)
         learn(model, optimizer)
@@ -248,34 +302,11 @@ def test_networks_may_go_while_the_program_runs(watching: Watching, clock: FakeC
         assert gone() is None
 
 
-def test_an_exception_in_an_update(watching: Watching, clock: FakeClock) -> None:
-    def fails() -> Any:
-        clock.advance(9)
-        raise ValueError("bad")
-
-    with watching.within():
-        model, optimizer = set_up(clock)
-        learn(model, optimizer)
-        with pytest.raises(ValueError, match="bad"):
-            optimizer.update(fails)
-        learn(model, optimizer)
-    assert watching.spent == {(ITERATIONS, ""): (2 * 1100, 2), (REST, ""): (9, 0)}
-
-
-def test_an_iteration_that_never_ends(watching: Watching, clock: FakeClock) -> None:
-    with watching.within():
-        model, optimizer = set_up(clock)
-        learn(model, optimizer)
-        F.sum(model(X)).backward()
-    assert watching.spent == {(ITERATIONS, ""): (1100, 1), (REST, ""): (100, 0)}
-
-
-def test_calls_without_an_optimizer(watching: Watching, clock: FakeClock) -> None:
+def test_calls_without_an_optimizer(watching, clock):
     with watching.within():
         model = Net(clock)
         for batch in Data(clock, repeat=False):
-            x, _ = chainer.dataset.concat_examples(batch)
-            model(x)
+            model(concat(batch)[0])
         F.sum(Backward(clock).apply((model(X),))[0]).backward()
     assert watching.spent == {
         # The end of the data was asked for, too.
@@ -286,66 +317,23 @@ def test_calls_without_an_optimizer(watching: Watching, clock: FakeClock) -> Non
     }
 
 
-@pytest.mark.parametrize("layers", [False, True])
-def test_networks_that_no_optimizer_has(clock: FakeClock, layers: bool) -> None:
-    watching = Watching(clock, layers)
-    with watching.within():
-        model, optimizer = set_up(clock)
-        features = Net(clock, 50)
-        for _ in range(3):
-            loss = F.sum(features(model(X)))
-            model.cleargrads()
-            loss.backward()
-            optimizer.update()
-    if not layers:
-        assert watching.spent[ITERATIONS, ""] == (3 * 1150, 3)
-        return
-    recording = watching.program.watched[0].recording
-    assert recording is not None
-    for phase in ("forward", "backward"):
-        paths = {layer.path for layer in recording.layers if layer.phase == phase}
-        assert {"/fc", "/Net/fc"} <= paths
-
-
-def test_an_optimizer_of_chainermn_made_by_hand(watching: Watching, clock: FakeClock) -> None:
-    multi = needs.module("chainermn.optimizers")
-    model = Net(clock)
-
-    class Alone:
-        rank, size = 0, 1
-
-        def bcast_data(self, model: Any) -> None:
-            clock.advance(11)
-
-        def multi_node_mean_grad(self, model: Any, zero_fill: bool = False) -> None:
-            clock.advance(13)
-
-    with watching.within():
-        optimizer = multi._MultiNodeOptimizer(Optimizer(clock), Alone(), False)
-        optimizer.setup(model)
-        for _ in range(3):
-            learn(model, optimizer)
-    # In the first iteration parameters are sent, and nothing is updated.
-    assert watching.spent == {(ITERATIONS, ""): (100 + 11 + 2 * (1100 + 13), 3), (REST, ""): (0, 0)}
-
-
 class Extension(training.Extension):
     """Takes 17 ns at the start, 19 in each call, 23 at the end; saves for 4 of the 19."""
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock):
         self.clock = clock
 
-    def initialize(self, trainer: Any) -> None:
+    def initialize(self, trainer):
         self.clock.advance(17)
 
-    def __call__(self, trainer: Any) -> None:
+    def __call__(self, trainer):
         self.clock.advance(19)
 
-    def finalize(self) -> None:
+    def finalize(self):
         self.clock.advance(23)
 
 
-def make_trainer(clock: FakeClock, iterations: int, out: str = "result") -> Any:
+def make_trainer(clock, iterations, out="result"):
     model = L.Classifier(Net(clock))
     optimizer = Optimizer(clock)
     optimizer.setup(model)
@@ -353,14 +341,14 @@ def make_trainer(clock: FakeClock, iterations: int, out: str = "result") -> Any:
     return training.Trainer(updater, (iterations, "iteration"), out=out)
 
 
-def test_a_trainer(watching: Watching, clock: FakeClock, tmp_path: Any) -> None:
+def test_a_trainer(watching, clock, tmp_path):
     with watching.within():
         trainer = make_trainer(clock, 6, str(tmp_path))
         trainer.extend(Extension(clock), trigger=(2, "iteration"))
         trainer.extend(Extension(clock), name="other", trigger=(3, "iteration"))
 
         @training.make_extension(trigger=(6, "iteration"))
-        def told(trainer: Any) -> None:
+        def told(trainer):
             clock.advance(31)
 
         trainer.extend(told)
@@ -383,7 +371,7 @@ def test_a_trainer(watching: Watching, clock: FakeClock, tmp_path: Any) -> None:
     ]
 
 
-def test_all_is_left_as_it_was_found(watching: Watching, clock: FakeClock, tmp_path: Any) -> None:
+def test_all_is_left_as_it_was_found(watching, clock, tmp_path):
     trainer = make_trainer(clock, 2, str(tmp_path))
     trainer.extend(Extension(clock))
     kinds = (Extension, Net, Optimizer, Data, training.updaters.StandardUpdater)
@@ -394,28 +382,20 @@ def test_all_is_left_as_it_was_found(watching: Watching, clock: FakeClock, tmp_p
     assert "update" not in vars(trainer.updater)
 
 
-def in_ending(self: Any) -> Any:
-    @contextmanager
-    def trial() -> Iterator[None]:
-        yield
-        raise IndexError("no such row")
-
-    return trial()
+@contextmanager
+def in_ending(self):
+    yield
+    raise IndexError("no such row")
 
 
-def in_beginning(self: Any) -> Any:
-    @contextmanager
-    def trial() -> Iterator[None]:
-        raise IndexError("no such row")
-        yield
-
-    return trial()
+@contextmanager
+def in_beginning(self):
+    raise IndexError("no such row")
+    yield
 
 
 @pytest.mark.parametrize("fails", [in_beginning, in_ending])
-def test_what_fails_in_measuring_ends_that_alone(
-    fails: Callable[[Any], Any], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_fails_in_measuring_ends_that_alone(fails, clock, monkeypatch):
     monkeypatch.setattr(LiveTrials, "trial", fails)
     watching = Watching(clock, layers=True)
     with watching.within():
@@ -426,10 +406,8 @@ def test_what_fails_in_measuring_ends_that_alone(
     assert watching.spent[ITERATIONS, ""] == (4 * 1100, 4)
 
 
-def test_many_calls_in_test_mode(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched, "clock_of", lambda device: clock)
-    watching = Watching(clock, layers=True)
-    with watching.within():
+def test_many_calls_in_test_mode(clock, measuring):
+    with measuring.within():
         model = Net(clock)
         with chainer.using_config("train", False):
             for number in range(3000):
@@ -438,54 +416,44 @@ def test_many_calls_in_test_mode(clock: FakeClock, monkeypatch: pytest.MonkeyPat
                 if number == 1000:  # a call that raises is none
                     with pytest.raises(chainer.utils.type_check.InvalidType):
                         model(X[:, :2])
-    assert watching.spent[CALLS, ""] == (3001 * 100, 3000)
-    assert watching.spent[REST, ""] == (3000 * 2, 0)
-    (calls,) = watching.program.watched
+    assert measuring.spent[CALLS, ""] == (3001 * 100, 3000)
+    assert measuring.spent[REST, ""] == (3000 * 2, 0)
+    (calls,) = measuring.program.watched
     recording = calls.recording
-    assert recording is not None
     # The second and third one are those of the memory pass.
     assert recording.n_trials + len(recording.clean_ns) + 2 == calls.count == 3000
     assert set(recording.clean_ns.tolist()) == {100}
     # Late ones are profiled, too; that costs nothing here.
-    assert recording.iteration is not None
     assert 350 < recording.n_trials < 1600
     assert recording.iteration[-1] > 2500
 
 
-def test_an_iteration_that_waits_for_its_optimizers(
-    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watched, "clock_of", lambda device: clock)
+def test_an_iteration_that_waits_for_its_optimizers(clock, measuring, monkeypatch):
     monkeypatch.setitem(sys.modules, "chainermn", ModuleType("chainermn"))
-    watching = Watching(clock, layers=True)
-    with watching.within():
+    with measuring.within():
         model, optimizer = set_up(clock)
         for _ in range(5):
             learn(model, optimizer)
-    (training,) = watching.program.watched
-    assert training.recording is not None
+    (training,) = measuring.program.watched
     assert training.recording.n_trials >= 1
 
 
-def test_iterations_without_a_function(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched, "clock_of", lambda device: clock)
-    watching = Watching(clock, layers=True)
-
+def test_iterations_without_a_function(clock, measuring):
     class Nothing(chainer.Link):
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             return x
 
     class Idle(chainer.optimizers.SGD):
-        def update(self, *args: Any, **kwargs: Any) -> None:
+        def update(self, *args, **kwargs):
             clock.advance(1)
 
-    with watching.within():
+    with measuring.within():
         model = Nothing()
         optimizer = Idle().setup(model)
         for _ in range(9):
             model(X)
             optimizer.update()
-    assert watching.problems == []
+    assert measuring.problems == []
 
 
 @pytest.mark.parametrize(
@@ -498,7 +466,7 @@ def test_iterations_without_a_function(clock: FakeClock, monkeypatch: pytest.Mon
         (0, 1),  # no trial has passed that was not profiled
     ],
 )
-def test_trials_are_profiled_again_once_their_time_has_paid(trial_ms: float, ahead: int) -> None:
+def test_trials_are_profiled_again_once_their_time_has_paid(trial_ms, ahead):
     watched = Watched("trials", None, Accounts(lambda: 0, 0), print, lambda: None)
     watched.count, watched.own_ns = 2, 60 * MS
     watched._profiling_ns, watched._usual_ns = 6 * MS, int(trial_ms * MS)

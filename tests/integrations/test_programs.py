@@ -18,19 +18,18 @@ from chainer_profile.record.budget import (
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.runs.folder import load_run
 from tests.command import folder  # noqa: F401
-from tests.programs import CALL, FOLDER, PROGRAMS, UPDATE, Program
+from tests.programs import CALL, FOLDER, PROGRAMS, UPDATE
 from tests.scripts import run_in_child
 
 pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_an_unedited_program(program: Program) -> None:
+def test_an_unedited_program(program):
     where = ["-m", program.name] if program.package else list(program.command)
     given = ["--format", "none", "-o", "run", *where, *program.quick, "--out", "result"]
     assert run_in_child(*given, path=str(FOLDER)) == program.exit_code, Path("err").read_text()
     budget = read_budget(Path("run"))
-    assert budget is not None
     assert sum(one.ns for one in budget.spent) == budget.wall_ns
     assert all(one.ns >= 0 for one in budget.spent)
     assert {one.part for one in budget.spent} <= set(PARTS)

