@@ -6,29 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from tests.conftest import FakeClock
-
 MS = 1_000_000
 
 
 class MadeMpi:
     """MPI's communicator, whose collectives take a ms each, and two for every further one."""
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock):
         self.clock = clock
-        self.calls: list[str] = []
+        self.calls = []
 
-    def _take(self, name: str) -> None:
+    def _take(self, name):
         self.calls.append(name)
         self.clock.advance((2 * len(self.calls) - 1) * MS)
 
-    def Allreduce(self, sent: Any, received: Any) -> None:  # noqa: N802  (MPI's name)
+    def Allreduce(self, sent, received):  # noqa: N802  (MPI's name)
         self._take("Allreduce")
 
-    def Bcast(self, buffer: Any, root: int = 0) -> None:  # noqa: N802
+    def Bcast(self, buffer, root=0):  # noqa: N802
         self._take("Bcast")
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value):
         return [value]
 
 
@@ -37,15 +35,15 @@ class Made:
 
     rank, size, inter_size = 1, 2, 1
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock):
         self.mpi_comm = MadeMpi(clock)
 
-    def bcast_data(self, model: Any) -> None:
+    def bcast_data(self, model):
         for _, param in sorted(model.namedparams()):
             if param.data is not None:
                 self.mpi_comm.Bcast(param.data)
 
-    def multi_node_mean_grad(self, model: Any, zero_fill: bool = False) -> None:
+    def multi_node_mean_grad(self, model, zero_fill=False):
         for _, param in sorted(model.namedparams()):
             if param.data is None:
                 continue
@@ -60,7 +58,7 @@ class Made:
 class Packed(Made):
     """As its flat one: all gradients are one buffer of single precision on a device."""
 
-    def multi_node_mean_grad(self, model: Any, zero_fill: bool = False) -> None:
+    def multi_node_mean_grad(self, model, zero_fill=False):
         import ctypes
 
         nbytes = 4 * sum(param.size for param in model.params() if param.data is not None)
@@ -71,7 +69,7 @@ class Packed(Made):
 class MadeNccl:
     """NCCL's communicator, which knows addresses and no arrays."""
 
-    def allReduce(self, *args: Any) -> None:  # noqa: N802
+    def allReduce(self, *args):  # noqa: N802
         assert args == (11, 12, 5, 6, 0, 13)
 
 
@@ -80,12 +78,12 @@ class WithNccl(Made):
 
     nccl_comm: Any = None
 
-    def _init_comms(self) -> None:
+    def _init_comms(self):
         self.nccl_comm = vars(self).get("nccl_comm") or MadeNccl()
 
-    def multi_node_mean_grad(self, model: Any, zero_fill: bool = False) -> None:
+    def multi_node_mean_grad(self, model, zero_fill=False):
         self._multi_node_mean_grad_async(model, zero_fill, None)
 
-    def _multi_node_mean_grad_async(self, model: Any, zero_fill: bool, stream: Any) -> None:
+    def _multi_node_mean_grad_async(self, model, zero_fill, stream):
         self._init_comms()
         self.nccl_comm.allReduce(11, 12, 5, 6, 0, 13)

@@ -23,11 +23,11 @@ from tests.conftest import FakeClock
 
 
 @pytest.fixture
-def accounts(clock: FakeClock) -> Accounts:
+def accounts(clock):
     return Accounts(clock.now_ns, clock.time_ns)
 
 
-def test_an_account_stands_still_within_another(accounts: Accounts, clock: FakeClock) -> None:
+def test_an_account_stands_still_within_another(accounts, clock):
     clock.advance(5)
     with accounts.within(EXTENSIONS, "LogReport"):
         clock.advance(7)
@@ -45,7 +45,7 @@ def test_an_account_stands_still_within_another(accounts: Accounts, clock: FakeC
     )
 
 
-def test_what_is_still_open_counts_until_now(accounts: Accounts, clock: FakeClock) -> None:
+def test_what_is_still_open_counts_until_now(accounts, clock):
     accounts.open((ITERATIONS, ""))
     clock.advance(3)
     accounts.open((ITERATIONS, ""))
@@ -56,7 +56,7 @@ def test_what_is_still_open_counts_until_now(accounts: Accounts, clock: FakeCloc
     assert accounts.spent() == (Spent(ITERATIONS, "", 12, 1), Spent(REST, "", 0, 0))
 
 
-def test_an_account_may_turn_out_to_be_another(accounts: Accounts, clock: FakeClock) -> None:
+def test_an_account_may_turn_out_to_be_another(accounts, clock):
     accounts.open((ITERATIONS, ""))
     clock.advance(9)
     assert accounts.close((REST, ""), count=0) == 9
@@ -72,8 +72,8 @@ def test_an_account_may_turn_out_to_be_another(accounts: Accounts, clock: FakeCl
     )
 
 
-def test_an_exception_closes_its_account(accounts: Accounts, clock: FakeClock) -> None:
-    def fails() -> None:
+def test_an_exception_closes_its_account(accounts, clock):
+    def fails():
         clock.advance(6)
         raise KeyError
 
@@ -94,9 +94,7 @@ _STEPS = st.one_of(
 
 
 @given(steps=st.lists(st.tuples(st.integers(0, 1000), _STEPS)), read_ns=st.integers(0, 5))
-def test_the_accounts_are_the_whole_time(
-    steps: list[tuple[int, tuple[object, ...]]], read_ns: int
-) -> None:
+def test_the_accounts_are_the_whole_time(steps, read_ns):
     clock = FakeClock(read_ns=read_ns)
     begin_ns, added_ns, depth = clock.time_ns, 0, 0
     counts = 0
@@ -105,16 +103,16 @@ def test_the_accounts_are_the_whole_time(
         clock.advance(passed_ns)
         match what, given_:
             case "open", [account]:
-                accounts.open(account)  # type: ignore[arg-type]
+                accounts.open(account)
                 depth += 1
             case "close", [into, count] if depth:
-                assert accounts.close(into, count) >= 0  # type: ignore[arg-type]
-                depth, counts = depth - 1, counts + count  # type: ignore[operator]
+                assert accounts.close(into, count) >= 0
+                depth, counts = depth - 1, counts + count
             case "move", [source, target, ns]:
-                accounts.move(source, target, ns)  # type: ignore[arg-type]
+                accounts.move(source, target, ns)
             case "add", [account, ns]:
-                accounts.add(account, ns)  # type: ignore[arg-type]
-                added_ns += ns  # type: ignore[operator]
+                accounts.add(account, ns)
+                added_ns += ns
             case "tell", _:
                 accounts.spent()
     spent = accounts.spent()

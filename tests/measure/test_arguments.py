@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import chainer
 import chainer.functions as F
@@ -25,16 +24,16 @@ A, B = image(5, 3), image(2, 3)
 class Taking(chainer.Chain):
     """Takes anything, and concatenates the arrays in it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(a=L.Linear(3, 2))
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args, **kwargs):
         self.taken = args, kwargs
         return self.a(F.concat(Arguments(args, kwargs).arrays, axis=0))
 
 
 #: What is given as x; the first array's shape, the batch, and what else is said.
-FORMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+FORMS = {
     "array": (A, ((5, 3), 5, "")),
     "variable": (chainer.Variable(A), ((5, 3), 5, "")),
     "tuple": ((A, B), ((5, 3), 5, "the first of 2 arrays")),
@@ -49,7 +48,7 @@ FORMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
-def test_an_input_in_every_form(form: str, phase: str) -> None:
+def test_an_input_in_every_form(form, phase):
     x, described = FORMS[form]
     model = Taking()
     recording = profile(model, x, trials=3, warmups=0, phase=phase)
@@ -64,13 +63,12 @@ def test_an_input_in_every_form(form: str, phase: str) -> None:
     made = recording.settings
     assert (made.input_shape, made.batchsize, made.input) == described
     assert recording.layers[0].function == "Concat"
-    assert recording.memory is not None
     assert recording.memory.input_nbytes >= 2 * 3 * 4
     summarise(recording)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_summary_takes_the_same(form: str) -> None:
+def test_a_summary_takes_the_same(form):
     x, (shape, _, _) = FORMS[form]
     found = chainer_profile.summary(Taking(), x)
     assert found.input_shapes[0] == shape
@@ -78,18 +76,17 @@ def test_a_summary_takes_the_same(form: str) -> None:
     assert found.input_nbytes == sum(array.nbytes for array in Arguments.of(x).arrays)
 
 
-def test_an_array_that_is_given_twice_is_there_once() -> None:
+def test_an_array_that_is_given_twice_is_there_once():
     recording = profile(Taking(), [A, A], trials=3, warmups=0)
-    assert recording.memory is not None
     assert recording.memory.input_nbytes == A.nbytes
 
 
-def test_sequences_as_chainers_recurrent_links_take_them() -> None:
+def test_sequences_as_chainers_recurrent_links_take_them():
     class Reader(chainer.Chain):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__(embed=L.EmbedID(7, 4), lstm=L.NStepLSTM(1, 4, 4, 0.0))
 
-        def forward(self, xs: Any) -> Any:
+        def forward(self, xs):
             return self.lstm(None, None, [self.embed(x) for x in xs])[0][0]
 
     sentences = [np.arange(n, dtype=np.int32) for n in (6, 4, 3)]
@@ -101,12 +98,12 @@ def test_sequences_as_chainers_recurrent_links_take_them() -> None:
 # -- functions
 
 
-def double(x: Any) -> Any:
+def double(x):
     return F.relu(x) * 2
 
 
 class Doubling:
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x):
         return double(x)
 
 
@@ -114,7 +111,7 @@ class Doubling:
     ("function", "name"),
     [(double, "double"), (lambda x: double(x), "<lambda>"), (Doubling(), "Doubling")],
 )
-def test_a_function_has_no_links_and_says_so(function: Any, name: str) -> None:
+def test_a_function_has_no_links_and_says_so(function, name):
     recording = profile(function, A, trials=3, warmups=0)
     assert [(a.path, a.function) for a in recording.layers] == [("/", "ReLU"), ("/", "MulConstant")]
     assert recording.settings.model == f"{name} (a function, no links)"
@@ -124,7 +121,7 @@ def test_a_function_has_no_links_and_says_so(function: Any, name: str) -> None:
     assert found.table["function"].tolist() == ["ReLU", "MulConstant"]
 
 
-def test_the_loss_of_a_function_is_beside_it() -> None:
+def test_the_loss_of_a_function_is_beside_it():
     recording = profile(
         lambda x: F.relu(chainer.Variable(x)), A, trials=3, warmups=0, phase="forward-backward"
     )
@@ -169,7 +166,7 @@ def test_the_loss_of_a_function_is_beside_it() -> None:
         ({"model": double, "phase": "train"}, "a function has no parameters to update: "),
     ],
 )
-def test_nonsense_is_refused_in_one_line(changes: dict[str, Any], words: str, clock: Any) -> None:
+def test_nonsense_is_refused_in_one_line(changes, words, clock):
     model = Chain(clock)
     with pytest.raises(UsageError) as caught:
         profile(**({"model": model, "x": A} | changes))
@@ -178,17 +175,17 @@ def test_nonsense_is_refused_in_one_line(changes: dict[str, Any], words: str, cl
     assert model.calls == 0
 
 
-def test_numbers_of_numpy_are_kept_as_pythons() -> None:
+def test_numbers_of_numpy_are_kept_as_pythons():
     made = profile(
         double,
         A,
-        trials=np.int64(3),  # type: ignore[arg-type]
-        warmups=np.int32(1),  # type: ignore[arg-type]
-        max_seconds=np.float32(100),  # type: ignore[arg-type]
+        trials=np.int64(3),
+        warmups=np.int32(1),
+        max_seconds=np.float32(100),
     ).settings
     assert [type(n) for n in (made.trials, made.warmups, made.max_seconds)] == [int, int, float]
 
 
-def test_a_function_that_calls_none_of_chainers() -> None:
+def test_a_function_that_calls_none_of_chainers():
     with pytest.raises(ProfileError, match="calls no Chainer function"):
         profile(np.sum, A)

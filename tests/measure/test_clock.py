@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from chainer_profile.measure.clock import HOST_CLOCK, Clock, DeviceQueue
+from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from tests.conftest import FakeClock
 from tests.fake_queue import CUDARuntimeError, FakeQueue
 
@@ -45,7 +45,7 @@ def test_a_clock_that_waits_for_its_device():
 def test_the_fake_queue_works_through_its_kernels_in_order():
     """What all tests with a device rest on."""
     clock = FakeClock(time_ns=0)
-    queue: DeviceQueue = FakeQueue(clock)
+    queue = FakeQueue(clock)
     fake = queue
     assert isinstance(fake, FakeQueue)
     first, second, third = (queue.new_event() for _ in range(3))

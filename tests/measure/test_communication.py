@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import chainer
 import chainer.functions as F
@@ -18,10 +17,8 @@ from chainer_profile.measure.events import TimedTrial, Timeline
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.link_rows import Rows
 from chainer_profile.measure.recorder import Recorder
-from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.windows import Mark, time_optimizer
 from chainer_profile.record.recording import Layer, Recording
-from tests.conftest import FakeClock
 from tests.measure.ranked import MS, Made, Packed, WithNccl
 
 X = np.ones((2, 3), np.float32)
@@ -30,7 +27,7 @@ X = np.ones((2, 3), np.float32)
 class Net(chainer.Chain):
     """Two layers; two more are not used, of which one has no array yet."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         with self.init_scope():
             self.a = L.Linear(3, 4, nobias=True)
@@ -38,7 +35,7 @@ class Net(chainer.Chain):
             self.c = L.Linear(2, 2, nobias=True)
             self.lazy = L.Linear(None, 2, nobias=True)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return F.sum(self.b(self.a(x)))
 
 
@@ -47,7 +44,7 @@ class Step:
 
     inputs = ()
 
-    def __init__(self, communicator: Any, **options: Any) -> None:
+    def __init__(self, communicator, **options):
         self.communicator, self.model = communicator, Net()
         inner = chainer.optimizers.SGD()
         self.optimizer = create_multi_node_optimizer(inner, communicator, **options)
@@ -55,17 +52,17 @@ class Step:
         self.roots = [("", self.model)]
         self.prefix = ""
 
-    def __call__(self) -> None:
+    def __call__(self):
         self.optimizer.update(self.model, X)
 
-    def timed(self, enter: Any, leave: Any) -> Any:
+    def timed(self, enter, leave):
         replacements = Replacements()
         time_optimizer(replacements, self.optimizer, enter, leave, self.prefix)
         return replacements
 
-    def windows(self) -> list[Any]:
+    def windows(self):
         """What an update enters within its communication."""
-        entered: list[Any] = []
+        entered = []
         with self.timed(entered.append, lambda: entered.append("leave")):
             self()
         begin = entered.index(Mark("communication"))
@@ -73,11 +70,11 @@ class Step:
         return [mark for mark in inside if mark != "leave" and mark.phase == "communication"]
 
 
-def spec(*shape: int, dtype: str = "float32") -> ArraySpec:
+def spec(*shape, dtype="float32"):
     return ArraySpec(shape, dtype)
 
 
-def rows(function: str, *, unused: bool) -> list[Mark]:
+def rows(function, *, unused):
     moved = {"/a/W": spec(4, 3), "/b/W": spec(2, 4), "/b/b": spec(2), "/c/W": spec(2, 2)}
     if not unused:
         del moved["/c/W"]
@@ -86,7 +83,7 @@ def rows(function: str, *, unused: bool) -> list[Mark]:
 
 class TestRows:
     @pytest.mark.parametrize("zero_fill", [False, True])
-    def test_a_row_for_each_parameter(self, clock: FakeClock, zero_fill: bool) -> None:
+    def test_a_row_for_each_parameter(self, clock, zero_fill):
         step = Step(Made(clock), zero_fill=zero_fill)
         assert step.windows() == rows("Bcast", unused=True)
         # A parameter without a gradient is not moved.
@@ -94,9 +91,9 @@ class TestRows:
         step.prefix = "/main"
         assert [mark.path for mark in step.windows()][:2] == ["/main/a/W", "/main/b/W"]
 
-    def test_a_buffer_that_is_cast_is_that_of_its_parameter(self, clock: FakeClock) -> None:
+    def test_a_buffer_that_is_cast_is_that_of_its_parameter(self, clock):
         class Cast(Made):
-            def multi_node_mean_grad(self, model: Any, zero_fill: bool = False) -> None:
+            def multi_node_mean_grad(self, model, zero_fill=False):
                 for param in (model.a.W, model.b.W):
                     self.mpi_comm.Allreduce("in place", param.array.astype("d"))
 
@@ -105,34 +102,34 @@ class TestRows:
         moved = {"/a/W": spec(4, 3, dtype="float64"), "/b/W": spec(2, 4, dtype="float64")}
         assert {mark.path: mark.moved for mark in step.windows()} == moved
 
-    def test_a_bucket_is_one_row(self, clock: FakeClock) -> None:
+    def test_a_bucket_is_one_row(self, clock):
         step = Step(Packed(clock))
         step()
         step.prefix = "/main"
         assert step.windows() == [Mark("communication", "/main", "Allreduce", spec(12 + 8 + 2 + 4))]
 
-    def test_nccl_tells_a_number_and_a_type(self, clock: FakeClock) -> None:
+    def test_nccl_tells_a_number_and_a_type(self, clock):
         step = Step(WithNccl(clock))
         step()
         bucket = spec(5, dtype="float16")
         assert step.windows() == [Mark("communication", "/", "Allreduce", bucket)]
 
-    def test_what_has_no_buffer_is_a_row_all_the_same(self, clock: FakeClock) -> None:
+    def test_what_has_no_buffer_is_a_row_all_the_same(self, clock):
         class Odd(Made):
-            def multi_node_mean_grad(self, model: Any, zero_fill: bool = False) -> None:
+            def multi_node_mean_grad(self, model, zero_fill=False):
                 self.mpi_comm.Allreduce("one argument", received=None)
 
         step = Step(Odd(clock))
         step()
         assert step.windows() == [Mark("communication", "/", "Allreduce")]
 
-    def test_optimizers_that_share_a_communicator(self, clock: FakeClock) -> None:
+    def test_optimizers_that_share_a_communicator(self, clock):
         communicator = Made(clock)
         first, second = Step(communicator), Step(communicator)
         first()
         second()
         second.prefix = "/second"
-        entered: list[Any] = []
+        entered = []
         with (
             first.timed(entered.append, lambda: None),
             second.timed(entered.append, lambda: None),
@@ -144,19 +141,19 @@ class TestRows:
         ]
         assert marks[0] == Mark("communication")
 
-    def test_one_that_buffers_twice(self, clock: FakeClock) -> None:
+    def test_one_that_buffers_twice(self, clock):
         """Its gradients are those of a copy of the network, and go beside the next iteration."""
 
         class Buffering:
-            def __init__(self, inner: Any, communicator: Any) -> None:
+            def __init__(self, inner, communicator):
                 vars(self).update(actual_optimizer=inner, communicator=communicator)
                 vars(self)["communicated_target"] = copy.deepcopy(inner.target)
 
-            def update(self, lossfun: Any, *args: Any) -> None:
+            def update(self, lossfun, *args):
                 model = vars(self)["communicated_target"]
                 self.communicator._multi_node_mean_grad_async(model, True, None)
 
-            def __getattr__(self, name: str) -> Any:
+            def __getattr__(self, name):
                 return getattr(self.actual_optimizer, name)
 
         step = Step(WithNccl(clock))
@@ -166,7 +163,7 @@ class TestRows:
 
 @pytest.mark.parametrize("kind", [Made, Packed, WithNccl])
 @pytest.mark.parametrize("fails", [False, True])
-def test_all_is_left_as_it_was_found(kind: type[Made], fails: bool, clock: FakeClock) -> None:
+def test_all_is_left_as_it_was_found(kind, fails, clock):
     step = Step(kind(clock))
     step()
     step()
@@ -185,7 +182,7 @@ def test_all_is_left_as_it_was_found(kind: type[Made], fails: bool, clock: FakeC
     assert vars(step.communicator) == channels
 
 
-def timed(step: Step, clock: FakeClock, structure: Structure) -> tuple[TimedTrial, Any]:
+def timed(step, clock, structure):
     """A trial that makes the structure's calls, and its times."""
     recorder = Recorder(clock.now_ns, step)
     step.communicator.mpi_comm.calls.clear()
@@ -199,7 +196,7 @@ def timed(step: Step, clock: FakeClock, structure: Structure) -> tuple[TimedTria
 
 
 class TestTimes:
-    def test_update_adds_up_and_stamps_are_those_of_the_clock(self, clock: FakeClock) -> None:
+    def test_update_adds_up_and_stamps_are_those_of_the_clock(self, clock):
         step = Step(Made(clock))
         step()
         structure = learn_structure(step)
@@ -220,7 +217,7 @@ class TestTimes:
         assert [at - begin for at in arrived] == [7, MS + 14, 4 * MS + 21, 9 * MS + 28]
         assert [b - a for a, b in zip(arrived, left, strict=True)] == own
 
-    def test_on_a_device_they_come_last(self, clock: FakeClock) -> None:
+    def test_on_a_device_they_come_last(self, clock):
         step = Step(Made(clock))
         step()
         structure = learn_structure(step)
@@ -233,11 +230,9 @@ class TestTimes:
         assert times[-len(last) - 2 :] == [5, n_reads + 1, *last]
         assert len(times) == 3 * n_layers + len(structure.phases) + 2 + 2 * 4
 
-    def test_several_calls_of_one_row_are_from_the_first_to_the_last(
-        self, clock: FakeClock
-    ) -> None:
+    def test_several_calls_of_one_row_are_from_the_first_to_the_last(self, clock):
         class Twice(Made):
-            def multi_node_mean_grad(self, model: Any, zero_fill: bool = False) -> None:
+            def multi_node_mean_grad(self, model, zero_fill=False):
                 for _ in range(2):
                     self.mpi_comm.Allreduce("in place", np.zeros(99, np.float32))
                     self.mpi_comm.clock.advance(5)
@@ -253,7 +248,7 @@ class TestTimes:
         assert times[row.index] == 4 * MS
 
 
-def test_by_link_calls_of_a_row_are_from_the_first_to_the_last() -> None:
+def test_by_link_calls_of_a_row_are_from_the_first_to_the_last():
     calls = [("/", "Allreduce", ((4,),)), ("/", "Allreduce", ((9,),)), ("/a/W", "Bcast", ())]
     layers = [
         Layer(number, path, name, "communication", shapes)

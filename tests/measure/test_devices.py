@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import chainer
 import chainer.links as L
@@ -67,13 +65,13 @@ TWO_DEVICES = _PACKAGE.format(count="return 2", driver=13000)
 BROKEN = 'raise OSError("something else")'
 
 
-def refusal(call: Callable[..., Any], *args: Any) -> str:
+def refusal(call, *args):
     with pytest.raises(ProfileError) as caught:
         call(*args)
     return str(caught.value)
 
 
-def put_cupy(folder: Path, source: str) -> str:
+def put_cupy(folder, source):
     """A package of that name; gives the folder that belongs on the path."""
     (folder / "fake" / "cupy").mkdir(parents=True)
     (folder / "fake" / "cupy" / "__init__.py").write_text(source)
@@ -114,9 +112,7 @@ UNUSABLE = "CuPy 13.6.0 finds no usable CUDA driver or device ({})" + CPU
         (None, 0, f"CuPy is not installed; install it with: {INSTALL}"),
     ],
 )
-def test_what_is_missing_is_said(
-    source: str | None, gpu: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_missing_is_said(source, gpu, message, tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     if source is None:
         monkeypatch.setattr(sys, "path", [])
@@ -127,14 +123,14 @@ def test_what_is_missing_is_said(
 
 
 @pytest.fixture
-def log(cupy: Any) -> list[Any]:
+def log(cupy):
     """What the device was told."""
-    told: list[Any] = cupy.queue.log
+    told = cupy.queue.log
     return told
 
 
 @pytest.fixture
-def device(cupy: Any, log: list[Any], monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def device(cupy, log, monkeypatch):
     """Chainer's device for it."""
     made = SimpleNamespace(
         use=lambda: log.append("use"), send=lambda array: [*array, "there"], xp=cupy
@@ -146,20 +142,18 @@ def device(cupy: Any, log: list[Any], monkeypatch: pytest.MonkeyPatch) -> Simple
     return made
 
 
-def network(to_device: Callable[[Any], Any], *links: tuple[str, Any]) -> Any:
+def network(to_device, *links):
     return SimpleNamespace(to_device=to_device, namedlinks=lambda: links)
 
 
 class TestUseGpu:
-    def test_it_becomes_the_current_device(self, device: SimpleNamespace, log: list[Any]) -> None:
+    def test_it_becomes_the_current_device(self, device, log):
         assert use_gpu(0) is device
         assert log == ["use"]
 
     @pytest.mark.parametrize("where", ["found", "used"])
-    def test_a_device_that_cannot_be_used(
-        self, where: str, device: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def refuse(*_: Any) -> Any:
+    def test_a_device_that_cannot_be_used(self, where, device, monkeypatch):
+        def refuse(*_):
             raise RuntimeError("all devices\nare busy")
 
         if where == "found":
@@ -171,9 +165,7 @@ class TestUseGpu:
 
 
 class TestMoveToGpu:
-    def test_the_network_moves_and_reading_the_clock_does_not_wait(
-        self, device: SimpleNamespace, log: list[Any]
-    ) -> None:
+    def test_the_network_moves_and_reading_the_clock_does_not_wait(self, device, log):
         model = network(lambda to: log.append("moved" if to is device else "?"))
         array, clock = move_to_gpu(model, ["image"], 0)
         assert (array, log) == (["image", "there"], ["use", "moved"])
@@ -191,8 +183,8 @@ class TestMoveToGpu:
         assert waiting.device is None
 
     @pytest.mark.parametrize("where", ["network", "array"])
-    def test_a_device_that_refuses_what_is_moved(self, where: str, device: SimpleNamespace) -> None:
-        def refuse(*_: Any) -> Any:
+    def test_a_device_that_refuses_what_is_moved(self, where, device):
+        def refuse(*_):
             raise RuntimeError("out of\nmemory")
 
         if where == "array":
@@ -202,7 +194,7 @@ class TestMoveToGpu:
             "--gpu 0: the network cannot be moved there: RuntimeError: out of memory"
         )
 
-    def test_arrays_that_stay_behind(self, device: SimpleNamespace) -> None:
+    def test_arrays_that_stay_behind(self, device):
         model = network(lambda _: None, *chainer.Sequential(L.Linear(2, 1)).namedlinks())
         assert refusal(move_to_gpu, model, ["image"], 0) == (
             "--gpu 0: /0/W of the network stays on the host: do not keep the network from moving "
@@ -216,15 +208,15 @@ class There(np.ndarray):
 
 class TestLeftOnHost:
     @pytest.fixture(autouse=True)
-    def there(self, cupy: Any) -> None:
+    def there(self, cupy):
         cupy.ndarray = There
 
     @staticmethod
-    def network() -> Any:
+    def network():
         """A network that is on the device as a whole."""
 
         class Net(chainer.Chain):
-            def __init__(self) -> None:
+            def __init__(self):
                 super().__init__()
                 self.add_persistent("step", 3)
                 self.add_persistent("rate", np.float32(0.1))
@@ -242,7 +234,7 @@ class TestLeftOnHost:
         model.bn.avg_var = model.bn.avg_var.view(There)
         return model
 
-    def test_what_stays_is_named(self, cupy: Any) -> None:
+    def test_what_stays_is_named(self, cupy):
         assert _left_on_host(self.network(), cupy) == ""
         for name in ("gamma", "beta"):
             model = self.network()
@@ -257,7 +249,7 @@ class TestLeftOnHost:
         assert _left_on_host(model, cupy) == "/none"
 
 
-def test_the_clock_of_a_device(cupy: Any, log: list[Any]) -> None:
+def test_the_clock_of_a_device(cupy, log):
     clock = clock_of(SimpleNamespace(xp=cupy))
     assert isinstance(clock.device, CudaQueue)
     clock.now_ns()
@@ -269,7 +261,7 @@ def test_the_clock_of_a_device(cupy: Any, log: list[Any]) -> None:
 
 
 class TestCudaQueue:
-    def test_events_and_their_times(self, cupy: Any, log: list[Any]) -> None:
+    def test_events_and_their_times(self, cupy, log):
         queue = CudaQueue(cupy)
         first, second = queue.new_event(), queue.new_event()
         assert first is not second
@@ -282,11 +274,11 @@ class TestCudaQueue:
         assert second.done
         assert queue.elapsed_ms(first, second) == 2.5
 
-    def test_the_kernel_that_holds_is_compiled_once(self, cupy: Any) -> None:
-        compiled: list[Any] = []
-        launched: list[Any] = []
+    def test_the_kernel_that_holds_is_compiled_once(self, cupy):
+        compiled = []
+        launched = []
 
-        def compile_kernel(source: str, name: str) -> Any:
+        def compile_kernel(source, name):
             compiled.append((source, name))
             return lambda *words: launched.append(words)
 
@@ -302,7 +294,7 @@ class TestCudaQueue:
         # Eight bytes, as the kernel has it.
         assert [type(words[2][0]) for words in launched] == [np.int64] * 2
 
-    def test_what_the_pool_holds_unused_is_free(self, cupy: Any) -> None:
+    def test_what_the_pool_holds_unused_is_free(self, cupy):
         kept = cupy.zeros(1000)
         cupy.zeros(2000)
         free, total = CudaQueue(cupy).memory_nbytes()
@@ -312,9 +304,7 @@ class TestCudaQueue:
 
 @pytest.mark.process
 @pytest.mark.parametrize("source", [NOT_IMPORTED, NO_DRIVER], ids=["lib", "driver"])
-def test_the_cpu_works_beside_a_broken_cupy(
-    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cpu_works_beside_a_broken_cupy(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(OWN)
     env = os.environ | {"PYTHONPATH": put_cupy(tmp_path, source)}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from threading import Thread
-from typing import Any
 
 import chainer
 import chainer.functions as F
@@ -20,42 +18,42 @@ from chainer_profile.measure.entries import Entries
 class Asked:
     """Notes who goes through, from without to within."""
 
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, Any]] = []
+    def __init__(self):
+        self.calls = []
 
-    def __call__(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
+    def __call__(self, entry, owner, call):
         self.calls.append((entry, owner))
         return call()
 
     @property
-    def entries(self) -> list[str]:
+    def entries(self):
         return [entry for entry, _ in self.calls]
 
 
 @pytest.fixture
-def asked() -> Asked:
+def asked():
     return Asked()
 
 
 class Net(chainer.Chain):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         with self.init_scope():
             self.fc = L.Linear(4, 3)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return F.relu(self.fc(x))
 
 
 class Old(Net):
-    def __call__(self, x: Any) -> Any:  # as up to Chainer 4
+    def __call__(self, x):  # as up to Chainer 4
         return self.fc(x)
 
 
 X, T = np.ones((2, 4), np.float32), np.zeros(2, np.int32)
 
 
-def step(model: Any, optimizer: Any) -> None:
+def step(model, optimizer):
     iterator = chainer.iterators.SerialIterator([(X[0], T[0])] * 2, 2)
     x, t = chainer.dataset.concat_examples(next(iterator))
     loss = F.softmax_cross_entropy(model(x), t)
@@ -65,7 +63,7 @@ def step(model: Any, optimizer: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [Net, Old])
-def test_a_loop_goes_through_its_outermost_calls(kind: Any, asked: Asked) -> None:
+def test_a_loop_goes_through_its_outermost_calls(kind, asked):
     model = kind()
     optimizer = chainer.optimizers.SGD()
     with Entries(asked):
@@ -81,7 +79,7 @@ def test_a_loop_goes_through_its_outermost_calls(kind: Any, asked: Asked) -> Non
     assert asked.calls[0][1] is optimizer
 
 
-def test_what_the_call_gives_and_raises(asked: Asked) -> None:
+def test_what_the_call_gives_and_raises(asked):
     model = Net()
     with Entries(lambda entry, owner, call: (entry, call())):
         entry, y = model(X)
@@ -94,34 +92,34 @@ def test_what_the_call_gives_and_raises(asked: Asked) -> None:
         assert model(x=X).shape == (2, 3)
 
 
-def test_classes_that_are_made_later(asked: Asked) -> None:
+def test_classes_that_are_made_later(asked):
     with Entries(asked):
 
         class Mixed:
-            def __init_subclass__(cls) -> None:
+            def __init_subclass__(cls):
                 super().__init_subclass__()
-                cls.label = "later"  # type: ignore[attr-defined]
+                cls.label = "later"
 
         class Later(L.Linear, Mixed):
-            def __call__(self, x: Any) -> Any:
+            def __call__(self, x):
                 return F.relu(super().__call__(x))
 
         class Data(chainer.dataset.Iterator):
-            def __next__(self) -> Any:
+            def __next__(self):
                 return [X]
 
         Later(4, 3)(X)
         next(Data())
         Data().next()
-    assert Later.label == "later"  # type: ignore[attr-defined]
+    assert Later.label == "later"
     assert asked.entries == ["call", "load", "load"]
     Later(4, 3)(X)
     assert len(asked.calls) == 3
 
 
-def test_a_class_of_others_that_stands_for_one(asked: Asked) -> None:
+def test_a_class_of_others_that_stands_for_one(asked):
     class Optimizer:
-        def update(self) -> str:
+        def update(self):
             return "updated"
 
     with Entries(asked) as standing:
@@ -133,13 +131,13 @@ def test_a_class_of_others_that_stands_for_one(asked: Asked) -> None:
     assert asked.entries == ["update"]
 
 
-def in_thread(work: Callable[[], Any]) -> None:
+def in_thread(work):
     thread = Thread(target=work)
     thread.start()
     thread.join()
 
 
-def test_other_threads_are_counted_and_forked_children_go_their_own_way(asked: Asked) -> None:
+def test_other_threads_are_counted_and_forked_children_go_their_own_way(asked):
     model = Net()
     optimizer = chainer.optimizers.SGD().setup(model)
     with Entries(asked) as standing:
@@ -162,16 +160,16 @@ def test_other_threads_are_counted_and_forked_children_go_their_own_way(asked: A
     assert standing.elsewhere["call"] == 5
 
 
-def _kinds() -> Iterator[type]:
+def _kinds():
     bases = (chainer.Link, chainer.Variable, chainer.Optimizer, chainer.dataset.Iterator)
-    left: list[type] = [*bases, chainer.dataset.Converter, chainer.training.Trainer]
+    left = [*bases, chainer.dataset.Converter, chainer.training.Trainer]
     while left:
         kind = left.pop()
         yield kind
         left += kind.__subclasses__()
 
 
-def test_all_is_left_as_it_was_found(asked: Asked) -> None:
+def test_all_is_left_as_it_was_found(asked):
     before = {kind: dict(vars(kind)) for kind in _kinds()}
     with Entries(asked):
         changed = [kind for kind, names in before.items() if dict(vars(kind)) != names]

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import chainer
 import psutil
@@ -23,7 +22,7 @@ from tests.nets import image
 from tests.report.reading import report_md
 
 
-def git(*words: str) -> None:
+def git(*words):
     subprocess.run(
         ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *words],
         check=True,
@@ -31,7 +30,7 @@ def git(*words: str) -> None:
     )
 
 
-def test_collect_knows_this_process() -> None:
+def test_collect_knows_this_process():
     found = collect()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", found.started)
     assert (found.chainer, found.profiler) == ("7.8.1", chainer_profile.__version__)
@@ -45,8 +44,8 @@ def test_collect_knows_this_process() -> None:
     assert found.memory_nbytes > 1 << 20
 
 
-def test_only_the_blas_of_numpy_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def library(place: str, threads: int, api: str = "blas") -> dict[str, Any]:
+def test_only_the_blas_of_numpy_is_noted(monkeypatch):
+    def library(place, threads, api="blas"):
         return {
             "user_api": api,
             "internal_api": "openblas",
@@ -75,9 +74,7 @@ def test_only_the_blas_of_numpy_is_noted(monkeypatch: pytest.MonkeyPatch) -> Non
         ("", []),
     ],
 )
-def test_variables_that_the_libraries_obey(
-    library: str, seen: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_that_the_libraries_obey(library, seen, monkeypatch):
     libraries = (BlasLibrary(library, "1", 1),) if library else ()
     monkeypatch.setattr(environment, "blas_libraries", lambda: libraries)
     every = [name for names in environment._VARIABLES.values() for name in names]
@@ -91,7 +88,7 @@ def test_variables_that_the_libraries_obey(
     assert collect().variables == ()
 
 
-def test_the_commit_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_of_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.chdir(tmp_path)
     assert collect().commit == ""
@@ -110,8 +107,8 @@ def test_the_commit_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.Mo
     assert collect().commit == ""
 
 
-def test_a_package_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> str:
+def test_a_package_that_is_not_installed_has_no_version(monkeypatch):
+    def missing(name):
         raise environment.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(environment.metadata, "version", missing)
@@ -128,15 +125,13 @@ def test_a_package_that_is_not_installed_has_no_version(monkeypatch: pytest.Monk
         ((0.1, 5.0, 0.0), None),  # too short to say
     ],
 )
-def test_cores_that_others_kept_busy(
-    end: tuple[float, float, float], expected: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cores_that_others_kept_busy(end, expected, monkeypatch):
     reads = iter([(0.0, 0.0, 0.0), end])
     monkeypatch.setattr(CpuWatch, "_read", staticmethod(lambda: next(reads)))
     assert CpuWatch().other_cpu() == expected
 
 
-def test_the_clocks_of_the_watch() -> None:
+def test_the_clocks_of_the_watch():
     before = time.monotonic()
     wall, busy, own = CpuWatch._read()
     assert before <= wall <= time.monotonic()
@@ -144,10 +139,10 @@ def test_the_clocks_of_the_watch() -> None:
     assert 0 < own <= busy + 1
 
 
-def test_a_system_that_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_tells_nothing(monkeypatch):
     """Such as one without /proc: what is not known is left out."""
 
-    def missing(*_: Any, **__: Any) -> Any:
+    def missing(*_, **__):
         raise FileNotFoundError("/proc/cpuinfo")
 
     for name in ("cpu_count", "virtual_memory", "cpu_times", "Process"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import chainer
 import chainer.functions as F
 import chainer.links as L
@@ -12,25 +10,24 @@ import pytest
 
 import chainer_profile
 from chainer_profile import profile, summarise
-from chainer_profile.record.recording import Recording
 
 
 class Net(chainer.Chain):
     """Two layers; the logarithm of the first one's output is no number where that is negative."""
 
-    def __init__(self, log: bool = False) -> None:
+    def __init__(self, log=False):
         super().__init__()
         with self.init_scope():
             self.first = L.Linear(3, 4, initialW=-1)
             self.second = L.Linear(4, 2)
         self.log = log
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         h = self.first(x)
         return self.second(F.log(h) if self.log else h)
 
 
-def profiled(phase: str, log: bool, weight: float) -> Recording:
+def profiled(phase, log, weight):
     model = Net(log)
     model.second.W.array[0, 0] = weight
     x = np.ones((2, 3), np.float32)
@@ -48,24 +45,22 @@ def profiled(phase: str, log: bool, weight: float) -> Recording:
         ("train", False, 1, ()),
     ],
 )
-def test_what_is_not_finite_is_named(
-    phase: str, log: bool, weight: float, names: tuple[str, ...]
-) -> None:
+def test_what_is_not_finite_is_named(phase, log, weight, names):
     assert profiled(phase, log, weight).conditions.not_finite == names
 
 
-def test_of_a_training_step_parameters_and_gradients_tell() -> None:
+def test_of_a_training_step_parameters_and_gradients_tell():
     for phase in ("forward-backward", "train"):
         names = profiled(phase, True, 1).conditions.not_finite
         assert any(name.endswith("/first/W") for name in names)
 
 
-def test_it_is_a_finding() -> None:
+def test_it_is_a_finding():
     recording = profiled("forward", False, np.nan)
     assert "not-finite" in [one.code for one in summarise(recording).findings]
 
 
-def test_of_a_program_that_runs_anyway_its_parameters_tell_at_the_end() -> None:
+def test_of_a_program_that_runs_anyway_its_parameters_tell_at_the_end():
     model = L.Classifier(Net())
     optimizer = chainer.optimizers.SGD(lr=1e30).setup(model)
     x, t = np.ones((2, 3), np.float32), np.zeros(2, np.int32)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from chainer.backends import cuda
@@ -24,25 +23,25 @@ ALL = replace(GPU, number=1, driver="575.57.08", driver_cuda="12.9", cuda="12.8"
 STATE = GpuState(1755, 1980, 2619, 41, 118.25, ())
 
 
-def refuse(*_: Any) -> Any:
+def refuse(*_):
     raise RuntimeError("not supported")
 
 
-def of_the_handle(value: Any) -> Any:
-    def read(handle: Any) -> Any:
+def of_the_handle(value):
+    def read(handle):
         assert handle is HANDLE
         return value
 
     return read
 
 
-def by_bus(bus: str) -> Any:
+def by_bus(bus):
     assert bus == BUS  # CUDA's numbers are not NVML's
     return HANDLE
 
 
 @pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def runtime(monkeypatch):
     """CUDA's runtime with two devices, under CuPy and with cuDNN; without NVML."""
     properties = {
         "name": b"NVIDIA H200",
@@ -65,7 +64,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.fixture
-def nvml(runtime: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def nvml(runtime, monkeypatch):
     """The module pynvml: the functions that are called, with what they give."""
     made = SimpleNamespace(
         nvmlInit=lambda: None,
@@ -81,24 +80,24 @@ def nvml(runtime: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNam
     return made
 
 
-def with_cudnn(monkeypatch: pytest.MonkeyPatch, get_version: Any, enabled: bool = True) -> None:
+def with_cudnn(monkeypatch, get_version, enabled=True):
     monkeypatch.setattr(cuda, "cudnn_enabled", enabled)
     fake = SimpleNamespace(cudnn=SimpleNamespace(getVersion=get_version))
     monkeypatch.setattr(cuda, "cuda", fake, raising=False)
 
 
-def test_the_number_of_a_device() -> None:
+def test_the_number_of_a_device():
     numbers = {"gpu:0": 0, "gpu:12": 12}
     names = ["cpu", "gpu:0", "gpu:12", "gpu", "gpu:", "gpu:x", "gpu:-1", ""]
     assert {name: gpu_number(name) for name in names} == dict.fromkeys(names) | numbers
 
 
-def test_all_figures(nvml: SimpleNamespace) -> None:
+def test_all_figures(nvml):
     assert collect_gpu(1) == ALL
     assert gpu_state(1) == STATE
 
 
-def test_names_may_be_bytes_or_text(nvml: SimpleNamespace, runtime: SimpleNamespace) -> None:
+def test_names_may_be_bytes_or_text(nvml, runtime):
     properties = runtime.getDeviceProperties(1) | {"name": "NVIDIA H200"}
     runtime.getDeviceProperties = lambda number: properties
     runtime.deviceGetPCIBusId = lambda number: BUS.encode()
@@ -125,9 +124,7 @@ def test_names_may_be_bytes_or_text(nvml: SimpleNamespace, runtime: SimpleNamesp
         ("totalGlobalMem", {"memory_nbytes": None}),
     ],
 )
-def test_what_is_refused_or_missing_is_left_out(
-    name: str, lost: dict[str, Any], runtime: SimpleNamespace, nvml: SimpleNamespace
-) -> None:
+def test_what_is_refused_or_missing_is_left_out(name, lost, runtime, nvml):
     if name in runtime.getDeviceProperties(1):
         del runtime.getDeviceProperties(1)[name]
     else:
@@ -135,9 +132,7 @@ def test_what_is_refused_or_missing_is_left_out(
     assert vars(collect_gpu(1)) == vars(ALL) | lost
 
 
-def test_without_nvml_cudnn_or_cupy(
-    runtime: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_nvml_cudnn_or_cupy(runtime, monkeypatch):
     monkeypatch.setattr(cuda, "cudnn_enabled", False)
     assert vars(collect_gpu(1)) == vars(ALL) | {"driver": "", "cudnn": ""}
     assert gpu_state(1) is None
@@ -146,18 +141,15 @@ def test_without_nvml_cudnn_or_cupy(
     assert gpu_state(3) is None
 
 
-def test_tf32_is_what_cupy_was_told(
-    runtime: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tf32_is_what_cupy_was_told(runtime, monkeypatch):
     for value, tf32 in (("", False), ("0", False), ("1", True)):
         monkeypatch.setenv("CUPY_TF32", value)
         assert collect_gpu(0).tf32 is tf32
 
 
-def test_the_environment_of_a_run_on_a_gpu(runtime: SimpleNamespace) -> None:
+def test_the_environment_of_a_run_on_a_gpu(runtime):
     found = environment.collect("gpu:1")
     assert found.cupy == "13.6.0"
-    assert found.gpu is not None
     assert (found.gpu.number, found.gpu.name) == (1, "NVIDIA H200")
     assert environment.collect("cpu").gpu is None
     assert environment.collect().gpu is None
@@ -167,14 +159,12 @@ def test_the_environment_of_a_run_on_a_gpu(runtime: SimpleNamespace) -> None:
     ("number", "text"),
     [(7605, "7.6.5"), (8907, "8.9.7"), (8000, "8.0.0"), (90100, "9.1.0"), (91002, "9.10.2")],
 )
-def test_the_version_of_cudnn(number: int, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_version_of_cudnn(number, text, monkeypatch):
     with_cudnn(monkeypatch, lambda: number)
     assert cudnn_version() == text
 
 
-def test_a_cudnn_that_says_no_version_or_is_not_to_be_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_cudnn_that_says_no_version_or_is_not_to_be_used(monkeypatch):
     with_cudnn(monkeypatch, refuse)
     assert cudnn_version() == "?"
     with_cudnn(monkeypatch, lambda: 8907, enabled=False)
@@ -191,9 +181,7 @@ def test_a_cudnn_that_says_no_version_or_is_not_to_be_used(
         ("nvmlDeviceGetCurrentClocksThrottleReasons", {}),
     ],
 )
-def test_of_a_state_what_is_refused_or_missing_is_left_out(
-    name: str, lost: dict[str, Any], nvml: SimpleNamespace
-) -> None:
+def test_of_a_state_what_is_refused_or_missing_is_left_out(name, lost, nvml):
     setattr(nvml, name, refuse)
     assert gpu_state(1) == GpuState(**vars(STATE) | lost)
     delattr(nvml, name)  # as in an older version
@@ -201,7 +189,7 @@ def test_of_a_state_what_is_refused_or_missing_is_left_out(
 
 
 @pytest.mark.parametrize("name", ["nvmlInit", "nvmlDeviceGetHandleByPciBusId"])
-def test_nvml_without_a_driver_or_the_device(name: str, nvml: SimpleNamespace) -> None:
+def test_nvml_without_a_driver_or_the_device(name, nvml):
     setattr(nvml, name, refuse)
     assert gpu_state(1) is None
 
@@ -218,10 +206,7 @@ def test_nvml_without_a_driver_or_the_device(name: str, nvml: SimpleNamespace) -
         (0x8000000000000000, ()),  # one that this program does not know
     ],
 )
-def test_reasons_for_lower_clocks(
-    bits: int, reasons: tuple[str, ...], nvml: SimpleNamespace
-) -> None:
+def test_reasons_for_lower_clocks(bits, reasons, nvml):
     nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda handle: bits
     found = gpu_state(1)
-    assert found is not None
     assert found.throttle == reasons

@@ -6,7 +6,6 @@ import inspect
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import chainer
 import chainer.links as L
@@ -40,16 +39,16 @@ STEP = Frame(f"{CHAINER}_backprop_utils.py", "backprop_step", 133)
 OWN = Frame(f"{Path(inside.__file__).parent}/layer_frames.py", "_Frames.run", 70)
 
 
-def label(name: str) -> Frame:
+def label(name):
     return Frame(FILE, name, 1)
 
 
-def chainers(file: str, function: str) -> Frame:
+def chainers(file, function):
     return Frame(CHAINER + file, function, 7)
 
 
 BACKWARD = [label("1_ReLU@ backward"), STEP]
-WHOSE: list[tuple[list[Frame], int | None, str, int]] = [
+WHOSE = [
     (
         [
             *(OWN, label("0_Convolution2DFunction@"), APPLY),
@@ -81,7 +80,7 @@ WHOSE: list[tuple[list[Frame], int | None, str, int]] = [
 ]
 
 
-def test_whose_a_stack_is() -> None:
+def test_whose_a_stack_is():
     for stack, *expected in WHOSE:
         found = inside._found(iter([(tuple(stack), 0.5, 3)]), ROWS, lines=True)
         ((owner, frames),) = found
@@ -89,7 +88,7 @@ def test_whose_a_stack_is() -> None:
         assert found[owner, frames] == (0.5, 3)
 
 
-def test_what_apply_does_between_the_hooks_is_the_layers() -> None:
+def test_what_apply_does_between_the_hooks_is_the_layers():
     within = inside._between_hooks()
     source = inspect.getsource(function_node).splitlines()
     assert any("self.forward(in_data)" in source[line - 1] for line in within)
@@ -106,7 +105,7 @@ def test_what_apply_does_between_the_hooks_is_the_layers() -> None:
         assert owner.row == row
 
 
-def test_by_link_a_row_is_told_by_its_path() -> None:
+def test_by_link_a_row_is_told_by_its_path():
     layers = (
         Layer(0, "/a", "ReLU", calls=2),
         Layer(1, "/b", "ReLU"),
@@ -115,7 +114,7 @@ def test_by_link_a_row_is_told_by_its_path() -> None:
     )
     rows = inside._Rows(layers, by_link=True)
 
-    def row(label: str) -> int | None:
+    def row(label):
         stack = (Frame(inside.FILE, label, 1), APPLY, Frame("own.py", "ReLU.forward", 2))
         return rows.owner(stack)[0].row
 
@@ -124,10 +123,10 @@ def test_by_link_a_row_is_told_by_its_path() -> None:
     assert row("0_ReLU@/c") is None
 
 
-def test_a_network_whose_trials_differ_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
-    labels: list[str] = []
+def test_a_network_whose_trials_differ_is_looked_into(monkeypatch):
+    labels = []
 
-    def run(step: Any, layers: Any, *_: Any, by_link: bool, **__: Any) -> None:
+    def run(step, layers, *_, by_link, **__):
         with inside.labelled_frames(step.roots) as begin:
             begin()
             monkeypatch.setattr(
@@ -138,11 +137,11 @@ def test_a_network_whose_trials_differ_is_looked_into(monkeypatch: pytest.Monkey
         assert by_link
 
     class Turns(chainer.Chain):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__(a=L.Linear(3, 3))
             self.count = 0
 
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             self.count += 1
             return chainer.functions.relu(self.a(self.a(x) if self.count % 2 else x))
 
@@ -155,24 +154,24 @@ def test_a_network_whose_trials_differ_is_looked_into(monkeypatch: pytest.Monkey
     assert set(functions) == {"LinearFunction@/a", "ReLU@/"}
 
 
-def test_the_profilers_own_time_is_left_out() -> None:
+def test_the_profilers_own_time_is_left_out():
     own = (label("0_Convolution2DFunction@"), OWN)
     assert inside._found(iter([(own, 1.0, 1), ((), 1.0, 1)]), ROWS, lines=True) == {}
 
 
-def test_without_lines_stacks_of_one_function_are_one() -> None:
+def test_without_lines_stacks_of_one_function_are_one():
     stacks = [
         ((label("1_ReLU@"), APPLY, Frame("/f.py", "forward", line)), 1.0, 1) for line in (3, 4)
     ]
     assert list(inside._found(iter(stacks), ROWS, lines=False).values()) == [(2.0, 2)]
 
 
-def looked(monkeypatch: pytest.MonkeyPatch, model: Any, x: Any, counts: dict[str, int]) -> Any:
+def looked(monkeypatch, model, x, counts):
     """What a sampler that sees these functions of a network's first layer comes to."""
     now = iter(range(0, 10**12, 10**9))
-    ran: list[int] = []
+    ran = []
 
-    def sampled(run: Any, now_ns: Any, *, stopped: bool) -> Any:
+    def sampled(run, now_ns, *, stopped):
         run()
         ran.append(1)
         prefix = (label("(trial)"), label("0_LinearFunction@"), APPLY)
@@ -189,7 +188,7 @@ def looked(monkeypatch: pytest.MonkeyPatch, model: Any, x: Any, counts: dict[str
         return look_inside(step, layers, [1e-6], lambda: next(now), seconds=4)
 
 
-def test_shares_become_seconds_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shares_become_seconds_of_a_trial(monkeypatch):
     found = looked(monkeypatch, L.Linear(3, 2), image(4, 3), {"A": 150, "B": 50})
     # The clock goes on by a second a look at it: a trial takes one.
     assert [(one.seconds, one.samples, one.row) for one in found.stacks] == [
@@ -200,7 +199,7 @@ def test_shares_become_seconds_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> No
     assert [place.function for place in found.places] == ["A.forward", "B.forward"]
 
 
-def test_a_program_that_waits_is_seen_again_and_again_at_one_place() -> None:
+def test_a_program_that_waits_is_seen_again_and_again_at_one_place():
     owner = inside.Owner(0)
     both = [{(owner, ("a",)): (5.0, 5), (owner, ("b",)): (5.0, 5)}] * 20
     stuck = [{(owner, (place,)): (10.0, 10)} for place in "ab"] * 10
@@ -210,25 +209,25 @@ def test_a_program_that_waits_is_seen_again_and_again_at_one_place() -> None:
     assert inside._repeats(stuck[:9]) == 1
 
 
-def test_trials_of_a_tenth_of_a_second_are_a_group() -> None:
+def test_trials_of_a_tenth_of_a_second_are_a_group():
     frames = [label("(trial) 7"), label("0_ReLU@"), APPLY]
     assert inside._within_trial((STEP, *frames)) == ("(trial) 7", tuple(frames[1:]))
     assert inside._within_trial((STEP, APPLY)) == ("", ())
 
 
-def test_too_few_samples_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_samples_tell_nothing(monkeypatch):
     with pytest.raises(ProfileError, match="99 samples of trials are too few"):
         looked(monkeypatch, L.Linear(3, 2), image(4, 3), {"A": 99})
 
 
-def test_what_py_spy_writes_is_read() -> None:
+def test_what_py_spy_writes_is_read():
     text = "main (/a b/x.py:3);<shim>;Link.__call__ (/c/link.py:2) 7\nno count\n"
     assert list(read_py_spy(text)) == [
         ((Frame("/a b/x.py", "main", 3), Frame("/c/link.py", "Link.__call__", 2)), 7)
     ]
 
 
-def test_what_pythons_own_sampler_writes_is_read() -> None:
+def test_what_pythons_own_sampler_writes_is_read():
     line = samplers.read_collapsed.__code__.co_firstlineno + 3
     text = f"tid:1;samplers.py:read_collapsed:{line};elsewhere.py:f:2;<GC> 4\n"
     ((frames, count),) = samplers.read_collapsed(text)
@@ -240,7 +239,7 @@ def test_what_pythons_own_sampler_writes_is_read() -> None:
     )
 
 
-def test_without_py_spy_ticks_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_py_spy_ticks_look(monkeypatch):
     monkeypatch.setattr(samplers.shutil, "which", lambda *_, **__: None)
     monkeypatch.setattr(samplers, "ticked", lambda run, now_ns: "ticked")
     monkeypatch.setattr(sys, "version_info", (3, 12, 0))
@@ -249,24 +248,24 @@ def test_without_py_spy_ticks_look(monkeypatch: pytest.MonkeyPatch) -> None:
     assert notes[0].startswith("py-spy is not installed (python -m pip install py-spy): ticks")
 
 
-def test_a_sampler_that_ends_at_once_says_why() -> None:
+def test_a_sampler_that_ends_at_once_says_why():
     command = [sys.executable, "-c", "import sys; sys.exit('Permission denied')"]
     with pytest.raises(ProfileError, match=r"sees nothing .*Permission denied"):
         samplers._attached(command, "never", lambda: pytest.fail("nobody looks"))
 
 
 @pytest.mark.parametrize("within", [False, True])
-def test_ticks_count_for_the_time_since_the_last(within: bool) -> None:
+def test_ticks_count_for_the_time_since_the_last(within):
     before = signal.getsignal(signal.SIGALRM)
     times = iter([0, 10, 40, 50])
 
-    def now_ns() -> int:
+    def now_ns():
         now = next(times)
         if within and now == 10:  # a tick within the handler does not move the clock back
             signal.raise_signal(signal.SIGALRM)
         return now
 
-    def run() -> None:
+    def run():
         for _ in range(2):
             signal.raise_signal(signal.SIGALRM)
 
@@ -279,13 +278,13 @@ def test_ticks_count_for_the_time_since_the_last(within: bool) -> None:
     assert signal.getsignal(signal.SIGALRM) is before
 
 
-def with_still_timer(call: Any) -> Any:
+def with_still_timer(call):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(samplers.signal, "setitimer", lambda *_: None)
         return call()
 
 
-def test_a_timer_of_the_program_is_left_alone() -> None:
+def test_a_timer_of_the_program_is_left_alone():
     signal.setitimer(signal.ITIMER_REAL, 1000)
     try:
         with pytest.raises(ProfileError, match="the program uses the timer"):
@@ -298,20 +297,20 @@ def test_a_timer_of_the_program_is_left_alone() -> None:
 needs_monitoring = pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12")
 
 
-def lines() -> None:
+def lines():
     callee()
     ran.append(1)
 
 
-def callee() -> int:
+def callee():
     return 1
 
 
-ran: list[int] = []
+ran = []
 
 
 @needs_monitoring
-def test_every_line_gets_its_time() -> None:
+def test_every_line_gets_its_time():
     now = iter(range(0, 10**6, 5))
     found = line_times.timed_lines(lines, lambda: next(now))
     first = lines.__code__.co_firstlineno
@@ -322,12 +321,12 @@ def test_every_line_gets_its_time() -> None:
     }
     # The clock goes on by 5 ns a look; from one event to the next there is one.
     assert below == {(0,): 5, (1,): 10, (1, 5): 5, (1, 6): 5, (2,): 5}
-    assert not any(sys.monitoring.get_tool(number) for number in range(6))  # type: ignore
+    assert not any(sys.monitoring.get_tool(number) for number in range(6))
 
 
 @needs_monitoring
-def test_another_tool_is_left_alone() -> None:
-    monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
+def test_another_tool_is_left_alone():
+    monitoring = sys.monitoring
     monitoring.use_tool_id(1, "another")
     try:
         with pytest.raises(ProfileError, match="another tool watches"):
@@ -337,23 +336,23 @@ def test_another_tool_is_left_alone() -> None:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="before Python 3.12")
-def test_older_pythons_tell_no_lines() -> None:
+def test_older_pythons_tell_no_lines():
     with pytest.raises(ProfileError, match=r"from 3\.12 on"):
         line_times.timed_lines(lines, lambda: 0)
 
 
-def profiled(monkeypatch: pytest.MonkeyPatch, look: Any) -> Any:
+def profiled(monkeypatch, look):
     monkeypatch.setattr(inside, "look_inside", look)
     return chainer_profile.profile(
         L.Linear(3, 2), image(4, 3), trials=3, warmups=1, why=True, memory=False
     )
 
 
-def test_a_run_keeps_what_the_pass_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_keeps_what_the_pass_found(monkeypatch):
     found = Inside("fake", 100, 1.0, 10)
-    asked: list[Any] = []
+    asked = []
 
-    def look(step: Any, layers: Any, medians_s: Any, now_ns: Any, **more: Any) -> Inside:
+    def look(step, layers, medians_s, now_ns, **more):
         asked.append((len(layers), len(medians_s), more["seconds"]))
         return found
 
@@ -361,8 +360,8 @@ def test_a_run_keeps_what_the_pass_found(monkeypatch: pytest.MonkeyPatch) -> Non
     assert asked == [(1, 1, inside.SECONDS)]
 
 
-def test_a_pass_that_fails_is_a_line_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(*_: Any, **__: Any) -> None:
+def test_a_pass_that_fails_is_a_line_and_no_more(monkeypatch):
+    def look(*_, **__):
         raise ProfileError("there is no way")
 
     with pytest.warns(UserWarning, match="nothing is seen inside the layers: there is no way"):

@@ -6,8 +6,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from pathlib import Path
-from typing import Any
 
 import chainer
 import chainer.functions as F
@@ -21,12 +19,12 @@ from chainer_profile.measure.layer_frames import FILE, layer_frames
 from tests import ROOT
 from tests.nets import image
 
-SEEN: list[list[str]] = []
+SEEN = []
 
 
-def stack() -> list[str]:
+def stack():
     """The layers on the stack, outermost first."""
-    frame: Any = sys._getframe(1)
+    frame = sys._getframe(1)
     names = []
     while frame is not None:
         if frame.f_code.co_filename == FILE:
@@ -38,40 +36,40 @@ def stack() -> list[str]:
 class Looking(chainer.FunctionNode):
     """A function that looks at its stack, and whose backward calls another."""
 
-    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def forward(self, inputs):
         SEEN.append(stack())
         return (inputs[0] * 2,)
 
-    def backward(self, indexes: Any, gys: Any) -> Any:
+    def backward(self, indexes, gys):
         SEEN.append(stack())
         return (gys[0] * 2,)
 
 
 class Net(chainer.Chain):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         with self.init_scope():
             self.fc = L.Linear(3, 2)
             self.inner = Inner()
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return self.inner(F.relu(self.fc(x)))
 
 
 class Inner(chainer.Chain):
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return Looking().apply((x,))[0]
 
 
 @pytest.fixture(autouse=True)
-def _forget() -> Any:
+def _forget():
     SEEN.clear()
     before = FunctionNode.apply, _backprop_utils.backprop_step
     yield
     assert (FunctionNode.apply, _backprop_utils.backprop_step) == before
 
 
-def test_every_call_runs_below_its_layer() -> None:
+def test_every_call_runs_below_its_layer():
     model = Net()
     with pytest.raises(Exception, match="Invalid operation"), layer_frames(model):
         model(image(4, 5))
@@ -88,7 +86,7 @@ def test_every_call_runs_below_its_layer() -> None:
     assert SEEN == [[], []]
 
 
-def test_labels_are_those_of_a_profile() -> None:
+def test_labels_are_those_of_a_profile():
     model, x = Net(), image(4, 3)
     recording = chainer_profile.profile(model, x, trials=1)
     SEEN.clear()
@@ -98,7 +96,7 @@ def test_labels_are_those_of_a_profile() -> None:
     assert [[f"{layer.label}@{layer.path}"]] == SEEN
 
 
-def test_other_threads_are_left_alone() -> None:
+def test_other_threads_are_left_alone():
     model = Net()
     with layer_frames(model):
         thread = threading.Thread(target=lambda: Looking().apply((np.ones(2, np.float32),)))
@@ -120,7 +118,7 @@ with chainer_profile.layer_frames(model):
 
 
 @pytest.mark.skipif(shutil.which("py-spy") is None, reason="py-spy is not installed")
-def test_py_spy_sees_layers(tmp_path: Path) -> None:
+def test_py_spy_sees_layers(tmp_path):
     out = tmp_path / "stacks.txt"
     sampler = f"py-spy record --nonblocking -f raw -r 200 -o {out} --"
     ran = subprocess.run(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import chainer
 import numpy as np
@@ -24,9 +22,9 @@ from chainer_profile.measure.machine import (
     measure_limits,
     save_limits,
 )
-from chainer_profile.record.recording import BlasLibrary, Conditions, Environment, MachineLimits
+from chainer_profile.record.recording import BlasLibrary, Conditions, Environment
 from tests.command import QuietMachine, stand_in
-from tests.conftest import FakeClock, make_recording
+from tests.conftest import make_recording
 
 ENVIRONMENT = Environment(
     processor="A processor",
@@ -40,16 +38,16 @@ ENVIRONMENT = Environment(
 class Array:
     """As much of an array as measuring takes."""
 
-    def __init__(self, xp: Arrays, shape: Any, dtype: Any = np.float32) -> None:
+    def __init__(self, xp, shape, dtype=np.float32):
         self.xp, self.shape, self.dtype, self.is_new = xp, shape, np.dtype(dtype), True
         self.nbytes = int(np.prod(shape)) * self.dtype.itemsize
         xp.nbytes += self.nbytes
         xp.most_nbytes = max(xp.most_nbytes, xp.nbytes)
 
-    def __del__(self) -> None:
+    def __del__(self):
         self.xp.nbytes -= self.nbytes
 
-    def fill(self, value: float) -> None:
+    def fill(self, value):
         self.is_new = False
 
 
@@ -59,39 +57,39 @@ class Arrays:
     First runs take twice as long, and so does every third run.
     """
 
-    def __init__(self, clock: FakeClock, cores: int, **rates: float) -> None:
+    def __init__(self, clock, cores, **rates):
         self.clock, self.cores = clock, cores
         self.rate = rates.get("rate", 1e11)
         self.half_rate = rates.get("half_rate", 4e11)
         self.copy_rate = rates.get("copy_rate", 4e10)
         self.fresh_rate = rates.get("fresh_rate", 1e10)
-        self.runs: list[str] = []
+        self.runs = []
         self.nbytes = self.most_nbytes = self.cpu_ns = 0
 
-    def pass_time(self, name: str, work: float, rate: float, cores: int = 1) -> None:
+    def pass_time(self, name, work, rate, cores=1):
         factor = 2 if self.runs.count(name) % 3 == 0 else 1
         self.runs.append(name)
         time_ns = round(work / rate * 1e9) * factor
         self.clock.advance(time_ns)
         self.cpu_ns += cores * time_ns
 
-    def full(self, shape: Any, value: float, dtype: Any) -> Array:
+    def full(self, shape, value, dtype):
         return Array(self, shape, dtype)
 
-    def empty(self, shape: Any, dtype: Any) -> Array:
+    def empty(self, shape, dtype):
         return Array(self, shape, dtype)
 
-    def negative(self, array: Array, out: Array) -> None:
+    def negative(self, array, out):
         assert out is array
         assert not array.is_new
         self.pass_time("in place", 2 * array.nbytes, self.copy_rate)
 
-    def copyto(self, target: Array, source: Array) -> None:
+    def copyto(self, target, source):
         assert target.is_new
         assert not source.is_new
         self.pass_time("fresh", 2 * source.nbytes, self.fresh_rate)
 
-    def matmul(self, a: Array, b: Array, out: Array) -> None:
+    def matmul(self, a, b, out):
         assert a.shape == b.shape == out.shape
         assert a.dtype == b.dtype == out.dtype
         rate = self.rate if a.dtype == np.float32 else self.half_rate
@@ -100,7 +98,7 @@ class Arrays:
         self.pass_time(f"{a.dtype} {side}", 2 * side**3, rate * min(1, side / 1000), self.cores)
 
 
-def make_device(clock: FakeClock, name: str = "cpu", cores: int = 1, **rates: float) -> Device:
+def make_device(clock, name="cpu", cores=1, **rates):
     """A device whose matrix products keep so many cores busy."""
     gpu = "" if name == "cpu" else "A GPU"
     xp = Arrays(clock, cores, **rates)
@@ -109,13 +107,13 @@ def make_device(clock: FakeClock, name: str = "cpu", cores: int = 1, **rates: fl
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "chainer-profile" / "machine.json"
 
 
 @pytest.mark.parametrize(("name", "half"), [("cpu", None), ("gpu:1", 4e11)])
-def test_the_rates_of_the_fastest_runs(clock: FakeClock, name: str, half: float | None) -> None:
+def test_the_rates_of_the_fastest_runs(clock, name, half):
     device = make_device(clock, name)
     limits = measure_limits(ENVIRONMENT, device)
     assert limits.flops_per_s == pytest.approx(1e11, rel=1e-6)
@@ -128,9 +126,7 @@ def test_the_rates_of_the_fastest_runs(clock: FakeClock, name: str, half: float 
 
 
 @pytest.mark.parametrize(("cores", "slower"), [(1, 0.1), (1, 10), (2, 1), (64, 0.1), (64, 10)])
-def test_measuring_takes_two_seconds_of_cpu_and_the_memory_of_one_array(
-    clock: FakeClock, cores: int, slower: float
-) -> None:
+def test_measuring_takes_two_seconds_of_cpu_and_the_memory_of_one_array(clock, cores, slower):
     rates = {"rate": cores * 1e11 / slower, "copy_rate": 4e10 / slower, "fresh_rate": 1e10 / slower}
     device = make_device(clock, cores=cores, **rates)
     blas = (BlasLibrary("openblas", "0.3.31", cores),)
@@ -141,27 +137,27 @@ def test_measuring_takes_two_seconds_of_cpu_and_the_memory_of_one_array(
     assert device.xp.nbytes == 0
 
 
-def test_a_clock_that_stood_still_gives_no_division_by_zero(clock: FakeClock) -> None:
+def test_a_clock_that_stood_still_gives_no_division_by_zero(clock):
     ticks = iter([0, 5, 5, 5, 10_000_000_000, 10_000_000_000])
     stopped = Clock(lambda: next(ticks), cpu_ns=lambda: 0)
     shortest = machine._shortest(lambda: None, stopped, 1)
     assert shortest == pytest.approx(1e-9)
 
 
-def fails(error: Exception) -> Any:
-    def fail(*_: Any, **__: Any) -> Any:
+def fails(error):
+    def fail(*_, **__):
         raise error
 
     return fail
 
 
-def refusal(call: Any, *args: Any) -> str:
+def refusal(call, *args):
     with pytest.raises(ProfileError) as caught:
         call(*args)
     return str(caught.value)
 
 
-def test_what_cannot_be_measured_is_said(clock: FakeClock) -> None:
+def test_what_cannot_be_measured_is_said(clock):
     little = "there is too little memory to measure the machine's limits"
     device = make_device(clock)
     device.xp.empty = fails(MemoryError("Unable to allocate"))
@@ -176,7 +172,7 @@ def test_what_cannot_be_measured_is_said(clock: FakeClock) -> None:
     )
 
 
-def test_numpy_does_what_measuring_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numpy_does_what_measuring_asks_for(monkeypatch):
     monkeypatch.setattr(machine, "MATRIX_S", 0)
     monkeypatch.setattr(machine, "PASS_S", 0)
     limits = measure_limits(ENVIRONMENT, Device("cpu", np, HOST_CLOCK, 1 << 25, (4, 8)))
@@ -185,12 +181,12 @@ def test_numpy_does_what_measuring_asks_for(monkeypatch: pytest.MonkeyPatch) -> 
     assert limits.fresh_nbytes_per_s > 0
 
 
-def test_the_key_names_what_limits_depend_on(clock: FakeClock) -> None:
+def test_the_key_names_what_limits_depend_on(clock):
     device = make_device(clock)
     assert limits_key(ENVIRONMENT, device) == (
         "cpu, A processor, 2 cores, NumPy 2.4.6, openblas 0.3.31 x2"
     )
-    changes: list[dict[str, Any]] = [
+    changes = [
         {"processor": "Another"},
         {"usable_cores": 1},
         {"numpy": "2.4.7"},
@@ -206,7 +202,7 @@ def test_the_key_names_what_limits_depend_on(clock: FakeClock) -> None:
     assert limits_key(same, device) == limits_key(ENVIRONMENT, device)
 
 
-def test_the_key_of_a_gpu_names_the_gpu(clock: FakeClock) -> None:
+def test_the_key_of_a_gpu_names_the_gpu(clock):
     device = make_device(clock, "gpu:0")
     key = limits_key(ENVIRONMENT, device)
     assert key == "gpu:0, A GPU, CuPy 13.6.0"
@@ -217,23 +213,23 @@ def test_the_key_of_a_gpu_names_the_gpu(clock: FakeClock) -> None:
 class Counted:
     """Counts how often limits are measured; each time they are higher by 1 GFLOP/s."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.times = 0
 
-    def __call__(self, environment: Environment, device: Device) -> MachineLimits:
+    def __call__(self, environment, device):
         self.times += 1
         return replace(stand_in(environment, device), flops_per_s=1e11 + self.times * 1e9)
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+def counted(monkeypatch):
     counted = Counted()
     monkeypatch.setattr(machine, "CpuWatch", QuietMachine)
     monkeypatch.setattr(machine, "measure_limits", counted)
     return counted
 
 
-def test_limits_are_measured_once(clock: FakeClock, counted: Counted) -> None:
+def test_limits_are_measured_once(clock, counted):
     device = make_device(clock)
     first = find_limits(ENVIRONMENT, device)
     assert first == find_limits(ENVIRONMENT, device)
@@ -245,7 +241,7 @@ def test_limits_are_measured_once(clock: FakeClock, counted: Counted) -> None:
     assert counted.times == 2
 
 
-def test_refresh_measures_again_and_keeps_that(clock: FakeClock, counted: Counted) -> None:
+def test_refresh_measures_again_and_keeps_that(clock, counted):
     device = make_device(clock)
     assert machine.kept_limits(ENVIRONMENT, device) is None
     find_limits(ENVIRONMENT, device)
@@ -257,9 +253,7 @@ def test_refresh_measures_again_and_keeps_that(clock: FakeClock, counted: Counte
     assert counted.times == 2
 
 
-def test_without_a_folder_there_are_limits_too(
-    clock: FakeClock, counted: Counted, cache: Path
-) -> None:
+def test_without_a_folder_there_are_limits_too(clock, counted, cache):
     cache.parent.parent.write_text("a file")
     found = find_limits(ENVIRONMENT, make_device(clock))
     assert found.limits.flops_per_s == 1.01e11
@@ -278,13 +272,8 @@ def test_without_a_folder_there_are_limits_too(
     ],
 )
 def test_what_a_busy_machine_did_is_kept_with_a_mark(
-    other: float | None,
-    cores: int | None,
-    busy: bool,
-    clock: FakeClock,
-    counted: Counted,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    other, cores, busy, clock, counted, monkeypatch
+):
     monkeypatch.setattr(QuietMachine, "other_cpu", lambda self: other)
     environment = replace(ENVIRONMENT, usable_cores=cores)
     found = find_limits(environment, make_device(clock))
@@ -295,11 +284,11 @@ def test_what_a_busy_machine_did_is_kept_with_a_mark(
 
 
 def test_marked_limits_are_measured_once_more_behind_quiet_trials_and_the_best_are_kept(
-    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    clock, monkeypatch
+):
     rates = iter([(3e11, 1e10), (2e11, 2e10), (9e11, 9e10)])
 
-    def measured(environment: Environment, device: Device) -> MachineLimits:
+    def measured(environment, device):
         flops, copied = next(rates)
         limits = stand_in(environment, device)
         return replace(limits, flops_per_s=flops, copy_nbytes_per_s=copied)
@@ -308,7 +297,7 @@ def test_marked_limits_are_measured_once_more_behind_quiet_trials_and_the_best_a
     monkeypatch.setattr(machine, "measure_limits", measured)
     recording = replace(make_recording(), environment=ENVIRONMENT)
 
-    def limits_of(other_cpu: float | None) -> MachineLimits:
+    def limits_of(other_cpu):
         monkeypatch.setattr(QuietMachine, "other_cpu", lambda self: other_cpu)
         during = replace(recording, conditions=Conditions(other_cpu=other_cpu))
         found = machine._limits_of(during, machine.ALL_SECONDS)
@@ -323,20 +312,20 @@ def test_marked_limits_are_measured_once_more_behind_quiet_trials_and_the_best_a
     assert limits_of(0.0) == quiet
 
 
-def test_the_size_of_the_array() -> None:
+def test_the_size_of_the_array():
     sizes = {None: 128 << 20, 64 << 30: 128 << 20, 1 << 30: 107_372_544, 0: 4096}
     assert {free: machine.array_nbytes(free) for free in sizes} == sizes
 
 
-def test_the_device_of_a_cpu() -> None:
+def test_the_device_of_a_cpu():
     device = machine.find_device("cpu")
     assert (device.name, device.xp, device.clock, device.gpu) == ("cpu", np, HOST_CLOCK, "")
     assert device.nbytes <= 128 << 20
 
 
-def put_gpu(monkeypatch: pytest.MonkeyPatch, properties: Any) -> list[str]:
+def put_gpu(monkeypatch, properties):
     """A CuPy with two devices, the second of 16 GiB; gives what waits for it."""
-    waits: list[str] = []
+    waits = []
     runtime = SimpleNamespace(
         getDeviceCount=lambda: 2,
         getDeviceProperties=properties,
@@ -353,7 +342,7 @@ def put_gpu(monkeypatch: pytest.MonkeyPatch, properties: Any) -> list[str]:
     return waits
 
 
-def test_the_device_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_device_of_a_gpu(monkeypatch):
     waits = put_gpu(monkeypatch, lambda number: {"name": b"A GPU", "other": number})
     device = machine.find_device("gpu:1")
     assert (device.name, device.gpu, device.nbytes) == ("gpu:1", "A GPU", 429_494_272)
@@ -362,7 +351,7 @@ def test_the_device_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waits == ["wait"]
 
 
-def test_a_gpu_that_tells_nothing_or_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_tells_nothing_or_is_not_there(monkeypatch):
     put_gpu(monkeypatch, fails(RuntimeError("lost\nit")))
     assert refusal(machine.find_device, "gpu:1") == (
         "--gpu 1: cannot be asked: RuntimeError: lost it"
@@ -372,7 +361,7 @@ def test_a_gpu_that_tells_nothing_or_is_not_there(monkeypatch: pytest.MonkeyPatc
     )
 
 
-def test_what_is_kept_is_read_by_another_run(clock: FakeClock, cache: Path) -> None:
+def test_what_is_kept_is_read_by_another_run(clock, cache):
     measured = measure_limits(ENVIRONMENT, make_device(clock, "gpu:0"))
     save_limits(measured)
     assert load_limits() == {measured.key: measured}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import chainer
 import chainer.functions as F
 import chainer.links as L
@@ -12,7 +10,7 @@ import pandas as pd
 import pytest
 
 import chainer_profile
-from chainer_profile import ModelSummary, ProfileError, UsageError, profile
+from chainer_profile import ProfileError, UsageError, profile
 from chainer_profile.record.recording import digest_of
 from chainer_profile.report.content.network import COLUMNS
 from chainer_profile.report.views import model_text
@@ -33,21 +31,21 @@ ADDED_UP = (
 class Odd(chainer.FunctionNode):
     """A function that no formula knows, with outputs of two types."""
 
-    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def forward(self, inputs):
         return np.ascontiguousarray(inputs[0] * 2), inputs[0].astype(np.int8)
 
 
 class Mixed(chainer.Chain):
     """Convolution and batch normalisation called twice, a view, a function without formula."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         with self.init_scope():
             self.conv = L.Convolution2D(2, 2, 3, pad=1, nobias=True)
             self.bn = L.BatchNormalization(2)
             self.fc = L.Linear(None, 3)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         for _ in range(2):
             x = self.bn(self.conv(x))
         x, _ = Odd().apply((x,))
@@ -57,21 +55,21 @@ class Mixed(chainer.Chain):
 class Nested(chainer.FunctionNode):
     """Calls another function and hands its output on."""
 
-    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def forward(self, inputs):
         return (F.relu(inputs[0]).array,)
 
 
-def of(forward: Any, shape: Any = (1, 2), dtype: Any = "float32", **links: Any) -> ModelSummary:
+def of(forward, shape=(1, 2), dtype="float32", **links):
     """Summary of a chain of these links with this forward."""
     return chainer_profile.summary(net(forward, **links), shape, dtype)
 
 
 @pytest.fixture(scope="module")
-def mixed() -> ModelSummary:
+def mixed():
     return chainer_profile.summary(Mixed(), (4, 2, 5, 5))
 
 
-def test_a_row_is_a_layer(mixed: ModelSummary) -> None:
+def test_a_row_is_a_layer(mixed):
     table = mixed.table
     assert [table.index.name, *table] == list(COLUMNS["layers"])
     links = mixed.by_link(1)
@@ -94,7 +92,7 @@ def test_a_row_is_a_layer(mixed: ModelSummary) -> None:
     assert table["nbytes_output"].tolist() == [800, 800, 800, 800, 1000, 0, 48]
 
 
-def test_totals_of_known_figures(mixed: ModelSummary) -> None:
+def test_totals_of_known_figures(mixed):
     assert (mixed.parameters, mixed.trainable, mixed.persistent) == (193, 193, 4)
     assert mixed.macs == 2 * 3600 + 600
     assert mixed.without_formula == {"Odd": 1}
@@ -105,7 +103,7 @@ def test_totals_of_known_figures(mixed: ModelSummary) -> None:
 
 
 @pytest.mark.parametrize("name", ["mixed", "resnet20-he"])
-def test_by_link_is_by_layer_added_up(name: str, mixed: ModelSummary) -> None:
+def test_by_link_is_by_layer_added_up(name, mixed):
     found = mixed
     if name != "mixed":
         entry = REGISTRY[name]
@@ -120,11 +118,11 @@ def test_by_link_is_by_layer_added_up(name: str, mixed: ModelSummary) -> None:
         assert all(path.count("/") <= depth for path in links.index if path != "/")
 
 
-def test_links_come_before_those_below_them_and_keep_their_own_calls() -> None:
-    def inner(self: Any, x: Any) -> Any:
+def test_links_come_before_those_below_them_and_keep_their_own_calls():
+    def inner(self, x):
         return F.relu(self.fc(x))
 
-    def outer(self: Any, x: Any) -> Any:
+    def outer(self, x):
         return F.relu(self.b(self.a(F.relu(x))))
 
     parts = {name: net(inner, fc=L.Linear(2, 2)) for name in "ab"}
@@ -135,7 +133,7 @@ def test_links_come_before_those_below_them_and_keep_their_own_calls() -> None:
     assert links.loc["/a/fc", "kind"] == "Linear"
 
 
-def test_a_link_without_a_formula_holds_what_is_known(mixed: ModelSummary) -> None:
+def test_a_link_without_a_formula_holds_what_is_known(mixed):
     links = mixed.by_link(1)
     assert links.loc["/", "flops"] == 0  # of the view; Odd is missing
     assert links.loc["/", "without_formula"] == 1
@@ -149,7 +147,7 @@ def test_a_link_without_a_formula_holds_what_is_known(mixed: ModelSummary) -> No
         ("resnet50", 25_557_032, 4.089),
     ],
 )
-def test_published_figures(name: str, parameters: int, giga_macs: float) -> None:
+def test_published_figures(name, parameters, giga_macs):
     model = REGISTRY[name].build()
     found = chainer_profile.summary(model, (1, 3, 224, 224))
     assert found.parameters == parameters == model.count_params()
@@ -158,13 +156,13 @@ def test_published_figures(name: str, parameters: int, giga_macs: float) -> None
     assert found.parameter_nbytes == 4 * parameters
 
 
-def test_work_grows_with_the_batch_and_parameters_do_not(mixed: ModelSummary) -> None:
+def test_work_grows_with_the_batch_and_parameters_do_not(mixed):
     twice = chainer_profile.summary(Mixed(), (8, 2, 5, 5))
     assert (twice.macs, twice.parameters) == (2 * mixed.macs, mixed.parameters)
     assert twice.forward_nbytes == 2 * mixed.forward_nbytes
 
 
-def test_text_and_name(mixed: ModelSummary) -> None:
+def test_text_and_name(mixed):
     assert str(mixed) == model_text(mixed) == repr(mixed)
     assert "Convolution2DFunction" in str(mixed)
     assert mixed.name == "Mixed"
@@ -174,7 +172,7 @@ def test_text_and_name(mixed: ModelSummary) -> None:
 # -- parameters
 
 
-def test_frozen_parameters_are_not_trainable() -> None:
+def test_frozen_parameters_are_not_trainable():
     model = net(lambda self, x: self.b(self.a(x)), a=L.Linear(2, 3), b=L.Linear(3, 2))
     chainer.optimizers.SGD().setup(model)
     model.a.disable_update()
@@ -183,7 +181,7 @@ def test_frozen_parameters_are_not_trainable() -> None:
     assert found.table["trainable"].tolist() == [0, 8]
 
 
-def test_what_is_shared_counts_once() -> None:
+def test_what_is_shared_counts_once():
     shared = L.Linear(2, 2)
     tied = L.Linear(2, 2, nobias=True)
     tied.W = shared.W
@@ -198,7 +196,7 @@ def test_what_is_shared_counts_once() -> None:
     assert links.loc[["/a", "/c"], "parameters"].tolist() == [6, 0]
 
 
-def test_links_that_are_not_called_come_last() -> None:
+def test_links_that_are_not_called_come_last():
     found = of(lambda self, x: self.a(x), a=L.Linear(2, 2), aux=L.BatchNormalization(2))
     assert found.table["path"].tolist() == ["/a", "/aux"]
     assert found.table["function"].tolist() == ["LinearFunction", ""]
@@ -209,13 +207,13 @@ def test_links_that_are_not_called_come_last() -> None:
     assert found.without_formula == {}
 
 
-def test_parameters_that_have_no_shape_yet_are_none() -> None:
+def test_parameters_that_have_no_shape_yet_are_none():
     found = of(lambda self, x: self.a(x), a=L.Linear(2, 2), aux=L.Linear(None, 3))
     assert found.parameters == 6 + 3  # the bias of aux
 
 
-def test_a_network_that_takes_gradients_in_its_forward() -> None:
-    def forward(self: Any, x: Any) -> Any:
+def test_a_network_that_takes_gradients_in_its_forward():
+    def forward(self, x):
         x = chainer.Variable(x)
         # Its gradients are added up, and what its backward calls is no layer.
         y = F.sum(self.a(F.relu(x) + x * x))
@@ -237,19 +235,19 @@ def test_a_network_that_takes_gradients_in_its_forward() -> None:
 # -- memory
 
 
-def test_what_is_made_within_a_function_takes_no_memory_of_its_own() -> None:
+def test_what_is_made_within_a_function_takes_no_memory_of_its_own():
     found = of(lambda self, x: F.relu(Nested().apply((x,))[0]), (5, 2))
     assert found.table["function"].tolist() == ["Nested", "ReLU", "ReLU"]
     assert found.table["nbytes_output"].tolist() == [40, 0, 40]
 
 
-def test_an_array_that_is_copied_is_no_view() -> None:
+def test_an_array_that_is_copied_is_no_view():
     # A reshape of a transposed array copies it.
     found = of(lambda self, x: F.reshape(F.transpose(x), (-1,)), (3, 2))
     assert found.table["nbytes_output"].tolist() == [0, 24]
 
 
-def test_the_pass_leaves_no_trace() -> None:
+def test_the_pass_leaves_no_trace():
     model = Mixed()
     model(np.zeros((1, 2, 5, 5), np.float32))
     before = [array.copy() for array in (*(p.array for p in model.params()), model.bn.avg_mean)]
@@ -263,7 +261,7 @@ def test_the_pass_leaves_no_trace() -> None:
 # -- out of the ordinary
 
 
-def test_a_network_that_calls_nothing() -> None:
+def test_a_network_that_calls_nothing():
     found = of(lambda self, x: x)
     assert (len(found.table), found.parameters, found.flops, found.input_nbytes) == (0, 0, 0, 8)
     assert [found.table.index.name, *found.table] == list(COLUMNS["layers"])
@@ -271,16 +269,16 @@ def test_a_network_that_calls_nothing() -> None:
     assert "no function" in str(found)
 
 
-def test_arrays_without_elements() -> None:
+def test_arrays_without_elements():
     found = of(lambda self, x: F.relu(self.a(x)), (0, 2), a=L.Linear(2, 2))
     assert (found.macs, found.flops, found.forward_nbytes, found.parameters) == (0, 0, 0, 6)
     assert found.table["output_shapes"].tolist() == [((0, 2),), ((0, 2),)]
 
 
-def test_indices_are_zeros() -> None:
-    seen: list[Any] = []
+def test_indices_are_zeros():
+    seen = []
 
-    def forward(self: Any, x: Any) -> Any:
+    def forward(self, x):
         seen.append(x)
         return self.e(x)
 
@@ -291,14 +289,14 @@ def test_indices_are_zeros() -> None:
     assert found.table["output_shapes"].tolist() == [((2, 5, 4),)]
 
 
-def test_several_inputs() -> None:
+def test_several_inputs():
     found = of(lambda self, x, i: self.e(i) + x, [(5, 4), (5,)], ("float32", "int32"),
                e=L.EmbedID(3, 4))  # fmt: skip
     assert found.input_shapes == ((5, 4), (5,))
     assert found.input_nbytes == 80 + 20
 
 
-def test_a_failing_network_is_one_line() -> None:
+def test_a_failing_network_is_one_line():
     with pytest.raises(
         ProfileError, match=r"fails with an input of 1x3, in .*Linear at /a"
     ) as error:
@@ -306,7 +304,7 @@ def test_a_failing_network_is_one_line() -> None:
     assert "\n" not in str(error.value)
 
 
-def test_wrong_arguments() -> None:
+def test_wrong_arguments():
     for shape in (5, "3x4", (1, -2), (1, 2.0), [(1, 2), 3], None):
         with pytest.raises(UsageError, match="not a shape: "):
             of(lambda self, x: x, shape)

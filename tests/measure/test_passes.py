@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import runner
 from chainer_profile.measure.clock import TimeLimit
-from chainer_profile.measure.passes import Pass, Timed
+from chainer_profile.measure.passes import Pass
 from chainer_profile.measure.steps import make_step
-from chainer_profile.record.recording import Rank, Recording, Settings
+from chainer_profile.record.recording import Rank, Settings
 from tests import queues
-from tests.conftest import FakeClock
 from tests.nets import Chain, image
 from tests.queues import LAUNCH_BOUND, PlannedNet, device_clock
 
@@ -27,29 +25,27 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 class MadeUp:
     """A pass that knows what it was given; it fails where there is an error to raise."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> None:
-        self.given: list[Timed] = []
+    def __init__(self, monkeypatch, error=None):
+        self.given = []
         self._error = error
         self.entry = Pass("rank", self._measure, "the made-up pass fails: {}", calls=2)
         monkeypatch.setattr(runner, "PASSES", (self.entry, *runner.PASSES))
 
-    def _measure(self, timed: Timed) -> Rank:
+    def _measure(self, timed):
         self.given.append(timed)
         if self._error is not None:
             raise self._error
         return FOUND
 
 
-def run(clock: FakeClock, max_seconds: float | None = None, **more: Any) -> Recording:
+def run(clock, max_seconds=None, **more):
     step = make_step("forward", Chain(clock), (image(),))
     asked = Settings(trials=20, clean_trials=5, warmups=1, max_seconds=max_seconds)
-    on: Any = clock
+    on = clock
     return runner.run(step, asked, clock=on, **more)
 
 
-def test_a_made_up_pass_runs_and_its_result_is_in_the_recording(
-    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_made_up_pass_runs_and_its_result_is_in_the_recording(clock, monkeypatch):
     made_up = MadeUp(monkeypatch)
     recording = run(clock, max_seconds=1.0)
     assert recording.rank == FOUND
@@ -62,9 +58,7 @@ def test_a_made_up_pass_runs_and_its_result_is_in_the_recording(
     assert timed.left_s == pytest.approx(1 - (timed.pass_s * 4 + 1e-9 * 40 * TRIAL_NS), abs=1e-5)
 
 
-def test_the_passes_behind_see_what_it_found(
-    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_passes_behind_see_what_it_found(clock, monkeypatch):
     first, second = MadeUp(monkeypatch), MadeUp(monkeypatch)
     run(clock)
     # The second one was put before the first.
@@ -74,11 +68,9 @@ def test_the_passes_behind_see_what_it_found(
 @pytest.mark.parametrize(
     ("error", "said"), [(ProfileError("no way"), "no way"), (OSError("no"), "OSError: no")]
 )
-def test_one_that_fails_is_a_line_and_no_more(
-    clock: FakeClock, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
-) -> None:
+def test_one_that_fails_is_a_line_and_no_more(clock, monkeypatch, error, said):
     MadeUp(monkeypatch, error)
-    lines: list[str] = []
+    lines = []
     recording = run(clock, warn=lines.append)
     assert lines == [f"the made-up pass fails: {said}"]
     assert recording.rank is None
@@ -88,12 +80,10 @@ def test_one_that_fails_is_a_line_and_no_more(
 
 
 @pytest.mark.parametrize("when", ["trials", "pass"])
-def test_a_signal_asks_for_no_more_of_them(
-    clock: FakeClock, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_a_signal_asks_for_no_more_of_them(clock, monkeypatch, when):
     made_up = MadeUp(monkeypatch)
 
-    def stop() -> str:
+    def stop():
         return "enough" if when == "trials" or made_up.given else ""
 
     recording = run(clock, stop=stop)
@@ -102,7 +92,7 @@ def test_a_signal_asks_for_no_more_of_them(
     assert recording.ended == ("complete" if when == "pass" else "enough")
 
 
-def test_one_of_the_cpu_is_not_made_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_the_cpu_is_not_made_on_a_gpu(monkeypatch):
     entry = MadeUp(monkeypatch).entry
     for on_device, found in ((True, FOUND), (False, None)):
         monkeypatch.setattr(runner, "PASSES", (replace(entry, on_device=on_device),))
@@ -110,7 +100,7 @@ def test_one_of_the_cpu_is_not_made_on_a_gpu(monkeypatch: pytest.MonkeyPatch) ->
         assert queues.run(PlannedNet(clock, LAUNCH_BOUND), clock=clock).rank == found
 
 
-def test_what_trials_leave_for_a_pass(clock: FakeClock) -> None:
+def test_what_trials_leave_for_a_pass(clock):
     entry = Pass("rank", lambda timed: FOUND, "{}", seconds=5, limit_part=0.05, calls=3)
     assert entry.kept_s(2.0, TimeLimit(clock.now_ns)) == 5 + 3 * 2
     assert entry.kept_s(2.0, TimeLimit(clock.now_ns, 20.0)) == 1 + 3 * 2

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from chainer_profile.basics.words import PROG
 from chainer_profile.measure.progress import ProgressBar
 from tests.terminals import on_terminal, plain
@@ -14,11 +12,11 @@ from tests.terminals import on_terminal, plain
 class Clock:
     seconds = 100.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.seconds
 
 
-def test_a_line_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_every_ten_seconds(capsys):
     clock = Clock()
     with ProgressBar(False, monotonic=clock) as progress:
         for done in range(1, 1001):
@@ -32,7 +30,7 @@ def test_a_line_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_a_long_trial_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_trial_has_a_line_of_its_own(capsys):
     clock = Clock()
     with ProgressBar(False, monotonic=clock) as progress:
         for done in range(1, 4):
@@ -44,7 +42,7 @@ def test_a_long_trial_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) 
     ]
 
 
-def test_a_time_limit_is_what_is_left_at_most(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_time_limit_is_what_is_left_at_most(capsys):
     clock = Clock()
     with ProgressBar(False, 30.0, monotonic=clock) as progress:
         for done in range(10, 50, 10):
@@ -56,7 +54,7 @@ def test_a_time_limit_is_what_is_left_at_most(capsys: pytest.CaptureFixture[str]
     ] * 2
 
 
-def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_says_nothing(capsys):
     clock = Clock()
     bar = ProgressBar(True, monotonic=clock)
     with bar as progress:
@@ -66,20 +64,20 @@ def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_quiet_warns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_warns(capsys):
     ProgressBar(True).warn("[12] times")
     assert capsys.readouterr() == ("", f"{PROG}: [12] times\n")
 
 
-def test_a_line_of_its_own_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_of_its_own_in_a_pipe(capsys):
     bar = ProgressBar(False, monotonic=Clock())
     with bar:
         bar.say("[12] times")
     assert capsys.readouterr() == ("", f"{PROG}: [12] times\n")
 
 
-def test_a_terminal_has_a_bar_and_lines_above_it() -> None:
-    def command() -> None:
+def test_a_terminal_has_a_bar_and_lines_above_it():
+    def command():
         clock = Clock()
         bar = ProgressBar(False, monotonic=clock)
         with bar as progress:

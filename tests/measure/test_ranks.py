@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import chainer
 import pytest
@@ -13,7 +11,6 @@ from chainermn import create_multi_node_optimizer
 
 from chainer_profile.measure.ranks import compare_clocks, rank_of
 from chainer_profile.record.parts import UNKNOWN_NS, Rank
-from tests.conftest import FakeClock
 from tests.measure.ranked import Made
 
 MS = 1_000_000
@@ -23,21 +20,21 @@ S = 1_000 * MS
 class Request:
     """A message on its way: it arrives so long after it is asked for."""
 
-    def __init__(self, clock: FakeClock, takes_ns: int, arrives: Callable[[], None]) -> None:
+    def __init__(self, clock, takes_ns, arrives):
         self.clock, self.takes_ns, self.arrives = clock, takes_ns, arrives
         self.cancelled = False
 
-    def Test(self) -> bool:  # noqa: N802  (MPI's names)
+    def Test(self):  # noqa: N802  (MPI's names)
         self.clock.advance(min(self.takes_ns, S))
         self.takes_ns -= min(self.takes_ns, S)
         if not self.takes_ns:
             self.arrives()
         return not self.takes_ns
 
-    def Cancel(self) -> None:  # noqa: N802
+    def Cancel(self):  # noqa: N802
         self.cancelled = True
 
-    def Wait(self) -> None:  # noqa: N802
+    def Wait(self):  # noqa: N802
         assert self.cancelled or not self.takes_ns
 
 
@@ -47,28 +44,21 @@ class Comm:
     Of each round trip the first half is the message's way there, and the second its way back.
     """
 
-    def __init__(
-        self,
-        clock: FakeClock,
-        rank: int,
-        size: int,
-        trips: list[tuple[int, int]],
-        ahead_ns: int = 0,
-    ) -> None:
+    def __init__(self, clock, rank, size, trips, ahead_ns=0):
         self.clock, self.rank, self.size = clock, rank, size
         self.trips, self.ahead_ns = trips, ahead_ns
-        self.sent: list[tuple[int, int]] = []
-        self.requests: list[Request] = []
+        self.sent = []
+        self.requests = []
 
-    def Isend(self, value: Any, other: int, tag: int) -> Request:  # noqa: N802
+    def Isend(self, value, other, tag):  # noqa: N802
         self.sent.append((other, int(value[0])))
         return Request(self.clock, 0, lambda: None)
 
-    def Irecv(self, value: Any, other: int, tag: int) -> Request:  # noqa: N802
+    def Irecv(self, value, other, tag):  # noqa: N802
         there_ns, back_ns = self.trips.pop(0)
         begin_ns = self.clock.time_ns
 
-        def arrives() -> None:
+        def arrives():
             value[0] = begin_ns + there_ns + self.ahead_ns
 
         self.requests.append(Request(self.clock, there_ns + back_ns, arrives))
@@ -78,7 +68,7 @@ class Comm:
 NEVER = (10**6 * S, 0)
 
 
-def test_the_shortest_round_trip_tells_the_offset(clock: FakeClock) -> None:
+def test_the_shortest_round_trip_tells_the_offset(clock):
     # The first one waits for rank 0's turn.
     trips = [(20 * S, MS), *[(5 * MS, 9 * MS)] * 20, (MS, 2 * MS), *[(7 * MS, 7 * MS)] * 28]
     comm = Comm(clock, 1, 2, trips, ahead_ns=-123 * S)
@@ -86,7 +76,7 @@ def test_the_shortest_round_trip_tells_the_offset(clock: FakeClock) -> None:
     assert [other for other, _ in comm.sent] == [0] * 50
 
 
-def test_rank_0_answers_each_with_its_time(clock: FakeClock) -> None:
+def test_rank_0_answers_each_with_its_time(clock):
     comm = Comm(clock, 0, 3, [(MS, 0)] * 100)
     begin_ns = clock.time_ns
     assert compare_clocks(comm, clock.now_ns) == (0, 0)
@@ -94,7 +84,7 @@ def test_rank_0_answers_each_with_its_time(clock: FakeClock) -> None:
     assert comm.sent == list(zip([1] * 50 + [2] * 50, times, strict=True))
 
 
-def test_a_rank_does_not_wait_for_ever_for_rank_0(clock: FakeClock) -> None:
+def test_a_rank_does_not_wait_for_ever_for_rank_0(clock):
     comm = Comm(clock, 1, 2, [NEVER])
     begin_ns = clock.time_ns
     assert compare_clocks(comm, clock.now_ns) == (0, UNKNOWN_NS)
@@ -102,12 +92,12 @@ def test_a_rank_does_not_wait_for_ever_for_rank_0(clock: FakeClock) -> None:
     assert clock.time_ns - begin_ns <= 61 * S
 
 
-def test_what_was_compared_counts_where_rank_0_goes(clock: FakeClock) -> None:
+def test_what_was_compared_counts_where_rank_0_goes(clock):
     comm = Comm(clock, 1, 2, [(3 * MS, 3 * MS), NEVER], ahead_ns=7)
     assert compare_clocks(comm, clock.now_ns) == (7, 3 * MS)
 
 
-def test_rank_0_does_not_wait_for_ever_and_answers_those_who_came(clock: FakeClock) -> None:
+def test_rank_0_does_not_wait_for_ever_and_answers_those_who_came(clock):
     comm = Comm(clock, 0, 5, [NEVER, NEVER, *[(0, 0)] * 50, NEVER])
     begin_ns = clock.time_ns
     compare_clocks(comm, clock.now_ns)
@@ -117,21 +107,21 @@ def test_rank_0_does_not_wait_for_ever_and_answers_those_who_came(clock: FakeClo
 
 
 @pytest.fixture
-def plain() -> Any:
+def plain():
     return chainer.optimizers.SGD().setup(chainer.links.Linear(2, 2))
 
 
-def test_without_chainermn_there_is_no_rank(plain: Any, clock: FakeClock) -> None:
+def test_without_chainermn_there_is_no_rank(plain, clock):
     assert rank_of([plain], clock.now_ns) is None
     assert rank_of([], clock.now_ns) is None
 
 
-def test_the_ranks_of_one_host_compare_nothing(plain: Any, clock: FakeClock) -> None:
+def test_the_ranks_of_one_host_compare_nothing(plain, clock):
     optimizer = create_multi_node_optimizer(plain, Made(clock))
     assert rank_of([plain, optimizer], clock.now_ns) == Rank(1, 2, socket.gethostname())
 
 
-def test_those_of_several_hosts_do(plain: Any, clock: FakeClock) -> None:
+def test_those_of_several_hosts_do(plain, clock):
     comm = Comm(clock, 1, 2, [(MS, MS)] * 50, ahead_ns=5 * S)
     communicator = SimpleNamespace(rank=1, size=2, inter_size=2, mpi_comm=comm)
     found = rank_of([create_multi_node_optimizer(plain, communicator)], clock.now_ns)

@@ -48,7 +48,7 @@ def record(step, clock, recorder=None):
             trial_ns = clock.time_ns - start_ns
     assert structure.stamps(recorder.log) is not None
     times = structure.times_ns(structure.stamps(recorder.log))
-    rows: dict[tuple[str, str, str], int] = {}
+    rows = {}
     for layer, time in zip(structure.layers, times.tolist(), strict=False):
         key = layer.phase, layer.path, layer.function
         rows[key] = rows.get(key, 0) + time

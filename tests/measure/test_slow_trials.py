@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from chainer_profile import profile
 from chainer_profile.measure import runner, trials
 from chainer_profile.measure.trials import SlowTrials
-from tests.conftest import FakeClock
 from tests.nets import Chain, image
 
 MS = 1_000_000
@@ -20,12 +17,12 @@ class Busy:
 
     cores: float | None = 1.5
 
-    def other_cpu(self) -> float | None:
+    def other_cpu(self):
         return self.cores
 
 
 @pytest.fixture(autouse=True)
-def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+def busy(monkeypatch):
     monkeypatch.setattr(trials, "CpuWatch", Busy)
 
 
@@ -33,8 +30,8 @@ SAYS = "trials take 12 times the fastest: another program keeps the cores busy"
 
 
 @pytest.mark.parametrize("group", [1, 7, 1000])
-def test_it_is_said_once_by_the_fastest_trial_of_all(group: int) -> None:
-    said: list[str] = []
+def test_it_is_said_once_by_the_fastest_trial_of_all(group):
+    said = []
     slow = SlowTrials(said.append)
     # In the first two seconds the trials are as they should be.
     for walls in ([10 * MS] * 200, [120 * MS] * 200, [500 * MS] * 100):
@@ -54,8 +51,8 @@ def test_it_is_said_once_by_the_fastest_trial_of_all(group: int) -> None:
         [10 * MS] * 10 + [30_000 * MS] + [10 * MS] * 1000,  # one
     ],
 )
-def test_it_is_not_said(walls: list[int]) -> None:
-    said: list[str] = []
+def test_it_is_not_said(walls):
+    said = []
     slow = SlowTrials(said.append)
     for wall in walls:
         slow.add([wall])
@@ -63,18 +60,16 @@ def test_it_is_not_said(walls: list[int]) -> None:
 
 
 @pytest.mark.parametrize("cores", [0.0, 0.2, None])
-def test_another_program_is_blamed_only_where_there_is_one(
-    cores: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_program_is_blamed_only_where_there_is_one(cores, monkeypatch):
     monkeypatch.setattr(Busy, "cores", cores)
-    said: list[str] = []
+    said = []
     SlowTrials(said.append).add([10 * MS, *[120 * MS] * 30])
     assert said == ["trials take 12 times the fastest: something else slows this machine"]
 
 
-def test_a_run_says_it(clock: FakeClock, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_says_it(clock, one_thread, monkeypatch):
     class Slower(Chain):
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             y = super().forward(x)
             self.clock.advance(10 * MS if self.calls <= 5 else 120 * MS)
             return y

@@ -1,4 +1,7 @@
-"""What a forward pass teaches: rows, link paths, shapes, nesting; and how trials differ from it."""
+"""What a pass teaches: rows, link paths, shapes, nesting; and how trials differ from it.
+
+That the rows of any network are those of its calls is in tests/ledger.
+"""
 
 from __future__ import annotations
 
@@ -7,72 +10,176 @@ from contextlib import suppress
 import chainer
 import chainer.functions as F
 import chainer.links as L
+import numpy as np
 import pytest
 
 from chainer_profile.measure.calls import BACKWARD as BACKWARD_SIZE
 from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.links import LinkStack
-from chainer_profile.measure.steps import ForwardStep
+from chainer_profile.measure.steps import ForwardStep, make_step
 from chainer_profile.record.recording import LinkCalls
-from tests.nets import Chain, LongWait, Outer, Step, Wait, image, net
+from tests.nets import (
+    Chain,
+    LongWait,
+    Nesting,
+    Outer,
+    SlowHook,
+    SlowOptimizer,
+    Step,
+    Trained,
+    Wait,
+    image,
+    net,
+    slow_loss,
+)
 
 
-def learn(model, *inputs):
-    step = ForwardStep(model, inputs)
+def learn(model, *inputs, phase="forward", loss=F.sum, optimizer=None):
+    step = make_step(phase, model, inputs or (image(),), loss=loss, optimizer=optimizer)
     with step.configured():
         return learn_structure(step)
 
 
-class TestLearnStructure:
-    def test_layers_of_a_chain(self, clock):
-        structure = learn(Chain(clock), image(3, 2))
-        assert [(a.index, a.path, a.function) for a in structure.layers] == [
-            (0, "/first", "Wait"),
-            (1, "/second", "LongWait"),
-            (2, "/second", "LongWait"),
-        ]
-        assert {(a.input_shapes, a.output_shapes, a.dtype) for a in structure.layers} == {
-            (((3, 2),), ((3, 2),), "float32")
-        }
-        assert {(a.phase, a.parent, a.forward, a.calls) for a in structure.layers} == {
-            ("forward", None, None, 1)
-        }
-        assert structure.phases == ()
-        # Before each function its link is called, which has no parameters to be known by.
-        assert structure.owners.tolist() == [-1, -1, 0, -1, -1, -1, 1, -1, -1, -1, 2, -1]
+def rows(structure, phase):
+    return ", ".join(f"{a.path} {a.function}" for a in structure.layers if a.phase == phase)
 
-    def test_parameters_name_the_link_where_no_link_hook_fires(self):
-        model = net(
-            lambda self, x: F.linear(self.a.forward(x), self.b.W),
-            **{name: L.Linear(2, 2) for name in "ab"},
-        )
-        structure = learn(model, image())
-        assert [a.path for a in structure.layers] == ["/a", "/b"]
-        assert [(link.path, link.calls) for link in structure.links] == [
-            ("/", 1),
-            ("/a", 0),
-            ("/b", 0),
-        ]
 
-    def test_paths_of_links_in_lists_and_of_links_of_somebody_else(self, clock):
-        model = chainer.Sequential(L.Linear(2, 2), F.relu, chainer.Sequential(L.Linear(2, 2)))
-        # Sequential numbers its links only.
-        assert [a.path for a in learn(model, image()).layers] == ["/0", "/", "/1/0"]
-        stranger = Step(clock, 1)
-        model = chainer.Sequential(chainer.Sequential(lambda x: stranger(x), L.Linear(2, 2)))
-        assert [a.path for a in learn(model, image()).layers] == ["/0", "/0/0"]
+def linears(*names):
+    return {name: L.Linear(2, 2) for name in names}
 
-    def test_links_know_their_class_calls_and_own_parameters(self):
-        class Net(chainer.ChainList):
-            def forward(self, x):
-                for link in self:
-                    x = link(x)
-                return x
 
-        first, tied = L.Linear(2, 5), L.Linear(5, 5)
-        model = Net(first, L.Linear(None, 5), L.BatchNormalization(5), Net(tied))
-        tied.b = first.b  # counts for the first of them alone
-        assert [one.parameters for one in learn(model, image(4, 2)).links] == [0, 15, 30, 10, 0, 25]
+# -- rows: what is learned of a network, and the rows of each phase
+
+
+def stranger(clock):
+    link = Step(clock, 1)
+    return {"model": chainer.Sequential(chainer.Sequential(lambda x: link(x), L.Linear(2, 2)))}
+
+
+def shared(clock):
+    link = L.Linear(2, 2)
+    return {"model": net(lambda self, x: self.b(F.relu(self.a(x))), a=link, b=link)}
+
+
+def classifier(clock):
+    model = L.Classifier(net(lambda self, x: F.relu(self.fc(x)), fc=L.Linear(2, 3)))
+    return {"model": model, "inputs": (image(4, 2), np.array([0, 1, 2, 1], np.int32))}
+
+
+def critic(clock):
+    judges = L.Linear(2, 1)
+    model = net(lambda self, x: self.a(x), **linears("a"))
+    return {"model": model, "phase": "forward-backward", "loss": lambda y: F.sum(judges(y))}
+
+
+def disabled(clock):
+    model = Trained(clock)
+    optimizer = SlowOptimizer(clock).setup(model)
+    model.first.disable_update()
+    model.second.W.update_rule = None
+    return {"model": model, "loss": slow_loss(clock), "optimizer": optimizer}
+
+
+def with_hooks(clock):
+    model = Trained(clock)
+    optimizer = SlowOptimizer(clock).setup(model)
+    for name in ("one", "two"):
+        optimizer.add_hook(lambda opt: None, name=name)
+    optimizer.add_hook(SlowHook(clock, 1, "same"), name="three", timing="post")
+    return {"model": model, "loss": slow_loss(clock), "optimizer": optimizer}
+
+
+CLEARGRADS = "cleargrads cleargrads"
+ROWS = {
+    # Sequential numbers its links only.
+    "links in lists": (
+        lambda clock: {
+            "model": chainer.Sequential(L.Linear(2, 2), F.relu, chainer.Sequential(L.Linear(2, 2)))
+        },
+        {"forward": "/0 LinearFunction, / ReLU, /1/0 LinearFunction"},
+    ),
+    "a link of somebody else": (stranger, {"forward": "/0 Wait, /0/0 LinearFunction"}),
+    "a function that nobody needs has no backward": (
+        lambda clock: {
+            "model": net(lambda self, x: (F.argmax(x), self.fc(F.relu(x)))[1], fc=L.Linear(2, 3))
+        },
+        {
+            "forward": "/ ArgMax, / ReLU, /fc LinearFunction, loss Sum",
+            "backward": f"{CLEARGRADS}, loss Sum, /fc LinearFunction",
+        },
+    ),
+    "without parameters there is nothing to go back to": (
+        lambda clock: {"model": net(lambda self, x: F.relu(x)), "phase": "forward-backward"},
+        {"backward": CLEARGRADS},
+    ),
+    "a classifier gives its own loss": (
+        lambda clock: classifier(clock) | {"loss": "auto"},
+        {
+            "forward": "/predictor/fc LinearFunction, /predictor ReLU, / SoftmaxCrossEntropy, "
+            "/ Accuracy",
+            "backward": f"{CLEARGRADS}, / SoftmaxCrossEntropy, /predictor ReLU, "
+            "/predictor/fc LinearFunction",
+        },
+    ),
+    "a loss with a link of its own": (
+        critic,
+        {"forward": "/a LinearFunction, loss LinearFunction, loss Sum"},
+    ),
+    "a rule that is disabled, and none": (disabled, {"update": "/first SlowOptimizer"}),
+    "hooks go by the names that they were added by": (
+        with_hooks,
+        {
+            "update": "optimizer one, optimizer two, /first SlowOptimizer, /second SlowOptimizer, "
+            "optimizer three"
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows(name, clock):
+    build, expected = ROWS[name]
+    given = {"phase": "forward" if list(expected) == ["forward"] else "train"} | build(clock)
+    structure = learn(given.pop("model"), *given.pop("inputs", ()), **given)
+    assert {phase: rows(structure, phase) for phase in expected} == expected
+    assert [a.index for a in structure.layers] == list(range(len(structure.layers)))
+
+
+def test_what_rows_know(clock):
+    structure = learn(Chain(clock), image(3, 2))
+    assert {(a.input_shapes, a.output_shapes, a.dtype) for a in structure.layers} == {
+        (((3, 2),), ((3, 2),), "float32")
+    }
+    assert {(a.phase, a.parent, a.forward, a.calls) for a in structure.layers} == {
+        ("forward", None, None, 1)
+    }
+    assert structure.phases == ()
+    # Before each function its link is called, which has no parameters to be known by.
+    assert structure.owners.tolist() == [-1, -1, 0, -1, -1, -1, 1, -1, -1, -1, 2, -1]
+    nested = learn(Step(clock, 10, Outer))
+    assert [a.parent for a in nested.layers] == [None, 0]
+    assert nested.owners.tolist() == [0, 1, 0, -1]
+    trained = learn(Trained(clock), phase="forward-backward", loss=slow_loss(clock))
+    assert trained.phases == ("forward", "backward")
+    assert [a.forward for a in trained.layers] == [None] * 5 + [3, 2, 1, None, 0]
+    assert {a.calls for a in trained.layers} == {1}
+    linear = learn(L.Linear(3, 2), image(4, 3), phase="forward-backward")
+    (back,) = [a for a in linear.layers if (a.phase, a.path) == ("backward", "/")]
+    assert (back.input_shapes, back.dtype) == (((4, 2),), "float32")
+    assert back.output_shapes == ((2, 3), (2,))  # the input needs no gradient
+
+
+def test_links_know_their_class_calls_and_own_parameters():
+    class Net(chainer.ChainList):
+        def forward(self, x):
+            for link in self:
+                x = link(x)
+            return x
+
+    first, tied = L.Linear(2, 5), L.Linear(5, 5)
+    model = Net(first, L.Linear(None, 5), L.BatchNormalization(5), Net(tied))
+    tied.b = first.b  # counts for the first of them alone
+    for _ in range(2):
         assert learn(model, image(4, 2)).links == (
             LinkCalls("/", "Net", 1, 0),
             LinkCalls("/0", "Linear", 1, 15),
@@ -81,59 +188,157 @@ class TestLearnStructure:
             LinkCalls("/3", "Net", 1, 0),
             LinkCalls("/3/0", "Linear", 1, 25),
         )
-        assert learn(first, image()).links == (LinkCalls("/", "Linear", 1, 15),)
+    assert learn(first).links == (LinkCalls("/", "Linear", 1, 15),)
+    # Parameters name the link where no link hook fires.
+    found = learn(net(lambda self, x: F.linear(self.a.forward(x), self.b.W), **linears("a", "b")))
+    assert rows(found, "forward") == "/a LinearFunction, /b LinearFunction"
+    assert {link.path: link.calls for link in found.links} == {"/": 1, "/a": 0, "/b": 0}
 
-    def test_nested_calls_know_their_parent(self, clock):
-        structure = learn(Step(clock, 10, Outer), image())
-        assert [(a.function, a.parent) for a in structure.layers] == [("Outer", None), ("Wait", 0)]
-        assert structure.owners.tolist() == [0, 1, 0, -1]
+
+def test_one_row_of_the_update_for_each_link_with_its_parameters(clock):
+    links = {"a": L.Linear(2, 3), "b": L.Linear(3, 2, nobias=True)}
+    model = net(lambda self, x: self.b(self.a(x)), **links)
+    with model.init_scope():
+        model.scale = chainer.Parameter(np.ones(5, np.float32))
+    structure = learn(model, phase="train")
+    assert structure.phases == ("update", "forward", "backward")
+    updates = [a for a in structure.layers if a.phase == "update"]
+    assert [(a.path, a.input_shapes, a.calls, a.dtype) for a in updates] == [
+        ("optimizer", (), 1, ""),
+        ("/", ((5,),), 1, "float32"),
+        ("/a", ((3, 2), (3,)), 2, "float32"),
+        ("/b", ((2, 3),), 1, "float32"),
+    ]
+    assert all(a.output_shapes == a.input_shapes for a in updates)
+    # Chainer goes through a shared parameter twice, and updates it twice.
+    update = learn(shared(clock)["model"], phase="train").layers[-1]
+    assert (update.path, update.input_shapes, update.calls) == ("/a", ((2, 2), (2,)), 4)
+
+
+# -- unusual graphs
+
+
+def test_a_gradient_in_the_loss():
+    """Double backprop: backward runs in the forward phase, and is gone back through."""
+
+    def loss(y):
+        (gx,) = chainer.grad([F.sum(y)], [model.fc.W], enable_double_backprop=True)
+        return F.sum(y) + F.sum(gx * gx)
+
+    model = net(lambda self, x: F.tanh(self.fc(x)), fc=L.Linear(2, 3))
+    structure = learn(model, image() + 1, phase="forward-backward", loss=loss)
+    (tanh,) = [a for a in structure.layers if a.forward == 1]
+    # Once in the loss, once by the loss's own backward.
+    assert (tanh.path, tanh.function, tanh.phase, tanh.calls) == ("/", "Tanh", "backward", 2)
+    # What the first one called is gone back through as well: to the link where it came from.
+    again = [a for a in structure.layers if a.phase == "backward" and a.forward is None]
+    assert {("/", "Tanh"), ("/fc", "LinearFunction")} <= {(a.path, a.function) for a in again}
+    assert structure.owners.tolist().count(-1) == 3
+
+
+def test_a_graph_from_before_is_not_taken_for_a_call_of_this_pass():
+    h, kept = L.Linear(2, 2)(image()), []
+
+    def remembering(self, x):
+        if not kept:
+            kept.append(F.tanh(self.a(x)))
+        return F.relu(self.b(x)) + kept[0]
+
+    before = net(lambda self, x: self.a(x) + h, **linears("a"))
+    earlier = net(remembering, **linears("a", "b"))
+    for _ in range(2):
+        (row,) = [
+            a
+            for a in learn(before, phase="forward-backward").layers
+            if a.phase == "backward" and a.forward is None and a.function == "LinearFunction"
+        ]
+        assert (row.path, row.input_shapes, row.calls) == ("/", ((1, 2),), 1)
+        structure = learn(earlier, phase="forward-backward")
+    found = {(a.path, a.function): a.forward for a in structure.layers if a.phase == "backward"}
+    assert found["/b", "LinearFunction"] == 0
+    assert found["/", "Tanh"] is found["/", "LinearFunction"] is None
+    assert ("/a", "LinearFunction") not in found
+
+
+# -- failures
+
+
+def fails(*_):
+    raise ValueError("oh")
 
 
 class Breaking(Wait):
-    def forward(self, inputs):
-        raise ValueError("oh")
+    forward = fails
+
+
+class BreakingBack(Nesting):
+    backward = fails
 
 
 def catching(self, x):
     with suppress(TypeError):
         self.a()  # it takes an input
-    raise ValueError("oh")
+    fails()
 
 
 class Before(ForwardStep):
     def __call__(self):
-        raise ValueError("oh")
+        fails()
 
 
 class Behind(ForwardStep):
     def __call__(self):
         super().__call__()
-        raise ValueError("oh")
+        fails()
 
 
-@pytest.mark.parametrize(
-    ("kind", "build", "where"),
-    [
-        (
-            ForwardStep,
-            lambda clock: chainer.Sequential(L.Linear(2, 3), L.Linear(4, 2)),
-            "in Linear at /1",
-        ),
-        (ForwardStep, lambda clock: Step(clock, 1, Breaking), "in layer 0_Breaking at /"),
-        (Behind, lambda clock: L.Linear(2, 2), "after layer 0_LinearFunction at /"),
-        (Before, lambda clock: L.Linear(2, 2), "before its first layer"),
-        (ForwardStep, lambda clock: net(catching, a=L.Linear(2, 2)), "in Net at /"),
-    ],
-)
-def test_a_failure_says_where(clock, kind, build, where):
-    with pytest.raises(StructureError) as caught:
-        learn_structure(kind(build(clock), (image(),)))
-    assert caught.value.where == where
-    message = str(caught.value.with_input((4, 2)))
-    assert message.startswith(f"the network fails with an input of 4x2, {where}: ")
-    assert "\n" not in message
-    assert not chainer.get_function_hooks()
-    assert not chainer._get_link_hooks()
+def training(clock, kind=Nesting, core=None, loss=None):
+    model = Trained(clock)
+    model.second._cls = kind
+    optimizer = SlowOptimizer(clock).setup(model)
+    optimizer.add_hook(SlowHook(clock, 1))
+    if core is not None:
+        model.second.W.update_rule.update_core = core
+    return make_step("train", model, (image(),), loss=loss or slow_loss(clock), optimizer=optimizer)
+
+
+def forward_of(model, kind=ForwardStep):
+    return kind(model, (image(),))
+
+
+FAILURES = {
+    "in Linear at /1": lambda clock: forward_of(chainer.Sequential(L.Linear(2, 3), L.Linear(4, 2))),
+    "in layer 0_Breaking at /": lambda clock: forward_of(Step(clock, 1, Breaking)),
+    "after layer 0_LinearFunction at /": lambda clock: forward_of(L.Linear(2, 2), Behind),
+    "before its first layer": lambda clock: forward_of(L.Linear(2, 2), Before),
+    "in Net at /": lambda clock: forward_of(net(catching, **linears("a"))),
+    "in the backward of layer 6_BreakingBack at /second": lambda clock: training(
+        clock, BreakingBack
+    ),
+    "in the update of layer 12_SlowOptimizer at /second": lambda clock: training(clock, core=fails),
+    "after layer 2_Nesting at /second": lambda clock: training(clock, loss=fails),
+}
+
+
+def test_a_failure_says_where(clock):
+    found = {}
+    for where, build in FAILURES.items():
+        with pytest.raises(StructureError) as caught:
+            learn_structure(build(clock))
+        found[where] = caught.value.where
+        message = str(caught.value.with_input((4, 2)))
+        assert message.startswith(f"the network fails with an input of 4x2, {where}: "), message
+        assert "\n" not in message
+        assert not chainer.get_function_hooks()
+        assert not chainer._get_link_hooks()
+    assert found == {where: where for where in FAILURES}
+    for value in (3.0, None, image()):  # a loss that is none
+        with pytest.raises(StructureError) as caught:
+            learn_structure(training(clock, loss=lambda y, value=value: value))
+        assert "\n" not in str(caught.value.with_input((1, 2)))
+
+
+# -- how trials differ
 
 
 def log_of(structure, *whats):
@@ -143,88 +348,57 @@ def log_of(structure, *whats):
     return [item for what, size in pairs for item in (what, size, 0, 5, 9)]
 
 
-class TestDifference:
-    @pytest.fixture
-    def structure(self, clock):
-        def forward(x):
-            for function in (Wait(clock, 1), LongWait(clock, 2), LongWait(clock, 3)):
-                (x,) = function.apply((x,))
-            return x
+def test_a_trial_of_other_calls_is_seen(clock):
+    def forward(x):
+        for function in (Wait(clock, 1), LongWait(clock, 2), LongWait(clock, 3)):
+            (x,) = function.apply((x,))
+        return x
 
-        return learn(chainer.Sequential(forward), image())
+    structure = learn(chainer.Sequential(forward))
+    same = log_of(structure, Wait, LongWait, LongWait)
+    assert structure.stamps(same) == (5, 9) * 3
+    for calls in ([Wait, Wait, LongWait], [Wait, LongWait], [Wait, LongWait, LongWait, Wait]):
+        assert structure.stamps(log_of(structure, *calls)) is None, calls
+    for size in (1000, BACKWARD_SIZE):
+        assert structure.stamps([*same[:6], size, *same[7:]]) is None, size
+    # The same calls nested otherwise.
+    assert structure.stamps(same[:4] + same[5:10] + same[4:5] + same[10:]) is None
+    places = ["", "0_Wait", "1_LongWait", "2_LongWait", ""]  # there are no more
+    assert [structure.place(entered) for entered in range(5)] == places
 
-    def test_none(self, structure):
-        log = log_of(structure, Wait, LongWait, LongWait)
-        assert structure.stamps(log) == (5, 9) * 3
 
-    @pytest.mark.parametrize(
-        ("calls", "size"),
-        [
-            ([Wait, Wait, LongWait], None),
-            ([Wait, LongWait], None),
-            ([Wait, LongWait, LongWait, Wait], None),
-            ([Wait, LongWait, LongWait], 1000),
-            ([Wait, LongWait, LongWait], BACKWARD_SIZE),
-        ],
+def test_another_link_with_the_same_calls_is_seen():
+    links = linears("a", "b")
+    first, second = (
+        learn(net(lambda self, x, name=name: getattr(self, name)(x), **links)) for name in "ab"
     )
-    def test_it_is_seen(self, structure, calls, size):
-        log = log_of(structure, *calls)
-        if size is not None:
-            log[6] = size
-        assert structure.stamps(log) is None
+    assert first.stamps(second.log) is None
 
-    def test_the_same_calls_nested_otherwise(self, structure):
-        first, second, third = (
-            log_of(structure, Wait, LongWait, LongWait)[5 * n :][:5] for n in range(3)
-        )
-        log = first[:4] + second + first[4:] + third
-        assert structure.stamps(log) is None
 
-    def test_another_link_with_the_same_calls(self):
-        links = {name: L.Linear(2, 2) for name in "ab"}
-        first, second = (
-            learn(net(lambda self, x, name=name: getattr(self, name)(x), **links), image())
-            for name in "ab"
-        )
-        assert first.stamps(second.log) is None
-
-    def test_links_that_their_parameters_tell_of_need_no_marks(self):
-        """Noting the calls of all links would take more time than all else of a recorder."""
-        model = chainer.Sequential(
-            L.Linear(2, 2), L.BatchNormalization(2), chainer.Sequential(L.Linear(2, 2), F.relu)
-        )
-        first = learn(model, image(3, 2))
-        second = learn(model, image(3, 2))
-        for structure in (first, second):
-            assert [what.__name__ for what, _ in structure.windows] == [
-                "LinearFunction",
-                "FixedBatchNormalization",
-                "LinearFunction",
-                "ReLU",
-            ]
-        assert first.stamps(second.log) is not None
-        other = chainer.Sequential(L.Linear(2, 2), L.BatchNormalization(2), model[2])
-        assert first.stamps(learn(other, image(3, 2)).log) is None
-
-    def test_a_parameter_may_get_an_array_where_another_s_was(self):
-        """As an update in mixed16 gives all of them new ones, behind the trial."""
-        model = chainer.Sequential(L.Linear(2, 2), L.Linear(2, 2))
-        structure = learn(model, image())
-        first, second = model[0].b, model[1].b
-        kept = first.array, second.array  # so that nothing else gets their places
-        first.array, second.array = (array.copy() for array in kept)
-        log = learn(model, image()).log
-        first.array, second.array = second.array.copy(), first.array
-        assert structure.stamps(log) is not None
-
-    def test_place_is_the_last_row_that_was_entered(self, structure):
-        assert [structure.place(n) for n in range(5)] == [
-            "",
-            "0_Wait",
-            "1_LongWait",
-            "2_LongWait",
-            "",  # there are no more
+def test_links_that_their_parameters_tell_of_need_no_marks():
+    """Noting the calls of all links would take more time than all else of a recorder."""
+    inner = chainer.Sequential(L.Linear(2, 2), F.relu)
+    model = chainer.Sequential(L.Linear(2, 2), L.BatchNormalization(2), inner)
+    first, second = (learn(model, image(3, 2)) for _ in range(2))
+    for structure in (first, second):
+        assert [what.__name__ for what, _ in structure.windows] == [
+            *("LinearFunction", "FixedBatchNormalization", "LinearFunction", "ReLU")
         ]
+    assert first.stamps(second.log) is not None
+    other = chainer.Sequential(L.Linear(2, 2), L.BatchNormalization(2), inner)
+    assert first.stamps(learn(other, image(3, 2)).log) is None
+
+
+def test_a_parameter_may_get_an_array_where_another_s_was():
+    """As an update in mixed16 gives all of them new ones, behind the trial."""
+    model = chainer.Sequential(L.Linear(2, 2), L.Linear(2, 2))
+    structure = learn(model)
+    first, second = model[0].b, model[1].b
+    kept = first.array, second.array  # so that nothing else gets their places
+    first.array, second.array = (array.copy() for array in kept)
+    log = learn(model).log
+    first.array, second.array = second.array.copy(), first.array
+    assert structure.stamps(log) is not None
 
 
 def test_link_stack():

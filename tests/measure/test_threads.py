@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from threadpoolctl import threadpool_info
@@ -18,7 +16,6 @@ from chainer_profile.measure.machine import find_device, measure_limits
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.journal import Journal, recover
 from chainer_profile.record.recording import BlasLibrary, Environment, Settings
-from tests.conftest import FakeClock
 from tests.nets import Chain, image
 
 MANY = 4
@@ -28,12 +25,12 @@ MS = 1_000_000
 class Blas:
     """A BLAS library of four cores; a network takes other times with one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.threads = MANY
-        self.limits: list[int] = []
+        self.limits = []
 
     @contextmanager
-    def limit(self, count: int, user_api: str) -> Iterator[None]:
+    def limit(self, count, user_api):
         assert user_api == "blas"
         before, self.threads = self.threads, count
         self.limits.append(count)
@@ -42,15 +39,15 @@ class Blas:
         finally:
             self.threads = before
 
-    def libraries(self) -> tuple[BlasLibrary, ...]:
+    def libraries(self):
         return (BlasLibrary("openblas", "1", self.threads),)
 
-    def collect(self, *_: object) -> Environment:
+    def collect(self, *_):
         return Environment(physical_cores=MANY, usable_cores=MANY, blas=self.libraries())
 
 
 @pytest.fixture
-def blas(monkeypatch: pytest.MonkeyPatch) -> Blas:
+def blas(monkeypatch):
     blas = Blas()
     for name in threads._VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -64,29 +61,27 @@ def blas(monkeypatch: pytest.MonkeyPatch) -> Blas:
 class Net(Chain):
     """Takes so many nanoseconds more with one thread, and with several; knows what it ran with."""
 
-    def __init__(self, clock: FakeClock, blas: Blas, one_ns: int, many_ns: int) -> None:
+    def __init__(self, clock, blas, one_ns, many_ns):
         super().__init__(clock)
         self._blas, self._more_ns = blas, {1: one_ns, MANY: many_ns}
-        self.ran: list[int] = []
+        self.ran = []
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         self.ran.append(self._blas.threads)
         self.clock.advance(self._more_ns.get(self._blas.threads, 0))
         return super().forward(x)
 
 
-def run(net: Net, **changes: Any) -> Any:
+def run(net, **changes):
     settings = {"trials": 20, "clean_trials": 5, "warmups": 2} | changes
     step = make_step("forward", net, (image(),))
-    return runner.run(step, Settings(**settings), clock=net.clock, memory=True)  # type: ignore[arg-type]
+    return runner.run(step, Settings(**settings), clock=net.clock, memory=True)
 
 
 PROBE = ([MANY] * 4 + [1] * 4) * 10
 
 
-def test_one_thread_where_it_is_faster_from_the_probe_to_the_memory_pass(
-    clock: FakeClock, blas: Blas
-) -> None:
+def test_one_thread_where_it_is_faster_from_the_probe_to_the_memory_pass(clock, blas):
     net = Net(clock, blas, 0, 10_000)
     recording = run(net)
     trials = 2 + 20 + 5 + 1 + 2
@@ -104,9 +99,7 @@ def test_one_thread_where_it_is_faster_from_the_probe_to_the_memory_pass(
     # One thread is as good as several that gain little.
     [(100, 0, MANY), (0, 0, 1), (0, -4, 1), (0, -20, MANY)],
 )
-def test_all_threads_where_they_are_faster(
-    clock: FakeClock, blas: Blas, one_ns: int, many_ns: int, chosen: int
-) -> None:
+def test_all_threads_where_they_are_faster(clock, blas, one_ns, many_ns, chosen):
     net = Net(clock, blas, one_ns, many_ns)
     recording = run(net)
     assert set(net.ran[3 + len(PROBE) :]) == {chosen}
@@ -114,9 +107,9 @@ def test_all_threads_where_they_are_faster(
     assert len(recording.probe_ns) == 60
 
 
-def test_one_slow_trial_decides_nothing(clock: FakeClock, blas: Blas) -> None:
+def test_one_slow_trial_decides_nothing(clock, blas):
     class Disturbed(Net):
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             if len(self.ran) == 3 + 4 + 1:  # a trial of one thread
                 self.clock.advance(100_000)
             return super().forward(x)
@@ -124,10 +117,8 @@ def test_one_slow_trial_decides_nothing(clock: FakeClock, blas: Blas) -> None:
     assert run(Disturbed(clock, blas, 0, 1000)).environment.blas[0].threads == 1
 
 
-def test_what_is_a_choice_and_holds_for_the_whole_run(
-    clock: FakeClock, blas: Blas, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def ran(**changes: Any) -> int:
+def test_what_is_a_choice_and_holds_for_the_whole_run(clock, blas, monkeypatch):
+    def ran(**changes):
         net = Net(clock, blas, 0, 10_000)
         recording = run(net, **changes)
         assert not len(recording.probe_ns)
@@ -145,7 +136,7 @@ def test_what_is_a_choice_and_holds_for_the_whole_run(
         assert ran() == 2
 
 
-def test_a_library_takes_the_cores_by_itself_but_no_more_than_it_can(blas: Blas) -> None:
+def test_a_library_takes_the_cores_by_itself_but_no_more_than_it_can(blas):
     cores = {(None, None): MANY, (2, 4): MANY, (4, 2): MANY, (8, 16): 1, (64, 128): 1}
     found = {
         (physical, usable): threads.free_threads(
@@ -160,11 +151,11 @@ def test_a_library_takes_the_cores_by_itself_but_no_more_than_it_can(blas: Blas)
     assert threads.free_threads(Environment()) == 1  # without a library
 
 
-def test_the_probe_takes_about_two_seconds_at_most(clock: FakeClock, blas: Blas) -> None:
+def test_the_probe_takes_about_two_seconds_at_most(clock, blas):
     seen = []
 
     class Timed(Net):
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             seen.append(self.clock.time_ns)
             return super().forward(x)
 
@@ -186,42 +177,40 @@ def test_the_probe_takes_about_two_seconds_at_most(clock: FakeClock, blas: Blas)
         (60_000, 1000, [MANY, 1]),
     ],
 )
-def test_fewer_rounds_where_a_trial_is_long(
-    clock: FakeClock, blas: Blas, trial_ms: int, trials: int, made: list[int]
-) -> None:
+def test_fewer_rounds_where_a_trial_is_long(clock, blas, trial_ms, trials, made):
     recording = run(Net(clock, blas, trial_ms * MS, trial_ms * MS), trials=trials)
     assert recording.probe_threads.tolist() == made
     assert recording.environment.blas[0].threads == (1 if made else MANY)
 
 
-def test_busy_cores_that_make_trials_long_are_seen(clock: FakeClock, blas: Blas) -> None:
+def test_busy_cores_that_make_trials_long_are_seen(clock, blas):
     recording = run(Net(clock, blas, 50 * MS, 1500 * MS), trials=200, clean_trials=20)
     assert recording.environment.blas[0].threads == 1
     assert recording.trial_ns.max() < 51 * MS
 
 
-def test_it_takes_a_tenth_of_a_time_limit(clock: FakeClock, blas: Blas) -> None:
+def test_it_takes_a_tenth_of_a_time_limit(clock, blas):
     net = Net(clock, blas, 10 * MS, 10 * MS)
     recording = run(net, max_seconds=2.0, trials=1000)
     assert 0 < recording.probe_ns.sum() <= 0.25e9
 
 
-def test_a_stop_ends_it(clock: FakeClock, blas: Blas) -> None:
+def test_a_stop_ends_it(clock, blas):
     net = Net(clock, blas, 0, 10_000)
     step = make_step("forward", net, (image(),))
     settings = Settings(trials=20, clean_trials=5, warmups=2)
 
-    def stop() -> str:
+    def stop():
         return "enough" if len(net.ran) > 3 + 2 else ""
 
-    recording = runner.run(step, settings, clock=clock, stop=stop)  # type: ignore[arg-type]
+    recording = runner.run(step, settings, clock=clock, stop=stop)
     assert (len(recording.probe_ns), recording.n_trials, recording.ended) == (2, 0, "enough")
     assert blas.threads == MANY
 
 
-def test_a_network_that_fails_in_it(clock: FakeClock, blas: Blas) -> None:
+def test_a_network_that_fails_in_it(clock, blas):
     class Failing(Net):
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             if len(self.ran) == 10:
                 raise ValueError("broken")
             return super().forward(x)
@@ -231,23 +220,21 @@ def test_a_network_that_fails_in_it(clock: FakeClock, blas: Blas) -> None:
     assert blas.threads == MANY
 
 
-def test_the_journal_holds_it(clock: FakeClock, blas: Blas, tmp_path: Any) -> None:
+def test_the_journal_holds_it(clock, blas, tmp_path):
     path = tmp_path / "journal"
     step = make_step("forward", Net(clock, blas, 0, 10_000), (image(),))
     settings = Settings(trials=20, clean_trials=5, warmups=2)
     with open(path, "w+b") as file:
-        run = runner.run(step, settings, clock=clock, journal=Journal(file))  # type: ignore[arg-type]
+        run = runner.run(step, settings, clock=clock, journal=Journal(file))
     found = recover(path)
     assert found.environment == run.environment
     assert found.probe_threads.tolist() == run.probe_threads.tolist() != []
 
 
-def test_the_limits_of_the_machine_are_those_of_the_chosen_threads(
-    blas: Blas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_limits_of_the_machine_are_those_of_the_chosen_threads(blas, monkeypatch):
     seen = []
 
-    def rate(*_: object) -> float:
+    def rate(*_):
         seen.append(blas.threads)
         return 1e9
 
@@ -262,16 +249,14 @@ def test_the_limits_of_the_machine_are_those_of_the_chosen_threads(
     assert seen[3:] == [MANY] * 3
 
 
-def test_an_engine_that_was_measured_with_all_is_profiled_with_all(
-    clock: FakeClock, blas: Blas
-) -> None:
+def test_an_engine_that_was_measured_with_all_is_profiled_with_all(clock, blas):
     engine, net = ChainerEngine(), Net(clock, blas, 0, 0)
     engine._model = net
     engine.layers((image(),), 3)
     assert set(net.ran) == {MANY}
 
 
-def test_profile_leaves_the_program_as_it_was(clock: FakeClock) -> None:
+def test_profile_leaves_the_program_as_it_was(clock):
     before = threadpool_info()
     recording = chainer_profile.profile(Chain(clock), image(), trials=5, threads=1)
     assert recording.settings.threads == 1
@@ -279,6 +264,6 @@ def test_profile_leaves_the_program_as_it_was(clock: FakeClock) -> None:
     assert threadpool_info() == before
 
 
-def test_profile_refuses_more_threads_than_cores(blas: Blas, clock: FakeClock) -> None:
+def test_profile_refuses_more_threads_than_cores(blas, clock):
     with pytest.raises(UsageError, match=r"^5 threads are more than 4 cores can run$"):
         chainer_profile.profile(Chain(clock), image(), trials=5, threads=MANY + 1)

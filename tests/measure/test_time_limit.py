@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import pytest
 
@@ -11,8 +10,7 @@ from chainer_profile.measure import memory, runner
 from chainer_profile.measure.clock import WARMUP_PART, WARMUP_SECONDS, TimeLimit
 from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.trials import cycles, opening
-from chainer_profile.record.recording import Calibration, Recording, Settings
-from tests.conftest import FakeClock
+from chainer_profile.record.recording import Calibration, Settings
 from tests.nets import Chain, image
 
 SECOND = 1_000_000_000
@@ -25,31 +23,29 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 class Slow(Chain):
     """Takes so many seconds more; knows when it was called."""
 
-    def __init__(self, clock: FakeClock, seconds: float) -> None:
+    def __init__(self, clock, seconds):
         super().__init__(clock)
         self._more_ns = int(seconds * SECOND)
-        self.begins: list[int] = []
+        self.begins = []
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         self.begins.append(self.clock.time_ns)
         self.clock.advance(self._more_ns)
         return super().forward(x)
 
 
-def run(model: Chain, **changes: Any) -> Recording:
+def run(model, **changes):
     more = {name: changes.pop(name) for name in ("calibration", "stop") if name in changes}
     asked = Settings(**({"trials": 1000, "clean_trials": 100, "warmups": 50} | changes))
     step = make_step("forward", model, (image(),))
-    clock: Any = model.clock
+    clock = model.clock
     return runner.run(step, asked, clock=clock, **more)
 
 
 @pytest.mark.parametrize(
     ("seconds", "made"), [(0.0, 50), (0.1, 50), (1.0, 10), (4.0, 3), (10.0, 1), (60.0, 1)]
 )
-def test_a_warm_up_takes_about_ten_seconds_at_most(
-    clock: FakeClock, seconds: float, made: int
-) -> None:
+def test_a_warm_up_takes_about_ten_seconds_at_most(clock, seconds, made):
     recording = run(Slow(clock, seconds), trials=5, clean_trials=5)
     assert len(recording.warmup_ns) == made
     assert recording.settings.warmups == 50
@@ -58,13 +54,13 @@ def test_a_warm_up_takes_about_ten_seconds_at_most(
 
 @pytest.mark.parametrize(("seconds", "memory_passes"), [(0.01, 2), (0.05, 4), (0.2, 2), (1.0, 4)])
 def test_all_passes_end_in_time_with_trials_of_both_kinds(
-    clock: FakeClock, seconds: float, memory_passes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def calibrate() -> Calibration:
+    clock, seconds, memory_passes, monkeypatch
+):
+    def calibrate():
         clock.advance(SECOND // 10)
         return Calibration(1e-3, 1e-3)
 
-    def measure(step: Any, traced: Any, n_rows: int) -> None:
+    def measure(step, traced, n_rows):
         clock.advance(int(memory_passes * seconds * SECOND))
 
     monkeypatch.setattr(memory, "measure_memory", measure)
@@ -79,13 +75,11 @@ def test_all_passes_end_in_time_with_trials_of_both_kinds(
     assert len(recording.warmup_ns) * seconds <= 2 + seconds
 
 
-def test_a_limit_that_is_shorter_than_the_least_leaves_one_trial_of_each_kind(
-    clock: FakeClock,
-) -> None:
+def test_a_limit_that_is_shorter_than_the_least_leaves_one_trial_of_each_kind(clock):
     model = Slow(clock, 10)
-    calibrated: list[int] = []
+    calibrated = []
 
-    def calibrate() -> Calibration:
+    def calibrate():
         calibrated.append(clock.time_ns)
         clock.advance(SECOND)
         return Calibration(1e-3, 1e-3)
@@ -99,7 +93,7 @@ def test_a_limit_that_is_shorter_than_the_least_leaves_one_trial_of_each_kind(
     assert recording.ended == "time limit reached"
 
 
-def test_what_follows_the_trials_has_its_time(clock: FakeClock) -> None:
+def test_what_follows_the_trials_has_its_time(clock):
     recording = run(Chain(clock), trials=100_000, max_seconds=100 * TRIAL_NS * 1e-9)
     begin_ns = 1_000_000
     # 100 trials' time: three passes, ten warm-ups; of the rest five are kept.
@@ -110,17 +104,17 @@ def test_what_follows_the_trials_has_its_time(clock: FakeClock) -> None:
     assert len(recording.clean_ns) >= 1
 
 
-def test_without_a_limit_all_trials_are_made(clock: FakeClock) -> None:
+def test_without_a_limit_all_trials_are_made(clock):
     recording = run(Slow(clock, 30), trials=60, clean_trials=6)
     assert (recording.n_trials, len(recording.clean_ns), recording.ended) == (60, 6, "complete")
     assert recording.memory is not None
 
 
-def test_a_slow_run_that_is_interrupted_has_trials_of_both_kinds(clock: FakeClock) -> None:
+def test_a_slow_run_that_is_interrupted_has_trials_of_both_kinds(clock):
     for after in range(2, 60, 7):
         model = Slow(clock, 5)
 
-        def stop(model: Slow = model, last: int = N_STRUCTURE + 2 + after) -> str:
+        def stop(model=model, last=N_STRUCTURE + 2 + after):
             return "enough" if len(model.begins) >= last else ""
 
         recording = run(model, stop=stop)
@@ -130,7 +124,7 @@ def test_a_slow_run_that_is_interrupted_has_trials_of_both_kinds(clock: FakeCloc
         assert 4 <= each <= 20 or recording.n_trials < 12
 
 
-def test_blocks_of_a_fast_network_are_as_ever(clock: FakeClock) -> None:
+def test_blocks_of_a_fast_network_are_as_ever(clock):
     recording = run(Chain(clock))
     before = int((recording.start_ns < recording.clean_start_ns[0]).sum())
     assert before == next(iter(cycles(1000, 100)))[0] == 25
@@ -145,13 +139,11 @@ def test_blocks_of_a_fast_network_are_as_ever(clock: FakeClock) -> None:
         ((3, 0, 2), [(1, 0, 4)]),
     ],
 )
-def test_the_first_cycle_in_parts(
-    cycle: tuple[int, int, int], parts: list[tuple[int, int, int]]
-) -> None:
+def test_the_first_cycle_in_parts(cycle, parts):
     assert list(opening(*cycle)) == parts
 
 
-def test_the_parts_are_the_cycle() -> None:
+def test_the_parts_are_the_cycle():
     for profiled, clean in product((1, 2, 7, 100, 333), range(40)):
         made = list(opening((profiled + 1) // 2, clean, profiled // 2))
         assert sum(before + behind for before, _, behind in made) == profiled
@@ -160,7 +152,7 @@ def test_the_parts_are_the_cycle() -> None:
         assert made[0][:2] == (1, min(clean, 1))
 
 
-def test_parts_of_a_limit(clock: FakeClock) -> None:
+def test_parts_of_a_limit(clock):
     limit = TimeLimit(clock.now_ns, 50.0)
     clock.advance(20 * SECOND)
     assert limit.left_s() == 30.0

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
-from typing import Any
 
 import chainer
 import chainer.functions as F
@@ -31,7 +29,7 @@ MANY = 10**12
 
 
 @pytest.fixture(autouse=True)
-def free(monkeypatch: pytest.MonkeyPatch) -> None:
+def free(monkeypatch):
     """300 MiB are free."""
     for module in (free_memory, trials):
         monkeypatch.setattr(module, "free_nbytes", lambda: FREE)
@@ -40,12 +38,12 @@ def free(monkeypatch: pytest.MonkeyPatch) -> None:
 class Growing(chainer.Chain):
     """Takes 1 MiB for every input."""
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         np.ones((len(x), 1 << 20), np.int8)
         return F.relu(x)
 
 
-def race_of_many() -> object:
+def race_of_many():
     settings = Settings(model="net", trials=MANY, clean_trials=MANY)
     contestants = [Contestant(name="chainer", engine=FakeEngine(FakeClock()))]
     return measure(Net(), X, settings, contestants, layer_trials=1)
@@ -54,13 +52,13 @@ def race_of_many() -> object:
 @pytest.mark.parametrize(
     "run", [lambda: profile(Net(), X, trials=MANY), race_of_many], ids=["profile", "engines"]
 )
-def test_too_many_trials(run: Callable[[], object]) -> None:
+def test_too_many_trials(run):
     message = r"^1,000,000,000,000 trials need [\d.]+ TiB of memory .* 300\.0 MiB are free: make"
     with pytest.raises(ProfileError, match=message):
         run()
 
 
-def test_what_samples_take() -> None:
+def test_what_samples_take():
     # 8 bytes for each of 96 rows, 4 numbers of the trial, and 3 of a clean one for every 10.
     check_samples(Settings(trials=390_000, clean_trials=39_000), rows=96)
     with pytest.raises(ProfileError):
@@ -71,11 +69,11 @@ def test_what_samples_take() -> None:
         check_samples(Settings(trials=MANY, clean_trials=MANY, max_seconds=10_000), rows=96)
 
 
-def test_the_cycles_of_many_trials_take_no_memory() -> None:
+def test_the_cycles_of_many_trials_take_no_memory():
     assert len(list(islice(cycles(MANY, MANY // 10), 3))) == 3
 
 
-def test_a_batch_that_grows_beyond_what_is_free() -> None:
+def test_a_batch_that_grows_beyond_what_is_free():
     message = (
         r"^the network fails .*: a batch of 1,000 needs at least 1000\.0 MiB of memory, and "
         r"270\.0 MiB are free: take a smaller --batchsize$"
@@ -93,13 +91,13 @@ def test_a_batch_that_grows_beyond_what_is_free() -> None:
     ],
     ids=["input", "arguments"],
 )
-def test_an_input_beyond_what_is_free(make: Callable[[], object]) -> None:
+def test_an_input_beyond_what_is_free(make):
     message = r"^a batch of 100,000 inputs.* needs at least 1\.1 GiB .*270\.0 MiB are free$"
     with pytest.raises(ProfileError, match=message):
         make()
 
 
 @pytest.mark.parametrize("words", [["--trials", str(MANY)], ["-b", "100000000"]])
-def test_the_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(words, capsys):
     assert main(*words, "-o", "run") == 1
     assert one_line(capsys.readouterr().err).endswith(("make fewer trials", "are free"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.memory import HostCounter, memory_use
-from tests.measure.ledger import EXAMPLES, build, by_call, programs, slow_chainer, step_of
+from tests.ledger.drawn import EXAMPLES, build, by_call, programs, slow_chainer, step_of
 from tests.measure.test_memory import Script, by_phase, measure_memory, trace_memory
 
 

@@ -25,7 +25,7 @@ from chainer_profile.measure import runner
 from chainer_profile.measure.steps import ForwardStep
 from chainer_profile.record.recording import Settings
 from chainer_profile.runs.folder import load_run
-from tests.measure.ledger import (
+from tests.ledger.drawn import (
     EXAMPLES,
     Busy,
     Fn,
@@ -305,16 +305,6 @@ def test_profiling(program, memory):
 # -- exceptions
 
 
-class OldBusy(chainer.Function):
-    def __init__(self, clock, duration_ns):
-        super().__init__()
-        self.clock, self.duration_ns = clock, duration_ns
-
-    def forward(self, inputs):
-        self.clock.advance(self.duration_ns)
-        raise WorkError
-
-
 def busy(clock, deep, raises):
     """Calls another one in itself, so deep, and the innermost may raise."""
     inner = [busy(clock, deep - 1, raises)] if deep else []
@@ -328,35 +318,6 @@ def profiled(clock, does):
     recording = run(step, clock, memory=False)
     rows = zip(recording.layers, recording.self_ns[0].tolist(), strict=True)
     return [(a.path, a.function, ns) for a, ns in rows], recording
-
-
-@pytest.mark.parametrize("old_style", [False, True])
-@pytest.mark.parametrize("last", [False, True])
-def test_a_caught_exception_takes_no_others_time(clock, old_style, last):
-    def raises(x):
-        with suppress(WorkError):
-            if old_style:
-                OldBusy(clock, 5)(x)
-            else:
-                busy(clock, 0, True).apply((x,))
-
-    def does(self, x, n):
-        if not last:
-            raises(x)
-        clock.advance(2)
-        y = self.a(x)
-        if last:
-            raises(x)
-        clock.advance(3)
-        return y
-
-    raised = ("/", "OldBusy" if old_style else "Busy", 5)
-    rows = [("/a", "Identity", 0)]
-    rows.insert(len(rows) if last else 0, raised)
-    found, recording = profiled(clock, does)
-    assert found == rows
-    assert (recording.self_ns == recording.self_ns[0]).all()
-    assert (recording.n_trials, recording.by_link) == (N_TRIALS, False)
 
 
 def test_windows_without_ends_are_not_those_of_other_calls(clock):

@@ -1,0 +1,325 @@
+"""Times by link and function of whatever iterations do: each row has what its calls took.
+
+Programs are drawn at random, of which no iteration need repeat another: networks, functions outside
+of links, links of no network, graphs of earlier iterations, and exceptions that are caught. Each
+call writes down by itself how long it took on the fake clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+import chainer
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile.measure.entries import Entries
+from chainer_profile.measure.link_recorder import LinkRecorder
+from chainer_profile.measure.loop import LoopTrial
+from tests.ledger.drawn import (
+    EXAMPLES,
+    Fn,
+    Ledger,
+    NewLink,
+    OldLink,
+    Optimizer,
+    Spec,
+    WorkError,
+    build,
+    call,
+    nothing_left,
+    programs,
+    slow_chainer,
+)
+
+#: What Chainer does by itself between functions: sums of gradients, of whichever variable.
+SUMS = "gradient_accumulation"
+CLEARGRADS = ("cleargrads", "cleargrads", "backward")
+
+
+# -- what is drawn
+
+
+FUNCTIONS = st.builds(
+    Fn,
+    st.tuples(*[st.integers(0, 20)] * 3),
+    nested=st.sampled_from([(), (Fn((1, 2, 3)),), (Fn((1, 2, 3), raises=True),)]),
+    old_style=st.booleans(),
+    raises=st.sampled_from([False] * 4 + [True]),
+    caught=st.booleans(),
+)
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A call of a link that no network has: one of a list, by its number, or one made for it."""
+
+    number: int | None
+    old_style: bool
+    body: tuple[object, ...]
+
+    def __call__(self, ledger, x):
+        key = self.number, self.old_style
+        link = ledger.strangers.get(key)
+        if link is None:
+            kind = (OldStranger if self.old_style else NewStranger) if self.number else Made
+            link = kind(ledger, Spec("", False, (Fn((1, 1, 1)), *self.body)), ())
+            if self.number:
+                ledger.strangers[key] = link
+        ledger.running.append(ledger.path_of_stranger(link))
+        try:
+            with suppress(WorkError), ledger.within("forward"):
+                return link(x)
+        finally:
+            ledger.running.pop()
+            if not self.number:  # another one may get its identity
+                ledger.paths.pop(id(link), None)
+        return x
+
+
+class NewStranger(NewLink):
+    pass
+
+
+class OldStranger(OldLink):
+    pass
+
+
+class Made(NewLink):
+    pass
+
+
+MADE = st.builds(Stranger, st.none(), st.booleans(), st.lists(FUNCTIONS, max_size=2).map(tuple))
+STRANGERS = st.builds(
+    Stranger,
+    st.integers(1, 2),
+    st.booleans(),
+    st.lists(FUNCTIONS | MADE, max_size=2).map(tuple),
+)
+ACTIONS = st.one_of(
+    st.sampled_from(["call", "call", "backward", "update", "update with loss", "nothing"]),
+    *(FUNCTIONS, STRANGERS, MADE),
+)
+#: Iterations: whether each is recorded, and what it does.
+ITERATIONS = st.lists(
+    st.tuples(st.sampled_from([True] * 4 + [False]), st.lists(ACTIONS, max_size=5)),
+    min_size=1,
+    max_size=5,
+)
+
+
+# -- what writes down
+
+
+@dataclass
+class Rows(Ledger):
+    """Keeps for which row or phase the clock was advanced; outside of all for ``""``."""
+
+    spent: Counter = field(default_factory=Counter)
+    calls: Counter = field(default_factory=Counter)
+    phases: list[str] = field(default_factory=lambda: ["forward"])
+    strangers: dict = field(default_factory=dict)
+    raised_now: set[str] = field(default_factory=set)
+    recorded: bool = False
+    in_loss: bool = False
+
+    def begin(self, recorded):
+        self.recorded = recorded
+        self.spent, self.calls, self.raised_now = Counter(), Counter(), set()
+
+    def spend(self, duration_ns, part="", phase=""):
+        """Of the parts of Chainer's own, sums and cleargrads have rows."""
+        self.advance(duration_ns)
+        owner = {"accumulation": SUMS, "cleargrads": CLEARGRADS, "framework": phase}.get(part)
+        self.spent[owner or (self.windows[-1] if self.windows else "")] += duration_ns
+
+    @contextmanager
+    def within(self, phase, path="", name=""):
+        """A phase, or a row in one."""
+        self.windows.append((path, name, phase) if name else phase)
+        self.calls[self.windows[-1]] += 1
+        self.phases.append(phase)
+        try:
+            yield
+        finally:
+            self.windows.pop()
+            self.phases.pop()
+
+    @contextmanager
+    def window(self, phase, function):
+        name = type(function).__name__
+        if phase == "forward":
+            phase = self.phases[-1]
+            path = self.path_of(function.link)
+            function.row = (path, name) if self.recorded else ("/", name)
+        try:
+            with self.within(phase, *function.row):
+                yield
+        except WorkError:
+            self.raised_now.add(name)
+            raise
+
+    def path_of(self, link):
+        path = super().path_of(link)
+        return "loss" if path == "/" and not self.running and self.in_loss else path
+
+    def path_of_stranger(self, link):
+        """Path of a link that is of no network: that of its first call that is recorded."""
+        known = self.paths.get(id(link))
+        if known or not self.recorded:
+            return known or "/"
+        above = self.running[-1] if self.running else "/"
+        path = f"{above.rstrip('/')}/{type(link).__name__}"
+        if path in [self.paths.get(id(one)) for one in self.strangers.values()]:
+            path += "-2"
+        self.paths[id(link)] = path
+        return path
+
+
+class RowsOptimizer(Optimizer):
+    """Its update is of a row, and so is its hook, which calls a function."""
+
+    def updates(self, path):
+        with self.ledger.within("update", path, "RowsOptimizer"):
+            self.ledger.spend(5)
+
+    def hook(self, optimizer):
+        with self.ledger.within("update", "optimizer", "Hook"):
+            self.ledger.spend(7)
+            call(self.ledger, Fn((1, 2, 3)), np.zeros((1, 1), np.float32))
+
+
+# -- what is run
+
+
+class Runner:
+    """A network, an optimizer, and a recorder of iterations with them."""
+
+    def __init__(self, program):
+        self.model, self.ledger = build(program, Rows())
+        self.optimizer = RowsOptimizer(self.ledger, self.model)
+        self.loop = recorder_of(self.ledger, self.model, self.optimizer)
+        self.y = None
+
+    def run(self, actions):
+        for action in actions:
+            self.do(action)
+
+    def do(self, action):
+        ledger = self.ledger
+        x = np.zeros((1, 1), np.float32)
+        ledger.spend(3)
+        if action == "call":
+            with ledger.within("forward"):
+                self.y = self.model(x)
+        elif action == "backward" and self.y is not None:
+            self.backward(self.y)
+        elif action == "update":
+            self.update()
+        elif action == "update with loss":
+            self.update(self.loss)
+        elif callable(action):
+            action(ledger, x)
+        elif isinstance(action, Fn):
+            with suppress(WorkError):
+                call(ledger, action, x, self.model)
+
+    def backward(self, y):
+        with self.ledger.within("backward"):
+            y.grad = np.ones_like(y.array)
+            y.backward()
+
+    def update(self, *args):
+        with self.ledger.within("update"), suppress(WorkError):
+            self.optimizer.update(*args)
+
+    def loss(self):
+        ledger = self.ledger
+        with ledger.within("forward"):
+            ledger.in_loss = True
+            try:
+                y = self.model(np.zeros((1, 1), np.float32))
+                y = call(ledger, Fn((1, 2, 3)), y)
+            finally:
+                ledger.in_loss = False
+        ledger.calls[CLEARGRADS] += 1
+        y.grad = np.ones_like(y.array)
+        return y
+
+
+def recorder_of(clock, model=None, *optimizers):
+    """A recorder, and what stands at Chainer's entries for it."""
+    trial = LoopTrial([("", model)] if model else [], [("", one) for one in optimizers])
+    entries = Entries(trial.around)
+    return LinkRecorder(clock.now_ns, trial, entries), entries
+
+
+def iteration_of(loop, run, number=1):
+    recorder, entries = loop
+    with entries, recorder.recording():
+        recorder.start()
+        run()
+        return recorder.end(number)
+
+
+def rows_of(recorder, values):
+    """Values by row; there are no two of a row."""
+    keys = [(layer.path, layer.function, layer.phase) for layer in recorder.rows.layers()]
+    assert len(set(keys)) == len(keys)
+    return Counter(dict(zip(keys, values.tolist(), strict=False)))
+
+
+def told(loop, iteration):
+    """What an iteration took by row and phase, and the rest, as a ledger has it."""
+    recorder, _ = loop
+    found = rows_of(recorder, iteration.rows_ns)
+    found.update(dict(zip(recorder.rows.phases, iteration.phases_ns.tolist(), strict=False)))
+    found[""] = iteration.wall_ns - found.total()
+    return +found
+
+
+@EXAMPLES
+@given(
+    program=programs(True, STRANGERS, MADE),
+    iterations=ITERATIONS,
+    read_ns=st.sampled_from([0, 0, 1]),
+)
+def test_every_row_has_its_own_time_whatever_iterations_do(program, iterations, read_ns):
+    runner = Runner(program)
+    runner.ledger.read_ns = read_ns
+    model, ledger = runner.model, runner.ledger
+    raised = set()
+    kept = [runner.optimizer, chainer.Variable, chainer.Optimizer]
+    kept += [param.update_rule for param in model.params()]
+    before = methods_of(kept)
+
+    with nothing_left(model), slow_chainer(ledger):
+        for recorded, actions in iterations:
+            ledger.begin(recorded)
+            if not recorded:
+                runner.run(actions)
+                continue
+            begin_ns = ledger.time_ns
+            iteration = iteration_of(runner.loop, partial(runner.run, actions))
+            found, calls = told(runner.loop, iteration), rows_of(runner.loop[0], iteration.calls)
+            assert {of: n for of, n in calls.items() if n and of[1] != SUMS} == {
+                of: n for of, n in ledger.calls.items() if isinstance(of, tuple)
+            }
+            assert min(found.values(), default=0) >= 0
+            assert found.total() == iteration.wall_ns
+            if not read_ns:
+                assert iteration.wall_ns == ledger.time_ns - begin_ns
+                if ledger.raised_now <= raised:
+                    sums = [of for of in found if of[1:2] == (SUMS,)]
+                    found[SUMS] = sum(found.pop(of) for of in sums)
+                    assert +found == +ledger.spent
+            raised |= ledger.raised_now
+    assert methods_of(kept) == before
+
+
+def methods_of(objects):
+    return [{k: v for k, v in vars(one).items() if callable(v)} for one in objects]
