@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from chainer_profile.report.tables import Table
+from chainer_profile.report.tables import Table, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 #: The files beside a report that it shows or names.
 PLOT, ROOFLINE, MEMORY = "layers.png", "roofline.png", "memory.png"
@@ -157,6 +157,33 @@ def text(*words: str | Piece, note: bool = False, aside: bool = False, below: bo
 def points(items: Iterable[str | Words]) -> Points:
     """A list of these sentences."""
     return Points(tuple((item,) if isinstance(item, str) else item for item in items))
+
+
+def listing(items: Iterable[str | Words]) -> Iterator[Points]:
+    """The same list, where there is something in it."""
+    if (found := points(items)).items:
+        yield found
+
+
+def below(sentences: Iterable[str], *, note: bool = False) -> Iterator[Text]:
+    """A paragraph each, which belongs to what stands above it."""
+    for sentence in sentences:
+        yield text(sentence, note=note, below=True)
+
+
+def told(lines: str, facts: Mapping[str, object]) -> Iterator[Words]:
+    """The sentences that these facts allow: a line is ``facts that it needs | sentence``.
+
+    A fact behind ``-`` has to be none. ``{fact}`` in a sentence is its value, and what stands
+    between backticks is a name in a program; a line that is set in goes on with that above.
+    """
+    for line in joined(lines):
+        needs, _, sentence = line.partition("|")
+        if all(bool(facts[name.lstrip("-")]) != name.startswith("-") for name in needs.split()):
+            parts = enumerate(sentence.strip().split("`"))
+            yield tuple(
+                code(part) if at % 2 else part.format_map(facts) for at, part in parts if part
+            )
 
 
 def code(text: str) -> Piece:

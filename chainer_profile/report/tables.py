@@ -222,18 +222,23 @@ def not_shown(
     return [("", f"{units.plural(count, what)} not shown{how}{more}.")] if count else []
 
 
-def columns(
-    lines: str, kinds: Mapping[str, Kind] | None = None, /, **computed: Callable[[Any], Any]
-) -> dict[str, Column]:
-    """Columns from their lines, by key."""
+def joined(lines: str) -> list[str]:
+    """Lines, each with those below it that are set in."""
     found: list[str] = []
     for line in lines.strip().splitlines():
         if line.startswith(" "):
             found[-1] += f" {line.strip()}"
         elif line:
             found.append(line)
+    return found
+
+
+def columns(
+    lines: str, kinds: Mapping[str, Kind] | None = None, /, **computed: Callable[[Any], Any]
+) -> dict[str, Column]:
+    """Columns from their lines, by key."""
     known = {**KINDS, **(kinds or {})}
-    made = [_column(line, known, computed) for line in found]
+    made = [_column(line, known, computed) for line in joined(lines)]
     by_key = {column.key: column for column in made}
     if len(by_key) < len(made):
         raise ValueError(f"columns of the same key: {[column.key for column in made]}")
@@ -259,7 +264,7 @@ def _column(
     name = "" if name == '""' else name or key
     # A time's heading in full has its unit in brackets.
     own = f"{name.removesuffix(' ms')} [ms]" if name.endswith(" ms") else name
-    value = computed.get(source) or attrgetter(source)
+    value = computed.get(source) or _field(source)
     return Column(
         key,
         name,
@@ -276,6 +281,15 @@ def _column(
         drop=int(drop or 0),
         bar=value if kind.bar else None,
     )
+
+
+def _field(path: str) -> Callable[[Any], Any]:
+    """What gets a field of a row; of a part that is not there it is not known."""
+    part, _, field = path.rpartition(".")
+    if not part:
+        return attrgetter(field)
+    of = _field(part)
+    return lambda row: None if (found := of(row)) is None else getattr(found, field)
 
 
 def is_missing(value: Any) -> bool:

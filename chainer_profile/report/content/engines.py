@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 from operator import attrgetter
+from types import MappingProxyType
 from types import SimpleNamespace as Row
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,13 +41,23 @@ from chainer_profile.report.document import (
     Figure,
     Heading,
     Section,
+    below,
     file,
+    listing,
     points,
     shown_in,
     strong,
     text,
 )
-from chainer_profile.report.tables import KINDS, Column, Table, columns, to_csv, with_content
+from chainer_profile.report.tables import (
+    KINDS,
+    Column,
+    Table,
+    columns,
+    headed,
+    to_csv,
+    with_content,
+)
 from chainer_profile.report.text import (
     environment_lines,
     environment_rows,
@@ -133,28 +144,30 @@ _LEGEND = (
         "its own among it; the network's were there before.",
     ),
 )
-_OUTPUTS = columns("""
-engine name | | text 8
-precision | | text 9
-largest_difference | largest difference | scientific
-magnitude | largest output | number
-relative_difference | difference / output | scientific
-tolerance | | scientific
-outputs | | text 7
-""")
+#: The same for the outputs.
+_OUTPUTS = [
+    *(COLUMNS[key] for key in ("engine", "precision", "largest_difference")),
+    *columns("magnitude | largest output | number").values(),
+    headed(COLUMNS["relative_difference"], "difference / output"),
+    *(COLUMNS[key] for key in ("tolerance", "outputs")),
+]
 
 
-def _row(run: EnginesRun, engine: EngineResult, recordings: Mapping[str, Recording]) -> Row:
-    """An engine as a row of :data:`COLUMNS`."""
+def _rows(
+    run: EnginesRun,
+    engines: Iterable[EngineResult],
+    recordings: Mapping[str, Recording] = MappingProxyType({}),
+) -> list[Row]:
+    """Engines as rows of :data:`COLUMNS`."""
+    return [_row(run, one, recordings.get(one.name)) for one in engines]
+
+
+def _row(run: EnginesRun, engine: EngineResult, recording: Recording | None) -> Row:
     statistics, difference = engine.statistics, engine.difference
-    recording = recordings.get(engine.name)
-    fused = recording and fusion(run, recording)
-    of_parts = (
-        (statistics, [one.name for one in fields(Statistics)]),
-        (engine, [one.name for one in fields(EngineResult)]),
-        (fused, Fusion._fields),
-    )
-    known = {name: getattr(part, name, None) for part, names in of_parts for name in names}
+    fused = fusion(run, recording) if recording else None
+    known = dict.fromkeys((*Statistics.__annotations__, *Fusion._fields)) | vars(engine)
+    known |= vars(statistics) if statistics else {}
+    known |= fused._asdict() if fused else {}
     known |= {
         "network": run.settings.model,
         "batch": run.settings.batchsize,
@@ -180,36 +193,34 @@ def to_file(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
     A speed-up is how many times as fast the row's engine is as the column's. It is empty for an
     engine with wrong outputs.
     """
-    number, factor = KINDS["number"], attrgetter("factor")
-    found = [
-        *COLUMNS.values(),
-        *(
-            _against(slow, factor, kind=number, csv=f"speedup_vs_{safe(slow.name)}")
-            for slow in run.measured
-        ),
+    factor, kind = attrgetter("factor"), KINDS["number"]
+    versus = [
+        replace(_against(slow, factor), kind=kind, csv=f"speedup_vs_{safe(slow.name)}")
+        for slow in run.measured
     ]
-    return to_csv(found, [_row(run, engine, recordings) for engine in run.engines])
+    return to_csv([*COLUMNS.values(), *versus], _rows(run, run.engines, recordings))
 
 
 def sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[Section]:
     """All that is told of a run of engines."""
     title, how = about_lines(run)
-    told = (BRIEF, REPORT)
+    both = (BRIEF, REPORT)
     table = [_table(run)] if run.measured else []
+    environment = enumerate(environment_lines(run.environment))
     return [
-        Section("", [text(title, below=True), text(how, below=True)], (BRIEF,)),
-        Section("", _verdict(run), told),
+        Section("", below([title, how]), (BRIEF,)),
+        Section("", _verdict(run), both),
         Section("", [text(f"{how}; {weights_text(run.settings)}.")], (REPORT,)),
-        Section("Engines", table, told),
+        Section("Engines", table, both),
         Section("", _speed(run), (REPORT,)),
-        Section("" if table else "Engines", _listed([*other_lines(run), *note_lines(run)]), told),
-        Section("What to do next", _listed(next_steps(run)), told),
+        Section("" if table else "Engines", listing([*other_lines(run), *note_lines(run)]), both),
+        Section("What to do next", listing(next_steps(run)), both),
         Section("Outputs", _outputs(run), (REPORT,)),
-        Section("What became of the layers", _listed(fusion_lines(run, recordings)), told),
+        Section("What became of the layers", listing(fusion_lines(run, recordings)), both),
         Section("", _nodes(run, recordings), (REPORT,)),
         Section("Method", _method(run), (REPORT,)),
         Section("Environment", _environment(run, recordings), (REPORT,)),
-        Section("", _machine(run), (BRIEF,)),
+        Section("", [text(one, aside=True, below=at > 0) for at, one in environment], (BRIEF,)),
     ]
 
 
@@ -222,16 +233,6 @@ def report(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[Block]:
 def overview(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[Block]:
     """What the terminal shows of it."""
     return shown_in(BRIEF, sections(run, recordings))
-
-
-def _machine(run: EnginesRun) -> Iterator[Block]:
-    for at, line in enumerate(environment_lines(run.environment)):
-        yield text(line, aside=True, below=at > 0)
-
-
-def _listed(lines: Iterable[str]) -> list[Block]:
-    found = list(lines)
-    return [points(found)] if found else []
 
 
 def verdict(run: EnginesRun) -> str:
@@ -283,15 +284,17 @@ def _speedups(run: EnginesRun) -> list[tuple[EngineResult, Speedup]]:
 
 def _verdict(run: EnginesRun) -> Iterator[Block]:
     yield text(strong(verdict(run)))
-    for line in [*warnings(run), *wrong_lines(run)]:
-        yield text(line, note=True, below=True)
+    yield from below([*warnings(run), *wrong_lines(run)], note=True)
 
 
 def _table(run: EnginesRun) -> Table:
-    rows = [_row(run, engine, {}) for engine in run.measured]
+    rows = _rows(run, run.measured)
     shown = with_content(table_columns(run), rows)
-    marks = [document.WRONG if engine.wrong else "" for engine in run.measured]
-    return Table(shown, rows, "The engines", marks, _LEGEND, anchors=anchors_of(run))
+    return Table(shown, rows, "The engines", _marks(rows), _LEGEND, anchors=anchors_of(run))
+
+
+def _marks(rows: Iterable[Row]) -> list[str]:
+    return [document.WRONG if row.outputs == "wrong" else "" for row in rows]
 
 
 def anchors_of(run: EnginesRun) -> list[str]:
@@ -330,12 +333,8 @@ def _speed(run: EnginesRun) -> Iterator[Block]:
     if len(run.right) > 1 and not crowded(run):
         yield Heading(3, "Speed-ups")
         yield text("How many times as fast the row's engine is as the column's, as 95 % intervals:")
-        versus = [
-            _against(slow, interval_text, name=f"vs {slow.name}", title=f"vs {slow.name}", drop=at)
-            for at, slow in enumerate(run.right)
-        ]
-        rows = [_row(run, engine, {}) for engine in run.right]
-        yield Table([COLUMNS["engine"], *versus], rows, "Speed-ups")
+        versus = [_against(slow, interval_text, drop=at) for at, slow in enumerate(run.right)]
+        yield Table([COLUMNS["engine"], *versus], _rows(run, run.right), "Speed-ups")
 
 
 def _outputs(run: EnginesRun) -> Iterator[Block]:
@@ -347,9 +346,8 @@ def _outputs(run: EnginesRun) -> Iterator[Block]:
         "with drawn numbers in place of parameters that are all the same, as initial "
         "normalisations are, and again after the trials: the largest difference of all."
     )
-    rows = [_row(run, engine, {}) for engine in compared]
-    marks = [document.WRONG if engine.wrong else "" for engine in compared]
-    yield Table(_OUTPUTS, rows, "Outputs", marks)
+    rows = _rows(run, compared)
+    yield Table(_OUTPUTS, rows, "Outputs", _marks(rows))
 
 
 def _nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[Block]:
@@ -443,34 +441,31 @@ def warnings(run: EnginesRun) -> list[str]:
 
 def table_columns(run: EnginesRun) -> list[Column]:
     """The columns of the engines that made trials; one for each of them to be compared with."""
-    first = [COLUMNS[key] for key in _FIRST]
+    versus = []
     if (baseline := run.baseline) is not None:
-        first.append(_versus(baseline))
+        versus.append(_versus(baseline))
         if not crowded(run):
-            names = {"name": "95 %", "title": "95 % interval"}
-            first.append(_against(baseline, interval_text, drop=6, **names))
-    others = [_versus(slow, drop=1) for slow in run.right if slow is not baseline]
-    return [*first, *others, *(COLUMNS[key] for key in _THEN)]
+            interval = _against(baseline, interval_text, drop=6)
+            versus.append(headed(interval, "95 %", "95 % interval"))
+    versus += [_versus(slow, drop=1) for slow in run.right if slow is not baseline]
+    return [*(COLUMNS[key] for key in _FIRST), *versus, *(COLUMNS[key] for key in _THEN)]
 
 
-_VERSUS = columns("versus | | figure")["versus"]
-
-
-def _against(slow: EngineResult, said: Callable[[Speedup], Any], **changed: Any) -> Column:
+def _against(slow: EngineResult, said: Callable[[Speedup], Any], drop: int = 0) -> Column:
     """A column of how many times as fast engines are as this one; nothing of itself."""
 
     def value(row: Row) -> Any:
         found = None if row.engine is slow else speedup(row.engine, slow)
         return None if found is None else said(found)
 
-    return replace(_VERSUS, value=value, missing="", **changed)
+    column = headed(columns("versus | | figure")["versus"], f"vs {slow.name}")
+    return replace(column, value=value, missing="", drop=drop)
 
 
 def _versus(slow: EngineResult, drop: int = 0) -> Column:
     """The same to read, where wrong engines are told of."""
-    name = f"vs {slow.name}"
-    found = _against(slow, interval_text, name=name, title=name, drop=drop)
-    return replace(found, value=lambda row: factor_text(row.engine, slow))
+    column = _against(slow, interval_text, drop)
+    return replace(column, value=lambda row: factor_text(row.engine, slow))
 
 
 def factor_text(engine: EngineResult, slow: EngineResult) -> str:

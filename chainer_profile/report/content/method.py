@@ -11,7 +11,7 @@ from chainer_profile.basics.units import format_count, format_duration, plural
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.report.columns import properties
 from chainer_profile.report.content.gpu_section import gpu_rows, option_rows
-from chainer_profile.report.document import Code, Text, code, points, text
+from chainer_profile.report.document import Code, Text, points, text, told
 from chainer_profile.report.text import (
     Row,
     engine_text,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.record.recording import Settings
+    from chainer_profile.record.recording import Recording, Settings
     from chainer_profile.report.document import Block, Words
 
 
@@ -48,7 +48,7 @@ def experiment(summary: Summary) -> Iterator[Block]:
     whole = ", and how long a whole trial takes" if recording.trial_ns is not None else ""
     yield text(f"Measured was how long {what}{whole}.")
     yield properties(experiment_rows(summary), "The experiment")
-    yield Text(_mode_sentence(summary))
+    yield Text(_mode(summary))
 
 
 def experiment_rows(summary: Summary) -> list[Row]:
@@ -84,45 +84,35 @@ def _rows_of(summary: Summary) -> Row:
     return "Layers", f"{format_count(len(layers))}: {phases}"
 
 
-def _mode_sentence(summary: Summary) -> Words:
+_MODES = """
+engine | The engine computed what the network gives in inference.
+graph | The network ran in {mode} and with backprop (`chainer.config.enable_backprop` was on), for
+  its forward takes gradients and fails without.
+training train | The network ran in train mode (`chainer.config.train` was on), as training does:
+  batch normalisation computes the statistics of the batch, dropout drops, and the forward pass
+  keeps what the backward pass needs. These are not the times of inference.
+training | The network ran in test mode (`chainer.config.train` was off).
+train | The network ran on purpose in train mode (`chainer.config.train` was on): batch
+  normalisation computes the statistics of the batch and dropout drops. Inference is test mode, so
+  these are not the times of inference.
+fixed | The network ran as in inference: in test mode (`chainer.config.train` was off) and without
+  backprop, so batch normalisation used its stored averages (`FixedBatchNormalization`).
+| The network ran as in inference: in test mode (`chainer.config.train` was off) and without
+  backprop.
+"""
+
+
+def _mode(summary: Summary) -> Words:
     settings = summary.recording.settings
-    if settings.engine:
-        return ("The engine computed what the network gives in inference.",)
-    train = code("chainer.config.train")
-    if settings.with_graph:
-        mode = "train mode" if settings.train_mode else "test mode"
-        return (
-            f"The network ran in {mode} and with backprop (",
-            code("chainer.config.enable_backprop"),
-            " was on), for its forward takes gradients and fails without.",
-        )
-    training = summary.several_phases or settings.phase != "forward"
-    if training and settings.train_mode:
-        return (
-            "The network ran in train mode (",
-            train,
-            " was on), as training does: batch normalisation computes the statistics of the batch, "
-            "dropout drops, and the forward pass keeps what the backward pass needs. These are not "
-            "the times of inference.",
-        )
-    if training:
-        return "The network ran in test mode (", train, " was off)."
-    if settings.train_mode:
-        return (
-            "The network ran on purpose in train mode (",
-            train,
-            " was on): batch normalisation computes the statistics of the batch and dropout drops. "
-            "Inference is test mode, so these are not the times of inference.",
-        )
-    said: Words = (
-        "The network ran as in inference: in test mode (",
-        train,
-        " was off) and without backprop",
-    )
-    if "FixedBatchNormalization" in summary.functions.index:
-        fixed = code("FixedBatchNormalization")
-        return *said, ", so batch normalisation used its stored averages (", fixed, ")."
-    return *said, "."
+    facts = {
+        "engine": settings.engine,
+        "graph": settings.with_graph,
+        "mode": "train mode" if settings.train_mode else "test mode",
+        "training": summary.several_phases or settings.phase != "forward",
+        "train": settings.train_mode,
+        "fixed": "FixedBatchNormalization" in summary.functions.index,
+    }
+    return next(told(_MODES, facts))
 
 
 def environment(summary: Summary) -> Iterator[Block]:
@@ -153,158 +143,151 @@ def method(summary: Summary) -> Iterator[Block]:
     yield points(method_points(summary))
 
 
-def method_points(summary: Summary) -> Iterator[str | Words]:
+_POINTS = """
+engine | The network did not run under Chainer but under {engine}, which was given the same weights.
+probe | BLAS ran with {probe}.
+warmups | {warmups} came first and count nowhere.
+engine clean | {clean} ran without the engine's profiling, in turn with those of other engines: the
+  latency to quote is theirs.
+engine | The times of nodes are the engine's own, from {trials} in which its profiling was on.
+engine | Runtime overhead is the time of such a trial less the sum of its nodes: what the engine
+  does between them, and its profiling.
+-engine every | {every} of the program were timed as a whole, and {some} of them were profiled: the
+  {quoted} to quote is that of all, the rows' times are means of the profiled ones.
+-engine -every apart | {clean} ran without any hook, {order} the {profiled}: the {quoted} to quote
+  is that of the clean ones, the layers' times come from the profiled ones.
+-engine -every -apart | The layers' times come from {profiled}.
+device | The times of layers are the GPU's: on entering and on leaving every layer an event is put
+  into its queue. Nothing waits for them in between; they are read after one synchronisation at the
+  end of each trial.
+device | Such a time runs from event to event. It holds the layer's own work, and what the GPU
+  waited within the layer for the host to launch the next kernel.
+device | The times of trials are the host's: from the first call to the moment when the GPU is done.
+  Launching is the part until all was launched, waiting the rest.
+device held | {held} came last: the GPU began with each of them only when the host had launched all
+  of it, so that it never waited. The medians of these times are how long the GPU is busy in every
+  layer; they count nowhere else.
+inclusive | The time of a layer is inclusive: it holds those of the calls made within it.
+-inclusive -engine | The time of a layer is its self time: a call made within another one counts for
+  the inner one only.
+loss | Functions of the loss that no link calls have the path `loss`.
+backward | The backward of a function is a row of its own, in the link that made the call. Its
+  column `forward_index` in the table of all layers is the call that it goes back through.
+accumulation | Where several functions use a variable, its gradients are added up: the row
+  `gradient_accumulation`, in the link whose backward adds them.
+cleargrads | Clearing the gradients before the backward pass is the row `cleargrads` of the backward
+  phase.
+communication | A collective of the optimizer is a row of the phase communication, at the path of
+  the parameter that it moves. Its time is until this rank leaves it, so it holds waiting for the
+  last rank to come.
+update -hooks | The update of all parameters of one link is one row, named after the optimizer; its
+  calls are the arrays of parameters.
+update hooks | The update of all parameters of one link is one row, named after the optimizer; its
+  calls are the arrays of parameters. The optimizer's hooks ({hooks}) go over all parameters; their
+  path is `optimizer`.
+data | Loading a batch and converting it to arrays are the rows of the path `data`.
+framework -device -phases | Framework time is the profiled trial less the sum of its layers: what
+  passes between the functions, such as type checks and making variables.
+framework -device phases | Framework time is the profiled trial less the sum of its layers: what
+  passes between the rows, such as type checks, making variables, and walking back through the
+  graph. It is known for each phase, and what passes outside of all phases has a row of its own.
+  Freeing the graph comes after the backward phase: in a training step it is framework time of the
+  update.
+framework device | Framework time is the profiled trial less the sum of its layers: what passes on
+  the trial's wall clock beside the layers' time on the GPU. It is the time between the layers and
+  behind the last, in which the GPU mostly waits for the host.{of_phases}
+| Where one number stands for a time it is the median, which a few slow trials do not move; a
+  layer's share is its median over the sum of all layers' medians. Where parts add up to the trial
+  (sum of the layers, framework, groups, links) they are means, and inputs per second are the batch
+  over the mean.
+| The 95 % interval of a median comes from successive batches of trials: the spread of the batches'
+  medians gives it, on a log scale, and trials that resemble their neighbours do not make it too
+  narrow. Fewer than {least} trials have none.
+rate_of_zero | The optimizer's learning rate is 0: all trials have the same weights, and the
+  arithmetic of the update is the same as with any other rate.
+step -device | The smallest step of the clock that was seen is {step}.
+step device | The smallest step of the host's clock that was seen is {step}.
+window -device | A function that does nothing shows {window}: every layer's time holds so much of
+  the recorder itself.
+window device | A function that does nothing shows {window}: the host's time in every layer holds so
+  much of the recorder itself.
+counted | {counted} behind these counted CPU time, page faults and switches; reading takes {reading}
+  a call, in them alone.
+looked | {looked} more were made for {looking} to look where the interpreter was; of their times
+  only the parts are told.
+"""
+_GPU_PHASES = (
+    " That of a phase is the time on the GPU between its layers; what is outside of all phases has "
+    "a row of its own."
+)
+
+
+def method_points(summary: Summary) -> Iterator[Words]:
     """One point each."""
-    recording, totals = summary.recording, summary.totals
-    several = summary.several_phases
-    warmups = len(recording.warmup_ns) or recording.settings.warmups
-    if recording.settings.engine:
-        yield (
-            f"The network did not run under Chainer but under "
-            f"{engine_text(recording.settings)}, which was given the same weights."
-        )
-    probe = probed_threads(recording)
-    if probe is not None:
-        threads = max((library.threads for library in recording.environment.blas), default=0)
-        yield f"BLAS ran with {probe.text(threads)}."
-    if warmups:
-        wanted = recording.settings.warmups
-        fewer = f" of {format_count(wanted)} that were asked for" if warmups < wanted else ""
-        yield f"{plural(warmups, 'warm-up trial')}{fewer} came first and count nowhere."
-    if recording.settings.engine:
-        yield from _of_engine(summary)
-    elif totals.every is not None:
-        yield (
-            f"{plural(totals.every.count, 'trial')} of the program were timed as a whole, and "
-            f"{format_count(recording.n_trials)} of them were profiled: the "
-            f"{'time' if several else 'latency'} to quote is that of all, the rows' times are "
-            "means of the profiled ones."
-        )
-    elif recording.trial_ns is not None and totals.clean is not None:
+    recording, totals, layers = summary.recording, summary.totals, summary.layers
+    settings, conditions, clean = recording.settings, recording.conditions, totals.clean
+    engine = settings.engine and engine_text(settings)
+    phases = set(layers["phase"])
+    paths = {(row.phase, row.path) for row in layers.itertuples()}
+    hooks = layers[(layers["phase"] == "update") & (layers["path"] == "optimizer")]["function"]
+    held = summary.device.held_trials if summary.device else 0
+    counters, inside = recording.counters, recording.inside
+    reading = None if counters is None else counters["wall_ns"]
+
+    def time(ns: float | None) -> str:
+        return "" if ns is None else format_duration(ns * NS)
+
+    facts = {
+        "engine": engine,
+        "probe": _threads(recording),
+        "warmups": _warmups(recording),
+        "clean": clean and plural(clean.count, "clean trial"),
+        "trials": plural(recording.n_trials, "trial"),
+        "every": totals.every and plural(totals.every.count, "trial"),
+        "some": format_count(recording.n_trials),
+        "profiled": profiled_text(recording),
+        "quoted": "time" if summary.several_phases else "latency",
+        "apart": clean and recording.trial_ns is not None,
         # Without their starts nothing is known of their order: in a race of engines the clean ones
         # come first.
-        order = "apart from" if recording.start_ns is None else "in blocks that alternate with"
-        yield (
-            f"{plural(totals.clean.count, 'clean trial')} ran without any hook, {order} "
-            f"the {profiled_text(recording)}: the "
-            f"{'time' if several else 'latency'} to quote is that of the clean ones, the layers' "
-            "times come from the profiled ones."
-        )
-    else:
-        yield f"The layers' times come from {profiled_text(recording)}."
-    if recording.on_device:
-        yield from _on_device(summary)
-    if recording.settings.inclusive:
-        yield "The time of a layer is inclusive: it holds those of the calls made within it."
-    elif not recording.settings.engine:
-        yield (
-            "The time of a layer is its self time: a call made within another one counts for the "
-            "inner one only."
-        )
-    yield from _rows(summary)
-    if totals.framework is not None and not recording.settings.engine:
-        between = (
-            "what passes between the rows, such as type checks, making variables, and walking back "
-            "through the graph. It is known for each phase, and what passes outside of all phases "
-            "has a row of its own. Freeing the graph comes after the backward phase: in a training "
-            "step it is framework time of the update."
-            if recording.phases
-            else "what passes between the functions, such as type checks and making variables."
-        )
-        if recording.on_device:
-            between = (
-                "what passes on the trial's wall clock beside the layers' time on the GPU. It is "
-                "the time between the layers and behind the last, in which the GPU mostly waits "
-                "for the host."
-            )
-            if recording.phases:
-                between += (
-                    " That of a phase is the time on the GPU between its layers; what is outside "
-                    "of all phases has a row of its own."
-                )
-        yield f"Framework time is the profiled trial less the sum of its layers: {between}"
-    yield (
-        "Where one number stands for a time it is the median, which a few slow trials do not move; "
-        "a layer's share is its median over the sum of all layers' medians. Where parts add up to "
-        "the trial (sum of the layers, framework, groups, links) they are means, and "
-        "inputs per second are the batch over the mean."
-    )
-    yield (
-        "The 95 % interval of a median comes from successive batches of trials: the spread of the "
-        "batches' medians gives it, on a log scale, and trials that resemble their neighbours do "
-        "not make it too narrow. "
-        f"Fewer than {MIN_TRIALS} trials have none."
-    )
-    if has_rate_of_zero(recording.settings):
-        yield (
-            "The optimizer's learning rate is 0: all trials have the same weights, and the "
-            "arithmetic of the update is the same as with any other rate."
-        )
-    conditions = recording.conditions
-    if conditions.clock_resolution_ns is not None:
-        step = format_duration(conditions.clock_resolution_ns * NS)
-        which = "host's clock" if recording.on_device else "clock"
-        yield f"The smallest step of the {which} that was seen is {step}."
-    if conditions.window_ns is not None:
-        window = format_duration(conditions.window_ns * NS)
-        whose = "the host's time in every layer" if recording.on_device else "every layer's time"
-        yield (
-            f"A function that does nothing shows {window}: {whose} holds so much of "
-            "the recorder itself."
-        )
-    counters, inside = recording.counters, recording.inside
-    if counters is not None and (wall := counters["wall_ns"]) is not None:
-        yield (
-            f"{plural(counters.trials, 'trial')} behind these counted CPU time, page faults and "
-            f"switches; reading takes {format_duration(wall.window * NS)} a call, in them alone."
-        )
-    if inside is not None:
-        yield (
-            f"{plural(inside.trials, 'trial')} more were made for {inside.method} to look where "
-            "the interpreter was; of their times only the parts are told."
-        )
+        "order": "apart from" if recording.start_ns is None else "in blocks that alternate with",
+        "device": recording.on_device,
+        "held": plural(held, "held trial") if held else "",
+        "inclusive": settings.inclusive,
+        "loss": ("forward", "loss") in paths,
+        "backward": "backward" in phases,
+        "accumulation": "gradient_accumulation" in set(layers["function"]),
+        "cleargrads": ("backward", "cleargrads") in paths,
+        "communication": COMMUNICATION in phases,
+        "update": "update" in phases,
+        "hooks": ", ".join(map(printable, dict.fromkeys(hooks))),
+        "data": "data" in phases,
+        "framework": totals.framework and not engine,
+        "phases": recording.phases,
+        "of_phases": _GPU_PHASES if recording.phases else "",
+        "least": MIN_TRIALS,
+        "rate_of_zero": has_rate_of_zero(settings),
+        "step": time(conditions.clock_resolution_ns),
+        "window": time(conditions.window_ns),
+        "counted": counters and reading and plural(counters.trials, "trial"),
+        "reading": time(reading.window if reading else None),
+        "looked": inside and plural(inside.trials, "trial"),
+        "looking": inside and inside.method,
+    }
+    return told(_POINTS, facts)
 
 
-def _of_engine(summary: Summary) -> Iterator[str]:
-    """How the times of another engine than Chainer are taken."""
-    recording, clean = summary.recording, summary.totals.clean
-    if clean is not None:
-        yield (
-            f"{plural(clean.count, 'clean trial')} ran without the engine's profiling, in turn "
-            "with those of other engines: the latency to quote is theirs."
-        )
-    yield (
-        f"The times of nodes are the engine's own, from {plural(recording.n_trials, 'trial')} in "
-        "which its profiling was on."
-    )
-    yield (
-        "Runtime overhead is the time of such a trial less the sum of its nodes: what the engine "
-        "does between them, and its profiling."
-    )
+def _threads(recording: Recording) -> str:
+    probe = probed_threads(recording)
+    most = max((library.threads for library in recording.environment.blas), default=0)
+    return "" if probe is None else probe.text(most)
 
 
-def _on_device(summary: Summary) -> Iterator[str]:
-    """How times are taken on a GPU."""
-    yield (
-        "The times of layers are the GPU's: on entering and on leaving every layer an event is put "
-        "into its queue. Nothing waits for them in between; they are read after one "
-        "synchronisation at the end of each trial."
-    )
-    yield (
-        "Such a time runs from event to event. It holds the layer's own work, and what the GPU "
-        "waited within the layer for the host to launch the next kernel."
-    )
-    yield (
-        "The times of trials are the host's: from the first call to the moment when the GPU is "
-        "done. Launching is the part until all was launched, waiting the rest."
-    )
-    use = summary.device
-    if use is not None and use.held_trials:
-        yield (
-            f"{plural(use.held_trials, 'held trial')} came last: the GPU began with each of them "
-            "only when the host had launched all of it, so that it never waited. The medians of "
-            "these times are how long the GPU is busy in every layer; they count nowhere else."
-        )
+def _warmups(recording: Recording) -> str:
+    wanted = recording.settings.warmups
+    made = len(recording.warmup_ns) or wanted
+    fewer = f" of {format_count(wanted)} that were asked for" if made < wanted else ""
+    return f"{plural(made, 'warm-up trial')}{fewer}" if made else ""
 
 
 def has_rate_of_zero(settings: Settings) -> bool:
@@ -314,55 +297,3 @@ def has_rate_of_zero(settings: Settings) -> bool:
         and settings.phase == "train"
         and settings.optimizer == "MomentumSGD"
     )
-
-
-def _rows(summary: Summary) -> Iterator[str | Words]:
-    """What the rows beside the calls of a forward pass are, where a trial has them."""
-    layers = summary.layers
-    phases = set(layers["phase"])
-    paths = {(row.phase, row.path) for row in layers.itertuples()}
-    if ("forward", "loss") in paths:
-        yield "Functions of the loss that no link calls have the path ", code("loss"), "."
-    if "backward" in phases:
-        yield (
-            "The backward of a function is a row of its own, in the link that made the call. "
-            "Its column ",
-            code("forward_index"),
-            " in the table of all layers is the call that it goes back through.",
-        )
-    if "gradient_accumulation" in set(layers["function"]):
-        yield (
-            "Where several functions use a variable, its gradients are added up: the row ",
-            code("gradient_accumulation"),
-            ", in the link whose backward adds them.",
-        )
-    if ("backward", "cleargrads") in paths:
-        yield (
-            "Clearing the gradients before the backward pass is the row ",
-            code("cleargrads"),
-            " of the backward phase.",
-        )
-    if COMMUNICATION in phases:
-        yield (
-            "A collective of the optimizer is a row of the phase communication, at the path of the "
-            "parameter that it moves. Its time is until this rank leaves it, so it holds waiting "
-            "for the last rank to come."
-        )
-    updates = layers[layers["phase"] == "update"]
-    if len(updates):
-        hooks = updates[updates["path"] == "optimizer"]["function"]
-        sentence: Words = (
-            "The update of all parameters of one link is one row, named after the optimizer; its "
-            "calls are the arrays of parameters",
-        )
-        if len(hooks):
-            named = ", ".join(map(printable, dict.fromkeys(hooks)))
-            said = f". The optimizer's hooks ({named}) go over all parameters; their path is "
-            sentence += (said, code("optimizer"))
-        yield (*sentence, ".")
-    if "data" in phases:
-        yield (
-            "Loading a batch and converting it to arrays are the rows of the path ",
-            code("data"),
-            ".",
-        )
