@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from scipy.special import stdtrit
 
 from chainer_profile.advice.changes import CPU, Candidate
 from chainer_profile.analyse.changes import Untried
-from chainer_profile.basics.describe import CONFIDENCE
+from chainer_profile.basics.describe import student_quantile
 from chainer_profile.engines.results import Speedup
 from chainer_profile.record.recording import COMPLETE, Environment, Settings
 from chainer_profile.record.versioned import read_beside
@@ -108,7 +107,7 @@ def gain(ratios: Sequence[float]) -> Speedup:
     mean, half = float(logs.mean()), math.nan
     if len(logs) > 1:
         error = float(logs.std(ddof=1)) / math.sqrt(len(logs))
-        half = error * float(stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2))
+        half = error * student_quantile(len(logs) - 1)
     return Speedup(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 

@@ -11,7 +11,6 @@ from chainer_profile.cli.shown import FULL, say_written, show, terminal_width
 from chainer_profile.engines.catalogue import ENGINES
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.content.engines import overview
 from chainer_profile.report.writers.terminal import wrapped
 from chainer_profile.runs import engines as run_folder
 
@@ -47,4 +46,7 @@ def show_engines(
     run: EnginesRun, recordings: Mapping[str, Recording], args: argparse.Namespace
 ) -> None:
     """Print the tables of a run of several engines."""
+    # Not at the top: it compares, and with that SciPy is loaded.
+    from chainer_profile.report.content.engines import overview
+
     show(overview(run, recordings), args.quiet, hint="" if args.full else FULL)

@@ -7,17 +7,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import signal, stats
+from scipy import signal, special, stats
 
 from chainer_profile.basics.describe import (
     BATCHES,
+    CONFIDENCE,
     MIN_TRIALS,
+    _ranks_outside,
     batches,
     describe,
     describe_columns,
     halves_differ,
     median_interval,
     standard_errors,
+    student_quantile,
     trials_interval,
 )
 
@@ -298,3 +301,18 @@ def test_halves_that_differ_beyond_chance():
     change, certain = halves_differ(noise)
     assert not certain
     assert halves_differ(7 * noise) == (pytest.approx(change), False)
+
+
+def test_student_s_quantiles_are_those_of_scipy():
+    degrees = np.arange(1, 200)
+    for confidence in (CONFIDENCE, 0.99):
+        found = [student_quantile(int(one), confidence) for one in degrees]
+        expected = special.stdtrit(degrees, (1 + confidence) / 2)
+        assert found == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("confidence", [CONFIDENCE, 0.99, 0.9999])
+def test_ranks_outside_an_interval_are_those_of_the_binomial_distribution(confidence):
+    for count in (0, 1, 5, 6, 9, 100, 1001, 20_000, 1_000_003):
+        chances = special.bdtr(np.arange((count + 1) // 2), count, 0.5)
+        assert _ranks_outside(count, confidence) == (chances <= (1 - confidence) / 2).sum()

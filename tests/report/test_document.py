@@ -36,6 +36,7 @@ from chainer_profile.report.document import (
     shown_in,
     strong,
     text,
+    told,
 )
 from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
@@ -162,3 +163,21 @@ def test_rows_behind_the_last_mark_have_none() -> None:
 def test_printable_is_one_line(name: str, shown: str) -> None:
     assert printable(name) == shown
     assert printable(name).isprintable()
+
+
+def test_sentences_are_told_where_their_facts_are_known() -> None:
+    lines = """
+| Always.
+name | {name} is `code`, and
+  goes on.
+name -other | Not with both.
+-gone | Nothing is gone.
+"""
+    facts = {"name": "`{x}`", "other": 1, "gone": ""}
+    assert list(told(lines, facts)) == [
+        ("Always.",),
+        ("`{x}` is ", code("code"), ", and goes on."),
+        ("Nothing is gone.",),
+    ]
+    with pytest.raises(KeyError):
+        list(told("unknown | x", facts))
