@@ -12,7 +12,7 @@ from chainer_profile.advice.changes import AS_IT_IS, CPU, WALL, Candidate, Possi
 from chainer_profile.analyse.findings import Change
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import MemoryUse
-from tests.conftest import make_recording, make_training
+from tests.conftest import make_recording
 
 ONE = Possible({}, threads=1, cores=2)
 
@@ -72,13 +72,6 @@ def test_what_gains_nothing(settings: dict[str, Any], name: str, why: str) -> No
         assert found["float32"].change == Change(dtype="float32")
 
 
-def test_a_trial_of_nothing_but_framework() -> None:
-    recording = make_recording(n_trials=10, n_layers=2)
-    recording = replace(recording, self_ns=np.zeros_like(recording.self_ns))
-    found, _ = propose(summarise(recording), ONE)
-    assert "batch size 4" in {one.name for one in found}
-
-
 @pytest.mark.parametrize(
     ("possible", "name", "change"),
     [
@@ -99,12 +92,6 @@ def test_small_arrays_are_never_given_back() -> None:
     )
     _, untried = propose(summarise(recording), ONE)
     assert "memory kept" in {one.name for one in untried}
-
-
-def test_a_larger_batch_is_another_training() -> None:
-    found, _ = propose(summarise(make_training()), ONE)
-    (batch,) = [one for one in found if one.change.batchsize]
-    assert "choose its learning rate anew" in batch.keep
 
 
 def test_sums_are_of_one_that_takes_others_place_and_the_rest() -> None:

@@ -62,10 +62,6 @@ def test_another_engine() -> None:
     assert found == ("", [])
 
 
-def test_a_larger_batch() -> None:
-    assert under(Change(batchsize=6), lambda work: work.batchsize) == 6
-
-
 def test_another_dtype() -> None:
     settings = Settings(model="small", batchsize=1, threads=1, seed=0, dtype="float16")
     with network_under(build, settings, "auto", Change(dtype="float32")) as work:

@@ -167,14 +167,6 @@ def test_what_was_measured_stays_where_the_network_fails_later() -> None:
     assert fast.pairs == 4
 
 
-def test_outputs_are_compared_once_behind_the_blocks() -> None:
-    world = World({"fast": 0.5e-3})
-    tried(world, [candidate("fast")])
-    asked = [question for name, question in world.asked if name == "fast"]
-    assert asked.count(CHECK) == 1
-    assert asked.index(CHECK) > asked.index(BLOCK)
-
-
 def test_sums_of_what_helps_alone_are_tried_too() -> None:
     batch = Candidate("batch", "why", "more", Change(batchsize=4), alone=False)
     world = World({"fast": 0.5e-3, "": 1e-3})
@@ -248,14 +240,6 @@ def test_the_time_is_kept() -> None:
     found, _ = tried(world, [candidate("fast"), candidate("also")], seconds=60.0)
     assert world.now_s < 64
     assert found["fast"].helps
-
-
-def test_no_time_at_all_gives_a_first_look() -> None:
-    world = World({"fast": 0.5e-3})
-    found, _ = tried(world, [candidate("fast")], seconds=0.5)
-    assert world.began == ["", "fast"]
-    assert found["fast"].pairs == 1
-    assert found["fast"].open
 
 
 def test_what_there_was_no_time_for_is_said() -> None:

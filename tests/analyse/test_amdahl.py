@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.amdahl import if_twice, trial_s, ways
-from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Recording, Settings
 from tests.recordings import make_recording
 
@@ -23,11 +22,6 @@ def recording(trial_us: float = 1000.0) -> Recording:
 def test_a_layer_of_half_the_trial() -> None:
     factors = if_twice(recording(), np.array([500e-6, 100e-6, 0.0]))
     np.testing.assert_allclose(factors, [4 / 3, 1 / 0.95, 1.0])
-
-
-def test_it_stands_in_the_table_of_layers() -> None:
-    layers = summarise(recording()).layers
-    np.testing.assert_allclose(layers["if_twice"], 1 / (1 - layers["median_s"] / 1e-3 / 2))
 
 
 def test_without_clean_trials_it_is_of_the_profiled_ones() -> None:

@@ -22,8 +22,6 @@ from chainer_profile.record.recording import (
 )
 from tests.conftest import make_layers, make_recording, make_training
 from tests.counting import counters
-from tests.report.devicing import DEVICE_BOUND, make_device_recording
-from tests.report.scaled import scaled
 
 US = 1000
 NONE = np.zeros(0, np.int64)
@@ -255,62 +253,9 @@ def test_a_cost_that_is_not_sure_is_not_told():
     assert "overhead" not in findings(recording)
 
 
-def test_findings_on_a_training_step_do_not_speak_of_inference():
-    recording = make_training(
-        5,
-        outside_us=1000,
-        conditions=Conditions(window_ns=5000, other_cpu=1.0),
-        environment=blas(4),
-        ended="interrupted by the user",
-    )
-    found = findings(recording)
-    assert {"outside-of-phases", "few-trials", "near-resolution"} <= set(found)
-    text = " ".join(f"{finding.text} {finding.advice}" for finding in found.values()).lower()
-    for word in ("inference", "latency", "forward pass"):
-        assert word not in text
-
-
-@pytest.mark.parametrize(
-    ("command", "ours"),
-    [
-        ("python train.py", False),
-        ("chainer-profile train --epoch 3", False),
-        ("python -m chainer_profile train", False),
-        ("python -m chainer_profile run train.py --epoch 3", False),
-        ("python profile.py --phase train", True),
-        ("chainer-profile --phase train", True),
-        ("python -m chainer_profile --phase train", True),
-    ],
-)
-def test_findings_on_a_training_name_only_options_that_it_takes(command, ours):
-    few = make_training(5, environment=blas(4), settings={"command": command})
-    wide = make_training(60, settings={"command": command})
-    wide = replace(wide, trial_ns=wide.trial_ns * np.where(np.arange(60) < 30, 12, 10) // 10)
-    for recording, codes in ((few, {"few-trials", "threads"}), (wide, {"few-trials", "drift"})):
-        found = findings(recording)
-        assert codes <= set(found)
-        text = " ".join(f"{finding.text} {finding.advice}" for finding in found.values())
-        assert ("--" in text) == ours
-    slow = make_training(100, settings={"command": command})
-    slow = replace(slow, trial_ns=slow.trial_ns + 10**6 * (np.arange(100) < 5))
-    assert ("--warmups" in findings(slow)["short-warmup"].advice) == ours
-
-
 def test_a_probe_that_was_cut_short_is_none():
     assert probed_threads(probed([], [1000] * 5)) is None
     assert probed_threads(probed([1000] * 5, [])) is None
-
-
-def test_warnings_come_first():
-    recording = run(
-        [1000] * 5,
-        layers_us=(300, 1),
-        ended="interrupted by the user",
-        conditions=Conditions(window_ns=200, other_cpu=1.0),
-        environment=blas(4),
-    )
-    codes = list(findings(recording))
-    assert codes == ["interrupted", "few-trials", "busy", "near-resolution", "threads"]
 
 
 @settings(max_examples=60)
@@ -414,47 +359,3 @@ def test_nothing_vanishes() -> None:
     assert digest_of(run).trials == run.all_trials == 200
     said = {one.code: one.text for one in summarise(run).findings}
     assert "after 200 of 100 trials" in said["interrupted"]
-
-
-def next_steps(recording):
-    """What may take less time, a line each."""
-    found = [one for one in summarise(recording).findings if one.severity == STEP]
-    return "\n".join(one.said(full=True) for one in found)
-
-
-@pytest.mark.parametrize(
-    ("recording", "words"),
-    [
-        (
-            scaled([60, 40], ["Convolution2DFunction", "ReLU"], framework_ns=50_000),
-            ("ackward", "pdate", "forward", "belong", "data"),
-        ),
-        (make_training(), ("gradients of variables", "Loading of data")),
-        # The host sets the pace, whose framework is the launching.
-        (make_device_recording(), ("twice as fast", "(framework)")),
-        (make_device_recording(DEVICE_BOUND, wait_us=26_300), ("launch", "Python take the time")),
-    ],
-)
-def test_nothing_is_advised_without_a_reason(recording, words):
-    steps = next_steps(recording)
-    assert steps
-    assert not [word for word in words if word in steps]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"data": True},
-        {"trial_ns": None, "start_ns": None},
-        {"phases": (), "framework_ns": None},
-        {"links": ()},
-    ],
-)
-def test_what_is_not_known_is_not_said(changes):
-    findings(make_training(**changes))
-
-
-def test_the_launching_step_comes_before_all_others() -> None:
-    found = summarise(make_device_recording()).findings
-    assert next(one for one in found if one.severity == STEP).code == "launch-bound"

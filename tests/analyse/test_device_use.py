@@ -20,7 +20,6 @@ from chainer_profile.analyse.device_use import (
 )
 from tests.conftest import make_recording, make_training
 from tests.report.devicing import (
-    DEVICE_BOUND,
     LAUNCH_BOUND,
     make_device_recording,
     make_device_training,
@@ -33,25 +32,6 @@ def use_of(*args: Any, **changes: Any) -> DeviceUse:
     use = device_use(make_device_recording(*args, **changes))
     assert use is not None
     return use
-
-
-def test_a_launch_bound_trial() -> None:
-    use = use_of()
-    found = (use.trial_s, use.launch_s, use.calls_s, use.between_s, use.wait_s)
-    assert found == pytest.approx((4000 * US, 3900 * US, 3000 * US, 900 * US, 100 * US))
-    found = (use.span_s, use.layers_s, use.gaps_s, use.rest_s)
-    assert found == pytest.approx((3950 * US, 3000 * US, 900 * US, 50 * US))
-    assert (use.busy_s, use.held_span_s) == pytest.approx((600 * US, 660 * US))
-    assert (use.busy_share, use.idle_s) == pytest.approx((0.15, 3400 * US))
-    assert use.held_trials == 20
-    assert use.launch_bound
-
-
-def test_a_device_bound_trial() -> None:
-    use = use_of(DEVICE_BOUND, wait_us=26_300)
-    assert use.trial_s == pytest.approx(30_200 * US)
-    assert use.busy_share == pytest.approx(29_400 / 30_200)
-    assert not use.launch_bound
 
 
 @pytest.mark.parametrize(
@@ -96,20 +76,6 @@ def test_a_run_on_the_host_has_none_of_it() -> None:
         summary = summarise(recording)
         assert summary.device is None
         assert summary.layers[list(DEVICE)].isna().all(axis=None)
-
-
-def test_layers_have_means_and_medians() -> None:
-    recording = make_device_recording(n_trials=4, n_held=3)
-    assert recording.host_ns is not None
-    assert recording.held_ns is not None
-    recording.host_ns[0, 0] += 4000
-    recording.held_ns[0, 0] += 9000
-    table = layer_device(recording)
-    assert table["host_s"].tolist() == pytest.approx(
-        [901e-6, *(t * US for t in LAUNCH_BOUND[1][1:])]
-    )
-    assert table["gap_s"].tolist() == pytest.approx([t * US for t in LAUNCH_BOUND[2]])
-    assert table["busy_s"].tolist() == pytest.approx([t * US for t in LAUNCH_BOUND[3]])
 
 
 @pytest.mark.parametrize("n_held", [20, 0])

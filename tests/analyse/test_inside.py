@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import chainer_profile
 from chainer_profile import summarise
 from chainer_profile.analyse import inside
-from chainer_profile.analyse.inside import cause_of, kind_of, part_of
+from chainer_profile.analyse.inside import cause_of, part_of
 from chainer_profile.record.inside import Inside, Place, Stack
 from chainer_profile.record.recording import Layer, Recording
 
@@ -87,12 +87,6 @@ def test_what_was_seen_too_seldom_or_for_no_time_is_not_told() -> None:
         assert found.framework is None
 
 
-def test_lines_that_were_timed_have_no_interval() -> None:
-    (timed,) = parts(Stack((2, 0), 0.002, 0, row=0), Stack((2, 1), 0.001, 0, row=0)).layers
-    assert [(one.low, one.high) for one in timed.parts] == [(None, None)] * 2
-    assert timed.parts[0].share == pytest.approx(2 / 3)
-
-
 def test_a_function_is_told_by_its_layers_whose_lines_were_timed() -> None:
     (whole,) = parts(Stack((2, 0), 0.003, 0, row=0), Stack((2, 1), 0.001, 500, row=1)).functions
     assert whole.seconds == pytest.approx(0.003)
@@ -113,10 +107,6 @@ def test_samples_that_repeat_one_another_tell_less() -> None:
     assert alone.parts[0].high == pytest.approx(0.55, abs=1e-4)
     assert busy.parts[0].high == pytest.approx(0.57, abs=2e-4)
     assert summarise(recording(*stacks, repeats=25)).inside.layers == ()  # type: ignore[union-attr]
-
-
-def test_without_the_pass_there_is_nothing() -> None:
-    assert summarise(dataclasses.replace(recording(), inside=None)).inside is None
 
 
 @given(
@@ -188,13 +178,6 @@ def test_a_line_tells_its_cause() -> None:
         "": ("return y", "f(*args, **kwargs)"),
     }.items():
         assert {cause_of(source) for source in sources} == {cause}
-
-
-def test_a_kind_is_told_by_the_innermost_frame_that_tells() -> None:
-    deep = Place("isinstance_of", "somewhere/else.py")
-    assert kind_of([MINE, APPLY, deep]) == "apply and graph"
-    assert kind_of([APPLY, MINE, deep]) == "the network's own code"
-    assert kind_of([deep]) == "other"
 
 
 def test_chainer_has_what_kinds_are_told_by() -> None:

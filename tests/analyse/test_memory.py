@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chainer_profile import summarise
 from chainer_profile.analyse.summaries import layer_memory
 from chainer_profile.record.recording import Layer, MemoryUse, Recording
-from tests.conftest import make_recording, make_training
+from tests.conftest import make_recording
 
 OUTPUT = 16 * 32 * 32 * 4  # bytes of every output of make_recording
 
@@ -40,13 +40,6 @@ def test_what_is_measured_and_what_is_known_of_the_arrays() -> None:
     }
 
 
-def test_without_a_memory_pass_sizes_stay() -> None:
-    table = layer_memory(make_recording(3))
-    for name in table:
-        expected = OUTPUT if name == "output_nbytes" else None
-        assert cells(table, name) == [expected] * 3
-
-
 def test_older_recordings_have_outputs_by_their_shapes() -> None:
     table = layer_memory(make_recording(2, memory=use([OUTPUT + 7, 5])))
     assert cells(table, "output_nbytes") == [OUTPUT, OUTPUT]
@@ -65,15 +58,6 @@ def test_a_data_type_gives_the_size_whether_numpy_knows_it_or_not(
     assert cells(table, "output_nbytes") == [nbytes]
     assert cells(table, "workspace_nbytes") == [nbytes and 3]
     assert cells(table, "peak_nbytes") == [15]
-
-
-def test_only_forward_calls_have_a_workspace() -> None:
-    made = make_training()
-    table = layer_memory(replace(made, memory=use([1 << 20] * len(made.layers))))
-    forward = [layer.phase == "forward" for layer in made.layers]
-    known = [value is not None for value in cells(table, "workspace_nbytes")]
-    assert known == forward
-    assert cells(table, "output_nbytes")[9:] == [None] * 16
 
 
 @given(

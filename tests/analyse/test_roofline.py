@@ -81,14 +81,6 @@ def test_what_is_not_known_has_no_verdict(row, time_us, limits, rate):
     assert found["verdict"] == ""
 
 
-def test_rates_are_those_of_the_median_call():
-    self_ns = np.array([[1_000_000]] * 4 + [[50_000_000]])
-    known = Recording(layers=(layer(flops=10**8, nbytes=3),), self_ns=self_ns, limits=LIMITS)
-    row = summarise(known).layers.iloc[0]
-    assert row["reached"] == pytest.approx(1)
-    assert row["verdict"] == COMPUTE
-
-
 def test_half_precision_has_a_limit_of_its_own():
     limits = replace(LIMITS, half_flops_per_s=4e11)
     layers = [replace(layer(flops=10**8, nbytes=3), dtype="float16")]
@@ -129,14 +121,6 @@ def test_a_function_is_mostly_what_more_than_half_of_its_time_is(slow_us, verdic
     layers = [layer(0, 10**8, 10), layer(1, 10**6, 10**7), layer(2, 10, 10)]
     table = roofline.work_by_function(work(layers, [1500, 1000, slow_us]))
     assert table["verdict"].tolist() == [verdict]
-
-
-def test_functions_without_a_formula_are_listed_with_their_share():
-    layers = [layer(0, 5, 3), layer(1, None, 0, "Own"), layer(2, None, 0, "Own"), layer(3, 0, 0)]
-    table = roofline.without_formula(work(layers, [70, 10, 20, 0]))
-    assert table.index.tolist() == ["Own"]
-    assert table["layers"].tolist() == [2]
-    assert table["share"].tolist() == [pytest.approx(0.3)]
 
 
 @given(

@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainer_profile.analyse.hotspots import parse_rule
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Overhead
 from chainer_profile.basics.describe import Statistics, describe
-from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.record.folding import fold_call_history
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.recording import Layer, Recording, Settings, digest_of
 from tests.conftest import make_layers, make_recording, make_training
 
@@ -103,24 +101,6 @@ def test_every_column_of_the_statistics_is_there():
             assert column[index] == getattr(describe(recording.self_ns[:, index]), name)
 
 
-def test_a_training_step_by_hand():
-    summary = summarise(make_training(), "top:3")
-    layers, totals = summary.layers, summary.totals
-    assert layers["phase"].tolist() == ["forward"] * 9 + ["backward"] * 11 + ["update"] * 5
-    assert layers["calls"].tolist() == [1] * 22 + [2, 2, 1]
-    assert layers["forward"].tolist() == [layer.forward for layer in summary.recording.layers]
-    assert layers["hot"][layers["hot"]].index.tolist() == [1, 14, 17]
-    assert totals.layers_s == near(3e-3)
-    assert totals.profiled.mean_s == near(3.7e-3)
-    assert totals.framework.mean_s == near(0.7e-3)
-    assert summary.functions.equals(summary.group("function"))
-    for column in ("forward_s", "backward_s", "update_s"):
-        assert summary.functions[column].sum() == near(summary.phases["layers_s"][column[:-2]])
-    assert summary.phases["total_s"].sum() == near(totals.profiled.mean_s)
-    assert summary.links["exclusive_s"].sum() == near(totals.layers_s)
-    assert summary.group("block").index[0] == "/res/0"
-
-
 @settings(max_examples=40)
 @given(
     n_trials=st.integers(1, 12),
@@ -203,27 +183,11 @@ def test_a_summary_is_a_pure_function():
         np.testing.assert_array_equal(array, getattr(recording, name))
 
 
-def test_the_rule_chooses_the_hot_layers():
-    assert summarise(by_hand(), "top:1").hotspots.indices == [0]
-    assert summarise(by_hand(), parse_rule("top:2")).layers["hot"].tolist() == [True, False, True]
-    assert summarise(by_hand()).hotspots.indices == [0]  # pareto:50%
-    with pytest.raises(UsageError):
-        summarise(by_hand(), "hot")
-
-
 def test_without_trials_there_is_no_result():
     for n_trials, n_layers in ((0, 0), (0, 3), (3, 0)):
         recording = Recording(make_layers(n_layers), np.zeros((n_trials, n_layers), np.int64))
         with pytest.raises(ProfileError, match="no complete profiled trial"):
             summarise(recording)
-
-
-def test_one_trial():
-    summary = summarise(make_recording(n_trials=1, n_clean=1))
-    assert summary.layers["std_s"].isna().all()
-    assert summary.layers["mean_s"].tolist() == summary.layers["p99_s"].tolist()
-    assert math.isnan(summary.totals.profiled.half_width)
-    assert summary.layers["share"].sum() == near(1)
 
 
 @pytest.mark.parametrize(
@@ -242,16 +206,6 @@ def test_what_is_missing_is_not_known_and_the_layers_are(changes, missing, fps):
     assert totals.fps == (fps and near(fps))
     assert (totals.framework_share is None) == ("framework" in missing)
     assert totals.trial is (totals.clean or totals.profiled)
-
-
-def test_layers_without_time():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        summary = summarise(make_recording(self_ns=np.zeros((100, 6), np.int64)))
-    assert summary.layers["share"].tolist() == [0.0] * 6
-    assert summary.layers["cumulative_share"].tolist() == [0.0] * 6
-    assert summary.hotspots.indices == []
-    assert summary.totals.framework_share == near(1)
 
 
 def timeline(blocks, added, pace, jitter=0.0, seed=0):
@@ -308,12 +262,6 @@ def test_drift_does_not_count_as_added_time(added):
     overhead = summarise(recording).totals.overhead
     assert overhead.fraction == pytest.approx(added, abs=2e-4)
     assert overhead.low <= overhead.fraction <= overhead.high
-
-
-def test_the_trials_before_and_behind_a_clean_block_weigh_alike():
-    # Steep: were a shared block not halved, each ratio would be 2 % or more off.
-    recording = timeline(cycles(4, 100, 10), 0.01, lambda i: 1 + i)
-    assert summarise(recording).totals.overhead.fraction == pytest.approx(0.01, abs=3e-3)
 
 
 def test_a_few_slow_trials_or_a_step_in_the_pace_do_not_count_as_added_time():
@@ -388,11 +336,3 @@ def test_clean_trials_of_other_calls_too_are_compared_with_none(left_out: int, m
     assert (totals.trial == totals.profiled) is mixed
     assert digest_of(recording).clean is not mixed
     assert digest_of(recording).timed == (100 if mixed else 10)
-
-
-def test_inclusive_times_are_added_up_to_no_trial() -> None:
-    history = [("a", 0.003), ("b", 0.001)] * 4
-    assert summarise(fold_call_history(history)).totals.layers_s is None
-    assert summarise(make_recording()).totals.layers_s == pytest.approx(
-        summarise(make_recording()).layers["mean_s"].sum()
-    )

@@ -23,7 +23,6 @@ from chainer_profile.analyse.timeline import (
     phase_framework_ns,
 )
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.paths import below
 from chainer_profile.record.recording import Layer, Recording
 from tests.conftest import make_recording
 from tests.report.tracing import nested
@@ -38,14 +37,6 @@ def test_even_parts(total: int, parts: int) -> None:
     assert sum(found) == total
     assert max(found) - min(found) <= 1
     assert evenly(-total, parts) == [0] * parts or total == 0
-
-
-def test_links_below_a_call() -> None:
-    assert below("/a/b", "/a") == ["/a/b"]
-    assert below("/a", "/a") == []
-    assert below("/ab", "/a") == ["/ab"]
-    assert below("/a", "loss") == ["/", "/a"]
-    assert below("loss", "/a") == ["loss"]
 
 
 def by_hand(
@@ -86,13 +77,6 @@ def test_framework_by_phase() -> None:
     ]  # fmt: skip
 
 
-def test_framework_that_is_not_known_by_phase() -> None:
-    recording = by_hand(("/a", "forward", 10), ("/b", "backward", 10), trial=29)
-    root = lay_out(recording, 0)
-    assert places(root, FUNCTION) == [("F", 3, 13), ("F", 16, 26)]
-    assert places(root, PHASE) == [("forward", 3, 13), ("backward", 16, 26)]
-
-
 def test_a_phase_in_two_parts() -> None:
     recording = by_hand(
         ("/a", "forward", 1),
@@ -103,24 +87,6 @@ def test_a_phase_in_two_parts() -> None:
     )
     root = lay_out(recording, 0)
     assert places(root, PHASE) == [("forward", 0, 3), ("backward", 3, 8), ("forward", 8, 11)]
-
-
-def test_time_between_nested_calls_is_no_links() -> None:
-    recording = by_hand(("/a", "forward", 6), ("/b", "forward", 1), ("/b", "forward", 1), trial=8)
-    outer, *inner = recording.layers
-    layers = (outer, *(replace(layer, parent=0) for layer in inner))
-    root = lay_out(replace(recording, layers=layers), 0)
-    assert places(root, FUNCTION) == [("F", 0, 8), ("F", 2, 3), ("F", 5, 6)]
-    assert places(root, LINK) == [("/", 0, 8), ("/a", 0, 8), ("/b", 2, 3), ("/b", 5, 6)]
-
-
-def test_trials_that_were_not_timed() -> None:
-    recording = by_hand(("/a", "forward", 3), ("/a", "forward", 4), trial=0)
-    recording = replace(recording, trial_ns=None)
-    root = lay_out(recording, 0)
-    assert places(root, FUNCTION) == [("F", 0, 3), ("F", 3, 7)]
-    assert root.end_ns == 7
-    assert lay_out_device(recording, 0) is None
 
 
 def test_framework_never_exceeds_what_there_is() -> None:

@@ -29,8 +29,9 @@ from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
 from tests.goldens.scenarios import ADVICE
-from tests.report.content.test_budget import BUDGET, S
+from tests.goldens.words import PARTS, S
 from tests.report.devicing import make_device_training
+from tests.report.documents import program
 from tests.report.working import with_work
 
 SAMPLES = sorted((ROOT / "reports" / "samples").glob("resnet*"))
@@ -95,9 +96,9 @@ def test_other_results() -> None:
         "advice": advice.section(replace(ADVICE, tried=ADVICE.tried * 8)),
         "program": budget.overview(
             replace(
-                BUDGET,
+                program(),
                 spent=(
-                    *BUDGET.spent,
+                    *PARTS,
                     *(Spent("extensions", f"extension {at}", S, 3) for at in range(30)),
                     *(Spent("imports", f"package{at}", S, 3) for at in range(30)),
                 ),

@@ -46,34 +46,6 @@ def test_a_node_of_three_layers_makes_one_row_of_the_three():
     assert second.layers[0].node == "Node 0"
 
 
-def test_a_layer_of_two_nodes_is_one_row():
-    chainer = chainer_run(n_layers=3)
-    engine = engine_run(chainer, [(0,), (0,), (1, 2)])
-    first, second = merged([chainer, engine])
-    assert covers(first) == covers(second) == [(0,), (1, 2)]
-    np.testing.assert_array_equal(second.self_ns[:, 0], engine.self_ns[:, :2].sum(axis=1))
-    assert second.layers[0].node == "Node 0 + Node 1"
-
-
-def test_two_engines_meet_in_groups_that_neither_splits():
-    chainer = chainer_run(n_layers=6)
-    one = engine_run(chainer, [(0, 1), (2,), (3,), (4, 5)])
-    other = engine_run(chainer, [(0,), (1, 2), (3,), (4,), (5,)], engine="openvino 2026.4")
-    for recordings in ([one, other], [chainer, one, other]):
-        for found in merged(recordings):
-            assert covers(found) == [(0, 1, 2), (3,), (4, 5)]
-            assert found.layers[0].function == CONV_BN_RELU
-            assert found.layers[0].path == "/res2/0/conv1"
-
-
-def test_a_layer_that_the_engine_lost_stays_where_it_is():
-    chainer = chainer_run(n_layers=3)
-    first, second = merged([chainer, engine_run(chainer, [(0, 2)])])
-    assert covers(first) == [(0, 2), (1,)]
-    assert covers(second) == [(0, 2)]
-    assert first.layers[1].function == "FixedBatchNormalization"
-
-
 def test_rows_that_are_no_layers_of_forward_stay():
     training = make_training(n_trials=4)
     engine = engine_run(training, [(0, 1), tuple(range(2, 8))])
@@ -85,12 +57,6 @@ def test_rows_that_are_no_layers_of_forward_stay():
     backward = next(layer for layer in found.layers if layer.phase == "backward" and layer.forward)
     assert found.layers[backward.forward].function == backward.function
     assert found.framework_ns is training.framework_ns
-
-
-def test_data_rows_are_not_counted_as_layers():
-    training = make_training(n_trials=4, data=True)
-    found = merged([training, engine_run(make_training(n_trials=4), [(0, 1)])])[0]
-    assert covers(found)[:4] == [(), (), (0, 1), (2,)]
 
 
 def test_what_layers_allocate_is_dropped_and_times_on_a_gpu_are_added():
@@ -140,14 +106,6 @@ def test_another_network_and_a_damaged_recording_are_refused():
     damaged = replace(engine, layers=(replace(engine.layers[0], covers=(0, 1, 2)),) * 2)
     with pytest.raises(ProfileError, match=r"row 0 .* names 2 layers and covers 3"):
         merged([chainer, damaged])
-
-
-def test_without_engines_every_layer_is_a_row_of_its_own():
-    chainer = chainer_run(n_layers=6)
-    (found,) = merged([chainer])
-    assert covers(found) == [(at,) for at in range(6)]
-    np.testing.assert_array_equal(found.self_ns, chainer.self_ns)
-    assert merged([]) == []
 
 
 def test_words():

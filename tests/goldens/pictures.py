@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import cycle, groupby
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
@@ -107,6 +110,12 @@ def pictures() -> Kept:
     ]
     batches = [make_case(name, 5.0 * n, batchsize=n) for name in names for n in (8, 1, 2)]
     elsewhere = make_case("vgg", machine="there", processor="Another")
+    deviations = [make_case(std_s=math.nan), make_case("resnet34", std_s=1.0)]
+    longer = few.self_ns.copy()
+    longer[:10, 2] *= 100
+    nothing = np.zeros((5, 6), np.int64)
+    turns = ("forward", "backward", "update", "forward", "forward", "")
+    again = [replace(layer, phase=phase) for layer, phase in zip(few.layers, turns, strict=True)]
     figures = {
         "layers": layers.figure(summarise(few, "0.2ms")),
         "slower layers": layers.figure(summarise(slower, "top:3")),
@@ -117,6 +126,14 @@ def pictures() -> Kept:
         "layers of a training": layers.figure(summarise(make_training(), "top:2")),
         "layers with data": layers.figure(summarise(make_training(data=True))),
         "layers on a GPU": layers.figure(summarise(make_device_recording(n_trials=5))),
+        "a long whisker": layers.figure(
+            summarise(replace(few, self_ns=longer, trial_ns=longer.sum(axis=1)))
+        ),
+        "one trial": layers.figure(summarise(make_recording(n_trials=1, n_clean=0))),
+        "no time": layers.figure(summarise(make_recording(self_ns=nothing, n_trials=5))),
+        "phases that come again": layers.figure(summarise(replace(few, layers=tuple(again)))),
+        "blocks": layers.figure(summarise(make_recording(300, 5), "0.2ms")),
+        "the slowest layers": layers.figure(summarise(make_recording(1500, 5))),
         "memory": layers.memory_figure(training()),
         "roofline": roofline.figure(working()),
         "comparison": comparison.figure(compared()),
@@ -125,6 +142,13 @@ def pictures() -> Kept:
         "sweep": sweep.latency_figure(cases),
         "sweep of a case": sweep.latency_figure(cases[:1]),
         "sweep of machines": sweep.latency_figure([*batches, elsewhere]),
+        "deviations": sweep.latency_figure(deviations),
+        "a sweep of many panels": sweep.latency_figure(
+            [make_case(input_shape=(3, 8, width)) for width in range(1, 14)]
+        ),
+        "a sweep of trials": sweep.latency_figure(
+            [*map(make_case, names), make_case(names[0], trials=2)]
+        ),
         "sweep by batch": sweep.batch_figure([*batches, cases[0]]),
     }
     found = {name: list(_content(figure)) for name, figure in figures.items()}

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.goldens.findings import FINDINGS
+from tests.goldens.outlines import OUTLINES
 from tests.goldens.pictures import PICTURES
 from tests.goldens.scenarios import SCENARIOS
 from tests.goldens.words import WORDS
 
-KEPT = {**SCENARIOS, **FINDINGS, **WORDS, **PICTURES}
+KEPT = {**SCENARIOS, **FINDINGS, **WORDS, **OUTLINES, **PICTURES}
 HERE = Path(__file__).parent
 _DIGITS = re.compile(r"-?\d+\.\d{6,}(e[-+]\d+)?|-?\d(\.\d+)?e[-+]\d+")
 

@@ -148,13 +148,6 @@ def test_iterations_without_numbers_are_taken_in_their_order() -> None:
     assert "no numbers" in ranks.notes[0]
 
 
-def test_without_arrivals_the_rows_are_the_communication() -> None:
-    ranks = merge(two(arrived_ns=None, left_ns=None))
-    assert ranks.collectives == ()
-    assert ranks.communication_ns.tolist() == [[80, 80], [48, 48]]
-    assert ranks.last.tolist() == [0, 0]
-
-
 def test_what_is_missing_is_said_and_the_others_are_shown() -> None:
     recordings = training(4, iterations=10)
     short = recordings["rank-2"]
@@ -184,13 +177,6 @@ def test_a_rank_that_was_cut_short_late_is_shown() -> None:
         f"rank-1: 10 of 10 iterations, its run ended early ({KILLED})",
         "8 of 10 iterations are on all ranks shown",
     )
-
-
-def test_one_rank_alone_has_no_others() -> None:
-    ranks = merge({"rank-1": training(2)["rank-1"]})
-    assert not ranks.judged.judged
-    assert ranks.judged.stragglers == ()
-    assert np.isnan(ranks.judged.elsewhere_s).all()
 
 
 def other_network() -> dict[str, Recording]:

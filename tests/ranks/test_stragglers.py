@@ -100,13 +100,6 @@ def test_nothing_is_found_where_nothing_is_planted(size: int) -> None:
         assert (judged.stragglers, judged.slow) == ((), ())
 
 
-def test_a_straggler_among_256_ranks() -> None:
-    ranks = merge(training(256, 60, planted_ms={(200, 4): 10.0}))
-    [(rank, layer, excess)] = found_in(ranks)
-    assert (rank, layer) == (200, 4)
-    assert excess == pytest.approx(10, rel=0.05)
-
-
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_a_slow_rank_is_one_finding(size: int) -> None:
     ranks = merge(training(size, slow={1: 1.5}))
@@ -116,17 +109,6 @@ def test_a_slow_rank_is_one_finding(size: int) -> None:
     computing = np.median(ranks.self_ns[1][:, ranks.computing].sum(axis=1)) * 1e-9
     assert slow.excess_s == pytest.approx(computing * (1 - 1 / slow.factor), rel=0.05)
     assert ranks.judged.stragglers == ()
-
-
-def test_a_layer_that_straggles_on_a_slow_rank_and_one_on_another() -> None:
-    planted = {(1, 0): 20.0, (2, 16): 30.0}
-    ranks = merge(training(4, slow={1: 1.5}, planted_ms=planted))
-    assert [one.rank for one in ranks.judged.slow] == [1]
-    found = {(rank, layer): excess for rank, layer, excess in found_in(ranks)}
-    assert found == {
-        (1, 0): pytest.approx(20, rel=0.05),
-        (2, 16): pytest.approx(30, rel=0.05),
-    }
 
 
 @pytest.mark.parametrize("slow", [(0, 1), (0, 1, 2, 3)])

@@ -11,10 +11,8 @@ from chainer_profile.report.document import (
     BRIEF,
     CODE,
     FULL,
-    HOT,
     PAGE,
     STRONG,
-    TOTAL,
     Block,
     Boxes,
     Code,
@@ -26,20 +24,17 @@ from chainer_profile.report.document import (
     Section,
     Text,
     Words,
-    caption_text,
     code,
     file,
     numbered,
     pieces,
     plain,
-    points,
     shown_in,
     strong,
     text,
     told,
 )
 from chainer_profile.report.tables import Table
-from chainer_profile.report.text import printable
 from tests.report.reading import column
 
 NAME = column("name", itemgetter(0), "The name", kind="text 8")
@@ -78,18 +73,6 @@ def test_numbers_change_nothing_else() -> None:
     assert one.number == 1
 
 
-@pytest.mark.parametrize(
-    ("block", "label", "said"),
-    [
-        (Table([], [], "Time by phase", number=3), "Table 3.", "Time by phase."),
-        (Figure("f", "", "One bar each.", number=2), "Figure 2.", "One bar each."),
-        (Table([], []), "Table 0.", ""),
-    ],
-)
-def test_a_caption_is_a_sentence(block: Table | Figure, label: str, said: str) -> None:
-    assert caption_text(block) == (label, said)
-
-
 def test_words_have_styles_and_links() -> None:
     words: Words = ("see ", code("--gpu"), " in ", file("a b.csv"), strong("!"))
     assert plain(words) == "see --gpu in a b.csv!"
@@ -123,46 +106,6 @@ def test_a_form_has_its_sections_under_their_titles() -> None:
     assert list(shown_in(PAGE, sections[3:])) == [
         *(Heading(2, "For a page"), text("page"), Boxes("A bar", []))
     ]
-
-
-def test_texts_and_points_of_sentences() -> None:
-    assert text("a", code("b"), note=True) == Text(("a", code("b")), note=True)
-    assert text("a", aside=True, below=True) == Text(("a",), aside=True, below=True)
-    assert points(["a", ("b", code("c"))]) == Points((("a",), ("b", code("c"))))
-    assert points(str(n) for n in range(2)) == Points((("0",), ("1",)))
-
-
-def test_the_head_of_a_table_has_the_columns_in_full() -> None:
-    assert Table([NAME, COUNT], []).head == ["The name", "count"]
-    # Names and values need none; a mark's column has none beside others that have one.
-    assert Table([column("", itemgetter(0)), column("", itemgetter(1))], []).head == []
-    assert Table([column("", itemgetter(0)), COUNT], []).head == ["", "count"]
-
-
-def test_cells_are_those_of_the_rows_in_order() -> None:
-    assert Table([COUNT, NAME], [("a", "1"), ("b", "2")]).cells() == [["1", "a"], ["2", "b"]]
-
-
-def test_rows_behind_the_last_mark_have_none() -> None:
-    table = Table([NAME], [("a",), ("b",), ("c",)], marks=[HOT, TOTAL])
-    assert [table.mark(row) for row in range(3)] == [HOT, TOTAL, ""]
-    assert Table([NAME], [("a",)]).mark(0) == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("conv1", "conv1"),
-        ("two words", "two words"),
-        ("a\nb", "a\\nb"),
-        ("\x1b[31m", "\\x1b[31m"),
-        ("\ud800", "\\ud800"),
-        ("é", "é"),
-    ],
-)
-def test_printable_is_one_line(name: str, shown: str) -> None:
-    assert printable(name) == shown
-    assert printable(name).isprintable()
 
 
 def test_sentences_are_told_where_their_facts_are_known() -> None:

@@ -11,28 +11,10 @@ from hypothesis import given, settings
 from benchmarks.ranks import training
 from chainer_profile.ranks.merging import merge
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.pictures.ranks_trace import COLLECTIVES, MOST_RANKS, render
+from chainer_profile.report.pictures.ranks_trace import MOST_RANKS, render
 from tests.ranks.test_merging import stays, two
 from tests.report.documents import NAMES, merged_ranks
 from tests.report.tracing import read
-
-
-def test_collectives_lie_where_they_were_with_the_waiting_in_them() -> None:
-    trace = read(render(merge(two())))
-    assert trace.processes == {1: "rank 0", 2: "rank 1"}
-    # The first trial begins at 80 on the ranks' clock.
-    blocks = [[(b.name, b.begin, b.end) for b in trace.tracks[pid, COLLECTIVES]] for pid in (1, 2)]
-    assert blocks == [
-        [("Allreduce", 20, 80), ("waiting", 20, 60), ("Allreduce", 90, 110)],
-        [("Allreduce", 60, 82), ("Allreduce", 85, 111), ("waiting", 85, 90)],
-    ]
-    arrows = [
-        (int(begin["pid"]), int(end["pid"]), float(begin["ts"]), float(end["ts"]))
-        for begin, end in trace.arrows.values()
-    ]
-    assert arrows == [(2, 1, 0.06, 0.06), (1, 2, 0.09, 0.09)]
-    assert {end["block"].name for _, end in trace.arrows.values()} == {"waiting"}
-    assert trace.other["iteration"] == 1
 
 
 def test_every_rank_that_waited_has_its_arrow_and_every_call_its_length() -> None:

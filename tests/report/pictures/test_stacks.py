@@ -6,14 +6,13 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Layer, Recording, Settings
 from chainer_profile.report.pictures import stacks
-from tests.conftest import make_layers, make_recording, make_training
+from tests.conftest import make_layers, make_recording
 from tests.report.devicing import make_device_training
 from tests.report.tracing import SAMPLES, nested
 
@@ -73,56 +72,6 @@ def test_any_size(n_layers: int) -> None:
 
 def test_on_a_device() -> None:
     check(make_device_training(4))
-
-
-def test_a_training_step_by_hand() -> None:
-    found = folded(make_training(2))
-    assert found["net", "forward", "res", "0", "conv", "Convolution2DFunction"] == 300_000
-    assert found["net", "forward", "ReLU"] == 20_000
-    assert found["net", "backward", "loss", "SoftmaxCrossEntropy"] == 10_000
-    assert found["net", "update", "optimizer", "WeightDecay"] == 80_000
-    framework = {stack[:-1]: ns for stack, ns in found.items() if stack[-1] == stacks.FRAMEWORK}
-    # The framework of a phase follows its last layer.
-    assert [stack[1] for stack in found] == sorted(
-        (stack[1] for stack in found),
-        key=["forward", "backward", "update", stacks.FRAMEWORK].index,
-    )
-    assert framework == {
-        ("net", "forward"): 300_000,
-        ("net", "backward"): 250_000,
-        ("net", "update"): 100_000,
-        ("net",): 50_000,
-    }
-
-
-def test_one_phase_has_no_frame_of_its_own() -> None:
-    found = folded(make_recording(3, n_trials=4))
-    assert next(iter(found)) == ("chain", "res2", "0", "conv1", "Convolution2DFunction")
-    assert found["chain", stacks.FRAMEWORK] == pytest.approx(50_000, abs=1)
-
-
-def test_calls_within_calls_and_equal_stacks() -> None:
-    layers = (
-        Layer(0, "/a", "Outer"),
-        Layer(1, "/a", "Inner", parent=0),
-        Layer(2, "/b/c", "Inner", parent=0),
-        Layer(3, "/a", "Outer"),
-    )
-    recording = make_recording(
-        4,
-        n_trials=1,
-        layers=layers,
-        self_ns=np.array([[1, 2, 4, 8]], np.int64),
-        trial_ns=np.array([15], np.int64),
-        start_ns=np.array([0], np.int64),
-    )
-    assert folded(recording) == {
-        ("chain", "a", "Outer"): 9,
-        ("chain", "a", "Outer", "Inner"): 2,
-        ("chain", "a", "Outer", "b", "c", "Inner"): 4,
-        ("chain", stacks.FRAMEWORK): 0,
-    }
-    check(recording)
 
 
 @pytest.mark.parametrize(

@@ -15,18 +15,12 @@ from chainer_profile.basics.errors import UsageError
 from chainer_profile.record.recording import (
     Layer,
     LinkCalls,
-    MemoryUse,
-    PhaseMemory,
     Recording,
     Settings,
 )
 from chainer_profile.report.pictures import trace
 from tests.conftest import make_layers, make_recording, make_training
-from tests.report.devicing import DEVICE_BOUND, make_device_recording, make_device_training
 from tests.report.tracing import SAMPLES, Block, Trace, nested, read
-
-US = 1000
-TRACKS = ["trial and phases", "links", "functions"]
 
 
 def rendered(recording: Recording, trial: int | None = None) -> Trace:
@@ -128,71 +122,6 @@ def test_any_size(n_layers: int) -> None:
     check(make_recording(n_layers, n_trials=3), 2)
 
 
-def test_a_forward_pass_by_hand() -> None:
-    layers = (
-        Layer(0, "/a/conv", "Convolution2DFunction", flops=12, input_shapes=((1, 2), (3,))),
-        Layer(1, "/a", "ReLU", calls=2),
-        Layer(2, "/b", "Outer"),
-        Layer(3, "/b", "Inner", parent=2),
-    )
-    recording = make_recording(
-        layers=layers,
-        self_ns=np.array([[100, 20, 10, 7]], np.int64),
-        trial_ns=np.array([145], np.int64),
-        start_ns=np.array([0], np.int64),
-        n_trials=1,
-        n_layers=4,
-        links=(LinkCalls("/a", "Block", 3, 5),),
-    )
-    found = rendered(recording)
-    # 8 ns lie before, between and behind 3 calls: 2 each. 10 ns of Outer around Inner: 5 and 5.
-    assert [(b.name, b.begin, b.end) for b in found.functions(1)] == [
-        ("Convolution2DFunction", 2, 102),
-        ("ReLU", 104, 124),
-        ("Outer", 126, 143),
-        ("Inner", 131, 138),
-    ]
-    assert [(b.name, b.begin, b.end) for b in found.one(1, "link")] == [
-        ("/", 2, 143),
-        ("/a", 2, 124),
-        ("/a/conv", 2, 102),
-        ("/b", 126, 143),
-    ]
-    assert [(b.name, b.begin, b.end) for b in found.tracks[1, TRACKS[0]]] == [
-        ("chain", 0, 145),
-        ("forward", 0, 145),
-    ]
-    link = found.one(1, "link")[1]
-    assert {**link.args, "calls_us": float(link.args["calls_us"])} == {
-        "calls_us": 0.12, "class": "Block", "calls_in_a_trial": 3, "own_parameters": 5
-    }  # fmt: skip
-    convolution, relu, _, inner = (block.args for block in found.functions(1))
-    assert (convolution["flops"], convolution["input_shapes"]) == (12, "1x2 3")
-    assert float(convolution["share"]) == pytest.approx(100 / 137, abs=1e-6)
-    assert "calls" not in convolution
-    assert relu["calls"] == "2 calls laid as one"
-    assert inner["within"] == "2_Outer"
-
-
-def test_a_training_step_by_hand() -> None:
-    recording = make_training(2)
-    found = check(recording, 1)
-    pid = found.pid("trial 0 ")
-    blocks = found.one(pid, "phase")
-    assert [block.name for block in blocks] == ["forward", "backward", "update"]
-    scale = 1.02 * US
-    # Rows and framework of the phases; 50 us are spread around them.
-    assert [block.length for block in blocks] == [1300 * scale, 2050 * scale, 300 * scale]
-    assert blocks[0].begin == 12_750
-    [accumulated] = [b for b in found.functions(pid) if b.name == "gradient_accumulation"]
-    assert "goes_back_through" not in accumulated.args
-    backward = [b for b in found.functions(pid) if b.args["phase"] == "backward"]
-    assert backward[1].args["goes_back_through"] == "8_SoftmaxCrossEntropy"
-    assert {b.name for b in found.one(pid, "link") if b.outer is None} == {
-        "/", "loss", "cleargrads", "optimizer"
-    }  # fmt: skip
-
-
 def test_the_median_trial_and_a_chosen_one() -> None:
     recording = make_training(4)
     assert len(check(recording).processes) == 1
@@ -208,75 +137,6 @@ def test_the_median_trial_and_a_chosen_one() -> None:
 def test_a_trial_that_is_not_there(trial: int) -> None:
     with pytest.raises(UsageError, match=rf"^there is no trial {trial}: .* trials 0 to 3$"):
         trace.render(summarise(make_training(4)), trial)
-
-
-def test_host_and_device() -> None:
-    found = check(make_device_recording(DEVICE_BOUND, wait_us=26_300, n_trials=3), 2)
-    host, device = found.pid("median trial (trial 0 of 3, counted from 0): host"), 2
-    assert len(found.processes) == 4
-    # 30,000 us of layers, 30 between them, 50 behind: the end is the trial's.
-    [root] = found.one(device, "trial")
-    assert (root.begin, root.end) == ((30_200 - 30_080) * US, 30_200 * US)
-    layers = found.functions(device)
-    assert layers[0].begin == (120 + 5) * US
-    assert [b.begin - a.end for a, b in itertools.pairwise(layers)] == [5 * US] * 5
-    [wait] = found.one(host, "wait")
-    assert (wait.begin, wait.end, wait.args) == (3_900 * US, 30_200 * US, {})
-    # The first call begins behind its layer as laid out: no arrow may go back in time.
-    begins = [[block.begin for block in found.functions(pid)] for pid in (host, device)]
-    forwards = [a <= b for a, b in zip(*begins, strict=True)]
-    assert len(found.arrows) == 2 * sum(forwards)
-    assert sum(forwards) >= 5
-    for begin, end in found.arrows.values():
-        assert begin["block"].args["index"] == end["block"].args["index"]
-
-
-def test_a_training_step_on_a_device() -> None:
-    found = check(make_device_training(4), 1)
-    for pid in found.processes:
-        assert [b.name for b in found.one(pid, "phase")] == ["forward", "backward", "update"]
-
-
-def test_what_is_measured_is_said() -> None:
-    host = rendered(make_recording(3)).other
-    device = rendered(make_device_recording()).other
-    assert any("spread evenly" in line for line in host["places"])
-    assert any("gaps between them are measured" in line for line in device["places"])
-    assert not any("arrow" in line or "emory" in line for line in host["places"])
-    assert not rendered(make_recording(3)).counters
-    assert any("arrow" in line for line in device["places"])
-    assert host["settings"]["model"] == "chain"
-    assert host["environment"]["processor"] == "A processor"
-    assert device["environment"]["gpu"]["name"] == "NVIDIA H200"
-
-
-def used(layers: int, **changes: object) -> MemoryUse:
-    values = {
-        "peak_nbytes": tuple(100 * (place + 1) for place in range(layers)),
-        "retained_nbytes": tuple(10 * (place + 1) for place in range(layers)),
-        "parameter_nbytes": 5,
-        "input_nbytes": 6,
-        "high_water_nbytes": 330,
-        "high_water_layer": 2,
-    }
-    return MemoryUse(**(values | changes))  # type: ignore[arg-type]
-
-
-def test_the_memory_pass_is_a_counter() -> None:
-    use = used(3, phases=(PhaseMemory("forward", 330, -4),))
-    layers = tuple(
-        replace(layer, parent=0 if layer.index == 1 else None) for layer in make_layers(3)
-    )
-    found = rendered(make_recording(3, n_trials=5, memory=use, layers=layers), 1)
-    allocated = found.counters[1, trace.ALLOCATED]
-    peaks = found.counters[1, trace.PEAK]
-    assert {pid for pid, _ in found.counters} == {1}
-    # Layer 1 lies within layer 0.
-    assert [value for _, value in allocated] == [0, 20, 30, 60, -4]
-    assert [value for _, value in peaks] == [0, 100, 200, 100, 30, 330, 60, -4]
-    first, second, third = found.functions(1)
-    assert [at for at, _ in allocated[1:4]] == [second.end, first.end, third.end]
-    assert any("memory pass" in line for line in found.other["places"])
 
 
 @pytest.mark.parametrize(

@@ -10,24 +10,14 @@ import io
 import json
 import re
 from functools import cache
-from typing import Any
-from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.errors import ProfileError
-from chainer_profile.record.recording import Layer, Recording
 from chainer_profile.report import csv_file
 from chainer_profile.report.content import comparison, engines, history, network, ranks, sweep
-from chainer_profile.report.pictures import comparison as comparison_plot
-from chainer_profile.report.pictures import layers as plot
-from chainer_profile.report.pictures import roofline
-from chainer_profile.report.pictures.figures import Picture
 from chainer_profile.report.tables import to_csv
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import json_report
@@ -42,9 +32,7 @@ from tests.report.documents import (
     runs,
 )
 from tests.report.reading import layers_csv, links_csv
-from tests.report.working import training, working
 
-SVG = "{http://www.w3.org/2000/svg}"
 SHOWN = [printable(name) for name in NAMES]
 
 
@@ -110,40 +98,3 @@ def test_json() -> None:
     assert [layer["path"] for layer in report["layers"]] == [f"/{name}" for name in names]
     assert report["settings"]["model"] == "".join(names)
     assert {link["path"] for link in report["links"]} >= {f"/{name}" for name in names}
-
-
-@pytest.mark.parametrize("drawn", [plot, roofline])
-def test_pictures(drawn: Any) -> None:
-    picture = Picture(lambda: drawn.figure(hostile()))
-    tree = ElementTree.fromstring(picture.svg())
-    assert not list(tree.iter(f"{SVG}script"))
-    texts = ["".join(text.itertext()) for text in tree.iter(f"{SVG}text")]
-    assert any(text.startswith("<script>alert(1)</script>") for text in texts)
-    assert all(text.isprintable() for text in texts)
-    if drawn is plot:
-        # Formulas stay texts.
-        assert any("$\\frac{1}{0$" in text for text in texts)
-        assert any("_hidden" in text for text in texts)
-    assert picture.png().startswith(b"\x89PNG")
-
-
-def test_the_picture_of_a_comparison() -> None:
-    ElementTree.fromstring(Picture(lambda: comparison_plot.figure(compared(NAMES))).svg())
-
-
-def test_no_trial_kept_is_one_clear_line() -> None:
-    with pytest.raises(ProfileError, match="holds no complete profiled trial") as error:
-        summarise(Recording((Layer(0, "/", "ReLU"),), np.zeros((0, 1), np.int64)))
-    assert "\n" not in str(error.value)
-
-
-def test_names_of_functions_cover_no_other_name() -> None:
-    for summary in (working(), training(), hostile()):
-        figure = roofline.figure(summary)
-        figure.draw_without_rendering()
-        axes = figure.axes[0]
-        boxes = [text.get_window_extent() for text in axes.texts]
-        assert boxes
-        for at, box in enumerate(boxes):
-            assert not any(box.overlaps(other) for other in boxes[:at])
-            assert axes.bbox.y0 <= box.y0

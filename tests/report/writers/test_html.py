@@ -7,7 +7,6 @@ import re
 from chainer_profile.report.document import (
     HOT,
     Figure,
-    Heading,
     Lines,
     Piece,
     code,
@@ -18,15 +17,6 @@ from chainer_profile.report.document import (
 from chainer_profile.report.tables import Table
 from chainer_profile.report.writers import html
 from tests.report.reading import column
-
-
-def bars(table: Table) -> list[tuple[str, float | None]]:
-    """The mark of every row and the width of its bar."""
-    found = []
-    for mark, row in re.findall(r'<tr(?: class="(\w+)")?>(<td.*?)</tr>', html.table(table)):
-        (width,) = re.findall(r'<td class="bar">(?:<i style="width:([\d.]+)%"></i>)?</td>', row)
-        found.append((mark, float(width) if width else None))
-    return found
 
 
 def test_texts_are_data_with_their_styles() -> None:
@@ -40,15 +30,6 @@ def test_texts_are_data_with_their_styles() -> None:
 def test_figures_and_what_leads_to_other_files_are_left_out() -> None:
     kept, gone = text("here"), text("See ", file("links.csv"))
     assert html.write([gone, kept, Figure("a.png", "a", "b")]) == "<p>here</p>"
-
-
-def test_headings_begin_where_the_page_has_them() -> None:
-    assert html.write([Heading(1, "a"), Heading(2, "b")], level=2) == "<h3>a</h3>\n<h4>b</h4>"
-
-
-def test_notes_and_asides_can_be_told_apart() -> None:
-    shown = html.write([text("a", note=True), text("b", aside=True), text("c")])
-    assert shown.split("\n") == ['<p class="notice">a</p>', '<p class="aside">b</p>', "<p>c</p>"]
 
 
 def test_names_and_values_have_no_head() -> None:
@@ -66,6 +47,15 @@ def test_numbers_stand_to_the_right_long_texts_fold_and_names_are_set_in() -> No
     assert '<td class="text name">&#160;&#160;&#160;&#160;b</td>' in shown
     assert f'<td class="text name long">{"c" * 41}</td>' in shown
     assert "caption" not in shown
+
+
+def bars(table: Table) -> list[tuple[str, float | None]]:
+    """The mark of every row and the width of its bar."""
+    found = []
+    for mark, row in re.findall(r'<tr(?: class="(\w+)")?>(<td.*?)</tr>', html.table(table)):
+        (width,) = re.findall(r'<td class="bar">(?:<i style="width:([\d.]+)%"></i>)?</td>', row)
+        found.append((mark, float(width) if width else None))
+    return found
 
 
 def test_bars_are_as_long_as_shares() -> None:

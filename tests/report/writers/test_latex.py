@@ -14,7 +14,7 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import Environment, Recording, Settings
 from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST
 from chainer_profile.report.content.profile import ReportTitle
-from chainer_profile.report.writers.latex import label, tabular, text
+from chainer_profile.report.writers.latex import label, text
 from chainer_profile.runs.wanted import Wanted
 from chainer_profile.runs.write import asked_for
 from tests import needs
@@ -167,26 +167,6 @@ def test_a_label_has_letters_digits_and_hyphens(name: str) -> None:
     assert re.fullmatch(r"[a-z0-9-]*", label(name))
 
 
-def test_a_table() -> None:
-    lines = tabular(("a", "b"), [("x", "1")], "lr", caption="Of x.", name="tab:x").splitlines()
-    assert lines[5:10] == [
-        r"\toprule",
-        r"a & b \tabularnewline",
-        r"\midrule",
-        r"x & 1 \tabularnewline",
-        r"\bottomrule",
-    ]
-
-
-def test_which_tables_there_are() -> None:
-    source = render(summarise(make_recording(66)))
-    assert re.findall(r"\\label\{tab:chain-b1-(\w+)\}", source) == [
-        *("experiment", "environment", "times", "functions", "slowest", "layers")
-    ]
-    training = render(summarise(make_training()))
-    assert r"\label{tab:net-b4-train-phases}" in training
-
-
 @pytest.mark.parametrize(("n_layers", "shown"), [(1, 1), (66, 66), (MAX_ROWS + 1, SLOWEST)])
 def test_the_long_table_has_the_layers_and_hot_ones_are_bold(n_layers: int, shown: int) -> None:
     summary = summarise(make_recording(n_layers, n_trials=5), "top:3")
@@ -198,14 +178,6 @@ def test_the_long_table_has_the_layers_and_hot_ones_are_bold(n_layers: int, show
         medians = [float(re.sub(r"[^\d.]", "", row.split("&")[3])) for row in rows]
         expected = summary.layers["median_s"].sum() * 1e3
         assert sum(medians) == pytest.approx(expected, abs=n_layers * 5.1e-5)
-
-
-def test_title_and_author_stand_only_in_a_document_of_its_own() -> None:
-    title = ReportTitle("Mine", "Ada & co", "Lab", "today")
-    source = render(summarise(make_recording()), title=title)
-    alone = source.split(r"\ifdefined\chainerprofilealone")[1].partition(r"\fi")[0]
-    assert r"\section*{Mine}" in alone
-    assert r"Author: Ada \& co\\Course: Lab\\Date: today" in alone
 
 
 def run_latex(folder: Path, name: str) -> str:

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from chainer_profile.analyse.summaries import summarise
 from chainer_profile.report.columns import LAYER_COLUMNS
 from chainer_profile.report.document import (
     FASTER,
@@ -24,8 +23,7 @@ from chainer_profile.report.document import (
     text,
 )
 from chainer_profile.report.tables import Column, Table
-from chainer_profile.report.writers.terminal import pairs, show, wrapped, written
-from tests.conftest import make_recording
+from chainer_profile.report.writers.terminal import show, wrapped, written
 from tests.report.documents import profiles
 from tests.report.reading import column, on_terminal
 from tests.report.working import training, working
@@ -79,11 +77,6 @@ def test_texts_fold_where_no_column_can_go() -> None:
     assert max(map(len, whole)) == 27
 
 
-def test_numbers_are_never_folded() -> None:
-    columns = [column("n", lambda row: str(len(row)) * 20), column("name", str, kind="text 8")]
-    assert lines(columns, ["a-path/that/is/long"], 10)[2].split() == ["19" * 20, "a-path/t"]
-
-
 @given(st.integers(18, 60), st.text("abc-/", min_size=1, max_size=60))
 def test_all_of_a_folded_text_is_there(width: int, name: str) -> None:
     columns = [column("x", str, kind="text 8"), column("y", lambda row: row[::-1], kind="text 8")]
@@ -99,13 +92,6 @@ def test_a_sentence_is_wrapped_between_words() -> None:
     assert wrapped(sentence, None) == wrapped(sentence, 200) == sentence
     folded = ["Written to", "  reports/a-very-long-name-of-a-folder:", "  and more"]
     assert wrapped(sentence, 30, 2).splitlines() == folded
-
-
-def test_values_go_on_below_their_beginning() -> None:
-    rows = [("a", "one two three"), ("long", "four")]
-    assert pairs(rows) == ["a     one two three", "long  four"]
-    assert pairs(rows, 14) == ["a     one two\n      three", "long  four"]
-    assert pairs([]) == []
 
 
 def test_sentences_of_one_kind_stand_together_and_others_apart() -> None:
@@ -157,18 +143,6 @@ def test_no_time_is_left_out_at_any_width(width: int, name: str, tree: bool) -> 
         assert name.split()[0] in head(shown, "incl." if tree else "median ms")
 
 
-def test_columns_by_width() -> None:
-    summary = summarise(make_recording(66))
-    heads = {width: " ".join(head(on_terminal(summary, width))) for width in (60, 80, 130)}
-    rest = "median ms +/- ms mean p95 % cum. %"
-    assert heads[130] == f"# path function output {rest}"
-    assert [name in heads[80] for name in ("output", "mean", "+/- ms", "p95")] == [0, 0, 1, 1]
-    assert all(name in heads[60] for name in ("path", "function", "median ms", " %"))
-    shown = on_terminal(summary, 60).replace("\n", " ")
-    assert "Not shown at this width: " in shown
-    assert "(--columns chooses, a wider terminal shows them)." in shown
-
-
 def test_work_and_memory_by_layer_go_first_and_what_limits_them_last() -> None:
     new = ["GFLOP/s", "limit", "peak"]
     widths = range(60, 164, 8)
@@ -176,15 +150,6 @@ def test_work_and_memory_by_layer_go_first_and_what_limits_them_last() -> None:
     assert counts == sorted(counts)
     assert (counts[0], counts[-1]) == (0, 3)
     assert all(head(on_terminal(working(), width))[-1] == "limit" for width in (80, 90))
-
-
-@pytest.mark.parametrize(
-    ("sort", "heading"),
-    [("flops", "MFLOP"), ("memory", "peak"), ("reached", "% of limit"), ("std", "std ms")],
-)
-def test_what_the_order_is_by_is_shown_on_a_narrow_console(sort: str, heading: str) -> None:
-    for width in (70, 80, 200):
-        assert heading in " ".join(head(on_terminal(working(), width, sort=sort)))
 
 
 KEYS = [key for key in LAYER_COLUMNS if key not in ("index", "hot")]

@@ -1,0 +1,323 @@
+"""Pictures: their files, and room for all names. What they show is in tests/goldens."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.text import Annotation
+from PIL import Image
+
+from chainer_profile.analyse.roofline import drawable
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.comparison.compare import Comparison, Side, compare
+from chainer_profile.engines.results import EnginesRun
+from chainer_profile.record.recording import Recording
+from chainer_profile.report.pictures import comparison, engines, layers, roofline, sweep
+from chainer_profile.report.pictures.figures import Picture
+from chainer_profile.report.pictures.layers import layer_bars, names_of
+from chainer_profile.report.text import printable
+from tests.comparing import run, scaled
+from tests.conftest import make_recording, make_training
+from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
+from tests.report.documents import NAMES, compared, profiles
+from tests.report.working import training, with_work, working
+from tests.sweeping import make_run as make_case
+
+SVG = "{http://www.w3.org/2000/svg}"
+CASES = [make_case(batchsize=n) for n in (1, 2)]
+DRAWN: dict[str, Callable[[], Picture]] = {
+    "layers": lambda: Picture(lambda: layers.figure(summarise(make_recording()))),
+    "training": lambda: Picture(lambda: layers.figure(summarise(make_training(data=True)))),
+    "memory": lambda: Picture(lambda: layers.memory_figure(training())),
+    "roofline": lambda: Picture(lambda: roofline.figure(working())),
+    "comparison": lambda: Picture(partial(comparison.figure, compared(NAMES))),
+    "engines": lambda: Picture(lambda: engines.figure(make_run(WRONG), recordings())),
+    "no engine": lambda: Picture(
+        lambda: engines.figure(EnginesRun(engines=(MISSING,), settings=make_run().settings), {})
+    ),
+    **{
+        name: lambda name=name: sweep.pictures(CASES)[name]  # type: ignore[misc]
+        for name in ("latency-by-network", "by-batch-size")
+    },
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_files_are_the_same_each_time_and_have_no_date(name: str) -> None:
+    picture, again = DRAWN[name](), DRAWN[name]()
+    assert picture.png().startswith(b"\x89PNG")
+    assert picture.svg().startswith(b"<?xml")
+    for file in (picture.png, picture.svg):
+        assert file() == getattr(again, file.__name__)()
+        assert b"Date" not in file()
+        assert b"dc:date" not in file()
+
+
+def test_a_notebook_shows_the_picture_of_the_report_in_fewer_colours() -> None:
+    summary = summarise(make_recording(n_layers=66))
+    drawn = summary.plot()
+    shown = drawn._repr_png_()
+    report = Picture(lambda: layers.figure(summary)).png()
+    assert len(shown) < len(report) / 2 < 150_000
+    with Image.open(io.BytesIO(shown)) as few, Image.open(io.BytesIO(report)) as all_:
+        wanted = layers.figure(summary).get_size_inches() * 150
+        np.testing.assert_allclose([few.size, all_.size], [wanted] * 2, atol=1)
+        pixels = np.asarray(all_.convert("RGB"), int)
+        assert np.abs(np.asarray(few.convert("RGB"), int) - pixels).mean() < 1
+    assert (pixels == [0xCC, 0x33, 0x11]).all(axis=2).sum() > 1000
+    # The figure is Matplotlib's, and changes of it are shown.
+    drawn.figure.axes[0].set_ylabel("changed")
+    assert drawn._repr_png_() != shown
+    assert repr(drawn).startswith("<LayerPlot of <Summary of chain")
+    assert "\n" not in repr(drawn)
+
+
+def test_no_state_of_pyplot_is_made() -> None:
+    code = (
+        "import sys; from tests.conftest import make_recording;"
+        "from chainer_profile.analyse.summaries import summarise;"
+        "from chainer_profile.report.pictures import layers as plot;"
+        "from chainer_profile.report.pictures.figures import save;"
+        "save(plot.figure(summarise(make_recording())), 'png');"
+        "assert 'matplotlib.pyplot' not in sys.modules;"
+        "assert 'chainer' not in sys.modules; assert 'cupy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# -- room
+
+
+def of_phases(*phases: str) -> Recording:
+    """One layer for each of the phases."""
+    recording = make_recording(len(phases), n_trials=4)
+    rows = zip(recording.layers, phases, strict=True)
+    return replace(recording, layers=tuple(replace(layer, phase=phase) for layer, phase in rows))
+
+
+LONG = ["forward"] * 60 + ["backward"] * 60 + ["update"] * 40
+ROOM: dict[str, Callable[[], Recording]] = {
+    **{f"{n} layers": partial(make_recording, n, 4) for n in (1, 6, 66, 200, 500, 3000)},
+    "two": lambda: of_phases("forward", "backward"),
+    "long": lambda: of_phases(*LONG),
+    "data first": lambda: of_phases("data", "data", *LONG),
+    "small": lambda: of_phases(*["forward"] * 3, "backward", *["update"] * 2),
+    "huge": lambda: of_phases(*["forward"] * 200, *["backward"] * 200, "update"),
+    "alternating": lambda: of_phases(*["forward", "backward", "update"] * 10),
+    "hostile": lambda: of_phases(*["forward"] * 4, *["$x$"] * 4, *["a\nb"] * 4, "_hidden", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROOM)
+def test_names_lie_within_the_figure_and_cover_no_other_name(name: str) -> None:
+    figure = layers.figure(summarise(ROOM[name]()))
+    figure.draw_without_rendering()
+    (axes,), whole = figure.axes, figure.bbox
+    legend = axes.get_legend()
+    assert legend is not None
+    title: Any = figure.findobj(
+        lambda artist: getattr(artist, "get_text", str)() == figure.get_suptitle()
+    )[0]
+    below = {text.get_position()[0]: text for text in axes.texts if not text.get_in_layout()}
+    phases = [text for text in axes.texts if isinstance(text, Annotation)]
+    for texts in (below.values(), phases):
+        boxes = sorted((text.get_window_extent() for text in texts), key=lambda box: box.x0)
+        assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
+        assert all(box.x0 >= 0 and box.y0 >= 0 for box in boxes)
+    # A picture of 20 inches is shown at less than half of its size.
+    least = 9 if name == "200 layers" else 6
+    assert all(text.get_fontsize() >= least for text in below.values())
+    for at, text in below.items():
+        box = text.get_window_extent()
+        assert box.x0 < axes.transData.transform((at, 0))[0] < box.x1
+    # The phases' names are above the bars, the legend above these, and the title above all.
+    for text in phases:
+        box = text.get_window_extent()
+        assert axes.get_window_extent().y1 <= box.y0 <= box.y1 <= legend.get_window_extent().y0
+        assert box.x1 <= whole.x1
+    assert bool(phases) == (not name.endswith("layers"))
+    assert legend.get_window_extent().y1 <= title.get_window_extent().y0
+    assert max(legend.get_window_extent().x1, title.get_window_extent().x1) <= whole.x1
+    # The bars get most of the width.
+    assert axes.get_window_extent().width > 0.8 * whole.width
+
+
+def test_of_many_layers_the_hot_ones_are_labelled_first() -> None:
+    summary = summarise(make_recording(180, n_trials=20), "top:10")
+    texts = layers.figure(summary, widest=9).axes[0].texts
+    shown = {round(t.get_position()[0]): t.get_text() for t in texts if not t.get_in_layout()}
+    assert shown.items() <= dict(enumerate(names_of(summary))).items()
+    assert len(shown) > 40
+    # A layer goes without a label only where a slower one close by has one.
+    time = summary.layers["median_s"]
+    for i in set(time.index) - set(shown):
+        assert any(time[j] >= time[i] for j in shown if abs(i - j) <= 3)
+    assert sum(i in shown for i in summary.hotspots.indices) >= 8
+
+
+@pytest.mark.parametrize(
+    "name", ["$x^2$", "[red]", "<script>&amp;", "a\nb\x1b[31m", "\ud800", "網路", "", "Long" * 150]
+)
+def test_hostile_names_are_shown_as_they_are_and_leave_room_for_the_bars(name: str) -> None:
+    recording = make_recording(3)
+    rows = [replace(x, path=f"/{x.index}/{name}", function=name) for x in recording.layers]
+    named = replace(recording.settings, model=name, input=name)
+    summary = summarise(replace(recording, layers=tuple(rows), settings=named))
+    figure = layers.figure(summary)
+    figure.draw_without_rendering()
+    assert figure.axes[0].get_window_extent().height > 0.24 * figure.bbox.height
+    picture = Picture(lambda: layers.figure(summary))
+    tree = ElementTree.fromstring(picture.svg())
+    texts = {"".join(text.itertext()) for text in tree.iter(f"{SVG}text")}
+    # Of a path the end tells layers apart.
+    shown = "…" + name[-31:] if len(name) > 99 else printable(f"/0/{name}")
+    assert shown in texts
+    assert any(text.startswith(printable(name[:9]) or "unnamed network") for text in texts)
+    assert {"sans-serif" in str(text.get("style")) for text in tree.iter(f"{SVG}text")} == {True}
+    assert picture.png()
+
+
+@pytest.mark.parametrize("drawn", [layers, roofline, comparison])
+def test_hostile_pictures(drawn: Any) -> None:
+    of = compared(NAMES) if drawn is comparison else profiles(NAMES)["forward"]()
+    tree = ElementTree.fromstring(Picture(lambda: drawn.figure(of)).svg())
+    assert not list(tree.iter(f"{SVG}script"))
+    texts = ["".join(text.itertext()) for text in tree.iter(f"{SVG}text")]
+    assert all(text.isprintable() for text in texts)
+    assert any("<script>alert(1)</script>" in text for text in texts)
+    # Formulas stay texts.
+    assert drawn is not layers or any("$\\frac{1}{0$" in text for text in texts)
+
+
+# -- bars
+
+
+def test_a_blocks_time_is_that_of_its_layers_in_a_trial() -> None:
+    # Layers of a block that are slow in turn: their medians do not add up to that of the sum.
+    recording = make_recording(9, 100)
+    recording.self_ns[::2, 0] *= 3
+    recording.self_ns[1::2, 1] *= 9
+    summary = summarise(recording, "top:1")
+    frame = layer_bars(summary, 8).frame
+    assert frame["name"].tolist() == ["/res2/0", "/res2/1", "/res2/2"]
+    sums = recording.self_ns.reshape(100, 3, 3).sum(axis=2) * 1e-9
+    expected = np.quantile(sums, (0.05, 0.5, 0.95), axis=0).T
+    np.testing.assert_allclose(frame[["low_s", "typical_s", "high_s"]], expected)
+    # The hot part is as large as the hot layers' part of the medians.
+    medians = summary.layers["median_s"].to_numpy()
+    (hot,) = summary.hotspots.indices
+    assert hot < 3
+    part = medians[hot] / medians[:3].sum()
+    assert frame["hot_s"].tolist() == pytest.approx([frame["typical_s"][0] * part, 0, 0])
+
+
+# -- dots
+
+
+def test_of_very_many_layers_the_slowest_lead_to_their_rows() -> None:
+    summary = summarise(with_work(make_recording(301, 5)))
+    axes = roofline.figure(summary).axes[0]
+    known = drawable(summary.layers)
+    (led,) = axes.collections
+    slowest = known["median_s"].nlargest(200).index
+    assert set(led.get_urls() or []) == {f"#layer-{at}" for at in slowest}
+    # All others are there too, in few shapes.
+    others = [line for line in axes.lines if line.get_marker() == "o"]
+    assert sum(len(line.get_xydata()) for line in others) == len(known) - 200 == 100
+    assert len(others) < 10
+
+
+def test_dots_lie_within_the_axes_and_names_cover_no_other_name() -> None:
+    for summary in (working(), training(), profiles(NAMES)["forward"]()):
+        figure = roofline.figure(summary)
+        figure.draw_without_rendering()
+        axes = figure.axes[0]
+        places = np.asarray(axes.collections[0].get_offsets())
+        for (low, high), values in zip((axes.get_xlim(), axes.get_ylim()), places.T, strict=True):
+            assert low < values.min() <= values.max() < high
+        boxes = [text.get_window_extent() for text in axes.texts]
+        assert boxes
+        for at, box in enumerate(boxes):
+            assert not any(box.overlaps(other) for other in boxes[:at])
+            assert axes.bbox.y0 <= box.y0
+
+
+# -- comparisons and sweeps
+
+
+def of_layers(n_layers: int, factors: dict[int, float], n_trials: int = 200) -> Comparison:
+    after = scaled(run(2, n_layers, n_trials), factors)
+    return compare(Side("A", (run(1, n_layers),)), Side("B", (after,)))
+
+
+def test_of_many_layers_the_most_changed_ones_and_the_largest_are_shown() -> None:
+    one = of_layers(300, {298: 1.5, 101: 0.7}, n_trials=60)
+    texts = comparison.figure(one).axes[0].texts
+    labels = [text.get_text() for text in texts if not text.get_in_layout()]
+    assert len(labels) == comparison.MAX_LAYERS
+    names = [comparison._name(row) for row in one.layers.itertuples()]
+    assert {names[298], names[101]} <= set(labels)
+    assert [names.index(label) for label in labels] == sorted(map(names.index, labels))
+    others = set(labels) - {names[298], names[101]}
+    assert {label.rpartition(" ")[2] for label in others} == {"Convolution"}
+
+
+def test_the_picture_of_a_comparison_is_of_readable_size() -> None:
+    zero = replace(run(1, 3), self_ns=np.zeros((200, 3), np.int64))
+    for one in (of_layers(66, {3: 1.5}), of_layers(1, {}), compared(NAMES), compare(zero, zero)):
+        image = Image.open(io.BytesIO(Picture(partial(comparison.figure, one)).png()))
+        assert 1000 <= image.width <= 2600
+        assert image.height == 900
+
+
+def test_small_functions_are_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "_LEAST", 0.3)
+    found = engines.shares(make_run(), recordings())
+    assert list(found)[:2] == ["Convolution2DFunction", engines.REST]
+    assert list(found.sum(axis=1)) == pytest.approx([1, 1])
+
+
+BATCHES = [
+    make_case(name, 5.0 * n, batchsize=n)
+    for name in ("resnet18", "resnet34", "resnet50")
+    for n in (8, 1, 2)
+]
+
+
+def test_no_bars_overlap() -> None:
+    shapes = [make_case(device=device, input_shape=shape) for device in ("cpu", "gpu:0")
+              for shape in ((3, 500, 334), (3, 1024, 2048))]  # fmt: skip
+    for ax in sweep.latency_figure([*shapes, *BATCHES]).axes:
+        ends = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches)
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(ends))
+
+
+def test_series_differ_in_the_batch_size_only() -> None:
+    assert len(sweep.batch_series(BATCHES)) == 3
+    assert list(sweep.pictures(BATCHES)) == ["latency-by-network", "by-batch-size"]
+    for other in ("phase", "seed"):
+        several = [make_case(batchsize=n, **{other: f"{n}" if other == "phase" else n})
+                   for n in (1, 2)]  # fmt: skip
+        assert sweep.batch_series(several) == []
+        assert list(sweep.pictures(several)) == ["latency-by-network"]
+    assert sweep.pictures([]) == sweep.pictures([make_case(mean_ms=math.nan)]) == {}
+
+
+def test_odd_names_of_a_sweep_are_shown_as_they_are() -> None:
+    odd = [make_case(name, batchsize=n) for name in ("_a$b$", "$x") for n in (1, 2)]
+    for figure in (sweep.latency_figure(odd), sweep.batch_figure(odd)):
+        figure.canvas.draw()
+        texts = [getattr(one, "get_text", str)() for one in figure.findobj()]
+        assert any("$b$" in text for text in texts)

@@ -1,0 +1,342 @@
+"""What is shown, where tests/goldens does not have it: order, choice, bounds, places."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile.analyse.checks import check
+from chainer_profile.analyse.findings import takes_options
+from chainer_profile.analyse.program import program_findings
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Summary
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.units import format_scientific
+from chainer_profile.cli.options import SORT_KEYS
+from chainer_profile.comparison.compare import compare
+from chainer_profile.comparison.significance import FASTER, SAME, SLOWER, UNKNOWN
+from chainer_profile.record.budget import Spent
+from chainer_profile.record.recording import BlasLibrary, Environment, Layer, LinkCalls, Settings
+from chainer_profile.report.content import boxes, comparison, engines, network, sweep
+from chainer_profile.report.content.gpu_section import explained
+from chainer_profile.report.content.layer_section import spreads
+from chainer_profile.report.content.method import experiment_rows, has_rate_of_zero
+from chainer_profile.report.content.pass_section import memory_on_page
+from chainer_profile.report.content.profile import ReportTitle, heading_text, overview
+from chainer_profile.report.document import Boxes
+from chainer_profile.report.tables import SPREAD, Spread, Table, meanings, to_csv
+from chainer_profile.report.text import engine_text
+from tests import ROOT
+from tests.comparing import run
+from tests.conftest import make_recording, make_training
+from tests.counting import counters
+from tests.engines.fake_engines import make_run, recordings
+from tests.fusing import chainer_run, engine_run
+from tests.goldens.words import S, fast
+from tests.report.documents import compared, network_of, network_row, program
+from tests.report.tracing import nested
+from tests.report.working import with_work, working
+
+
+@pytest.mark.parametrize("sort", SORT_KEYS)
+def test_order_of_the_layers(sort: str) -> None:
+    def shown(summary: Summary) -> list[int]:
+        tables = [block for block in overview(summary, sort=sort) if isinstance(block, Table)]
+        (found,) = (table for table in tables if table.caption == "The layers")
+        return [row.Index for row in found.rows]
+
+    summary = summarise(with_work(make_recording(12)))
+    key = {
+        **dict.fromkeys(("time", "median"), "median_s"),
+        **{name: f"{name}_s" for name in ("mean", "p95", "std")},
+        **{"path": "path", "name": "function", "memory": "peak_nbytes"},
+    }.get(sort, sort)
+    expected = summary.layers
+    if sort != "index":
+        ascending = sort in ("path", "name")
+        expected = expected.sort_values(key, ascending=ascending, kind="stable")
+    assert shown(summary) == list(expected.index)
+    # Where nothing is known of work and memory, the order is that of the calls.
+    if sort in ("flops", "memory", "reached"):
+        assert shown(summarise(make_recording())) == list(range(6))
+
+
+# -- boxes
+
+
+def pictures(summary: Summary) -> Iterator[Boxes]:
+    yield from boxes.parts(summary)
+    yield from boxes.timeline(summary)
+    yield from (block for block in memory_on_page(summary) if isinstance(block, Boxes))
+    yield from (picture for _, picture in boxes.links(summary))
+
+
+def check_boxes(summary: Summary) -> None:
+    for picture in pictures(summary):
+        rows = defaultdict(list)
+        for box in picture.boxes:
+            rows[box.row].append(box)
+            assert box.width >= 0
+            assert -1e-9 <= box.left <= box.left + box.width <= 1 + 1e-9
+        assert sorted(rows) == list(range(len(rows)))
+        for row in rows.values():
+            for one, other in pairwise(row):
+                assert one.left + one.width <= other.left + 1e-9
+    for picture in boxes.parts(summary):
+        assert sum(box.width for box in picture.boxes) == pytest.approx(1)
+
+
+@given(nested())
+def test_boxes_lie_within_and_beside_each_other(recording: Any) -> None:
+    check_boxes(summarise(recording))
+
+
+def test_boxes_of_layers_that_take_longer_than_the_trial_and_of_many() -> None:
+    short = make_recording()
+    short = replace(short, trial_ns=short.self_ns.sum(axis=1) // 2)
+    for one in (short, make_recording(3000, 3)):
+        check_boxes(summarise(one))
+    nothing = make_recording(self_ns=np.zeros((100, 6), np.int64), trial_ns=None, start_ns=None)
+    assert not list(pictures(summarise(nothing)))
+
+
+def test_of_too_many_links_the_widest_are_there() -> None:
+    # 350 links, and in each of them another: all of them wide enough to be seen.
+    paths = [f"/{i}" for i in range(350)]
+    layers = tuple(Layer(i, f"{path}/x", "ReLU") for i, path in enumerate(paths))
+    links = [LinkCalls(path, "N", 1, 0) for one in paths for path in (one, f"{one}/x")]
+    recording = make_recording(
+        350, 2, layers=layers, links=(LinkCalls("/", "N", 1, 0), *links), trial_ns=None
+    )
+    recording.self_ns[:] = 1000 + np.arange(350)
+    ((_, picture),) = boxes.links(summarise(recording))
+    assert len(picture.boxes) <= 502
+    names = {box.said.partition(":")[0] for box in picture.boxes}
+    assert names >= {"/", "/200", "/200/x", "/349", "/349/x"}
+    assert "/0" not in names
+
+
+# -- spreads
+
+
+def spread(times: Any) -> Spread:
+    """That of one layer."""
+    own = np.array(times).reshape(-1, 1)
+    (found,) = spreads(summarise(make_recording(1, len(times), self_ns=own)))
+    return found
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=200))
+def test_a_spread_is_within_its_picture(times: list[int]) -> None:
+    found = spread(times)
+    assert max(found.counts) == SPREAD
+    assert min(found.counts) >= 0
+    assert 0 <= min(found.course) <= max(found.course) <= SPREAD
+    assert len(found.course) == min(24, len(times))
+
+
+def test_spreads_by_hand() -> None:
+    found = spread([100, 200, 300, 400] * 10 + [400] * 60)
+    assert found.counts[-1] == SPREAD
+    assert found.counts[0] == pytest.approx(SPREAD / 7, abs=1)
+    # Early trials are on the way between the ends, late ones at the upper one.
+    assert found.course[0] < SPREAD
+    assert found.course[-1] == SPREAD
+    # A few very long trials do not press all others into one bar.
+    found = spread([10**9 if at == 1500 else at for at in range(1000, 2000)])
+    assert min(found.counts) > SPREAD / 2
+    assert found.said == "1,000 trials: 1.000 us to 1.000 s"
+    assert (spread([5]).counts, spread([5, 5]).course) == ([SPREAD], [0, 0])
+    # Every layer has its own.
+    recording = make_recording(4, 50)
+    recording.self_ns[25:, 2] *= 2
+    courses = [one.course for one in spreads(summarise(recording))]
+    risen = [at for at, course in enumerate(courses) if course[-1] - course[0] > SPREAD / 2]
+    assert risen == [2]
+
+
+# -- words
+
+
+def test_what_the_columns_of_a_gpu_mean() -> None:
+    assert explained(["mean ms", "%"]) == ""
+    assert explained(["host"]) == "Host is the time of the host in the layer's call."
+
+
+@pytest.mark.parametrize("model", ["chain", "", "\x1b[31m"])
+def test_the_title_is_the_networks_unless_it_is_given(model: str) -> None:
+    recording = make_recording()
+    recording = replace(recording, settings=replace(recording.settings, model=model))
+    shown = heading_text(summarise(recording), ReportTitle())
+    assert shown.startswith("Layer-wise profile of ")
+    assert shown.isprintable()
+    assert heading_text(summarise(recording), ReportTitle(" Mine\n")) == "Mine"
+    assert ReportTitle("t", " ", "c\nd").rows() == [("Course", "c\\nd")]
+
+
+def test_nobody_asked_for_the_weights_and_the_batch_of_a_program() -> None:
+    training = make_training()
+    calls, iteration = np.ones_like(training.self_ns), np.arange(training.n_trials) + 1
+    ran = replace(training, calls=calls, iteration=iteration)
+    rows = [dict(experiment_rows(summarise(one))) for one in (training, ran)]
+    assert [row["Batch"].split()[1].rstrip("s") for row in rows] == ["image", "example"]
+    assert ["weights" in row["Network"] for row in rows] == [True, False]
+
+
+def test_the_rate_of_zero_is_that_of_our_own_optimizer() -> None:
+    ours = "python profile.py --phase train"
+    for phase, optimizer, command, expected in (
+        ("train", "MomentumSGD", ours, True),
+        ("train", "Adam", ours, False),
+        ("forward-backward", "", ours, False),
+        ("train", "MomentumSGD", "", False),
+        # A training of one's own, whose extension recorded its command.
+        ("train", "MomentumSGD", "python train.py", False),
+        ("train", "MomentumSGD", "python t.py x profile.py", False),
+    ):
+        asked = Settings(phase=phase, optimizer=optimizer, command=command)
+        assert has_rate_of_zero(asked) == expected, asked
+
+
+def test_the_largest_gain_of_the_program_comes_first() -> None:
+    """A gain of an iteration is one of the program by the part that iterations are of it."""
+    summary = summarise(make_training())
+    kernels = next(one for one in summary.findings if one.code == "kernels")
+    assert kernels.gain is not None
+    spent = (
+        Spent("iterations", "", 4 * S, 10),
+        Spent("evaluation", "validation", 4 * S, 2),
+        Spent("profiler", "saving", 2 * S),
+    )
+    found = program_findings(replace(program(), wall_ns=10 * S, spent=spent), summary)
+    gains = {one.code: one.gain for one in found}
+    assert list(gains)[:2] == ["evaluation", "kernels"]
+    assert gains["evaluation"] == pytest.approx(2.0)
+    assert gains["kernels"] == pytest.approx(1 / (0.5 + 0.5 / kernels.gain))
+
+
+def test_the_system_s_time_by_layer_of_older_versions_is_passed_over() -> None:
+    recording = make_recording(3)
+    now = counters(recording, fault_ns=None)
+    by_layer = tuple(replace(one, layers=(9,) * 3) for one in now.counted)
+    old = summarise(replace(recording, counters=replace(now, counted=by_layer)))
+    assert set(old.layers["verdict"]) == {""}
+
+
+# -- comparisons
+
+
+def test_a_change_in_words() -> None:
+    for ratio, verdict, said in (
+        (1.05, SLOWER, "1.05x slower"),
+        (0.9, FASTER, "1.11x faster"),
+        (1.2, SAME, "not significant"),
+        (0.5, UNKNOWN, "2.00x faster"),
+        (float("nan"), UNKNOWN, "-"),
+        (float("inf"), UNKNOWN, "-"),
+    ):
+        assert comparison.change(ratio, verdict) == said
+
+
+def test_layers_of_a_comparison_are_sorted() -> None:
+    one, every = compared(), {}
+    for sort in ("change", "time", "index", "path"):
+        found = comparison.shown_layers(one, sort=sort, everything=False)
+        assert sorted(found.index) == [3, 7]
+        every[sort] = comparison.shown_layers(one, sort=sort, everything=True)
+        assert sorted(every[sort].index) == list(range(24))
+    assert every["index"].index.tolist() == list(range(24))
+    by_change = (every["change"]["after_s"] - every["change"]["before_s"]).abs()
+    assert by_change.is_monotonic_decreasing
+    assert every["path"]["path"].is_monotonic_increasing
+
+
+def test_cells_of_a_comparison() -> None:
+    every_other = compare(chainer_run(), engine_run(chainer_run(2), [tuple(range(0, 24, 2))]))
+    place = comparison.layer_columns(every_other)[0].cell(next(every_other.layers.itertuples()))
+    assert place == "0, 2, 4, 6,…"
+    few = compare(run(1), run(2, n_trials=1))
+    text = to_csv(comparison.COLUMNS, comparison.file_rows([few]))
+    row = list(csv.DictReader(io.StringIO(text)))[4]
+    assert (row["ci95_low"], row["ci95_high"], row["verdict"]) == ("", "", "not known")
+
+
+# -- engines
+
+
+def test_while_others_keep_the_cores_no_engine_is_advised() -> None:
+    alone, crowd = make_run(), make_run(other_cpu=1.9)
+    assert any("Take fast" in step for step in engines.next_steps(alone))
+    assert not any("Take" in step for step in engines.next_steps(crowd))
+    heads = [[one.name for one in engines.table_columns(run)] for run in (alone, crowd)]
+    assert [sum("95 %" in name for name in names) for names in heads] == [1, 0]
+    # A program beside an engine of one thread, on two cores.
+    assert not engines.crowded(make_run(other_cpu=1.1))
+
+
+def test_the_main_function_stands_for_a_node() -> None:
+    found = recordings()
+    names = engines.main_functions(found["fast"], found["chainer"])
+    assert names == ["Convolution2DFunction", engines.OWN_STEPS, "Convolution2DFunction"]
+    assert engines.main_functions(found["fast"], None) == names
+    of_chainer = engines.main_functions(found["chainer"], found["chainer"])
+    assert of_chainer[1] == "FixedBatchNormalization"
+
+
+def test_checks_of_an_engine_name_no_options_and_no_threads_of_blas() -> None:
+    blas = Environment(blas=(BlasLibrary("openblas", "0.3", 4),))
+    recording = fast(environment=blas)
+    assert not takes_options(recording.settings)
+    assert "threads" not in {finding.code for finding in check(summarise(recording))}
+    few = fast(**{n: getattr(recording, n)[:5] for n in ("self_ns", "trial_ns")})
+    (finding,) = (f for f in check(summarise(few)) if f.code == "few-trials")
+    assert "--" not in finding.advice
+    own = replace(recordings()["chainer"], environment=blas)
+    assert "threads" not in {f.code for f in check(summarise(own))}  # they were chosen
+    assert engine_text(replace(recording.settings, precision="")) == "fast 1.0"
+    assert [*map(format_scientific, (0.0, 1.24e-6, float("inf")))] == ["0", "1.2e-06", "infinite"]
+
+
+# -- networks
+
+
+def test_columns_of_a_network() -> None:
+    rows = network_row("/fc", "Linear", 12, parameters=7), network_row("/", "ReLU", 2)
+    known = network_of(*rows, network_row("/a\nb", "=F\x1b", None))
+    for view, every in network.COLUMNS.items():
+        names, usual = list(every), network.DEFAULTS[view]
+        text = network.to_file(known, view=view, columns=names)
+        cells = list(csv.DictReader(io.StringIO(text)))
+        assert list(cells[0]) == names
+        assert sum(int(row["flops"] or 0) for row in cells) == known.flops == 14
+        assert sum(int(row["parameters"]) for row in cells) == known.parameters
+        assert network.choose_columns(view, None) == usual
+        assert set(usual) <= set(names)
+        assert network.choose_columns(view, names[::-1]) == tuple(names[::-1])
+        assert network.choose_columns(view, [names[1], *names[:2]]) == (names[1], names[0])
+        for wrong in (["macs\n", "foo"], [""], []):
+            with pytest.raises(UsageError, match="unknown column") as error:
+                network.choose_columns(view, wrong)
+            assert str(error.value).endswith(f"known are {', '.join(names)}")
+            assert "\n" not in str(error.value)
+
+
+def test_the_columns_of_a_sweep_are_documented() -> None:
+    text = (ROOT / "docs" / "sweep.md").read_text()
+    assert {name for name in meanings(sweep.COLUMNS) if f"`{name}`" not in text} == set()
+
+
+def test_a_run_on_a_cpu_says_nothing_of_a_gpu() -> None:
+    blocks = overview(replace(working(), findings=()))
+    heads = {c.name for block in blocks if isinstance(block, Table) for c in block.columns}
+    assert not heads & {"host", "gap", "busy"}

@@ -1,0 +1,296 @@
+"""What is shown of any run adds up: sentences, rows, tables, files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from dataclasses import replace
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.basics.words import GROUPS
+from chainer_profile.record.budget import PARTS, PROFILER, Budget, Spent
+from chainer_profile.record.recording import COMPLETE, Layer, Recording
+from chainer_profile.report.columns import LINK_COLUMNS
+from chainer_profile.report.content.answer import where
+from chainer_profile.report.content.budget import BudgetRow, budget_rows, sentence
+from chainer_profile.report.content.gpu_section import device
+from chainer_profile.report.content.profile import overview
+from chainer_profile.report.document import Text, plain
+from chainer_profile.report.rows import group_rows, phase_rows, shares, tree_rows
+from chainer_profile.report.tables import Table, meanings
+from tests.analyse.test_grouping import recordings
+from tests.conftest import make_recording, make_training
+from tests.goldens.words import PARTS as SPENT
+from tests.report.devicing import make_device_recording
+from tests.report.documents import program
+from tests.report.reading import layers_csv, links_csv
+
+S = 10**9
+
+
+def near(value: object) -> object:
+    return pytest.approx(value, rel=1e-12, abs=1e-15)
+
+
+# -- rows
+
+
+@given(recordings())
+def test_phase_rows_add_up(recording: Recording) -> None:
+    summary = summarise(recording)
+    table = phase_rows(summary)
+    rows, whole = table.iloc[:-1], table.iloc[-1]
+    for name in ("layers", "layers_s", "total_s"):
+        assert math.fsum(rows[name]) == near(whole[name])
+    profiled = summary.totals.profiled
+    expected = summary.totals.layers_s if profiled is None else profiled.mean_s
+    assert whole["total_s"] == near(expected)
+    if profiled is not None:
+        assert math.fsum(rows["framework_s"]) == near(whole["framework_s"])
+
+
+def test_small_groups_are_summed_up() -> None:
+    summary = summarise(make_training())
+    every = group_rows(summary, "block")
+    found = group_rows(summary, "block", 2)
+    rest, others = every.iloc[2:], found.iloc[2]
+    assert list(found.index) == [*every.index[:2], f"{len(rest)} others"]
+    for name in ("calls", "forward_s", "backward_s", "total_s", "share", "hot"):
+        assert others[name] == near(math.fsum(rest[name]))
+    assert others["mean_s"] == near(rest["total_s"].sum() / rest["calls"].sum())
+    # One row takes no more room than the sum.
+    assert group_rows(summary, "block", len(every) - 1).equals(every)
+
+
+def test_hot_links_are_marked_where_they_are_shown() -> None:
+    # Hot: the four slowest, which are the backwards and forwards of /res/*/conv.
+    summary = summarise(make_training(), "0.3ms")
+    for depth, marked in (
+        (3, ["/conv", "/res/0/conv", "/res/1/conv"]),
+        (2, ["/conv", "/res/0", "/res/1"]),
+        (0, ["/"]),
+    ):
+        links, _ = tree_rows(summary, depth)
+        assert list(links[links["marked"]].index) == marked
+        assert links["hot"]["/"] == 5
+    longest, _ = tree_rows(summary, 99, most=4)
+    assert list(longest.index) == ["/", "/res", "/res/0", "/res/1"]
+
+
+@given(recordings(), st.integers(0, 4), st.none() | st.integers(1, 5))
+def test_the_tree_adds_up_to_the_trial(recording: Recording, depth: int, most: int | None) -> None:
+    summary = summarise(recording)
+    links, beside = tree_rows(summary, depth, most)
+    profiled = summary.totals.profiled
+    parts = beside if profiled is None else beside.iloc[:-1]
+    roots = links[links["depth"] == 0]
+    assert len(roots) <= 1
+    whole = pd.concat([roots, parts])
+    total = math.fsum(whole["inclusive_s"])
+    assert total == near(summary.totals.layers_s if profiled is None else profiled.mean_s)
+    if profiled is not None:
+        trial = beside.iloc[-1]
+        assert trial["inclusive_s"] == near(profiled.mean_s)
+        for phase in summary.phase_names:
+            of_phase = whole[f"{phase}_inclusive_s"]
+            assert math.fsum(of_phase) == near(trial[f"{phase}_inclusive_s"])
+    # No link without the one above it, and each in its place.
+    seen: set[str] = set()
+    assert (links["depth"] <= depth).all()
+    for path in links.index:
+        assert path == "/" or (path.rpartition("/")[0] or "/") in seen
+        seen.add(path)
+    # Every hot layer is under a mark.
+    hot = summary.layers["path"][summary.layers["hot"]]
+    marked = [*links.index[links["marked"]], *beside.index[beside["marked"]]]
+    for path in hot:
+        assert any(path == m or path.startswith(m.rstrip("/") + "/") for m in marked)
+
+
+def below(rows: list[BudgetRow]) -> list[tuple[BudgetRow, list[BudgetRow]]]:
+    """Every row that has rows below it, with those of the next level."""
+    found = []
+    for at, row in enumerate(rows):
+        inner = []
+        for one in rows[at + 1 :]:
+            if row.level < 0 or one.level <= row.level:
+                break
+            if one.level == row.level + 1:
+                inner.append(one)
+        if inner:
+            found.append((row, inner))
+    return found
+
+
+_SPENT = st.lists(
+    st.builds(Spent, st.sampled_from(PARTS), st.sampled_from("abcdefgh"), st.integers(0, 10**12)),
+    unique_by=lambda one: (one.part, one.name),
+)
+
+
+@given(spent=_SPENT, least=st.sampled_from([0.0, 0.001, 0.01, 0.2]))
+def test_the_parts_of_a_program_add_up(spent: list[Spent], least: float) -> None:
+    wall_ns = sum(one.ns for one in spent)
+    budget = Budget("a.py", "", "", COMPLETE, wall_ns, tuple(spent))
+    rows = list(budget_rows(budget, least=least))
+    *parts, whole, profiler = [row for row in rows if row.level <= 0]
+    assert (whole.level, profiler.name) == (-1, "profiling, on top")
+    own_ns = wall_ns - sum(one.ns for one in spent if one.part == PROFILER)
+    assert sum(row.seconds for row in parts) == pytest.approx(whole.seconds)
+    assert whole.seconds == pytest.approx(own_ns / S)
+    assert whole.seconds + profiler.seconds == pytest.approx(wall_ns / S)
+    if own_ns:
+        assert sum(row.share for row in parts) == pytest.approx(1)
+    assert [row.seconds for row in parts] == sorted((r.seconds for r in parts), reverse=True)
+    for row, inner in below(rows):
+        assert sum(one.seconds for one in inner) == pytest.approx(row.seconds), row.name
+    sentence(budget)
+
+
+@pytest.mark.parametrize("least", [0.0, 0.001, 0.01, 0.1])
+def test_the_parts_of_its_iterations_add_up(least: float) -> None:
+    spent = replace(program(), wall_ns=sum(one.ns for one in SPENT), spent=SPENT)
+    found = below(list(budget_rows(spent, summarise(make_training()), least)))
+    assert "iterations" in [row.name for row, _ in found]
+    for row, inner in found:
+        assert sum(one.seconds for one in inner) == pytest.approx(row.seconds, abs=1e-6), row.name
+        assert len({one.name for one in inner}) == len(inner)
+
+
+def test_what_recording_added_is_taken_off_between_functions() -> None:
+    """The rows' times are those of all iterations as they would be without it."""
+    training = make_training()
+    calls = np.ones_like(training.self_ns)
+    n_calls = sum(layer.calls for layer in training.layers)
+    conditions = replace(training.conditions, window_ns=1_000.0, call_ns=11_000.0)
+    recorded = summarise(replace(training, calls=calls, conditions=conditions))
+    spent = (Spent("iterations", "", 6 * S, 600),)
+    rows = list(budget_rows(Budget("a.py", "", "", COMPLETE, 6 * S, spent), recorded, 0.0))
+    scale = 6.0 / (3.7e-3 - n_calls * 10_000 / S)
+    for row, inner in below(rows):
+        assert sum(one.seconds for one in inner) == pytest.approx(row.seconds), row.name
+    first = next(row for row in rows if row.name == "/res/1/conv Convolution")
+    assert first.seconds == pytest.approx(scale * 0.6e-3)
+
+
+# -- sentences
+
+
+@given(recordings())
+def test_the_shown_parts_of_a_trial_add_up_with_all_else(recording: Recording) -> None:
+    summary = summarise(recording)
+    whole = [share for _, share in shares(summary)]
+    assert whole == sorted(whole, reverse=True)
+    assert not whole or sum(whole) == pytest.approx(1)
+    said = where(summary)
+    found = [float(share) for share in re.findall(r"([\d.]+) %", said)]
+    assert (said == "") == (not whole or whole[0] < 0.03)
+    if "all else" in said:
+        assert sum(found) == pytest.approx(100, abs=0.06 * len(found))
+        assert found[-1] >= 3
+    elif said:
+        assert round(sum(found) + 0.05 * len(found), 1) >= 97
+        assert sum(found) <= 100 + 0.06 * len(found)
+    assert len(found) <= 4
+
+
+def figures(text: str) -> list[Decimal]:
+    return [Decimal(number) for number in re.findall(r"([\d.]+) ms", text)]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 7))
+def test_the_shown_parts_on_a_gpu_add_up_whatever_the_times(seed: int, n_trials: int) -> None:
+    rng = np.random.default_rng(seed)
+    own, host, gaps = (rng.integers(0, 10**6, (n_trials, 6)) for _ in range(3))
+    more, wait, rest = (rng.integers(0, 10**6, n_trials) for _ in range(3))
+    launch = host.sum(axis=1) + more
+    summary = summarise(
+        make_device_recording(
+            n_trials=n_trials,
+            self_ns=own,
+            host_ns=host,
+            gap_ns=gaps,
+            launch_ns=launch,
+            trial_ns=launch + wait,
+            span_ns=own.sum(axis=1) + gaps.sum(axis=1) + rest,
+        )
+    )
+    blocks = list(device(summary))
+    rows = dict(next(block for block in blocks if isinstance(block, Table)).cells())
+    assert sum(map(Decimal, re.findall(r"([\d.]+) %", rows["GPU busy"]))) == 100
+    assert summary.totals.profiled is not None
+    (wall,) = figures(rows["Wall time of a profiled trial"])
+    assert float(wall) == pytest.approx(summary.totals.profiled.mean_s * 1e3, abs=6e-5)
+    said = [plain(block.words) for block in blocks if isinstance(block, Text)]
+    sums = [figures(text) for text in said if " = " in text]
+    assert len(sums) == 2
+    for *parts, whole in sums:
+        assert sum(parts) == whole
+
+
+# -- tables and files
+
+
+@pytest.mark.parametrize("recording", [make_recording(66), make_training()], ids=["one", "several"])
+def test_shown_groups_add_up(recording: Recording) -> None:
+    summary = summarise(recording)
+    for by in GROUPS:
+        (found,) = (
+            block
+            for block in overview(summary, group_by=by)
+            if isinstance(block, Table) and block.caption == f"By {by}"
+        )
+        at = {one.name: number for number, one in enumerate(found.columns)}
+        calls, total, share, hot = (
+            sum(float(row[number].replace(",", "") or 0) for row in found.cells())
+            for number in (at["calls"], at["total ms"], at["%"], -1)
+        )
+        assert [row[at[by]] for row in found.cells()] == list(group_rows(summary, by).index)
+        assert recording.phases or calls == 66
+        assert total == pytest.approx(summary.totals.layers_s * 1e3, abs=1e-3)
+        assert share == pytest.approx(100, abs=0.051 * len(found.rows))
+        assert hot == len(summary.hotspots.indices)
+
+
+def read(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+@given(
+    st.lists(
+        st.lists(st.integers(0, 10**12), min_size=3, max_size=3), min_size=1, max_size=5
+    ).filter(lambda rows: any(map(any, rows)))
+)
+def test_a_file_gives_the_same_numbers(rows: list[list[int]]) -> None:
+    layers = tuple(Layer(i, f"/l{i}", "ReLU") for i in range(3))
+    summary = summarise(Recording(layers, np.array(rows, np.int64)))
+    for row, expected in zip(read(layers_csv(summary)), summary.layers.itertuples(), strict=True):
+        for name, cell in row.items():
+            if name.endswith("_ms"):
+                value = getattr(expected, name.replace("ci95", "ci").replace("_ms", "_s"))
+                assert (cell == "") == math.isnan(value)
+                if cell:
+                    assert abs(float(cell) - value * 1e3) <= np.spacing(abs(float(cell)))
+        assert float(row["share_percent"]) == expected.share * 100
+
+
+@given(recordings())
+def test_links_of_a_file_add_up_to_the_layers(recording: Recording) -> None:
+    summary = summarise(recording)
+    table = pd.read_csv(io.StringIO(links_csv(summary)))
+    layers_ms = pytest.approx(summary.totals.layers_s * 1e3, rel=1e-12)
+    assert table["exclusive_ms"].sum() == layers_ms
+    assert table["inclusive_ms"][table["depth"] == 0].sum() == layers_ms
+    by_phase = [name for name in meanings(LINK_COLUMNS) if name.endswith("_exclusive_ms")]
+    assert table[by_phase].sum().sum() == layers_ms
+    assert table["hot_layers"][table["depth"] == 0].sum() == len(summary.hotspots.indices)
+    assert len(table) == len(summary.links)
