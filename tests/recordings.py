@@ -8,14 +8,23 @@ import pytest
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.recording import (
+    Calibration,
     Conditions,
+    Counted,
+    Counters,
     Environment,
     Gpu,
     GpuState,
+    Inside,
     LinkCalls,
+    MachineLimits,
+    MemoryUse,
+    PhaseMemory,
+    Place,
     Rank,
     Recording,
     Settings,
+    Stack,
 )
 from tests.conftest import make_recording
 
@@ -98,6 +107,28 @@ def of_rank(**changes):
         "rank": Rank(1, 2, "a host", clock_offset_ns=-(2**40), clock_error_ns=30_000),
     }
     return dataclasses.replace(recording, **ranks | changes)
+
+
+def whole(recording):
+    """With all that a recording may hold."""
+    first, n = recording.layers[0], len(recording.layers)
+    stacks = (
+        Stack((0, 1), 1e-3, 200, row=0),
+        Stack((1,), 1e-4, 0, function=first.function),
+        Stack((1,), 1e-4, 150),
+    )
+    places = (Place("f", "a.py", 3, "x = y", own=True), Place("g", "b.py"))
+    work = {"flops": 9, "macs": 2, "nbytes_read": 8, "nbytes_written": 8, "output_nbytes": 8}
+    of = (9,) * n, (5,) * len(recording.phases), (99,) * 2
+    return dataclasses.replace(
+        recording,
+        layers=tuple(dataclasses.replace(layer, **work) for layer in recording.layers),
+        limits=MachineLimits("k", "cpu", "now", 2, 1e11, None, 1e10, 9e9, 1 << 20),
+        conditions=Conditions(40.0, 100.0, 0.1, calibrations=(Calibration(1e-3, 1e-3),) * 2),
+        memory=MemoryUse((9,) * n, (1,) * n, 99, 9, 50, 0, 3, (PhaseMemory("forward", 9, -5),)),
+        counters=Counters(2, (Counted("wall_ns", *of), Counted("page_faults", *of, 0.5))),
+        inside=Inside("a tool", 500, 1.0, 10, places, stacks, ("a note",)),
+    )
 
 
 def rewrite(path, change_meta=None, **arrays):

@@ -17,28 +17,26 @@ from tests import ROOT
 NETS = Path(__file__).with_name("old_networks.py")
 FEW = ("--trials", "2", "--clean-trials", "1", "-w", "0", "--no-machine", "--no-memory")
 
-COMMANDS = {
-    "MLP": "--model-args 20,n_out=3 --input-shape 784 -b 4",
-    "classifier": "--input-shape 784 --input-shape one:int32:10 -b 4",
-    "LSTMOnIds": "--model-args 50,8 --input-shape 6:int32:50 -b 3",
-    "Tagger": "--model-args 7,8 --input-shape 2..9x7 -b 3",
-    "UNet": "--input-shape 3x16x16",
-    "Generator": "--input-shape 10 -b 2",
-    "Siamese": "--input-shape 1x28x28 --input-shape 1x28x28 --input-shape one:int32:2 -b 2",
-    "Seq2seq": "--model-args 30,8 --input-shape 2..5:int32:30 --input-shape ys=3..6:int32:30 -b 3",
-    "ResNet50": "--input-shape 3x64x64 --input-shape one:int32:1000 -b 2",
-}
-#: Calls of a function that the network is known by.
-CALLS = {
-    "MLP": ("LinearFunction", 3),
-    "classifier": ("SoftmaxCrossEntropy", 1),
-    "LSTMOnIds": ("EmbedIDFunction", 6),
-    "Tagger": ("TransposeSequence", 2),
-    "UNet": ("Convolution2DFunction", 3),
-    "Generator": ("Deconvolution2DFunction", 2),
-    "Siamese": ("Contrastive", 1),
-    "Seq2seq": ("EmbedIDFunction", 2),
-    "ResNet50": ("Convolution2DFunction", 53),
+#: By network its command, and a function that it is known by, with its calls.
+NETWORKS = {
+    "MLP": ("--model-args 20,n_out=3 --input-shape 784 -b 4", "LinearFunction", 3),
+    "classifier": ("--input-shape 784 --input-shape one:int32:10 -b 4", "SoftmaxCrossEntropy", 1),
+    "LSTMOnIds": ("--model-args 50,8 --input-shape 6:int32:50 -b 3", "EmbedIDFunction", 6),
+    "Tagger": ("--model-args 7,8 --input-shape 2..9x7 -b 3", "TransposeSequence", 2),
+    "UNet": ("--input-shape 3x16x16", "Convolution2DFunction", 3),
+    "Generator": ("--input-shape 10 -b 2", "Deconvolution2DFunction", 2),
+    "Siamese": (
+        "--input-shape 1x28x28 --input-shape 1x28x28 --input-shape one:int32:2 -b 2",
+        *("Contrastive", 1),
+    ),
+    "Seq2seq": (
+        "--model-args 30,8 --input-shape 2..5:int32:30 --input-shape ys=3..6:int32:30 -b 3",
+        *("EmbedIDFunction", 2),
+    ),
+    "ResNet50": (
+        "--input-shape 3x64x64 --input-shape one:int32:1000 -b 2",
+        *("Convolution2DFunction", 53),
+    ),
 }
 
 
@@ -49,27 +47,23 @@ def recorded(tmp_path, name, words):
     return Recording.load(out / "recording.npz")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_one_command_profiles_it(tmp_path, name):
-    found = recorded(tmp_path, name, COMMANDS[name])
-    functions = [layer.function for layer in found.layers]
-    function, count = CALLS[name]
-    assert functions.count(function) == count
-    assert found.settings.batchsize == int((COMMANDS[name] + " -b 1").split("-b ")[1].split()[0])
-    # The layers have links, and the times add up.
-    assert any(layer.path != "/" for layer in found.layers)
-    assert (found.trial_ns >= found.self_ns.sum(axis=1)).all()
-
-
-def test_the_documents_have_these_commands():
+def test_one_command_profiles_it(tmp_path, subtests):
     page = (ROOT / "docs" / "running.md").read_text()
-    for name, words in COMMANDS.items():
-        assert f"`$NETS:{name} {words}`" in page
-    assert page.count("`$NETS:") == len(COMMANDS)
+    assert page.count("`$NETS:") == len(NETWORKS)
+    for name, (words, function, count) in NETWORKS.items():
+        with subtests.test(name):
+            assert f"`$NETS:{name} {words}`" in page
+            found = recorded(tmp_path / name, name, words)
+            assert [layer.function for layer in found.layers].count(function) == count
+            asked = words.partition("-b ")[2] or "1"
+            assert found.settings.batchsize == int(asked)
+            # The layers have links, and the times add up.
+            assert any(layer.path != "/" for layer in found.layers)
+            assert (found.trial_ns >= found.self_ns.sum(axis=1)).all()
 
 
 def test_a_loss_that_the_network_gives_is_trained(tmp_path):
-    found = recorded(tmp_path, "classifier", COMMANDS["classifier"] + " --phase train")
+    found = recorded(tmp_path, "classifier", NETWORKS["classifier"][0] + " --phase train")
     assert found.settings.loss == "output"
     assert {"forward", "backward", "update"} <= {layer.phase for layer in found.layers}
 
@@ -90,39 +84,39 @@ def test_arrays_of_files(tmp_path):
     assert [layer.label for layer in named.layers] == [layer.label for layer in mlp.layers]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("MLP --input-shape 784", "MLP of NETS takes (n_units), and missing a required argument"),
-        ("MLP --model-args 1,2,3 --input-shape 784", "too many positional arguments"),
-        (
-            "MLP --model-args open('x') --input-shape 784",
-            "open('x')\": give numbers",
-        ),
-        ("classifier --input-shape 784", "SHAPE"),
-        ("ResNet50 --input-shape 3x64x64", "--input-shape SHAPE --input-shape one:int32:1000"),
-        ("UNet --input-shape 3x16x16 --input-shape one:int32:5", "too many positional arguments"),
-        ("MLP --model-args 5 --input-shape 784:int33", "int33 is no data type"),
-        ("MLP --model-args 5 --input-shape 784:int32:5..1", "it holds no number"),
-        ("MLP --model-args 5 --input-shape 784:int8:1000", "int8 holds -128 to 127, not 0 to 999"),
-        ("MLP --model-args 5 --input-shape 9..5", "a sequence has 1 step or more"),
-        ("MLP --model-args 5 --input-shape 784:float32:9", "a range is for integers"),
-        ("MLP --model-args 5 --input nothing.npz", "there is no file nothing.npz"),
-        ("MLP --model-args 5 --input x.npy --input-shape 784", "has its own shapes"),
-        ("MLP --model-args 5 --input x.npy -b 1", "has its own batch: leave --batchsize out"),
-        ("MLP --model-args 5 --input cifar10 --input-shape 784:int32", "is one array of floats"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(tmp_path, capsys, words, said):
-    name, _, rest = words.partition(" ")
-    asked = ["--model", f"{NETS}:{name}", *rest.split(), *FEW, "-o", str(tmp_path / "run")]
-    if name == "classifier":  # Classifier takes whatever comes, and says so itself
-        assert run_main(asked) != 0
-        return
-    assert run_main(asked) == 2 or "nothing.npz" in words
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert said in error.replace(str(NETS), "NETS")
+#: Of the arguments that do not fit what is said.
+NO_FIT = [
+    ("MLP --input-shape 784", "MLP of NETS takes (n_units), and missing a required argument"),
+    ("MLP --model-args 1,2,3 --input-shape 784", "too many positional arguments"),
+    ("MLP --model-args open('x') --input-shape 784", "open('x')\": give numbers"),
+    ("ResNet50 --input-shape 3x64x64", "--input-shape SHAPE --input-shape one:int32:1000"),
+    ("UNet --input-shape 3x16x16 --input-shape one:int32:5", "too many positional arguments"),
+    ("MLP --model-args 5 --input-shape 784:int33", "int33 is no data type"),
+    ("MLP --model-args 5 --input-shape 784:int32:5..1", "it holds no number"),
+    ("MLP --model-args 5 --input-shape 784:int8:1000", "int8 holds -128 to 127, not 0 to 999"),
+    ("MLP --model-args 5 --input-shape 9..5", "a sequence has 1 step or more"),
+    ("MLP --model-args 5 --input-shape 784:float32:9", "a range is for integers"),
+    ("MLP --model-args 5 --input nothing.npz", "there is no file nothing.npz"),
+    ("MLP --model-args 5 --input x.npy --input-shape 784", "has its own shapes"),
+    ("MLP --model-args 5 --input x.npy -b 1", "has its own batch: leave --batchsize out"),
+    ("MLP --model-args 5 --input cifar10 --input-shape 784:int32", "is one array of floats"),
+]
+
+
+def test_what_does_not_fit_is_one_line(tmp_path, capsys, subtests):
+    def run(words):
+        name, _, rest = words.partition(" ")
+        asked = ["--model", f"{NETS}:{name}", *rest.split(), *FEW, "-o", str(tmp_path / "run")]
+        return run_main(asked), capsys.readouterr().err
+
+    for words, said in NO_FIT:
+        with subtests.test(words):
+            code, error = run(words)
+            assert code == (1 if "nothing.npz" in words else 2)
+            assert error.count("\n") == 1
+            assert said in error.replace(str(NETS), "NETS")
+    # Classifier takes whatever comes, and says so itself.
+    assert run("classifier --input-shape 784")[0] != 0
 
 
 def _by_name(self, *, image, t):
@@ -141,9 +135,8 @@ def _of_nothing(self):
     return None
 
 
-@pytest.mark.parametrize(
-    ("forward", "said"),
-    [
+def test_arguments_that_are_given_by_name():
+    for forward, said in (
         (
             _by_name,
             "takes (image, t), and too many positional arguments: give an --input-shape for each, "
@@ -152,11 +145,9 @@ def _of_nothing(self):
         (_by_both, "such as --input-shape SHAPE --input-shape scale=SHAPE"),
         (_by_name_or_not, "takes (image), and too many positional arguments: give an "),
         (_of_nothing, "takes no argument: its forward has to take the input"),
-    ],
-)
-def test_arguments_that_are_given_by_name(forward, said):
-    model = type("Net", (chainer.Chain,), {"forward": forward})()
-    with pytest.raises(UsageError) as error:
-        check_arguments(model, (np.zeros(3),), {})
-    assert str(error.value).startswith("Net takes ")
-    assert said in str(error.value)
+    ):
+        model = type("Net", (chainer.Chain,), {"forward": forward})()
+        with pytest.raises(UsageError) as error:
+            check_arguments(model, (np.zeros(3),), {})
+        assert str(error.value).startswith("Net takes ")
+        assert said in str(error.value)

@@ -126,12 +126,9 @@ def test_an_archive_that_is_not_the_known_one_is_not_unpickled(tmp_path: Path, r
     assert not root.exists()
 
 
-def test_a_folder_without_the_archive(tmp_path: Path) -> None:
+def test_without_the_archive_or_a_network(tmp_path: Path, root: Path) -> None:
     said = refusal("cifar10", tmp_path)
     assert said.startswith(f"--data-dir {tmp_path}: cifar-10-python.tar.gz cannot be read (No such")
-
-
-def test_without_a_network(root: Path) -> None:
     assert refusal("cifar100") == (
         "no CIFAR-100 here, and it cannot be downloaded (OSError: no network): name a folder with "
         "cifar-100-python.tar.gz by --data-dir"
@@ -139,22 +136,17 @@ def test_without_a_network(root: Path) -> None:
     assert not (root / COPY).exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and no more", b"hello"])
-def test_a_damaged_copy(root: Path, content: bytes) -> None:
-    for name in ("cifar-10", "cifar-100"):
-        copy = root / COPY.replace("cifar-100", name)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(content)
-    assert refusal("cifar100") == f"{root / COPY} is damaged: delete it and try again"
-    with pytest.raises(ProfileError, match=r"cifar-10\.npz is damaged: delete it"):
-        load_cifar10_test()
-
-
-def test_the_test_images_alone(root: Path) -> None:
+def test_the_test_images_alone_and_a_damaged_copy(root: Path) -> None:
     images, labels = PARTS["test"]
-    copy = root / COPY.replace("cifar-100", "cifar-10")
-    copy.parent.mkdir(parents=True)
-    np.savez(copy, train_x=images, train_y=labels, test_x=images, test_y=np.array(labels, np.uint8))
+    ten, hundred = root / COPY.replace("cifar-100", "cifar-10"), root / COPY
+    ten.parent.mkdir(parents=True)
+    np.savez(ten, train_x=images, train_y=labels, test_x=images, test_y=np.array(labels, np.uint8))
     found = load_cifar10_test()
     np.testing.assert_array_equal(found[0], images.reshape(-1, 3, 32, 32))
     np.testing.assert_array_equal(found[1], labels)
+    for content in (b"", b"PK\x03\x04 and no more", b"hello"):
+        ten.write_bytes(content)
+        hundred.write_bytes(content)
+        assert refusal("cifar100") == f"{hundred} is damaged: delete it and try again"
+        with pytest.raises(ProfileError, match=r"cifar-10\.npz is damaged: delete it"):
+            load_cifar10_test()

@@ -38,54 +38,50 @@ def test_it_is_read_as_it_was_written(
     assert sum(budget.of(part).ns for part in PARTS) == sum(one.ns for one in budget.spent)
 
 
-def test_none(tmp_path: Path) -> None:
-    assert read_budget(tmp_path) is None
-    assert read_budget(tmp_path / "nowhere") is None
-    (tmp_path / "file").touch()
-    assert read_budget(tmp_path / "file") is None
-
-
 GOOD = json.loads(
     write_json(Budget("a.py", "2026", "2026", "complete", 5, (Spent("data", "", 5),)))
 )
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "is no chainer-profile budget"),
-        (b"\xff\xfe", "is no chainer-profile budget"),
-        (b"[" * 100_000, "is no chainer-profile budget"),
-        (json.dumps(GOOD | {"format": "chainer-profile advice"}), "is no chainer-profile budget"),
-        (json.dumps(GOOD)[:-9], "is no chainer-profile budget"),
-        (
-            json.dumps(GOOD | {"version": 2}),
-            "has format version 2, this program reads up to 1: update the program, or use the one "
-            "that wrote the file",
-        ),
-        (json.dumps(GOOD | {"version": None}), "has format version None, this program"),
-        (json.dumps(GOOD | {"wall_ns": 1.5}), "damaged (ValueError: Expected `int`, got `float`"),
-        (json.dumps(GOOD | {"spent": [{"part": "data"}]}), "damaged (ValueError: Object missing"),
-        (json.dumps({**GOOD, "spent": None}), "damaged (ValueError: Expected `array`, got `null`"),
-    ],
-)
-def test_what_is_wrong_with_it_is_one_line(content: bytes | str, said: str, tmp_path: Path) -> None:
+NO_BUDGET = "is no chainer-profile budget"
+DAMAGED = [
+    (b"", NO_BUDGET),
+    (b"\xff\xfe", NO_BUDGET),
+    (b"[" * 100_000, NO_BUDGET),
+    (json.dumps(GOOD)[:-9].encode(), NO_BUDGET),
+    ({"format": "chainer-profile advice"}, NO_BUDGET),
+    (
+        {"version": 2},
+        "has format version 2, this program reads up to 1: update the program, or use the one "
+        "that wrote the file",
+    ),
+    ({"version": None}, "has format version None, this program"),
+    ({"wall_ns": 1.5}, "damaged (ValueError: Expected `int`, got `float`"),
+    ({"spent": [{"part": "data"}]}, "damaged (ValueError: Object missing"),
+    ({"spent": None}, "damaged (ValueError: Expected `array`, got `null`"),
+]
+
+
+def test_what_is_wrong_with_it_is_one_line(tmp_path: Path) -> None:
     place = tmp_path / BUDGET
-    place.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ProfileError) as error:
-        read_budget(tmp_path)
-    assert str(error.value).startswith(f"{place}: {said}")
-    assert "\n" not in str(error.value)
-
-
-def test_one_that_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / BUDGET).mkdir()
-    with pytest.raises(ProfileError, match="cannot be read"):
-        read_budget(tmp_path)
-
-
-def test_fields_of_later_versions_are_passed_over(tmp_path: Path) -> None:
-    (tmp_path / BUDGET).write_text(json.dumps(GOOD | {"later": 1}))
+    for content, said in DAMAGED:
+        whole = content if isinstance(content, bytes) else json.dumps(GOOD | content).encode()
+        place.write_bytes(whole)
+        with pytest.raises(ProfileError) as error:
+            read_budget(tmp_path)
+        assert str(error.value).startswith(f"{place}: {said}"), content
+        assert "\n" not in str(error.value)
+    # Fields of later versions are passed over.
+    place.write_text(json.dumps(GOOD | {"later": 1}))
     budget = read_budget(tmp_path)
     assert budget is not None
     assert budget.spent == (Spent("data", "", 5),)
+
+
+def test_none_and_one_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
+        assert read_budget(place) is None
+    (tmp_path / BUDGET).mkdir()
+    with pytest.raises(ProfileError, match="cannot be read"):
+        read_budget(tmp_path)

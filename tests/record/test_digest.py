@@ -28,50 +28,30 @@ def test_the_facts_of_a_run() -> None:
     assert result.fps == pytest.approx(500)
     assert (result.timed, result.clean, result.parameters) == (3, True, 300)
     assert (result.memory_nbytes, result.blocks) == (2048, "basic")
-
-
-def test_without_clean_trials_the_profiled_ones_count() -> None:
-    none = np.zeros(0, np.int64)
-    recording = recording_of(make_case().settings, clean_ns=none, clean_start_ns=none)
-    result = digest_of(recording)
+    none = np.zeros(0, np.int64)  # without clean trials the profiled ones count
+    result = digest_of(recording_of(make_case().settings, clean_ns=none, clean_start_ns=none))
     assert (result.clean, result.timed) == (False, 4)
     assert result.mean_s == pytest.approx(1.001e-3)
 
 
-@pytest.mark.parametrize(
-    ("links", "kind"),
-    [
-        (LINKS, "basic"),
-        ((), ""),
-        (LINKS[:3], ""),
-        (
-            (
-                *LINKS,
-                LinkCalls("/res/1", "BottleneckBlock", 1, 0),
-                LinkCalls("/res/1/conv", "Convolution2D", 1, 1),
-                # Within a block.
-                LinkCalls("/res/1/0", "Inner", 1, 0),
-                LinkCalls("/res/1/0/conv", "Convolution2D", 1, 1),
-                # A numbered link without links of its own is a layer.
-                LinkCalls("/res/2", "Linear", 1, 1),
-            ),
-            "basic+bottleneck",
-        ),
-        ((LinkCalls("/0", "Block", 1, 0), LinkCalls("/0/conv", "Linear", 1, 0)), "block"),
-    ],
-)
-def test_the_kind_of_blocks(links: tuple[LinkCalls, ...], kind: str) -> None:
-    assert block_kind(links) == kind
+def test_the_kind_of_blocks() -> None:
+    def links(*words: str) -> tuple[LinkCalls, ...]:
+        return tuple(LinkCalls(*word.split(), 1, 1) for word in words)
 
-
-def test_the_blocks_of_the_registered_networks() -> None:
+    bottleneck = links("/res/1 BottleneckBlock", "/res/1/conv Convolution2D")
+    within = links("/res/1/0 Inner", "/res/1/0/conv Convolution2D")
+    layer = links("/res/2 Linear")  # a numbered link without links of its own
+    assert block_kind((*LINKS, *bottleneck, *within, *layer)) == "basic+bottleneck"
+    assert block_kind(LINKS) == "basic"
+    assert block_kind(()) == block_kind(LINKS[:3]) == ""
+    assert block_kind(links("/0 Block", "/0/conv Linear")) == "block"
     kinds = {}
     for name in ("resnet18", "resnet50", "resnet20", "resnet34-relu-bn", "se-resnet9-fixup"):
-        paths = [(path, link) for path, link in REGISTRY[name].build().namedlinks()]
-        links = [LinkCalls(path, type(link).__name__, 1, 0) for path, link in sorted(paths)]
-        kinds[name] = block_kind(links)
-    assert kinds["resnet18"] == "basic"
-    assert kinds["resnet50"] == "bottleneck"
+        paths = sorted(
+            (path, type(link).__name__) for path, link in REGISTRY[name].build().namedlinks()
+        )
+        kinds[name] = block_kind([LinkCalls(path, link, 1, 0) for path, link in paths])
+    assert (kinds["resnet18"], kinds["resnet50"]) == ("basic", "bottleneck")
     assert all(kinds.values()), kinds
 
 
@@ -93,27 +73,21 @@ def test_the_file_ends_with_its_digest(
     assert repr(digest_of(Recording.load(path))) == repr(digest_of(recording))
 
 
-def test_a_digest_that_is_too_long_is_left_out(tmp_path: Path) -> None:
+MARK = b"chainer-profile digest 1\n"
+
+
+def test_a_digest_that_is_too_long_is_left_out_and_another_file_has_none(tmp_path: Path) -> None:
     path = tmp_path / "long.npz"
     recording = make_recording(2, 3, environment=Environment(commit="x" * 9000))
     recording.save(path)
     assert read_digest(path) is None
     assert Recording.load(path).environment.commit == "x" * 9000
-
-
-MARK = b"chainer-profile digest 1\n"
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
+    for content in (
         *(b"", b"nothing", MARK + b"{", b"x" * 9999, MARK + b'{"started": "\xff"}'),
         MARK + b'{"later": ' + b"[" * 4000,
-    ],
-)
-def test_another_file_has_none(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "other").write_bytes(content)
-    assert read_digest(tmp_path / "other") is None
+    ):
+        path.write_bytes(content)
+        assert read_digest(path) is None, content
 
 
 def test_a_stream_is_written_as_a_file_is(tmp_path: Path) -> None:

@@ -43,10 +43,6 @@ def test_a_repeated_sequence_folds_into_its_trials(word, times):
     # The times keep their order: row by row they are the history.
     assert recording.self_ns.ravel().tolist() == list(range(1000, 1000 + len(word) * times))
     assert recording.settings.trials == recording.n_trials
-
-
-@given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=12), st.integers(1, 6))
-def test_a_given_length_is_taken(word, times):
     recording = fold_call_history(history(word * times), layers_per_trial=len(word))
     assert recording.self_ns.shape == (times, len(word))
     assert [layer.function for layer in recording.layers] == word
@@ -72,46 +68,27 @@ def test_times_are_rounded_to_the_nanosecond(times):
     assert recording.self_ns[:, 0].tolist() == times
 
 
-def test_trial_times_are_not_known():
-    recording = fold_call_history([("a", 1e-3), ("b", 2e-3), ("a", 3e-3), ("b", 4e-3)])
-    assert recording.self_ns.tolist() == [[1_000_000, 2_000_000], [3_000_000, 4_000_000]]
-    layers = summarise(recording).layers
-    assert layers["label"].tolist() == ["0_a", "1_b"]
-    assert layers["mean_s"].tolist() == pytest.approx([2e-3, 3e-3], rel=1e-12)
-    assert recording.trial_ns is None
-    assert recording.start_ns is None
-    totals = summarise(recording).totals
-    assert totals.trial is None
-    assert totals.layers_s is None  # times within others would count twice
-
-
 # --- errors
 
-
-@pytest.mark.parametrize(
-    ("names", "length", "text"),
-    [
-        ("", None, "the call history is empty: run the network under the hook first"),
-        ("", 3, "the call history is empty: run the network under the hook first"),
-        ("ab", 0, "layers_per_trial is 0: give a whole number from 1"),
-        ("ab", -1, "layers_per_trial is -1: give a whole number from 1"),
-        *(
-            (names, None, "give layers_per_trial, or run more trials")
-            for names in ("a", "ab", "abc", "aab", "abcab")
-        ),
-        ("abcabca", None, "has 7 calls: that is 2 trials of 3 and 1 call more"),
-        ("abab", 3, "has 4 calls: that is 1 trial of 3 and 1 call more"),
-        ("abcd", 10, "has 4 calls: that is 0 trials of 10 and 4 calls more"),
-        # Trials that differ are told by the first call.
-        ("abcabXabc", 3, "call 5 of the history is X, and c in the first trial of 3 calls"),
-        ("abcabXabc", 3, "layers_per_trial is wrong"),
-    ],
-)
-def test_what_cannot_be_folded(names, length, text):
-    assert text in refusal(history(names), length)
+EMPTY = "the call history is empty: run the network under the hook first"
+UNFIT = [
+    ("", None, EMPTY),
+    ("", 3, EMPTY),
+    ("ab", 0, "layers_per_trial is 0: give a whole number from 1"),
+    ("ab", -1, "layers_per_trial is -1: give a whole number from 1"),
+    *((names, None, "or run more trials") for names in ("a", "ab", "abc", "aab", "abcab")),
+    ("abcabca", None, "has 7 calls: that is 2 trials of 3 and 1 call more"),
+    ("abab", 3, "has 4 calls: that is 1 trial of 3 and 1 call more"),
+    ("abcd", 10, "has 4 calls: that is 0 trials of 10 and 4 calls more"),
+    # Trials that differ are told by the first call.
+    ("abcabXabc", 3, "call 5 of the history is X, and c in the first trial of 3 calls"),
+    ("abcabXabc", 3, "layers_per_trial is wrong"),
+]
 
 
-def test_times_that_are_none():
+def test_what_cannot_be_folded():
+    for names, length, text in UNFIT:
+        assert text in refusal(history(names), length), names
     for seconds in (float("nan"), float("inf"), -1e-9, 1e9, None):
         text = refusal([("a", 1e-3), ("b", 2e-3), ("a", 1e-3), ("b", seconds)])
         assert text == (
@@ -143,7 +120,11 @@ def test_the_history_of_chainers_timer_hook_is_folded():
     np.testing.assert_allclose(recording.self_ns * 1e-9, seconds, rtol=0, atol=0.51e-9)
     assert recording.self_ns.sum() * 1e-9 == pytest.approx(hook.total_time(), abs=20e-9)
     # Chainer's sums by function name are the function table, times the trials.
-    functions = summarise(recording).functions
+    summary = summarise(recording)
+    assert summary.layers["label"].tolist()[:2] == ["0_LinearFunction", "1_FixedBatchNormalization"]
+    assert recording.trial_ns is recording.start_ns is summary.totals.trial is None
+    assert summary.totals.layers_s is None  # times within others would count twice
+    functions = summary.functions
     for name, row in hook.summary().items():
         assert functions["total_s"][name] * 5 == pytest.approx(row["elapsed_time"], abs=20e-9)
         assert functions["calls"][name] * 5 == row["occurrence"]

@@ -77,11 +77,13 @@ def any_trials(draw):
 # --- there and back
 
 
-def test_clean_trials_at_once():
+def test_clean_trials_at_once_and_two_journals_share_nothing():
     one_by_one, at_once = Journal(), Journal()
     add_groups(one_by_one, [(Kind.CLEAN, 100, 7, (3,)), (Kind.CLEAN, 200, 8, (4,))])
     at_once.add_clean(array("q", (100, 7, 3, 200, 8, 4)))
     assert at_once._kept == one_by_one._kept
+    assert not Journal()._kept
+    assert Journal().recording(Conditions(), "").n_trials == 0
 
 
 @given(
@@ -142,26 +144,22 @@ def test_what_was_added_comes_back(case, n_groups, paths, rank, lost, tail, tmp_
         assert trials_of(recover(path)) == expected(trials[:whole])
 
 
-def test_the_bytes_are_as_described(path, file):
-    journal = begun(file)
-    trials = some_trials(6)
-    add_groups(journal, trials)
+def test_the_bytes_are_as_described_and_a_recording_does_not_end_the_journal(path, file):
+    journal, trials = begun(file), some_trials(10)
+    killed = recover(path)
+    assert (killed.n_trials, killed.ended) == (0, "killed before its end")
+    assert killed.conditions == Conditions()
+    for at, trial in enumerate(trials):
+        add(journal, trial)
+        assert trials_of(journal.recording(Conditions(), "")) == expected(trials[: at + 1])
+    assert trials_of(recover(path)) == expected(trials)
     length, _, rest = path.read_bytes().removeprefix(MAGIC).partition(b"\n")
     header = json.loads(rest[: int(length)])
     assert header.keys() == {"version"} | {item.name for item in dataclasses.fields(Header)}
     assert header["version"] == VERSION
     assert rest[int(length) :] == b"".join(record(*trial) for trial in trials)
-
-
-def test_a_recording_does_not_end_the_journal(path, file):
-    journal = begun(file)
-    killed = recover(path)
-    assert (killed.n_trials, killed.ended) == (0, "killed before its end")
-    assert killed.conditions == Conditions()
-    trials = some_trials(10)
-    for at, trial in enumerate(trials):
-        add(journal, trial)
-        assert trials_of(journal.recording(Conditions(), "")) == expected(trials[: at + 1])
+    # What stands behind reserved space is not read.
+    path.write_bytes(path.read_bytes() + bytes(8) + record(*trials[1]))
     assert trials_of(recover(path)) == expected(trials)
 
 
@@ -173,14 +171,6 @@ def write(path, body=b"", **header):
     header = {"version": VERSION, "layers": [], "settings": {}, "environment": {}} | header
     text = json.dumps(header).encode()
     path.write_bytes(MAGIC + b"%d\n" % len(text) + text + body)
-
-
-def test_what_stands_behind_reserved_space_is_not_read(path, file):
-    journal = begun(file)
-    trials = some_trials(2)
-    add(journal, trials[0])
-    path.write_bytes(path.read_bytes() + bytes(8) + record(*trials[1]))
-    assert trials_of(recover(path)) == expected(trials[:1])
 
 
 def test_a_newer_version_is_refused(path, file, monkeypatch):
@@ -200,45 +190,39 @@ def test_fields_of_a_later_writer_are_passed_over(path):
     assert recording.self_ns.tolist() == [[3]]
 
 
-def damage(path):
-    """The one line with which a file is refused."""
-    with pytest.raises(ProfileError) as error:
-        recover(path)
-    text = str(error.value)
-    assert text.startswith(f"{path}: ")
-    assert "\n" not in text
-    return text.removeprefix(f"{path}: ")
+#: What is no header, or no file of ours.
+HEADERS = [
+    *({"phases": phases} for phases in (3, None, [3])),
+    *({"links": links} for links in ([1], None, [{"path": "/"}])),
+    *({"environment": {"gpu": gpu}} for gpu in (3, "gpu:0")),
+    *({"rank": rank} for rank in (3, {"number": "x", "size": 2, "host": ""})),
+]
+OTHERS = [
+    *(b"another", b"PK\x03\x04" + bytes(50), MAGIC + b"\n", MAGIC + b"x\n{}", MAGIC + b"-3\n{}"),
+    *(MAGIC + b"2\n{}", MAGIC + b"4\nnull", MAGIC + b'13\n{"version":1}', MAGIC + b"2\n\xff\xfe"),
+    MAGIC + b"100000\n" + b"[" * 100_000,
+]
+CUT = (b"", MAGIC[:9], MAGIC, MAGIC + b"2", MAGIC + b"900\n{")
 
 
-def test_damaged_headers_and_other_files_are_refused_in_one_line(path):
-    for change in (
-        *({"phases": phases} for phases in (3, None, [3])),
-        *({"links": links} for links in ([1], None, [{"path": "/"}])),
-        *({"environment": {"gpu": gpu}} for gpu in (3, "gpu:0")),
-        *({"rank": rank} for rank in (3, {"number": "x", "size": 2, "host": ""})),
-    ):
-        write(path, **change)
-        assert damage(path).startswith("damaged"), change
-    for content in (
-        b"another",
-        b"PK\x03\x04" + bytes(50),
-        MAGIC + b"\n",
-        MAGIC + b"x\n{}",
-        MAGIC + b"-3\n{}",
-        MAGIC + b"2\n{}",
-        MAGIC + b"4\nnull",
-        MAGIC + b"13\n" + b'{"version":1}',
-        MAGIC + b"2\n\xff\xfe",
-        MAGIC + b"100000\n" + b"[" * 100_000,
-    ):
-        path.write_bytes(content)
-        assert damage(path), content
-
-
-def test_a_journal_that_ends_before_its_first_trial_holds_none(path):
-    for content in (b"", MAGIC[:9], MAGIC, MAGIC + b"2", MAGIC + b"900\n{"):
+def test_damaged_headers_and_other_files_are_refused_in_one_line(path, tmp_path):
+    for change in (*HEADERS, *OTHERS):
+        if isinstance(change, bytes):
+            path.write_bytes(change)
+        else:
+            write(path, **change)
+        with pytest.raises(ProfileError) as error:
+            recover(path)
+        text = str(error.value)
+        damaged = "" if isinstance(change, bytes) else "damaged"
+        assert text.startswith(f"{path}: {damaged}"), change
+        assert "\n" not in text
+    for content in CUT:
         path.write_bytes(content)
         assert recover(path).n_trials == 0
+    for place in (tmp_path, tmp_path / "none", tmp_path / "none" / "none"):
+        with pytest.raises(ProfileError, match="cannot be read"):
+            recover(place)
 
 
 def a_journal():
@@ -263,53 +247,45 @@ def a_journal():
 JOURNAL = a_journal()
 
 
-def assert_kept_or_refused_in_a_line(journal):
-    again = journal.with_suffix(".npz")
-    try:
-        with warnings.catch_warnings(record=True):
-            recover(journal).save(again)
-        Recording.load(again)
-    except ProfileError as error:
-        assert "\n" not in str(error)  # noqa: PT017
-
-
-@given(data=st.data())
-def test_a_changed_journal_is_refused_in_one_line_or_can_be_kept(data, tmp_path_factory):
+def changed_bytes(draw, path):
     content = bytearray(JOURNAL)
-    for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, len(content)))
-        what = data.draw(st.sampled_from(["flip", "cut", "put", "take"]))
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(content)))
+        what = draw(st.sampled_from(["flip", "cut", "put", "take"]))
         if what == "flip":
-            content[at : at + 1] = bytes([data.draw(st.integers(0, 255))])
+            content[at : at + 1] = bytes([draw(st.integers(0, 255))])
         elif what == "cut":
             del content[at:]
         elif what == "put":
-            content[at:at] = data.draw(st.sampled_from([b"[", b"9", b"null,", bytes(8), b"\xff"]))
+            content[at:at] = draw(st.sampled_from([b"[", b"9", b"null,", bytes(8), b"\xff"]))
         else:
-            del content[at : at + data.draw(st.integers(1, 40))]
-    path = tmp_path_factory.getbasetemp() / "changed.journal"
+            del content[at : at + draw(st.integers(1, 40))]
     path.write_bytes(content)
-    assert_kept_or_refused_in_a_line(path)
 
 
-@given(data=st.data())
-def test_a_journal_with_a_changed_header(data, tmp_path_factory):
+def changed_header(draw, path):
     length, _, rest = JOURNAL.removeprefix(MAGIC).partition(b"\n")
     header, body = json.loads(rest[: int(length)]), rest[int(length) :]
-    place = data.draw(st.sampled_from(places(header)))
+    place = draw(st.sampled_from(places(header)))
     node = header
     for step in place[:-1]:
         node = node[step]
-    node[place[-1]] = data.draw(st.sampled_from(VALUES))
-    path = tmp_path_factory.getbasetemp() / "header.journal"
+    node[place[-1]] = draw(st.sampled_from(VALUES))
     write(path, body, **header)
-    assert_kept_or_refused_in_a_line(path)
 
 
-def test_a_missing_file_and_a_folder_are_refused(tmp_path):
-    for place in (tmp_path, tmp_path / "none", tmp_path / "none" / "none"):
-        with pytest.raises(ProfileError, match="cannot be read"):
-            recover(place)
+@pytest.mark.parametrize("change", [changed_bytes, changed_header])
+@given(data=st.data())
+def test_a_changed_journal_is_refused_in_one_line_or_can_be_kept(change, data, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "changed.journal"
+    change(data.draw, path)
+    again = path.with_suffix(".npz")
+    try:
+        with warnings.catch_warnings(record=True):
+            recover(path).save(again)
+        Recording.load(again)
+    except ProfileError as error:
+        assert "\n" not in str(error)  # noqa: PT017
 
 
 # --- a disk that fills up
@@ -354,16 +330,8 @@ def test_a_full_disk_loses_no_record(path, file, monkeypatch, space, at_once, on
         assert trials_of(recover(path)) == expected(trials[:count])
 
 
-def test_any_failure_of_a_file_is_told_in_a_line(file, monkeypatch):
-    journal = begun(file)
-    Disk(monkeypatch, 0, error=OSError(errno.EIO, "Input/output error"))
-    with pytest.raises(JournalError, match=r"^Input/output error$"):
-        add(journal, some_trials(1)[0])
-
-
-def test_a_group_whose_writing_was_interrupted_is_kept(path, file, monkeypatch):
-    journal = begun(file)
-    trials = some_trials(3)
+def test_a_group_whose_writing_failed_is_kept(path, file, monkeypatch):
+    journal, trials = begun(file), some_trials(3)
     add(journal, trials[0])
     with monkeypatch.context() as patch:
         Disk(patch, 40, error=KeyboardInterrupt())
@@ -374,11 +342,11 @@ def test_a_group_whose_writing_was_interrupted_is_kept(path, file, monkeypatch):
     assert trials_of(recover(path)) == expected(trials[:1])
 
 
-def test_two_journals_share_nothing():
-    first, second = Journal(), Journal()
-    add(first, some_trials(1)[0])
-    assert not len(second.recording(Conditions(), "").warmup_ns)
-    assert Journal().recording(Conditions(), "").n_trials == 0
+def test_any_failure_of_a_file_is_told_in_a_line(file, monkeypatch):
+    journal = begun(file)
+    Disk(monkeypatch, 0, error=OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(JournalError, match=r"^Input/output error$"):
+        add(journal, some_trials(1)[0])
 
 
 def test_a_file_of_the_program_s_that_has_the_journal_s_number_is_left_alone(path, file, tmp_path):
@@ -441,24 +409,21 @@ def test_rows_that_are_found_later(in_file, on_device, file, path):
             assert recording.span_ns.tolist() == [4, 6]
 
 
-def test_an_iteration_of_rows_that_were_not_told_ends_the_file(file, path):
+def test_an_iteration_that_is_not_whole_ends_the_file(file, path):
     journal = Journal(file)
     journal.begin(Header((), Settings(), ENVIRONMENT, by_link=True))
     journal.add_rows(Rows(ROWS[:1], ("forward",), (), Settings()))
     journal.add_iteration(100, 50, (1, 1, 1, 0), words(30, 2, 15))
-    journal.add_iteration(200, 50, (2, 2, 1, 0), words(30, 1, 2, 2, 15))
-    assert recover(path).n_trials == 1
-
-
-def test_an_iteration_that_ends_with_what_would_be_its_end(file, path):
-    """Its number is that of its kind, and stands where a record without anything has its end."""
-    journal = Journal(file)
-    journal.begin(Header((), Settings(), ENVIRONMENT, by_link=True))
-    journal.add_rows(Rows(ROWS[:1]))
     size = path.stat().st_size
-    journal.add_iteration(100, 50, (Kind.ITERATION, 1, 0, 0), words(30, 2))
-    path.write_bytes(path.read_bytes()[: size + 32])
-    assert recover(path).n_trials == 0
+    # Its number is that of its kind, and stands where a record without anything has its end.
+    journal.add_iteration(100, 50, (Kind.ITERATION, 1, 1, 0), words(30, 2, 15))
+    content = path.read_bytes()
+    path.write_bytes(content[: size + 32])
+    assert recover(path).n_trials == 1
+    # Rows that were not told.
+    path.write_bytes(content)
+    journal.add_iteration(200, 50, (2, 2, 1, 0), words(30, 1, 2, 2, 15))
+    assert recover(path).n_trials == 2
 
 
 def test_rows_by_link_replace_those_of_single_calls(file, path):

@@ -1,23 +1,19 @@
 """Files that are older, newer, not ours or no longer whole: nothing else is believed."""
 
+import dataclasses
 import json
 import zipfile
 
 import numpy as np
 import pytest
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.digest import read_digest
-from chainer_profile.record.recording import VERSION, Recording
+from chainer_profile.record.recording import VERSION, Layer, Recording
 from tests import ROOT
-from tests.recordings import (
-    assert_same,
-    of_rank,
-    on_gpu,
-    refusal,
-    rewrite,
-    trained,
-)
+from tests.conftest import make_recording
+from tests.recordings import assert_same, of_rank, on_gpu, refusal, rewrite, trained, whole
 
 
 @pytest.fixture
@@ -27,17 +23,11 @@ def saved(tmp_path):
     return path
 
 
-# --- files that are not ours, or no longer whole
-
-
-def test_a_newer_version_is_refused_with_what_to_do(saved):
+def test_a_newer_or_strange_version_is_refused_with_what_to_do(saved):
     rewrite(saved, lambda meta: meta.update(version=VERSION + 1))
     text = refusal(saved)
     assert f"has format version {VERSION + 1}, this program reads up to {VERSION}" in text
     assert "update the program" in text
-
-
-def test_a_strange_version_or_none_is_refused(saved):
     for version in ("1", None, 1.5, [1]):
         rewrite(saved, lambda meta, of=version: meta.update(version=of))
         assert "version" in refusal(saved)
@@ -89,23 +79,6 @@ def test_the_samples_of_earlier_versions(tmp_path):
         assert_same(recording, Recording.load(tmp_path / "again.npz"))
 
 
-@pytest.mark.parametrize(
-    ("arrays", "names"),
-    [
-        ({"left_ns": of_rank().arrived_ns - 1}, "a collective was left before it was entered"),
-        ({"arrived_ns": np.full((4, 2), -(2**63))}, "arrived_ns holds -9223372036854775808"),
-        ({"iteration": np.zeros(4, int)}, "iteration holds 0"),
-        ({"self_ns": None}, "self_ns"),
-        ({"self_ns": np.int64(3)}, ""),
-        ({"iteration": np.ones(4)}, "iteration holds float64"),
-    ],
-)
-def test_wrong_arrays_of_a_rank_are_a_damaged_recording(saved, arrays, names):
-    of_rank().save(saved)
-    rewrite(saved, **arrays)
-    assert names in refusal(saved)
-
-
 def test_trials_of_other_kinds_in_a_file_of_before_are_left_out(saved):
     recording = of_rank(left_out=3)
     recording.save(saved)
@@ -116,51 +89,104 @@ def test_trials_of_other_kinds_in_a_file_of_before_are_left_out(saved):
     assert_same(Recording.load(saved), of_rank(left_out=4))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        *(lambda meta, name=name: meta.pop(name) and None for name in ("settings", "ended")),
-        lambda meta: meta.pop("layers") and None,
-        lambda meta: meta.update(layers=[1, 2, 3]),
-        lambda meta: meta.update(layers=None),
-        lambda meta: meta.update(layers=meta["layers"][:2]),
-        lambda meta: meta["layers"][0].pop("function") and None,
-        lambda meta: meta.update(phases=["forward"]),
-        lambda meta: meta.update(phases=None),
-        lambda meta: meta.update(links=[1]),
-        lambda meta: meta["links"][0].pop("calls") and None,
-        lambda meta: meta.update(settings=[]),
-        lambda meta: meta.update(environment="x"),
-        *(lambda meta, gpu=gpu: meta["environment"].update(gpu=gpu) for gpu in (3, "A GPU", [1])),
-        *(lambda meta, of=of: meta["conditions"].update(gpu_after=of) for of in (1.5, "hot", [0])),
-        lambda meta: meta["rank"].update(number=2),
-        lambda meta: meta["rank"].update(number=-1),
-    ],
-)
-def test_wrong_meta_is_a_damaged_recording(saved, change):
-    of_rank().save(saved)
-    rewrite(saved, change)
-    assert "damaged recording" in refusal(saved)
+#: What is changed in the meta of a recording that holds all, and what is said of it.
+DAMAGES = [
+    (lambda meta: meta["layers"][0].update(calls=0), "layer 0 has 0 calls"),
+    (lambda meta: meta["layers"][1].update(path=""), "layer 1 has the path ''"),
+    (lambda meta: meta["layers"][1].update(path=None), "Expected `str`, got `null`"),
+    (lambda meta: meta["layers"][1].update(index=5), "layer 1 has the index 5"),
+    (lambda meta: meta["layers"][1].update(parent=9), "the parent 9, of 3 layers"),
+    (lambda meta: meta["layers"][1].update(flops=-1), "layers: flops is -1"),
+    (lambda meta: meta["layers"][1].update(output_shapes=[[1, -3]]), "output_shapes is -3"),
+    (lambda meta: meta["links"].append({"path": "/", "kind": "", "calls": -1}), ""),
+    (lambda meta: meta["conditions"].update(window_ns=float("nan")), "window_ns is nan"),
+    (lambda meta: meta["limits"].update(flops_per_s=float("inf")), "flops_per_s is inf"),
+    (lambda meta: meta["limits"].update(copy_nbytes_per_s=0), "limits: one is 0"),
+    (lambda meta: meta["settings"].update(batchsize=-2), "settings: batchsize is -2"),
+    (lambda meta: meta["settings"].update(trials=2**70), "trials"),
+    (lambda meta: meta["memory"].update(high_water_layer=3), "highest in layer 3, of 3"),
+    (lambda meta: meta["memory"]["retained_nbytes"].pop() and None, "memory is of 2 layers"),
+    *((lambda meta, name=name: meta.pop(name) and None, "") for name in ("settings", "ended")),
+    (lambda meta: meta.pop("layers") and None, ""),
+    *((lambda meta, of=of: meta.update(layers=of), "") for of in ([1, 2, 3], None)),
+    (lambda meta: meta.update(layers=meta["layers"][:2]), ""),
+    (lambda meta: meta["layers"][0].pop("function") and None, ""),
+    *((lambda meta, of=of: meta.update(phases=of), "") for of in (["forward"], None)),
+    (lambda meta: meta.update(links=[1]), ""),
+    (lambda meta: meta["links"][0].pop("calls") and None, ""),
+    (lambda meta: meta.update(settings=[]), ""),
+    (lambda meta: meta.update(environment="x"), ""),
+    *((lambda meta, of=of: meta["environment"].update(gpu=of), "") for of in (3, "A GPU", [1])),
+    *(
+        (lambda meta, of=of: meta["conditions"].update(gpu_after=of), "")
+        for of in (1.5, "hot", [0])
+    ),
+    *((lambda meta, of=of: meta["rank"].update(number=of), "") for of in (2, -1)),
+]
+#: The same of arrays of a rank's recording.
+ARRAYS = [
+    ({"left_ns": of_rank().arrived_ns - 1}, "a collective was left before it was entered"),
+    ({"arrived_ns": np.full((4, 2), -(2**63))}, "arrived_ns holds -9223372036854775808"),
+    ({"iteration": np.zeros(4, int)}, "iteration holds 0"),
+    ({"self_ns": None}, "self_ns"),
+    ({"self_ns": np.int64(3)}, ""),
+    ({"iteration": np.ones(4)}, "iteration holds float64"),
+]
 
 
-@pytest.mark.parametrize(
-    "meta",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b"3",
-        b'"format"',
-        b"\xff\xfe",
-        b"{}",
-        b'{"format": "another"}',
-        b'{"format": null, "version": 1}',
-    ],
-)
-def test_the_meta_of_another_format_is_not_ours(saved, meta):
-    rewrite(saved, meta=np.frombuffer(meta, np.uint8))
-    assert "is no chainer-profile recording" in refusal(saved)
+def test_damaged_recordings(saved):
+    recording = whole(of_rank())
+    for number, (change, words) in enumerate(DAMAGES):
+        recording.save(saved)
+        rewrite(saved, change)
+        text = refusal(saved)
+        assert "damaged recording" in text, number
+        assert words in text
+    for arrays, words in ARRAYS:
+        of_rank().save(saved)
+        rewrite(saved, **arrays)
+        assert words in refusal(saved)
+
+
+def test_times_of_no_run_are_refused_from_a_file_and_by_hand_and_not_written(saved):
+    recording = make_recording(n_layers=3, n_trials=6, n_clean=5)
+    short = int(recording.self_ns[0].sum()) - 3
+    for name, value, words in (
+        ("self_ns", -5, "self_ns holds -5"),
+        ("trial_ns", -5, "trial_ns holds -5"),
+        ("trial_ns", short, "trial 0 is 3 ns shorter than its layers"),
+        ("clean_ns", -5, "clean_ns holds -5"),
+    ):
+        samples = getattr(recording, name).copy()
+        samples.flat[0] = value
+        made = dataclasses.replace(recording, **{name: samples})
+        if value == -5:
+            with pytest.raises(ProfileError, match=f"the recording is of no run: {words}"):
+                summarise(made)
+        recording.save(saved)
+        before = saved.read_bytes()
+        with pytest.raises(ProfileError, match=f"is of no run, and is not written .*{words}"):
+            made.save(saved)
+        assert saved.read_bytes() == before
+        rewrite(saved, **{name: samples})
+        assert words in refusal(saved)
+
+
+def test_layers_made_by_hand():
+    for changes in ({"path": None}, {"calls": 0}):
+        layer = Layer(**({"index": 0, "path": "/", "function": "ReLU"} | changes))
+        made = Recording((layer,), np.ones((3, 1), np.int64))
+        with pytest.raises(ProfileError, match=r"^the recording is of no run: layer 0 has [^\n]*$"):
+            summarise(made)
+
+
+METAS = (b"", b"{", b"[]", b"null", b"3", b'"format"', b"\xff\xfe", b"{}", b'{"format": "another"}')
+
+
+def test_the_meta_of_another_format_is_not_ours(saved):
+    for meta in (*METAS, b'{"format": null, "version": 1}'):
+        rewrite(saved, meta=np.frombuffer(meta, np.uint8))
+        assert "is no chainer-profile recording" in refusal(saved), meta
 
 
 def test_other_files_are_not_ours(tmp_path):
@@ -179,13 +205,9 @@ def test_other_files_are_not_ours(tmp_path):
     refusal(path)
     np.savez(tmp_path / "pickled.npz", meta=np.array([{"format": 1}], object))
     assert "not a recording" in refusal(tmp_path / "pickled.npz")
-
-
-def test_a_folder_and_a_missing_file(tmp_path):
     assert "is a folder" in refusal(tmp_path)
     assert "there is no such recording" in refusal(tmp_path / "none.npz")
-    (tmp_path / "file").write_text("x")
-    refusal(tmp_path / "file" / "recording.npz")
+    refusal(tmp_path / "array.npy" / "recording.npz")
 
 
 def test_a_cut_file_is_refused(saved):
