@@ -13,6 +13,7 @@ import chainer
 from chainer.training import extensions
 
 from chainer_profile.basics.replacements import Replacements
+from chainer_profile.integrations.results import TEST, TRAINING
 from chainer_profile.integrations.watched import Abandoned, Watched
 from chainer_profile.measure import entries
 from chainer_profile.measure.accounts import Account, Accounts
@@ -32,13 +33,12 @@ from chainer_profile.record.budget import (
     UPDATES,
 )
 from chainer_profile.record.journal import Journal
+from chainer_profile.record.recording import Recording
 
 #: Trainings that are measured, and networks that are called outside of them.
 _MOST = 4
 #: What the profiler does in a program, beside :mod:`.watched`.
 FOLDING = "putting trials together"
-#: Names of the kinds of trials; the second one of a kind has a number behind it.
-TRAINING, TEST = "train", "test"
 #: Of a class that is not built in, whose methods can be replaced.
 _HEAP_TYPE = 1 << 9
 #: Where a program's own code runs, in which a trial may begin.
@@ -108,6 +108,13 @@ class Program:
         counts = self._entries.elsewhere
         names = {entries.CALL: CALLS, entries.UPDATE: UPDATES}
         return {name: counts[entry] for entry, name in names.items() if counts[entry]}
+
+    def recordings(self) -> dict[str, Recording]:
+        """What was measured by kind: of a training first, or else of what took the most time."""
+        ranked = sorted(self.watched, key=lambda one: (one.name != TRAINING, -one.own_ns))
+        return {
+            one.name: one.recording for one in ranked if one.recording and one.recording.n_trials
+        }
 
     def __enter__(self) -> Program:
         for owner, begins, part in (

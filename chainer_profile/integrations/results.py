@@ -1,25 +1,26 @@
-"""What is measured of a program, kept in the folder of a run while the program goes on."""
+"""What is measured of a program, kept in the folders of runs while the program goes on."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.files import make_folder, part_of, remove_file
-from chainer_profile.integrations.program import TRAINING
-from chainer_profile.integrations.watched import Watched
+from chainer_profile.basics.files import make_folder, part_of
 from chainer_profile.measure import machine
 from chainer_profile.record.budget import BUDGET, Budget, write_json
 from chainer_profile.record.journal import Journal
+from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import JOURNAL, RunFolder, take_folder
 from chainer_profile.runs.written import write_files
 
 #: The main folder.
 MAIN = ""
+#: Names of the kinds of trials; the second one of a kind has a number behind it.
+TRAINING, TEST = "train", "test"
 
 
 class Results:
@@ -28,16 +29,22 @@ class Results:
     A training's trials are in the main folder. Until one comes, those of the first network are.
     """
 
-    def __init__(self, out: Path | None, default: Path, force: bool, rank: int | None) -> None:
-        self.problems: list[str] = []  #: What went wrong.
-        # The program may change its directory.
-        self._out = None if out is None else out.absolute()
-        self._default, self._force, self._rank = default.absolute(), force, rank
+    def __init__(
+        self,
+        out: Path | None,
+        default: Path,
+        force: bool,
+        rank: int | None,
+        warn: Callable[[str], None],
+        limits: bool = True,
+    ) -> None:
+        self._out, self._default, self._force, self._rank = out, default, force, rank
+        self._warn, self._with_limits = warn, limits
         self._folders: dict[str, RunFolder] = {}
         # In which folder the journal of a kind of trials is.
         self._homes: dict[str, str] = {}
         self._files = ExitStack()
-        self._process = os.getpid()
+        self.close = self._files.close  #: Leave the folders. A journal without trials goes.
 
     def take(self, name: str = MAIN) -> RunFolder:
         """The folder of this name; that of the whole program comes first."""
@@ -59,11 +66,6 @@ class Results:
         """The main folder, where it could be taken."""
         return self._folders[MAIN].path if MAIN in self._folders else None
 
-    def warn(self, problem: str) -> None:
-        """Tell of a problem, once."""
-        if problem not in self.problems:
-            self.problems.append(problem)
-
     def journal(self, kind: str) -> Journal:
         """The journal of a kind of trials; one in memory where no file can be had."""
         try:
@@ -71,7 +73,7 @@ class Results:
                 self._give_main_to(kind)
             return Journal(self.take(self._homes.setdefault(kind, kind)).journal)
         except ProfileError as error:
-            self.warn(str(error))
+            self._warn(str(error))
             return Journal()
 
     def _give_main_to(self, kind: str) -> None:
@@ -97,25 +99,22 @@ class Results:
         self._folders[kind] = replace(other, journal=main.journal)
         self._homes[kind] = MAIN if self._homes[kind] != MAIN else kind
 
-    def save(self, watched: Sequence[Watched]) -> list[Path]:
-        """Write what was measured of a program; gives the folders that hold it, the main first."""
-        # A training is the main thing, or else what took the most time.
-        found = [(one, one.recording) for one in watched if one.recording is not None]
-        found = [(one, recording) for one, recording in found if recording.n_trials]
-        found.sort(key=lambda pair: (pair[0].name != TRAINING, -pair[0].own_ns))
-        saved = []
-        for number, (one, recording) in enumerate(found):
+    def save(self, found: Mapping[str, Recording]) -> dict[Path, Recording]:
+        """Write recordings by the names of their kinds; gives them by their folders, main first."""
+        saved = {}
+        for number, (kind, recording) in enumerate(found.items()):
             try:
                 if not number:
-                    self._give_main_to(one.name)
-                folder = self.take(self._homes.get(one.name, one.name))
+                    self._give_main_to(kind)
+                folder = self.take(self._homes.get(kind, kind))
                 make_folder(folder.path)  # the program may have removed it
-                folder.save(machine.with_kept_limits(recording, self.warn))
-                saved.append(folder.path)
+                if self._with_limits:
+                    recording = machine.with_kept_limits(recording, self._warn)
+                saved[folder.path] = folder.save(recording)
             except ProfileError as error:
-                self.warn(str(error))
+                self._warn(str(error))
             except (OSError, MemoryError) as error:
-                self.warn(f"{one.name}: the trials are not saved: {one_line(error)}")
+                self._warn(f"{kind}: the trials are not saved: {one_line(error)}")
         return saved
 
     def save_budget(self, budget: Budget) -> None:
@@ -123,12 +122,4 @@ class Results:
         try:
             write_files(self.take().path, {BUDGET: write_json(budget).encode()})
         except ProfileError as error:
-            self.warn(str(error))
-
-    def close(self) -> None:
-        """Leave the folders. A journal without trials goes, but not from a forked child."""
-        for folder in self._folders.values():
-            if os.getpid() == self._process and not folder.holds_trials():
-                folder.journal.close()
-                remove_file(folder.path / JOURNAL)
-        self._files.close()
+            self._warn(str(error))

@@ -101,7 +101,10 @@ class ScriptRun:
         self._script, self._command = script, command
         self._samples = samples
         self._looks: Looks | None = None
-        self._out, self._default, self._force = out, default, force
+        # The program may change its directory.
+        self._out = None if out is None else out.absolute()
+        self._default, self._force = default.absolute(), force
+        self._problems: dict[str, None] = {}  # each is told once
         self._layers, self._memory = layers, memory
         self._process = os.getpid()
         self._rank = _launched_rank()
@@ -126,12 +129,12 @@ class ScriptRun:
         # Looking takes time of a core that another rank may need: it would be told as a straggler.
         if self._samples and self._rank is None:
             self._looks = Looks()
-        self._results = Results(self._out, self._default, self._force, self._rank)
+        self._results = Results(self._out, self._default, self._force, self._rank, self._warn)
         self._program = Program(
             self._accounts,
             self._results.journal,
             command=self._command,
-            warn=lambda name, problem: self._results.warn(f"{name}: {problem}"),
+            warn=lambda name, problem: self._warn(f"{name}: {problem}"),
             saved=self._save_now_and_then,
             layers=self._layers,
             memory=self._memory,
@@ -179,11 +182,14 @@ class ScriptRun:
         ended = _now()
         with self._excused():
             with self._accounts.within(PROFILER, SAVING, count=0):
-                saved = self._results.save(self._program.watched)
+                saved = list(self._results.save(self._program.recordings()))
                 looked = self._looked()
             budget = replace(self._budget(str(outcome), ended), looked=looked)
             self._results.save_budget(budget)
             self._report(budget, saved, formats, quiet)
+
+    def _warn(self, problem: str) -> None:
+        self._problems[problem] = None
 
     def _report(
         self, budget: Budget, saved: list[Path], formats: Sequence[str], quiet: bool
@@ -197,7 +203,7 @@ class ScriptRun:
             at_ns=time.perf_counter_ns(),
             folder=None if main is None else str(main),
             saved=tuple(map(str, saved)),
-            problems=tuple(self._results.problems),
+            problems=tuple(self._problems),
             formats=tuple(formats),
             quiet=quiet,
             first_rank=self._rank == 0,
@@ -237,7 +243,7 @@ class ScriptRun:
         own_ns = sum(one.ns for one in self._accounts.spent() if one.part not in (PROFILER, START))
         found = self._looks.end(own_ns)
         if self._looks.problem:
-            self._results.warn(f"functions beside Chainer are not told: {self._looks.problem}")
+            self._warn(f"functions beside Chainer are not told: {self._looks.problem}")
         return found
 
     def _save_now_and_then(self, outcome: str = RUNNING) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,14 @@ from chainer.training import Extension
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.measure import machine
+from chainer_profile.integrations.results import TRAINING, Results
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.live import LiveTrials
 from chainer_profile.measure.loop import trial_of
 from chainer_profile.measure.ranks import rank_of
-from chainer_profile.record.journal import Journal
-from chainer_profile.record.recording import Layer, Rank, Recording
-from chainer_profile.runs.folder import RunFolder, take_folder
+from chainer_profile.record.recording import Layer
 from chainer_profile.runs.write import write_reports
 
 #: Layers of an iteration that are reported.
@@ -85,10 +84,8 @@ class LayerProfile(Extension):
         self._with_memory = memory
         self._with_limits, self._with_report = machine, report
         self._replacements = Replacements()
-        self._files = ExitStack()
-        self._folder: RunFolder | None = None
+        self._results: Results
         self._live: LiveTrials | None = None
-        self._rank: Rank | None = None
 
     # -- Chainer's interface
 
@@ -96,12 +93,14 @@ class LayerProfile(Extension):
         """Take the place of the updater's ``update``."""
         trial = trial_of(trainer.updater, self._title, self._command)
         clock = self._clock or clock_of(device_of(trial.roots[0][1]))
-        self._rank = rank_of(trial.optimizers, clock.now_ns)
+        rank = rank_of(trial.optimizers, clock.now_ns)
+        out, number = Path(trainer.out) / self._out, None if rank is None else rank.number
+        self._results = Results(None, out, False, number, _warn, self._with_limits)
+        journal = partial(self._results.journal, TRAINING)
         entries = Entries(trial.around)
         live = self._live = LiveTrials(
-            trial, clock, entries, self._journal, self._warn, self._with_memory, self._rank
+            trial, clock, entries, journal, _warn, self._with_memory, rank
         )
-        self._out = Path(trainer.out) / self._out
 
         def instead(update: Callable[[], None]) -> Callable[[], None]:
             def profiled_update() -> None:
@@ -125,38 +124,21 @@ class LayerProfile(Extension):
         self._replacements.undo()
         if self._live is None:
             return
-        self._live.end()
-        with self._files:
-            recording = self._live.recording()
-            if recording is not None:
-                self._write(recording)
-
-    def _journal(self) -> Journal:
-        """Take a folder and open the journal."""
-        try:
-            number = None if self._rank is None else self._rank.number
-            take = take_folder(None, self._out, force=False, rank=number)
-            self._folder = self._files.enter_context(take)
-        except ProfileError as error:
-            self._warn(str(error))
-            return Journal()
-        return Journal(self._folder.journal)
-
-    def _warn(self, problem: str) -> None:
-        warnings.warn(f"LayerProfile: {problem}", stacklevel=2)
-
-    def _write(self, recording: Recording) -> None:
         from chainer_profile.analyse.summaries import summarise
 
-        if self._folder is None or not recording.n_trials:
-            return
-        if self._with_limits:
-            recording = machine.with_kept_limits(recording, self._warn)
-        try:
-            recording = self._folder.save(recording)
-            write_reports(self._folder.path, summarise(recording))
-        except ProfileError as error:
-            self._warn(str(error))
+        self._live.end()
+        with closing(self._results):
+            recording = self._live.recording()
+            if recording is not None and recording.n_trials:
+                for folder, saved in self._results.save({TRAINING: recording}).items():
+                    try:
+                        write_reports(folder, summarise(saved))
+                    except ProfileError as error:
+                        _warn(str(error))
+
+
+def _warn(problem: str) -> None:
+    warnings.warn(f"LayerProfile: {problem}", stacklevel=2)
 
 
 def _scalars(times: Mapping[Layer | str, float]) -> dict[str, float]:

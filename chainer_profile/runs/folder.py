@@ -94,7 +94,7 @@ def take_folder(
             yield run
         finally:
             # A program that is run may have forked: its child leaves the folder alone.
-            if os.getpid() == process and not journal.closed and not run.holds_trials():
+            if os.getpid() == process and not _trials_in(folder / JOURNAL):
                 remove_file(folder / JOURNAL)
 
 
