@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +12,7 @@ import numpy as np
 from chainer_profile.advice.changes import CPU, Candidate
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.basics.describe import student_quantile
+from chainer_profile.basics.files import as_json
 from chainer_profile.engines.results import Speedup
 from chainer_profile.record.recording import COMPLETE, Environment, Settings
 from chainer_profile.record.versioned import read_beside
@@ -140,10 +139,7 @@ def ranked(tried: Sequence[Tried]) -> tuple[Tried, ...]:
 
 def write_json(advice: Advice) -> str:
     """All of it as JSON."""
-    content = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(advice)}
-    # JSON knows no infinite numbers, and no number that is none: they are words.
-    words = json.loads(json.dumps(content), parse_constant=lambda word: str(float(word)))
-    return json.dumps(words, indent=1, allow_nan=False) + "\n"
+    return as_json({"format": FORMAT, "version": VERSION, **vars(advice)})
 
 
 def read_advice(folder: Path) -> Advice | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import is_dataclass
+from json import dumps  # a program that is run may replace the module's
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 
@@ -92,6 +95,23 @@ def write_file(path: Path, content: bytes) -> None:
     make_folder(path.parent)
     with replacing(path) as file:
         file.write(content)
+
+
+def as_json(content: Mapping[str, Any]) -> str:
+    """The content of a file of ours; numbers that JSON does not know are words, arrays one text."""
+    return dumps(_plain(content), indent=1, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if hasattr(value, "dtype"):
+        return " ".join(map(str, value.tolist()))
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def make_folder(path: Path) -> None:

@@ -119,7 +119,7 @@ def _advise(
     from chainer_profile.report.content.advice import section
     from chainer_profile.runs.folder import load_run
     from chainer_profile.runs.write import write_reports
-    from chainer_profile.runs.written import write_files
+    from chainer_profile.runs.written import Written
 
     recording = load_run(folder)
     summary = summarise(recording)
@@ -151,7 +151,7 @@ def _advise(
         took_s=time.monotonic() - begin,
         ended=trial.ended or COMPLETE,
     )
-    write_files(folder, {ADVICE: write_json(advice).encode()})
+    Written(folder).write({ADVICE: write_json(advice).encode()})
     try:
         files = [ADVICE, *(path.name for path in write_reports(folder, summary))]
     finally:

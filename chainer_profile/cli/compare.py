@@ -23,7 +23,7 @@ from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
 from chainer_profile.runs.folder import load_run
 from chainer_profile.runs.history import resolve_run
-from chainer_profile.runs.written import write_files
+from chainer_profile.runs.written import Written
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -81,7 +81,7 @@ def _write(
     blocks = content.report(comparisons, plots, limit=rows, **asked)
     contents["comparison.md"] = markdown.write(blocks).encode()
     contents["comparison.html"] = page.render_comparison(comparisons).encode()
-    return write_files(args.out, contents)
+    return Written(args.out).write(contents)
 
 
 def _judge(comparisons: Sequence[Comparison], gate: content.Gate) -> int:

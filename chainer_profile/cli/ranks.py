@@ -14,7 +14,7 @@ from chainer_profile.report.pictures import ranks_trace
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
 from chainer_profile.runs.folder import read_ranks
-from chainer_profile.runs.written import write_files
+from chainer_profile.runs.written import Written
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -33,6 +33,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
         content.TRACE: ranks_trace.render(ranks),
     }
     out = args.out or args.folder
-    files = write_files(out, {name: made.encode() for name, made in contents.items()})
+    files = Written(out).write({name: made.encode() for name, made in contents.items()})
     say_written(out, [path.name for path in files], args.quiet)
     return 0

@@ -42,7 +42,7 @@ from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
 from chainer_profile.runs.executors import open_workers
 from chainer_profile.runs.sweep import Case, SweepFolder, run_cases, take_sweep
-from chainer_profile.runs.written import write_files
+from chainer_profile.runs.written import Written
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -247,7 +247,9 @@ def _run(
             for case, result in found:
                 results[case] = result
                 in_order = [results[case] for case in cases if case in results]
-                write_files(folder.path, {"sweep.csv": to_csv(content.COLUMNS, in_order).encode()})
+                Written(folder.path).write(
+                    {"sweep.csv": to_csv(content.COLUMNS, in_order).encode()}
+                )
                 progress.ended(result)
 
 
@@ -262,7 +264,7 @@ def _write(
     files["sweep.html"] = page.render_sweep(name, results, planned, command, drawn).encode()
     files |= {f"{plot}.png": picture.png() for plot, picture in drawn.items()}
     files |= {f"{plot}.svg": picture.svg() for plot, picture in drawn.items()}
-    write_files(path, files)
+    Written(path).write(files)
     return files
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import Statistics, describe, median_interval
 from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.files import as_json
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.record.recording import COMPLETE, Environment, Settings
 from chainer_profile.record.versioned import build, read_known
@@ -197,29 +197,16 @@ def write_json(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
     """What the recordings of a run do not hold, as JSON."""
     content = {"format": FORMAT, "version": VERSION, "ended": run.ended}
     if BASELINE not in recordings:
-        content |= {name: _plain(getattr(run, name)) for name in _RECORDED_OF_ALL}
+        content |= {name: getattr(run, name) for name in _RECORDED_OF_ALL}
     content["engines"] = [
         {
-            item.name: _plain(getattr(engine, item.name))
+            item.name: getattr(engine, item.name)
             for item in dataclasses.fields(engine)
             if item.name != "block" and not (engine.name in recordings and item.name in _RECORDED)
         }
         for engine in run.engines
     ]
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """A value for JSON, which knows no infinite numbers; times on one line, as there are many."""
-    if isinstance(value, np.ndarray):
-        return " ".join(map(str, value.tolist()))
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, tuple):
-        return [_plain(part) for part in value]
-    if dataclasses.is_dataclass(value):
-        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
-    return value
+    return as_json(content)
 
 
 def read_json(path: Path) -> EnginesRun:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 from weakref import ref
 
@@ -14,7 +13,7 @@ from chainer.training import extensions
 
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.integrations.results import TEST, TRAINING
-from chainer_profile.integrations.watched import Abandoned, Watched
+from chainer_profile.integrations.watched import Abandoned, End, Watched
 from chainer_profile.measure import entries
 from chainer_profile.measure.accounts import Account, Accounts
 from chainer_profile.measure.entries import Entries
@@ -85,8 +84,8 @@ class Program:
         self._training: Watched | None = None
         self._waits = False
         self._updating: LoopTrial | None = None
-        # The trial of the training that is open, and whether more than data was seen of it.
-        self._open: AbstractContextManager[None] | None = None
+        # Ends the trial of the training that is open; and whether more than data was seen of it.
+        self._open: End | None = None
         self._begun = False
         # What it began with, whose update was the last one, and optimizers whose updates do not end
         # an iteration: others update behind them, by what was computed before.
@@ -143,14 +142,17 @@ class Program:
             with self._accounts.within(PROFILER, FOLDING):
                 watched.end()
 
-    def _counted(self, account: Account, function: Any) -> Any:
-        """The same function, whose time is in an account of its own."""
+    def _counted(
+        self, account: Account | Callable[[Any], Account | None], function: Any, count: int = 1
+    ) -> Any:
+        """The same function, whose time is in an account of its own, which may be by its object."""
 
         @functools.wraps(function)
         def in_account(*args: Any, **kwargs: Any) -> Any:
-            if self._accounts.part not in _OWN or not self._entries.mine:
+            own = account if isinstance(account, tuple) else account(args[0])
+            if own is None or self._accounts.part not in _OWN or not self._entries.mine:
                 return function(*args, **kwargs)
-            with self._accounts.within(*account):
+            with self._accounts.within(*own, count):
                 return function(*args, **kwargs)
 
         return in_account
@@ -168,7 +170,12 @@ class Program:
             return handler(owner, call)
         if self._own and self._now_optimizers():
             self._begin(entry)
-            return self._first(entry, owner, call)
+            self._begun = entry == entries.BACKWARD
+            try:
+                return self._through(entry, owner, call)
+            except BaseException:  # as at the end of the data: that begins no trial
+                self._finish(Abandoned((REST, "")))
+                raise
         if self._own:
             data = DATA, type(owner).__name__
             account = (self._calls, "") if entry == entries.BACKWARD else data
@@ -176,15 +183,6 @@ class Program:
                 return call()
         self._begun |= entry == entries.BACKWARD
         return self._through(entry, owner, call)
-
-    def _first(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
-        """What a trial begins with; one that fails, as at the end of the data, begins none."""
-        self._begun = entry == entries.BACKWARD
-        try:
-            return self._through(entry, owner, call)
-        except BaseException:
-            self._finish(Abandoned((REST, "")))
-            raise
 
     @property
     def _own(self) -> bool:
@@ -236,7 +234,7 @@ class Program:
             return self._through(entries.CALL, link, call)
         return self._own_call(link, call)
 
-    def _begin_plain(self, link: Any) -> Callable[[BaseException | None], None] | None:
+    def _begin_plain(self, link: Any) -> End | None:
         """Begin the call of a network that is timed as a whole and no more; gives what ends it."""
         # Calls in test mode may be many and short: it takes few steps.
         known = self._networks.get(id(link))
@@ -293,13 +291,12 @@ class Program:
             self._training.trial = self._loop_trial()
             self._measure(self._training)
         self._begun, self._began_by = False, by
-        self._open = self._training.next_trial()
-        self._open.__enter__()
+        self._open = self._training.begin()
 
     def _finish(self, error: Abandoned | None = None) -> None:
-        opened, self._open = self._open, None
-        assert opened is not None
-        opened.__exit__(None if error is None else Abandoned, error, None)
+        end, self._open = self._open, None
+        assert end is not None
+        end(error)
 
     def _loop_trial(self) -> LoopTrial:
         """What an iteration of the training is that runs now."""
@@ -317,8 +314,7 @@ class Program:
         own = self._accounts.part in _OWN
         watched.spent = (self._calls, "") if own else self._accounts.account
         first = not watched.count
-        with watched.next_trial(int(own)):
-            given = call()
+        given = watched.run(call, int(own))
         if first:  # parameters may have got their shapes
             self._alike.setdefault(_likeness(link), watched)
         return given
@@ -366,16 +362,14 @@ class Program:
 
         def in_trial(update: Callable[[], None]) -> Callable[[], None]:
             def measured_update() -> None:
-                if not self._entries.mine:  # a child goes on with it
-                    return update()
-                with watched.next_trial():
-                    self._updating = trial
-                    try:
-                        update()
-                    finally:
-                        self._updating = None
+                self._updating = trial
+                try:
+                    update()
+                finally:
+                    self._updating = None
 
-            return measured_update
+            # A child may go on with it.
+            return lambda: watched.run(measured_update) if self._entries.mine else update()
 
         try:
             with Replacements() as replacements:
@@ -390,16 +384,9 @@ class Program:
     def _count_extensions(self, replacements: Replacements, trainer: Any) -> None:
         named = {id(entry.extension): name for name, entry in trainer._extensions.items()}
 
-        def by_instance(count: int, method: Any) -> Any:
-            @functools.wraps(method)
-            def in_account(extension: Any, *args: Any, **kwargs: Any) -> Any:
-                name = named.get(id(extension))
-                if name is None or self._accounts.part not in _OWN:
-                    return method(extension, *args, **kwargs)
-                with self._accounts.within(*_account_of(extension, name), count):
-                    return method(extension, *args, **kwargs)
-
-            return in_account
+        def account_of(extension: Any) -> Account | None:
+            name = named.get(id(extension))
+            return None if name is None else _account_of(extension, name)
 
         seen: set[tuple[type, str]] = set()
         for name, entry in trainer._extensions.items():
@@ -412,8 +399,10 @@ class Program:
                 owner = next((one for one in kind.__mro__ if method in vars(one)), None)
                 if owner is not None and (owner, method) not in seen:
                     seen.add((owner, method))
-                    count = int(method == "__call__")
-                    replacements.wrap(owner, method, functools.partial(by_instance, count))
+                    by_instance = functools.partial(
+                        self._counted, account_of, count=int(method == "__call__")
+                    )
+                    replacements.wrap(owner, method, by_instance)
 
 
 def _mode() -> tuple[bool, bool]:

@@ -15,7 +15,7 @@ from chainer_profile.record.budget import BUDGET, Budget, write_json
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import JOURNAL, RunFolder, take_folder
-from chainer_profile.runs.written import write_files
+from chainer_profile.runs.written import Written
 
 #: The main folder.
 MAIN = ""
@@ -120,6 +120,6 @@ class Results:
     def save_budget(self, budget: Budget) -> None:
         """Write where the time went, so far."""
         try:
-            write_files(self.take().path, {BUDGET: write_json(budget).encode()})
+            Written(self.take().path).write({BUDGET: write_json(budget).encode()})
         except ProfileError as error:
             self._warn(str(error))

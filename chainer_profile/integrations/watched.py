@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from math import log
 from random import Random
 from typing import Any
@@ -32,6 +32,8 @@ _OFTEN, _SELDOM, _OFTEN_TRIALS = 0.5, 0.1, 60
 _MEMORY_CALL_NS, _MEMORY_NS, _MEMORY_COST = 500_000, 300_000_000, 0.03
 #: Trials that are left as they are take few steps so long; then it is asked what is to be done.
 _LOOK_NS = 100_000_000
+#: Ends a trial, with the exception that it ended in, if any.
+End = Callable[[BaseException | None], None]
 #: What the profiler does around trials, and within those that are profiled.
 AROUND, WITHIN = "around trials", "in profiled trials"
 _SLOWED = (COUNTING, TRACING)
@@ -106,13 +108,24 @@ class Watched:
 
     # -- a trial
 
-    def next_trial(self, count: int = 1) -> AbstractContextManager[None]:
-        """The next trial runs within this; what the profiler does around it is kept apart."""
+    def run(self, call: Callable[[], Any], count: int = 1) -> Any:
+        """What a call gives, which is the next trial."""
+        end = self.begin(count)
+        try:
+            given = call()
+        except BaseException as error:
+            end(error)
+            raise
+        end(None)
+        return given
+
+    def begin(self, count: int = 1) -> End:
+        """The next trial begins; what the profiler does around it is kept apart."""
         goes_by = self.ahead > 0
         if goes_by:
             self.ahead -= 1
             if self.is_settled:
-                return _Plain(self, count)
+                return self.begin_plain(count)
         self._saved()
         live = self.live
         if live is not None:
@@ -124,22 +137,21 @@ class Watched:
             self.ahead = _UNTIL_ASKED
         self.is_settled = live is None or live.is_plain
         if live is not None and not self.is_settled:
-            return self._seen_trial(live, count)
+            return self._begin_seen(live, count)
         self._look_ns = self._accounts.at_ns + _LOOK_NS
-        return _Plain(self, count)
+        return self.begin_plain(count)
 
-    def begin_plain(self, count: int) -> Callable[[BaseException | None], None]:
-        """A trial begins that is timed as a whole and no more; gives what ends it."""
+    def begin_plain(self, count: int) -> End:
+        """A trial begins that is timed as a whole and no more."""
         # As most trials are, it takes few steps.
         live = self._plain = self.live
         self._count = count
         if live is not None:
             self._used_ns = live.cpu_ns()
         self._start_ns = self._accounts.open(self.spent)
-        return self.end_plain
+        return self._end_plain
 
-    def end_plain(self, error: BaseException | None) -> None:
-        """The trial has ended."""
+    def _end_plain(self, error: BaseException | None) -> None:
         live, accounts = self._plain, self._accounts
         if error is not None:
             into = _account_of(error)
@@ -176,24 +188,28 @@ class Watched:
         self.ahead = int(log(1 - self._coin.random()) / log(1 - chance))
         return True
 
-    @contextmanager
-    def _seen_trial(self, live: LiveTrials, count: int) -> Iterator[None]:
-        """A trial that is profiled, or whose memory is counted."""
-        accounts = self._accounts
+    def _begin_seen(self, live: LiveTrials, count: int) -> End:
+        """A trial begins that is profiled, or whose memory is counted."""
+        accounts, trial = self._accounts, live.trial()
         accounts.open(self.spent)
-        into: Account | None = None
-        try:
-            with self._measured(live):
-                yield
-        except BaseException as error:
-            into, count = _account_of(error), 0
-            if into is not None:
-                live.iteration -= 1
-            raise
-        finally:
-            ns = accounts.close(into, count)
-        self.count += 1
-        self.own_ns += self._without_added(live, ns)
+        with self._around_trial(live), self._excused():
+            trial.__enter__()
+
+        def end(error: BaseException | None) -> None:
+            raised = (None,) * 3 if error is None else (type(error), error, error.__traceback__)
+            with self._around_trial(live), self._excused():
+                if self.live is not None:
+                    trial.__exit__(*raised)
+            if error is not None:
+                into = _account_of(error)
+                live.iteration -= into is not None
+                accounts.close(into, 0)
+                return
+            ns = accounts.close(None, count)
+            self.count += 1
+            self.own_ns += self._without_added(live, ns)
+
+        return end
 
     def _without_added(self, live: LiveTrials, ns: int) -> int:
         """A trial's own time; what profiling added to it is the profiler's."""
@@ -207,22 +223,6 @@ class Watched:
         if added_ns:
             self._accounts.move(self.spent, (PROFILER, WITHIN), added_ns)
         return ns - added_ns
-
-    @contextmanager
-    def _measured(self, live: LiveTrials) -> Iterator[None]:
-        trial = live.trial()
-
-        def end(*raised: Any) -> bool | None:
-            with self._around_trial(live), self._excused():
-                if self.live is not None:
-                    return trial.__exit__(*raised)
-            return None
-
-        with ExitStack() as stack:
-            with self._around_trial(live), self._excused():
-                trial.__enter__()
-            stack.push(end)
-            yield
 
     @contextmanager
     def _excused(self) -> Iterator[None]:
@@ -246,21 +246,6 @@ class Watched:
         """Count what profiling a trial took, but what it takes once: looking up, and memory."""
         if live.mode not in _SLOWED and live.profiled > 1:
             self._profiling_ns += ns
-
-
-class _Plain:
-    """A trial that is timed as a whole and no more runs within this."""
-
-    __slots__ = ("_count", "_watched")
-
-    def __init__(self, watched: Watched, count: int) -> None:
-        self._watched, self._count = watched, count
-
-    def __enter__(self) -> None:
-        self._watched.begin_plain(self._count)
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        self._watched.end_plain(error)
 
 
 def _account_of(error: BaseException) -> Account | None:

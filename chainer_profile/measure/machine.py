@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.basics.files import replacing
+from chainer_profile.basics.files import as_json, replacing
 from chainer_profile.basics.free_memory import free_nbytes
 from chainer_profile.basics.units import plural
 from chainer_profile.kernels.memory import afresh, apart
@@ -325,10 +325,10 @@ def save_limits(limits: MachineLimits) -> None:
     if path is None:
         raise ProfileError("there is no home folder; set XDG_CACHE_HOME to a folder")
     kept = load_limits() | {limits.key: limits}
-    content = {"version": _LIMITS_VERSION, "limits": [asdict(entry) for entry in kept.values()]}
+    content = {"version": _LIMITS_VERSION, "limits": [*kept.values()]}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ProfileError(f"{path}: cannot be written ({error.strerror})") from error
     with replacing(path) as file:
-        file.write(json.dumps(content, indent=1).encode() + b"\n")
+        file.write(as_json(content).encode())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
-from json import dumps
 from pathlib import Path
 
+from chainer_profile.basics.files import as_json
 from chainer_profile.record.parts import Escaped
 
 FORMAT = "chainer-profile budget"
@@ -101,8 +100,7 @@ class Budget(Escaped):
 
 def write_json(budget: Budget) -> str:
     """It as JSON."""
-    content = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(budget)}
-    return dumps(content, indent=1) + "\n"
+    return as_json({"format": FORMAT, "version": VERSION, **vars(budget)})
 
 
 def read_budget(folder: Path) -> Budget | None:

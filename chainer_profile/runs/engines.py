@@ -19,7 +19,7 @@ from chainer_profile.engines.results import (
 )
 from chainer_profile.runs import write
 from chainer_profile.runs.folder import RECORDING, is_of_run, load_run, save_recording
-from chainer_profile.runs.written import Written, refuse_foreign, write_files
+from chainer_profile.runs.written import Written, refuse_foreign
 
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Recording
@@ -55,7 +55,7 @@ def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]
             place = folder / engine.folder
             make_folder(place)
             save_recording(place, recordings[engine.name])
-    write_files(folder, {RESULTS: write_json(run, recordings).encode()})
+    Written(folder).write({RESULTS: write_json(run, recordings).encode()})
     for name in old - {engine.folder for engine in run.engines}:
         Written(folder / name).remove_all()
 
@@ -103,7 +103,7 @@ def write_reports(
         "engines.svg": picture.svg,
     }
     contents = {name: make() for name, make in makers.items() if only is None or name in only}
-    return [path.name for path in write_files(folder, contents)]
+    return [path.name for path in Written(folder).write(contents)]
 
 
 def write_engine_reports(

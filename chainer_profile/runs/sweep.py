@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.files import locked, made
+from chainer_profile.basics.files import as_json, locked, made
 from chainer_profile.basics.units import format_input
 from chainer_profile.basics.words import COMMAND, DTYPES, PHASES
 from chainer_profile.record.digest import Digest, Run
@@ -26,7 +26,7 @@ from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Recording, di
 from chainer_profile.record.versioned import read_known
 from chainer_profile.runs.executors import Outcome, Workers
 from chainer_profile.runs.folder import JOURNAL, RECORDING, save_recording
-from chainer_profile.runs.written import Written, refuse_foreign, write_files
+from chainer_profile.runs.written import Written, refuse_foreign
 
 FORMAT = "chainer-profile sweep"
 VERSION = 1
@@ -107,7 +107,7 @@ class SweepFolder:
             Written(self.path / name).remove_all()
         cases = [{"name": name, **case.key} for case, name in self.names.items()]
         plan = {"format": FORMAT, "version": VERSION, "cases": cases}
-        write_files(self.path, {PLAN: json.dumps(plan, indent=1).encode() + b"\n"})
+        Written(self.path).write({PLAN: as_json(plan).encode()})
 
     def finished(self, case: Case) -> Run | None:
         """The result of a case that is done: its recording is whole, and of the same command."""
@@ -132,7 +132,7 @@ class SweepFolder:
         recording = replace(recording, settings=replace(recording.settings, command=command))
         about = {"machine": outcome.machine, "seconds": outcome.seconds}
         # The recording comes last: with it the case is done.
-        write_files(folder, {ABOUT: _json(about).encode() + b"\n"})
+        Written(folder).write({ABOUT: _json(about).encode() + b"\n"})
         save_recording(folder, recording)
         return Run(self.names[case], digest_of(recording), outcome.machine)
 

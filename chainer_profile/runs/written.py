@@ -125,11 +125,6 @@ class Written:
         return [path for path in self._entries() if path.is_file()]
 
 
-def write_files(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
-    """Write files into a folder, as :meth:`Written.write` does."""
-    return Written(folder).write(contents)
-
-
 def refuse_foreign(
     folder: Path, force: bool, is_wanted: Callable[[str], bool], what: str = "run"
 ) -> None:

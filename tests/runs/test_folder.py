@@ -22,7 +22,7 @@ from chainer_profile.report.writers import json_report
 from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run, save_recording, take_folder
 from chainer_profile.runs.wanted import Wanted
 from chainer_profile.runs.write import write_reports
-from chainer_profile.runs.written import write_files
+from chainer_profile.runs.written import Written
 from tests import names_in
 from tests.command import file_size_limit
 from tests.conftest import make_recording
@@ -172,7 +172,7 @@ def test_force_replaces_a_run_when_the_new_one_is_there() -> None:
 def test_reports_of_a_run_that_is_replaced_go_with_it() -> None:
     put_run(Path("run"))
     stale = ["layers.csv", "layers-2.csv", "roofline.png", "report.pdf"]
-    write_files(Path("run"), dict.fromkeys(stale, b"old"))
+    Written(Path("run")).write(dict.fromkeys(stale, b"old"))
     Path("run/notes.txt").write_text("old")
     with take_folder(Path("run"), DEFAULT, force=True) as run:
         assert len(names_in("run")) == 7
@@ -344,7 +344,7 @@ def test_only_what_is_named_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_reader_of_an_old_report_keeps_it_whole() -> None:
-    write_files(Path("run"), {"layers.csv": b"old"})
+    Written(Path("run")).write({"layers.csv": b"old"})
     with open("run/layers.csv") as reader:
         write_reports(Path("run"), summarise(make_recording(n_layers=2)))
         assert reader.read() == "old"
@@ -352,7 +352,7 @@ def test_a_reader_of_an_old_report_keeps_it_whole() -> None:
 
 
 def test_a_report_that_cannot_be_written_keeps_the_old_one() -> None:
-    write_files(Path("run"), {"layers.csv": b"old"})
+    Written(Path("run")).write({"layers.csv": b"old"})
     with (
         file_size_limit(100),
         pytest.raises(ProfileError, match=r"^run/.*: cannot be written \(File too large"),

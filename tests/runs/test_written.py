@@ -11,7 +11,7 @@ import pytest
 from chainer_profile.basics import files
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.runs.folder import JOURNAL, RECORDING, is_of_run
-from chainer_profile.runs.written import LIST, Written, refuse_foreign, write_files
+from chainer_profile.runs.written import LIST, Written, refuse_foreign
 from tests import ROOT, names_in
 
 STORED = ROOT / "tests" / "record" / "stored"
@@ -25,15 +25,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_we_wrote_is_replaced_and_removed_until_somebody_changes_it() -> None:
     run = Path("run")
-    write_files(run, {"report.md": b"first", "layers.csv": b"1"})
-    write_files(run, {"report.md": b"second"})
+    Written(run).write({"report.md": b"first", "layers.csv": b"1"})
+    Written(run).write({"report.md": b"second"})
     assert Written(run).is_ours("report.md")
     Path("run/report.md").write_text("second, and what I think of it")
     Path("run/trace.json").write_text("mine")
     assert not Written(run).is_ours("report.md")
     for name in ("report.md", "trace.json"):
         with pytest.raises(UsageError, match=rf"^run/{name}: was not written by chainer-profile,"):
-            write_files(run, {"layers.csv": b"2", name: b"third"})
+            Written(run).write({"layers.csv": b"2", name: b"third"})
     assert Path("run/layers.csv").read_text() == "1"  # all or nothing
     Written(run).remove(is_of_run)
     assert names_in("run") == ["report.md", "trace.json"]
@@ -41,7 +41,7 @@ def test_what_we_wrote_is_replaced_and_removed_until_somebody_changes_it() -> No
 
 def test_a_kill_between_two_files_leaves_both_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Path("run")
-    write_files(run, {"a": b"1", "b": b"1"})
+    Written(run).write({"a": b"1", "b": b"1"})
     replace = os.replace
 
     def killed(part: Path, path: Path) -> None:
@@ -53,10 +53,10 @@ def test_a_kill_between_two_files_leaves_both_ours(monkeypatch: pytest.MonkeyPat
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", killed)
             with pytest.raises(KeyboardInterrupt):
-                write_files(run, {"a": content, "b": content})
+                Written(run).write({"a": content, "b": content})
         assert [Path("run", name).read_bytes() for name in "ab"] == [content, b"1"]
         assert all(map(Written(run).is_ours, "ab"))
-    write_files(run, {"a": b"4", "b": b"4"})
+    Written(run).write({"a": b"4", "b": b"4"})
     assert len((run / LIST).read_text().splitlines()) == 5  # it does not grow
 
 
@@ -80,10 +80,10 @@ def test_in_a_folder_of_an_older_version_names_decide_and_nothing_is_removed() -
     for name in ("layers.csv", "report.pdf", "layers-2.csv"):
         (run / name).write_text("old")
     refuse_foreign(run, True, is_of_run)
-    write_files(run, {"layers.csv": b"new"})
+    Written(run).write({"layers.csv": b"new"})
     Written(run).remove(lambda name: name != RECORDING)
     assert names_in(run) == ["layers-2.csv", RECORDING, "report.pdf"]
-    write_files(run, {"report.pdf": b"new"})
+    Written(run).write({"report.pdf": b"new"})
     (run / "layers-2.csv").write_text("mine by now")
     with pytest.raises(UsageError, match=r"^run/layers-2\.csv: was not written"):
         refuse_foreign(run, True, is_of_run)
@@ -115,7 +115,7 @@ def test_what_is_hidden_is_no_obstacle(name: str) -> None:
 
 def test_a_folder_with_what_somebody_put_there_stays() -> None:
     for name in ("ours", "mixed"):
-        write_files(Path(name), {"layers.csv": b"1"})
+        Written(Path(name)).write({"layers.csv": b"1"})
     Path("mixed/mine.txt").write_text("mine")
     for name in ("ours", "mixed", "nowhere"):
         Written(Path(name)).remove_all()
