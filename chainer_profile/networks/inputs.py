@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.free_memory import does_not_fit, no_more_than_is_free
+from chainer_profile.basics.parsing import InputSpec
 from chainer_profile.basics.units import format_count
 from chainer_profile.networks.cifar import CIFAR10_CLASSES, load_cifar10_test
 
 if TYPE_CHECKING:
-    import numpy
     import PIL.Image
-
-    from chainer_profile.basics.parsing import InputSpec
 
 _TEST_IMAGES = 10_000
 
@@ -28,7 +29,7 @@ class InputBatch:
     """What a network is run on."""
 
     #: The first array, and what it is in a few words for the report.
-    array: numpy.ndarray[Any, Any]
+    array: NDArray[Any]
     description: str
     #: The class of each image where it is known.
     labels: tuple[int, ...] | None = None
@@ -43,33 +44,15 @@ class InputBatch:
 
 def make_arguments(specs: Sequence[InputSpec], batchsize: int, seed: int) -> InputBatch:
     """Random arguments for a network, which do not touch NumPy's global generator."""
-    import numpy
-
-    generator = numpy.random.default_rng(seed)
-
-    def values(spec: InputSpec, shape: tuple[int, ...]) -> numpy.ndarray[Any, Any]:
-        if not spec.dtype:
-            images = len(spec.shape) == 3 and spec.lengths is None
-            draw = generator.random if images else generator.standard_normal
-            return draw(shape, dtype=numpy.float32)
-        least, most = spec.values
-        limits = numpy.iinfo(spec.dtype)
-        if least < limits.min or most > limits.max:
-            raise UsageError(
-                f"{spec.dtype} holds {limits.min} to {limits.max}, not {least} to {most}"
-            )
-        drawn: numpy.ndarray[Any, Any] = generator.integers(
-            least, most, shape, spec.dtype, endpoint=True
-        )
-        return drawn
+    generator = np.random.default_rng(seed)
 
     def argument(spec: InputSpec) -> Any:
         if spec.lengths is None:
-            return values(spec, (batchsize, *spec.shape))
+            return _drawn(generator, spec, (batchsize, *spec.shape))
         least, most = spec.lengths
         # Chainer's recurrent links take the longest first.
         steps = sorted(generator.integers(least, most, batchsize, endpoint=True), reverse=True)
-        return [values(spec, (int(count), *spec.shape)) for count in steps]
+        return [_drawn(generator, spec, (int(count), *spec.shape)) for count in steps]
 
     with _in_memory(f"a batch of {format_count(batchsize)} inputs"):
         made = [(spec.name, argument(spec)) for spec in specs]
@@ -78,6 +61,18 @@ def make_arguments(specs: Sequence[InputSpec], batchsize: int, seed: int) -> Inp
         {name: value for name, value in made if name},
         f"random arrays, seed {seed}",
     )
+
+
+def _drawn(generator: np.random.Generator, spec: InputSpec, shape: tuple[int, ...]) -> Any:
+    if not spec.dtype:
+        images = len(spec.shape) == 3 and spec.lengths is None
+        draw = generator.random if images else generator.standard_normal
+        return draw(shape, dtype=np.float32)
+    least, most = spec.values
+    limits = np.iinfo(spec.dtype)
+    if least < limits.min or most > limits.max:
+        raise UsageError(f"{spec.dtype} holds {limits.min} to {limits.max}, not {least} to {most}")
+    return generator.integers(least, most, shape, spec.dtype, endpoint=True)
 
 
 def as_batch(args: tuple[Any, ...], kwargs: Mapping[str, Any], description: str) -> InputBatch:
@@ -94,11 +89,9 @@ def as_batch(args: tuple[Any, ...], kwargs: Mapping[str, Any], description: str)
 
 def load_arguments(path: Path) -> InputBatch:
     """Arguments from NumPy's file: a batch in a ``.npy``, or an ``.npz``."""
-    import numpy
-
     try:
         with _in_memory(str(path)):
-            found = numpy.load(path, allow_pickle=False)
+            found = np.load(path, allow_pickle=False)
             if path.suffix == ".npy":
                 return as_batch((found,), {}, f"array {path.name}")
             with found:
@@ -164,22 +157,16 @@ def _in_memory(what: str) -> Iterator[None]:
 
 
 def _random(shape: tuple[int, ...], batchsize: int, seed: int) -> InputBatch:
-    import numpy
-
     if seed < 0:
         raise UsageError(f"the seed must not be negative: {seed}")
-    generator = numpy.random.default_rng(seed)
-    images = len(shape) == 3
-    draw = generator.random if images else generator.standard_normal
-    what = ("image" if images else "array") + "s" * (batchsize > 1)
-    array = draw((batchsize, *shape), dtype=numpy.float32)
+    array = _drawn(np.random.default_rng(seed), InputSpec(shape), (batchsize, *shape))
+    what = ("image" if len(shape) == 3 else "array") + "s" * (batchsize > 1)
     return InputBatch(array, f"random {what}, seed {seed}")
 
 
 def _cifar10(
     shape: tuple[int, ...], batchsize: int, index: int, data_dir: str | Path | None
 ) -> InputBatch:
-    import numpy
     from PIL import Image
 
     if len(shape) != 3 or shape[0] != 3:
@@ -202,15 +189,13 @@ def _cifar10(
         description = f"CIFAR-10 test images {index} to {last}"
     if shape != (3, 32, 32):
         description += f", resized to {_size(shape)}"
-        images = numpy.stack(
+        images = np.stack(
             [_fit(Image.fromarray(image.transpose(1, 2, 0)), shape) for image in images]
         )
-    return InputBatch(images.astype(numpy.float32) / numpy.float32(255), description, labels)
+    return InputBatch(images.astype(np.float32) / np.float32(255), description, labels)
 
 
 def _picture(path: str, shape: tuple[int, ...], batchsize: int) -> InputBatch:
-    import numpy
-
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise UsageError(
             f"a picture has 1 or 3 channels, height and width, but the network takes "
@@ -223,8 +208,8 @@ def _picture(path: str, shape: tuple[int, ...], batchsize: int) -> InputBatch:
         description += f", resized to {_size(shape)}"
     if batchsize > 1:
         description += f", the same in all {batchsize} places of the batch"
-    image = _fit(picture, shape).astype(numpy.float32) / numpy.float32(255)
-    return InputBatch(image[numpy.newaxis], description)
+    image = _fit(picture, shape).astype(np.float32) / np.float32(255)
+    return InputBatch(image[np.newaxis], description)
 
 
 def _open_picture(path: Path, mode: str) -> PIL.Image.Image:
@@ -263,29 +248,26 @@ def _open_picture(path: Path, mode: str) -> PIL.Image.Image:
         ) from error
 
 
-def _fit(picture: PIL.Image.Image, shape: tuple[int, ...]) -> numpy.ndarray[Any, Any]:
+def _fit(picture: PIL.Image.Image, shape: tuple[int, ...]) -> NDArray[Any]:
     """Fills height x width with the middle of a picture (bilinear); uint8 of ``shape``."""
-    import numpy
     from PIL import Image, ImageOps
 
     channels, height, width = shape
-    array = numpy.asarray(ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR))
+    array = np.asarray(ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR))
     return array.reshape(height, width, channels).transpose(2, 0, 1)
 
 
 def _normalised(
-    array: numpy.ndarray[Any, numpy.dtype[numpy.float32]],
+    array: NDArray[np.float32],
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
-) -> numpy.ndarray[Any, numpy.dtype[numpy.float32]]:
+) -> NDArray[np.float32]:
     """Normalises a batch of images from 0 to 1, (batch, channels, height, width), by channel."""
-    import numpy
-
     if mean is not None:
-        array = array - numpy.asarray(mean, dtype=numpy.float32)[:, None, None]
+        array = array - np.asarray(mean, dtype=np.float32)[:, None, None]
     if std is not None:
-        array = array / numpy.asarray(std, dtype=numpy.float32)[:, None, None]
-    return numpy.ascontiguousarray(array)
+        array = array / np.asarray(std, dtype=np.float32)[:, None, None]
+    return np.ascontiguousarray(array)
 
 
 def _by(shape: tuple[int, ...]) -> str:
