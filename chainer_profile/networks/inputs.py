@@ -31,8 +31,6 @@ class InputBatch:
     #: The first array, and what it is in a few words for the report.
     array: NDArray[Any]
     description: str
-    #: The class of each image where it is known.
-    labels: tuple[int, ...] | None = None
     #: The network's arguments; the array where there is nothing else.
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -143,7 +141,7 @@ def make_input(
         array = _normalised(found.array, mean, std)
         # A picture is the same in every place of the batch.
         array = array if len(array) == batchsize else array.repeat(batchsize, axis=0)
-        return InputBatch(array, found.description, found.labels)
+        return InputBatch(array, found.description)
 
 
 @contextmanager
@@ -180,11 +178,10 @@ def _cifar10(
         raise UsageError(
             f"CIFAR-10 has the test images 0 to {_TEST_IMAGES - 1}; asked for: {wanted}"
         )
-    all_images, all_labels = load_cifar10_test(None if data_dir is None else Path(data_dir))
+    all_images, labels = load_cifar10_test(None if data_dir is None else Path(data_dir))
     images = all_images[index : last + 1]
-    labels = tuple(int(label) for label in all_labels[index : last + 1])
     if batchsize == 1:
-        description = f"CIFAR-10 test image {index} ({CIFAR10_CLASSES[labels[0]]})"
+        description = f"CIFAR-10 test image {index} ({CIFAR10_CLASSES[labels[index]]})"
     else:
         description = f"CIFAR-10 test images {index} to {last}"
     if shape != (3, 32, 32):
@@ -192,7 +189,7 @@ def _cifar10(
         images = np.stack(
             [_fit(Image.fromarray(image.transpose(1, 2, 0)), shape) for image in images]
         )
-    return InputBatch(images.astype(np.float32) / np.float32(255), description, labels)
+    return InputBatch(images.astype(np.float32) / np.float32(255), description)
 
 
 def _picture(path: str, shape: tuple[int, ...], batchsize: int) -> InputBatch:

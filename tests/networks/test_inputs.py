@@ -16,7 +16,7 @@ import chainer
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import parse_shape
-from chainer_profile.networks.inputs import CIFAR10_CLASSES, make_input
+from chainer_profile.networks.inputs import make_input
 
 NORMAL = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2470, 0.2435, 0.2616)}
 RGB32 = (3, 32, 32)
@@ -79,7 +79,7 @@ def test_a_random_image_is_uniform_in_0_to_1_or_normalised():
     assert batch.array.max() < 1
     assert batch.array.std() == pytest.approx(12**-0.5, rel=0.05)
     assert not np.array_equal(batch.array[0], batch.array[1])
-    assert (batch.description, batch.labels) == ("random images, seed 0", None)
+    assert batch.description == "random images, seed 0"
     plain, normal = made(), made(**NORMAL)
     np.testing.assert_allclose(normal.array, normalised(plain.array), rtol=1e-5, atol=1e-6)
     assert normal.description == "random image, seed 0"
@@ -133,20 +133,17 @@ def cifar(tmp_path_factory):
     path.parent.mkdir(parents=True)
     np.savez(path, test_x=images, test_y=np.array(labels, np.uint8))
     chainer.dataset.set_dataset_root(str(root))
-    yield images.reshape(-1, 3, 32, 32) / 255, labels
+    yield images.reshape(-1, 3, 32, 32) / 255
     chainer.dataset.set_dataset_root(before)
 
 
 def test_images_of_cifar10(cifar):
-    images, labels = cifar
     batch = made("cifar10", **NORMAL)
-    np.testing.assert_allclose(batch.array, normalised(images[:1]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(batch.array, normalised(cifar[:1]), rtol=1e-5, atol=1e-6)
     assert batch.description == "CIFAR-10 test image 0 (cat)"
-    assert batch.labels == (labels[0],) == (CIFAR10_CLASSES.index("cat"),)
     batch = made("cifar10", batchsize=3, index=9997)
-    np.testing.assert_allclose(batch.array, images[-3:], rtol=1e-6)
+    np.testing.assert_allclose(batch.array, cifar[-3:], rtol=1e-6)
     assert batch.description == "CIFAR-10 test images 9997 to 9999"
-    assert batch.labels == tuple(labels[-3:])
     for index, batchsize, asked in (
         (-1, 1, "image -1"),
         (10_000, 1, "image 10000"),
@@ -205,7 +202,6 @@ def test_a_picture_of_the_right_size_is_taken_as_it_is(tmp_path):
     np.testing.assert_allclose(batch.array[0], normalised(pixels), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(batch.array[1], batch.array[0])
     assert batch.description == "picture p.png, 20 x 10, the same in all 2 places of the batch"
-    assert batch.labels is None
     Image.new("RGB", (8, 8), (255, 255, 255)).save(path)
     assert (made(path, (1, 4, 4)).array == 1).all()  # grey, for a network of one channel
 
