@@ -72,7 +72,7 @@ def test_the_whole_way_from_a_file_to_a_summary_needs_no_chainer(tmp_path):
     [
         ("import chainer_profile", {"models"}),
         ("import chainer_profile.integrations.script_run", {"models"}),
-        ("import chainer_profile.networks.inputs, chainer_profile.networks.loading", {"models"}),
+        ("import chainer_profile.networks.loading", {"models"}),
         ("import models; assert models.REGISTRY", {"chainer_profile"}),
     ],
 )
