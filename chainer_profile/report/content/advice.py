@@ -9,7 +9,7 @@ from chainer_profile.advice.changes import AS_IT_IS
 from chainer_profile.advice.results import LEAST_GAIN
 from chainer_profile.basics.units import NOT_KNOWN, format_duration, format_factor, plural, roughly
 from chainer_profile.record.recording import COMPLETE
-from chainer_profile.report.document import Code, Heading, code, points, strong, text
+from chainer_profile.report.document import Code, Heading, code, listing, points, strong, text
 from chainer_profile.report.tables import Table, columns
 from chainer_profile.report.text import model_name, printable, settings_text
 
@@ -53,20 +53,15 @@ def section(advice: Advice) -> Iterator[Block]:
         yield text(f"Where {one.candidate.name} helped the most:")
         yield Table(_LAYER_COLUMNS, one.layers, f"Layers under {one.candidate.name}")
     vain = [one for one in advice.tried if not (one.helps or one.error)]
-    for said, found in (
-        ("Not sure; a larger --budget would tell:", [one for one in vain if one.open]),
-        ("Tried in vain:", [one for one in vain if not one.open]),
-    ):
-        if found:
-            yield text(said)
-            yield points(map(_vain, found))
+    unsure, settled = ([one for one in vain if one.open == is_open] for is_open in (True, False))
     failed = [f"{one.candidate.name}: {one.error}" for one in advice.tried if one.error]
-    if failed:
-        yield text("What failed:")
-        yield points(failed)
-    if advice.untried:
-        yield text("Not tried:")
-        yield points(f"{one.name}: {one.why}" for one in advice.untried)
+    for said, found in (
+        ("Not sure; a larger --budget would tell:", map(_vain, unsure)),
+        ("Tried in vain:", map(_vain, settled)),
+        ("What failed:", failed),
+        ("Not tried:", [f"{one.name}: {one.why}" for one in advice.untried]),
+    ):
+        yield from (block for points in listing(found) for block in (text(said), points))
     yield text(
         f"{settings_text(advice.settings)}; it took {roughly(advice.took_s)} of the "
         f"{roughly(advice.budget_s)} that there were.",

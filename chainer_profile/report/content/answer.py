@@ -16,7 +16,17 @@ from chainer_profile.basics.units import (
 from chainer_profile.report.content.advice import best_of, keeping, verdict
 from chainer_profile.report.content.gpu_section import on_gpu
 from chainer_profile.report.content.pass_section import inside_said
-from chainer_profile.report.document import Fold, Text, code, plain, points, strong, text
+from chainer_profile.report.document import (
+    Fold,
+    Text,
+    below,
+    code,
+    listing,
+    plain,
+    points,
+    strong,
+    text,
+)
 from chainer_profile.report.rows import shares
 from chainer_profile.report.text import engine_text, gaps, printable, trial_parts
 
@@ -58,12 +68,8 @@ def opening(summary: Summary, most: int | None = None) -> Iterator[Text]:
         if more := len(notes[most:]):
             said = f"{plural(more, 'more warning')}: --full shows {'it' if more == 1 else 'them'}."
             yield text(said, note=True, below=True)
-        for one in summary.findings:
-            if one.code == "ended-early":
-                yield text(one.text, below=True)
-    for sentence in (where(summary), *inside_said(summary)[:1]):
-        if sentence:
-            yield text(sentence, below=True)
+        yield from below(one.text for one in summary.findings if one.code == "ended-early")
+    yield from below(filter(None, (where(summary), *inside_said(summary)[:1])))
 
 
 def what_next(summary: Summary, advice: Advice | None = None) -> Words:
@@ -93,25 +99,19 @@ def next_in_short(summary: Summary, advice: Advice | None, every: bool) -> Itera
 
 def steps(summary: Summary) -> Iterator[Block]:
     """What to do next, with the numbers that it follows from."""
-    found = [finding_words(one, full=True) for one in summary.findings if one.severity == STEP]
-    if found:
-        yield points(found)
+    found = [one for one in summary.findings if one.severity == STEP]
+    return listing(finding_words(one, full=True) for one in found)
 
 
 def checks(summary: Summary, severities: Sequence[str]) -> Iterator[Block]:
     """What else was found."""
-    found = [
-        (strong(one.severity), ": ", *finding_words(one, full=True))
-        for one in summary.findings
-        if one.severity in severities
-    ]
-    if found:
-        yield points(found)
+    found = [one for one in summary.findings if one.severity in severities]
+    return listing((strong(one.severity), ": ", *finding_words(one, full=True)) for one in found)
 
 
 def folded(summary: Summary) -> Iterator[Block]:
     """What makes the answer doubtful, and what else was found: a line each, which opens."""
-    yield from _gaps(summary)
+    yield from below(gaps(summary.recording), note=True)
     for severity in (WARNING, NOTE):
         for found in summary.findings:
             if found.severity == severity:
@@ -158,15 +158,10 @@ def how_long(summary: Summary) -> str:
 
 def doubts(summary: Summary) -> Iterator[Text]:
     """What a reader has to know before any number is taken for true."""
-    yield from _gaps(summary)
+    yield from below(gaps(summary.recording), note=True)
     for finding in summary.findings:
         if finding.severity == WARNING:
             yield text(f"{WARNING}: ", *finding_words(finding), note=True, below=True)
-
-
-def _gaps(summary: Summary) -> Iterator[Text]:
-    for sentence in gaps(summary.recording):
-        yield text(sentence, note=True, below=True)
 
 
 def where(summary: Summary) -> str:

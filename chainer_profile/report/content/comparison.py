@@ -29,7 +29,16 @@ from chainer_profile.comparison.significance import (
     UNKNOWN,
 )
 from chainer_profile.report import document
-from chainer_profile.report.document import Figure, Heading, file, points, strong, text
+from chainer_profile.report.document import (
+    Figure,
+    Heading,
+    below,
+    file,
+    listing,
+    points,
+    strong,
+    text,
+)
 from chainer_profile.report.tables import Column, Columns, Table, columns, not_shown
 from chainer_profile.report.text import (
     ending,
@@ -93,14 +102,12 @@ def compared(
     yield text(strong(verdict(comparison)))
     if gate is not None:
         yield text(strong(gate_line(comparison, gate)), below=True)
-        if failed := failures(comparison, gate):
-            yield points(failed)
+        yield from listing(failures(comparison, gate))
     if len(comparison.totals):  # or it is the verdict
         yield text(counts_line(comparison), below=True)
     loud = comparison.moved or comparison.other_machine
     yield text(machine_line(comparison), note=loud, below=True)
-    for line in notes(comparison):
-        yield text(line, note=not comparison.judged, below=True)
+    yield from below(notes(comparison), note=not comparison.judged)
     if len(comparison.totals):
         yield _table(_TOTALS, comparison.totals, "Whole trials")
     layers = shown_layers(comparison, sort, everything)
@@ -110,8 +117,7 @@ def compared(
         legend[:0] = not_shown(len(layers) - len(shown), hint)
         table = _table(layer_columns(comparison), shown, "The layers")
         yield replace(table, legend=legend, anchors=[f"{anchor}-{at}" for at in shown.index])
-    for line in unmatched_lines(comparison):
-        yield text(line)
+    yield from map(text, unmatched_lines(comparison))
     sides = (("Before: ", comparison.before), ("After: ", comparison.after))
     yield points(
         [*(start + side_text(side) for start, side in sides), differences_line(comparison)]

@@ -378,8 +378,7 @@ def _groups(name: str, recordings: Mapping[str, Recording]) -> Iterator[Block]:
     rows = f"The layers of {BASELINE} and of {name}"
     legend = [("", "Times are medians of the trials in which the engines timed their nodes.")]
     yield Table(layer_columns(found), found.layers, rows, legend=legend)
-    for line in unmatched_lines(found):
-        yield text(line)
+    yield from map(text, unmatched_lines(found))
 
 
 def _method(run: EnginesRun) -> Iterator[Block]:

@@ -53,6 +53,7 @@ from chainer_profile.report.document import (
     Heading,
     Lines,
     Section,
+    below,
     code,
     file,
     numbered,
@@ -194,8 +195,7 @@ def overview(summary: Summary, *, advice: Advice | None = None, **asked: Any) ->
 
 
 def _what_was_run(summary: Summary) -> Iterator[Block]:
-    for line in run_lines(summary.recording):
-        yield text(line, below=True)
+    yield from below(run_lines(summary.recording))
     if summary.recording.settings.engine:
         said = f"engine: {engine_text(summary.recording.settings)}; a row is a node of it"
         yield text(strong(said), below=True)

@@ -32,6 +32,7 @@ from chainer_profile.report.document import (
     Boxes,
     Heading,
     Section,
+    below,
     file,
     shown_in,
     strong,
@@ -227,10 +228,8 @@ def rank_name(ranks: Ranks, at: int) -> str:
 
 def _answer(ranks: Ranks) -> Iterator[Block]:
     yield text(strong(verdict(ranks)))
-    for line in answer(ranks):
-        yield text(line, below=True)
-    for line in doubts(ranks):
-        yield text(line, note=True, below=True)
+    yield from below(answer(ranks))
+    yield from below(doubts(ranks), note=True)
 
 
 def _shown(
