@@ -31,8 +31,7 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.measure.clock import DeviceQueue
 from chainer_profile.measure.devices import move_to_gpu
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.content.gpu_section import gpu_rows
-from chainer_profile.report.text import environment_lines
+from chainer_profile.report.text import environment_lines, gpu_rows
 
 #: Microseconds in forward and in backward. Behind the first the host is ahead of the GPU, so that
 #: no layer's time holds waiting; the last shows what a kernel takes beside its time.

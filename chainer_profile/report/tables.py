@@ -17,6 +17,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -26,7 +27,7 @@ from msgspec import Meta
 
 from chainer_profile.basics import units
 from chainer_profile.basics.parsing import choose_names
-from chainer_profile.report.csv_file import safe
+from chainer_profile.report.text import printable
 
 #: Not folded to less, where a line does not say it.
 _FOLDS = 32
@@ -46,6 +47,22 @@ class Kind:
     text: bool = False  #: It stands on the left and may be folded.
     code: bool = False  #: It is a name in a program.
     bar: bool = False  #: A bar behind the row shows it.
+
+
+#: How a text begins that a spreadsheet may calculate, or that was one.
+_FORMULA = re.compile("'* *[-=+@\uff0d\uff1d\uff0b\uff20]")
+
+
+def safe(text: str) -> str:
+    r"""A text on one line that no spreadsheet takes for a formula.
+
+    A text that begins with ``=``, ``+``, ``-`` or ``@``, or one of these in full width, gets an
+    apostrophe in front, which spreadsheets take for the sign of a text; so does one that begins
+    with apostrophes before such a sign. Spaces before it do not count. Characters that cannot be
+    printed, tabs and line breaks among them, are written as in Python (``\t``).
+    """
+    text = printable(text)
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def _whole(value: Any) -> str:

@@ -9,8 +9,8 @@ import pytest
 
 from chainer_profile import summarise
 from chainer_profile.record.recording import Layer, Settings
-from chainer_profile.report.csv_file import safe
 from chainer_profile.report.page import render
+from chainer_profile.report.tables import safe
 from chainer_profile.report.text import printable
 from chainer_profile.runs.folder import load_run
 from tests import needs

@@ -43,7 +43,6 @@ from chainer_profile.report.content import (
     budget,
     comparison,
     engines,
-    gpu_section,
     network,
     pass_section,
     ranks,
@@ -420,7 +419,7 @@ def sums() -> Kept:
     }
     found = {}
     for name, one in cases.items():
-        found[name] = [*_rows(result_section.total_rows(one)), *_texts(gpu_section.device(one))]
+        found[name] = [*_rows(result_section.total_rows(one)), *_texts(result_section.device(one))]
     return listed(found)
 
 
@@ -459,7 +458,7 @@ def lines() -> Kept:
         ("set", some),
     ):
         found[name] = [text.weights_text(settings), text.settings_text(settings),
-                       *_rows(gpu_section.option_rows(settings))]  # fmt: skip
+                       *_rows(text.option_rows(settings))]  # fmt: skip
     blas = BlasLibrary("openblas", "0.3.30", 2, "Haswell"), BlasLibrary("mkl", "", 1)
     where = Environment(
         "2026-01-02T03:04:05Z", physical_cores=4, usable_cores=2, memory_nbytes=8 << 30,
@@ -484,7 +483,7 @@ def lines() -> Kept:
     }
     for name, (gpu, state) in gpus.items():
         ran = make_device_recording(environment=Environment(gpu=gpu), conditions=state)
-        found[name] = _rows(gpu_section.gpu_rows(ran))
+        found[name] = _rows(text.gpu_rows(ran))
     return listed(found)
 
 

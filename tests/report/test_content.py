@@ -27,8 +27,8 @@ from chainer_profile.comparison.compare import compare
 from chainer_profile.comparison.significance import FASTER, SAME, SLOWER, UNKNOWN
 from chainer_profile.record.budget import Spent
 from chainer_profile.record.recording import BlasLibrary, Environment, Layer, LinkCalls, Settings
+from chainer_profile.report.columns import explained
 from chainer_profile.report.content import boxes, comparison, engines, network, sweep
-from chainer_profile.report.content.gpu_section import explained
 from chainer_profile.report.content.layer_section import spreads
 from chainer_profile.report.content.method import experiment_rows, has_rate_of_zero
 from chainer_profile.report.content.pass_section import memory_on_page

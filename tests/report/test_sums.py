@@ -19,13 +19,12 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.words import GROUPS
 from chainer_profile.record.budget import PARTS, PROFILER, Budget, Spent
 from chainer_profile.record.recording import COMPLETE, Layer, Recording
-from chainer_profile.report.columns import LINK_COLUMNS
+from chainer_profile.report.columns import LINK_COLUMNS, group_rows, phase_rows, shares, tree_rows
 from chainer_profile.report.content.answer import where
 from chainer_profile.report.content.budget import BudgetRow, budget_rows, sentence
-from chainer_profile.report.content.gpu_section import device
 from chainer_profile.report.content.profile import overview
+from chainer_profile.report.content.result_section import device
 from chainer_profile.report.document import Text, plain
-from chainer_profile.report.rows import group_rows, phase_rows, shares, tree_rows
 from chainer_profile.report.tables import Table, meanings
 from tests.analyse.test_grouping import recordings
 from tests.conftest import make_recording, make_training

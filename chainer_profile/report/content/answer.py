@@ -13,8 +13,8 @@ from chainer_profile.basics.units import (
     format_percent,
     plural,
 )
+from chainer_profile.report.columns import shares
 from chainer_profile.report.content.advice import best_of, keeping, verdict
-from chainer_profile.report.content.gpu_section import on_gpu
 from chainer_profile.report.content.pass_section import inside_said
 from chainer_profile.report.document import (
     Fold,
@@ -27,8 +27,7 @@ from chainer_profile.report.document import (
     strong,
     text,
 )
-from chainer_profile.report.rows import shares
-from chainer_profile.report.text import engine_text, gaps, printable, trial_parts
+from chainer_profile.report.text import engine_text, gaps, on_gpu, printable, trial_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,8 +10,8 @@ import pandas as pd
 from chainer_profile.analyse.timeline import FUNCTION, lay_out, median_trial
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import format_duration, format_percent
+from chainer_profile.report.columns import shares, tree_rows
 from chainer_profile.report.document import Box, Boxes
-from chainer_profile.report.rows import shares, tree_rows
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:

@@ -32,8 +32,6 @@ from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import document
 from chainer_profile.report.columns import properties
 from chainer_profile.report.content.comparison import layer_columns, unmatched_lines
-from chainer_profile.report.content.gpu_section import gpu_rows
-from chainer_profile.report.csv_file import safe
 from chainer_profile.report.document import (
     BRIEF,
     REPORT,
@@ -55,12 +53,14 @@ from chainer_profile.report.tables import (
     Table,
     columns,
     headed,
+    safe,
     to_csv,
     with_content,
 )
 from chainer_profile.report.text import (
     environment_lines,
     environment_rows,
+    gpu_rows,
     model_name,
     printable,
     settings_text,

@@ -19,10 +19,20 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.comparison.fused import place
-from chainer_profile.report.columns import ABOUT, DEVICE, TIMES, USUAL, WHICH, WORK, layer_columns
-from chainer_profile.report.content.gpu_section import MEANINGS, explained, on_gpu
-from chainer_profile.report.document import LAYERS, PLOT, Figure, Lines, file, text
-from chainer_profile.report.rows import hot_marks, layer_anchor
+from chainer_profile.report.columns import (
+    ABOUT,
+    DEVICE,
+    MEANINGS,
+    TIMES,
+    USUAL,
+    WHICH,
+    WORK,
+    explained,
+    hot_marks,
+    layer_anchor,
+    layer_columns,
+)
+from chainer_profile.report.document import LAYERS, PLOT, Figure, Lines, file, plain, text, told
 from chainer_profile.report.tables import (
     HOT_MARK,
     SPREAD,
@@ -33,7 +43,7 @@ from chainer_profile.report.tables import (
     not_shown,
     with_content,
 )
-from chainer_profile.report.text import engine_text, typical_word
+from chainer_profile.report.text import engine_text, on_gpu, typical_word
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -292,8 +302,9 @@ def work_by_layer(summary: Summary) -> Iterator[Block]:
     shown = _chosen(summary)
     which = layer_columns(WHICH, several_phases=summary.several_phases)
     if work := with_content(layer_columns(WORK), shown):
-        said = f"{ABOUT} " if shown["work_is_about"].any() else ""
-        yield text(said + _explained([column.name for column in work]))
+        facts: dict[str, object] = {key: any(one.key == key for one in work) for key in WORK}
+        facts |= {"about": ABOUT, "work_is_about": shown["work_is_about"].any()}
+        yield text(" ".join(map(plain, told(_EXPLAINED, facts))))
         yield Table([*which, *work], shown, "Work and memory by layer", hot_marks(shown))
 
 
@@ -307,25 +318,18 @@ def _chosen(summary: Summary) -> pd.DataFrame:
     return layers.loc[summary.slowest.head(count).index.sort_values()]
 
 
-def _explained(names: list[str]) -> str:
-    """What the columns say that are there."""
-    said = []
-    if "MFLOP" in names:
-        said.append("Operations and bytes are those of all calls in a trial, in millions.")
-    if "limit" in names:
-        said.append(
-            "A layer is limited by compute, by memory, or, where less than a third of the limit is "
-            "reached, by the largest part of its time that is known; where none is a quarter, it "
-            "stays below both limits."
-        )
-    if "peak" in names:
-        more = "; of a forward call, the workspace is the part beyond its outputs."
-        said.append(
-            "The peak is the most that is allocated in the layer beyond what is there at its begin"
-            + (more if "workspace" in names else ".")
-        )
-    said.append("What is not known is shown as -.")
-    return " ".join(said)
+_EXPLAINED = """
+work_is_about | {about}
+flops | Operations and bytes are those of all calls in a trial, in millions.
+verdict | A layer is limited by compute, by memory, or, where less than a third of the limit is
+  reached, by the largest part of its time that is known; where none is a quarter, it stays below
+  both limits.
+peak -workspace | The peak is the most that is allocated in the layer beyond what is there at its
+  begin.
+peak workspace | The peak is the most that is allocated in the layer beyond what is there at its
+  begin; of a forward call, the workspace is the part beyond its outputs.
+| What is not known is shown as -.
+"""
 
 
 def by_node(summary: Summary) -> Iterator[Block]:

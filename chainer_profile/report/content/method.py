@@ -10,15 +10,16 @@ from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.units import format_count, format_duration, plural
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.report.columns import properties
-from chainer_profile.report.content.gpu_section import gpu_rows, option_rows
 from chainer_profile.report.document import Code, Text, points, text, told
 from chainer_profile.report.text import (
     Row,
     engine_text,
     environment_rows,
+    gpu_rows,
     input_text,
     mode_text,
     model_name,
+    option_rows,
     printable,
     profiled_text,
     trial_text,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainer_profile.analyse.findings import NOTE, WARNING
 from chainer_profile.basics.units import format_percent
-from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS
+from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, layer_anchor, link_anchor
 from chainer_profile.report.content import layer_section as by_layer
 from chainer_profile.report.content import result_section as result
 from chainer_profile.report.content.advice import section as tried
@@ -26,7 +26,6 @@ from chainer_profile.report.content.answer import (
 from chainer_profile.report.content.boxes import timeline
 from chainer_profile.report.content.budget import picture_of, script_name
 from chainer_profile.report.content.budget import section as program
-from chainer_profile.report.content.gpu_section import device, on_gpu
 from chainer_profile.report.content.layer_section import BRIEF_COLUMNS, Shown
 from chainer_profile.report.content.method import (
     command,
@@ -42,6 +41,7 @@ from chainer_profile.report.content.pass_section import (
     memory_on_page,
     work,
 )
+from chainer_profile.report.content.result_section import device
 from chainer_profile.report.document import (
     BRIEF,
     FULL,
@@ -61,9 +61,8 @@ from chainer_profile.report.document import (
     strong,
     text,
 )
-from chainer_profile.report.rows import layer_anchor, link_anchor
 from chainer_profile.report.tables import Table, columns
-from chainer_profile.report.text import Row, engine_text, model_name, printable, run_lines
+from chainer_profile.report.text import Row, engine_text, model_name, on_gpu, printable, run_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
+import math
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from chainer_profile.analyse.amdahl import ways
+from chainer_profile.analyse.device_use import phase_device
 from chainer_profile.analyse.grouping import common_link
 from chainer_profile.basics.paths import part_below
 from chainer_profile.basics.units import (
@@ -25,29 +26,28 @@ from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.report.columns import (
     PHASES,
     WHICH,
+    first_and_others,
     group_columns,
-    layer_columns,
-    properties,
-    tree_columns,
-)
-from chainer_profile.report.content import boxes
-from chainer_profile.report.content.gpu_section import on_gpu
-from chainer_profile.report.content.layer_section import MAX_ROWS, hidden
-from chainer_profile.report.document import LINKS, TOTAL, Fold, file, text
-from chainer_profile.report.rows import (
     group_rows,
     has_blocks,
     hot_marks,
+    layer_columns,
     link_anchor,
     phase_rows,
+    properties,
+    tree_columns,
     tree_rows,
 )
+from chainer_profile.report.content import boxes
+from chainer_profile.report.content.layer_section import MAX_ROWS, hidden
+from chainer_profile.report.document import LINKS, TOTAL, Fold, file, strong, text
 from chainer_profile.report.tables import HOT_MARK, Table, columns, headed, listed
-from chainer_profile.report.text import between, of_layers
+from chainer_profile.report.text import between, of_layers, on_gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from chainer_profile.analyse.device_use import DeviceUse
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.basics.describe import Statistics
     from chainer_profile.report.content.layer_section import Shown
@@ -133,6 +133,113 @@ def _median(statistics: Statistics | None) -> tuple[str, str]:
     if interval == NOT_KNOWN:
         said = f"{trials}: too few for an interval"
     return format_duration(statistics.median_s), said
+
+
+#: What is shown of a time: so many seconds are one in the last digit of a time in ms.
+_STEP_S = 1e-7
+NO_HELD_TRIALS = "not known: there are no held trials"
+
+
+def pace(use: DeviceUse) -> str:
+    """What sets the pace, in a sentence."""
+    launch, wait = format_duration(use.launch_s), format_duration(use.wait_s)
+    if use.launch_bound and use.busy_s is not None:
+        return (
+            f"the GPU waits for the host. The host needs {launch} to launch what the GPU does in "
+            f"{format_duration(use.busy_s)} ({format_percent(use.busy_share)} busy)."
+        )
+    if use.launch_bound:
+        return (
+            f"it seems that the GPU waits for the host. The host launches for {launch}, and then "
+            f"waits for {wait} only. (So it looks as well where the network waits for the GPU in "
+            "its middle.)"
+        )
+    busy = "" if use.busy_share is None else f", busy for {format_percent(use.busy_share)} of it"
+    return (
+        f"The GPU sets the pace{busy}: when the host has launched all of a trial, which takes "
+        f"{launch}, it waits for another {wait}."
+    )
+
+
+def device(summary: Summary) -> Iterator[Block]:
+    """The part of the report on the GPU; nothing on a CPU."""
+    use = summary.device
+    if use is None:
+        return
+    yield text(strong("Launch bound"), f": {pace(use)}") if use.launch_bound else text(pace(use))
+    wall, (launch, wait) = _adding_up((use.launch_s, use.wait_s))
+    span, (layers, gaps, rest) = _adding_up((use.layers_s, use.gaps_s, use.rest_s))
+    rows = [
+        ("Wall time of a profiled trial", wall),
+        ("... the host launches", launch),
+        ("... of that in the layers' calls", f"{format_ms(use.calls_s)} ms"),
+        ("... the host waits for the GPU", wait),
+        ("Time of a trial on the GPU", span),
+        ("... in the layers", layers),
+        ("... between the layers", gaps),
+        ("... behind the last layer", rest),
+        ("GPU busy", _busy_text(use)),
+    ]
+    if use.held_span_s is not None:
+        rows.append(("A held trial on the GPU, median", f"{format_ms(use.held_span_s)} ms"))
+    yield properties(rows, "A trial on the host and on the GPU")
+    yield text(f"It adds up: launching {launch} + waiting {wait} = wall time {wall}.")
+    yield text(
+        f"On the GPU: layers {layers} + between them {gaps} + behind the last {rest} = time on the "
+        f"GPU {span}."
+    )
+    if summary.several_phases:
+        yield from _gpu_phases(summary, use)
+
+
+_ON_GPU = columns("""
+phase Index | | text
+host | host ms = host in the layers' calls [ms] | ms
+layers | layers ms = layers on the GPU [ms] | ms
+gaps gap_s | between ms = between the layers [ms] | ms
+busy | busy ms = GPU busy [ms] | ms
+busy_share | busy % = busy part of the layers [%] | percent
+""")
+
+
+def _gpu_phases(summary: Summary, use: DeviceUse) -> Iterator[Block]:
+    rows = phase_device(summary.layers)
+    marks = [*("" for _ in rows.index), TOTAL]
+    busy_s = float("nan") if use.busy_s is None else use.busy_s
+    whole = {"host_s": use.calls_s, "layers_s": use.layers_s, "gap_s": use.gaps_s, "busy_s": busy_s}
+    rows.loc["all layers"] = whole
+    # The part of the layers' time in which the device works.
+    rows["busy_share"] = rows["busy_s"] / rows["layers_s"]
+    yield text(
+        "By phase; the time between two layers is that of the phase of the second one, and what "
+        "the host does between the layers' calls is of no phase:"
+    )
+    yield Table(_ON_GPU, rows, "The phases on the GPU", marks)
+
+
+def _busy_text(use: DeviceUse) -> str:
+    """How long the device works in a trial, and how long it does not."""
+    share = use.busy_share
+    if use.busy_s is None or use.idle_s is None or share is None:
+        return NO_HELD_TRIALS
+    # Both as they are shown add up to 100 %.
+    share = round(share, 3)
+    return (
+        f"{format_ms(use.busy_s)} ms ({format_percent(share)} of the wall time), idle "
+        f"{format_ms(use.idle_s)} ms ({format_percent(1 - share)}); from "
+        f"{plural(use.held_trials, 'held trial')}"
+    )
+
+
+def _adding_up(parts_s: Sequence[float]) -> tuple[str, list[str]]:
+    """A sum and its parts in ms; as they are shown, the parts add up to the sum.
+
+    What rounding leaves over goes to the largest part.
+    """
+    steps = [round(part / _STEP_S) for part in parts_s]
+    whole = round(math.fsum(parts_s) / _STEP_S)
+    steps[steps.index(max(steps))] += whole - sum(steps)
+    return f"{format_ms(whole * _STEP_S)} ms", [f"{format_ms(n * _STEP_S)} ms" for n in steps]
 
 
 def phases(summary: Summary) -> Iterator[Block]:
@@ -335,37 +442,27 @@ def _hot_layers(summary: Summary, hot: pd.DataFrame) -> Table:
     keys = [*WHICH, "median", "interval", "share", "cumulative_share"]
     if hot["ci_low_s"].isna().all():
         keys.remove("interval")
-    rows = list(slowest.itertuples())
-    ranks = {row.Index: format_count(rank) for rank, row in enumerate(rows, 1)}
-    rank = columns("rank | | figure", rank=lambda row: ranks[row.Index])
-    found = [*listed(rank), *layer_columns(keys, several_phases=summary.several_phases)]
+    found = layer_columns(keys, several_phases=summary.several_phases)
     caption = (
         f"The {format_count(len(slowest))} slowest of {plural(len(hot), 'hot layer')}"
         if len(slowest) < len(hot)
         else "The hot layers, slowest first"
     )
-    return Table(found, rows, caption)
+    rows = slowest.assign(rank=range(1, len(slowest) + 1))
+    return Table([*columns("rank | | count").values(), *found], rows, caption)
 
 
-_HOT = columns(
-    """
-name | | text
+_HOT = columns("""
+name Index | | text
 size | hot layers | count
 share | % = share of the layers' time [%] | percent
-""",
-    name=itemgetter(0),
-    size=itemgetter(1),
-    share=itemgetter(2),
-)
+""")
 
 
 def _hot_by(name: str, hot: pd.DataFrame, by: pd.Series[Any]) -> Table:
     """The hot layers by something: how many, and their share; the largest groups only."""
-    groups = hot.groupby(by, sort=False)["share"].agg(["size", "sum"])
-    groups = groups.sort_values("sum", ascending=False, kind="stable")
-    rows = [(str(group), int(size), float(share)) for group, size, share in groups.itertuples()]
-    if rest := rows[MAX_GROUPS:]:
-        others = sum(size for _, size, _ in rest), sum(share for _, _, share in rest)
-        rows[MAX_GROUPS:] = [(f"{len(rest)} others", *others)]
+    shares = hot.groupby(by, sort=False)["share"]
+    groups = pd.DataFrame({"size": shares.size(), "share": shares.sum()})
+    groups = groups.sort_values("share", ascending=False, kind="stable")
     found = [headed(_HOT["name"], name), *listed(_HOT)[1:]]
-    return Table(found, rows, f"Hot layers by {name}")
+    return Table(found, first_and_others(groups, MAX_GROUPS), f"Hot layers by {name}")

@@ -20,7 +20,7 @@ from chainer_profile.basics.units import (
     in_unit,
     plural,
 )
-from chainer_profile.report.content.gpu_section import on_gpu
+from chainer_profile.report.columns import layer_anchor, link_anchor
 from chainer_profile.report.pictures import bars
 from chainer_profile.report.pictures.figures import (
     ACCENT,
@@ -34,8 +34,7 @@ from chainer_profile.report.pictures.figures import (
     legend_above,
     title,
 )
-from chainer_profile.report.rows import layer_anchor, link_anchor
-from chainer_profile.report.text import ending, printable, short, typical_word
+from chainer_profile.report.text import ending, on_gpu, printable, short, typical_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,6 +11,7 @@ from matplotlib.transforms import Bbox
 
 from chainer_profile.analyse.roofline import drawable
 from chainer_profile.basics.units import format_duration, format_giga, format_significant
+from chainer_profile.report.columns import layer_anchor
 from chainer_profile.report.pictures.figures import (
     DPI,
     HOT_COLOUR,
@@ -25,7 +26,6 @@ from chainer_profile.report.pictures.figures import (
     title,
 )
 from chainer_profile.report.pictures.layers import MOST
-from chainer_profile.report.rows import layer_anchor
 from chainer_profile.report.text import printable, shorten
 
 if TYPE_CHECKING:
