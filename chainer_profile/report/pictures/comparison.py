@@ -12,41 +12,33 @@ from chainer_profile.basics.units import duration_unit, format_count, in_unit
 from chainer_profile.comparison.fused import short_name
 from chainer_profile.comparison.significance import FASTER, SLOWER
 from chainer_profile.report.content.comparison import change, fusion_line, verdict
-from chainer_profile.report.pictures import bars
-from chainer_profile.report.pictures.figures import (
-    FASTER_COLOUR,
-    HOT_COLOUR,
-    OTHER_COLOUR,
-    SAME_COLOUR,
-    TEXT,
-    drawing,
-    entitle,
-    legend_above,
-)
+from chainer_profile.report.pictures import bars, figures
 from chainer_profile.report.text import printable, short, shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.text import Annotation
 
     from chainer_profile.comparison.compare import Comparison
 
 #: Layers that are shown of a network that has more.
 MAX_LAYERS = 80
-_COLOURS = {SLOWER: HOT_COLOUR, FASTER: FASTER_COLOUR}
+_COLOURS = {SLOWER: figures.HOT_COLOUR, FASTER: figures.FASTER_COLOUR}
 _MIN_WIDTH, _LAYER_WIDTH, _HEIGHT = 8.0, 0.19, 6.0
 _BAR = 0.4
 _MIN_FONT, _MAX_FONT = 5.0, 8.0
 _MAX_LABEL = 40
 #: Characters of the title to an inch.
 _CHARS = 12.0
-#: Room above the highest bar for what is written there, of its height.
-_HEADROOM = 1.22
-#: The same between engines, where the highest bars have marks, and layers long names.
-_ENGINE_HEADROOM = 1.36
+#: The axis reaches so many times the highest bar at least; what is written there is so many points
+#: above its bar.
+_HEADROOM, _ABOVE = 1.04, 3
 
 
-@drawing()
+@figures.drawing()
 def figure(comparison: Comparison, anchor: str = "") -> Figure:
     """Two bars a layer in the order of the calls, its median before and after.
 
@@ -61,14 +53,13 @@ def figure(comparison: Comparison, anchor: str = "") -> Figure:
     unit = duration_unit(highest_s)
     font = float(np.clip(points / bars.LINE_HEIGHT, _MIN_FONT, _MAX_FONT))
     _draw_bars(ax, layers, unit)
-    _mark(ax, layers, unit, font)
+    marks = _mark(ax, layers, unit, font)
     names = {at: shorten(_name(row), _MAX_LABEL) for at, row in enumerate(layers.itertuples())}
     bars.name(fig, names, font, "layer, in the order of the calls", size)
     ax.set_ylabel(f"median self time [{unit}]", fontsize=size)
-    headroom = _HEADROOM if comparison.fusion is None else _ENGINE_HEADROOM
-    ax.set_ylim(0, in_unit(highest_s, unit) * headroom or 1.0)
-    entitle(fig, _title(comparison, int(width * _CHARS * TEXT / size)), size)
+    figures.entitle(fig, _title(comparison, int(width * _CHARS * figures.TEXT / size)), size)
     _draw_legend(ax, layers, size - 1)
+    _make_room(fig, marks, in_unit(highest_s, unit) or 1.0)
     bars.lead(ax, [f"{anchor}-{at}" for at in layers.index])
     return fig
 
@@ -96,20 +87,21 @@ def _shown(comparison: Comparison) -> pd.DataFrame:
 def _draw_bars(ax: Axes, layers: pd.DataFrame, unit: str) -> None:
     x = np.arange(len(layers))
     scale = in_unit(1.0, unit)
-    colours = [_COLOURS.get(verdict, SAME_COLOUR) for verdict in layers["verdict"]]
-    for offset, name, colour in ((-0.5, "before_s", OTHER_COLOUR), (0.5, "after_s", colours)):
+    colours = [_COLOURS.get(verdict, figures.SAME_COLOUR) for verdict in layers["verdict"]]
+    for offset, name, colour in (
+        (-0.5, "before_s", figures.OTHER_COLOUR),
+        (0.5, "after_s", colours),
+    ):
         bars.draw(ax, x + offset * _BAR, layers[name] * scale, _BAR, colour)
 
 
-def _mark(ax: Axes, layers: pd.DataFrame, unit: str, font: float) -> None:
+def _mark(ax: Axes, layers: pd.DataFrame, unit: str, font: float) -> list[Annotation]:
     """The factor above each changed layer."""
-    for at, row in enumerate(layers.itertuples()):
-        if row.verdict not in _COLOURS:
-            continue
+    return [
         ax.annotate(
             change(row.ratio, row.verdict),
             (at, in_unit(max(row.before_s, row.after_s), unit)),
-            (0, 3),
+            (0, _ABOVE),
             textcoords="offset points",
             ha="center",
             va="bottom",
@@ -118,6 +110,23 @@ def _mark(ax: Axes, layers: pd.DataFrame, unit: str, font: float) -> None:
             color=_COLOURS[row.verdict],
             annotation_clip=False,
         )
+        for at, row in enumerate(layers.itertuples())
+        if row.verdict in _COLOURS
+    ]
+
+
+def _make_room(fig: Figure, marks: Sequence[Annotation], highest: float) -> None:
+    """Let the axis end above the marks, which are as long whatever the axis is."""
+    (ax,) = fig.axes
+    # Only when all is in its place it is known how high the axis is; until then there is room.
+    ax.set_ylim(0, 2 * highest)
+    figures.settle(fig)
+    ends = [_HEADROOM * highest]
+    for mark in marks:
+        taken = (mark.get_window_extent().height + _ABOVE * figures.DPI / 72) / ax.bbox.height
+        # In twentieths and with some room, as letters of other versions are a bit higher.
+        ends.append(mark.xy[1] / (1 - int(20 * taken + 1.4) / 20))
+    ax.set_ylim(0, max(ends))
 
 
 def _title(comparison: Comparison, most: int) -> str:
@@ -143,11 +152,11 @@ def _title(comparison: Comparison, most: int) -> str:
 def _draw_legend(ax: Axes, layers: pd.DataFrame, size: float) -> None:
     found = layers["verdict"]
     handles: list[Any] = [
-        Patch(color=OTHER_COLOUR, label="before"),
-        Patch(color=SAME_COLOUR, label="after"),
+        Patch(color=figures.OTHER_COLOUR, label="before"),
+        Patch(color=figures.SAME_COLOUR, label="after"),
     ]
     for which, colour in _COLOURS.items():
         number = int((found == which).sum())
         if number:
             handles.append(Patch(color=colour, label=f"after, {which} ({format_count(number)})"))
-    legend_above(ax, size, len(handles), 0.2, handles)
+    figures.legend_above(ax, size, len(handles), 0.2, handles)

@@ -282,6 +282,14 @@ def test_the_picture_of_a_comparison_is_of_readable_size() -> None:
         assert image.height == 900
 
 
+def test_factors_stand_below_the_end_of_the_axis() -> None:
+    for factors in ({3: 1.5}, dict.fromkeys(range(0, 66, 5), 40.0)):
+        (ax,) = Picture(partial(comparison.figure, of_layers(66, factors))).figure.axes
+        marks = [text for text in ax.texts if text.get_in_layout()]
+        assert len(marks) == len(factors)
+        assert max(mark.get_window_extent().y1 for mark in marks) < ax.bbox.y1
+
+
 def test_small_functions_are_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "_LEAST", 0.3)
     found = engines.shares(make_run(), recordings())
