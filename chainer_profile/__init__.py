@@ -136,7 +136,7 @@ views.plug(
     line=_view(_VIEWS, "summary_line"),
     text=_view(_VIEWS, "summary_text"),
     html=_view(_VIEWS, "summary_html"),
-    plot=_view("report.pictures.notebook", "LayerPlot"),
+    plot=_view("report.pictures.layers", "LayerPlot"),
     save=_view("runs.write", "save"),
 )
 views.plug(

@@ -10,17 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from chainer_profile.advice import results
 from chainer_profile.advice.changes import AS_IT_IS, WALL, Candidate, summed
-from chainer_profile.advice.results import (
-    LEAST_PAIRS,
-    PAIRS,
-    LayerGain,
-    Tried,
-    gain,
-    promising,
-    ranked,
-    settled,
-)
 from chainer_profile.advice.worker import BLOCK, CHECK, LAYERS, READY, Block, WorkerError
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
@@ -51,25 +42,25 @@ class _Course:
     groups: list[tuple[float, ...]] = field(default_factory=list)
     #: Of each group the layers without and with it.
     layers: list[tuple[Any, Any]] = field(default_factory=list)
-    first: Tried | None = None  #: What the first look gave; then its groups.
+    first: results.Tried | None = None  #: What the first look gave; then its groups.
     looked: Sequence[tuple[float, ...]] = ()
     checked: bool = False  #: Whether its outputs were compared.
     error: str = ""  #: Why it is out.
 
-    def result(self) -> Tried:
+    def result(self) -> results.Tried:
         """What came of it: of the groups after the first look, where there are any."""
         first = None if self.first is None else self.first.gain
         groups = self.groups
-        if groups and len(groups) < LEAST_PAIRS:  # the time sufficed for no more
+        if groups and len(groups) < results.LEAST_PAIRS:  # the time sufficed for no more
             groups = [*self.looked, *groups]
         if not groups:
-            found = self.first or Tried(self.candidate)
+            found = self.first or results.Tried(self.candidate)
             return replace(found, first=first, error=self.error)
         cpu, wall, before_s, after_s = zip(*groups, strict=True)
-        return Tried(
+        return results.Tried(
             self.candidate,
-            wall=gain(wall),
-            cpu=gain(cpu),
+            wall=results.gain(wall),
+            cpu=results.gain(cpu),
             pairs=len(groups),
             confirmed=self.first is not None,
             first=first,
@@ -82,7 +73,7 @@ class _Course:
     @property
     def settled(self) -> bool:
         """Whether it need not be measured any further."""
-        return bool(self.groups) and settled(self.result().gain, len(self.groups))
+        return bool(self.groups) and results.settled(self.result().gain, len(self.groups))
 
 
 class Trial:
@@ -120,20 +111,20 @@ class Trial:
         self._workers: dict[Change, Any] = {}
         self._here: Sequence[_Course] = ()
 
-    def run(self) -> tuple[tuple[Tried, ...], tuple[Untried, ...]]:
+    def run(self) -> tuple[tuple[results.Tried, ...], tuple[Untried, ...]]:
         """What came of each, and those that there was no time for; also where it was stopped."""
         self.look(LOOK_PART)
         self._choose()
         end = self._begin + self._seconds
         while wanted := [one for one in self._running if one.first and not one.settled]:
             done = min(len(one.groups) for one in wanted)
-            seconds = (end - self._now()) / max(1, PAIRS - done)
+            seconds = (end - self._now()) / max(1, results.PAIRS - done)
             if self._stop() or not self._groups(wanted, seconds, end, "again"):
                 break
         found = [one.result() for one in self._courses]
         undone = [one for one in found if one.gain is None and not one.error]
         return (
-            ranked([one for one in found if one not in undone]),
+            results.ranked([one for one in found if one not in undone]),
             tuple(Untried(one.candidate.name, "there was no time left") for one in undone),
         )
 
@@ -157,11 +148,11 @@ class Trial:
         chosen = []
         for one in self._running:
             found = one.result()
-            if promising(found.gain):
+            if results.promising(found.gain):
                 one.first, one.looked, one.groups = found, one.groups, []
                 chosen.append(found)
-        sums = summed([one.candidate for one in ranked(chosen)])
-        self._courses += [_Course(one, first=Tried(one), checked=False) for one in sums]
+        sums = summed([one.candidate for one in results.ranked(chosen)])
+        self._courses += [_Course(one, first=results.Tried(one), checked=False) for one in sums]
 
     def _groups(self, courses: Sequence[_Course], seconds: float, end: float, what: str) -> int:
         """A group of processes for these changes, in about so many seconds; gives their number."""
@@ -282,7 +273,7 @@ def _fold(one: _Course, rounds: Sequence[dict[Change, Block]]) -> None:
     one.groups.append((float(cpu), float(wall), *walls.tolist()))
 
 
-def _layer_gains(groups: Sequence[tuple[Any, Any]]) -> tuple[LayerGain, ...]:
+def _layer_gains(groups: Sequence[tuple[Any, Any]]) -> tuple[results.LayerGain, ...]:
     """The layers that gained the most: medians over the groups."""
     times: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for before, after in groups:
@@ -291,6 +282,8 @@ def _layer_gains(groups: Sequence[tuple[Any, Any]]) -> tuple[LayerGain, ...]:
             if tuple(key) in changed:
                 times.setdefault(tuple(key), []).append((seconds, changed[tuple(key)]))
     medians = ((*key, *np.median(values, axis=0).tolist()) for key, values in times.items())
-    gained = [one for one in itertools.starmap(LayerGain, medians) if one.before_s > one.after_s]
+    gained = [
+        one for one in itertools.starmap(results.LayerGain, medians) if one.before_s > one.after_s
+    ]
     gained.sort(key=lambda one: one.after_s - one.before_s)
     return tuple(gained[:_MOST_LAYERS])

@@ -5,14 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chainer_profile.basics import units
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.units import (
-    format_duration,
-    format_percent,
-    parse_duration,
-    parse_percent,
-    plural,
-)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,12 +30,12 @@ class Rule:
 
     def __str__(self) -> str:
         if self.kind == "time":
-            return f"layers of at least {format_duration(self.value)}"
+            return f"layers of at least {units.format_duration(self.value)}"
         if self.kind == "share":
-            return f"layers with at least {format_percent(self.value)} of the layers' time"
+            return f"layers with at least {units.format_percent(self.value)} of the layers' time"
         if self.kind == "top":
-            return f"the {plural(int(self.value), 'slowest layer')}"
-        return f"the fewest layers that hold {format_percent(self.value)} of the layers' time"
+            return f"the {units.plural(int(self.value), 'slowest layer')}"
+        return f"the fewest layers that hold {units.format_percent(self.value)} of the layers' time"
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +62,10 @@ def parse_rule(text: str) -> Rule:
             return Rule("top", int(value), text)
         # Without the sign, pareto:0.5 might be meant as a half.
         if colon and kind == "pareto" and value.endswith("%"):
-            return Rule("pareto", parse_percent(value), text)
+            return Rule("pareto", units.parse_percent(value), text)
         if kind.endswith("%"):
-            return Rule("share", parse_percent(kind), text)
-        return Rule("time", parse_duration(text), text)
+            return Rule("share", units.parse_percent(kind), text)
+        return Rule("time", units.parse_duration(text), text)
     except UsageError:
         raise UsageError(
             f"{text!r} is no rule for hotspots: give a time (0.36ms), a share (5%), top:10 or "

@@ -5,8 +5,8 @@ Lengths are measured, places are worked out, as the following sentences say.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
+from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +15,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.paths import below, shared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from chainer_profile.record.recording import Layer, Recording
 
@@ -136,13 +136,12 @@ def lay_out(recording: Recording, trial: int) -> Slice:
         known: Sequence[int] = ()
         if recording.framework_ns is not None and recording.trial_ns is not None:
             known = recording.framework_ns[trial].tolist()
-        by_phase, outside = phase_framework_ns(recording, known, whole - calls.total_ns)
-        places = _by_phase(calls.runs, by_phase, outside)
-        return calls.lay(_name(recording), 0, whole, places)
+        calls.part_by_phase(*phase_framework_ns(recording, known, whole - calls.total_ns))
+        return calls.lay(0, whole)
     calls = _Calls(recording, recording.host_ns[trial].tolist())
     launched = int(recording.launch_ns[trial])
-    places = _between_all(calls.runs, launched - calls.total_ns)
-    laid = calls.lay(_name(recording), 0, whole, places)
+    calls.part_evenly(launched - calls.total_ns)
+    laid = calls.lay(0, whole)
     launched = max(launched, laid.inner[-1].end_ns)
     if launched < laid.end_ns:
         laid.inner.append(Slice(WAIT, "waiting for the device", launched, laid.end_ns))
@@ -154,120 +153,104 @@ def lay_out_device(recording: Recording, trial: int) -> Slice | None:
     if recording.gap_ns is None or recording.span_ns is None:
         return None
     calls = _Calls(recording, recording.self_ns[trial].tolist())
-    gaps = [max(0, gap) for gap in recording.gap_ns[trial].tolist()]
     # The time before a nested call is the outer call's; what there is of it all the same lies
     # before the outermost.
-    before = dict.fromkeys(calls.roots, 0)
-    for index, gap in enumerate(gaps):
-        before[calls.root[index]] += gap
+    before = dict.fromkeys(calls.root, 0)
+    for index, gap in enumerate(recording.gap_ns[trial].tolist()):
+        before[calls.root[index]] += max(0, gap)
+    calls.part(before.values())
     span = int(recording.span_ns[trial])
-    offset = max(0, wall_ns(recording)[trial] - span)
-    return calls.lay(_name(recording), offset, span, _before_each(calls.runs, before, 0))
-
-
-def _name(recording: Recording) -> str:
-    return recording.settings.model or "network"
-
-
-#: Calls of one phase that follow each other: its name, and the calls that are in no other.
-_Run = tuple[str, list[int]]
+    return calls.lay(max(0, wall_ns(recording)[trial] - span), span)
 
 
 @dataclass
-class _Places:
-    """The time that is in no call."""
+class _Run:
+    """Calls of one phase that follow each other, and the time that is in none of them."""
 
-    outer: list[int]  #: Before every run, and behind the last.
-    inner: list[list[int]]  #: Of every run, before each of its calls and behind the last.
-    empty: list[tuple[str, int]] = field(default_factory=list)  #: Phases without calls.
-
-
-def _by_phase(runs: list[_Run], known: dict[str, int], outside: int) -> _Places:
-    """Framework time that is known by phase, spread evenly within each."""
-    if not known:
-        return _between_all(runs, outside)
-    parts: dict[str, Iterator[int]] = {}
-    for phase, spent in known.items():
-        count = sum(len(rows) + 1 for name, rows in runs if name == phase)
-        parts[phase] = iter(evenly(spent, count or 1))
-    inner = [
-        [next(parts[phase]) if phase in parts else 0 for _ in range(len(rows) + 1)]
-        for phase, rows in runs
-    ]
-    seen = {phase for phase, _ in runs}
-    empty = [(phase, next(parts[phase])) for phase in known if phase not in seen]
-    return _Places(evenly(outside, len(runs) + len(empty) + 1), inner, empty)
-
-
-def _between_all(runs: list[_Run], between: int) -> _Places:
-    """Time spread evenly before, between and behind all calls."""
-    calls = [row for _, rows in runs for row in rows]
-    *before, behind = evenly(between, len(calls) + 1)
-    return _before_each(runs, dict(zip(calls, before, strict=True)), behind)
-
-
-def _before_each(runs: list[_Run], before: Mapping[int, int], behind: int) -> _Places:
-    outer = [before[rows[0]] for _, rows in runs]
-    inner = [[0, *(before[row] for row in rows[1:]), 0] for _, rows in runs]
-    return _Places([*outer, behind], inner)
+    phase: str
+    rows: list[int]  #: Of calls that are in no other.
+    outer: int  #: Before the phase.
+    inner: list[int]  #: In it before each call, and behind the last.
 
 
 class _Calls:
     """The calls of one trial, as a forest: the outermost one of each layer, and those by phase."""
 
     def __init__(self, recording: Recording, own_ns: Sequence[int]) -> None:
-        self._layers = recording.layers
-        self._own = own_ns
+        self._layers, self._own = recording.layers, own_ns
+        self._name = recording.settings.model or "network"
+        self.total_ns = sum(own_ns)
+        self._slices = [
+            Slice(FUNCTION, layer.function, 0, 0, index, own_ns[index])
+            for index, layer in enumerate(self._layers)
+        ]
         self._nested: list[list[int]] = [[] for _ in own_ns]
         self.root = list(range(len(own_ns)))
-        for index, layer in enumerate(recording.layers):
-            parent = parent_of(layer, index)
-            if parent is not None:
+        for index, layer in enumerate(self._layers):
+            if (parent := parent_of(layer, index)) is not None:
                 self._nested[parent].append(index)
                 self.root[index] = self.root[parent]
-        self._length = list(own_ns)
-        for index in reversed(range(len(own_ns))):
-            self._length[index] += sum(self._length[inner] for inner in self._nested[index])
-        self._begin = [0] * len(own_ns)
-        self.total_ns = sum(own_ns)
-        self.roots = [index for index, root in enumerate(self.root) if index == root]
-        self.runs: list[_Run] = [
-            (phase, list(rows))
-            for phase, rows in itertools.groupby(self.roots, lambda row: self._layers[row].phase)
+        for call, nested in zip(self._slices[::-1], self._nested[::-1], strict=True):
+            call.calls_ns += self._sum_ns(nested)
+        outermost = [index for index, root in enumerate(self.root) if index == root]
+        self._runs = [
+            _Run(phase, rows := list(found), 0, [0] * (len(rows) + 1))
+            for phase, found in groupby(outermost, lambda row: self._layers[row].phase)
         ]
 
-    def lay(self, name: str, begin: int, length: int, places: _Places) -> Slice:
-        """The trial as slices, with the given time between the calls."""
-        trial = Slice(TRIAL, name, begin, begin, calls_ns=self.total_ns)
-        at = begin
-        outer = iter(places.outer)
-        for (phase, rows), inner in zip(self.runs, places.inner, strict=True):
-            at += next(outer)
-            part = Slice(PHASE, phase, at, at, calls_ns=sum(self._length[row] for row in rows))
-            for before, row in zip(inner, rows, strict=False):
-                self._begin[row] = at + before
-                at = self._end(row)
-            at += inner[-1]
-            part.end_ns = at
+    def _sum_ns(self, rows: Sequence[int]) -> int:
+        return sum(self._slices[row].calls_ns for row in rows)
+
+    def part(self, before_ns: Iterable[int]) -> None:
+        """Put so much time before each of the outermost calls."""
+        times = iter(before_ns)
+        for run in self._runs:
+            run.outer, *within = islice(times, len(run.rows))
+            run.inner = [0, *within, 0]
+
+    def part_evenly(self, between_ns: int) -> None:
+        """Spread time before, between and behind all calls."""
+        self.part(evenly(between_ns, 1 + sum(len(run.rows) for run in self._runs)))
+
+    def part_by_phase(self, known_ns: Mapping[str, int], outside_ns: int) -> None:
+        """Spread the time of each phase within it, and the rest between the phases."""
+        if not known_ns:
+            self.part_evenly(outside_ns)
+            return
+        seen = {run.phase for run in self._runs}
+        self._runs += [_Run(phase, [], 0, [0]) for phase in known_ns if phase not in seen]
+        for run, outer in zip(self._runs, evenly(outside_ns, len(self._runs) + 1), strict=False):
+            run.outer = outer
+        for phase, spent in known_ns.items():
+            of_phase = [run for run in self._runs if run.phase == phase]
+            times = iter(evenly(spent, sum(len(run.inner) for run in of_phase)))
+            for run in of_phase:
+                run.inner = list(islice(times, len(run.inner)))
+
+    def lay(self, begin_ns: int, length_ns: int) -> Slice:
+        """The trial as slices."""
+        trial = Slice(TRIAL, self._name, begin_ns, begin_ns, calls_ns=self.total_ns)
+        at = begin_ns
+        for run in self._runs:
+            at += run.outer
+            part = Slice(PHASE, run.phase, at, at, calls_ns=self._sum_ns(run.rows))
+            at = part.end_ns = self._put(run.rows, at, run.inner) + run.inner[-1]
             trial.inner.append(part)
-        for phase, spent in places.empty:
-            at += next(outer)
-            trial.inner.append(Slice(PHASE, phase, at, at + spent))
-            at += spent
         # Longer than the trial only in a damaged recording.
-        trial.end_ns = max(begin + length, at)
-        for index, inner_calls in enumerate(self._nested):
-            parts = evenly(self._own[index], len(inner_calls) + 1)
-            at = self._begin[index]
-            for before, call in zip(parts, inner_calls, strict=False):
-                self._begin[call] = at + before
-                at = self._end(call)
-        for part, (_, rows) in zip(trial.inner, self.runs, strict=False):
-            self._fill(part, rows)
+        trial.end_ns = max(begin_ns + length_ns, at)
+        for call, own_ns, nested in zip(self._slices, self._own, self._nested, strict=True):
+            self._put(nested, call.begin_ns, evenly(own_ns, len(nested) + 1))
+        for part, run in zip(trial.inner, self._runs, strict=True):
+            self._fill(part, run.rows)
         return trial
 
-    def _end(self, row: int) -> int:
-        return self._begin[row] + self._length[row]
+    def _put(self, rows: Sequence[int], at: int, before: Sequence[int]) -> int:
+        """Place calls one behind the other, with time before each; gives the end of the last."""
+        for row, time in zip(rows, before, strict=False):
+            call = self._slices[row]
+            call.begin_ns = at + time
+            at = call.end_ns = call.begin_ns + call.calls_ns
+        return at
 
     def _fill(self, part: Slice, rows: list[int]) -> None:
         """Put the links and the functions of a run into its phase."""
@@ -276,19 +259,18 @@ class _Calls:
             holder, calls, holder_path = waiting.pop()
             opened: list[Slice] = []
             for row in calls:
-                layer, begin, end = self._layers[row], self._begin[row], self._end(row)
-                chain = below(layer.path, holder_path)
+                call, path = self._slices[row], self._layers[row].path
+                chain = below(path, holder_path)
                 # What lies between nested calls is the outer call's own time, and no link's.
                 kept = shared([link.name for link in opened], chain) if holder is part else 0
                 del opened[kept:]
-                for path in chain[len(opened) :]:
-                    link = Slice(LINK, path, begin, end)
+                for name in chain[len(opened) :]:
+                    link = Slice(LINK, name, call.begin_ns, call.end_ns)
                     (opened[-1] if opened else holder).inner.append(link)
                     opened.append(link)
                 for link in opened:
-                    link.end_ns = end
-                    link.calls_ns += self._length[row]
-                call = Slice(FUNCTION, layer.function, begin, end, row, self._length[row])
+                    link.end_ns = call.end_ns
+                    link.calls_ns += call.calls_ns
                 (opened[-1] if opened else holder).inner.append(call)
                 if self._nested[row]:
-                    waiting.append((call, self._nested[row], layer.path))
+                    waiting.append((call, self._nested[row], path))

@@ -9,17 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from chainer_profile.basics import files
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.files import (
-    NEW,
-    is_free,
-    lock,
-    made,
-    numbered,
-    open_unfollowed,
-    remove_file,
-    replacing,
-)
 from chainer_profile.record.budget import read_budget
 from chainer_profile.runs.wanted import is_report
 from chainer_profile.runs.written import Written, refuse_foreign
@@ -64,15 +55,15 @@ def take_folder(
     """
     folders: Iterator[Path] = iter([] if out is None else [out])
     if rank is not None:
-        places = folders if out else filter(_is_free_for_ranks, numbered(default))
+        places = folders if out else filter(_is_free_for_ranks, files.numbered(default))
         folders = (place / f"{_RANK}{rank}" for place in places)
     elif out is None:
-        folders = filter(is_free, numbered(default))
+        folders = filter(files.is_free, files.numbered(default))
     replace = force and out is not None
     with ExitStack() as stack:
         for folder in folders:
             with ExitStack() as tried:
-                tried.enter_context(made(folder))
+                tried.enter_context(files.made(folder))
                 if out is not None:
                     refuse_foreign(folder, force, is_of_run)
                 try:
@@ -95,7 +86,7 @@ def take_folder(
         finally:
             # A program that is run may have forked: its child leaves the folder alone.
             if os.getpid() == process and not _trials_in(folder / JOURNAL):
-                remove_file(folder / JOURNAL)
+                files.remove_file(folder / JOURNAL)
 
 
 def is_of_run(name: str) -> bool:
@@ -106,7 +97,7 @@ def is_of_run(name: str) -> bool:
 def _is_free_for_ranks(folder: Path) -> bool:
     """Whether it holds no rank's recording and no other files; ranks of this run may have begun."""
     return not any(
-        (rank / RECORDING).exists() or not (is_free(rank) or (rank / JOURNAL).exists())
+        (rank / RECORDING).exists() or not (files.is_free(rank) or (rank / JOURNAL).exists())
         for rank in folder.glob(f"{_RANK}*")
     )
 
@@ -117,9 +108,9 @@ def _open_journal(folder: Path, replace: bool) -> BinaryIO:
 
     path = folder / JOURNAL
     # A new one cannot be opened where another run of this moment was quicker.
-    journal = open_unfollowed(path, 0 if replace and path.exists() else NEW)
+    journal = files.open_unfollowed(path, 0 if replace and path.exists() else files.NEW)
     try:
-        lock(journal, folder)
+        files.lock(journal, folder)
         if not (folder / RECORDING).exists():
             # What a killed run left stays until the new run is there.
             if _trials_in(path):
@@ -149,7 +140,7 @@ def save_recording(folder: Path, recording: Recording) -> Recording:
     recording = recording.readable()
     written = Written(folder)
     written.refuse({RECORDING}.__contains__)
-    with replacing(folder / RECORDING) as file:
+    with files.replacing(folder / RECORDING) as file:
         recording.save(file)
     # Without a list it is as a folder of an older version.
     with suppress(ProfileError):
@@ -169,13 +160,13 @@ def load_run(place: Path) -> Recording:
     if killed:
         recording = recover(journal)
         with open(journal, "rb") as file:
-            lock(file, place)
+            files.lock(file, place)
             if recording.n_trials:
                 try:
                     recording = save_recording(place, recording)
                 except ProfileError as error:
                     raise ProfileError(f"{error}; the trials are kept in {journal}") from error
-                remove_file(journal)
+                files.remove_file(journal)
                 return recording
     if (place / RECORDING).exists():
         return Recording.load(place / RECORDING)

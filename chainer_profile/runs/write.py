@@ -148,23 +148,20 @@ def asked_for(
 
 
 def _pdf(summary: Summary, wanted: Wanted, beside: Beside | None) -> bytes:
-    from chainer_profile.analyse.roofline import has_plot
+    from chainer_profile.report import pictures
     from chainer_profile.report.content.profile import report
-    from chainer_profile.report.document import PLOT, ROOFLINE
-    from chainer_profile.report.pictures import layers as plot
-    from chainer_profile.report.pictures import roofline
-    from chainer_profile.report.pictures.figures import Picture
+    from chainer_profile.report.document import Figure
     from chainer_profile.report.text import model_name
     from chainer_profile.report.writers import pdf
 
     pdf.require_packages()
-    pictures = {PLOT: Picture(lambda: plot.figure(summary, widest=_PAGE_WIDTH)).outlines()}
-    if has_plot(summary.recording, summary.layers):
-        pictures[ROOFLINE] = Picture(lambda: roofline.figure(summary)).outlines()
     title, recording = wanted.title, summary.recording
+    blocks = report(summary, title, files=False, beside=beside)
+    shown = {block.file for block in blocks if isinstance(block, Figure)}
+    drawn = pictures.of_run(summary, _PAGE_WIDTH)
     return pdf.write(
-        report(summary, title, files=False, beside=beside),
-        pictures,
+        blocks,
+        {name: picture.outlines() for name, picture in drawn.items() if name in shown},
         began=recording.environment.started,
         about={
             "author": title.author if title else "",

@@ -17,18 +17,7 @@ from chainer_profile.report.content.engines import (
     factor_text,
     function_shares,
 )
-from chainer_profile.report.pictures.figures import (
-    ACCENT,
-    BETWEEN_COLOUR,
-    OTHER_COLOUR,
-    SERIES_COLOURS,
-    TEXT,
-    blank,
-    drawing,
-    entitle,
-    legend_below,
-    plain_axes,
-)
+from chainer_profile.report.pictures import figures
 from chainer_profile.report.text import printable, shorten
 
 if TYPE_CHECKING:
@@ -54,7 +43,7 @@ _CAPTION = (
 _WIDTH, _BAR_HEIGHT, _MAX_NAME = 9.6, 0.52, 30
 
 
-@drawing()
+@figures.drawing()
 def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     """Two panels: the median trial of every engine, and what it consists of.
 
@@ -67,11 +56,11 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     unit = duration_unit(max(medians_s, default=1.0))
     lengths = np.array([in_unit(median_s, unit) for median_s in medians_s])
     functions = [name for name in parts if name not in _LAST]
-    colours = dict(zip(functions, SERIES_COLOURS, strict=False))
-    colours |= {REST: OTHER_COLOUR, BETWEEN: BETWEEN_COLOUR, PLAIN: ACCENT}
+    colours = dict(zip(functions, figures.SERIES_COLOURS, strict=False))
+    colours |= {REST: figures.OTHER_COLOUR, BETWEEN: figures.BETWEEN_COLOUR, PLAIN: figures.ACCENT}
     columns = 3
     height = 1.75 + _BAR_HEIGHT * max(1, len(engines)) + 0.18 * -(-len(parts.T) // columns)
-    fig = blank(_WIDTH, height)
+    fig = figures.blank(_WIDTH, height)
     left, right = fig.subplots(1, 2, width_ratios=(1.55, 1), sharey=True)
     known = 100.0 * (1 - parts.get(PLAIN, np.zeros(len(engines))))
     for ax, scale in ((left, lengths), (right, known)):
@@ -84,7 +73,7 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
             (4, 0),
             textcoords="offset points",
             va="center",
-            fontsize=TEXT - 0.5,
+            fontsize=figures.TEXT - 0.5,
             parse_math=False,
         )
     names = [f"{printable(engine.name)} {engine.precision}".rstrip() for engine in engines]
@@ -96,14 +85,14 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     right.set_xlim(0, 100)
     right.set_xlabel("share of the trial [%]")
     for ax in (left, right):
-        plain_axes(ax, "x")
+        figures.plain_axes(ax, "x")
         ax.tick_params(axis="y", length=0)
     lines = [*about_lines(run), _CAPTION]
     words = "\n".join(shorten(line, int(_WIDTH * 12.5)) for line in lines)
-    entitle(fig, words)
+    figures.entitle(fig, words)
     entries = [(shorten(name, 40), Patch(facecolor=colours[name])) for name in parts]
     fused = "colours: functions, with what engines fused into them"
-    legend_below(fig, entries, columns, fused)
+    figures.legend_below(fig, entries, columns, fused)
     return fig
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
+from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,30 +12,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from PIL import Image
 
 from chainer_profile.analyse.grouping import group_names
+from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
-from chainer_profile.basics.units import (
-    duration_unit,
-    format_count,
-    format_duration,
-    in_unit,
-    plural,
-)
 from chainer_profile.report.columns import layer_anchor, link_anchor
-from chainer_profile.report.pictures import bars
-from chainer_profile.report.pictures.figures import (
-    ACCENT,
-    BAND,
-    HOT_COLOUR,
-    INK,
-    OTHER_COLOUR,
-    TEXT,
-    drawing,
-    entitle,
-    legend_above,
-    title,
-)
+from chainer_profile.report.pictures import bars, figures
 from chainer_profile.report.text import ending, on_gpu, printable, short, typical_word
 
 if TYPE_CHECKING:
@@ -66,6 +51,8 @@ _CHARS = 12.5
 #: times its usual end for the line of the rule.
 _HEADROOM, _ABOVE = 1.4, 1.04
 _DASHES = (0, (3, 2))
+#: Colours of a notebook's picture.
+_COLOURS = 256
 
 
 class Bars(NamedTuple):
@@ -80,8 +67,8 @@ class Bars(NamedTuple):
     note: str = ""
 
 
-@drawing()
-def figure(summary: Summary, widest: float = _MAX_WIDTH) -> Figure:
+@figures.drawing()
+def figure(summary: Summary, widest: float | None = None) -> Figure:
     """One bar a layer in the order of the calls: its median self time, hot layers in red.
 
     Whiskers reach from the 5th to the 95th percentile. A whisker that would need more than 1.4
@@ -90,20 +77,22 @@ def figure(summary: Summary, widest: float = _MAX_WIDTH) -> Figure:
     shown = layer_bars(summary)
     frame = shown.frame
     fig, ax, points, size = _axes(len(frame), widest)
-    unit = duration_unit(float(frame["typical_s"].max()))
-    handles = _draw_bars(ax, summary, shown, in_unit(1.0, unit), points)
+    unit = units.duration_unit(float(frame["typical_s"].max()))
+    handles = _draw_bars(ax, summary, shown, units.in_unit(1.0, unit), points)
     label = f"{shown.kind}, in the order of the calls{'; ' * bool(shown.note)}{shown.note}"
     _name(fig, frame["name"].tolist(), frame["typical_s"].to_numpy(), points, label, size)
     _draw_phases(ax, summary, frame["phase"].tolist(), points, size)
     what = f"{typical_word(summary.recording)} self time{on_gpu(summary)} [{unit}]"
     ax.set_ylabel(what, fontsize=size)
-    entitle(fig, title(summary, int(fig.get_figwidth() * _CHARS * TEXT / size)), size)
+    figures.entitle(
+        fig, figures.title(summary, int(fig.get_figwidth() * _CHARS * figures.TEXT / size)), size
+    )
     _draw_legend(fig, summary, handles, size - 1)
     bars.lead(ax, frame["anchor"].tolist())
     return fig
 
 
-@drawing()
+@figures.drawing()
 def memory_figure(summary: Summary) -> Figure:
     """What every layer allocates at its peak and leaves allocated, in the order of the calls.
 
@@ -114,19 +103,19 @@ def memory_figure(summary: Summary) -> Figure:
     assert use is not None
     phases = summary.layers["phase"].tolist()
     count = len(phases)
-    fig, ax, points, size = _axes(count, _MAX_WIDTH)
+    fig, ax, points, size = _axes(count)
     peak = np.array(use.peak_nbytes, float) / _MIB
     left = np.array(use.retained_nbytes, float) / _MIB
     levels = {phase.phase: phase.high_nbytes / _MIB for phase in use.phases}
     x = np.arange(count)
     said = "peak in the layer"
-    ax.fill_between(x, peak, step="mid", color=OTHER_COLOUR, linewidth=0, label=said)
-    ax.step(x, left, color=ACCENT, linewidth=1.2, where="mid", label="left allocated")
+    ax.fill_between(x, peak, step="mid", color=figures.OTHER_COLOUR, linewidth=0, label=said)
+    ax.step(x, left, color=figures.ACCENT, linewidth=1.2, where="mid", label="left allocated")
     spans = [span for span in regions_of(phases) if span[0] in levels]
     if spans:
         high = [levels[phase] for phase, _, _ in spans]
         ends = ([at - 0.5 for _, at, _ in spans], [at - 0.5 for _, _, at in spans])
-        ax.hlines(high, *ends, INK, _DASHES, linewidth=1.2, label="high water of the phase")
+        ax.hlines(high, *ends, figures.INK, _DASHES, linewidth=1.2, label="high water of the phase")
     most = max(float(peak.max()), float(left.max()), *levels.values())
     ax.set_ylim(min(0.0, float(left.min()), *levels.values()) * 1.05, (most or 1.0) * 1.1)
     _name(fig, names_of(summary), peak, points, "layer, in the order of the calls", size)
@@ -158,7 +147,7 @@ def layer_bars(summary: Summary, most: int = MOST) -> Bars:
     groups: dict[tuple[str, str], list[int]] = {}
     for at, key in enumerate(zip(layers["phase"].tolist(), map(str, blocks), strict=True)):
         groups.setdefault(key, []).append(at)
-    count = plural(len(layers), "layer")
+    count = units.plural(len(layers), "layer")
     if len(groups) <= most:
         return Bars(_by_block(summary, groups), "block", f"{count} by block")
     slowest = np.argsort(-layers["typical_s"].to_numpy(), kind="stable")[:SLOWEST]
@@ -220,9 +209,9 @@ def names_of(summary: Summary) -> list[str]:
     ]
 
 
-def _axes(count: int, widest: float) -> tuple[Figure, Axes, float, float]:
+def _axes(count: int, widest: float | None = None) -> tuple[Figure, Axes, float, float]:
     """As large as so many layers need."""
-    width = min(widest, max(_MIN_WIDTH, bars.SIDES + _LAYER_WIDTH * count))
+    width = min(widest or _MAX_WIDTH, max(_MIN_WIDTH, bars.SIDES + _LAYER_WIDTH * count))
     return bars.axes_for(count, width, min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width)))
 
 
@@ -238,37 +227,37 @@ def _draw_bars(
     limit = min(max(highest, float(high.max())), _HEADROOM * highest) * _ABOVE
     cut = high > limit
     thin = float(np.clip(points / 10, 0.3, 1.0))
-    bars.draw(ax, x, typical, 0.8, OTHER_COLOUR)
-    bars.draw(ax, x[hot > 0], hot[hot > 0], 0.8, HOT_COLOUR)
-    ax.vlines(x, low, np.minimum(high, limit), INK, linewidth=thin)
+    bars.draw(ax, x, typical, 0.8, figures.OTHER_COLOUR)
+    bars.draw(ax, x[hot > 0], hot[hot > 0], 0.8, figures.HOT_COLOUR)
+    ax.vlines(x, low, np.minimum(high, limit), figures.INK, linewidth=thin)
     cap = min(6.0, points * 0.45)
     if cap >= 1.5:
         for ends in (low, np.where(cut, np.nan, high)):
-            ax.plot(x, ends, "_", color=INK, markersize=cap, markeredgewidth=thin)
-    count, layers = len(summary.hotspots.indices), format_count(len(summary.layers))
-    said = f"hot: {summary.hotspots.rule} ({format_count(count)} of {layers})"
+            ax.plot(x, ends, "_", color=figures.INK, markersize=cap, markeredgewidth=thin)
+    count, layers = len(summary.hotspots.indices), units.format_count(len(summary.layers))
+    said = f"hot: {summary.hotspots.rule} ({units.format_count(count)} of {layers})"
     handles: list[Artist] = [
-        Patch(color=HOT_COLOUR, label=said),
-        Patch(color=OTHER_COLOUR, label="other layers"),
+        Patch(color=figures.HOT_COLOUR, label=said),
+        Patch(color=figures.OTHER_COLOUR, label="other layers"),
         _line(label="5th to 95th percentile", marker="|", markersize=9, linestyle=""),
     ]
     top, line_s = limit, summary.hotspots.line_s if shown.kind == "layer" else None
     if line_s is not None and line_s * scale <= _HEADROOM * limit:
-        ax.axhline(line_s * scale, color=HOT_COLOUR, linewidth=0.9, linestyle=(0, (5, 3)))
-        said = f"line of the rule: {format_duration(line_s)}"
-        handles.append(_line(label=said, color=HOT_COLOUR, linestyle=_DASHES))
+        ax.axhline(line_s * scale, color=figures.HOT_COLOUR, linewidth=0.9, linestyle=(0, (5, 3)))
+        said = f"line of the rule: {units.format_duration(line_s)}"
+        handles.append(_line(label=said, color=figures.HOT_COLOUR, linestyle=_DASHES))
         top = max(limit, line_s * scale * _ABOVE)
     if cut.any():
         style: dict[str, Any] = {"marker": "^", "markersize": max(3.0, cap), "linestyle": ""}
-        ax.plot(x[cut], np.full(cut.sum(), limit), color=INK, clip_on=False, **style)
-        longest = format_duration(float(shown.frame["high_s"].max()))
+        ax.plot(x[cut], np.full(cut.sum(), limit), color=figures.INK, clip_on=False, **style)
+        longest = units.format_duration(float(shown.frame["high_s"].max()))
         handles.append(_line(label=f"cut (up to {longest})", **style))
     ax.set_ylim(0, top)
     return handles
 
 
 def _line(**style: Any) -> Line2D:
-    return Line2D([], [], **{"color": INK} | style)
+    return Line2D([], [], **{"color": figures.INK} | style)
 
 
 def _draw_phases(
@@ -290,12 +279,12 @@ def _draw_phases(
     taken: list[tuple[float, float]] = []
     regions = regions_of(phases)
     for _, start, end in regions[1::2]:
-        ax.axvspan(start - 0.5, end - 0.5, color=BAND, linewidth=0, zorder=0.5)
+        ax.axvspan(start - 0.5, end - 0.5, color=figures.BAND, linewidth=0, zorder=0.5)
     for phase, start, end in sorted(regions, key=lambda region: region[1] - region[2]):
         if start:
-            ax.axvline(start - 0.5, color=INK, linewidth=0.6, zorder=0.6)
+            ax.axvline(start - 0.5, color=figures.INK, linewidth=0.6, zorder=0.6)
         name = printable(phase)
-        with_sum = f"{name}: {format_duration(float(sums_s[phase]))}"
+        with_sum = f"{name}: {units.format_duration(float(sums_s[phase]))}"
         centre = (start + end - 1) / 2
         for text in (with_sum, name)[not times :]:
             half = len(text) * size * _CHAR_WIDTH / points / 2
@@ -326,7 +315,7 @@ def _name(
     size: float,
 ) -> None:
     """Names below the bars: of those that have no room the highest ones first, and so hot ones."""
-    scale = size / TEXT
+    scale = size / figures.TEXT
     font = float(np.clip(points / bars.LINE_HEIGHT, _MIN_FONT * scale, _MAX_FONT * scale))
     apart = max(1, int(np.ceil(font * bars.LINE_HEIGHT / points - 1e-9)))
     taken: NDArray[np.bool_] = np.zeros(len(names), bool)
@@ -340,4 +329,27 @@ def _name(
 def _draw_legend(fig: Figure, summary: Summary, handles: Sequence[Artist], size: float) -> None:
     # Names of phases stand between.
     pad = 0.2 if not summary.several_phases else 0.4 + (_PHASE_GAP + 1.3 * size) / size
-    legend_above(fig.axes[0], size, 0 if fig.get_figwidth() >= 9.5 else 2, pad, handles)
+    figures.legend_above(fig.axes[0], size, 0 if fig.get_figwidth() >= 9.5 else 2, pad, handles)
+
+
+class LayerPlot:
+    """The bar plot of a summary's layers: a notebook shows it, without pyplot and its magics."""
+
+    def __init__(self, summary: Summary) -> None:
+        self._summary = summary
+
+    @cached_property
+    def figure(self) -> Figure:
+        """Matplotlib's figure, to change it or to save it with ``figure.savefig(...)``."""
+        return figure(self._summary)
+
+    def __repr__(self) -> str:
+        return f"<LayerPlot of {self._summary!r}: .figure is Matplotlib's figure>"
+
+    def _repr_png_(self) -> bytes:
+        with Image.open(io.BytesIO(figures.save(self.figure, "png"))) as image:
+            # With a palette a picture is a third as large, and so is the notebook that keeps it.
+            few = image.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
+        file = io.BytesIO()
+        few.save(file, "png", optimize=True)
+        return file.getvalue()

@@ -8,14 +8,7 @@ import numpy as np
 
 from chainer_profile.analyse.timeline import FUNCTION, HOST_PLACES, PHASE, TRIAL, lay_out
 from chainer_profile.report.content.ranks import rank_name
-from chainer_profile.report.pictures.trace import (
-    THREADS,
-    TRACKS,
-    process_names,
-    slices,
-    us,
-    written,
-)
+from chainer_profile.report.pictures import trace
 from chainer_profile.report.text import model_name, printable
 
 if TYPE_CHECKING:
@@ -23,13 +16,12 @@ if TYPE_CHECKING:
 
     from chainer_profile.analyse.timeline import Slice
     from chainer_profile.ranks.merging import Ranks
-    from chainer_profile.report.pictures.trace import Event
 
 #: Ranks that are shown; of more those that the others waited for most often.
 MOST_RANKS = 64
 #: The track of the collectives, whose places are measured.
 COLLECTIVES = "collectives"
-_TRACK = len(TRACKS) + 1
+_TRACK = len(trace.TRACKS) + 1
 _PLACES = (
     "Each rank is a process. Ranks and collectives lie where they were, on the clock of rank 0; "
     "the calls within an iteration as follows.",
@@ -45,11 +37,11 @@ def render(ranks: Ranks) -> str:
     chosen = int(np.argmin(np.abs(lengths - np.median(lengths))))
     starts = [_start_ns(ranks, rank, chosen) for rank in range(len(ranks.ranks))]
     zero = min(starts + ranks.arrived_ns[:, chosen].ravel().tolist())
-    events: list[Event] = []
+    events: list[trace.Event] = []
     for rank, start in enumerate(starts):
         events += _process(ranks, rank, chosen, start - zero)
     events += _collectives(ranks, chosen, zero)
-    return written(
+    return trace.written(
         events,
         model=model_name(ranks.settings),
         iteration=int(ranks.iterations[chosen]),
@@ -67,24 +59,24 @@ def _start_ns(ranks: Ranks, rank: int, chosen: int) -> int:
     return int(starts[ranks.trials[rank, chosen]]) + ranks.ranks[rank].clock_offset_ns
 
 
-def _process(ranks: Ranks, rank: int, chosen: int, start: int) -> Iterator[Event]:
+def _process(ranks: Ranks, rank: int, chosen: int, start: int) -> Iterator[trace.Event]:
     """The names of a rank's tracks, its iteration, phases and calls but for the collectives."""
 
-    def known(one: Slice) -> Event:
+    def known(one: Slice) -> trace.Event:
         if one.layer is None:
             return {}
         return {"index": one.layer, "path": printable(ranks.layers[one.layer].path)}
 
     pid = ranks.ranks[rank].number + 1
-    yield from process_names(pid, rank_name(ranks, rank), [COLLECTIVES])
+    yield from trace.process_names(pid, rank_name(ranks, rank), [COLLECTIVES])
     trial = lay_out(ranks.recordings[rank], int(ranks.trials[rank, chosen]))
     for thread, kinds in ((1, (TRIAL, PHASE)), (3, (FUNCTION,))):
-        for event, one in slices(trial, kinds, pid, thread, known, start):
+        for event, one in trace.slices(trial, kinds, pid, thread, known, start):
             if one.layer not in ranks.collectives:
                 yield event
 
 
-def _collectives(ranks: Ranks, chosen: int, zero: int) -> Iterator[Event]:
+def _collectives(ranks: Ranks, chosen: int, zero: int) -> Iterator[trace.Event]:
     """The collectives where they were, the waiting within each of them, and the arrows' ends.
 
     An arrow begins and ends at one time, so its begin has to come first: the last rank does.
@@ -98,10 +90,10 @@ def _collectives(ranks: Ranks, chosen: int, zero: int) -> Iterator[Event]:
         drawn: set[int] = set()
         for rank in np.argsort(-came, kind="stable").tolist():
             pid = ranks.ranks[rank].number + 1
-            track = {"pid": pid, "tid": pid * THREADS + _TRACK}
+            track = {"pid": pid, "tid": pid * trace.THREADS + _TRACK}
             arrow = {**track, "name": "waited for", "cat": COLLECTIVES}
-            begin, end = us(int(came[rank]) - zero), us(int(waited_to[rank]) - zero)
-            left = us(int(waited_to[rank] + ranks.moving_ns[rank, chosen, at]) - zero)
+            begin, end = trace.us(int(came[rank]) - zero), trace.us(int(waited_to[rank]) - zero)
+            left = trace.us(int(waited_to[rank] + ranks.moving_ns[rank, chosen, at]) - zero)
             yield {"ph": "B", **track, "ts": begin, "name": printable(layer.function), **named}
             waited = np.flatnonzero((waited_to == came[rank]) & (came < waited_to)).tolist()
             for other in set(waited) - drawn:

@@ -12,19 +12,7 @@ from matplotlib.transforms import Bbox
 from chainer_profile.analyse.roofline import drawable
 from chainer_profile.basics.units import format_duration, format_giga, format_significant
 from chainer_profile.report.columns import layer_anchor
-from chainer_profile.report.pictures.figures import (
-    DPI,
-    HOT_COLOUR,
-    INK,
-    OTHER_COLOUR,
-    blank,
-    drawing,
-    entitle,
-    mark,
-    plain_axes,
-    settle,
-    title,
-)
+from chainer_profile.report.pictures import figures
 from chainer_profile.report.pictures.layers import MOST
 from chainer_profile.report.text import printable, shorten
 
@@ -48,7 +36,7 @@ _NAMED, _BELOW = 6, 15.0
 _NAME_SIZE, _MAX_NAME = 7.0, 32
 
 
-@drawing()
+@figures.drawing()
 def figure(summary: Summary) -> Figure:
     """Operations a second against operations a byte, both on log scales, under the roofs.
 
@@ -60,7 +48,7 @@ def figure(summary: Summary) -> Figure:
     x = layers["intensity"].to_numpy(float)
     y = layers["flops_per_s"].to_numpy(float) / _GIGA
     longest_s = float(layers["median_s"].max())
-    fig = blank(_WIDTH, _HEIGHT)
+    fig = figures.blank(_WIDTH, _HEIGHT)
     ax = fig.add_subplot()
     area = layers["median_s"].to_numpy() / (longest_s or 1.0) * _MOST_AREA
     _draw_dots(ax, layers, x, y, np.maximum(area, _LEAST_AREA))
@@ -71,10 +59,10 @@ def figure(summary: Summary) -> Figure:
     ax.set(xlabel="operations a byte", ylabel="billions of operations a second (GFLOP/s)")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(lambda value, _: format_significant(value, 1))
-        mark(axis, axis.get_minorticklocs(), 0.6)
+        figures.mark(axis, axis.get_minorticklocs(), 0.6)
         axis.set_minor_locator(NullLocator())
-    plain_axes(ax, "both")
-    entitle(fig, title(summary, _CHARS))
+    figures.plain_axes(ax, "both")
+    figures.entitle(fig, figures.title(summary, _CHARS))
     _name_functions(ax, layers, x, y)
     _draw_legend(ax, layers, f"area: time of a layer, {format_duration(longest_s)} at most")
     return fig
@@ -88,7 +76,7 @@ def _draw_dots(
     area: NDArray[np.float64],
 ) -> None:
     """A dot for each layer, which leads to its row; of very many the slowest ones lead there."""
-    colours = np.where(layers["hot"], HOT_COLOUR, OTHER_COLOUR)
+    colours = np.where(layers["hot"], figures.HOT_COLOUR, figures.OTHER_COLOUR)
     led = (layers["median_s"].rank(method="first", ascending=False) <= MOST).to_numpy()
     # The others share a shape for each size: so many shapes would make a large file.
     size = np.round(np.sqrt(area))
@@ -115,12 +103,12 @@ def _draw_roofs(ax: Any, limits: MachineLimits, left: float, right: float) -> No
     at = np.array([left, limits.ridge, right])
     speeds = f"{format_giga(limits.flops_per_s)} GFLOP/s, {format_giga(limits.copy_nbytes_per_s)}"
     label = f"limit: {speeds} GB/s"
-    ax.plot(at, np.minimum(at * copied, most), color=INK, linewidth=1.4, label=label)
+    ax.plot(at, np.minimum(at * copied, most), color=figures.INK, linewidth=1.4, label=label)
     if limits.fresh_nbytes_per_s:
         fresh = np.array([left, limits.flops_per_s / limits.fresh_nbytes_per_s])
         label = f"into new memory: {format_giga(limits.fresh_nbytes_per_s)} GB/s"
         rates = fresh * limits.fresh_nbytes_per_s / _GIGA
-        ax.plot(fresh, rates, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), label=label)
+        ax.plot(fresh, rates, color=figures.INK, linewidth=0.9, linestyle=(0, (4, 3)), label=label)
 
 
 def _name_functions(
@@ -131,8 +119,8 @@ def _name_functions(
     A name goes where it covers the fewest dots: below its dot, above it, or beside it. It covers no
     other name, and is left out where that cannot be.
     """
-    settle(ax.figure)  # only then is it known where the axes are
-    dots = DPI / 72
+    figures.settle(ax.figure)  # only then is it known where the axes are
+    dots = figures.DPI / 72
     centres = ax.transData.transform(np.column_stack([x, y]))
     taken: list[Bbox] = []
     times = layers.groupby("function")["mean_s"].sum().sort_values(ascending=False, kind="stable")
@@ -178,8 +166,8 @@ def _draw_legend(ax: Any, layers: pd.DataFrame, area: str) -> None:
 
     count = int(layers["hot"].sum())
     handles = [
-        dot(HOT_COLOUR, f"hot layers ({count})"),
-        dot(OTHER_COLOUR, f"other layers ({len(layers) - count})"),
+        dot(figures.HOT_COLOUR, f"hot layers ({count})"),
+        dot(figures.OTHER_COLOUR, f"other layers ({len(layers) - count})"),
         *ax.get_legend_handles_labels()[0],
     ]
     handles.append(Line2D([], [], linestyle="", label=area))

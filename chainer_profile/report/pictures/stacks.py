@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chainer_profile.analyse.timeline import (
-    FUNCTION,
-    LINK,
-    PHASE,
-    TRIAL,
-    parent_of,
-    phase_framework_ns,
-    wall_ns,
-)
+from chainer_profile.analyse import timeline
 from chainer_profile.basics.paths import below
 from chainer_profile.report.text import printable
 
@@ -44,7 +36,7 @@ def render_folded(summary: Summary) -> str:
 
 def _folded(kind: str, name: str) -> str:
     """A name for a folded stack; of a link its part of the path."""
-    name = (name.rpartition("/")[2] or name) if kind == LINK else name
+    name = (name.rpartition("/")[2] or name) if kind == timeline.LINK else name
     name = "".join("_" if char == ";" or char.isspace() else char for char in printable(name))
     return name or "_"
 
@@ -94,25 +86,29 @@ def _summed_stacks(summary: Summary) -> Iterator[tuple[_Stack, int, int | None]]
     known: list[int] = []
     if recording.framework_ns is not None and recording.trial_ns is not None:
         known = [int(value) for value in recording.framework_ns.sum(axis=0)]
-    between = sum(wall_ns(recording)) - sum(sums)
-    by_phase, outside = phase_framework_ns(recording, known, between)
+    between = sum(timeline.wall_ns(recording)) - sum(sums)
+    by_phase, outside = timeline.phase_framework_ns(recording, known, between)
     phases = {*(layer.phase for layer in recording.layers), *by_phase}
-    root = ((TRIAL, recording.settings.model or "network"),)
+    root = ((timeline.TRIAL, recording.settings.model or "network"),)
     tops: dict[str, _Stack] = {
-        phase: (*root, (PHASE, phase)) if len(phases) > 1 else root for phase in phases
+        phase: (*root, (timeline.PHASE, phase)) if len(phases) > 1 else root for phase in phases
     }
     last = {layer.phase: index for index, layer in enumerate(recording.layers)}
     stacks: list[_Stack] = []
     for index, layer in enumerate(recording.layers):
-        parent = parent_of(layer, index)
+        parent = timeline.parent_of(layer, index)
         holder = tops[layer.phase] if parent is None else stacks[parent]
         at = "/" if parent is None else recording.layers[parent].path
-        links = ((LINK, path) for path in below(layer.path, at))
-        stacks.append((*holder, *links, (FUNCTION, layer.function)))
+        links = ((timeline.LINK, path) for path in below(layer.path, at))
+        stacks.append((*holder, *links, (timeline.FUNCTION, layer.function)))
         yield stacks[-1], sums[index], index
         if layer.phase in by_phase and last[layer.phase] == index:
-            yield (*tops[layer.phase], (FUNCTION, FRAMEWORK)), by_phase.pop(layer.phase), None
+            yield (
+                (*tops[layer.phase], (timeline.FUNCTION, FRAMEWORK)),
+                by_phase.pop(layer.phase),
+                None,
+            )
     for phase, spent in by_phase.items():  # those without layers
-        yield (*tops[phase], (FUNCTION, FRAMEWORK)), spent, None
+        yield (*tops[phase], (timeline.FUNCTION, FRAMEWORK)), spent, None
     if outside:
-        yield (*root, (FUNCTION, FRAMEWORK)), outside, None
+        yield (*root, (timeline.FUNCTION, FRAMEWORK)), outside, None

@@ -10,24 +10,9 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from chainer_profile.basics.units import (
-    duration_unit,
-    format_count,
-    format_significant,
-    in_unit,
-    plural,
-)
+from chainer_profile.basics import units
 from chainer_profile.record.digest import several_machines
-from chainer_profile.report.pictures.figures import (
-    INK,
-    TEXT,
-    Picture,
-    blank,
-    drawing,
-    entitle,
-    legend_below,
-    plain_axes,
-)
+from chainer_profile.report.pictures import figures
 from chainer_profile.report.text import printable, shorten
 
 if TYPE_CHECKING:
@@ -53,76 +38,71 @@ _NOISY = 0.2
 _MAX_NUMBERED = 4
 
 
-def pictures(results: Sequence[Run]) -> dict[str, Picture]:
+def pictures(results: Sequence[Run]) -> dict[str, figures.Picture]:
     """The plots that these results have, by the names of their files without the ending."""
     good = [result for result in results if not math.isnan(result.digest.median_s)]
     plots = {}
     if good:
-        plots["latency-by-network"] = Picture(lambda: latency_figure(good))
+        plots["latency-by-network"] = figures.Picture(lambda: latency_figure(good))
     if batch_series(good):
-        plots["by-batch-size"] = Picture(lambda: batch_figure(good))
+        plots["by-batch-size"] = figures.Picture(lambda: batch_figure(good))
     return plots
 
 
-class _Part:
-    """A part of what tells cases apart: where a run has it, and how it is written."""
-
-    def __init__(self, where: str, text: Callable[[Any], str] = str) -> None:
-        self.of, self.text = attrgetter(where), text
-
-
-_BATCH = _Part("digest.settings.batchsize", lambda n: f"batch {format_count(n)}")
-_INPUT = _Part("digest.input_text", lambda text: f"input {text}")
-_NETWORK = _Part("digest.settings.model", printable)
-_PHASE = _Part("digest.settings.phase")
-_OTHERS = (
-    _Part("digest.settings.device"),
-    _Part("digest.settings.dtype"),
-    _Part("digest.settings.threads", lambda n: "" if n is None else plural(n, "thread")),
-    _Part("digest.settings.seed", lambda n: f"seed {n}"),
-    _Part("digest.settings.trials", lambda n: plural(n, "trial")),
-)
-_MACHINE = _Part("machine", printable)
+#: What tells cases apart, as it is written.
+_PARTS: dict[str, Callable[[Run], str]] = {
+    "batch": lambda run: f"batch {units.format_count(run.digest.settings.batchsize)}",
+    "input": lambda run: f"input {run.digest.input_text}",
+    "network": lambda run: printable(run.digest.settings.model),
+    "phase": lambda run: run.digest.settings.phase,
+    "device": lambda run: run.digest.settings.device,
+    "dtype": lambda run: run.digest.settings.dtype,
+    "threads": lambda run: units.plural(n, "thread") if (n := run.digest.settings.threads) else "",
+    "seed": lambda run: f"seed {run.digest.settings.seed}",
+    "trials": lambda run: units.plural(run.digest.settings.trials, "trial"),
+    "machine": lambda run: printable(run.machine),
+}
 
 
-def _named(results: Sequence[Run], parts: Sequence[_Part]) -> list[tuple[str, list[Run]]]:
+def _named(results: Sequence[Run], parts: Sequence[str]) -> list[tuple[str, list[Run]]]:
     """Results by what they differ in among these parts, with a name for each group."""
-    differing = [part for part in parts if len({part.of(result) for result in results}) > 1]
+    differing = [part for part in parts if _differ(results, part)]
     groups: dict[str, list[Run]] = {}
     for result in results:
-        texts = (part.text(part.of(result)) for part in differing)
+        texts = (_PARTS[part](result) for part in differing)
         groups.setdefault(", ".join(filter(None, texts)), []).append(result)
     return list(groups.items())
 
 
-def _others(results: Sequence[Run]) -> tuple[_Part, ...]:
-    return (*_OTHERS, _MACHINE) if several_machines(results) else _OTHERS
+def _differ(results: Sequence[Run], part: str) -> bool:
+    return len(set(map(_PARTS[part], results))) > 1
 
 
-def _differing(panels: Sequence[tuple[str, list[Run]]], parts: Sequence[_Part]) -> list[_Part]:
-    """The parts in which results of one panel differ: what differs between panels has no colour."""
-    return [
-        part for part in parts if any(len({part.of(r) for r in group}) > 1 for _, group in panels)
-    ]
+def _others(results: Sequence[Run]) -> list[str]:
+    machine = ["machine"] if several_machines(results) else []
+    return ["device", "dtype", "threads", "seed", "trials", *machine]
 
 
 def _networks(results: Sequence[Run]) -> list[str]:
     return list(dict.fromkeys(result.digest.settings.model for result in results))
 
 
-@drawing()
+@figures.drawing()
 def latency_figure(results: Sequence[Run]) -> Figure:
     """Grouped bars: median latency by network, with whiskers of one standard deviation.
 
     Every input and phase has a panel of its own, since their times differ by far.
     """
-    panels = _named(results, (_INPUT, _PHASE))
+    panels = _named(results, ("input", "phase"))
     shown = panels[:_MAX_PANELS]
-    known = _named(results, _differing(panels, (_BATCH, *_others(results))))
+    # What differs between panels alone has no colour.
+    parts = ("batch", *_others(results))
+    differing = [part for part in parts if any(_differ(group, part) for _, group in panels)]
+    known = _named(results, differing)
     series = known[:_MAX_SERIES]
     networks = max((_networks(group) for _, group in shown), key=len)
     width = min(_MAX_WIDTH, max(_MIN_WIDTH, 1.2 + 0.3 * len(networks) * (len(series) + 1)))
-    fig = blank(width, 1.1 + _PANEL_HEIGHT * len(shown))
+    fig = figures.blank(width, 1.1 + _PANEL_HEIGHT * len(shown))
     axes = fig.subplots(len(shown), squeeze=False)[:, 0]
     for ax, (name, group) in zip(axes, shown, strict=True):
         _draw_panel(ax, name or f"input {group[0].digest.input_text}", group, series)
@@ -133,31 +113,26 @@ def latency_figure(results: Sequence[Run]) -> Figure:
     return fig
 
 
-def _draw_panel(
-    ax: Axes,
-    name: str,
-    group: list[Run],
-    series: list[tuple[str, list[Run]]],
-) -> None:
+def _draw_panel(ax: Axes, name: str, group: list[Run], series: list[tuple[str, list[Run]]]) -> None:
     networks = _networks(group)
-    unit = duration_unit(max(result.digest.median_s for result in group))
+    unit = units.duration_unit(max(result.digest.median_s for result in group))
     wide = 0.8 / len(series)
     top = 0.0
     for at, (_, of_series) in enumerate(series):
         members = [result for result in group if result in of_series]
         x = np.array([networks.index(result.digest.settings.model) for result in members], float)
         x += (at - (len(series) - 1) / 2) * wide
-        typical = np.array([in_unit(result.digest.median_s, unit) for result in members])
-        std = np.array([in_unit(result.digest.std_s, unit) for result in members])
+        typical = np.array([units.in_unit(result.digest.median_s, unit) for result in members])
+        std = np.array([units.in_unit(result.digest.std_s, unit) for result in members])
         ax.bar(x, typical, width=wide * 0.92, color=_COLOURS[at])
         known = np.isfinite(std)
-        _whiskers(ax, x[known], typical[known], std[known], fmt="none", ecolor=INK)
+        _whiskers(ax, x[known], typical[known], std[known], fmt="none", ecolor=figures.INK)
         reach = typical + np.where(known, std, 0)
         top = max(top, float(reach.max(initial=0)))
         for place, height, value, result in zip(x, reach, typical, members, strict=True):
             mark = "*" if _noisy(result) else ""
             if mark or len(series) <= _MAX_NUMBERED:
-                number = format_significant(value, 3) if len(series) <= _MAX_NUMBERED else ""
+                number = units.format_significant(value, 3) if len(series) <= _MAX_NUMBERED else ""
                 ax.annotate(
                     f"{number}{mark}",
                     (place, height),
@@ -165,7 +140,7 @@ def _draw_panel(
                     textcoords="offset points",
                     ha="center",
                     va="bottom",
-                    fontsize=TEXT - 2,
+                    fontsize=figures.TEXT - 2,
                 )
     ax.set_ylim(0, (top or 1.0) * 1.14)
     names = [shorten(printable(network), _MAX_NAME) for network in networks]
@@ -179,48 +154,45 @@ def _draw_panel(
     )
     ax.set_xlim(-0.6, len(networks) - 0.4)
     ax.set_ylabel(f"latency [{unit}]")
-    ax.set_title(name, fontsize=TEXT, loc="left", parse_math=False)
-    plain_axes(ax, "y")
+    ax.set_title(name, fontsize=figures.TEXT, loc="left", parse_math=False)
+    figures.plain_axes(ax, "y")
     ax.tick_params(axis="x", length=0)
 
 
 def batch_series(results: Sequence[Run]) -> list[tuple[str, list[Run]]]:
     """Cases that differ in their batch size only, from small to large; two of them at least."""
-    groups = _named(results, (_NETWORK, _INPUT, _PHASE, *_others(results)))
-    ordered = ((name, sorted(group, key=_BATCH.of)) for name, group in groups)
-    return [(name, group) for name, group in ordered if len({_BATCH.of(r) for r in group}) > 1]
+    groups = _named(results, ("network", "input", "phase", *_others(results)))
+    by_size = attrgetter("digest.settings.batchsize")
+    ordered = ((name, sorted(group, key=by_size)) for name, group in groups)
+    return [(name, group) for name, group in ordered if len(set(map(by_size, group))) > 1]
 
 
-@drawing()
+@figures.drawing()
 def batch_figure(results: Sequence[Run]) -> Figure:
     """Two panels: latency with its standard deviation, and inputs a second, by batch size."""
     series = batch_series(results)
     shown = series[:_MAX_SERIES]
     height = 4.1 + 0.18 * -(-len(shown) // _legend_columns(shown, _BATCH_WIDTH))
-    fig = blank(_BATCH_WIDTH, height)
+    fig = figures.blank(_BATCH_WIDTH, height)
     left, right = fig.subplots(1, 2)
-    unit = duration_unit(max(r.digest.median_s for _, group in shown for r in group))
+    unit = units.duration_unit(max(r.digest.median_s for _, group in shown for r in group))
     handles: list[Any] = []
     for at, (_, group) in enumerate(shown):
         batch = [result.digest.settings.batchsize for result in group]
-        typical = np.array([in_unit(result.digest.median_s, unit) for result in group])
-        std = np.nan_to_num([in_unit(result.digest.std_s, unit) for result in group])
-        style: dict[str, Any] = {
-            "color": _COLOURS[at],
-            "marker": _MARKERS[at],
-            "markersize": 4,
-            "linewidth": 1.2,
-        }
+        typical = np.array([units.in_unit(result.digest.median_s, unit) for result in group])
+        std = np.nan_to_num([units.in_unit(result.digest.std_s, unit) for result in group])
+        style: dict[str, Any] = {"color": _COLOURS[at], "marker": _MARKERS[at]}
+        style |= {"markersize": 4, "linewidth": 1.2}
         _whiskers(left, batch, typical, std, **style)
         right.plot(batch, [result.digest.fps for result in group], **style)
         handles.append(Line2D([], [], **style))
     sizes = sorted({r.digest.settings.batchsize for _, group in shown for r in group})
     for ax in (left, right):
         ax.set_xscale("log", base=2)
-        ax.set_xticks(_apart(sizes), list(map(format_count, _apart(sizes))))
+        ax.set_xticks(_apart(sizes), list(map(units.format_count, _apart(sizes))))
         ax.minorticks_off()
         ax.set_xlabel("batch size")
-        plain_axes(ax, "y")
+        figures.plain_axes(ax, "y")
     left.set_ylabel(f"latency [{unit}]")
     right.set_ylabel("throughput [inputs/s]")
     right.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
@@ -257,8 +229,8 @@ def _title(fig: Figure, what: str, results: Sequence[Run], left_out: int) -> Non
     if several_machines(results):
         lines.append("from several machines: compare with care")
     if left_out:
-        lines.append(f"{format_count(left_out)} more not drawn")
-    entitle(fig, "\n".join(lines), TEXT + 0.5)
+        lines.append(f"{units.format_count(left_out)} more not drawn")
+    figures.entitle(fig, "\n".join(lines), figures.TEXT + 0.5)
 
 
 def _run(results: Sequence[Run]) -> str:
@@ -276,8 +248,8 @@ def _run(results: Sequence[Run]) -> str:
 
 def _range(numbers: Sequence[int]) -> str:
     if len(numbers) < 2:
-        return "".join(map(format_count, numbers))
-    return f"{format_count(numbers[0])} to {format_count(numbers[-1])}"
+        return "".join(map(units.format_count, numbers))
+    return f"{units.format_count(numbers[0])} to {units.format_count(numbers[-1])}"
 
 
 def _noisy(result: Run) -> bool:
@@ -287,7 +259,7 @@ def _noisy(result: Run) -> bool:
 
 def _legend(fig: Figure, series: Sequence[tuple[str, list[Run]]], handles: Sequence[Any]) -> None:
     entries = zip(map(_label, series), handles, strict=False)
-    legend_below(fig, entries, _legend_columns(series, fig.get_figwidth()))
+    figures.legend_below(fig, entries, _legend_columns(series, fig.get_figwidth()))
 
 
 def _label(series: tuple[str, list[Run]]) -> str:

@@ -7,21 +7,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.analyse.timeline import (
-    DEVICE_PLACES,
-    FUNCTION,
-    HOST_PLACES,
-    LAUNCH_PLACES,
-    LINK,
-    PHASE,
-    TRIAL,
-    WAIT,
-    Slice,
-    lay_out,
-    lay_out_device,
-    median_trial,
-    parent_of,
-)
+from chainer_profile.analyse import timeline
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.units import format_shapes, plural
 from chainer_profile.report.text import model_name, printable
@@ -34,9 +20,9 @@ if TYPE_CHECKING:
 
 #: The tracks of a process: their names, and the kinds of slices that they hold.
 TRACKS = (
-    ("trial and phases", (TRIAL, PHASE, WAIT)),
-    ("links", (LINK,)),
-    ("functions", (FUNCTION,)),
+    ("trial and phases", (timeline.TRIAL, timeline.PHASE, timeline.WAIT)),
+    ("links", (timeline.LINK,)),
+    ("functions", (timeline.FUNCTION,)),
 )
 #: The counters of the memory pass, and what they show.
 ALLOCATED, PEAK = "allocated in the trial", "peak within calls"
@@ -61,7 +47,7 @@ def render(summary: Summary, trial: int | None = None) -> str:
     a process of its own, on a GPU in one for the host and one for the device.
     """
     recording = summary.recording
-    middle = median_trial(recording)
+    middle = timeline.median_trial(recording)
     if trial is not None and not 0 <= trial < recording.n_trials:
         raise UsageError(
             f"there is no trial {trial}: the recording has trials 0 to {recording.n_trials - 1}"
@@ -73,7 +59,10 @@ def render(summary: Summary, trial: int | None = None) -> str:
     for number in chosen:
         words = "median trial" if number == middle else "chosen trial"
         title = f"{words} (trial {number} of {recording.n_trials}, counted from 0)"
-        host, device = lay_out(recording, number), lay_out_device(recording, number)
+        host, device = (
+            timeline.lay_out(recording, number),
+            timeline.lay_out_device(recording, number),
+        )
         sides = [(": host", host), (": device", device)] if device else [("", host)]
         led = _led(host, device)
         for place, (side, root) in enumerate(sides):
@@ -108,7 +97,11 @@ def written(events: Iterable[Event], **other: Any) -> str:
 
 
 def _places(recording: Recording) -> Iterator[str]:
-    yield from (*LAUNCH_PLACES, *DEVICE_PLACES, *_ARROWS) if recording.on_device else HOST_PLACES
+    yield from (
+        (*timeline.LAUNCH_PLACES, *timeline.DEVICE_PLACES, *_ARROWS)
+        if recording.on_device
+        else timeline.HOST_PLACES
+    )
     if recording.memory is not None:
         yield from _COUNTERS
 
@@ -121,15 +114,15 @@ class _Facts:
         self._links: dict[str, LinkCalls] = {link.path: link for link in self.recording.links}
         self._layers = [self._layer(row) for row in summary.layers.itertuples()]
 
-    def of(self, one: Slice) -> Event:
+    def of(self, one: timeline.Slice) -> Event:
         """The arguments of a slice."""
         if one.layer is not None:
             own_ns = one.calls_ns - sum(inner.calls_ns for inner in one.inner)
             return self._layers[one.layer] | {"self_us": us(own_ns)}
-        if one.kind == WAIT:
+        if one.kind == timeline.WAIT:
             return {}
         known: Event = {"calls_us": us(one.calls_ns)}
-        if one.kind == LINK and one.name in self._links:
+        if one.kind == timeline.LINK and one.name in self._links:
             link = self._links[one.name]
             known |= {
                 "class": printable(link.kind),
@@ -158,7 +151,7 @@ class _Facts:
                 facts["work_is_about"] = True
         if layer.calls > 1:
             facts["calls"] = f"{plural(layer.calls, 'call')} laid as one"
-        parent, forward = parent_of(layer, row.Index), layer.forward
+        parent, forward = timeline.parent_of(layer, row.Index), layer.forward
         if parent is not None:
             facts["within"] = self._label(parent)
         if forward is not None and 0 <= forward < len(self.recording.layers):
@@ -173,12 +166,14 @@ class _Facts:
         return printable(self.recording.layers[index].label)
 
 
-def _led(host: Slice, device: Slice | None) -> set[int | None]:
+def _led(host: timeline.Slice, device: timeline.Slice | None) -> set[int | None]:
     """The layers to which arrows lead, from the host's calls to where they are on the device."""
     if device is None:
         return set()
-    begins = {one.layer: one.begin_ns for _, one in device.walk((FUNCTION,))}
-    return {one.layer for _, one in host.walk((FUNCTION,)) if one.begin_ns <= begins[one.layer]}
+    begins = {one.layer: one.begin_ns for _, one in device.walk((timeline.FUNCTION,))}
+    return {
+        one.layer for _, one in host.walk((timeline.FUNCTION,)) if one.begin_ns <= begins[one.layer]
+    }
 
 
 def _arrow(place: int, same: Event, number: int) -> Event:
@@ -201,13 +196,13 @@ def process_names(pid: int, name: str, tracks: Iterable[str] = ()) -> Iterator[E
 
 
 def slices(
-    root: Slice,
+    root: timeline.Slice,
     kinds: Sequence[str],
     pid: int,
     thread: int,
-    known: Callable[[Slice], Event],
+    known: Callable[[timeline.Slice], Event],
     start_ns: int = 0,
-) -> Iterator[tuple[Event, Slice]]:
+) -> Iterator[tuple[Event, timeline.Slice]]:
     """The slices of some kinds as begins and ends, in the order of time."""
     # Complete events would overlap by a nanosecond where a viewer rounds begins and lengths, and
     # some viewers drop slices that overlap.
@@ -221,7 +216,7 @@ def slices(
             yield {"ph": "E", **event}, one
 
 
-def _memory(recording: Recording, pid: int, root: Slice) -> Iterator[Event]:
+def _memory(recording: Recording, pid: int, root: timeline.Slice) -> Iterator[Event]:
     """The memory pass as counters, at the places of a trial."""
     use = recording.memory
     if use is None:
@@ -229,7 +224,7 @@ def _memory(recording: Recording, pid: int, root: Slice) -> Iterator[Event]:
     level = 0
     peaks: list[int] = []
     of_phases = {phase.phase: phase.retained_nbytes for phase in use.phases}
-    runs = [part.name for part in root.inner if part.kind == PHASE]
+    runs = [part.name for part in root.inner if part.kind == timeline.PHASE]
 
     def counted(at: int, name: str, value: int) -> Event:
         return {"ph": "C", "pid": pid, "ts": us(at), "name": name, "args": {"bytes": value}}
@@ -237,7 +232,7 @@ def _memory(recording: Recording, pid: int, root: Slice) -> Iterator[Event]:
     began = 0
     yield counted(root.begin_ns, ALLOCATED, 0)
     yield counted(root.begin_ns, PEAK, 0)
-    for begins, one in root.edges((PHASE, FUNCTION)):
+    for begins, one in root.edges((timeline.PHASE, timeline.FUNCTION)):
         if one.layer is None:
             if begins:
                 began = level

@@ -5,26 +5,13 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from chainer_profile.report.document import (
-    CODE,
-    STRONG,
-    Boxes,
-    Code,
-    Figure,
-    Fold,
-    Heading,
-    Lines,
-    Points,
-    Text,
-    pieces,
-)
+from chainer_profile.report import document as doc
 from chainer_profile.report.tables import SPREAD, Table, is_missing
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from chainer_profile.report.document import Block, Words
     from chainer_profile.report.tables import Column, Spread
 
 #: Texts of more characters take several lines.
@@ -32,10 +19,10 @@ _LONG = 40
 
 
 def write(
-    blocks: Iterable[Block],
+    blocks: Iterable[doc.Block],
     *,
     level: int = 0,
-    figures: Callable[[Figure], str] | None = None,
+    figures: Callable[[doc.Figure], str] | None = None,
     most: int | None = None,
 ) -> str:
     """Blocks as HTML that stands alone: what points to other files is left out."""
@@ -43,28 +30,28 @@ def write(
 
 
 def _block(
-    block: Block, level: int, figures: Callable[[Figure], str] | None, most: int | None
+    block: doc.Block, level: int, figures: Callable[[doc.Figure], str] | None, most: int | None
 ) -> str:
-    if isinstance(block, Heading):
+    if isinstance(block, doc.Heading):
         return f"<h{block.level + level}>{text(block.text)}</h{block.level + level}>"
-    if isinstance(block, Text):
-        if any(piece.link for piece in pieces(block.words)):
+    if isinstance(block, doc.Text):
+        if any(piece.link for piece in doc.pieces(block.words)):
             return ""
         kind = ' class="notice"' if block.note else ' class="aside"' if block.aside else ""
         return f"<p{kind}>{words(block.words)}</p>"
-    if isinstance(block, Points):
+    if isinstance(block, doc.Points):
         items = "".join(f"<li>{words(item)}</li>" for item in block.items)
         return f'<ul class="sentences">{items}</ul>'
-    if isinstance(block, Lines):
+    if isinstance(block, doc.Lines):
         return _pairs(block.rows)
-    if isinstance(block, Code):
+    if isinstance(block, doc.Code):
         lines = "\n".join(map(text, block.text.split("\n")))
         return f'<pre tabindex="0"><code>{lines}</code></pre>'
     if isinstance(block, Table):
         return table(block, most)
-    if isinstance(block, Boxes):
+    if isinstance(block, doc.Boxes):
         return _boxes(block)
-    if isinstance(block, Fold):
+    if isinstance(block, doc.Fold):
         kind = ' class="warning"' if block.warning else ""
         inner = write(block.blocks, level=level, figures=figures, most=most)
         return f"<details{kind}><summary>{words(block.line)}</summary>\n{inner}\n</details>"
@@ -171,7 +158,7 @@ def _spread(found: Spread) -> str:
     )
 
 
-def _boxes(found: Boxes) -> str:
+def _boxes(found: doc.Boxes) -> str:
     boxes = "".join(
         f'<i class="{box.kind}" style="left:{100 * box.left:.2f}%;width:{100 * box.width:.2f}%'
         f'{f";--row:{box.row}" if box.row else ""}" title="{escape(printable(box.said))}">'
@@ -188,11 +175,11 @@ def _boxes(found: Boxes) -> str:
     )
 
 
-def words(parts: Words) -> str:
+def words(parts: doc.Words) -> str:
     """Pieces of text in their styles."""
-    tags = {CODE: "code", STRONG: "strong"}
+    tags = {doc.CODE: "code", doc.STRONG: "strong"}
     found = []
-    for piece in pieces(parts):
+    for piece in doc.pieces(parts):
         tag = tags.get(piece.style)
         shown = text(piece.text)
         found.append(f"<{tag}>{shown}</{tag}>" if tag else shown)

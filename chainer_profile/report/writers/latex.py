@@ -13,91 +13,43 @@ if TYPE_CHECKING:
 
     from chainer_profile.report.tables import Table
 
-#: Signs with a meaning in LaTeX or in a language of babel; \symbol is in every encoding of fonts.
-_SIGNS = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    # A line may end behind these, or a path would run out of its column.
-    "_": r"\_\allowbreak{}",
-    "/": r"/\allowbreak{}",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\symbol{34}",
-    "`": r"\symbol{96}",
-    "'": r"\symbol{39}",
-    # At the begin of a row a bracket or a star would belong to the end of the row before.
-    "[": "{[}",
-    "]": "{]}",
-    "*": "{*}",
-}
+
+def _pairs(lines: str) -> dict[str, str]:
+    words = lines.split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+#: Signs with a meaning in LaTeX or in a language of babel, and what shows them: \symbol is in every
+#: encoding of fonts. A line may end behind _ and /, or a path would run out of its column. At the
+#: begin of a row a bracket or a star would belong to the end of the row before.
+_SIGNS = _pairs(r"""
+    \ \textbackslash{}   { \{   } \}   $ \$   & \&   # \#   % \%   _ \_\allowbreak{}
+    / /\allowbreak{}   ^ \textasciicircum{}   ~ \textasciitilde{}   < \textless{}   > \textgreater{}
+    | \textbar{}   " \symbol{34}   ` \symbol{96}   ' \symbol{39}   [ {[}   ] {]}   * {*}
+""")
 #: Letters and signs beyond ASCII that every LaTeX has.
-_BEYOND = {
+_BEYOND = _pairs(r"""
+    ± $\pm$   · $\cdot$   ÷ $\div$   ° $^\circ$   ² $^2$   ³ $^3$   µ $\mu$   Ω $\Omega$
+    → $\rightarrow$   ← $\leftarrow$   ↑ $\uparrow$   ↓ $\downarrow$   ↔ $\leftrightarrow$
+    ⇒ $\Rightarrow$   ≤ $\leq$   ≥ $\geq$   ≠ $\neq$   ≈ $\approx$   ∞ $\infty$   ∑ $\sum$
+    ∂ $\partial$   ß \ss{}   æ \ae{}   Æ \AE{}   œ \oe{}   Œ \OE{}   ø \o{}   Ø \O{}   å \aa{}
+    Å \AA{}   ł \l{}   Ł \L{}   — ---   … \ldots{}   “ ``   ” ''
+""") | {
     "\u00a0": "~",
-    "±": r"$\pm$",
     "\u00d7": r"$\times$",
-    "·": r"$\cdot$",
-    "÷": r"$\div$",
-    "°": r"$^\circ$",
-    "²": r"$^2$",
-    "³": r"$^3$",
-    "µ": r"$\mu$",
-    "Ω": r"$\Omega$",
+    "\u0131": r"\i{}",
     "\u2013": "--",
-    "—": "---",
-    "…": r"\ldots{}",
     "\u2018": "`",
     "\u2019": "'",
-    "“": "``",
-    "”": "''",
-    "→": r"$\rightarrow$",
-    "←": r"$\leftarrow$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "↔": r"$\leftrightarrow$",
-    "⇒": r"$\Rightarrow$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "≠": r"$\neq$",
-    "≈": r"$\approx$",
-    "∞": r"$\infty$",
-    "∑": r"$\sum$",
-    "∂": r"$\partial$",
-    "ß": r"\ss{}",
-    "æ": r"\ae{}",
-    "Æ": r"\AE{}",
-    "œ": r"\oe{}",
-    "Œ": r"\OE{}",
-    "ø": r"\o{}",
-    "Ø": r"\O{}",
-    "å": r"\aa{}",
-    "Å": r"\AA{}",
-    "ł": r"\l{}",
-    "Ł": r"\L{}",
-    "\u0131": r"\i{}",
 }
-_ACCENTS = {
-    "\u0300": r"\`",
-    "\u0301": r"\'",
-    "\u0302": r"\^",
-    "\u0303": r"\~",
-    "\u0304": r"\=",
-    "\u0306": r"\u",
-    "\u0307": r"\.",
-    "\u0308": r"\"",
-    "\u030a": r"\r",
-    "\u030b": r"\H",
-    "\u030c": r"\v",
-    "\u0323": r"\d",
-    "\u0327": r"\c",
-}
+#: Accents as Unicode combines them with letters, and as LaTeX does.
+_ACCENTS = dict(
+    zip(
+        "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0323\u0327",
+        "`'^~=u.\"rHvdc",
+        strict=True,
+    )
+)
 #: Columns from which on there is less room between them.
 _MANY = 7
 _GREEK = {
@@ -211,7 +163,7 @@ def _sign(sign: str) -> str:
     if letter.isascii() and letter.isalpha() and len(accents) == 1 and accents[0] in _ACCENTS:
         # An accent takes the place of the dot.
         letter = {"i": r"\i", "j": r"\j"}.get(letter, letter) if accents[0] < "\u0323" else letter
-        return f"{_ACCENTS[accents[0]]}{{{letter}}}"
+        return rf"\{_ACCENTS[accents[0]]}{{{letter}}}"
     kind, _, greek = unicodedata.name(sign, "").rpartition(" ")
     if greek in _GREEK.get(kind, ()):
         return f"$\\{greek.lower() if 'SMALL' in kind else greek.capitalize()}$"

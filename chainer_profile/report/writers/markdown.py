@@ -6,60 +6,46 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from chainer_profile.report.document import (
-    CODE,
-    STRONG,
-    Code,
-    Figure,
-    Heading,
-    Lines,
-    Piece,
-    Points,
-    Text,
-    caption_text,
-    pieces,
-)
+from chainer_profile.report import document as doc
 from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from chainer_profile.report.document import Block, Words
 
-
-def write(blocks: Iterable[Block]) -> str:
+def write(blocks: Iterable[doc.Block]) -> str:
     """Blocks as a file; tables and figures that are not numbered have no caption line."""
     return "\n\n".join(part for block in blocks for part in _parts(block)) + "\n"
 
 
-def _parts(block: Block) -> Iterator[str]:
-    if isinstance(block, Heading):
+def _parts(block: doc.Block) -> Iterator[str]:
+    if isinstance(block, doc.Heading):
         yield f"{'#' * block.level} {text(block.text)}"
-    elif isinstance(block, Text):
+    elif isinstance(block, doc.Text):
         yield f"> **Note:** {words(block.words)}" if block.note else words(block.words)
-    elif isinstance(block, Points):
+    elif isinstance(block, doc.Points):
         yield "\n".join(f"- {words(item)}" for item in block.items)
-    elif isinstance(block, Lines):
+    elif isinstance(block, doc.Lines):
         # Two spaces at the end begin a new line.
         yield "  \n".join(f"**{cell(name)}**: {cell(value)}" for name, value in block.rows)
-    elif isinstance(block, Code):
+    elif isinstance(block, doc.Code):
         yield _fenced("\n".join(map(printable, block.text.split("\n"))))
     elif isinstance(block, Table):
         if block.number:
-            label, caption = caption_text(block)
+            label, caption = doc.caption_text(block)
             yield f"**{label}** {text(caption)}"
         yield _table(block)
         if notes := block.notes():
             yield text(notes)
-    elif isinstance(block, Figure):
+    elif isinstance(block, doc.Figure):
         yield from _figure(block)
 
 
-def _figure(figure: Figure) -> Iterator[str]:
+def _figure(figure: doc.Figure) -> Iterator[str]:
     yield f"![{text(figure.alt)}]({address(figure.file)})"
     if figure.caption:
-        label, caption = caption_text(figure)
+        label, caption = doc.caption_text(figure)
         yield f"*{f'{label} ' if figure.number else ''}{text(caption)}*"
 
 
@@ -70,7 +56,7 @@ def _table(table: Table) -> str:
     lines = [head, list(rules)]
     for at, row in enumerate(table.cells()):
         shown = [
-            _piece(Piece(part, CODE)).replace("|", r"\|") if column.code else _set_in(part)
+            _piece(doc.Piece(part, doc.CODE)).replace("|", r"\|") if column.code else _set_in(part)
             for column, part in zip(table.columns, row, strict=True)
         ]
         if table.mark(at):
@@ -91,23 +77,23 @@ def _fenced(lines: str) -> str:
     return f"{fence}\n{lines}\n{fence}"
 
 
-def words(parts: Words) -> str:
+def words(parts: doc.Words) -> str:
     """Pieces of text in their styles."""
     # What would begin a list does so at the begin of a line only.
-    return _no_list("".join(map(_piece, pieces(parts))).strip())
+    return _no_list("".join(map(_piece, doc.pieces(parts))).strip())
 
 
-def _piece(piece: Piece) -> str:
+def _piece(piece: doc.Piece) -> str:
     if piece.link:
         return f"[{_escaped(piece.text)}]({address(piece.link)})"
-    if piece.style == CODE:
+    if piece.style == doc.CODE:
         # A backslash is no escape in code.
         shown = printable(piece.text)
         fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
         # Of a space at each end Markdown takes one away.
         spaced = "`" in shown or (shown.startswith(" ") and shown.endswith(" "))
         return f"{fence} {shown} {fence}" if spaced else f"`{shown}`"
-    if piece.style == STRONG:
+    if piece.style == doc.STRONG:
         return f"**{_escaped(piece.text).strip()}**"
     return _escaped(piece.text)
 

@@ -9,25 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.report.document import (
-    CODE,
-    STRONG,
-    Code,
-    Figure,
-    Heading,
-    Lines,
-    Points,
-    Text,
-    caption_text,
-    pieces,
-)
+from chainer_profile.report import document as doc
 from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from chainer_profile.report.document import Block, Words
 
 #: Width in points between the margins of a page.
 _WIDTH = 482.0
@@ -80,7 +68,7 @@ def require_packages() -> None:
 
 
 def write(
-    blocks: Sequence[Block],
+    blocks: Sequence[doc.Block],
     pictures: Mapping[str, bytes],
     *,
     began: str = "",
@@ -90,7 +78,7 @@ def write(
     require_packages()
     import typst
 
-    title = next((block.text for block in blocks if isinstance(block, Heading)), "")
+    title = next((block.text for block in blocks if isinstance(block, doc.Heading)), "")
     said = {"title": title, **(about or {})}
     known = "".join(f"{key}: {_string(value)}, " for key, value in said.items() if value)
     body = _in_font(
@@ -149,31 +137,31 @@ def _string(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _parts(block: Block) -> Iterator[str]:
-    if isinstance(block, Heading):
+def _parts(block: doc.Block) -> Iterator[str]:
+    if isinstance(block, doc.Heading):
         yield f"#heading(level: {block.level}, outlined: true, {_string(block.text)})"
-    elif isinstance(block, Text) and block.note:
+    elif isinstance(block, doc.Text) and block.note:
         frame = "inset: (left: 8pt, y: 4pt), stroke: (left: 2pt + luma(150))"
         yield f"#block({frame})[#strong[Note:] {_words(block.words)}]"
-    elif isinstance(block, Text):
+    elif isinstance(block, doc.Text):
         yield f"#par[{_words(block.words)}]"
-    elif isinstance(block, Points):
+    elif isinstance(block, doc.Points):
         yield f"#list({', '.join(f'[{_words(item)}]' for item in block.items)})"
-    elif isinstance(block, Lines):
+    elif isinstance(block, doc.Lines):
         rows = (f"#strong({_string(name + ':')}) #{_string(value)}" for name, value in block.rows)
         yield f"#par[{' #linebreak() '.join(rows)}]"
-    elif isinstance(block, Code):
+    elif isinstance(block, doc.Code):
         lines = ", ".join(map(_string, block.text.split("\n")))
         yield f'#raw(block: true, ({lines},).join("\\n"))'
     elif isinstance(block, Table):
         yield from _table(block)
-    elif isinstance(block, Figure):
+    elif isinstance(block, doc.Figure):
         picture = f"image({_string(_svg(block.file))}, alt: {_string(block.alt)})"
         yield _figure(picture, "image", block)
 
 
-def _figure(body: str, kind: str, block: Table | Figure) -> str:
-    label, words = caption_text(block)
+def _figure(body: str, kind: str, block: Table | doc.Figure) -> str:
+    label, words = doc.caption_text(block)
     said = f"[#strong({_string(label)}) #{_string(words)}]" if block.number else "none"
     return (
         f"#figure({body}, kind: {kind}, caption: {said}, numbering: none, supplement: none, "
@@ -181,13 +169,13 @@ def _figure(body: str, kind: str, block: Table | Figure) -> str:
     )
 
 
-def _words(words: Words) -> str:
+def _words(words: doc.Words) -> str:
     shown = []
-    for piece in pieces(words):
+    for piece in doc.pieces(words):
         literal = _string(piece.text)
-        if piece.style == CODE or piece.link:
+        if piece.style == doc.CODE or piece.link:
             shown.append(f"#raw({literal})")
-        elif piece.style == STRONG:
+        elif piece.style == doc.STRONG:
             shown.append(f"#strong({literal})")
         else:
             shown.append(f"#{literal}")

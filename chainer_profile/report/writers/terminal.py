@@ -6,22 +6,7 @@ import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chainer_profile.report.document import (
-    FASTER,
-    HOT,
-    SLOWER,
-    STRONG,
-    TOTAL,
-    WRONG,
-    Code,
-    Figure,
-    Heading,
-    Lines,
-    Points,
-    Text,
-    pieces,
-    plain,
-)
+from chainer_profile.report import document as doc
 from chainer_profile.report.tables import Table, not_shown
 from chainer_profile.report.text import printable
 
@@ -30,7 +15,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from chainer_profile.report.document import Block
     from chainer_profile.report.tables import Column
 
 #: Lines of a first screen, with two for what was written, rows of a table in it, and lines for what
@@ -43,15 +27,15 @@ GAP = "  "
 #: No text is folded to less than this.
 _LEAST = 8
 _STYLES = {
-    HOT: "bold red",
-    TOTAL: "bold",
-    SLOWER: "bold red",
-    FASTER: "bold green",
-    WRONG: "bold red",
+    doc.HOT: "bold red",
+    doc.TOTAL: "bold",
+    doc.SLOWER: "bold red",
+    doc.FASTER: "bold green",
+    doc.WRONG: "bold red",
 }
 
 
-def show(blocks: Iterable[Block], console: Console) -> None:
+def show(blocks: Iterable[doc.Block], console: Console) -> None:
     """Print blocks; a table that is wider than the console is not cut."""
     from rich.text import Text as Styled
 
@@ -59,16 +43,16 @@ def show(blocks: Iterable[Block], console: Console) -> None:
         console.print(Styled(line, style=style), soft_wrap=True)
 
 
-def written(blocks: Iterable[Block], width: int | None = None) -> str:
+def written(blocks: Iterable[doc.Block], width: int | None = None) -> str:
     """The same as text, without a line break at the end."""
     return "\n".join(line for line, _ in lines(blocks, width))
 
 
-def lines(blocks: Iterable[Block], width: int | None = None) -> Iterator[Line]:
+def lines(blocks: Iterable[doc.Block], width: int | None = None) -> Iterator[Line]:
     """The lines of blocks, each block parted from the one before as is usual."""
-    before: Block | None = None
+    before: doc.Block | None = None
     for block in blocks:
-        if isinstance(block, Figure):
+        if isinstance(block, doc.Figure):
             continue
         if before is not None and _parted(before, block):
             yield "", ""
@@ -77,14 +61,14 @@ def lines(blocks: Iterable[Block], width: int | None = None) -> Iterator[Line]:
 
 
 def first_screen(
-    blocks: Iterable[Block], width: int | None, hint: str, most: int = SCREEN
-) -> list[Block]:
+    blocks: Iterable[doc.Block], width: int | None, hint: str, most: int = SCREEN
+) -> list[doc.Block]:
     """The blocks that a first screen has room for, long tables cut, and what is left out."""
-    kept: list[Block] = []
+    kept: list[doc.Block] = []
     left: list[str] = []
     room = most - _LAST
     for block in blocks:
-        if isinstance(block, Figure):
+        if isinstance(block, doc.Figure):
             continue
         if isinstance(block, Table) and block.head and len(block.rows) > ROWS:
             legend = [*not_shown(len(block.rows) - ROWS, hint), *block.legend]
@@ -97,47 +81,47 @@ def first_screen(
             continue
         room -= count
         kept.append(block)
-    while kept and isinstance(kept[-1], Heading):
+    while kept and isinstance(kept[-1], doc.Heading):
         kept.pop()
     if left:
         names = ", ".join(filter(None, left))
         said = f"More: {names} ({hint})." if names else f"There is more ({hint})."
-        kept.append(Text((said,), aside=True))
+        kept.append(doc.Text((said,), aside=True))
     return kept
 
 
-def _count(blocks: Iterable[Block], width: int | None) -> int:
+def _count(blocks: Iterable[doc.Block], width: int | None) -> int:
     return sum(line.count("\n") + 1 for line, _ in lines(blocks, width))
 
 
-def _parted(before: Block, block: Block) -> bool:
+def _parted(before: doc.Block, block: doc.Block) -> bool:
     """Whether an empty line stands between two blocks: sentences of one kind stand together."""
-    if isinstance(before, Heading):
+    if isinstance(before, doc.Heading):
         return False
-    if isinstance(before, Table) and isinstance(block, Text):
+    if isinstance(before, Table) and isinstance(block, doc.Text):
         return not block.below
-    return not (isinstance(before, Text) and isinstance(block, Text) and block.below)
+    return not (isinstance(before, doc.Text) and isinstance(block, doc.Text) and block.below)
 
 
-def _lines(block: Block, width: int | None) -> Iterator[Line]:
-    if isinstance(block, Heading):
+def _lines(block: doc.Block, width: int | None) -> Iterator[Line]:
+    if isinstance(block, doc.Heading):
         yield wrapped(printable(block.text), width), "bold"
-    elif isinstance(block, Text):
-        shown = list(pieces(block.words))
-        style = "bold" if all(piece.style == STRONG for piece in shown) else ""
+    elif isinstance(block, doc.Text):
+        shown = list(doc.pieces(block.words))
+        style = "bold" if all(piece.style == doc.STRONG for piece in shown) else ""
         if block.note:
             style = "bold yellow" if style else "yellow"
         elif block.aside:
             style = "dim"
-        yield wrapped(printable(plain(block.words)), width), style
-    elif isinstance(block, Points):
+        yield wrapped(printable(doc.plain(block.words)), width), style
+    elif isinstance(block, doc.Points):
         for item in block.items:
-            yield wrapped(printable(f"- {plain(item)}"), width, 2), ""
-    elif isinstance(block, Lines):
+            yield wrapped(printable(f"- {doc.plain(item)}"), width, 2), ""
+    elif isinstance(block, doc.Lines):
         rows = [(printable(name), printable(value)) for name, value in block.rows]
         for line in pairs(rows, width):
             yield line, ""
-    elif isinstance(block, Code):
+    elif isinstance(block, doc.Code):
         for line in block.text.split("\n"):
             yield printable(line), ""
     elif isinstance(block, Table):
