@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 import resource
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
@@ -71,6 +73,31 @@ class Net(chainer.Chain):
         return F.relu(y)
 
 
+def acting(number: int, act: Callable[[], Any]) -> type[Net]:
+    """The network that does something in one of its calls."""
+
+    class Acting(Net):
+        def at_call(self, call: int) -> None:
+            if call == number:
+                act()
+
+    return Acting
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    """What raises an error."""
+
+    def act(*_: Any) -> None:
+        raise error
+
+    return act
+
+
+def sending(signum: int, times: int = 1) -> Callable[[], None]:
+    """What sends signals to this process."""
+    return lambda: [os.kill(os.getpid(), signum) for _ in range(times)]
+
+
 @dataclass(frozen=True)
 class Entry:
     """A registered network."""
@@ -84,14 +111,21 @@ class Entry:
     std: Any = None
 
 
-def main(*argv: str, build: Any = Net) -> int:
-    """Run a command in this process; unless told, on a tiny network, with few trials."""
-    args = list(argv)
-    if args[:1] not in (["report"], ["machine"], ["compare"]):
-        args = ["--model", "tiny", "--trials", "4", "--warmups", "1", *args]
-    entry = Entry(build)
-    registry: Mapping[str, Any] = {"tiny": entry, "other": Entry(build, "other")}
-    return cli.main(args, registry)
+#: What the commands that take a network are given, unless told otherwise: a tiny one, few trials.
+_NETWORK, _FEW = ["--model", "tiny"], ["--trials", "4", "--warmups", "1"]
+USUAL = {"": [*_NETWORK, *_FEW], "engines": [*_NETWORK, *_FEW], "train": _NETWORK}
+USUAL |= dict.fromkeys(("advise", "export", "summary"), _NETWORK)
+
+
+def main(*argv: str, build: Any = Net, **entry: Any) -> int:
+    """Run a command in this process; what takes a network takes a tiny one, with few trials."""
+    word, words = ("", argv) if not argv or argv[0].startswith("-") else (argv[0], argv[1:])
+    usual = [] if words and not words[0].startswith("-") else USUAL.get(word, [])
+    if word == "train":
+        entry = {"input_shape": (3, 32, 32), "classes": 10} | entry
+        build = (lambda classes: L.Linear(3072, classes)) if build is Net else build
+    registry: Mapping[str, Any] = {name: Entry(build, name, **entry) for name in ("tiny", "other")}
+    return cli.main([*([word] if word else []), *usual, *words], registry)
 
 
 def command(
@@ -142,6 +176,34 @@ def one_line(text: str) -> str:
     lines = text.splitlines()
     assert len(lines) == 1, text
     return lines[0]
+
+
+@pytest.fixture
+def done(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that goes well and complains of nothing; gives what it printed."""
+
+    def run(*argv: str, **more: Any) -> str:
+        capsys.readouterr()
+        assert main(*argv, **more) == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        return out
+
+    return run
+
+
+@pytest.fixture
+def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that fails with a code, 1 unless told; gives the one line that it says."""
+
+    def run(*argv: str, code: int = 1, **more: Any) -> str:
+        capsys.readouterr()
+        assert main(*argv, **more) == code
+        out, err = capsys.readouterr()
+        assert out == ""
+        return re.sub(r"^(profile|train)\.py: error: ", "", one_line(err))
+
+    return run
 
 
 @pytest.fixture(autouse=True)

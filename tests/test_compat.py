@@ -9,11 +9,13 @@ import textwrap
 import warnings
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from chainer_profile import compat
 from tests import ROOT, needs
+from tests.fakes import FAKE
 
 compat.install()
 
@@ -21,6 +23,10 @@ import chainer  # noqa: E402
 import chainer.functions as F  # noqa: E402
 import chainer.links as L  # noqa: E402
 import numpy as np  # noqa: E402
+from chainer import testing  # noqa: E402
+from chainer.testing import doctest_helper  # noqa: E402
+from chainermn.extensions import ObservationAggregator  # noqa: E402
+from chainermn.iterators import create_multi_node_iterator  # noqa: E402
 
 # What an older Chainer stack had: for a process that imports Chainer before it is mended.
 STAND_INS = """
@@ -41,14 +47,14 @@ sys.modules.update(stand_ins)
 """
 
 
-def run(code, *options, path=()):
+def run(code, *options, path=(), **env):
     """Run code in a fresh interpreter at the project's root; return (stdout, stderr)."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *map(str, path)])
     done = subprocess.run(
         [sys.executable, *options, "-c", textwrap.dedent(code)],
         cwd=ROOT,
-        env=environment,
+        env=environment | env,
         capture_output=True,
         text=True,
         check=False,
@@ -67,16 +73,16 @@ def source_of(module):
     return Path(spec.origin).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("module", compat.EDITS)
-def test_every_edit_finds_its_text_and_moves_no_line(module):
-    source = source_of(module)
-    for old, new in compat.EDITS[module].items():
-        assert old in source
-        assert new.partition(compat._END)[0].count("\n") == old.count("\n")
-    compile(compat.edited(module, source), module, "exec")
+def test_every_edit_finds_its_text_and_moves_no_line():
+    for module, edits in compat.EDITS.items():
+        source = source_of(module)
+        for old, new in edits.items():
+            assert old in source, module
+            assert new.partition(compat._END)[0].count("\n") == old.count("\n"), module
+        compile(compat.edited(module, source), module, "exec")
 
 
-def test_install_imports_neither_numpy_nor_chainer():
+def test_installing_imports_nothing_and_twice_adds_one_finder():
     out, _ = run(
         """
         import sys
@@ -86,9 +92,6 @@ def test_install_imports_neither_numpy_nor_chainer():
         """
     )
     assert out == "[]\n"
-
-
-def test_install_twice_adds_one_finder():
     compat.install()
     compat.install()
     assert sys.meta_path.count(compat._Finder) == 1
@@ -108,8 +111,7 @@ def test_import_leaves_numpy_and_the_modules_as_they_were():
         """
     )
     lines = out.splitlines()
-    assert lines[0] == "[]"
-    assert lines[2] == "[]"
+    assert (lines[0], lines[2]) == ("[]", "[]")
     if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
         assert lines[1] == "False False"
 
@@ -203,19 +205,105 @@ def test_no_warning_at_import_and_in_a_common_network():
         with chainer.using_config("train", False), chainer.no_backprop_mode():
             net(np.ones((1, 1, 8, 8), "f"))
         """,
-        "-W",
-        "error",
+        *("-W", "error"),
     )
 
 
-# What stops the import.
+def image(mode, align):
+    return F.resize_images(
+        np.arange(4, dtype="f").reshape(1, 1, 2, 2), (1, 4), mode=mode, align_corners=align
+    ).array.ravel()
 
 
-def test_as_strided_and_its_gradient():
+def added(dtype, constant):
+    return chainer.Variable(np.array([3], dtype)) + constant
+
+
+def padded(dtype):
+    return F.pad_sequence([np.ones(1, dtype), np.ones(2, dtype)], 3, padding=-1)
+
+
+def batch(padding):
+    return chainer.dataset.concat_examples(
+        [np.array([1], "u1"), np.array([2, 3], "u1")], padding=padding
+    )
+
+
+def product(*shape):
+    a = np.arange(np.prod(shape), dtype="e").reshape(shape)
+    return F.sparse_matmul(chainer.utils.to_coo(a), np.ones((*shape[:-2], 3, 2), "e"))
+
+
+def entropy(twice):
+    # Labels of a byte, one to be ignored, and more classes than a byte can count.
+    t = np.array([5, -1], "i1")
+    return F.softmax_cross_entropy(np.zeros((2, 400), "f"), t, enable_double_backprop=twice)
+
+
+def log_prob():
+    p = np.array([[0.25, 0.75], [0.5, 0.5]], "f")
+    return chainer.distributions.Categorical(p=p).log_prob(np.array([1, 0]))
+
+
+def summed(*pairs):
+    """Mean and deviation of values and their weights."""
+    summary = chainer.Summary()
+    for value, weight in pairs:
+        summary.add(value, weight)
+    return np.array(summary.make_statistics())
+
+
+HALVES = np.float64([60000, 60000, 2048])
+STATISTICS = [HALVES.mean(), HALVES.std()]
+#: A call, the type of what it gives, and the values.
+CALLS = [
+    (lambda: F.as_strided(np.arange(6, dtype="f"), (2, 3), (1, 1)), "f4", [[0, 1, 2], [1, 2, 3]]),
+    (lambda: image("bilinear", True), "f4", [0, 1 / 3, 2 / 3, 1]),
+    (lambda: image("bilinear", False), "f4", [1, 1.25, 1.75, 2]),
+    (lambda: image("nearest", True), "f4", [0, 0, 1, 1]),
+    (lambda: image("nearest", False), "f4", [0, 0, 1, 1]),
+    (lambda: F.fix(np.array([-1.5, -0.5, 1.9], "f")), "f4", [-1, 0, 1]),
+    (lambda: batch(0), "u1", [[1, 0], [2, 3]]),
+    (lambda: batch(-1), "u1", [[1, 255], [2, 3]]),
+    (log_prob, "f4", np.log([0.75, 0.5])),
+    (lambda: product(2, 3), "f2", [[3, 3], [12, 12]]),
+    (lambda: product(2, 2, 3), "f2", [[[3, 3], [12, 12]], [[21, 21], [30, 30]]]),
+    # Integers out of range wrap around.
+    (lambda: added("u1", -1), "u1", [2]),
+    (lambda: added("i1", 300), "i1", [47]),
+    (lambda: added("i4", 2**33 + 1), "i4", [4]),
+    (lambda: added("f4", -1), "f4", [2]),
+    (lambda: added("u1", 1.9), "u1", [4]),
+    (lambda: chainer.utils.force_type(np.dtype("u1"), -1), "u1", 255),
+    (lambda: chainer.utils.force_type(np.dtype("f4"), 0.1), "f4", np.float32(0.1)),
+    (lambda: padded("u1"), "u1", [[1, 255, 255], [1, 1, 255]]),
+    (lambda: padded("u8"), "u8", [[1, 2**64 - 1, 2**64 - 1], [1, 1, 2**64 - 1]]),
+    (lambda: padded("f4"), "f4", [[1, -1, -1], [1, 1, -1]]),
+    (lambda: entropy(False), "f4", np.log(400)),
+    (lambda: entropy(True), "f4", np.log(400)),
+    (lambda: F.det(np.array([[2, 1], [1, 3]], "f")), "f4", 5),
+    (lambda: F.det(np.array([[2]], "f")), "f4", 2),
+    # Sums of NumPy's scalars are kept in float64.
+    (lambda: summed(*((np.float16(x), np.float16(1)) for x in HALVES)), "f8", STATISTICS),
+    (lambda: summed(*((np.array(x, "e"), np.float16(1)) for x in HALVES)), "f8", STATISTICS),
+    (lambda: summed((1.0, np.float16(2048)), (4.0, np.float16(1)))[0], "f8", 2052 / 2049),
+]
+
+
+def test_calls_give_what_they_gave_without_a_warning():
+    for at, (call, dtype, expected) in enumerate(CALLS):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            y = call()
+        y = getattr(y, "array", y)
+        assert (y.dtype, np.shape(y)) == (np.dtype(dtype), np.shape(expected)), at
+        tolerance = {"f4": 1e-6, "f8": 1e-12}.get(dtype, 0)
+        np.testing.assert_allclose(y, np.array(expected), rtol=tolerance, err_msg=str(at))
+
+
+def test_the_gradient_of_as_strided():
     x = chainer.Variable(np.arange(6, dtype="f"))
-    y = F.as_strided(x, (2, 3), (1, 1))
-    assert y.array.tolist() == [[0, 1, 2], [1, 2, 3]]
-    F.sum(y).backward()
+    F.sum(F.as_strided(x, (2, 3), (1, 1))).backward()
     assert x.grad.tolist() == [1, 2, 2, 1, 0, 0]
     y = F.as_strided(chainer.Variable(np.arange(4)), (2,), (1,))
     y.grad = np.ones(2, int)
@@ -224,23 +312,26 @@ def test_as_strided_and_its_gradient():
 
 
 def test_with_requires():
-    from chainer import testing
-
-    for requirements, skipped in [
+    for requirements, skipped in (
         (["numpy>=1.10"], False),
         (["numpy>=1.10", "numpy>=99"], True),
         (["no-such-distribution"], True),
-    ]:
-
-        @testing.with_requires(*requirements)
-        def function():
-            pass
-
+    ):
+        function = testing.with_requires(*requirements)(lambda: None)
         assert getattr(function, "__unittest_skip__", False) is skipped
-    from chainer.testing import doctest_helper
-
     assert doctest_helper.skipif_requires_satisfied("numpy>=1.10")
     assert not doctest_helper.skipif_requires_satisfied("numpy>=99")
+
+
+class Small(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.conv = L.Convolution2D(1, 2, 3, initialW=0.5)
+            self.fc = L.Linear(18, 3)
+
+    def forward(self, x):
+        return F.softmax(self.fc(F.relu(self.conv(x))))
 
 
 def test_caffe_export_and_import(tmp_path):
@@ -248,60 +339,12 @@ def test_caffe_export_and_import(tmp_path):
     from chainer.exporters import caffe
     from chainer.links.caffe import CaffeFunction
 
-    class Net(chainer.Chain):
-        def __init__(self):
-            super().__init__()
-            with self.init_scope():
-                self.conv = L.Convolution2D(1, 2, 3, initialW=0.5)
-                self.fc = L.Linear(18, 3)
-
-        def forward(self, x):
-            return F.softmax(self.fc(F.relu(self.conv(x))))
-
-    net = Net()
-    x = np.ones((1, 1, 5, 5), "f")
+    net, x = Small(), np.ones((1, 1, 5, 5), "f")
     with chainer.using_config("train", False):
         caffe.export(net, [chainer.Variable(x)], str(tmp_path), True)
         read = CaffeFunction(str(tmp_path / "chainer_model.caffemodel"))
         (y,) = read({"data": x}, [read.layers[-1][0]])
         np.testing.assert_allclose(y.array, net(x).array, rtol=1e-6)
-
-
-# Names and arguments that are gone.
-
-
-@pytest.mark.parametrize("align", [True, False])
-@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
-def test_resize_images(mode, align):
-    x = np.arange(4, dtype="f").reshape(1, 1, 2, 2)
-    y = F.resize_images(x, (1, 4), mode=mode, align_corners=align)
-    expected = {
-        ("bilinear", True): [0, 1 / 3, 2 / 3, 1],
-        ("bilinear", False): [1, 1.25, 1.75, 2],
-        ("nearest", True): [0, 0, 1, 1],
-        ("nearest", False): [0, 0, 1, 1],
-    }[mode, align]
-    assert y.dtype == np.float32
-    np.testing.assert_allclose(y.array.ravel(), expected, rtol=1e-6)
-
-
-def test_fix_without_a_warning():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        y = F.fix(np.array([-1.5, -0.5, 1.9], "f"))
-    assert y.dtype == np.float32
-    assert y.array.tolist() == [-1, 0, 1]
-
-
-def test_batches_with_padding():
-    arrays = [np.array([1], "u1"), np.array([2, 3], "u1")]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        batch = chainer.dataset.concat_examples(arrays, padding=0)
-    assert batch.tolist() == [[1, 0], [2, 3]]
-    batch = chainer.dataset.concat_examples(arrays, padding=-1)
-    assert batch.dtype == np.uint8
-    assert batch.tolist() == [[1, 255], [2, 3]]
 
 
 def test_multiprocess_iterator_without_a_warning():
@@ -312,72 +355,10 @@ def test_multiprocess_iterator_without_a_warning():
     iterator.finalize()
 
 
-def test_debug_print_names_the_cpu():
+def test_what_names_scalars_and_devices():
     assert "- device: CPU\n" in chainer.Variable(np.ones(2, "f")).debug_print()
-
-
-def test_numpy_scalar_in_a_type_error():
     with pytest.raises(chainer.utils.type_check.InvalidType, match=r"shape\[0\] >= max_index"):
         F.split_axis(np.ones((4, 4), "f"), [1, 9], np.int64(0))
-
-
-def test_categorical_log_prob():
-    p = np.array([[0.25, 0.75], [0.5, 0.5]], "f")
-    log_prob = chainer.distributions.Categorical(p=p).log_prob(np.array([1, 0]))
-    np.testing.assert_allclose(log_prob.array, np.log([0.75, 0.5]), rtol=1e-6)
-
-
-@pytest.mark.parametrize("shape", [(2, 3), (2, 2, 3)])
-def test_sparse_matmul_of_float16(shape):
-    a = np.arange(np.prod(shape), dtype="e").reshape(shape)
-    b = np.ones((*shape[:-2], 3, 2), "e")
-    y = F.sparse_matmul(chainer.utils.to_coo(a), b)
-    assert y.dtype == np.float16
-    assert y.array.tolist() == (a @ b).tolist()
-
-
-# Integers out of range.
-
-
-@pytest.mark.parametrize(
-    ("dtype", "constant", "expected"),
-    [("u1", -1, 2), ("i1", 300, 47), ("i4", 2**33 + 1, 4), ("f4", -1, 2), ("u1", 1.9, 4)],
-)
-def test_constant_out_of_range_wraps_around(dtype, constant, expected):
-    y = chainer.Variable(np.array([3], dtype)) + constant
-    assert y.dtype == dtype
-    assert y.array.tolist() == [expected]
-
-
-def test_forced_type_out_of_range_wraps_around():
-    value = chainer.utils.force_type(np.dtype("u1"), -1)
-    assert value == 255
-    assert value.dtype == np.uint8
-    assert chainer.utils.force_type(np.dtype("f4"), 0.1) == np.float32(0.1)
-
-
-@pytest.mark.parametrize(("dtype", "expected"), [("u1", 255), ("u8", 2**64 - 1), ("f4", -1)])
-def test_pad_sequence_with_minus_one(dtype, expected):
-    y = F.pad_sequence([np.ones(1, dtype), np.ones(2, dtype)], 3, padding=-1)
-    assert y.dtype == dtype
-    assert y.array.tolist() == [[1, expected, expected], [1, 1, expected]]
-
-
-@pytest.mark.parametrize("twice", [False, True])
-def test_softmax_cross_entropy_of_small_labels(twice):
-    # Labels of a byte, one to be ignored, and more classes than a byte can count.
-    x = np.zeros((2, 400), "f")
-    t = np.array([5, -1], "i1")
-    y = F.softmax_cross_entropy(x, t, enable_double_backprop=twice)
-    assert y.dtype == np.float32
-    np.testing.assert_allclose(y.array, np.log(400), rtol=1e-6)
-
-
-def test_det():
-    y = F.det(np.array([[2, 1], [1, 3]], "f"))
-    assert y.shape == ()
-    np.testing.assert_allclose(y.array, 5, rtol=1e-6)
-    assert int(F.det(np.array([[2]], "f")).array) == 2
 
 
 # NumPy scalars as hyperparameters.
@@ -393,65 +374,41 @@ def renormalised(x, eps, rmax, dmax):
     )
 
 
-@pytest.mark.parametrize(
-    ("function", "arguments"),
-    [
-        (lambda x, e: F.fixed_batch_normalization(x, ONES, ZEROS, ZEROS, ONES, e), [1e-3]),
-        (renormalised, [1e-3, 1.5, 0.25]),
-        (lambda x, e: F.layer_normalization(x[..., 0], ONES, ZEROS, e), [1e-3]),
-        (lambda x, k, a, b: F.local_response_normalization(x, 3, k, a, b), [2.0, 0.1, 0.75]),
-    ],
-)
-def test_float64_scalar_leaves_float32(function, arguments):
-    def results(convert):
-        x = chainer.Variable(X.copy())
-        y = function(x, *map(convert, arguments))
-        y.grad = np.arange(y.size, dtype="f").reshape(y.shape)
-        y.backward()
-        return y.array, x.grad
-
-    for got, expected in zip(results(np.float64), results(float), strict=True):
-        assert got.dtype == np.float32
-        np.testing.assert_array_equal(got, expected)
-
-
 def dropped(x, ratio):
     np.random.seed(0)  # noqa: NPY002 - Chainer draws from NumPy's global generator
     return F.dropout(x, ratio)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x, scalar: F.softplus(x, scalar),
-        dropped,
-        lambda x, scalar: F.simplified_dropconnect(
-            x, np.eye(3), ratio=scalar, mask=np.ones((4, 3, 3), bool)
-        ),
-        lambda x, scalar: x / scalar,
-    ],
-)
-def test_float16_scalar_loses_no_digits(function):
-    scalar = np.float16(0.3)
-    x = chainer.Variable(X[..., 0].astype("d"))
-    got = function(x, scalar).array
-    assert got.dtype == np.float64
-    np.testing.assert_allclose(got, function(x, float(scalar)).array, rtol=1e-12)
+def unconnected(x, ratio):
+    return F.simplified_dropconnect(x, np.eye(3), ratio=ratio, mask=np.ones((4, 3, 3), bool))
 
 
-@pytest.mark.parametrize("as_array", [False, True])
-def test_summary_adds_up_in_float64(as_array):
-    summary = chainer.Summary()
-    for value in [60000, 60000, 2048]:
-        number = np.float16(value)
-        summary.add(np.array(number) if as_array else number, np.float16(1))
-    mean, deviation = summary.make_statistics()
-    values = [np.float64(np.float16(value)) for value in [60000, 60000, 2048]]
-    np.testing.assert_allclose([mean, deviation], [np.mean(values), np.std(values)], rtol=1e-12)
-    summary = chainer.Summary()
-    summary.add(1.0, np.float16(2048))
-    summary.add(4.0, np.float16(1))
-    np.testing.assert_allclose(summary.compute_mean(), 2052 / 2049, rtol=1e-12)
+#: Functions and what they are called with: a float64 leaves float32, a float16 loses no digits.
+SCALARS = [
+    (lambda x, e: F.fixed_batch_normalization(x, ONES, ZEROS, ZEROS, ONES, e), X, 1e-3),
+    (renormalised, X, 1e-3, 1.5, 0.25),
+    (lambda x, e: F.layer_normalization(x, ONES, ZEROS, e), X[..., 0], 1e-3),
+    (lambda x, k, a, b: F.local_response_normalization(x, 3, k, a, b), X, 2.0, 0.1, 0.75),
+    *((f, X[..., 0].astype("d"), 0.3) for f in (F.softplus, dropped, unconnected)),
+    (lambda x, scalar: x / scalar, X[..., 0].astype("d"), 0.3),
+]
+
+
+def test_scalars_of_numpy_are_as_python_s():
+    for at, (function, given, *numbers) in enumerate(SCALARS):
+        kind = np.float64 if given.dtype == np.float32 else np.float16
+
+        def results(convert):
+            x = chainer.Variable(given.copy())  # noqa: B023
+            y = function(x, *(convert(kind(number)) for number in numbers))  # noqa: B023
+            y.grad = np.arange(y.size, dtype=y.dtype).reshape(y.shape)
+            y.backward()
+            return y.array, x.grad
+
+        for got, expected in zip(results(kind), results(float), strict=True):
+            assert got.dtype == given.dtype, at
+            tolerance = 0 if kind is np.float64 else 1e-12
+            np.testing.assert_allclose(got, expected, rtol=tolerance, err_msg=str(at))
 
 
 # Serializers.
@@ -473,19 +430,27 @@ def test_npz_scalar_into_an_array_of_another_type():
         loaded(np.float64(2.5), np.zeros(2, "i4"))
 
 
-@pytest.mark.parametrize(
-    ("saved", "value", "expected"), [(5, 1, 5), (2.5, 0.0, 2.5), (True, False, True)]
-)
-def test_one_element_as_a_number(saved, value, expected, tmp_path):
-    got = loaded(np.array([saved]), value)
-    assert got == expected
-    assert type(got) is type(value)
+def test_one_element_as_a_number(tmp_path):
     h5py = needs.module("h5py")
-    with h5py.File(tmp_path / "file", "w") as file:
-        file["key"] = np.array([saved])
-        got = chainer.serializers.HDF5Deserializer(file)("key", value)
-    assert got == expected
-    assert type(got) is type(value)
+    for saved, value in ((5, 1), (2.5, 0.0), (True, False)):
+        with h5py.File(tmp_path / "file", "w") as file:
+            file["key"] = np.array([saved])
+            from_file = chainer.serializers.HDF5Deserializer(file)("key", value)
+        for got in (loaded(np.array([saved]), value), from_file):
+            assert (got, type(got)) == (saved, type(value))
+
+
+def test_npz_none():
+    assert loaded(np.asarray(None), 3) is None
+    assert loaded(np.asarray(None), np.zeros(2)) is None
+    assert loaded(np.arange(3), None).tolist() == [0, 1, 2]
+    file = io.BytesIO()
+    chainer.serializers.save_npz(file, L.Linear(None, 2))
+    file.seek(0)
+    full = L.Linear(3, 2)
+    before = full.W.array.copy()
+    chainer.serializers.load_npz(file, full)
+    np.testing.assert_array_equal(full.W.array, before)
 
 
 class FromRank0:
@@ -502,37 +467,15 @@ class FromRank0:
     gather_obj = bcast_obj = lambda self, x: self.bcast(x, 0)
 
 
-def test_multi_node_iterator_knows_the_size_of_the_data_set():
-    from chainermn.iterators import create_multi_node_iterator
-
+def test_chainermn_on_the_cpu():
     with pytest.warns(FutureWarning, match="experimental"):
         iterator = create_multi_node_iterator(None, FromRank0(np.float32([24]), np.float32([-1])))
     assert iterator.dataset_size == 24
-
-
-def test_a_variable_is_observed_on_all_ranks_without_chainerx():
-    from types import SimpleNamespace
-
-    from chainermn.extensions import ObservationAggregator
-
+    # Without ChainerX.
     own = chainer.Variable(np.array(3, "f"))
     trainer = SimpleNamespace(observation={"main/loss": own}, updater=SimpleNamespace(iteration=1))
     ObservationAggregator(FromRank0(None, 2.5), "main/loss")(trainer)
     assert trainer.observation["main/loss"] == 2.5
-
-
-def test_npz_none():
-    assert loaded(np.asarray(None), 3) is None
-    assert loaded(np.asarray(None), np.zeros(2)) is None
-    assert loaded(np.arange(3), None).tolist() == [0, 1, 2]
-    file = io.BytesIO()
-    lazy = L.Linear(None, 2)
-    chainer.serializers.save_npz(file, lazy)
-    file.seek(0)
-    full = L.Linear(3, 2)
-    before = full.W.array.copy()
-    chainer.serializers.load_npz(file, full)
-    np.testing.assert_array_equal(full.W.array, before)
 
 
 # CuPy.
@@ -547,63 +490,26 @@ Reason: ImportError (lib{library}.so: cannot open shared object file)
 """)
 '''
 NO_LIBRARIES = LOUD + 'raise ImportError("libcublas.so.12: cannot open shared object file")\n'
-NO_DRIVER = (
-    LOUD
-    + r"""
-import sys, types
-__version__ = "VERSION"
-class ndarray: pass
-def get_array_module(*arrays):
-    import numpy
-    return numpy
-class Kernel:
-    def __init__(self, *args, **kwargs): pass
-ElementwiseKernel = ReductionKernel = RawKernel = Kernel
-def memoize(*args, **kwargs): return lambda function: function
-fuse = get_default_memory_pool = get_default_pinned_memory_pool = memoize
-def module(name, **values):
-    found = sys.modules[name] = types.ModuleType(name)
-    vars(found).update(values)
-    return found
-class Device:
-    def __init__(self, number): raise RuntimeError("cudaErrorInsufficientDriver")
-hooks = module("cupy.cuda.memory_hook", MemoryHook=object)
-cublas = module("cupy.cuda.cublas")
-cuda = module("cupy.cuda", __path__=[], Device=Device, Event=Kernel, Stream=Kernel,
-              cublas=cublas, memory_hook=hooks)
-module("cupy._util", PerformanceWarning=Warning)
-for name in ["cupyx", "cupyx.scipy", "cupyx.scipy.linalg", "cupyx.scipy.special"]:
-    module(name, __path__=[])
-def count(): raise RuntimeError("cudaErrorInsufficientDriver")
-cuda.runtime = module("cupy.cuda.runtime", getDeviceCount=count)
-"""
+STAND_IN = LOUD + (FAKE / "cupy.py").read_text().partition('"""\n\n')[2].replace(
+    "from __future__ import annotations\n", ""
 )
-A_DEVICE = "cuda.runtime.getDeviceCount = lambda: 1\n"
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("cupy", "available", "lines"),
+    ("cupy", "devices", "available", "lines"),
     [
-        (NO_LIBRARIES, False, 0),
-        (NO_DRIVER.replace("VERSION", "14.2.0"), True, 0),
-        (NO_DRIVER.replace("VERSION", "13.6.0"), True, 0),
-        (NO_DRIVER.replace("VERSION", "14.2.0") + A_DEVICE, True, 0),
+        (NO_LIBRARIES, 1, False, 0),
+        (STAND_IN, -1, True, 0),
+        (STAND_IN.replace("14.2.0", "13.6.0"), -1, True, 0),
+        (STAND_IN, 1, True, 0),
         # CuPy 13 may have cuDNN, so here Chainer says, as ever, that it has not.
-        (NO_DRIVER.replace("VERSION", "13.6.0") + A_DEVICE, True, 1),
+        (STAND_IN.replace("14.2.0", "13.6.0"), 1, True, 1),
     ],
-    ids=[
-        "no libraries",
-        "CuPy 14 without a driver",
-        "CuPy 13 without a driver",
-        "CuPy 14 with a device",
-        "CuPy 13 with a device but no cuDNN",
-    ],
+    ids=["no libraries", "14, no driver", "13, no driver", "14", "13 without cuDNN"],
 )
-def test_cpu_run_with_a_cupy_that_cannot_work(cupy, available, lines, tmp_path):
-    package = tmp_path / "cupy"
-    package.mkdir()
-    (package / "__init__.py").write_text(cupy, encoding="utf-8")
+def test_cpu_run_with_a_cupy_that_cannot_work(cupy, devices, available, lines, tmp_path):
+    (tmp_path / "cupy.py").write_text(f"from __future__ import annotations\n{cupy}")
     out, err = run(
         """
         import chainer_profile
@@ -613,13 +519,11 @@ def test_cpu_run_with_a_cupy_that_cannot_work(cupy, available, lines, tmp_path):
         print(y.dtype, chainer.backends.cuda.available)
         """,
         path=[tmp_path],
+        FAKE_CUPY_DEVICES=str(devices),
     )
     assert out == f"float32 {available}\n"
     assert err.count("Warning") == lines
     assert "library could not be loaded" not in err
-
-
-# The ONNX exporter.
 
 
 @pytest.mark.process

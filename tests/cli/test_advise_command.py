@@ -1,7 +1,5 @@
 """``profile.py advise``, on a tiny network; its processes are played, but in one test."""
 
-from __future__ import annotations
-
 import json
 import signal
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from chainer_profile.engines.catalogue import ENGINES
 from chainer_profile.measure import runner
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import load_run
-from tests.command import OWN, Entry, folder, main, one_line  # noqa: F401
+from tests.command import OWN, Entry, main, one_line
 
 POSSIBLE = Possible({"openvino": "not installed: pip"}, threads=1, cores=1)
 
@@ -35,7 +33,7 @@ class Played:
     change: Change
     broken: bool = False
 
-    def ask(self, question: str, patience_s: float) -> Any:
+    def ask(self, question, patience_s):
         if question != BLOCK:
             if self.broken and question == READY:
                 raise WorkerError("cannot be made ready")
@@ -43,30 +41,30 @@ class Played:
         run_s = 1e-3 if self.change.engine else 2e-3
         return {"cpu_s": run_s, "wall_s": run_s}
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
 @pytest.fixture(autouse=True)
-def played(monkeypatch: pytest.MonkeyPatch) -> None:
+def played(monkeypatch):
     monkeypatch.setattr(advise, "_possible", lambda recording: POSSIBLE)
     monkeypatch.setattr(advise, "_start", lambda words, threads, stop, change: Played(change))
     monkeypatch.setattr(advise, "_TRIALS", 4)
 
 
-def shown() -> Any:
+def shown():
     """The advice that the last report was given."""
     mocked: Any = profile.report
     return mocked.call_args.kwargs["beside"].advice
 
 
-def run(*argv: str) -> int:
+def run(*argv):
     registry: Any = {"tiny": Entry()}
     words = argv if argv and not argv[0].startswith("-") else ["--model", "tiny", *argv]
     return cli.main(["advise", *words], registry)
 
 
-def test_it_profiles_tries_and_writes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_profiles_tries_and_writes(capsys):
     assert run("-b", "2") == 0
     out, err = capsys.readouterr()
     assert out.startswith(
@@ -88,7 +86,7 @@ def test_it_profiles_tries_and_writes(capsys: pytest.CaptureFixture[str]) -> Non
     assert "# What was tried on tiny" in (place / "advice.md").read_text()
 
 
-def test_the_reports_of_the_run_say_it_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_reports_of_the_run_say_it_again(capsys):
     assert run("--out", "run", "-q") == 0
     assert capsys.readouterr().out == ""
     first = Path("run/advice.md").read_text()
@@ -98,7 +96,7 @@ def test_the_reports_of_the_run_say_it_again(capsys: pytest.CaptureFixture[str])
     assert shown() == read_advice(Path("run"))
 
 
-def test_a_run_that_is_there_gives_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_is_there_gives_its_settings(capsys):
     assert main("-b", "3", "--phase", "train", "--out", "run", "-q") == 0
     began = load_run(Path("run")).environment.started
     assert run("run") == 0
@@ -111,13 +109,13 @@ def test_a_run_that_is_there_gives_its_settings(capsys: pytest.CaptureFixture[st
     assert run("run", "--force", "-q") == 0
 
 
-def test_a_new_run_in_the_folder_takes_the_advice_away() -> None:
+def test_a_new_run_in_the_folder_takes_the_advice_away():
     assert run("--out", "run", "-q") == 0
     assert main("--out", "run", "--force", "-q") == 0
     assert not list(Path("run").glob("advice*"))
 
 
-def test_advice_of_another_run_is_not_shown() -> None:
+def test_advice_of_another_run_is_not_shown():
     assert run("--out", "run", "-q") == 0
     assert main("--out", "other", "-q") == 0
     content = json.loads(Path("run", ADVICE).read_text())
@@ -127,10 +125,10 @@ def test_advice_of_another_run_is_not_shown() -> None:
     assert shown() is None
 
 
-def test_threads_are_chosen_where_the_profile_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_are_chosen_where_the_profile_did_not(monkeypatch):
     asked = []
 
-    def start(words: Any, threads: int, stop: Any, change: Change) -> Played:
+    def start(words, threads, stop, change):
         asked.append((threads, change))
         # One thread takes half of the time of two.
         fast = (change.threads or threads) == 1
@@ -148,10 +146,8 @@ def test_threads_are_chosen_where_the_profile_did_not(monkeypatch: pytest.Monkey
     assert "one BLAS thread" in [one.candidate.name for one in advice.helping]
 
 
-def test_a_change_that_fails_is_a_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def start(words: Any, threads: int, stop: Any, change: Change) -> Played:
+def test_a_change_that_fails_is_a_line(capsys, monkeypatch):
+    def start(words, threads, stop, change):
         return Played(change, broken=change != AS_IT_IS)
 
     monkeypatch.setattr(advise, "_start", start)
@@ -161,21 +157,17 @@ def test_a_change_that_fails_is_a_line(
     assert "onnxruntime: cannot be made ready" in out
 
 
-def test_the_network_itself_fails(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_network_itself_fails(capsys, monkeypatch):
     monkeypatch.setattr(advise, "_start", lambda *given: Played(given[-1], broken=True))
     assert run("--out", "run", "-q") == 1
     said = one_line(capsys.readouterr().err)
     assert said == "profile.py: error: the network as it is: cannot be made ready"
 
 
-def test_ctrl_c_shows_and_writes_what_there_is(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_shows_and_writes_what_there_is(capsys, monkeypatch):
     begun = []
 
-    def start(words: Any, threads: int, stop: Any, change: Change) -> Played:
+    def start(words, threads, stop, change):
         begun.append(change)
         # Two of the first look and two more are whole, however many changes are proposed.
         if begun.count(Change(engine="onnxruntime")) == 5:
@@ -191,10 +183,8 @@ def test_ctrl_c_shows_and_writes_what_there_is(
     assert advice.helping
 
 
-def test_ctrl_c_in_the_profile_ends_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*given: Any, **more: Any) -> Any:
+def test_ctrl_c_in_the_profile_ends_it(capsys, monkeypatch):
+    def interrupted(*given, **more):
         signal.raise_signal(signal.SIGINT)
         return real(*given, **more)
 
@@ -207,12 +197,12 @@ def test_ctrl_c_in_the_profile_ends_it(
 @pytest.mark.parametrize(
     ("text", "seconds"), [("3m", 180), ("90s", 90), ("1.5", 1.5), ("0.5m", 30)]
 )
-def test_a_budget(text: str, seconds: float) -> None:
+def test_a_budget(text, seconds):
     assert parser_of("advise").parse_args(["--budget", text]).budget == seconds
 
 
 @pytest.mark.process
-def test_for_real(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_real(capsys, monkeypatch):
     Path("nets.py").write_text(OWN)
     monkeypatch.setattr(advise, "_start", START)
     words = ["--model", "nets.py:Net", "--input-shape", "3", "--threads", "1"]

@@ -1,51 +1,46 @@
-"""The command line: what its options do, and what it prints."""
-
-from __future__ import annotations
+"""The command line: what the options of a run do, and what it prints."""
 
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import chainer
+import chainer.functions as F
+import chainer.links as L
 import numpy as np
 import pytest
 
 import chainer_profile
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.cli import COMMANDS, PROFILE
 from chainer_profile.cli import main as cli
 from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
+from models.torchvision_weights import WEIGHT_FORMATS
 from tests import HANGS_S, names_in
-from tests.command import (  # noqa: F401
-    ALL_FILES,
-    FILES,
-    OWN,
-    ROOT,
-    Entry,
-    Net,
-    folder,
-    main,
-    one_line,
-    process,
-)
+from tests.command import ALL_FILES, FILES, OWN, ROOT, Net, main, process
+from tests.models.test_torchvision_weights import make_state
 from tests.terminals import on_terminal
 
 
-def test_a_run_writes_its_files_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("-o", "run") == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert "LinearFunction" in out
-    assert names_in("run") == ALL_FILES
-    assert out.splitlines()[-1].startswith("Written to run: report.md, report.html")
+def recorded(*words, **more):
+    """The recording of a run."""
+    assert main("-q", "-o", "run", "--force", *words, **more) == 0
+    return load_run(Path("run"))
 
 
-def test_options_reach_the_recording() -> None:
+def registered(*words):
+    """The recording of a run of a network of the registry."""
+    few = ["--trials", "3", "--warmups", "1", "--clean-trials", "2", "-o", "run", "-q"]
+    assert cli.main([*words, *few], REGISTRY, WEIGHT_FORMATS) == 0
+    return load_run(Path("run"))
+
+
+def test_options_reach_the_recording():
     words = ["-n", "5", "--clean-trials", "3", "-w", "2", "-b", "4", "--seed", "7", "--train-mode"]
     words += ["--threads", "1", "--max-seconds", "1000", "--until-ci", "0.001", "-o", "run dir"]
     assert main(*words) == 0
@@ -61,121 +56,174 @@ def test_options_reach_the_recording() -> None:
     assert {library.threads for library in recording.environment.blas} <= {1}
 
 
-@pytest.mark.parametrize(("seeds", "same"), [(("3", "3"), True), (("3", "4"), False)])
-def test_the_seed_gives_the_input_and_the_weights(seeds: tuple[str, str], same: bool) -> None:
-    seen: list[tuple[Any, Any]] = []
+def test_the_seed_gives_the_input_and_the_weights():
+    seen = []
 
     class Seen(Net):
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             if not self.calls:
                 seen.append((x.copy(), self.fc.W.array.copy()))
             return super().forward(x)
 
-    for seed in seeds:
+    for seed in ("3", "3", "4"):
         assert main("--seed", seed, "-q", build=Seen) == 0
-    for first, second in zip(*seen, strict=True):
-        assert np.array_equal(first, second) is same
+    for first, same, other in zip(*seen, strict=True):
+        assert np.array_equal(first, same)
+        assert not np.array_equal(first, other)
 
 
-def test_weights_are_loaded() -> None:
+def test_weights_are_loaded_and_stay_in_a_training():
     saved = Net()
     saved.fc.W.array[...] = 5
     chainer.serializers.save_npz("w.npz", saved)
-    seen = []
+    nets = []
 
     class Seen(Net):
-        def at_call(self, number: int) -> None:
-            seen.append(float(self.fc.W.array.min()))
+        def at_call(self, number):
+            if number == 1:
+                nets.append(self)
+                assert self.fc.W.array.min() == 5
 
-    assert main("--weights", "w.npz", "-q", "-o", "run", build=Seen) == 0
-    assert set(seen) == {5.0}
-    assert load_run(Path("run")).settings.weights == "w.npz"
+    recording = recorded("--weights", "w.npz", "--phase", "train", build=Seen)
+    assert recording.settings.weights == "w.npz"
+    (net,) = nets
+    assert net.calls > 5
+    assert (net.fc.W.array == 5).all()
 
 
-def test_an_own_model_from_a_file() -> None:
+def test_an_own_model_from_a_file():
     Path("own.py").write_text(OWN)
-    assert main("-m", "own.py:Net", "--input-shape", "3", "-q", "-o", "run") == 0
-    assert [layer.function for layer in load_run(Path("run")).layers] == [
-        "LinearFunction",
-        "ReLU",
-    ]
+    recording = recorded("-m", "own.py:Net", "--input-shape", "3")
+    assert [layer.function for layer in recording.layers] == ["LinearFunction", "ReLU"]
 
 
-def test_the_time_limit_ends_the_trials(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("-n", "1000", "--max-seconds", "1e-9", "-o", "run") == 0
+def test_the_time_limit_ends_the_trials(done):
+    out = done("-n", "1000", "--max-seconds", "1e-9", "-o", "run")
     assert load_run(Path("run")).n_trials == 1
-    assert "time limit reached" in " ".join(capsys.readouterr().out.split())
+    assert "time limit reached" in " ".join(out.split())
 
 
-def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("-q", "-o", "run") == 0
-    assert main("report", "run", "-q") == 0
-    assert capsys.readouterr() == ("", "")
-    assert names_in("run") == ALL_FILES
+def test_the_default_folder_takes_the_next_free_number():
+    for words in ((), (), ("-b", "2", "--phase", "train")):
+        assert main("-q", *words) == 0
+    assert names_in("reports") == ["tiny-cpu-b1", "tiny-cpu-b1-2", "tiny-cpu-b2-train"]
 
 
-def test_the_default_folder_takes_the_next_free_number() -> None:
-    for _ in range(3):
-        assert main("-q") == 0
-    assert main("-q", "-b", "2") == 0
-    names = ["tiny-cpu-b1", "tiny-cpu-b1-2", "tiny-cpu-b1-3", "tiny-cpu-b2"]
-    assert names_in("reports") == names
-
-
-def test_report_makes_the_reports_again(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("-o", "run") == 0
-    first = capsys.readouterr().out
+def test_report_makes_the_reports_again(done):
+    first = done("-o", "run")
+    assert "LinearFunction" in first
     for name in ALL_FILES:
         if name != "recording.npz":
             Path("run", name).unlink()
-    assert main("report", "run") == 0
-    second, err = capsys.readouterr()
-    assert err == ""
+    second = done("report", "run")
     assert names_in("run") == ALL_FILES
     assert second.splitlines()[:-1] == first.splitlines()[:-1]
     assert second.splitlines()[-1].startswith("Written to run: report.md, report.html")
-
-
-def test_report_of_a_recording_elsewhere() -> None:
-    assert main("-q", "-o", "run") == 0
+    # Also of a recording elsewhere.
     Path("elsewhere").mkdir()
     Path("run", "recording.npz").rename("elsewhere/mine.npz")
-    assert main("report", "elsewhere/mine.npz", "-q") == 0
-    names = sorted({*ALL_FILES, "mine.npz"} - {"recording.npz"})
-    assert names_in("elsewhere") == names
+    assert done("report", "elsewhere/mine.npz", "-q") == ""
+    assert names_in("elsewhere") == sorted({*ALL_FILES, "mine.npz"} - {"recording.npz"})
 
 
-def test_every_order_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("-q", "-o", "run") == 0
+def test_what_the_tables_show(done):
+    recorded()
     for key in SORT_KEYS:
-        assert main("report", "run", "--sort", key) == 0
-        assert "ReLU" in capsys.readouterr().out, key
-
-
-def test_columns_of_the_layer_table(capsys: pytest.CaptureFixture[str]) -> None:
-    def heads(*words: str) -> list[list[str]]:
-        assert main(*words) == 0
-        return [line.split() for line in capsys.readouterr().out.splitlines()]
-
-    chosen = "peak_nbytes, function,mean"
-    assert ["peak", "function", "mean"] in heads("--columns", chosen, "-o", "run")
-    assert ["workspace", "path"] in heads("report", "run", "--columns", "workspace,path")
-    (usual,) = [
-        words for words in heads("report", "run", "--full") if "mean" in words and "#" in words
-    ]
-    assert usual[-2:] == ["limit", "peak"]
-
-
-def test_limit_and_hotspots(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("--limit", "1", "--hotspots", "top:1", "-o", "run") == 0
-    assert "1 layer not shown" in capsys.readouterr().out
-    assert main("report", "run", "--limit", "0", "--hotspots", "top:2") == 0
-    out = capsys.readouterr().out
+        assert "ReLU" in done("report", "run", "--sort", key), key
+    for words, head in (
+        (("--columns", "peak_nbytes, function,mean"), ["peak", "function", "mean"]),
+        (("--columns", "workspace,path"), ["workspace", "path"]),
+        (("--full",), ["limit", "peak"]),
+    ):
+        lines = [line.split() for line in done("report", "run", *words).splitlines()]
+        assert any(line[-len(head) :] == head for line in lines), head
+    assert "1 layer not shown" in done("report", "run", "--limit", "1", "--hotspots", "top:1")
+    out = done("report", "run", "--limit", "0", "--hotspots", "top:2")
     assert "not shown" not in out
     assert sum(" * " in line for line in out.splitlines()) == 2
 
 
-def test_help_of_no_command_imports_anything_heavy() -> None:
+class Blocks(chainer.Chain):
+    """Two blocks of two links, and functions of its own."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.blocks = chainer.ChainList(
+                *(chainer.Sequential(L.Linear(3, 3), L.Linear(3, 3)) for _ in range(2))
+            )
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = F.relu(block(x))
+        return x
+
+
+def test_trees_and_groups(done):
+    shown = done("--tree", "--phase", "train", "-o", "run", build=Blocks)
+    assert "Sequential" in shown
+    assert "optimizer" in shown
+    assert "/blocks/1/0" in Path("run/links.csv").read_text()
+    deep = done("report", "run", "--tree", "--depth", "3")
+    assert deep.count("Linear ") > shown.count("Linear ")
+    for by, says in {
+        "function": "LinearFunction",
+        "link": "/blocks/0/1",
+        "block": "/blocks/1",
+        "shape": "LinearFunction 1x3 3x3 3",
+    }.items():
+        words = ("report", "run", "--group-by", by, "--limit")
+        everything = done(*words, "0")
+        assert says in everything
+        assert len(done(*words, "1")) < len(everything)
+
+
+def test_phases_and_losses():
+    for phase, phases, optimizer in (
+        ("forward", {"forward"}, ""),
+        ("forward-backward", {"forward", "backward"}, ""),
+        ("train", {"forward", "backward", "update"}, "MomentumSGD"),
+    ):
+        recording = recorded("--phase", phase, "-b", "2")
+        assert {layer.phase for layer in recording.layers} == phases
+        settings = recording.settings
+        assert (settings.phase, settings.optimizer) == (phase, optimizer)
+        assert settings.loss == ("" if phase == "forward" else "softmax_cross_entropy")
+        assert settings.train_mode is (phase != "forward")
+        summary = summarise(recording)
+        assert summary.phases["total_s"].sum() == pytest.approx(summary.totals.profiled.mean_s)
+    recording = recorded("--phase", "train", "--loss", "mean_squared_error")
+    assert recording.settings.loss == "mean_squared_error"
+    losses = [layer.function for layer in recording.layers if layer.path == "loss"]
+    assert losses == ["MeanSquaredError"] * 2
+
+    class Losing(Net):
+        def forward(self, x):
+            return F.sum(super().forward(x))
+
+    recording = recorded("--phase", "forward-backward", build=Losing)
+    assert recording.settings.loss == "output"
+
+
+def test_registered_networks(capsys):
+    recording = registered("--input-size", "20x12", "--classes", "7")
+    assert recording.settings.input_shape == (1, 3, 20, 12)
+    assert recording.layers[-1].output_shapes == ((1, 7),)
+    # Feature maps have a loss too.
+    words = ["--model", "se-resnet9-fixup", "--input-size", "16x16", "--phase", "train", "--force"]
+    assert registered(*words).settings.loss == "softmax_cross_entropy"
+    np.savez("resnet18.npz", **make_state(18))
+    words = ["--model", "resnet18", "--input-size", "32x32", "--weights", "resnet18.npz", "--force"]
+    assert registered(*words).settings.weights == "resnet18.npz"
+    assert cli.main(["--model", "resnet34-relu-bn", "--input-size", "225x225"], REGISTRY) == 1
+    said = "takes inputs of 3 x 224 x 224 only, not 3 x 225 x 225"
+    assert said in capsys.readouterr().err
+
+
+# -- what is printed in place of a run
+
+
+def test_help_of_no_command_imports_anything_heavy():
     code = (
         "import sys\n"
         "from chainer_profile.cli.main import COMMANDS, main\n"
@@ -195,67 +243,55 @@ def test_help_of_no_command_imports_anything_heavy() -> None:
     assert result.stdout.splitlines()[-1] == "heavy: set()"
 
 
-def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["--help"], REGISTRY)
-    out = capsys.readouterr().out
-    for word, about in COMMANDS.items():
-        assert word == PROFILE or re.search(rf"^  {word} +{re.escape(about)}$", out, re.MULTILINE)
-
-
-@pytest.mark.parametrize("word", COMMANDS)
-def test_a_mistyped_command_gets_the_right_one(
-    word: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    mistyped = f"{word}x"
-    assert cli.main([mistyped, "x"], REGISTRY) == 2
-    assert capsys.readouterr().err == (
-        f"profile.py: error: unknown command {mistyped!r} (did you mean {word}?); "
-        "profile.py --help lists the commands\n"
-    )
-
-
-def test_list_of_models(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_print_and_exit(capsys):
+    for words, text in (
+        (["--version"], chainer_profile.__version__),
+        (["--help"], "usage: profile.py "),
+        (["report", "--help"], "usage: profile.py report "),
+        (["machine", "--help"], "usage: profile.py machine "),
+    ):
+        with pytest.raises(SystemExit) as end:
+            cli.main(words, REGISTRY)
+        assert end.value.code == 0
+        out = capsys.readouterr().out
+        assert out.startswith(text)
+        if words == ["--help"]:
+            listed = dict(re.findall(r"^  (\w+) +(.*)$", out, re.MULTILINE))
+            assert {word: listed.get(word) for word in COMMANDS if word != PROFILE} == {
+                word: about for word, about in COMMANDS.items() if word != PROFILE
+            }
     assert cli.main(["--list-models"], REGISTRY) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(REGISTRY)
     assert lines[0].split()[1] == "3x32x32"
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (["--version"], chainer_profile.__version__),
-        (["--help"], "usage: profile.py "),
-        (["report", "--help"], "usage: profile.py report "),
-        (["machine", "--help"], "usage: profile.py machine "),
-    ],
-)
-def test_options_that_print_and_exit(
-    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as end:
-        cli.main(words, REGISTRY)
-    assert end.value.code == 0
-    assert capsys.readouterr().out.startswith(text)
+def test_a_mistyped_command_gets_the_right_one(fails):
+    for word in COMMANDS:
+        assert fails(f"{word}x", "x", code=2) == (
+            f"unknown command {f'{word}x'!r} (did you mean {word}?); "
+            "profile.py --help lists the commands"
+        )
+
+
+# -- processes
 
 
 @pytest.mark.process
-def test_two_runs_at_once_take_different_folders(tmp_path: Path) -> None:
+def test_two_runs_at_once_take_different_folders():
     Path("own.py").write_text(OWN)
     words = [sys.executable, ROOT / "profile.py", "-m", "own.py:Net", "--input-shape", "3"]
     words += ["-q", "-n", "4", "--no-machine", "--format", "none"]
     runs = [subprocess.Popen(words, stderr=subprocess.PIPE) for _ in range(2)]
     assert [run.communicate(timeout=HANGS_S)[1] for run in runs] == [b"", b""]
-    names = names_in("reports")
-    assert names == ["own-Net-cpu-b1", "own-Net-cpu-b1-2"]
-    for name in names:
-        assert Recording.load(tmp_path / "reports" / name / "recording.npz").n_trials == 4
+    assert names_in("reports") == ["own-Net-cpu-b1", "own-Net-cpu-b1-2"]
+    for name in names_in("reports"):
+        assert Recording.load(Path("reports", name, "recording.npz")).n_trials == 4
         assert names_in(f"reports/{name}") == ["recording.npz"]
 
 
 @pytest.mark.smoke
-def test_a_pipe_that_nobody_reads() -> None:
+def test_a_pipe_that_nobody_reads():
     Path("own.py").write_text(OWN)
     reader, writer = os.pipe()
     os.close(reader)
@@ -267,10 +303,8 @@ def test_a_pipe_that_nobody_reads() -> None:
 
 
 @pytest.mark.process
-def test_a_terminal_gets_a_bar_and_colour() -> None:
-    Path("own.py").write_text(OWN)
+def test_a_terminal_gets_a_bar_and_colour():
     words = ["-n", "40", "-o", "run", "--no-machine", "--format", "none"]
     shown = on_terminal(lambda: main(*words), 120)
-    assert "profiling" in shown
-    assert "40/40" in shown
-    assert "\x1b[1;31m" in shown
+    for part in ("profiling", "40/40", "\x1b[1;31m"):
+        assert part in shown

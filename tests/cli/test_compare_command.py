@@ -1,7 +1,5 @@
 """profile.py compare: its options, its files, its exit codes."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -17,16 +15,16 @@ from chainer_profile.cli.parsers import parser_of
 from chainer_profile.record.recording import Calibration, Recording
 from chainer_profile.runs.folder import load_run, save_recording
 from tests import HANGS_S, names_in
-from tests.command import ROOT, folder, one_line  # noqa: F401
+from tests.command import ROOT, one_line
 from tests.comparing import CALM, run, scaled
 
 
-def command(*argv: str) -> int:
+def command(*argv):
     return cli.main(["compare", *argv], {})
 
 
 @pytest.fixture(autouse=True)
-def runs(folder: Path) -> None:  # noqa: F811
+def runs(folder):
     """Runs A, A2, A3 of one code; B, B2, B3 of another, with one layer slower by 30 %."""
     for at, end in enumerate(("", "2", "3")):
         for name, factors in (("A", {}), ("B", {3: 1.3})):
@@ -47,7 +45,7 @@ SHOWN = {
 }
 
 
-def test_what_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_compared(capsys):
     shutil.copytree("A", "A,B")
     shutil.copytree("A", "reports/runA")
     for words, parts in SHOWN.items():
@@ -58,14 +56,14 @@ def test_what_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert names_in(".") == ["A", "A,B", "A2", "A3", "B", "B2", "B3", "reports"]
 
 
-def test_each_run_is_compared_with_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_run_is_compared_with_the_first(capsys):
     assert command("A", "B", "A2") == 0
     out = capsys.readouterr().out
     assert out.count("Before: A: ") == 2
     assert out.index("After: B: ") < out.index("After: A2: ")
 
 
-def test_options_of_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_what_is_shown(capsys):
     assert command("A", "B", "--all", "--limit", "3", "--sort", "index") == 0
     out = capsys.readouterr().out
     assert "21 rows not shown" in out
@@ -78,7 +76,7 @@ def test_options_of_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "not shown" not in capsys.readouterr().out
 
 
-def test_files(capsys: pytest.CaptureFixture[str]) -> None:
+def test_files(capsys):
     assert command("A", "B", "--out", "x/y") == 0
     said = "Written to x/y: comparison.md, comparison.html, comparison.csv, comparison.png"
     assert said in capsys.readouterr().out
@@ -99,11 +97,11 @@ GATE = ("--fail-above", "5%")
 CPU = (*GATE, "--gate", "cpu")
 
 
-def few(**counts: int) -> Recording:
+def few(**counts):
     return scaled(run(7, **counts), {3: 2.0}, whole=2.0)
 
 
-def other_machine() -> Recording:
+def other_machine():
     slow = (Calibration(2.6e-3, 2e-3),) * 2
     recording = run(7, conditions=replace(CALM, calibrations=slow))
     return scaled(recording, dict.fromkeys(range(24), 2.5), whole=2.5)
@@ -136,14 +134,7 @@ GATES: list[tuple[Callable[[], Recording] | None, tuple[str, ...], int, str, str
 
 
 @pytest.mark.parametrize(("make", "words", "code", "shown", "said"), GATES)
-def test_gates(
-    make: Callable[[], Recording] | None,
-    words: tuple[str, ...],
-    code: int,
-    shown: str,
-    said: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_gates(make, words, code, shown, said, capsys):
     if make is not None:
         save_recording(Path("B"), make())
     assert command("A", *words) == code
@@ -153,14 +144,14 @@ def test_gates(
     assert said in " ".join(one_line(err).split()) if said else err == ""
 
 
-def with_cpu(name: str, factor: float, **changes: object) -> None:
+def with_cpu(name, factor, **changes):
     """The run of a folder with CPU times; its clean trials take twice as long by the clock."""
     recording = scaled(load_run(Path(name)), {}, whole=2.0)
     used = {"clean_cpu_ns": (recording.clean_ns * factor / 2).astype("int64")} | changes
     save_recording(Path(name), replace(recording, **used))  # type: ignore[arg-type]
 
 
-def test_a_gate_on_cpu_time_looks_at_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gate_on_cpu_time_looks_at_nothing_else(capsys):
     for name in ("A", "A2", "A3"):
         save_recording(Path(name), replace(load_run(Path(name)), conditions=CALM))
     for name, factor in (("A", 1.0), ("A2", 1.0), ("B", 1.3), ("B2", 1.3)):
@@ -185,23 +176,21 @@ def test_a_gate_on_cpu_time_looks_at_nothing_else(capsys: pytest.CaptureFixture[
         ({"clean_cpu_ns": np.zeros(40, np.int64)}, "B: its trials take less CPU time than"),
     ],
 )
-def test_a_gate_on_cpu_time_says_what_is_missing(
-    changes: dict[str, object], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gate_on_cpu_time_says_what_is_missing(changes, message, capsys):
     with_cpu("A", 1.0)
     with_cpu("B", 1.0, **changes)
     assert command("A", "B", *CPU) == 1
     assert message in one_line(capsys.readouterr().err)
 
 
-def test_exit_codes_in_a_shell() -> None:
+def test_exit_codes_in_a_shell():
     words = f'"{sys.executable}" "{ROOT}/profile.py" compare A B --fail-above 5% -q'
     found = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=HANGS_S)
     assert (found.returncode, found.stdout) == (3, "")
     assert found.stderr.startswith("profile.py: slower: 3_Convolution2DFunction")
 
 
-def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_says_what_it_does(capsys):
     with pytest.raises(SystemExit) as exit:
         parser_of("compare").parse_args(["--help"])
     assert exit.value.code == 0

@@ -1,13 +1,10 @@
 """chainer-profile completion: the scripts complete, in the shells that are there."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -52,14 +49,14 @@ offer() {
 """
 
 
-def needs(shell: str) -> str:
+def needs(shell):
     found = shutil.which(shell)
     if found is None:
         pytest.skip(f"there is no {shell}")
     return found
 
 
-def run_shell(words: list[str], text: str, folder: Path) -> str:
+def run_shell(words, text, folder):
     done = subprocess.run(
         words, input=text, cwd=folder, capture_output=True, text=True, timeout=HANGS_S, check=True
     )
@@ -67,7 +64,7 @@ def run_shell(words: list[str], text: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_bash_completes(tmp_path: Path) -> None:
+def test_bash_completes(tmp_path):
     bash = needs("bash")
     calls = "".join(f"offer '{line}'\n" for line, _ in CASES)
     out = run_shell([bash, "--norc"], script("bash", NETWORKS) + _BASH + calls, tmp_path)
@@ -75,7 +72,7 @@ def test_bash_completes(tmp_path: Path) -> None:
     assert offered == [expected for _, expected in CASES]
 
 
-def test_bash_completes_files_beside_names(tmp_path: Path) -> None:
+def test_bash_completes_files_beside_names(tmp_path):
     bash = needs("bash")
     for name in ("vgg.py", "random.png", "run"):
         (tmp_path / name).touch()
@@ -92,7 +89,7 @@ def test_bash_completes_files_beside_names(tmp_path: Path) -> None:
     assert [set(line.split()) for line in out.splitlines()] == list(lines.values())
 
 
-def test_fish_completes(tmp_path: Path) -> None:
+def test_fish_completes(tmp_path):
     fish = needs("fish")
     for line, expected in CASES:
         text = script("fish", NETWORKS) + f"\ncomplete -C '{line}'\n"
@@ -100,13 +97,13 @@ def test_fish_completes(tmp_path: Path) -> None:
         assert {offer.partition("\t")[0] for offer in out.splitlines()} == expected, line
 
 
-def test_zsh_reads_its_script(tmp_path: Path) -> None:
+def test_zsh_reads_its_script(tmp_path):
     zsh = needs("zsh")
     run_shell([zsh, "-f", "-n"], script("zsh", NETWORKS), tmp_path)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_script_has_all_commands_options_and_choices(shell: str) -> None:
+def test_a_script_has_all_commands_options_and_choices(shell):
     text = script(shell, NETWORKS)
     for name, parser in parsers().items():
         assert name == PROFILE or name in text
@@ -120,7 +117,7 @@ def test_a_script_has_all_commands_options_and_choices(shell: str) -> None:
         assert network in text
 
 
-def test_a_command_has_the_parser_that_it_runs_with() -> None:
+def test_a_command_has_the_parser_that_it_runs_with():
     found = parsers()
     assert list(found) == list(COMMANDS)
     for name, parser in found.items():
@@ -129,19 +126,19 @@ def test_a_command_has_the_parser_that_it_runs_with() -> None:
         assert parser.prog == own.get(name, f"profile.py {name}")
 
 
-def test_the_script_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_goes_to_standard_output(capsys):
     registry = {name: Entry() for name in NETWORKS}
     assert cli.main(["completion", "bash"], registry) == 0
     assert capsys.readouterr().out == script("bash", NETWORKS) + "\n"
 
 
-def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "shtab", None)
     with pytest.raises(completion.ProfileError, match="pip install shtab"):
         script("bash", NETWORKS)
 
 
-def test_parsers_stay_as_they_are() -> None:
+def test_parsers_stay_as_they_are():
     """What completes a value is no part of the parser that reads it."""
     script("bash", NETWORKS)
     for parser in parsers().values():

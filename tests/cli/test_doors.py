@@ -1,12 +1,9 @@
 """The doors: profile.py, train.py, ``python -m chainer_profile``, from any folder."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,7 +27,7 @@ runpy.run_path({root!r} + "/" + {program!r}, run_name="__main__")
 """
 
 
-def python(*words: object, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
+def python(*words, cwd=ROOT, **env):
     """Run Python in a folder, with the folder on its path as a user would have it."""
     own = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     return subprocess.run(
@@ -52,7 +49,7 @@ def python(*words: object, cwd: Path = ROOT, **env: str) -> subprocess.Completed
     ],
     ids=["script", "module", "file"],
 )
-def test_every_door_lists_the_same_networks(words: list[Any], tmp_path: Path) -> None:
+def test_every_door_lists_the_same_networks(words, tmp_path):
     # A package of the user's own with the name of ours is not taken for it.
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "__init__.py").write_text("REGISTRY = {}\n")
@@ -61,7 +58,7 @@ def test_every_door_lists_the_same_networks(words: list[Any], tmp_path: Path) ->
     assert [line.split()[0] for line in result.stdout.splitlines()] == list(REGISTRY)
 
 
-def test_messages_name_the_program_as_it_was_started(tmp_path: Path) -> None:
+def test_messages_name_the_program_as_it_was_started(tmp_path):
     for words, name in (
         ([ROOT / "profile.py"], "profile.py"),
         (["-m", "chainer_profile"], "python -m chainer_profile"),
@@ -74,7 +71,7 @@ def test_messages_name_the_program_as_it_was_started(tmp_path: Path) -> None:
         )
 
 
-def test_the_installed_command_names_itself(tmp_path: Path) -> None:
+def test_the_installed_command_names_itself(tmp_path):
     code = (
         "import sys; sys.argv = ['/somewhere/bin/chainer-profile', 'train', '--epoch', '0']\n"
         "from chainer_profile.__main__ import main; sys.exit(main())"
@@ -86,7 +83,7 @@ def test_the_installed_command_names_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("program", ["profile.py", "train.py"])
-def test_without_the_requirements_it_says_what_to_install(program: str, tmp_path: Path) -> None:
+def test_without_the_requirements_it_says_what_to_install(program, tmp_path):
     result = python(*BARE, ROOT / program, cwd=tmp_path)
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
@@ -96,7 +93,7 @@ def test_without_the_requirements_it_says_what_to_install(program: str, tmp_path
 
 
 @pytest.mark.parametrize("program", ["profile.py", "train.py"])
-def test_an_old_python_is_one_line(program: str, tmp_path: Path) -> None:
+def test_an_old_python_is_one_line(program, tmp_path):
     result = python("-c", OLD.format(root=str(ROOT), program=program), cwd=tmp_path)
     assert result.returncode == 1
     assert result.stderr == (
@@ -107,7 +104,7 @@ def test_an_old_python_is_one_line(program: str, tmp_path: Path) -> None:
 # -- profile.py, whose name hides a module of the standard library
 
 
-def test_importing_profile_gives_the_standard_library() -> None:
+def test_importing_profile_gives_the_standard_library():
     result = python("-c", "import profile; print(profile.__file__); profile.run('2 + 3')")
     assert (result.returncode, result.stderr) == (0, "")
     assert Path(result.stdout.splitlines()[0]) == STDLIB / "profile.py"
@@ -117,12 +114,12 @@ def test_importing_profile_gives_the_standard_library() -> None:
 @pytest.mark.parametrize(
     "statement", ["import cProfile", "from profile import Profile", "import pstats, profile"]
 )
-def test_imports_that_need_it(statement: str) -> None:
+def test_imports_that_need_it(statement):
     result = python("-c", statement)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_our_file_is_what_the_import_finds_first() -> None:
+def test_our_file_is_what_the_import_finds_first():
     # Otherwise the tests above would hold without anybody giving way.
     code = (
         "from importlib.machinery import PathFinder; print(PathFinder.find_spec('profile').origin)"
@@ -130,7 +127,7 @@ def test_our_file_is_what_the_import_finds_first() -> None:
     assert Path(python("-c", code).stdout.strip()) == ROOT / "profile.py"
 
 
-def test_cprofile_runs_a_script(tmp_path: Path) -> None:
+def test_cprofile_runs_a_script(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("print('it ran')\n")
     result = python("-m", "cProfile", "-s", "tottime", script)
@@ -139,7 +136,7 @@ def test_cprofile_runs_a_script(tmp_path: Path) -> None:
     assert "Ordered by: internal time" in result.stdout
 
 
-def test_pytest_starts() -> None:
+def test_pytest_starts():
     result = python("-m", "pytest", "--version")
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith("pytest ")
@@ -154,7 +151,7 @@ def test_pytest_starts() -> None:
     ],
     ids=["script", "runpy", "module"],
 )
-def test_help(words: list[str]) -> None:
+def test_help(words):
     result = python(*words)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith("usage: profile.py ")

@@ -1,10 +1,7 @@
 """profile.py export."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import Any
 
 import chainer
 import chainer.functions as F
@@ -16,14 +13,12 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 from chainer_profile.engines.runtimes.openvino_engine import OpenVinoEngine
 from tests import names_in
-from tests.command import (  # noqa: F401
+from tests.command import (
     OWN,
-    ROOT,
     Entry,
     Net,
     command,
     file_size_limit,
-    folder,
     one_line,
 )
 from tests.engines.exporting import images, network_of, outputs_of
@@ -31,7 +26,7 @@ from tests.engines.exporting import images, network_of, outputs_of
 SUFFIXES = [".onnx", ".xml"]
 
 
-def run(*argv: str, build: Any = Net) -> int:
+def run(*argv, build=Net):
     """Run the command on a tiny network."""
     args = list(argv)
     if "--model" not in args:
@@ -40,7 +35,7 @@ def run(*argv: str, build: Any = Net) -> int:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_file_is_written_and_checked(suffix: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_written_and_checked(suffix, capsys):
     assert run("--to", f"net{suffix}", "-b", "3") == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -54,7 +49,7 @@ def test_a_file_is_written_and_checked(suffix: str, capsys: pytest.CaptureFixtur
     assert capsys.readouterr() == ("", "")
 
 
-def test_the_files_can_be_loaded() -> None:
+def test_the_files_can_be_loaded():
     model = Net()
     for suffix in SUFFIXES:
         run("--to", f"net{suffix}", "-b", "2", "-q", build=lambda: model)
@@ -65,7 +60,7 @@ def test_the_files_can_be_loaded() -> None:
         np.testing.assert_allclose(engine.run(network.inputs), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_weights_are_those_of_the_file() -> None:
+def test_weights_are_those_of_the_file():
     model = Net()
     model.fc.W.array[...] = 7
     chainer.serializers.save_npz("weights.npz", model)
@@ -75,7 +70,7 @@ def test_weights_are_those_of_the_file() -> None:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_file_that_is_there_stays(suffix: str) -> None:
+def test_a_file_that_is_there_stays(suffix):
     Path(f"net{suffix}").write_bytes(b"old")
     with pytest.raises(UsageError, match=r"is there already; replace it with --force"):
         run("--to", f"net{suffix}")
@@ -85,7 +80,7 @@ def test_a_file_that_is_there_stays(suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_full_disk_leaves_nothing(suffix: str) -> None:
+def test_a_full_disk_leaves_nothing(suffix):
     with (
         file_size_limit(100),
         pytest.raises(ProfileError, match="cannot be written") as error,
@@ -97,12 +92,12 @@ def test_a_full_disk_leaves_nothing(suffix: str) -> None:
 
 
 @pytest.mark.parametrize("old", [b"", b"old"])
-def test_wrong_outputs(old: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_outputs(old, monkeypatch):
     if old:
         Path("net.onnx").write_bytes(old)
     run_model = OnnxRuntimeEngine.run
 
-    def wrong(self: Any, inputs: Any) -> Any:
+    def wrong(self, inputs):
         return tuple(array + np.float32(0.25) for array in run_model(self, inputs))
 
     monkeypatch.setattr(OnnxRuntimeEngine, "run", wrong)
@@ -121,11 +116,11 @@ def test_wrong_outputs(old: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Cumulating(Net):
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return F.cumsum(super().forward(x), axis=1)
 
 
-def test_a_function_that_onnx_does_not_have() -> None:
+def test_a_function_that_onnx_does_not_have():
     with pytest.raises(ProfileError) as error:
         run("--to", "net.onnx", build=Cumulating)
     assert str(error.value) == (
@@ -134,7 +129,7 @@ def test_a_function_that_onnx_does_not_have() -> None:
     assert names_in(".") == []
 
 
-def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_not_installed(monkeypatch):
     from chainer_profile.engines.catalogue import EngineEntry
 
     monkeypatch.setattr(EngineEntry, "lacks", lambda self: "not installed")
@@ -143,7 +138,7 @@ def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
         run("--to", "net.xml")
 
 
-def test_an_own_network() -> None:
+def test_an_own_network():
     Path("own.py").write_text(OWN)
     words = ["--to", "net.onnx", "--model", "own.py:Net", "--input-shape", "3", "-q"]
     assert run(*words) == 0
@@ -152,11 +147,11 @@ def test_an_own_network() -> None:
 class Pooled(chainer.Chain):
     """Its rows depend on one another, so that no batch stands for another."""
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return x + F.broadcast_to(F.mean(x, axis=0, keepdims=True), (2, 3))
 
 
-def test_one_batch_size_where_the_network_has_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_batch_size_where_the_network_has_no_other(capsys):
     assert run("--to", "net.onnx", "-b", "2", build=Pooled) == 0
     assert "; for a batch of 2 (the network takes no other: " in one_line(capsys.readouterr().out)
     with pytest.raises(ProfileError, match=r"--dynamic-batch: the network takes no other"):
@@ -167,7 +162,7 @@ def test_one_batch_size_where_the_network_has_no_other(capsys: pytest.CaptureFix
         run("--to", "net.xml", "--dynamic-batch")
 
 
-def test_a_file_for_any_batch_is_loaded_for_any() -> None:
+def test_a_file_for_any_batch_is_loaded_for_any():
     model = Net()
     run("--to", "net.onnx", "-b", "2", "-q", "--dynamic-batch", build=lambda: model)
     for batch in (1, 2, 5):
@@ -182,7 +177,7 @@ def test_a_file_for_any_batch_is_loaded_for_any() -> None:
         )
 
 
-def test_another_opset(capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_opset(capsys):
     model = Net()
     assert run("--to", "net.onnx", "--opset", "17", "-b", "2", build=lambda: model) == 0
     assert onnx.load("net.onnx").opset_import[0].version == 17

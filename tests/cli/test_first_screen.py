@@ -1,9 +1,6 @@
 """The first screen is the answer: what a command shows by default has 40 lines of 100 columns."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +21,6 @@ from chainer_profile.report.tables import Table, columns, listed
 from chainer_profile.report.writers.terminal import SCREEN, first_screen, written
 from chainer_profile.runs.folder import save_recording
 from tests import ROOT
-from tests.command import folder  # noqa: F401
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
@@ -37,11 +33,11 @@ from tests.report.working import with_work
 SAMPLES = sorted((ROOT / "reports" / "samples").glob("resnet*"))
 
 
-def lines(blocks: Any) -> list[str]:
+def lines(blocks):
     return written(first_screen(blocks, 100, FULL), 100).split("\n")
 
 
-def noisy(recording: Recording) -> Recording:
+def noisy(recording):
     """The same with all that a warning can be made of."""
     walls = recording.trial_ns
     assert walls is not None
@@ -59,12 +55,7 @@ RUNS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run(
-    name: str,
-    folder: Path,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run(name, folder, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     save_recording(folder, RUNS[name]())
     assert cli.main(["report", str(folder)], {}) == 0
@@ -84,7 +75,7 @@ def test_a_run(
     assert "By function" in full or "total ms" in full
 
 
-def test_other_results() -> None:
+def test_other_results():
     factors = dict.fromkeys(range(20), 1.3)
     changed = compare(Side("A", (run(0),)), Side("B", (scaled(run(1), factors),)))
     of = of_ranks(4, 30, 8, planted_ms={(1, 1): 30.0})
@@ -112,7 +103,7 @@ def test_other_results() -> None:
         assert max(map(len, shown)) <= 100, name
 
 
-def test_what_has_no_room_is_named() -> None:
+def test_what_has_no_room_is_named():
     rows = [SimpleNamespace(name=f"name {at}") for at in range(30)]
     tables = [Table(listed(columns("name | | text")), rows, f"Table of {name}") for name in "abc"]
     blocks = [text("The answer."), *tables, Heading(2, "More"), text("The end.")]

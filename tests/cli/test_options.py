@@ -1,7 +1,5 @@
 """The table of options: each is taken by a command, and settings are filled from it by name."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import numpy as np
@@ -17,7 +15,7 @@ from chainer_profile.record.recording import Settings
 from models.registry import REGISTRY
 
 
-def test_every_option_of_the_table_is_taken_and_says_what_it_does() -> None:
+def test_every_option_of_the_table_is_taken_and_says_what_it_does():
     taken = {
         word
         for parser in parsers().values()
@@ -30,7 +28,7 @@ def test_every_option_of_the_table_is_taken_and_says_what_it_does() -> None:
         assert told["help"]
 
 
-def test_a_command_says_otherwise_what_it_needs() -> None:
+def test_a_command_says_otherwise_what_it_needs():
     parser = Parser(prog="x")
     take(parser, "trials seed", default=7)
     take(parser, "device", short=False)
@@ -72,19 +70,19 @@ ASKED = {
 
 
 @pytest.mark.parametrize("words", ASKED)
-def test_settings_have_what_the_options_of_their_names_say(words: str) -> None:
+def test_settings_have_what_the_options_of_their_names_say(words):
     usual = Settings(trials=1000, warmups=50, seed=0)
     args = parser_of("profile").parse_args(words.split())
     assert settings_of(args) == Settings(**{**vars(usual), **ASKED[words]})
 
 
-def test_what_was_found_comes_before_what_was_asked_for() -> None:
+def test_what_was_found_comes_before_what_was_asked_for():
     args = parser_of("profile").parse_args(["-b", "6", "--trials", "3", "--gpu", "1"])
     found = settings_of(args, model="tiny", batchsize=4, device="cpu")
     assert (found.model, found.batchsize, found.device, found.trials) == ("tiny", 4, "cpu", 3)
 
 
-def test_a_new_option_is_a_line_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_option_is_a_line_in_the_table(monkeypatch):
     told = options._value("made up", default="")
     monkeypatch.setitem(options._BY_NAME, "engine", (["--engine"], told))
     parser = parser_of("profile")
@@ -94,7 +92,7 @@ def test_a_new_option_is_a_line_in_the_table(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("word", ["profile", "engines"])
-def test_the_input_is_as_asked(word: str) -> None:
+def test_the_input_is_as_asked(word):
     args = parser_of(word).parse_args(["-b", "2", "--seed", "3", "--input-size", "8x6"])
     source = find_model("resnet20", REGISTRY, None)
     batch = read_input(args, source)

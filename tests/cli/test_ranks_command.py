@@ -1,31 +1,24 @@
 """profile.py ranks: its files, and folders with ranks missing, damaged or killed."""
 
-from __future__ import annotations
-
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 
 from benchmarks.ranks import training
 from chainer_profile.cli import main as cli
 from chainer_profile.record.journal import Header, Journal, Kind
-from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import save_recording
 from tests import names_in
-from tests.command import folder, one_line  # noqa: F401
 from tests.journals import add, trials_of
 
 FILES = ["collectives.csv", "ranks-trace.json", "ranks.csv", "ranks.html", "ranks.md"]
 
 
-def command(*argv: str) -> int:
+def command(*argv):
     return cli.main(["ranks", *argv], {})
 
 
-def made(*, size: int = 2, **more: Any) -> dict[str, Recording]:
+def made(*, size=2, **more):
     """The folders of a training's ranks, in ``out``."""
     recordings = training(size, 30, 8, **more)
     for name, recording in recordings.items():
@@ -34,11 +27,11 @@ def made(*, size: int = 2, **more: Any) -> dict[str, Recording]:
     return recordings
 
 
-def names(place: str) -> list[str]:
+def names(place):
     return [name for name in names_in(place) if "." in name]
 
 
-def test_text_and_files(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_and_files(capsys):
     made(planted_ms={(1, 1): 30.0})
     assert command("out") == 0
     out, err = capsys.readouterr()
@@ -61,7 +54,7 @@ def test_text_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("out/ranks.md").read_text().startswith("# net on 2 ranks\n")
 
 
-def test_another_folder_and_nothing_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_folder_and_nothing_said(capsys):
     made()
     assert command("out", "-q", "-o", "there/x") == 0
     assert capsys.readouterr() == ("", "")
@@ -69,23 +62,21 @@ def test_another_folder_and_nothing_said(capsys: pytest.CaptureFixture[str]) -> 
     assert names("there/x") == FILES
 
 
-def test_at_80_columns_nothing_is_wider(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_at_80_columns_nothing_is_wider(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     made(planted_ms={(1, 1): 30.0}, slow={0: 1.5})
     assert command("out") == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
-def test_rows_are_left_out_by_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_are_left_out_by_the_limit(capsys):
     made()
     assert command("out", "--limit", "2") == 0
     assert "5 rows not shown (--limit 0 shows all)" in capsys.readouterr().out
     assert "not shown" not in Path("out/ranks.md").read_text()
 
 
-def test_missing_and_damaged_ranks_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_and_damaged_ranks_are_said(capsys):
     made(size=4)
     Path("out/rank-1/recording.npz").write_bytes(b"PK")
     Path("out/rank-2/recording.npz").unlink()
@@ -98,7 +89,7 @@ def test_missing_and_damaged_ranks_are_said(capsys: pytest.CaptureFixture[str]) 
     assert "Rank 0 is here alone" in out
 
 
-def test_a_killed_rank_is_read_from_its_journal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_rank_is_read_from_its_journal(capsys):
     recording = made()["rank-1"]
     place = Path("out/rank-1")
     (place / "recording.npz").unlink()
@@ -124,28 +115,3 @@ def test_a_killed_rank_is_read_from_its_journal(capsys: pytest.CaptureFixture[st
     out = capsys.readouterr().out
     assert "rank-1: 6 of 8 iterations, its run ended early (" in out
     assert "6 of 8 iterations are on all ranks shown" in out
-
-
-def other_size() -> None:
-    recording = made()["rank-1"]
-    assert recording.rank is not None
-    save_recording(
-        Path("out/rank-1"), replace(recording, rank=replace(recording.rank, number=2, size=3))
-    )
-
-
-@pytest.mark.parametrize(
-    ("make", "argv", "code", "said"),
-    [
-        (lambda: None, ["nowhere"], 2, "nowhere: there is no such folder"),
-        (lambda: made(), ["out/rank-0"], 2, "holds no folders rank-0, rank-1, ... of ranks"),
-        (lambda: made(), ["."], 2, "of ranks; out does"),
-        (other_size, ["out"], 1, "out: these are not the ranks of one training: rank-0 is one"),
-    ],
-)
-def test_an_error_is_one_line(
-    make: Any, argv: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make()
-    assert command(*argv) == code
-    assert said in one_line(capsys.readouterr().err)

@@ -1,23 +1,46 @@
 """What a command line is refused for: one line, an exit code, and nothing is written."""
 
-from __future__ import annotations
-
-import os
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import chainer
 import numpy as np
 import pytest
+from PIL import Image
 
+from benchmarks.ranks import training
 from chainer_profile.basics.parsing import usable_cores
 from chainer_profile.basics.units import plural
-from chainer_profile.cli import main as cli
 from chainer_profile.record import recording as recordings
-from tests.command import OWN, Entry, Net, folder, one_line  # noqa: F401
+from tests.command import OWN, Net
 from tests.conftest import make_recording, make_training
 
+#: Networks and engines of the user's own.
+NETWORKS = f"""{OWN}
+seven = 7
+def take(n): return Net()
+def give(): return 7
+def fail(): raise ValueError('no network\\ntoday')
+
+class Fast:
+    name, suffix = 'fast', '.fast'
+    prepare = run = layers = save = load = give
+class Wrong(Fast):
+    name = 'wrong'
+
+def changed(change):
+    class Changed(Net):
+        def forward(self, x): return change(super().forward(x))
+    return Changed
+class Nothing(Net):
+    def forward(self, x): return x
+class Ends(Net):
+    def forward(self, x): raise SystemExit('bye')
+Twice, Index, First = changed(lambda y: (y, y)), changed(F.argmax), changed(lambda y: y[0])
+Sums = changed(lambda y: F.cumsum(y, axis=1))
+"""
 CORES = plural(usable_cores() or 1, "core")
 
 #: Exit codes, words, and how the message begins.
@@ -44,7 +67,7 @@ REFUSED = f"""
 2 | --data-dir x | --data-dir is for CIFAR-10: give --input cifar10 as well
 2 | --zzz | unrecognized arguments: --zzz
 2 | --trial 4 | unrecognized arguments: --trial 4 (did you mean --trials?)
-2 | extra | unrecognized arguments: extra
+2 | --seed 0 extra | unrecognized arguments: extra
 2 | --trials | argument -n/--trials: expected one argument
 2 | --sort size | argument --sort: invalid choice: 'size'
 2 | --hotspots many | argument --hotspots: 'many' is no rule for hotspots: give a time (0.36ms), a s
@@ -182,30 +205,96 @@ REFUSED = f"""
 2 | run -- | name a program: profile.py run SCRIPT [ARGS ...]
 2 | run -- none.py | none.py: cannot be read (No such file or directory)
 2 | run --force own.py | --force replaces the run in a folder: name it with --out
+1 | --gpu 0 | --gpu 0: CuPy
+1 | --input-shape 3 --model own.py:Nothing | the network calls no Chainer function, so there is noth
+1 | --input-shape 3 --model own.py:Ends | the network ends the program: SystemExit: bye
+1 | --input-shape 3 --model own.py:Twice --phase train | the network gives a tuple, which has no los
+1 | --input-shape 3 --model own.py:Index --phase train | the network gives a Variable, which has no
+1 | --input-shape 3 --model own.py:First --phase train | the network's output has the shape (2,), an
+2 | --format '' | argument --format: unknown format '': it is pdf, latex, json, trace, folded or all
+2 | --format html | argument --format: unknown format 'html': it is pdf, latex, json, trace, folded
+2 | --format pdf, | argument --format: unknown format '': it is pdf, latex, json, trace, folded or a
+2 | --format PDF | argument --format: unknown format 'PDF': it is pdf, latex, json, trace, folded or
+2 | --format speedscope | argument --format: unknown format 'speedscope': it is pdf, latex, json, tr
+2 | --format none,pdf | argument --format: none is for no report at all: give it alone (see profile.
+2 | --format all,none | argument --format: none is for no report at all: give it alone (see profile.
+2 | --trace-trial 1 | --trace-trial is for a trace: give --format trace as well
+2 | --trace-trial -1 | argument --trace-trial: must be a whole number, 0 or more, not '-1' (see prof
+2 | --format trace --trace-trial 4 | --trace-trial 4: the trials are 0 to 3
+2 | report several --format pdf | several: holds a run of several engines; --format is for the folde
+2 | --out own.py | --out own.py: is a file; name a folder
+2 | --out own.py/a/run | --out own.py/a/run: a part of this path is a file
+1 | --out empty/9... | empty/99999999999999999999
+2 | train -e 0 | argument -e/--epoch: must be a whole number, 1 or more, not '0' (see train.py --hel
+2 | train -l 0 | argument -l/--learning-rate: must be a number above 0, not '0' (see train.py --help
+2 | train -l nan | argument -l/--learning-rate: must be a number above 0, not 'nan' (see train.py --
+2 | train --profile 10 | argument --profile: must be every=N with N iterations, 1 or more, not '10'
+2 | train --snapshot every=0 | argument --snapshot: must be every=N with N iterations, 1 or more, no
+2 | train -o '' | argument -o/--out: must be the name of a folder, not '' (see train.py --help)
+2 | train -d mnist | argument -d/--dataset: invalid choice: 'mnist' (choose from 'cifar10', 'cifar10
+2 | train --resume --force | --resume goes on with a training, --force replaces it: give one of them
+2 | train -d cifar10 --synthetic-size 5 | --synthetic-size is for --dataset synthetic
+2 | train -d synthetic --data-dir . | --data-dir is for CIFAR: the synthetic set is made anew each t
+2 | train -d synthetic --synthetic-size 50 -b 51 | --batchsize 51: the training set has only 50 imag
+2 | train -m tinny | unknown model 'tinny': did you mean tiny? Your own network is package.module:Ca
+2 | train -d synthetic -o own.py | --out own.py: is a file; name a folder
+2 | train -d synthetic -o new --resume | --resume: there is no folder new; name it with --out
+1 | train -d synthetic -o empty --resume | --resume: there is no snapshot in empty; name its folder
+1 | train -g 0 -m own.py:Net -d synthetic --synthetic-size 50 -b 5 | --gpu 0: CuPy
+1 | train -d cifar10 --data-dir none -b 10 | --data-dir none: cifar-10-python.tar.gz cannot be read
+2 | sweep | give --models, or a TOML file with the cases
+2 | sweep --models '' | unknown model '': known are tiny, other. Your own network is package.module:
+2 | sweep --models tiny,,other | unknown model '': known are tiny, other. Your own network is packag
+2 | sweep --models "a^b" | unknown model 'a\\nb'
+2 | sweep --models tiny,othr | unknown model 'othr': did you mean other? Your own network is package
+2 | sweep --models own.py:Net | --model own.py:Net: give the shape of its input, such as --input-sha
+2 | sweep --models tiny --devices tpu | argument --device: 'tpu' is no device that can be profiled:
+2 | sweep --models tiny --input-sizes 1024 | argument --input-size: not a height and a width: '1024'
+2 | sweep --models tiny --input-sizes 0x3 | argument --input-size: not a shape: '0x3'; every number
+2 | sweep --models tiny --input-sizes 3x3 --input-shapes 3 | input-sizes and input-shapes: give one
+2 | sweep --models tiny --batchsizes 0 | argument --batchsize: must be a whole number, 1 or more, no
+2 | sweep --models tiny --batchsizes ' ' | argument --batchsize: must be a whole number, 1 or more,
+2 | sweep --models tiny --batchsizes 9... | argument --batchsize: must be a whole number, 1 or more,
+2 | sweep --models tiny --phases backward | argument --phase: invalid choice: 'backward' (choose fro
+2 | sweep --models tiny --dtype int8 | argument --dtype: invalid choice: 'int8' (choose from 'float3
+2 | sweep --models tiny --max-seconds -1 | argument --max-seconds: must be a number of seconds above
+2 | sweep --models tiny --executor slurm | argument --executor: 'slurm' is no executor: give local,
+2 | sweep --models tiny --executor mpi | --executor mpi: start it with mpiexec -n 3 python -m mpi4py
+2 | sweep missing.toml | missing.toml: cannot be read (No such file or directory)
+2 | sweep empty | empty: cannot be read (Is a directory)
+2 | sweep missing.toml --models tiny | --models and missing.toml: give the cases in one place
+2 | sweep --modles tiny | unrecognized arguments: --modles (did you mean --models?) (see profile.py
+2 | sweep --models tiny --out planned | --out planned: holds another sweep (with other); name anothe
+2 | sweep --models tiny --out own.py | --out own.py: is a file; name a folder
+2 | sweep --models tiny --out here | --out here: holds a run; name another folder for the sweep
+2 | history --reports missing | --reports missing: there is no such folder
+2 | history --reports own.py | --reports own.py: is a file; name a folder
+2 | history --since now | argument --since: 'now' is no date: write it as 2026-11-21 (see profile.py
+2 | history --device tpu | argument --device: 'tpu' is no device that can be profiled: give @numpy f
+2 | history --sort size | argument --sort: invalid choice: 'size' (choose from 'when', 'latency', 'f
+2 | history --limit -1 | argument --limit: must be a whole number, 0 or more, not '-1' (see profile.
+2 | ranks ranks/rank-0 | ranks/rank-0: holds no folders rank-0, rank-1, ... of ranks
+2 | ranks . | .: holds no folders rank-0, rank-1, ... of ranks; ranks does
+1 | ranks ranks | ranks: these are not the ranks of one training: rank-0 is one of 2, rank-1 one of
+1 | compare run.npz again.npz --fail-above 5% --gate cpu | run.npz: holds no CPU time of clean trial
+1 | export --to net.onnx --model own.py:Sums --input-shape 3 | net.onnx: the ONNX exporter does not
+2 | comapre a | unknown command 'comapre' (did you mean compare?); profile.py --help lists the comma
+2 | completion tcsh | argument shell: invalid choice: 'tcsh' (choose from 'bash', 'zsh', 'fish') (se
 """
 
 
-def rows() -> list[tuple[int, str, str]]:
-    """The table; a number of 5,000 digits stands there as ``9...``."""
-    found = []
+def rows():
+    """The table; a number of 5,000 digits stands there as ``9...``, and a new line as ``^``."""
     for line in REFUSED.strip().splitlines():
         code, words, message = line.split(" | ")
-        found.append((int(code), words.replace("9...", "9" * 5000), message))
-    return found
+        argv = shlex.split(words.replace("9...", "9" * 5000).replace("^", "\n"))
+        yield int(code), argv, message
 
 
 @pytest.fixture
-def files(folder: Path) -> list[str]:  # noqa: F811
+def files(folder):
     """Files that are no networks, weights, pictures or recordings, or damaged ones."""
-    from PIL import Image
-
-    Path("own.py").write_text(
-        f"{OWN}\nseven = 7\ndef take(n): return Net()\ndef give(): return 7\n"
-        "def fail(): raise ValueError('no network\\ntoday')\n"
-        "class Fast:\n    name, suffix = 'fast', '.fast'\n"
-        "    prepare = run = layers = save = load = give\n"
-        "class Wrong(Fast):\n    name = 'wrong'\n"
-    )
+    Path("own.py").write_text(NETWORKS)
     Path("bad.py").write_text("import absent_module")
     Path("syntax.py").write_text("def f(:")
     for name in ("text.npz", "text.png"):
@@ -225,33 +314,39 @@ def files(folder: Path) -> list[str]:  # noqa: F811
     np.savez("wide.npz", **{"fc/W": np.zeros((2, 4), "f"), "fc/b": np.zeros(2, "f")})
     np.savez("other.npz", **{"conv/W": np.zeros((2, 4), "f")})
     np.save("one.npy", np.zeros(3))
-    for name in ("empty", "none", "damaged", "folder.onnx"):
+    places = ("empty", "none", "damaged", "folder.onnx", "several", "planned", "here", "ranks")
+    for name in (*places, "ranks/rank-0", "ranks/rank-1"):
         Path(name).mkdir()
     Path("none/mine.txt").write_text("mine")
+    Path("several/engines.json").write_text("{}")
+    Path("here/recording.npz").touch()
+    Path("planned/sweep.json").write_text(
+        '{"format": "chainer-profile sweep", "version": 1,'
+        ' "cases": [{"name": "other", "model": "other"}]}'
+    )
+    for number, (name, recording) in enumerate(training(2, 30, 8).items()):
+        rank = replace(recording.rank, size=2 + number, number=2 * number)
+        replace(recording, rank=rank).save(Path("ranks", name, "recording.npz"))
     Path("damaged/recording.journal").write_bytes(b"chainer-profile journal\n2\n{}")
     for name in ("there.onnx", "there.bin"):
         Path(name).write_bytes(b"old")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recordings, "VERSION", 1000)
         make_recording().save(Path("newer.npz"))
-    return sorted(os.listdir())
 
 
-@pytest.mark.parametrize(("code", "words", "message"), rows(), ids=lambda value: str(value)[:40])
-def test_a_refusal_is_one_line(
-    code: int, words: str, message: str, files: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    registry = {"tiny": Entry(), "other": Entry(name="other")}
-    argv = shlex.split(words)
-    of_network = ("advise", "engines", "export", "summary")
-    if argv[0] in of_network and argv[1:] and argv[1].startswith("-"):
-        argv[1:1] = ["--model", "tiny"]
-    elif argv[0].startswith("-") or argv == ["extra"]:
-        argv = ["--model", "tiny", "--warmups", "1", *argv]
-    assert cli.main(argv, registry) == code
-    out, err = capsys.readouterr()
-    assert out == ""
-    program, _, said = one_line(err).partition(": error: ")
-    assert program == ("train.py" if argv[0] == "train" else "profile.py")
-    assert said.startswith(message)
-    assert sorted(name for name in os.listdir() if name != "__pycache__") == files
+def content():
+    return {
+        path: path.read_bytes() if path.is_file() else b""
+        for path in Path().rglob("*")
+        if "__pycache__" not in path.parts
+    }
+
+
+def test_a_refusal_is_one_line_and_changes_nothing(files, fails, subtests, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    before = content()
+    for code, words, message in rows():
+        with subtests.test(words=" ".join(words)[:60]):
+            assert fails(*words, code=code).startswith(message)
+            assert content() == before

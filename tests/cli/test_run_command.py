@@ -1,10 +1,7 @@
 """The command ``run``: what it writes of a program, however that ends, and what it says."""
 
-from __future__ import annotations
-
 import os
 import signal
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,7 @@ from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import load_run
 from chainer_profile.runs.written import LIST
-from tests.command import file_size_limit, folder, main  # noqa: F401
+from tests.command import file_size_limit, main
 from tests.scripts import run_in_child
 
 pytestmark = pytest.mark.process
@@ -37,24 +34,22 @@ print("done")
 """
 
 
-def run(
-    *words: str, at_first: str = "", afterwards: str = "", script: str = "train.py", **more: object
-) -> int:
+def run(*words, at_first="", afterwards="", script="train.py", **more):
     """Run a training of 16 iterations; no reports unless asked for."""
     text = TRAINS.replace("AT_FIRST", at_first).replace("AFTERWARDS", afterwards)
     Path(script).write_text(text)
     return run_in_child("--format", "none", *words, script, **more)  # type: ignore[arg-type]
 
 
-def said() -> str:
+def said():
     return Path("err").read_text()
 
 
-def files(place: str) -> list[str]:
+def files(place):
     return sorted(str(path.relative_to(place)) for path in Path(place).rglob("[!.]*.*"))
 
 
-def test_a_default_folder_for_each_run() -> None:
+def test_a_default_folder_for_each_run():
     assert run() == run() == 0
     assert files("reports") == [
         f"{name}/{file}"
@@ -65,7 +60,7 @@ def test_a_default_folder_for_each_run() -> None:
     assert Path("out").read_text() == "done\n"
 
 
-def test_a_folder_that_holds_a_run_is_said_before_the_program_runs() -> None:
+def test_a_folder_that_holds_a_run_is_said_before_the_program_runs():
     assert run("-o", "here") == 0
     before = load_run(Path("here")).environment
     assert load_run(Path("here")).memory is not None
@@ -85,14 +80,14 @@ def test_a_folder_that_holds_a_run_is_said_before_the_program_runs() -> None:
     assert "name it with --out" in said()
 
 
-def test_compat_only_writes_nothing() -> None:
+def test_compat_only_writes_nothing():
     wrapped = "assert not hasattr(chainer.Optimizer.update, '__wrapped__')"
     assert run("--compat-only", afterwards=wrapped) == 0
     assert said() == ""
     assert not Path("reports").exists()
 
 
-def test_no_layers_is_the_budget_alone() -> None:
+def test_no_layers_is_the_budget_alone():
     assert run("--no-layers", "-o", "here") == 0
     assert files("here") == ["budget.json"]
     budget = read_budget(Path("here"))
@@ -103,20 +98,20 @@ def test_no_layers_is_the_budget_alone() -> None:
     assert run("--no-layers", "-o", "here", "--force") == 0
 
 
-def test_quiet_and_without_the_memory_pass() -> None:
+def test_quiet_and_without_the_memory_pass():
     assert run("-q", "--no-memory", "-o", "here") == 0
     assert said() == ""
     assert load_run(Path("here")).memory is None
 
 
-def test_nothing_of_chainers() -> None:
+def test_nothing_of_chainers():
     Path("plain.py").write_text("print('here')")
     assert run_in_child("-o", "here", "plain.py") == 0
     assert said() == "profile.py: the program called nothing of Chainer's\n"
     assert not Path("here").exists()
 
 
-def test_what_other_threads_call_is_counted() -> None:
+def test_what_other_threads_call_is_counted():
     Path("threads.py").write_text(
         "import threading, chainer.links as L, numpy as np\n"
         "model, x = L.Linear(4, 3), np.ones((5, 4), 'f')\n"
@@ -143,7 +138,7 @@ def test_what_other_threads_call_is_counted() -> None:
         ("b\udcff.py", "b_"),
     ],
 )
-def test_the_folder_is_one_below_reports(script: str, name: str) -> None:
+def test_the_folder_is_one_below_reports(script, name):
     Path("above/within").mkdir(parents=True)
     os.chdir("above/within")
     file = Path(script) / "__main__.py" if Path(script).is_dir() else Path(script)
@@ -160,7 +155,7 @@ def test_the_folder_is_one_below_reports(script: str, name: str) -> None:
     }
 
 
-def test_words_that_are_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_that_are_no_text(monkeypatch):
     monkeypatch.setattr(profile, "report", REPORT)
     odd = "b\udcff.py"
     assert run("-o", "\udcfa", "-q", script=odd) == 0
@@ -174,7 +169,7 @@ def test_words_that_are_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "b\\udcff.py" in (here / "report.md").read_text()
 
 
-def test_what_numpy_changed_is_said_behind_the_traceback() -> None:
+def test_what_numpy_changed_is_said_behind_the_traceback():
     program = "--compat-only", "-c", "import numpy as np; np.product"
     assert run_in_child(*program) == 1
     traceback, _, last = said().rstrip("\n").rpartition("\n")
@@ -183,7 +178,7 @@ def test_what_numpy_changed_is_said_behind_the_traceback() -> None:
     assert said() == traceback + "\n"
 
 
-def test_the_program_may_go_elsewhere() -> None:
+def test_the_program_may_go_elsewhere():
     Path("there").mkdir()
     assert run("-o", "here", at_first="os.chdir('there')") == 0
     assert files("here") == ["budget.json", "recording.npz"]
@@ -194,7 +189,7 @@ def test_the_program_may_go_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("child", ["sys.exit(4)", "break", "1 / 0"])
-def test_a_forked_child_leaves_the_profile_to_its_parent(child: str) -> None:
+def test_a_forked_child_leaves_the_profile_to_its_parent(child):
     more = f"if i == 8:\n        if os.fork() == 0: {child}\n        os.wait()"
     assert run("-o", "here", afterwards=more) == 0
     assert files("here") == ["budget.json", "recording.npz"]
@@ -206,7 +201,7 @@ def test_a_forked_child_leaves_the_profile_to_its_parent(child: str) -> None:
     assert Path("out").read_text().count("done") == 1 + (child == "break")
 
 
-def test_a_child_that_ends_before_the_first_trial() -> None:
+def test_a_child_that_ends_before_the_first_trial():
     before = "if os.fork() == 0: sys.exit(0)\nos.wait()\nassert os.path.exists('here')"
     killed = "if i == 12: os.kill(os.getpid(), 15)"
     assert run("-o", "here", at_first=before, afterwards=killed) == -signal.SIGTERM
@@ -214,7 +209,7 @@ def test_a_child_that_ends_before_the_first_trial() -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_children_of_multiprocessing_know_the_programs_classes(method: str) -> None:
+def test_children_of_multiprocessing_know_the_programs_classes(method):
     Path("pool.py").write_text(
         "import multiprocessing\n"
         "class Pair:\n    value = 3\n"
@@ -228,7 +223,7 @@ def test_children_of_multiprocessing_know_the_programs_classes(method: str) -> N
     assert Path("out").read_text() == f"[(True, 3, {name!r})]\n"
 
 
-def test_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed(monkeypatch):
     monkeypatch.setattr(script_run, "_SAVED_EVERY_NS", 0)
     monkeypatch.setattr(profile, "report", REPORT)
     killed = "if i == 12: os.kill(os.getpid(), 15)"
@@ -252,7 +247,7 @@ def test_killed(monkeypatch: pytest.MonkeyPatch) -> None:
         ("raise KeyboardInterrupt", -signal.SIGINT, "interrupted"),
     ],
 )
-def test_what_was_measured_before_the_end(how: str, code: int, outcome: str) -> None:
+def test_what_was_measured_before_the_end(how, code, outcome):
     assert run("-o", "here", afterwards=f"if i == 12: {how}") == code
     budget = read_budget(Path("here"))
     assert budget is not None
@@ -261,8 +256,8 @@ def test_what_was_measured_before_the_end(how: str, code: int, outcome: str) -> 
     assert load_run(Path("here")).n_trials
 
 
-def test_a_full_disk() -> None:
-    def full() -> AbstractContextManager[None]:
+def test_a_full_disk():
+    def full():
         return file_size_limit(3000)
 
     assert run("-o", "here", within=full) == 0
@@ -271,7 +266,7 @@ def test_a_full_disk() -> None:
     assert "recording.npz: cannot be written (File too large)" in " ".join(said().split())
 
 
-def test_reports_afterwards() -> None:
+def test_reports_afterwards():
     assert run("-o", "here") == 0
     place = Path("here/budget.json")
     written = place.read_text()

@@ -1,10 +1,7 @@
 """The cases of a sweep, from lists and from TOML."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +9,7 @@ import pytest
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.cli.parsers import parser_of
 from chainer_profile.cli.sweep import cases_of, read_toml
-from chainer_profile.runs.sweep import Case, case_names
+from chainer_profile.runs.sweep import case_names
 from tests.sweeping import make_case
 
 R3 = {
@@ -26,13 +23,11 @@ R3 = {
 }
 
 
-def find(model: str) -> tuple[str, tuple[int, ...] | None]:
-    if model == "unknown":
-        raise UsageError(f"unknown model {model!r}")
+def find(model):
     return model.replace(":", "-"), None if ":" in model else (3, 224, 224)
 
 
-def test_a_case_for_each_combination() -> None:
+def test_a_case_for_each_combination():
     cases = cases_of(R3, find)
     assert len(cases) == 12
     assert [case.settings.device for case in cases[:3]] == ["cpu", "gpu:0", "cpu"]
@@ -45,7 +40,7 @@ def test_a_case_for_each_combination() -> None:
     )
 
 
-def test_profile_takes_the_words_of_a_case_and_has_the_same_defaults() -> None:
+def test_profile_takes_the_words_of_a_case_and_has_the_same_defaults():
     options = {"threads": "1", "max-seconds": "0.125", "no-machine": True}
     for case in cases_of(R3 | options, find):
         args = parser_of("profile").parse_args([*case.words, "-q", "--out", "x"])
@@ -59,35 +54,7 @@ def test_profile_takes_the_words_of_a_case_and_has_the_same_defaults() -> None:
         assert getattr(case.settings, name) == getattr(usual, name)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"models": "resnet18,unknown"}, "unknown model 'unknown'"),
-        ({"models": []}, "models: the list is empty; give at least one entry"),
-        ({"models": "a:b"}, "--model a:b: give the shape of its input"),
-        ({"devices": "tpu"}, "--device: 'tpu' is no device"),
-        ({"input-sizes": "1024"}, "--input-size: not a height and a width: '1024'"),
-        ({"input-sizes": "0x3"}, "--input-size: not a shape: '0x3'"),
-        (
-            {"input-sizes": "3x3", "input-shapes": "3"},
-            "input-sizes and input-shapes: give one of them",
-        ),
-        ({"batchsizes": "0"}, "--batchsize: must be a whole number, 1 or more, not '0'"),
-        ({"batchsizes": " "}, "--batchsize: must be a whole number, 1 or more, not ''"),
-        ({"batchsizes": ",".join(map(str, range(1, 20_000)))}, "a sweep takes up to 10,000"),
-        ({"phases": "backward"}, "--phase: invalid choice: 'backward'"),
-        ({"dtype": "int8"}, "--dtype: invalid choice: 'int8'"),
-        ({"max-seconds": "-1"}, "--max-seconds: must be a number of seconds above 0"),
-    ],
-)
-def test_bad_options_are_one_line(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError) as error:
-        cases_of(options, find)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_cases_are_equal_if_they_measure_the_same() -> None:
+def test_cases_are_equal_if_they_measure_the_same():
     case = make_case()
     (sized,) = cases_of({"models": "a", "input-sizes": "5x6"}, find)
     (shaped,) = cases_of({"models": "a", "input-shapes": "3x5x6", "no-machine": True}, find)
@@ -107,7 +74,7 @@ def test_cases_are_equal_if_they_measure_the_same() -> None:
     assert json.loads(json.dumps(case.key)) == case.key
 
 
-def test_names_tell_cases_apart_and_stay() -> None:
+def test_names_tell_cases_apart_and_stay():
     cases = [
         make_case(),
         make_case(phase="train", device="gpu:1", batchsize=4),
@@ -128,13 +95,13 @@ def test_names_tell_cases_apart_and_stay() -> None:
     assert len(set(again.values())) == 3
 
 
-def read(path: Path, text: str) -> tuple[str, list[Case]]:
+def read(path, text):
     path.write_bytes(text.encode(errors="surrogateescape"))
     name, groups = read_toml(path)
     return name, [case for where, group in groups for case in cases_of(group, find, where)]
 
 
-def test_toml(tmp_path: Path) -> None:
+def test_toml(tmp_path):
     name, cases = read(
         tmp_path / "r3.toml",
         """
@@ -165,43 +132,39 @@ def test_toml(tmp_path: Path) -> None:
     assert (name, [case.model for case in cases]) == ("few", ["resnet18", "resnet34"])
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[common]\n\ntrials = \n", "is no TOML: Invalid value (at line 3, column 10)"),
-        ("\udcff", "is no TOML: "),
-        ("[common]\ntrails = 3", "[common]: unknown key 'trails' (did you mean trials?)"),
-        ("[[cases]]\n[[cases]]\nmodles = 3", "[[cases]] 2: unknown key 'modles' (did you mean"),
-        ("[[cases]]\nzzz = 3", "[[cases]] 1: unknown key 'zzz'; known are models, "),
-        ("[[case]]\nmodel = 'a'", "unknown field `case`; it takes a name"),
-        (
-            "trials = 3",
-            "unknown field `trials`; it takes a name of letters, digits and ._+-, and options b",
-        ),
-        ("cases = 3", "got `int` - at `$.cases`"),
-        ("cases = []", "Expected `array` of length >= 1 - at `$.cases`"),
-        ("cases = [3]", "got `int` - at `$.cases[0]`"),
-        ("common = 3", "got `int` - at `$.common`"),
-        ("[common]\nmodels = []", "[common]: models: the list is empty"),
-        ("[[cases]]\nbatchsize = true", "--batchsize: must be a whole number, 1 or more, not"),
-        ("[[cases]]\ntrials = [1, 2]", "trials: must be a whole number, 1 or more, not '[1, 2]'"),
-        ("[[cases]]\ntrials = 1.5", "trials: must be a whole number, 1 or more, not '1.5'"),
-        ("[common]\nno-machine = 1", "no-machine: must be true or false, not '1'"),
-        ("[[cases]]\nmodel = 'a'\nmodels = 'b'", "models is given twice"),
-        ("name = '../x'", "at `$.name`; it takes a name of letters"),
-        ("name = 5", "at `$.name`; it takes a name of letters"),
-    ],
-)
-def test_bad_toml_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+#: Files that are refused, and what is said of them.
+BAD = [
+    ("[common]\n\ntrials = \n", "is no TOML: Invalid value (at line 3, column 10)"),
+    ("\udcff", "is no TOML: "),
+    ("[common]\ntrails = 3", "[common]: unknown key 'trails' (did you mean trials?)"),
+    ("[[cases]]\n[[cases]]\nmodles = 3", "[[cases]] 2: unknown key 'modles' (did you mean"),
+    ("[[cases]]\nzzz = 3", "[[cases]] 1: unknown key 'zzz'; known are models, "),
+    ("[[case]]\nmodel = 'a'", "unknown field `case`; it takes a name"),
+    ("trials = 3", "unknown field `trials`; it takes a name of letters, digits and ._+-, and opti"),
+    ("cases = 3", "got `int` - at `$.cases`"),
+    ("cases = []", "Expected `array` of length >= 1 - at `$.cases`"),
+    ("cases = [3]", "got `int` - at `$.cases[0]`"),
+    ("common = 3", "got `int` - at `$.common`"),
+    ("[common]\nmodels = []", "[common]: models: the list is empty; give at least one entry"),
+    ("[[cases]]\nbatchsize = true", "--batchsize: must be a whole number, 1 or more, not"),
+    ("[[cases]]\ntrials = [1, 2]", "trials: must be a whole number, 1 or more, not '[1, 2]'"),
+    ("[[cases]]\ntrials = 1.5", "trials: must be a whole number, 1 or more, not '1.5'"),
+    ("[common]\nno-machine = 1", "no-machine: must be true or false, not '1'"),
+    ("[[cases]]\nmodel = 'a'\nmodels = 'b'", "models is given twice"),
+    ("[[cases]]\nmodel = 'a:b'", "--model a:b: give the shape of its input"),
+    ("name = '../x'", "at `$.name`; it takes a name of letters"),
+    ("name = 5", "at `$.name`; it takes a name of letters"),
+]
+
+
+def test_bad_toml_is_one_line(tmp_path):
     path = tmp_path / "r3.toml"
-    with pytest.raises(UsageError) as error:
-        read(path, text)
-    assert message in str(error.value)
-    assert str(error.value).startswith(f"{path}: ")
-    assert "\n" not in str(error.value)
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing.toml"):
-        with pytest.raises(UsageError, match=r"cannot be read \("):
-            read_toml(path)
+    for text, message in BAD:
+        with pytest.raises(UsageError) as error:
+            read(path, text)
+        assert message in str(error.value), text
+        assert str(error.value).startswith(f"{path}: ")
+        assert "\n" not in str(error.value)
+    many = {"models": "a", "batchsizes": ",".join(map(str, range(1, 20_000)))}
+    with pytest.raises(UsageError, match="a sweep takes up to 10,000"):
+        cases_of(many, find)

@@ -1,10 +1,7 @@
 """What the commands print on a terminal: as wide as it is, with colour only where it is wanted."""
 
-from __future__ import annotations
-
 import io
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +11,10 @@ from rich.cells import cell_len
 
 from chainer_profile.cli import main as cli
 from chainer_profile.cli.shown import terminal_width
-from chainer_profile.record.recording import Environment, Recording, Settings
+from chainer_profile.record.recording import Environment, Settings
 from chainer_profile.runs import write
 from chainer_profile.runs.folder import save_recording
-from tests.command import Entry, folder  # noqa: F401
+from tests.command import Entry
 from tests.conftest import make_recording, make_training
 from tests.report.working import with_work
 from tests.terminals import CODES, on_terminal, plain
@@ -31,14 +28,14 @@ REGISTRY = {
 }
 
 
-def save(name: str, recording: Recording) -> None:
+def save(name, recording):
     place = Path("reports") / name
     place.mkdir(parents=True)
     save_recording(place, recording)
 
 
 @pytest.fixture(autouse=True)
-def runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def runs(folder, monkeypatch):
     """Two runs of one network and a training; their reports are not written again."""
     monkeypatch.setattr(
         write, "write_reports", lambda place, summary, wanted: [place / "layers.csv"]
@@ -51,7 +48,7 @@ def runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     save("training", with_work(make_training()))
 
 
-def command(*argv: str) -> Callable[[], int]:
+def command(*argv):
     return lambda: cli.main(list(argv), REGISTRY)
 
 
@@ -72,13 +69,13 @@ COMMANDS = {
 COLOURED = COMMANDS.keys() - {"machine", "sweep", "networks"}
 
 
-def copied(line: str) -> bool:
+def copied(line):
     """Whether a line is to be copied, and so not broken: a command, or a path on its own."""
     return line.startswith(("Written to ", "  python profile.py ")) or " " not in line.strip()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_no_line_is_wider_than_the_terminal(name: str) -> None:
+def test_no_line_is_wider_than_the_terminal(name):
     # Of a comparison the numbers alone take 72 columns. A run prints what a report does.
     for width in {"compare": WIDTHS[1:], "run": (80,)}.get(name, WIDTHS):
         text = plain(on_terminal(command(*COMMANDS[name]), width))
@@ -90,7 +87,7 @@ def test_no_line_is_wider_than_the_terminal(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_codes_are_for_terminals_that_want_them(name: str) -> None:
+def test_codes_are_for_terminals_that_want_them(name):
     argv = COMMANDS[name]
     shown = on_terminal(command(*argv))
     assert bool(CODES.search(shown)) == (name in COLOURED)
@@ -98,7 +95,7 @@ def test_codes_are_for_terminals_that_want_them(name: str) -> None:
     assert not colours(on_terminal(command(*argv), environment={"NO_COLOR": "1"}))
 
 
-def colours(text: str) -> list[str]:
+def colours(text):
     """Codes that set a colour of text or background; bold and dim are none."""
     found = re.findall(r"\x1b\[([\d;]*)m", text)
     return [
@@ -110,7 +107,7 @@ def colours(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "run"])
-def test_a_pipe_gets_plain_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_gets_plain_text(name, monkeypatch):
     for variable in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(variable, raising=False)
     pipe = io.StringIO()
@@ -120,13 +117,13 @@ def test_a_pipe_gets_plain_text(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert all(line.isprintable() for line in pipe.getvalue().splitlines())
 
 
-def test_the_width_is_the_terminals() -> None:
+def test_the_width_is_the_terminals():
     assert plain(on_terminal(lambda: print(terminal_width()), 93)) == "93\n"
     narrow = on_terminal(lambda: print(terminal_width()), 93, {"COLUMNS": "70"})
     assert plain(narrow) == "70\n"
 
 
-def test_names_cannot_write_codes() -> None:
+def test_names_cannot_write_codes():
     name = "\x1b[31mred\x1b]0;title\x07\u202e"
     settings = Settings(model=name, input=name, command=name)
     recording = make_recording(3, settings=settings, environment=Environment(processor=name))
@@ -141,6 +138,6 @@ def test_names_cannot_write_codes() -> None:
         assert "\\x1b[31mred" in text
 
 
-def test_the_test_sees_a_failure() -> None:
+def test_the_test_sees_a_failure():
     assert chainer.__version__
     assert "ZeroDivisionError" in on_terminal(lambda: print(1 // 0))

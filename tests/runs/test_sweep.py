@@ -1,22 +1,18 @@
 """A sweep in its folder: what is done stays done. Nothing is run here."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.record.digest import Run
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.executors import Outcome, Workers
 from chainer_profile.runs.folder import load_run, save_recording
-from chainer_profile.runs.sweep import Case, SweepFolder, run_cases, take_sweep
+from chainer_profile.runs.sweep import Case, run_cases, take_sweep
 from tests import names_in
 from tests.sweeping import make_case, recording_of
 
@@ -27,12 +23,12 @@ Answer = Callable[[Case], Outcome]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def good(case: Case) -> Outcome:
+def good(case):
     recording_of(case.settings).save(Path("sent.npz"))
     return Outcome(Path("sent.npz").read_bytes(), machine="there", seconds=1.5)
 
@@ -40,13 +36,13 @@ def good(case: Case) -> Outcome:
 class Heard:
     """Workers that answer at once, and what the user is told."""
 
-    def __init__(self, answer: Answer = good) -> None:
+    def __init__(self, answer=good):
         self.answer = answer
         self.said: list[str] = []
         self.stopped: list[str] = []
         self.tried: list[Case] = []
 
-    def submit(self, sweep: str, words: Any, folder: str) -> Future[Outcome]:
+    def submit(self, sweep, words, folder):
         (case,) = (case for case in CASES if case.words == words)
         assert folder == str(Path.cwd())
         self.tried.append(case)
@@ -57,13 +53,13 @@ class Heard:
             future.set_exception(error)
         return future
 
-    def run(self, taken: SweepFolder, cases: list[Case] = CASES) -> list[Run]:
+    def run(self, taken, cases=CASES):
         taken.begin()
         workers = Workers(self.submit, self.stopped.append)
         return [result for _, result in run_cases(cases, taken, workers, self.said.append)]
 
 
-def test_cases_are_run_one_after_another_and_kept() -> None:
+def test_cases_are_run_one_after_another_and_kept():
     heard = Heard()
     with take_sweep(OUT, CASES, force=False) as taken:
         assert [taken.finished(case) for case in CASES] == [None] * 3
@@ -80,11 +76,11 @@ def test_cases_are_run_one_after_another_and_kept() -> None:
     assert command == f"python profile.py {words} --out s/{NAMES[0]}"
 
 
-def failing(times: int, what: Outcome | Exception) -> Answer:
+def failing(times, what):
     """The second case fails so often."""
     left = [what] * times
 
-    def answer(case: Case) -> Outcome:
+    def answer(case):
         if case is not CASES[1] or not left:
             return good(case)
         found = left.pop()
@@ -104,9 +100,7 @@ def failing(times: int, what: Outcome | Exception) -> Answer:
         (ImportError("no\nmodule"), "ImportError: no module"),
     ],
 )
-def test_a_case_that_fails_is_tried_twice_and_the_rest_done(
-    times: int, what: Outcome | Exception, error: str
-) -> None:
+def test_a_case_that_fails_is_tried_twice_and_the_rest_done(times, what, error):
     heard = Heard(failing(times, what))
     with take_sweep(OUT, CASES, force=False) as taken:
         results = heard.run(taken)
@@ -121,7 +115,7 @@ def test_a_case_that_fails_is_tried_twice_and_the_rest_done(
     assert results[2].digest.settings.model == "resnet34"
 
 
-def test_a_sweep_that_ends_early_stops_its_workers() -> None:
+def test_a_sweep_that_ends_early_stops_its_workers():
     heard = Heard(failing(1, CancelledError()))
     with take_sweep(OUT, CASES, force=False) as taken:
         with pytest.raises(ProfileError, match="the scheduler went away; the same command goes on"):
@@ -131,7 +125,7 @@ def test_a_sweep_that_ends_early_stops_its_workers() -> None:
 
 
 @pytest.mark.parametrize("what", ["other settings", "interrupted", "damaged", "gone", "no machine"])
-def test_only_what_is_whole_and_of_the_same_command_is_done(what: str) -> None:
+def test_only_what_is_whole_and_of_the_same_command_is_done(what):
     with take_sweep(OUT, CASES, force=False) as taken:
         Heard().run(taken)
         place = OUT / NAMES[0]
@@ -150,11 +144,11 @@ def test_only_what_is_whole_and_of_the_same_command_is_done(what: str) -> None:
         assert (found and found.machine) == ("" if what == "no machine" else None)
 
 
-def replace_trials(case: Case) -> Case:
+def replace_trials(case):
     return replace(case, settings=replace(case.settings, trials=9))
 
 
-def test_a_sweep_grows_is_kept_from_another_and_replaced_by_force() -> None:
+def test_a_sweep_grows_is_kept_from_another_and_replaced_by_force():
     with take_sweep(OUT, CASES[:1], force=False) as taken:
         Heard().run(taken, CASES[:1])
     with take_sweep(OUT, CASES, force=False) as taken:
@@ -181,7 +175,7 @@ def test_a_sweep_grows_is_kept_from_another_and_replaced_by_force() -> None:
     assert [entry["model"] for entry in plan["cases"]] == ["resnet34", "resnet50"]
 
 
-def test_folders_that_are_no_place_for_a_sweep() -> None:
+def test_folders_that_are_no_place_for_a_sweep():
     Path("file").touch()
     Path("run").mkdir()
     Path("run/recording.npz").touch()
@@ -193,7 +187,7 @@ def test_folders_that_are_no_place_for_a_sweep() -> None:
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", "3", "null", '[{"name": "../x"}]'])
 @pytest.mark.parametrize("force", [False, True])
-def test_a_damaged_plan_is_one_line(content: str, force: bool) -> None:
+def test_a_damaged_plan_is_one_line(content, force):
     OUT.mkdir()
     whole = f'{{"format": "chainer-profile sweep", "version": 1, "cases": {content}}}'
     for text in (content, whole, whole.replace("1", "2"), whole.replace("../x", "..")):

@@ -1,7 +1,5 @@
 """Which files of a folder are ours, and what becomes of those that are not."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
@@ -18,12 +16,12 @@ STORED = ROOT / "tests" / "record" / "stored"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_what_we_wrote_is_replaced_and_removed_until_somebody_changes_it() -> None:
+def test_what_we_wrote_is_replaced_and_removed_until_somebody_changes_it():
     run = Path("run")
     Written(run).write({"report.md": b"first", "layers.csv": b"1"})
     Written(run).write({"report.md": b"second"})
@@ -39,12 +37,12 @@ def test_what_we_wrote_is_replaced_and_removed_until_somebody_changes_it() -> No
     assert names_in("run") == ["report.md", "trace.json"]
 
 
-def test_a_kill_between_two_files_leaves_both_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_between_two_files_leaves_both_ours(monkeypatch):
     run = Path("run")
     Written(run).write({"a": b"1", "b": b"1"})
     replace = os.replace
 
-    def killed(part: Path, path: Path) -> None:
+    def killed(part, path):
         if Path(path).name == "b":
             raise KeyboardInterrupt
         replace(part, path)
@@ -63,7 +61,7 @@ def test_a_kill_between_two_files_leaves_both_ours(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "stored", ["version1.npz", "version2-train.npz", "version1.journal", "version2.journal"]
 )
-def test_a_result_of_any_version_says_that_it_is_ours(stored: str) -> None:
+def test_a_result_of_any_version_says_that_it_is_ours(stored):
     Path("run").mkdir()
     name = JOURNAL if stored.endswith(".journal") else RECORDING
     shutil.copy(STORED / stored, Path("run", name))
@@ -73,7 +71,7 @@ def test_a_result_of_any_version_says_that_it_is_ours(stored: str) -> None:
     assert not Written(Path("run")).is_ours(name)
 
 
-def test_in_a_folder_of_an_older_version_names_decide_and_nothing_is_removed() -> None:
+def test_in_a_folder_of_an_older_version_names_decide_and_nothing_is_removed():
     run = Path("run")
     run.mkdir()
     shutil.copy(STORED / "version1.npz", run / RECORDING)
@@ -91,7 +89,7 @@ def test_in_a_folder_of_an_older_version_names_decide_and_nothing_is_removed() -
 
 @pytest.mark.parametrize("name", ["report.md", "recording.npz", "recording.journal", "budget.json"])
 @pytest.mark.parametrize("content", [b"mine", b"", b"PK\x03\x04", None])
-def test_a_folder_of_somebody_else_is_refused(name: str, content: bytes | None) -> None:
+def test_a_folder_of_somebody_else_is_refused(name, content):
     place = Path("run", name)
     place.parent.mkdir()
     if content is None:
@@ -107,13 +105,13 @@ def test_a_folder_of_somebody_else_is_refused(name: str, content: bytes | None) 
 
 
 @pytest.mark.parametrize("name", [".DS_Store", ".gitignore", "Thumbs.db"])
-def test_what_is_hidden_is_no_obstacle(name: str) -> None:
+def test_what_is_hidden_is_no_obstacle(name):
     Path("run").mkdir()
     Path("run", name).write_text("hidden")
     refuse_foreign(Path("run"), False, is_of_run)
 
 
-def test_a_folder_with_what_somebody_put_there_stays() -> None:
+def test_a_folder_with_what_somebody_put_there_stays():
     for name in ("ours", "mixed"):
         Written(Path(name)).write({"layers.csv": b"1"})
     Path("mixed/mine.txt").write_text("mine")
@@ -123,7 +121,7 @@ def test_a_folder_with_what_somebody_put_there_stays() -> None:
     assert names_in("mixed") == ["mine.txt"]
 
 
-def test_a_temporary_name_cannot_be_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_temporary_name_cannot_be_foreseen(monkeypatch):
     Path("victim").write_text("mine")
     for name in (".file.part", ".file.tmp"):
         os.symlink("victim", name)
@@ -140,7 +138,7 @@ def test_a_temporary_name_cannot_be_foreseen(monkeypatch: pytest.MonkeyPatch) ->
     assert Path("victim").read_text() == "mine"
 
 
-def test_a_file_has_the_usual_rights_and_takes_the_place_of_a_link() -> None:
+def test_a_file_has_the_usual_rights_and_takes_the_place_of_a_link():
     Path("victim").write_text("mine")
     os.symlink("victim", "file")
     before = os.umask(0o027)
@@ -154,7 +152,7 @@ def test_a_file_has_the_usual_rights_and_takes_the_place_of_a_link() -> None:
     assert Path("victim").read_text() == "mine"
 
 
-def test_a_journal_is_not_opened_through_a_link() -> None:
+def test_a_journal_is_not_opened_through_a_link():
     Path("victim").write_bytes(b"chainer-profile journal\n")
     os.symlink("victim", "journal")
     with pytest.raises(OSError, match="symbolic link"):

@@ -1,0 +1,396 @@
+"""How a run ends: signals, errors, full disks; what is said, the exit code, and what is kept."""
+
+import io
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import chainer
+import chainer.functions as F
+import pytest
+
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.cli.running import Interrupted, Interrupts, run_command
+from chainer_profile.record.recording import Recording
+from chainer_profile.report import tables
+from chainer_profile.report.pictures.figures import Picture
+from chainer_profile.runs.folder import load_run
+from tests import names_in
+from tests.command import (
+    ALL_FILES,
+    FILES,
+    FIRST_TRIAL,
+    Net,
+    acting,
+    file_size_limit,
+    main,
+    one_line,
+    process,
+    raising,
+    sending,
+)
+
+SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+INTO = ("--clean-trials", "0", "-o", "run")
+
+
+@pytest.fixture(autouse=True)
+def signals():
+    """Handlers that fail the test, for signals that a command leaves to itself."""
+
+    def unhandled(signum, frame):
+        raise AssertionError(f"nobody handles {signal.Signals(signum).name}")
+
+    before = {signum: signal.signal(signum, unhandled) for signum in SIGNALS}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+def kept():
+    """The trials that are kept, and how the recording says that they ended."""
+    recording = load_run(Path("run"))
+    return recording.n_trials, recording.ended
+
+
+# -- signals
+
+
+def test_the_first_signal_during_the_trials_is_noted_and_any_other_raises():
+    for signum in SIGNALS:
+        with Interrupts() as interrupts, pytest.raises(Interrupted) as caught:
+            sending(signum)()
+        assert (caught.value.signum, interrupts.reason()) == (signum, "")
+    with Interrupts() as interrupts:
+        with interrupts.measuring():
+            sending(signal.SIGTERM)()
+            assert interrupts.signum == signal.SIGTERM
+            assert interrupts.reason() == "interrupted by SIGTERM"
+            with pytest.raises(Interrupted) as caught:
+                sending(signal.SIGINT)()
+            assert caught.value.signum == signal.SIGINT
+        with pytest.raises(Interrupted):
+            sending(signal.SIGINT)()
+
+
+@pytest.mark.parametrize("signum", SIGNALS)
+def test_the_trials_before_a_signal_are_kept(signum, capsys):
+    name = signal.Signals(signum).name
+    build = acting(FIRST_TRIAL + 6, sending(signum))
+    assert main("-n", "20", *INTO, build=build) == SIGNALS[signum]
+    out, err = capsys.readouterr()
+    # The trial in which the signal came is complete, and the last one.
+    assert kept() == (7, f"interrupted by {name}")
+    assert one_line(err) == f"profile.py: interrupted by {name}: 7 of 20 trials are in run"
+    assert f"after 7 of 20 trials: interrupted by {name}" in " ".join(out.split())
+    assert names_in("run") == FILES
+
+
+def test_a_signal_before_the_first_trial_leaves_nothing(fails):
+    said = "profile.py: interrupted by SIGTERM: no profiled trial was complete"
+    for call in (1, 3, FIRST_TRIAL - 1):
+        build = acting(call, sending(signal.SIGTERM))
+        assert fails("-o", "a/b/run", code=143, build=build) == said
+        assert os.listdir() == []
+    build = acting(2, sending(signal.SIGINT, times=2))
+    assert fails("-o", "run", code=130, build=build) == "profile.py: interrupted"
+    assert os.listdir() == []
+
+
+def test_a_second_signal_ends_a_trial_that_hangs(fails):
+    def hang():
+        sending(signal.SIGINT, times=2)()
+        raise AssertionError("the trial went on")
+
+    said = fails("-n", "20", *INTO, code=130, build=acting(FIRST_TRIAL + 6, hang))
+    assert said == "profile.py: interrupted; profile.py report run shows the trials so far"
+    assert main("report", "run", "-q") == 0
+    assert kept() == (6, "killed before its end")
+
+
+def test_a_signal_while_the_reports_are_made_keeps_the_recording(monkeypatch, fails):
+    with monkeypatch.context() as patch:
+        patch.setattr(Picture, "png", lambda picture: sending(signal.SIGINT)())
+        assert main("-o", "run") == 130
+    assert names_in("run") == ["recording.npz"]
+    assert main("report", "run", "-q") == 0
+    assert kept()[0] == 4
+
+
+KILLED = """
+import os, signal
+import time
+import chainer.functions as F
+import chainer.links as L
+
+class Net(L.Linear):
+    def __init__(self):
+        super().__init__(3, 2)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        y = F.relu(super().forward(x))
+        # Calls 1 to 3 learn the structure, 4 is a warm-up, 5 the first trial.
+        if self.calls == 12:
+            os.kill(os.getpid(), signal.SIGKILL)
+        # Trials of a tenth of a second are written one by one.
+        end = time.perf_counter() + 0.11
+        while time.perf_counter() < end:
+            pass
+        return y
+"""
+KILL = ("-m", "own.py:Net", "--input-shape", "3", "-w", "1", "-n", "50", *INTO)
+
+
+@pytest.mark.process
+@pytest.mark.smoke
+def test_a_killed_run_is_recovered(done):
+    Path("own.py").write_text(KILLED)
+    assert process(*KILL).returncode == -signal.SIGKILL
+    assert names_in("run") == ["recording.journal"]
+    # All trials but the one in which it was killed.
+    said = "The run ended after 7 of 50 trials: killed before its end."
+    assert said in " ".join(done("report", "run").split())
+    assert names_in("run") == FILES
+    assert kept()[0] == 7
+
+
+@pytest.mark.process
+def test_a_run_killed_in_its_first_trial_says_so(fails):
+    Path("own.py").write_text(KILLED.replace("== 12", "== 5"))
+    assert process(*KILL).returncode == -signal.SIGKILL
+    assert fails("report", "run") == (
+        "run: the run was killed before its first trials were written; run it again with --force"
+    )
+    assert main("-q", "-o", "run", "--force") == 0
+    assert kept()[0] == 4
+
+
+# -- networks that fail, and that differ from trial to trial
+
+
+class Branching(Net):
+    """Another function from a call on."""
+
+    branch = FIRST_TRIAL + 3
+
+    def forward(self, x):
+        self.calls += 1
+        y = self.fc(x)
+        return F.sigmoid(y) if self.calls >= self.branch else F.relu(y)
+
+
+class Shrinking(Net):
+    """Fewer rows from a call on, by the same functions."""
+
+    branch = FIRST_TRIAL + 3
+
+    def forward(self, x):
+        self.calls += 1
+        return F.relu(self.fc(x[: 1 if self.calls >= self.branch else 2]))
+
+
+class Growing(Net):
+    """One more call in each trial."""
+
+    def forward(self, x):
+        self.calls += 1
+        y = self.fc(x)
+        for _ in range(self.calls):
+            y = F.relu(y)
+        return y
+
+
+@pytest.mark.parametrize("build", [Branching, Shrinking, Growing])
+def test_trials_that_differ_have_rows_by_link(build, done):
+    out = done(*("-n", "10", "--clean-trials", "5", "-b", "2", "-o", "run"), build=build)
+    assert "median of 5 clean trials" in out
+    recording = load_run(Path("run"))
+    assert recording.by_link
+    assert (*kept(), recording.left_out) == (10, "complete", 0)
+    assert (recording.self_ns.sum(axis=1) <= recording.trial_ns).all()
+    assert recording.memory is not None
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            RuntimeError("out of\nluck"),
+            "the network fails after 45 trials, in or after layer 0_LinearFunction: "
+            "RuntimeError: out of luck",
+        ),
+        (SystemExit("bye"), "the network ends the program: SystemExit: bye"),
+        (KeyboardInterrupt(), "the network ends the program: KeyboardInterrupt"),
+    ],
+)
+def test_a_network_that_fails_at_its_50th_call(error, message, fails):
+    said = fails("-n", "60", "-q", *INTO, build=acting(50, raising(error)))
+    assert said == f"{message}; 45 of 60 trials are in run"
+    assert names_in("run") == FILES
+    assert kept() == (45, f"failed: {message}")
+
+
+def breaking(number):
+    """A network whose backward fails at its so many-th call."""
+    calls = []
+
+    class Fuse(chainer.FunctionNode):
+        def forward(self, inputs):
+            return inputs
+
+        def backward(self, indexes, grads):
+            calls.append(1)
+            if len(calls) == number:
+                raise RuntimeError("out of\nluck")
+            return grads
+
+    class Breaking(Net):
+        def forward(self, x):
+            return Fuse().apply((super().forward(x),))[0]
+
+    return Breaking
+
+
+def test_a_backward_that_fails(fails):
+    said = fails("--phase", "train", build=breaking(1))
+    assert said == (
+        "the network fails with an input of 1x3, in the backward of layer 6_Fuse at /: "
+        "RuntimeError: out of luck"
+    )
+    assert os.listdir() == []
+    message = (
+        "the network fails after 3 trials, in or after layer 6_Fuse: RuntimeError: out of luck"
+    )
+    for phase in ("forward-backward", "train"):
+        # Three structure passes, one warm-up, and four trials.
+        words = ("--phase", phase, "-n", "9", "-q", *INTO, "--force")
+        assert fails(*words, build=breaking(3 + 1 + 4)) == f"{message}; 3 of 9 trials are in run"
+        assert kept() == (3, f"failed: {message}")
+
+
+def test_force_replaces_only_what_is_complete(fails):
+    assert main("-q", "-o", "run") == 0
+    before = Path("run/recording.npz").read_bytes()
+    said = "--out run: holds a run already; name another folder, or replace it with --force"
+    assert fails("-q", "-o", "run", code=2) == said
+    assert main("-q", "-o", "run", "--force", "--input-shape", "5") == 1
+    assert names_in("run") == ALL_FILES
+    assert Path("run/recording.npz").read_bytes() == before
+    assert main("-q", "-o", "run", "--force", "-n", "9") == 0
+    assert names_in("run") == ALL_FILES
+    assert kept()[0] == 9
+
+
+# -- disks without space
+
+
+def test_a_disk_that_is_full_at_the_start(fails):
+    with file_size_limit(100):
+        said = fails("-n", "10000", "-o", "run")
+    assert said == (
+        "the samples cannot be written after 0 trials: File too large; free some space, "
+        "or name a folder elsewhere with --out"
+    )
+    assert os.listdir() == []
+
+
+def test_a_disk_that_fills_up_during_the_trials(fails):
+    with file_size_limit(20_000):
+        said = fails("-n", "1000", "-q", *INTO)
+    done, written = kept()[0], int(said.split()[6])
+    # The last group of trials is in memory only, and in the recording nevertheless.
+    assert 10 < written < done < 1000
+    assert said == (
+        f"the samples cannot be written after {written} trials: File too large; {done} of "
+        "1,000 trials are in run; free some space, or name a folder elsewhere with --out"
+    )
+    assert names_in("run") == FILES
+
+
+@pytest.fixture
+def no_space(monkeypatch):
+    """Until it is undone no recording can be written."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Recording, "save", raising(OSError(28, "No space left on device")))
+        yield patch
+
+
+@pytest.mark.parametrize("words", [[], ["-q"]])
+def test_a_recording_for_which_there_is_no_space(words, no_space, fails, capsys):
+    cannot = (
+        "run/recording.npz: cannot be written (No space left on device); the trials are kept in"
+    )
+    assert main("-n", "6", "-o", "run", *words) == 1
+    out, err = capsys.readouterr()
+    assert ("LinearFunction" in out) is not bool(words)
+    assert one_line(err) == (
+        f"profile.py: error: {cannot} run/recording.journal: free some space, then run "
+        "profile.py report run"
+    )
+    assert names_in("run") == ["recording.journal"]
+    assert fails("report", "run") == f"{cannot} run/recording.journal"
+    no_space.undo()
+    assert main("report", "run", "-q") == 0
+    assert names_in("run") == FILES
+    assert kept()[0] == 6
+
+
+def test_a_failure_and_no_space_are_both_said(no_space, fails):
+    line = fails("-q", *INTO, build=acting(FIRST_TRIAL + 3, raising(RuntimeError("oh"))))
+    no_space.undo()
+    assert line.startswith("the network fails after 3 trials")
+    assert line.endswith("free some space, then run profile.py report run")
+    assert main("report", "run", "-q") == 0
+    assert kept()[0] == 3
+
+
+def test_reports_for_which_there_is_no_space(monkeypatch, capsys):
+    monkeypatch.setattr(tables, "to_csv", lambda *_: "x" * 80_000)
+    with file_size_limit(40_000):
+        assert main("-n", "6", "-o", "run") == 1
+    out, err = capsys.readouterr()
+    assert "LinearFunction" in out
+    assert one_line(err) == (
+        "profile.py: error: run/layers.csv: cannot be written (File too large); the trials are "
+        "safe in recording.npz: free some space, then run profile.py report run"
+    )
+    assert names_in("run") == ["recording.npz"]
+    assert main("report", "run", "-q") == 0
+    assert names_in("run") == ALL_FILES
+
+
+def test_tables_that_cannot_be_printed(monkeypatch, fails):
+    full = io.StringIO()
+    full.write = raising(OSError(28, "No space left on device"))
+    monkeypatch.setattr(sys, "stdout", full)
+    said = "standard output cannot be written (No space left on device)"
+    assert fails("-o", "run").startswith(said)
+    assert names_in("run") == ALL_FILES
+
+
+# -- what a command is run within
+
+
+def test_an_error_is_one_line_and_a_code_and_signals_are_handled_as_before(capsys):
+    before = [signal.getsignal(number) for number in SIGNALS]
+    for ending, code, said in (
+        (raising(ProfileError("no such thing")), 1, "x.py: error: no such thing\n"),
+        (raising(UsageError("no such word")), 2, "x.py: error: no such word\n"),
+        (raising(Interrupted(15)), 143, "x.py: interrupted\n"),
+        (lambda interrupts: 7, 7, ""),
+    ):
+        assert run_command("x.py", [], ending) == code
+        assert capsys.readouterr() == ("", said)
+        assert [signal.getsignal(number) for number in SIGNALS] == before
+    with suppress(ZeroDivisionError):  # one of ours is no line
+        run_command("x.py", [], raising(ZeroDivisionError()))
+        pytest.fail("it is caught")
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+    assert run_command("x.py", ["--debug"], raising(ProfileError("here"))) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert err.endswith("x.py: error: here\n")
