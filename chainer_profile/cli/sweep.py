@@ -165,7 +165,8 @@ def _reader() -> Callable[[str, Any], tuple[list[str], dict[str, Any]]]:
     """What gives the words of an option's value, and what they say to a run."""
     parser = Parser(prog=f"{PROG} sweep")
     # There may be more cores where the case runs.
-    take(parser, " ".join(_PLURAL), {"threads": {"type": whole(1)}}, default=argparse.SUPPRESS)
+    own = {"threads": {"type": whole(1)}}
+    take(parser, " ".join(_PLURAL), own, short=False, default=argparse.SUPPRESS)
 
     def read(name: str, value: Any) -> tuple[list[str], dict[str, Any]]:
         option = f"--{_SINGULAR[name]}"

@@ -10,17 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chainer_profile.cli import main as cli
-from chainer_profile.cli.parsers import parser_of
 from chainer_profile.record.recording import Calibration, Recording
 from chainer_profile.runs.folder import load_run, save_recording
 from tests import HANGS_S, names_in
-from tests.command import ROOT, one_line
+from tests.command import ROOT, main, one_line
 from tests.comparing import CALM, run, scaled
-
-
-def command(*argv):
-    return cli.main(["compare", *argv], {})
 
 
 @pytest.fixture(autouse=True)
@@ -45,50 +39,35 @@ SHOWN = {
 }
 
 
-def test_what_is_compared(capsys):
+def test_what_is_compared(done):
     shutil.copytree("A", "A,B")
     shutil.copytree("A", "reports/runA")
     for words, parts in SHOWN.items():
-        assert command(*words.split()) == 0
-        out, err = capsys.readouterr()
-        assert err == ""
+        out = done("compare", *words.split())
         assert [part for part in parts if part not in out] == [], words
+    # Each run is compared with the first.
+    out = done("compare", "A", "B", "A2")
+    assert out.count("Before: A: ") == 2
+    assert out.index("After: B: ") < out.index("After: A2: ")
     assert names_in(".") == ["A", "A,B", "A2", "A3", "B", "B2", "B3", "reports"]
 
 
-def test_each_run_is_compared_with_the_first(capsys):
-    assert command("A", "B", "A2") == 0
-    out = capsys.readouterr().out
-    assert out.count("Before: A: ") == 2
-    assert out.index("After: B: ") < out.index("After: A2: ")
-
-
-def test_options_of_what_is_shown(capsys):
-    assert command("A", "B", "--all", "--limit", "3", "--sort", "index") == 0
-    out = capsys.readouterr().out
+def test_options_of_what_is_shown(done):
+    out = done("compare", "A", "B", "--all", "--limit", "3", "--sort", "index")
     assert "21 rows not shown" in out
     lines = out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.lstrip().startswith("#"))
     assert [line.split()[0] for line in lines[at + 2 : at + 5]] == ["0", "1", "2"]
-    assert command("A", "B", "--all", "--limit", "3", "-q", "-o", "files") == 0
+    assert done("compare", "A", "B", "--all", "--limit", "3", "-q", "-o", "files") == ""
     assert "21 rows not shown" in Path("files/comparison.md").read_text()
-    assert command("A", "B", "--all", "--limit", "0") == 0
-    assert "not shown" not in capsys.readouterr().out
+    assert "(comparison.png)" in Path("files/comparison.md").read_text()
+    assert "not shown" not in done("compare", "A", "B", "--all", "--limit", "0")
 
 
-def test_files(capsys):
-    assert command("A", "B", "--out", "x/y") == 0
-    said = "Written to x/y: comparison.md, comparison.html, comparison.csv, comparison.png"
-    assert said in capsys.readouterr().out
-    names = ["comparison.csv", "comparison.html", "comparison.md", "comparison.png"]
-    assert names_in("x/y") == names
-    assert "(comparison.png)" in Path("x/y/comparison.md").read_text()
-    assert command("A", "B", "A2", "-q", "-o", "z") == 0
-    assert capsys.readouterr() == ("", "")
-    assert [name for name in names_in("z") if name.endswith(".png")] == [
-        "comparison-1.png",
-        "comparison-2.png",
-    ]
+def test_files_of_several(done):
+    assert done("compare", "A", "B", "A2", "-q", "-o", "z") == ""
+    plots = ["comparison-1.png", "comparison-2.png"]
+    assert [name for name in names_in("z") if name.endswith(".png")] == plots
     page = Path("z/comparison.html").read_text().replace("<bdi>", "").replace("</bdi>", "")
     assert "<h1>B, A2 compared with A</h1>" in page
 
@@ -133,15 +112,15 @@ GATES: list[tuple[Callable[[], Recording] | None, tuple[str, ...], int, str, str
 ]
 
 
-@pytest.mark.parametrize(("make", "words", "code", "shown", "said"), GATES)
-def test_gates(make, words, code, shown, said, capsys):
-    if make is not None:
-        save_recording(Path("B"), make())
-    assert command("A", *words) == code
-    out, err = capsys.readouterr()
-    assert shown in out
-    assert bool(out) is ("-q" not in words)
-    assert said in " ".join(one_line(err).split()) if said else err == ""
+def test_gates(capsys):
+    for make, words, code, shown, said in GATES:
+        if make is not None:
+            save_recording(Path("B"), make())
+        assert main("compare", "A", *words) == code, (words, said)
+        out, err = capsys.readouterr()
+        assert shown in out
+        assert bool(out) is ("-q" not in words)
+        assert said in " ".join(one_line(err).split()) if said else err == ""
 
 
 def with_cpu(name, factor, **changes):
@@ -151,36 +130,24 @@ def with_cpu(name, factor, **changes):
     save_recording(Path(name), replace(recording, **used))  # type: ignore[arg-type]
 
 
-def test_a_gate_on_cpu_time_looks_at_nothing_else(capsys):
+def test_a_gate_on_cpu_time_looks_at_nothing_else(done, fails):
     for name in ("A", "A2", "A3"):
         save_recording(Path(name), replace(load_run(Path(name)), conditions=CALM))
     for name, factor in (("A", 1.0), ("A2", 1.0), ("B", 1.3), ("B2", 1.3)):
         with_cpu(name, factor)
-    assert command("A", "A2", *CPU) == 0
-    assert "CPU time of a trial alone" in capsys.readouterr().out
-    assert command("A,A2", "B,B2", *CPU) == 3
-    assert one_line(capsys.readouterr().err).startswith("profile.py: slower: CPU time: 1.3")
+    assert "CPU time of a trial alone" in done("compare", "A", "A2", *CPU)
+    said = fails("compare", "A,A2", "B,B2", *CPU, "-q", code=3)
+    assert said.startswith("profile.py: slower: CPU time: 1.3")
     # By the clock it is slower, in CPU time it is not.
     save_recording(Path("A3"), scaled(load_run(Path("A3")), {}))
     with_cpu("A3", 1.0)
     with_cpu("B3", 1.0)
     save_recording(Path("B3"), scaled(load_run(Path("B3")), {}, whole=2.0))
-    assert command("A3", "B3", *GATE, "-q") == 3
-    assert command("A3", "B3", *CPU, "-q") == 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"clean_cpu_ns": None}, "B: holds no CPU time of clean trials, which"),
-        ({"clean_cpu_ns": np.zeros(40, np.int64)}, "B: its trials take less CPU time than"),
-    ],
-)
-def test_a_gate_on_cpu_time_says_what_is_missing(changes, message, capsys):
-    with_cpu("A", 1.0)
-    with_cpu("B", 1.0, **changes)
-    assert command("A", "B", *CPU) == 1
-    assert message in one_line(capsys.readouterr().err)
+    assert main("compare", "A3", "B3", *GATE, "-q") == 3
+    done("compare", "A3", "B3", *CPU, "-q")
+    with_cpu("B", 1.0, clean_cpu_ns=np.zeros(40, np.int64))
+    said = fails("compare", "A", "B", *CPU)
+    assert said.startswith("B: its trials take less CPU time than")
 
 
 def test_exit_codes_in_a_shell():
@@ -192,7 +159,7 @@ def test_exit_codes_in_a_shell():
 
 def test_help_says_what_it_does(capsys):
     with pytest.raises(SystemExit) as exit:
-        parser_of("compare").parse_args(["--help"])
+        main("compare", "--help")
     assert exit.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     for part in ("--min-effect PCT", "(default: 2%)", "--fail-above PCT", "more than 1% of"):

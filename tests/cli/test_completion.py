@@ -1,6 +1,5 @@
 """chainer-profile completion: the scripts complete, in the shells that are there."""
 
-import argparse
 import re
 import shutil
 import subprocess
@@ -8,7 +7,6 @@ import sys
 
 import pytest
 
-from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import DTYPES, GROUPS, PHASES
 from chainer_profile.cli import COMMANDS, PROFILE, completion
 from chainer_profile.cli import main as cli
@@ -21,20 +19,28 @@ SHELLS = ("bash", "zsh", "fish")
 NETWORKS = ("resnet20", "resnet20-he", "vgg")
 
 #: A line as the user has typed it, and what the shell offers.
-CASES = [
-    ("chainer-profile --mod", {"--model", "--model-args"}),
-    ("chainer-profile ", set(COMMANDS) - {PROFILE}),
-    ("chainer-profile --model resnet2", {"resnet20", "resnet20-he"}),
-    ("chainer-profile --quiet --phase ", set(PHASES)),
-    ("chainer-profile compare --sort ", {"change", "time", "index", "path"}),
-    ("chainer-profile report run --group-by ", set(GROUPS)),
-    ("chainer-profile sweep --models vg", {"vgg"}),
-    ("chainer-profile history --sin", {"--since"}),
-    ("chainer-profile completion ", set(SHELLS)),
-    ("chainer-profile --dtype ", set(DTYPES)),
-    ("chainer-profile machine --refr", {"--refresh"}),
-    ("chainer-profile summary --model vg", {"vgg"}),
-]
+CASES = {
+    "chainer-profile --mod": {"--model", "--model-args"},
+    "chainer-profile ": set(COMMANDS) - {PROFILE},
+    "chainer-profile --model resnet2": {"resnet20", "resnet20-he"},
+    "chainer-profile --quiet --phase ": set(PHASES),
+    "chainer-profile compare --sort ": {"change", "time", "index", "path"},
+    "chainer-profile report run --group-by ": set(GROUPS),
+    "chainer-profile sweep --models vg": {"vgg"},
+    "chainer-profile history --sin": {"--since"},
+    "chainer-profile completion ": set(SHELLS),
+    "chainer-profile --dtype ": set(DTYPES),
+    "chainer-profile machine --refr": {"--refresh"},
+    "chainer-profile summary --model resnet20-": {"resnet20-he"},
+}
+#: Files are offered beside names.
+WITH_FILES = {
+    "chainer-profile --model v": {"vgg", "vehicle.py"},
+    "chainer-profile --input r": {"random", "random.png", "run", "reports"},
+    "chainer-profile report r": {"reports"},
+    "chainer-profile --weights v": {"vehicle.py"},
+    "chainer-profile --out r": {"reports"},
+}
 
 _BASH = """
 offer() {
@@ -66,32 +72,18 @@ def run_shell(words, text, folder):
 
 def test_bash_completes(tmp_path):
     bash = needs("bash")
-    calls = "".join(f"offer '{line}'\n" for line, _ in CASES)
-    out = run_shell([bash, "--norc"], script("bash", NETWORKS) + _BASH + calls, tmp_path)
-    offered = [set(line.split()) for line in out.splitlines()]
-    assert offered == [expected for _, expected in CASES]
-
-
-def test_bash_completes_files_beside_names(tmp_path):
-    bash = needs("bash")
-    for name in ("vgg.py", "random.png", "run"):
+    for name in ("vehicle.py", "random.png", "run"):
         (tmp_path / name).touch()
     (tmp_path / "reports").mkdir()
-    lines = {
-        "chainer-profile --model v": {"vgg", "vgg.py"},
-        "chainer-profile --input r": {"random", "random.png", "run", "reports"},
-        "chainer-profile report r": {"reports"},
-        "chainer-profile --weights v": {"vgg.py"},
-        "chainer-profile --out r": {"reports"},
-    }
-    calls = "".join(f"offer '{line}'\n" for line in lines)
+    calls = "".join(f"offer '{line}'\n" for line in [*CASES, *WITH_FILES])
     out = run_shell([bash, "--norc"], script("bash", NETWORKS) + _BASH + calls, tmp_path)
-    assert [set(line.split()) for line in out.splitlines()] == list(lines.values())
+    offered = [set(line.split()) for line in out.splitlines()]
+    assert offered == [*CASES.values(), *WITH_FILES.values()]
 
 
 def test_fish_completes(tmp_path):
     fish = needs("fish")
-    for line, expected in CASES:
+    for line, expected in CASES.items():
         text = script("fish", NETWORKS) + f"\ncomplete -C '{line}'\n"
         out = run_shell([fish, "--no-config"], text, tmp_path)
         assert {offer.partition("\t")[0] for offer in out.splitlines()} == expected, line
@@ -102,28 +94,26 @@ def test_zsh_reads_its_script(tmp_path):
     run_shell([zsh, "-f", "-n"], script("zsh", NETWORKS), tmp_path)
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_a_script_has_all_commands_options_and_choices(shell):
-    text = script(shell, NETWORKS)
-    for name, parser in parsers().items():
-        assert name == PROFILE or name in text
-        for action in parser._actions:
-            for option in action.option_strings:
-                shown = option.lstrip("-") if shell == "fish" else option
-                assert re.search(rf"(?<!\w){re.escape(shown)}(?!\w)", text), option
-            for choice in action.choices or ():
-                assert str(choice) in text
-    for network in NETWORKS:
-        assert network in text
-
-
-def test_a_command_has_the_parser_that_it_runs_with():
+def test_a_script_has_all_commands_options_and_choices():
     found = parsers()
     assert list(found) == list(COMMANDS)
-    for name, parser in found.items():
-        assert isinstance(parser, Parser)
-        own = {PROFILE: "profile.py", "train": "train.py"}
-        assert parser.prog == own.get(name, f"profile.py {name}")
+    own = {PROFILE: "profile.py", "train": "train.py"}
+    for shell in SHELLS:
+        text = script(shell, NETWORKS)
+        for name, parser in found.items():
+            assert parser.prog == own.get(name, f"profile.py {name}")
+            assert name == PROFILE or name in text
+            for action in parser._actions:
+                for option in action.option_strings:
+                    shown = option.lstrip("-") if shell == "fish" else option
+                    assert re.search(rf"(?<!\w){re.escape(shown)}(?!\w)", text), option
+                for choice in action.choices or ():
+                    assert str(choice) in text
+        for network in NETWORKS:
+            assert network in text
+    # What completes a value is no part of the parser that reads it.
+    actions = [action for parser in parsers().values() for action in parser._actions]
+    assert not any(hasattr(action, "complete") for action in actions)
 
 
 def test_the_script_goes_to_standard_output(capsys):
@@ -136,11 +126,3 @@ def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "shtab", None)
     with pytest.raises(completion.ProfileError, match="pip install shtab"):
         script("bash", NETWORKS)
-
-
-def test_parsers_stay_as_they_are():
-    """What completes a value is no part of the parser that reads it."""
-    script("bash", NETWORKS)
-    for parser in parsers().values():
-        assert isinstance(parser, argparse.ArgumentParser)
-        assert not any(hasattr(action, "complete") for action in parser._actions)

@@ -5,17 +5,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.ranks import training
-from chainer_profile.cli import main as cli
 from chainer_profile.record.journal import Header, Journal, Kind
 from chainer_profile.runs.folder import save_recording
 from tests import names_in
 from tests.journals import add, trials_of
 
 FILES = ["collectives.csv", "ranks-trace.json", "ranks.csv", "ranks.html", "ranks.md"]
-
-
-def command(*argv):
-    return cli.main(["ranks", *argv], {})
 
 
 def made(*, size=2, **more):
@@ -31,11 +26,9 @@ def names(place):
     return [name for name in names_in(place) if "." in name]
 
 
-def test_text_and_files(capsys):
+def test_text_and_files(done):
     made(planted_ms={(1, 1): 30.0})
-    assert command("out") == 0
-    out, err = capsys.readouterr()
-    assert err == ""
+    out = done("ranks", "out")
     assert out.startswith("BatchNormalization at /res0 in forward takes ")
     assert "longer on rank 1 than on the others." in out
     assert "Rank 1 is most often the one waited for: in 8 of 8 iterations." in out
@@ -54,42 +47,38 @@ def test_text_and_files(capsys):
     assert Path("out/ranks.md").read_text().startswith("# net on 2 ranks\n")
 
 
-def test_another_folder_and_nothing_said(capsys):
+def test_another_folder_and_nothing_said(done):
     made()
-    assert command("out", "-q", "-o", "there/x") == 0
-    assert capsys.readouterr() == ("", "")
+    assert done("ranks", "out", "-q", "-o", "there/x") == ""
     assert names("out") == []
     assert names("there/x") == FILES
 
 
-def test_at_80_columns_nothing_is_wider(capsys, monkeypatch):
+def test_at_80_columns_nothing_is_wider(done, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     made(planted_ms={(1, 1): 30.0}, slow={0: 1.5})
-    assert command("out") == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+    assert max(map(len, done("ranks", "out").splitlines())) <= 80
 
 
-def test_rows_are_left_out_by_the_limit(capsys):
+def test_rows_are_left_out_by_the_limit(done):
     made()
-    assert command("out", "--limit", "2") == 0
-    assert "5 rows not shown (--limit 0 shows all)" in capsys.readouterr().out
+    assert "5 rows not shown (--limit 0 shows all)" in done("ranks", "out", "--limit", "2")
     assert "not shown" not in Path("out/ranks.md").read_text()
 
 
-def test_missing_and_damaged_ranks_are_said(capsys):
+def test_missing_and_damaged_ranks_are_said(done):
     made(size=4)
     Path("out/rank-1/recording.npz").write_bytes(b"PK")
     Path("out/rank-2/recording.npz").unlink()
     Path("out/rank-3").rename("out/away")
-    assert command("out") == 0
-    out = capsys.readouterr().out
+    out = done("ranks", "out")
     assert "rank-1: recording.npz: damaged, or not a recording (" in out
     assert "rank-2: holds no run (there is no recording.npz in it)" in out
     assert "there is no recording of rank 3 (1 of 4)" in out
     assert "Rank 0 is here alone" in out
 
 
-def test_a_killed_rank_is_read_from_its_journal(capsys):
+def test_a_killed_rank_is_read_from_its_journal(done):
     recording = made()["rank-1"]
     place = Path("out/rank-1")
     (place / "recording.npz").unlink()
@@ -111,7 +100,6 @@ def test_a_killed_rank_is_read_from_its_journal(capsys):
             strict=False,
         ):
             add(journal, (Kind.PROFILED, int(start), int(wall), times))
-    assert command("out") == 0
-    out = capsys.readouterr().out
+    out = done("ranks", "out")
     assert "rank-1: 6 of 8 iterations, its run ended early (" in out
     assert "6 of 8 iterations are on all ranks shown" in out
