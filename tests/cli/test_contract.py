@@ -181,8 +181,8 @@ def test_trials_that_are_met_while_a_program_runs_find_a_place():
     mine = Path("here/test/report.md")
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
-    results = Results(Path("here"), Path("reports/s"), True, None)
-    assert results.take("test").path == Path("here/test-2").absolute()
+    results = Results(Path("here"), Path("reports/s"), True, None, print)
+    assert results.take("test").path == Path("here/test-2")
     results.close()
     assert mine.read_text() == "mine"
 
