@@ -55,34 +55,34 @@ def test_without_a_limit_it_is_what_the_system_has(process: Path, tmp_path: Path
     assert free_nbytes(tmp_path / "none", tmp_path / "none") == 1000 * MIB
 
 
-@pytest.mark.parametrize(
-    ("mount", "names", "unlimited"),
-    [("memory", V1, "9223372036854771712"), (".", V2, "max"), ("unified", V2, "max")],
-)
 def test_the_least_that_a_control_group_or_one_around_it_has_left(
-    mount: str, names: tuple[str, str, str], unlimited: str, process: Path, tmp_path: Path
+    process: Path, tmp_path: Path
 ) -> None:
-    groups = tmp_path / "groups"
-    make_group(groups / mount / "job" / "step", names, unlimited, 0, 0)
-    assert free_nbytes(process, groups) == 1000 * MIB
-    # Pages of files are given back when memory is short.
-    make_group(groups / mount / "job", names, str(500 * MIB), 300 * MIB, 50 * MIB)
-    assert free_nbytes(process, groups) == 300 * MIB
-    make_group(groups / mount / "job" / "step", names, str(100 * MIB), 20 * MIB, 0)
-    assert free_nbytes(process, groups) == 80 * MIB
-    # In a container the path is that of its host, and the limit stands at the mount.
-    make_group(groups / mount, names, str(60 * MIB), 90 * MIB, 0)
-    assert free_nbytes(process, groups) == 0
+    for mount, names in (("memory", V1), (".", V2), ("unified", V2)):
+        groups = tmp_path / mount / "groups"
+        unlimited = "9223372036854771712" if names is V1 else "max"
+        make_group(groups / mount / "job" / "step", names, unlimited, 0, 0)
+        assert free_nbytes(process, groups) == 1000 * MIB
+        # Pages of files are given back when memory is short.
+        make_group(groups / mount / "job", names, str(500 * MIB), 300 * MIB, 50 * MIB)
+        assert free_nbytes(process, groups) == 300 * MIB
+        make_group(groups / mount / "job" / "step", names, str(100 * MIB), 20 * MIB, 0)
+        assert free_nbytes(process, groups) == 80 * MIB
+        # In a container the path is that of its host, and the limit stands at the mount.
+        make_group(groups / mount, names, str(60 * MIB), 90 * MIB, 0)
+        assert free_nbytes(process, groups) == 0
 
 
-@pytest.mark.parametrize(("kind", "left"), [(resource.RLIMIT_AS, 300), (resource.RLIMIT_DATA, 350)])
 def test_the_limits_of_the_process(
-    kind: int, left: int, process: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    process: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     none = resource.RLIM_INFINITY
-    limits = {kind: (400 * MIB, none)}
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: limits.get(kind, (none, none)))
-    assert free_nbytes(process, tmp_path / "none") == left * MIB
+    for kind, left in ((resource.RLIMIT_AS, 300), (resource.RLIMIT_DATA, 350)):
+        limits = {kind: (400 * MIB, none)}
+        monkeypatch.setattr(
+            resource, "getrlimit", lambda kind, of=limits: of.get(kind, (none, none))
+        )
+        assert free_nbytes(process, tmp_path / "none") == left * MIB
 
 
 def test_memory_that_is_not_there_is_refused_and_the_limit_is_put_back(
@@ -125,27 +125,22 @@ def test_what_is_held_and_what_a_run_takes_at_its_most() -> None:
     held.close()
 
 
-def test_a_system_that_does_not_tell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    status = partial(status_nbytes, process=tmp_path)
-    monkeypatch.setattr(free_memory, "status_nbytes", status)
-    monkeypatch.setattr(free_memory, "_REFERENCES", tmp_path / "no" / "refs")
-    growth = Growth()
-    growth.settle()
-    assert growth.nbytes() is None
-    (tmp_path / "status").write_text("Name: python\nVmRSS: lots kB\n")
-    assert Growth().nbytes() is None
-
-
-def test_a_system_that_does_not_forget_the_most(
+def test_a_system_that_does_not_tell_or_forget_the_most(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "status").write_text("VmRSS:\t 100 kB\nVmHWM:\t 300 kB\n")
-    status = partial(status_nbytes, process=tmp_path)
-    monkeypatch.setattr(free_memory, "status_nbytes", status)
-    monkeypatch.setattr(free_memory, "_REFERENCES", tmp_path / "refs")
-    growth = Growth()
-    growth.settle()
-    assert growth.nbytes() == 200 * 1024
+    status, references = tmp_path / "status", tmp_path / "refs"
+    monkeypatch.setattr(free_memory, "status_nbytes", partial(status_nbytes, process=tmp_path))
     monkeypatch.setattr(free_memory, "_REFERENCES", tmp_path / "no" / "refs")
-    growth.settle()
-    assert growth.nbytes() is None
+
+    def grown() -> int | None:
+        growth = Growth()
+        growth.settle()
+        return growth.nbytes()
+
+    assert grown() is None
+    status.write_text("Name: python\nVmRSS: lots kB\n")
+    assert Growth().nbytes() is None
+    status.write_text("VmRSS:\t 100 kB\nVmHWM:\t 300 kB\n")
+    assert grown() is None
+    monkeypatch.setattr(free_memory, "_REFERENCES", references)
+    assert grown() == 200 * 1024

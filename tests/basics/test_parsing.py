@@ -7,41 +7,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.parsing import InputSpec, parse_device, parse_input, parse_range
+from chainer_profile.basics.parsing import (
+    InputSpec,
+    choose_names,
+    parse_device,
+    parse_input,
+    parse_range,
+    split_names,
+)
 from chainer_profile.cli.parsers import parser_of
 from chainer_profile.networks.inputs import make_arguments
 
+#: What an input is, in words; nothing where it is none.
+SPECS = {
+    "3x32x32": InputSpec((3, 32, 32)),
+    "3,32,32": InputSpec((3, 32, 32)),
+    "784:float32": InputSpec((784,)),
+    "one:int32:1000": InputSpec((), None, "int32", (0, 999)),
+    "t=one:int64:1..10": InputSpec((), None, "int64", (1, 10), "t"),
+    "20:int32:-5..5": InputSpec((20,), None, "int32", (-5, 5)),
+    "5..20x128": InputSpec((128,), (5, 20)),
+    "5..20:int32:30": InputSpec((), (5, 20), "int32", (0, 29)),
+    "xs=2..2x3x4": InputSpec((3, 4), (2, 2), name="xs"),
+}
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("3x32x32", InputSpec((3, 32, 32))),
-        ("3,32,32", InputSpec((3, 32, 32))),
-        ("784:float32", InputSpec((784,))),
-        ("one:int32:1000", InputSpec((), None, "int32", (0, 999))),
-        ("t=one:int64:1..10", InputSpec((), None, "int64", (1, 10), "t")),
-        ("20:int32:-5..5", InputSpec((20,), None, "int32", (-5, 5))),
-        ("20:int32:0:10", None),
-        ("5..20x128", InputSpec((128,), (5, 20))),
-        ("5..20:int32:30", InputSpec((), (5, 20), "int32", (0, 29))),
-        ("xs=2..2x3x4", InputSpec((3, 4), (2, 2), name="xs")),
-        ("", None),
-        ("3x", None),
-        ("0..3", None),
-        ("1x=3", None),
-        ("3:complex64", None),
-        ("3:int32:x", None),
-    ],
-)
-def test_specs(text, found):
-    if found is None:
+
+def test_specs():
+    assert {text: parse_input(text) for text in SPECS} == SPECS
+    for text in ("20:int32:0:10", "", "3x", "0..3", "1x=3", "3:complex64", "3:int32:x"):
         with pytest.raises(UsageError, match="not a"):
             parse_input(text)
-    else:
-        assert parse_input(text) == found
-
-
-def test_ranges():
     assert parse_range("10") == parse_range("0..9") == (0, 9)
 
 
@@ -87,25 +82,17 @@ def test_arguments_are_what_was_asked_for(specs, batchsize, seed):
 # -- devices
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        *((name, -1) for name in ("@numpy", "numpy", "cpu", "-1")),
-        *((name, 0) for name in ("@cupy:0", "cupy:0", "gpu:0", "cuda:0", "0")),
-        ("@cupy:13", 13),
-    ],
-)
-def test_devices(text, number):
-    assert parse_device(text) == number
-
-
-@pytest.mark.parametrize(
-    "text", ["", "@cupy", "-2", "@intel64", "native", "cpu:0", "0x1", "1" * 50]
-)
-def test_no_devices(text):
-    with pytest.raises(UsageError, match="is no device that can be profiled") as caught:
-        parse_device(text)
-    assert len(str(caught.value)) < 160
+def test_devices():
+    for number, texts in {
+        -1: ("@numpy", "numpy", "cpu", "-1"),
+        0: ("@cupy:0", "cupy:0", "gpu:0", "cuda:0", "0"),
+        13: ("@cupy:13",),
+    }.items():
+        assert [parse_device(text) for text in texts] == [number] * len(texts)
+    for text in ("", "@cupy", "-2", "@intel64", "native", "cpu:0", "0x1", "1" * 50):
+        with pytest.raises(UsageError, match="is no device that can be profiled") as caught:
+            parse_device(text)
+        assert len(str(caught.value)) < 160
 
 
 @pytest.mark.parametrize("word", ["profile", "machine"])
@@ -116,3 +103,49 @@ def test_a_device_is_a_gpus_number(word):
     assert parser_of(word).parse_args(["-d", "@numpy"]).gpu == -1
     # The last one counts, as with any option.
     assert parser_of(word).parse_args(["-g", "1", "-d", "@cupy:3"]).gpu == 3
+
+
+# -- names of columns
+
+KNOWN = ("path", "mean", "peak", "verdict")
+
+
+def test_names_in_the_order_asked_for_and_once() -> None:
+    names = split_names(" peak, path,peak")
+    assert choose_names(names, KNOWN, "the table") == ("peak", "path")
+
+
+#: Of names which are named as unknown.
+UNKNOWN = [
+    (["meen"], "'meen' (did you mean mean?)"),
+    (["Mean"], "'Mean' (did you mean mean?)"),
+    (["path", "zzzzz"], "'zzzzz'"),
+    (["a", "peaks", "c", "d"], "'a', 'peaks' (did you mean peak?), 'c'"),
+    ([""], "''"),
+    ([], "none given"),
+    (["x\ny"], "'x\\ny'"),
+    (["x" * 999], f"'{'x' * 40}'"),
+]
+
+
+def test_an_unknown_name_says_the_nearest_and_all() -> None:
+    for names, wrong in UNKNOWN:
+        for others in ((), ["mean_ms"]):  # other spellings are taken but not listed
+            with pytest.raises(UsageError) as error:
+                choose_names(names, KNOWN, "the table", others)
+            known = "path, mean, peak, verdict"
+            assert str(error.value) == f"unknown column of the table: {wrong}; known are {known}"
+    assert choose_names(["mean_ms"], KNOWN, "the table", ["mean_ms"]) == ("mean_ms",)
+
+
+@given(st.text() | st.lists(st.sampled_from(KNOWN), min_size=1).map(",".join))
+def test_any_text_is_names_or_one_line(text: str) -> None:
+    names = split_names(text)
+    if set(names) <= set(KNOWN):
+        assert set(choose_names(names, KNOWN, "the table")) == set(names)
+        return
+    with pytest.raises(UsageError) as error:
+        choose_names(names, KNOWN, "the table")
+    assert str(error.value).isprintable()
+    # Three names of 40 characters, each of them an escape of ten.
+    assert len(str(error.value)) < 3 * 40 * 10 + 200

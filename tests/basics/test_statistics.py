@@ -1,69 +1,63 @@
-"""Statistics against NumPy, SciPy and exact probabilities."""
+"""Statistics against NumPy, SciPy and exact probabilities; when trials are enough."""
 
 import math
+from itertools import pairwise
 from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import signal, special, stats
+from scipy import signal, stats
 
 from chainer_profile.basics.describe import (
     BATCHES,
-    CONFIDENCE,
+    FIRST_LOOK,
+    GROWTH,
     MIN_TRIALS,
-    _ranks_outside,
+    PreciseEnough,
     batches,
     describe,
     describe_columns,
     halves_differ,
     median_interval,
     standard_errors,
-    student_quantile,
     trials_interval,
 )
 
 samples = st.lists(st.integers(0, 10**13), min_size=1, max_size=120).map(
     lambda values: np.array(values, np.int64)
 )
+IN_ORDER = ("min_s", "p5_s", "median_s", "p95_s", "p99_s", "max_s")
+ALL = (*IN_ORDER, "mean_s", "std_s", "ci_low_s", "ci_high_s")
 
 
 def relative(expected):
     return pytest.approx(expected, rel=1e-12, abs=1e-21)
 
 
-@given(samples)
-def test_describe_says_what_numpy_says(times):
-    found = describe(times)
-    assert found.count == len(times)
+@given(samples, st.integers(1, 1000))
+def test_describe_says_what_numpy_says_in_any_unit(times, factor):
+    times.flags.writeable = False
+    found, count = describe(times), len(times)
+    assert found.count == count
     assert found.mean_s == relative(times.mean() * 1e-9)
-    assert found.min_s == relative(times.min() * 1e-9)
-    assert found.max_s == relative(times.max() * 1e-9)
-    for name, q in (("p5_s", 5), ("median_s", 50), ("p95_s", 95), ("p99_s", 99)):
+    for name, q in zip(IN_ORDER, (0, 5, 50, 95, 99, 100), strict=True):
         assert getattr(found, name) == relative(np.percentile(times, q) * 1e-9)
-    if len(times) > 1:
-        assert found.std_s == relative(times.std(ddof=1) * 1e-9)
-
-
-@given(samples)
-def test_the_numbers_of_one_sample_are_in_order(times):
-    found = describe(times)
-    ordered = [found.min_s, found.p5_s, found.median_s, found.p95_s, found.p99_s, found.max_s]
+    ordered = [getattr(found, name) for name in IN_ORDER]
     assert ordered == sorted(ordered)
     assert found.min_s <= found.mean_s * (1 + 1e-15)
     assert found.mean_s <= found.max_s * (1 + 1e-15)
-    if len(times) < MIN_TRIALS:
-        assert math.isnan(found.ci_low_s)
-        assert math.isnan(found.ci_high_s)
+    if count > 1:
+        assert found.std_s == relative(times.std(ddof=1) * 1e-9)
+    assert math.isnan(found.std_s) is (count == 1)
+    if count < MIN_TRIALS:
+        assert all(map(math.isnan, (found.ci_low_s, found.ci_high_s)))
+        assert math.isnan(found.half_width) or not found.median_s
     else:
         assert 0 <= found.ci_low_s <= found.median_s <= found.ci_high_s
-
-
-@given(samples, st.integers(1, 1000))
-def test_a_longer_unit_scales_every_number(times, factor):
-    found, scaled = describe(times), describe(times * factor)
-    for name in ("mean_s", "std_s", "ci_high_s", "min_s", "p5_s", "median_s", "p99_s", "max_s"):
+    scaled = describe(times * factor)
+    for name in ALL:
         assert getattr(scaled, name) == pytest.approx(
             getattr(found, name) * factor, rel=1e-9, abs=1e-15, nan_ok=True
         )
@@ -78,34 +72,19 @@ def test_means_add_up_as_the_samples_do(rows):
     assert math.fsum(means) == relative(describe(times.sum(axis=1)).mean_s)
 
 
-def test_the_samples_are_left_as_they_are():
-    times = np.array([3, 1, 2], np.int64)
-    times.flags.writeable = False
-    describe(times)
-    assert times.tolist() == [3, 1, 2]
-
-
-def test_one_trial_has_no_spread_and_no_interval():
-    found = describe(np.array([7_000], np.int64))
-    assert (found.count, found.min_s, found.p99_s) == (1, found.mean_s, found.mean_s)
-    assert found.mean_s == relative(7e-6)
-    for value in (found.std_s, found.ci_low_s, found.ci_high_s, found.half_width, found.spread):
-        assert math.isnan(value)
-
-
 def test_no_trials_is_an_error_of_the_program():
     with pytest.raises(ValueError, match="no samples"):
         describe(np.zeros(0, np.int64))
 
 
-@pytest.mark.parametrize("value", [0, 1, 333_333_333, 10**15 + 7])
-def test_equal_times_have_no_spread(value):
-    found = describe(np.full(100, value, np.int64))
-    assert found.std_s == pytest.approx(0, abs=1e-15 * value * 1e-9)
-    for name in ("mean_s", "ci_low_s", "ci_high_s", "min_s", "p5_s", "median_s", "p99_s", "max_s"):
-        assert getattr(found, name) == relative(value * 1e-9)
-    assert found.half_width == pytest.approx(0, abs=1e-12)
-    assert found.spread == pytest.approx(0, abs=1e-12)
+def test_equal_times_have_no_spread():
+    for value in (0, 1, 333_333_333, 10**15 + 7):
+        found = describe(np.full(100, value, np.int64))
+        assert found.std_s == pytest.approx(0, abs=1e-15 * value * 1e-9)
+        for name in set(ALL) - {"std_s"}:
+            assert getattr(found, name) == relative(value * 1e-9)
+        assert found.half_width == pytest.approx(0, abs=1e-12)
+        assert found.spread == pytest.approx(0, abs=1e-12)
 
 
 def test_the_mean_is_exact_up_to_the_longest_run_that_64_bits_hold():
@@ -117,23 +96,33 @@ def test_the_mean_is_exact_up_to_the_longest_run_that_64_bits_hold():
     assert describe(times).std_s == pytest.approx(math.sqrt(0.5) * 1e-9, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("count", "number", "length"),
-    [(30, 10, 3), (32, 10, 3), (89, 29, 3), (119, 39, 3), (120, 30, 4), (10_000, 30, 333)],
-)
-def test_batches_are_of_the_last_trials_in_their_order(count, number, length):
-    rows = np.arange(2 * count).reshape(2, count)
-    found = batches(rows)
-    assert found.shape == (2, number, length)
-    assert found[0].ravel().tolist() == list(range(count - number * length, count))
+@given(st.integers(1, 70), st.integers(0, 9), st.integers(0, 2**32 - 1), st.integers(1, 400))
+def test_many_columns_are_described_as_each_of_them(count, width, seed, chunk):
+    times = np.random.default_rng(seed).integers(0, 10**10, (count, width))
+    with mock.patch("chainer_profile.basics.describe._CHUNK", chunk):
+        table = describe_columns(times)
+    for index in range(width):
+        alone = describe(times[:, index])
+        for name, values in table.items():
+            np.testing.assert_array_equal(values[index], getattr(alone, name))
+    assert all(values.shape == (width,) for values in table.values())
 
 
-def test_the_error_of_batches_that_do_not_resemble_their_neighbours():
+# -- batches, and the interval of trials that follow one another
+
+
+def test_batches_are_of_the_last_trials_in_their_order():
+    for count, number, length in (
+        *((30, 10, 3), (32, 10, 3), (89, 29, 3), (119, 39, 3), (120, 30, 4), (10_000, 30, 333)),
+    ):
+        found = batches(np.arange(2 * count).reshape(2, count))
+        assert found.shape == (2, number, length)
+        assert found[0].ravel().tolist() == list(range(count - number * length, count))
+
+
+def test_the_error_of_batches_that_resemble_their_neighbours_or_do_not():
     values = np.array([[1.5, 5.5] * 15, [2.0] * 30])
     assert standard_errors(values).tolist() == pytest.approx([stats.sem(values[0]), 0], rel=1e-12)
-
-
-def test_the_error_of_batches_that_resemble_their_neighbours():
     values = np.tile([1.0, 2.0, 3.0, 3.0, 2.0, 1.0], 5)
     off = values - 2
     r = (30 * (off[1:] @ off[:-1]) / (off @ off) + 1) / 27
@@ -153,10 +142,7 @@ def test_the_interval_by_hand():
     low, high = trials_interval(times)
     assert low == pytest.approx(min(plain[0], 100 / (1 + h)), rel=1e-12)
     assert high == pytest.approx(max(plain[1], 100 * (1 + h)), rel=1e-12)
-
-
-def test_trials_of_two_levels_have_a_wide_interval():
-    """Nothing tells how long a third level would be; independent trials it would narrow down."""
+    # Nothing tells how long a third level would be; independent trials it would narrow down.
     low, high = trials_interval(np.repeat([1_000, 1_010], 500))
     assert low < 999
     assert high > 1_011
@@ -170,16 +156,19 @@ def ar1(rng, count, rho, rows=1):
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
-@pytest.mark.parametrize("count", [100, 1_000])
-def test_the_interval_covers_the_median_of_a_correlated_series(count, rho):
-    times = ar1(np.random.default_rng(7), count, rho, rows=1_000)
-    found = describe_columns(times.T)
-    low, high = found["ci_low_s"], found["ci_high_s"]
-    given = ~np.isnan(low)
-    # Of few and much correlated trials some have no interval.
-    assert given.mean() >= (0.6 if rho > 0.5 else 0.99)
-    covered = ((low <= 1e-3) & (high >= 1e-3))[given].mean()
-    assert 0.90 <= covered <= 0.99
+def test_intervals_cover_the_median_and_the_mean_of_a_correlated_series(rho):
+    for count in (100, 1_000):
+        times = ar1(np.random.default_rng(7), count, rho, rows=1_000)
+        found = describe_columns(times.T)
+        low, high = found["ci_low_s"], found["ci_high_s"]
+        given = ~np.isnan(low)
+        # Of few and much correlated trials some have no interval.
+        assert given.mean() >= (0.6 if rho > 0.5 else 0.99)
+        covered = ((low <= 1e-3) & (high >= 1e-3))[given].mean()
+        assert 0.90 <= covered <= 0.99
+    rows = ar1(np.random.default_rng(5), 1_000, rho, rows=500)
+    reach = stats.t.ppf(0.975, BATCHES - 1) * standard_errors(batches(rows).mean(axis=2))
+    assert 0.93 <= (abs(rows.mean(axis=1) - 1e6) <= reach).mean() <= 0.99
 
 
 def test_a_correlated_series_has_a_wider_interval():
@@ -195,50 +184,25 @@ def test_a_correlated_series_has_a_wider_interval():
     assert wide / plain == pytest.approx(math.sqrt(longer), rel=0.2)
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
-def test_the_error_of_a_mean_of_correlated_samples(rho):
-    rows = ar1(np.random.default_rng(5), 1_000, rho, rows=500)
-    reach = stats.t.ppf(0.975, BATCHES - 1) * standard_errors(batches(rows).mean(axis=2))
-    assert 0.93 <= (abs(rows.mean(axis=1) - 1e6) <= reach).mean() <= 0.99
-
-
-@given(
-    st.integers(0, MIN_TRIALS - 1),
-    st.integers(1, 10**12),
-)
-def test_few_trials_have_no_interval(count, time):
-    assert all(map(math.isnan, trials_interval(np.full(count, time, np.int64))))
-
-
 @st.composite
 def series(draw):
     """Skewed times, of which more or fewer are the same, in an order that may be correlated."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    count = draw(st.integers(MIN_TRIALS, 200))
-    times = rng.integers(1, draw(st.sampled_from([3, 100, 10**6])), count) ** draw(
-        st.integers(1, 3)
-    )
+    count, most = draw(st.integers(MIN_TRIALS, 200)), draw(st.sampled_from([3, 100, 10**6]))
+    times = rng.integers(1, most, count) ** draw(st.integers(1, 3))
     return np.sort(times) if draw(st.booleans()) else np.cumsum(times) % (times.max() + 7) + 1
 
 
-@given(series())
-def test_the_interval_of_skewed_times_is_positive_and_holds_the_median(times):
+@given(series(), st.floats(0.5, 0.999), st.floats(0.5, 0.999))
+def test_the_interval_holds_the_median_and_widens_with_confidence(times, a, b):
     low, high = trials_interval(times)
     assert 0 < low <= np.median(times) <= high
-
-
-@given(series(), st.floats(0.5, 0.999), st.floats(0.5, 0.999))
-def test_more_confidence_is_never_a_narrower_interval(times, a, b):
-    less, more = (trials_interval(times, confidence) for confidence in sorted((a, b)))
-    assert more[0] <= less[0] <= less[1] <= more[1]
-
-
-@given(series())
-def test_the_interval_is_never_narrower_than_that_of_independent_trials(times):
-    low, high = trials_interval(times)
+    # Never narrower than that of independent trials.
     plain = median_interval(times.astype(float))
     assert low <= plain[0]
     assert plain[1] <= high
+    less, more = (trials_interval(times, confidence) for confidence in sorted((a, b)))
+    assert more[0] <= less[0] <= less[1] <= more[1]
 
 
 def test_one_slow_trial_does_not_move_the_interval():
@@ -251,32 +215,19 @@ def test_one_slow_trial_does_not_move_the_interval():
         assert found == (pytest.approx(low, rel=0.02), pytest.approx(high, rel=0.02))
 
 
-@given(st.integers(1, 70), st.integers(0, 9), st.integers(0, 2**32 - 1), st.integers(1, 400))
-def test_many_columns_are_described_as_each_of_them(count, width, seed, chunk):
-    times = np.random.default_rng(seed).integers(0, 10**10, (count, width))
-    with mock.patch("chainer_profile.basics.describe._CHUNK", chunk):
-        table = describe_columns(times)
-    for index in range(width):
-        alone = describe(times[:, index])
-        for name, values in table.items():
-            np.testing.assert_array_equal(values[index], getattr(alone, name))
-    assert all(values.shape == (width,) for values in table.values())
-
-
-def coverage(count):
-    """Exact chance that the median lies in the interval, from the binomial distribution."""
-    low, high = median_interval(np.arange(count, dtype=float))
-    assert low + high == count - 1  # as many values below as above
-    return stats.binom.cdf(high, count, 0.5) - stats.binom.cdf(low, count, 0.5)
+# -- the median of independent samples
 
 
 def test_the_interval_of_the_median_covers_it():
     # The ranks are whole numbers, so the chance is 95 % or somewhat more; one rank less is too few.
     for count in (*range(6, 60), 100, 101, 625, 2500, 10_000, 999_999):
-        assert coverage(count) >= 0.95, count
         low, high = median_interval(np.arange(count, dtype=float))
-        narrower = stats.binom.cdf(high - 1, count, 0.5) - stats.binom.cdf(low + 1, count, 0.5)
-        assert narrower < 0.95, count
+        assert low + high == count - 1  # as many values below as above
+        chances = (
+            stats.binom.cdf(high - less, count, 0.5) - stats.binom.cdf(low + less, count, 0.5)
+            for less in (0, 1)
+        )
+        assert [chance >= 0.95 for chance in chances] == [True, False], count
 
 
 def test_the_ranks_of_the_medians_interval():
@@ -303,16 +254,78 @@ def test_halves_that_differ_beyond_chance():
     assert halves_differ(7 * noise) == (pytest.approx(change), False)
 
 
-def test_student_s_quantiles_are_those_of_scipy():
-    degrees = np.arange(1, 200)
-    for confidence in (CONFIDENCE, 0.99):
-        found = [student_quantile(int(one), confidence) for one in degrees]
-        expected = special.stdtrit(degrees, (1 + confidence) / 2)
-        assert found == pytest.approx(expected, rel=1e-14)
+# -- the rule that ends the trials when they are enough: honest however often it looks
 
 
-@pytest.mark.parametrize("confidence", [CONFIDENCE, 0.99, 0.9999])
-def test_ranks_outside_an_interval_are_those_of_the_binomial_distribution(confidence):
-    for count in (0, 1, 5, 6, 9, 100, 1001, 20_000, 1_000_003):
-        chances = special.bdtr(np.arange((count + 1) // 2), count, 0.5)
-        assert _ranks_outside(count, confidence) == (chances <= (1 - confidence) / 2).sum()
+@given(st.lists(st.integers(1, 500), min_size=1, max_size=40))
+def test_the_looks_are_few_and_ever_further_apart(steps):
+    never = np.tile([1_000, 9_000], 10_000)
+    rule, count, last = PreciseEnough(1e-9), 0, 0.0
+    for step in steps:  # asked late it looks once and counts from there
+        count += step
+        due = count >= max(FIRST_LOOK, GROWTH * last)
+        assert rule.due(count) == due
+        assert not rule.reached(never[:count])
+        last = count if due else last
+    rule, seen = PreciseEnough(1e-9), []
+    for count in range(1, 2_001):
+        if rule.due(count):
+            seen.append(count)
+            rule.reached(never[:count])
+    assert seen[0] == FIRST_LOOK
+    assert all(b >= GROWTH * a for a, b in pairwise(seen))
+    assert len(seen) == 6
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 5 * FIRST_LOOK), st.floats(0.001, 0.05))
+def test_what_ends_the_trials_is_reported_as_narrow(seed, count, wanted):
+    samples = np.random.default_rng(seed).integers(900, 1_100, count)
+    if PreciseEnough(wanted).reached(samples):
+        low, high = trials_interval(samples)
+        assert (high - low) / 2 <= wanted * np.median(samples)
+    few = count % FIRST_LOOK
+    assert not PreciseEnough(1.0).reached(np.full(few, 1_000, np.int64))
+
+
+def test_the_chances_of_all_looks_add_up_to_five_per_cent(monkeypatch):
+    asked = []
+
+    def interval(samples, confidence):
+        asked.append(1 - confidence)
+        return math.nan, math.nan
+
+    monkeypatch.setattr("chainer_profile.basics.describe.trials_interval", interval)
+    rule, samples, count = PreciseEnough(0.01), np.ones(10**6, np.int64), 1
+    while count <= len(samples):
+        assert not rule.reached(samples[:count])
+        count += max(1, count // 50)
+    assert len(asked) >= 18
+    assert 0.045 < sum(asked) < 0.05
+
+
+KINDS = {
+    "normal": (lambda rng, count: 1 + 0.05 * rng.normal(size=count), 1, 4_000),
+    "correlated": (lambda rng, count: ar1(rng, count, 0.9)[0] * 1e-6, 1, 10_000),
+    "rarely slow": (
+        lambda rng, n: (1 + 0.01 * rng.normal(size=n)) * np.where(rng.random(n) < 0.01, 20, 1),
+        *(1.000127, 400),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_interval_is_right_when_the_trials_end(name):
+    """As a run asks it: after every 20 trials."""
+    kind, true, most = KINDS[name]
+    rng = np.random.default_rng(11)
+    right = []
+    for _ in range(200):
+        samples = (1e6 * kind(rng, most)).astype(np.int64)
+        rule = PreciseEnough(0.02)
+        ends = (count for count in range(20, most + 1, 20) if rule.reached(samples[:count]))
+        count = next(ends, None)
+        if count is not None:
+            low, high = trials_interval(samples[:count])
+            right.append(low <= 1e6 * true <= high)
+    assert len(right) >= 190
+    assert np.mean(right) >= 0.90

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import chainer
@@ -60,69 +61,56 @@ def convolution_cases() -> Iterator[tuple[Any, ...]]:
     sizes = itertools.product((1, 2, 3), (1, 2, 3), (0, 1, 2), (1, 2), (False, True))
     for k, stride, pad, dilate, cover_all in sizes:
         for dims in ((7, 6), (5,), (5, 4, 6)):
-            extent = (k - 1) * dilate + 1
-            if all(n + 2 * pad >= extent for n in dims):
-                yield k, stride, pad, dilate, cover_all, dims
+            if all(n + 2 * pad >= (k - 1) * dilate + 1 for n in dims):
+                yield 1, k, stride, pad, dilate, cover_all, dims
+    for groups in (2, 4, 8):
+        yield groups, 3, 1, 1, 1, False, (7, 6)
+        yield groups, 3, 2, 0, 1, True, (7, 6)
+
+
+def arrays_of(groups: int, k: int, dims: tuple[int, ...], bias: int, out: int = 4) -> list[Any]:
+    channels, out = (8, 8) if groups > 1 else (3, out)
+    w = RNG.normal(size=(out, channels // groups, *(k,) * len(dims)))
+    return [RNG.normal(size=(2, channels, *dims)), w, *[RNG.normal(size=out)] * bias]
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_convolutions(kernels: str) -> None:
     cases = list(convolution_cases())
     assert len(cases) > 250
-    for number, (k, stride, pad, dilate, cover_all, dims) in enumerate(cases):
-        arrays = [RNG.normal(size=(2, 3, *dims)), RNG.normal(size=(4, 3, *(k,) * len(dims)))]
-        arrays += [RNG.normal(size=4)] * (number % 2)
+    for number, (groups, k, stride, pad, dilate, cover_all, dims) in enumerate(cases):
         call = F.convolution_2d if len(dims) == 2 else F.convolution_nd
-
-        def convolution(x: Any, w: Any, b: Any = None, call: Any = call, *more: Any) -> Any:
-            return call(x, w, b, stride, pad, cover_all, dilate=dilate)  # noqa: B023
-
-        compare(convolution, arrays, kernels)
+        more = stride, pad, cover_all
+        compare(
+            lambda x, w, b=None: call(x, w, b, *more, dilate=dilate, groups=groups),  # noqa: B023
+            arrays_of(groups, k, dims, number % 2),
+            kernels,
+        )
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_deconvolutions(kernels: str) -> None:
     count = 0
-    for k, stride, pad, dilate, cover_all, dims in convolution_cases():
+    for groups, k, stride, pad, dilate, cover_all, dims in convolution_cases():
         sizes = [stride * (n - 1) + (k - 1) * dilate + 1 - 2 * pad for n in dims]
-        if cover_all or min(sizes) <= 0:
+        if (cover_all and groups == 1) or min(sizes) <= 0:
             continue
-        for more in (0, stride - 1):  # an output of its own size
-            outsize = tuple(n + more for n in sizes)
-            arrays = [RNG.normal(size=(2, 4, *dims)), RNG.normal(size=(4, 3, *(k,) * len(dims)))]
-            arrays += [RNG.normal(size=3)] * (count % 2)
-            call = F.deconvolution_2d if len(dims) == 2 else F.deconvolution_nd
-
-            def deconvolution(x: Any, w: Any, b: Any = None, call: Any = call) -> Any:
-                return call(x, w, b, stride, pad, outsize, dilate=dilate)  # noqa: B023
-
-            compare(deconvolution, arrays, kernels)
+        call = F.deconvolution_2d if len(dims) == 2 else F.deconvolution_nd
+        for extra in {0, stride - 1}:  # an output of its own size, which may be a list
+            outsize: Any = [n + extra for n in sizes]
+            outsize = outsize if count % 2 else tuple(outsize)
+            x, w, *b = arrays_of(groups, k, dims, count % 2)
+            w = w if groups > 1 else w.swapaxes(0, 1)
+            compare(
+                lambda x, w, b=None: call(  # noqa: B023
+                    *(x, w, b, stride, pad, outsize),  # noqa: B023
+                    **{"dilate": dilate, "groups": groups},  # noqa: B023
+                ),
+                [x, w, *b],
+                kernels,
+            )
             count += 1
     assert count > 150
-
-
-@pytest.mark.parametrize("kernels", KERNELS)
-def test_a_size_that_is_a_list(kernels: str) -> None:
-    arrays = [RNG.normal(size=(2, 4, 5, 4)), RNG.normal(size=(4, 3, 3, 3))]
-    for call in (F.deconvolution_2d, F.deconvolution_nd):
-        compare(lambda x, w, call=call: call(x, w, None, 2, 1, [9, 8]), arrays, kernels)
-
-
-@pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("groups", [2, 4, 8])
-@pytest.mark.parametrize(("stride", "pad", "cover_all"), [(1, 1, False), (2, 0, True)])
-def test_groups(kernels: str, groups: int, stride: int, pad: int, cover_all: bool) -> None:
-    x, w = RNG.normal(size=(2, 8, 7, 6)), RNG.normal(size=(8, 8 // groups, 3, 3))
-    b = RNG.normal(size=8)
-
-    def convolution(x: Any, w: Any, b: Any) -> Any:
-        return F.convolution_2d(x, w, b, stride, pad, cover_all, groups=groups)
-
-    def deconvolution(x: Any, w: Any, b: Any) -> Any:
-        return F.deconvolution_2d(x, w, b, stride, pad, groups=groups)
-
-    compare(convolution, [x, w, b], kernels)
-    compare(deconvolution, [x, w, b], kernels)
 
 
 # Not two values a channel: their gradient is what rounding leaves.
@@ -130,9 +118,17 @@ BATCHES = [(4, 3, 5, 6), (4, 3, 5), (2, 3, 4, 5, 6), (5, 3), (1, 3, 4, 4), (3, 3
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("shape", BATCHES)
-@pytest.mark.parametrize("offset", [0.0, 1000.0])
-def test_batch_normalization(kernels: str, shape: tuple[int, ...], offset: float) -> None:
+def test_batch_normalization(kernels: str) -> None:
+    for shape, offset in itertools.product(BATCHES, (0.0, 1000.0)):
+        check_batch_normalization(kernels, shape, offset)
+    x = RNG.normal(size=(4, 3, 5, 6))
+    for axis in ((0, 1), (0, 3), (0, 2, 3), (0,)):
+        shape = tuple(n for i, n in enumerate(x.shape) if i not in axis)
+        arrays = [x, RNG.uniform(0.5, 2, shape), RNG.normal(size=shape)]
+        compare(lambda *a, axis=axis: F.batch_normalization(*a, axis=axis), arrays, kernels)
+
+
+def check_batch_normalization(kernels: str, shape: tuple[int, ...], offset: float) -> None:
     x = RNG.normal(size=shape) + offset
     gamma, beta, mean = RNG.uniform(0.5, 2, 3), RNG.normal(size=3), RNG.normal(size=3) + offset
     running: list[Any] = []
@@ -156,34 +152,25 @@ def test_batch_normalization(kernels: str, shape: tuple[int, ...], offset: float
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("axis", [(0, 1), (0, 3), (0, 2, 3), (0,)])
-def test_batch_normalization_over_other_axes(kernels: str, axis: tuple[int, ...]) -> None:
-    x = RNG.normal(size=(4, 3, 5, 6))
-    shape = tuple(n for i, n in enumerate(x.shape) if i not in axis)
-    arrays = [x, RNG.uniform(0.5, 2, shape), RNG.normal(size=shape)]
-    compare(lambda *a: F.batch_normalization(*a, axis=axis), arrays, kernels)
-
-
-def pooling_cases() -> Iterator[tuple[int, int, int, bool]]:
-    for k, stride, pad, cover_all in itertools.product((1, 2, 3), (1, 2, 3), (0, 1), (True, False)):
-        if pad < k:
-            yield k, stride, pad, cover_all
-
-
-@pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("case", list(pooling_cases()))
-def test_pooling(kernels: str, case: tuple[int, int, int, bool]) -> None:
-    k, stride, pad, _ = case
-    x = RNG.normal(size=(2, 3, 7, 6))
-    ties = RNG.integers(0, 3, x.shape).astype(float)
-    for array in (x, ties, x.transpose(0, 1, 3, 2)):
-        compare(lambda x: F.max_pooling_2d(x, *case), [array], kernels)
-        compare(lambda x: F.average_pooling_2d(x, k, stride, pad), [array], kernels)
-    compare(lambda x: F.max_pooling_nd(x, *case), [RNG.normal(size=(2, 3, 5, 4, 6))], kernels)
-    with accelerate(kernels):
-        _, found = F.max_pooling_2d(ties, *case, return_indices=True)
-    _, expected = F.max_pooling_2d(ties, *case, return_indices=True)
-    np.testing.assert_array_equal(found, expected)
+def test_pooling(kernels: str) -> None:
+    for case in itertools.product((1, 2, 3), (1, 2, 3), (0, 1), (True, False)):
+        k, stride, pad, _ = case
+        if pad == k:
+            continue
+        x = RNG.normal(size=(2, 3, 7, 6))
+        ties = RNG.integers(0, 3, x.shape).astype(float)
+        pool = partial(F.max_pooling_2d, ksize=k, stride=stride, pad=pad, cover_all=case[3])
+        for array in (x, ties, x.transpose(0, 1, 3, 2)):
+            compare(pool, [array], kernels)
+            compare(
+                partial(F.average_pooling_2d, ksize=k, stride=stride, pad=pad), [array], kernels
+            )
+        volume = RNG.normal(size=(2, 3, 5, 4, 6))
+        compare(lambda x, case=case: F.max_pooling_nd(x, *case), [volume], kernels)
+        with accelerate(kernels):
+            _, found = pool(ties, return_indices=True)
+        _, expected = pool(ties, return_indices=True)
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_pooling_of_windows_with_many_places() -> None:

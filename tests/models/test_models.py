@@ -1,5 +1,7 @@
 """The networks of ``models``: calls, link paths, parameters, values."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -7,14 +9,28 @@ import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
 
 # isort: split
 import chainer
+from chainer.initializers import HeNormal
 
+from chainer_profile.measure.learner import StructureError, learn_structure
+from chainer_profile.measure.steps import ForwardStep
 from models import REGISTRY, ModelEntry
-from models.resnet_cifar import BasicBlock, ResNetCIFAR
+from models.parts import FastHeNormal
+from models.resnet import ResNet
+from models.resnet34_relu_bn import ResNet34ReluBN
+from models.resnet_cifar import ResNetCIFAR
+from models.se_resnet9_fixup import SEFixupBlock, SEResNet9Fixup
 
-CBR = ["Convolution2DFunction", "FixedBatchNormalization", "ReLU"]
-CB = CBR[:2]
+C, P, L = "Convolution2DFunction", "AveragePooling2D", "LinearFunction"
+CB = [C, "FixedBatchNormalization"]
+CBR = [*CB, "ReLU"]
+CRB = [C, "ReLU", "FixedBatchNormalization"]
 AR = ["Add", "ReLU"]
-TAIL = ["AveragePooling2D", "Reshape", "LinearFunction"]
+TAIL = [P, "Reshape", L]
+STEM = [*CBR, "MaxPoolingND"]  # Chainer does its 2D pooling by this one
+FIXUP = ["Add", C, "Add", "ReLU", "Add", C, "Mul", "Add"]
+EXCITED = [*FIXUP, P, "Reshape", L, "ReLU", L, "Sigmoid", "Reshape", "Mul"]
+SE_BLOCK, SE_STRIDED = [*EXCITED, *AR], [*EXCITED, P, C, *AR]
+SCALARS = ("bias1a", "bias1b", "bias2a", "scale", "bias2b")
 
 # Parameters, calls of convolutions, and calls in all of every network.
 SIZES = {
@@ -66,19 +82,6 @@ class CallNames(chainer.FunctionHook):
         self.names.append(type(function).__name__)
 
 
-class LinkPaths(chainer.LinkHook):
-    """Writes down the path of every link that is called."""
-
-    name = "LinkPaths"
-
-    def __init__(self, model):
-        self.path_of = {id(link): path for path, link in model.namedlinks()}
-        self.paths = []
-
-    def forward_preprocess(self, args):
-        self.paths.append(self.path_of[id(args.link)])
-
-
 def infer(model, x):
     with chainer.using_config("train", False), chainer.no_backprop_mode():
         return model(x)
@@ -89,26 +92,29 @@ def images(batchsize=1, side=32, seed=0):
     return generator.standard_normal((batchsize, 3, side, side), dtype=np.float32)
 
 
-def calls(model, x=None):
-    hook = CallNames()
-    with hook:
-        infer(model, images() if x is None else x)
-    return hook.names
+def of_stages(*counts, block, first, tail=TAIL):
+    """Calls of stages of so many blocks, the first one of each but of the first stage another."""
+    names = counts[0] * block
+    for count in counts[1:]:
+        names += first + (count - 1) * block
+    return names + tail
 
 
-def test_resnet20_makes_the_66_calls_of_the_reference():
-    strided_stage = CBR + CB + CB + AR + 4 * CBR
-    expected = 7 * CBR + 2 * strided_stage + TAIL
-    assert len(expected) == 66
-    assert calls(REGISTRY["resnet20"].build()) == expected
-
-
-def test_resnet20_he_makes_73_calls():
-    block = CBR + CB + AR
-    projecting = CBR + CB + CB + AR
-    expected = CBR + 3 * block + 2 * (projecting + 2 * block) + TAIL
-    assert len(expected) == 73
-    assert calls(REGISTRY["resnet20-he"].build()) == expected
+NARROW = {"variant": "bottleneck", "classes": 2}
+BASIC = {"block": CBR + CB + AR, "first": CBR + CB + CB + AR}
+BOTTLENECK = {"block": CBR + CBR + CB + AR, "first": CBR + CBR + CB + CB + AR}
+RELU_BN = {"block": CRB + CRB + AR, "first": CRB + CRB + CRB[:2] + AR}
+#: Calls of networks, one after the other.
+CALLS = {
+    "resnet20": CBR + of_stages(3, 3, 3, block=2 * CBR, first=BASIC["first"]),
+    "resnet20-he": CBR + of_stages(3, 3, 3, **BASIC),
+    "resnet18": STEM + of_stages(2, 2, 2, 2, **BASIC),
+    # Only the wide bottlenecks project in the first stage.
+    "resnet18-bottleneck": STEM + of_stages(2, 2, 2, 2, **BOTTLENECK),
+    "resnet18-large": STEM + of_stages(0, 2, 2, 2, 2, **BOTTLENECK),
+    "resnet34-relu-bn": [*CRB, STEM[-1], *of_stages(3, 4, 6, 3, **RELU_BN)],
+    "se-resnet9-fixup": ["Space2Depth", C, "ReLU", *SE_BLOCK, *3 * SE_STRIDED],
+}
 
 
 def test_training_mode_uses_batch_statistics():
@@ -147,6 +153,7 @@ def test_a_registered_network_builds_and_runs(name):
     assert y.shape == shape_out
     assert y.dtype == np.float32
     assert np.isfinite(y.array).all()
+    assert hook.names == CALLS.get(name, hook.names)
 
 
 def test_overrides_take_the_place_of_an_entry_s_arguments():
@@ -160,47 +167,137 @@ def test_an_entry_without_classes_does_not_hand_them_over():
     assert entry.build(b=2) == {"a": 1, "b": 2}
 
 
+def layers(model, x):
+    step = ForwardStep(model, (x,))
+    with step.configured():
+        return learn_structure(step).layers
+
+
+def paths(model):
+    return {path for path, _ in model.namedlinks()}
+
+
 def test_link_paths_are_those_of_chainer_s_own_resnets():
-    model = REGISTRY["resnet20"].build()
-    paths = [path for path, _ in model.namedlinks()]
-    assert {"/conv1", "/bn1", "/res2/0/conv1", "/res3/0/conv3", "/res4/0/bn3", "/res4/2/bn2"} < set(
-        paths
-    )
-    assert "/fc" in paths
-    assert [path for path in paths if path.endswith("conv3")] == ["/res3/0/conv3", "/res4/0/conv3"]
+    found = paths(REGISTRY["resnet20"].build())
+    named = {"/conv1", "/bn1", "/res2/0/conv1", "/res3/0/conv3", "/res4/0/bn3", "/res4/2/bn2"}
+    assert named | {"/fc"} < found
+    assert {p for p in found if p.endswith("conv3")} == {"/res3/0/conv3", "/res4/0/conv3"}
+    found = paths(ResNet(50, **NARROW))
+    named = {"/conv1", "/bn1", "/res2/0/conv1", "/res5/2/conv3", "/res5/2/bn3", "/fc"}
+    assert named < found
+    first = {f"/res{n}/0/downsample_{kind}" for n in (3, 4, 5) for kind in ("conv", "bn")}
+    assert {path for path in found if "downsample" in path} == first
 
 
 def test_links_are_called_in_the_order_of_their_names_stages_included():
+    called = []
+
+    class Paths(chainer.LinkHook):
+        def forward_preprocess(self, args):
+            called.append(path_of[id(args.link)])
+
     model = REGISTRY["resnet20"].build()
-    hook = LinkPaths(model)
-    with hook:
+    path_of = {id(link): path for path, link in model.namedlinks()}
+    with Paths():
         infer(model, images())
-    block = ["", "/conv1", "/bn1", "/conv2", "/bn2"]
-    projection = ["/conv3", "/bn3"]
+    block, projection = ["", "/conv1", "/bn1", "/conv2", "/bn2"], ["/conv3", "/bn3"]
     expected = ["/", "/conv1", "/bn1"]
     for stage in ("/res2", "/res3", "/res4"):
         expected.append(stage)
         for n in range(3):
             parts = block + projection if n == 0 and stage != "/res2" else block
             expected += [f"{stage}/{n}{part}" for part in parts]
-    assert hook.paths == [*expected, "/fc"]
+    assert called == [*expected, "/fc"]
 
 
-def test_stages_halve_the_side_rounded_up():
-    model = ResNetCIFAR(8)
-    h = infer(model.conv1, images(side=33))
-    shapes = []
-    for stage in (model.res2, model.res3, model.res4):
-        h = infer(stage, h)
-        shapes.append(h.shape)
-    assert shapes == [(1, 16, 33, 33), (1, 32, 17, 17), (1, 64, 9, 9)]
-    assert infer(model, images(side=33)).shape == (1, 10)
+def test_sides_of_resnets_are_rounded_as_pytorch_rounds_them():
+    found = layers(ResNet(18, **NARROW), np.zeros((2, 3, 334, 500), np.float32))
+    sides = dict.fromkeys(side for layer in found if (side := layer.output_shapes[0][2:]))
+    # Halves rounded up; only with cover_all would the pooling give 85 x 126.
+    assert list(sides) == [(167, 250), (84, 125), (42, 63), (21, 32), (11, 16), (1, 1)]
+    assert found[-1].output_shapes == ((2, 2),)
+    # The bottleneck has its stride on the 3x3 convolution.
+    found = layers(ResNet(18, variant="large", classes=3), images(side=64))
+    shape_at = {layer.path: layer.output_shapes[0] for layer in found}
+    assert shape_at["/res3/0/conv1"] == (1, 128, 16, 16)
+    assert shape_at["/res3/0/conv2"] == (1, 128, 8, 8)
+    assert shape_at["/res3/0/conv3"] == shape_at["/res3/0/downsample_conv"] == (1, 512, 8, 8)
 
 
-@pytest.mark.parametrize("depth", [-4, 2, 7, 18, 21])
-def test_a_depth_that_is_not_6n_plus_2_is_refused(depth):
-    with pytest.raises(ValueError, match=f"6n \\+ 2 .*, not {depth}"):
-        ResNetCIFAR(depth)
+def test_what_relu_bn_and_se_have_of_their_own():
+    model = ResNet34ReluBN(classes=7)
+    convolutions = [link for link in model.links() if type(link).__name__ == "Convolution2D"]
+    assert len(convolutions) == 36
+    assert all(link.b is not None for link in convolutions)
+    shortcuts = {path for path in paths(model) if "downsample" in path}
+    assert shortcuts == {f"/res{n}/0/downsample_conv" for n in (3, 4, 5)}
+    assert model.res3[0].downsample_conv.W.shape == (128, 64, 3, 3)
+    model = SEResNet9Fixup()
+    links = list(model.links())
+    assert all(link.b is None for link in links if type(link).__name__ == "Convolution2D")
+    assert not any("Normalization" in type(link).__name__ for link in links)
+    text = " ".join(SEFixupBlock.__doc__.split())
+    assert f"{len(SE_BLOCK)} calls, {len(SE_STRIDED)} in a strided block" in text
+    shape_at = {}
+    for layer in layers(model, images(2, side=64)):
+        shape_at.setdefault(layer.path, []).append(layer.output_shapes[0])
+    assert shape_at["/"][0] == (2, 48, 16, 16)
+    assert shape_at["/conv1"] == [(2, 64, 16, 16)]
+    last = [shape_at[f"/res{n}"][-1] for n in (2, 3, 4, 5)]
+    assert last == [(2, 64, 16, 16), (2, 128, 8, 8), (2, 256, 4, 4), (2, 512, 2, 2)]
+    assert shape_at["/res5/se/fc1"] == [(2, 32)]
+    assert shape_at["/res5/se/fc2"] == [(2, 512)]
+    assert shape_at["/res3/downsample_conv"] == [(2, 128, 8, 8)]
+    assert "/res2/downsample_conv" not in shape_at
+    assert infer(model, images(2, side=68)[..., :32]).shape == (2, 512, 3, 1)
+
+
+#: What each cannot be given, and the end of what is said of it.
+REFUSED = [
+    *((ResNetCIFAR, n, f"for a CIFAR ResNet, not {n}") for n in (-4, 2, 7, 18, 21)),
+    *((ResNet, n, f"one of 18, 34, 50, 101, 152, not {n}") for n in (20, 0, 51)),
+    (
+        lambda name: ResNet(18, variant=name),
+        "wide",
+        "standard, plain, bottleneck, large, not 'wide'",
+    ),
+    (lambda name: FastHeNormal(fan_option=name), "fan_avg", "fan_in or fan_out, not 'fan_avg'"),
+]
+ONLY, SIDES = "only, not ", "or of other sides that are multiples of 4, not "
+#: The same of sizes of images.
+TOO_LARGE = [
+    (ResNet34ReluBN, {}, (3, 32, 32), f"inputs of 3 x 224 x 224 {ONLY}"),
+    # This one would fit the linear layer.
+    (ResNet34ReluBN, {}, (3, 224, 200), f"inputs of 3 x 224 x 224 {ONLY}"),
+    (ResNet34ReluBN, {}, (1, 224, 224), f"inputs of 3 x 224 x 224 {ONLY}"),
+    (SEResNet9Fixup, {"channels": 3}, (1, 64, 64), f"inputs of 3 x 64 x 64, {SIDES}"),
+    (SEResNet9Fixup, {"channels": 1}, (3, 64, 64), f"inputs of 1 x 64 x 64, {SIDES}"),
+    (SEResNet9Fixup, {"channels": 3}, (3, 66, 64), f"inputs of 3 x 64 x 64, {SIDES}"),
+    (SEResNet9Fixup, {"channels": 3}, (3, 64, 63), f"inputs of 3 x 64 x 64, {SIDES}"),
+]
+
+
+def test_what_a_network_cannot_be_given_is_refused_in_one_line():
+    for make, given, words in REFUSED:
+        with pytest.raises(ValueError, match=re.escape(words)):
+            make(given)
+    for make, arguments, shape, words in TOO_LARGE:
+        given = " x ".join(map(str, shape))
+        with pytest.raises(ValueError, match=re.escape(f"takes {words}{given}") + "$"):
+            infer(make(**arguments), np.zeros((1, *shape), np.float32))
+    with pytest.raises(StructureError, match=r"224 only, not 3 x 64 x 64$") as error:
+        layers(ResNet34ReluBN(), images(side=64))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("fan_option", ["fan_in", "fan_out"])
+def test_the_fast_distribution_is_that_of_chainer(fan_option):
+    fast, slow = np.empty((200, 50, 3, 3), np.float32), np.empty((200, 50, 3, 3), np.float32)
+    FastHeNormal(0.5, fan_option)(fast)
+    HeNormal(0.5, fan_option=fan_option)(slow)
+    assert fast.std() == pytest.approx(float(slow.std()), rel=0.02)
+    assert fast.mean() == pytest.approx(0, abs=0.05 * float(fast.std()))
+    assert np.mean(np.abs(fast) < fast.std()) == pytest.approx(0.683, abs=0.01)
 
 
 def weights(name, seed):
@@ -208,90 +305,19 @@ def weights(name, seed):
     return {path: p.array for path, p in REGISTRY[name].build().namedparams()}
 
 
-@pytest.mark.parametrize("name", ["resnet20", "resnet18-bottleneck", "se-resnet9-fixup-depth"])
-def test_the_same_seed_gives_the_same_weights(name):
-    first, again, other = weights(name, 3), weights(name, 3), weights(name, 4)
-    assert first.keys() == again.keys()
-    assert all(np.array_equal(first[path], again[path]) for path in first)
-    assert not np.array_equal(first["/conv1/W"], other["/conv1/W"])
-
-
-@pytest.mark.parametrize("name", ["resnet18-bottleneck", "resnet34-relu-bn"])
-def test_normalization_has_pytorch_s_eps(name):
-    model = REGISTRY[name].build()
-    assert {link.eps for link in model.links() if hasattr(link, "eps")} == {1e-5}
-
-
-def test_convolutions_start_from_he_s_fan_in_distribution():
+def test_the_same_seed_gives_the_same_weights_of_he_s_fan_in_distribution():
+    for name in ("resnet20", "resnet18-bottleneck", "se-resnet9-fixup-depth"):
+        first, again, other = weights(name, 3), weights(name, 3), weights(name, 4)
+        assert first.keys() == again.keys()
+        assert all(np.array_equal(first[path], again[path]) for path in first), name
+        assert not np.array_equal(first["/conv1/W"], other["/conv1/W"]), name
     w = weights("resnet20", 0)["/res4/0/conv1/W"]
     assert w.shape == (64, 32, 3, 3)
     assert np.std(w) == pytest.approx(np.sqrt(2 / (32 * 9)), rel=0.03)
     assert np.mean(w) == pytest.approx(0, abs=1e-3)
 
 
-def convolve(x, w, stride, pad):
-    """Plain convolution (cross-correlation), one output element at a time."""
-    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
-    k = w.shape[2]
-    height = (x.shape[2] - k) // stride + 1
-    width = (x.shape[3] - k) // stride + 1
-    y = np.empty((len(x), len(w), height, width))
-    for i, j in np.ndindex(height, width):
-        window = x[:, :, i * stride : i * stride + k, j * stride : j * stride + k]
-        y[:, :, i, j] = np.einsum("nchw,ochw->no", window, w)
-    return y
-
-
-def normalise(x, bn):
-    def column(a):
-        return a[:, None, None]
-
-    scaled = (x - column(bn.avg_mean)) / np.sqrt(column(bn.avg_var) + bn.eps)
-    return column(bn.gamma.array) * scaled + column(bn.beta.array)
-
-
-def draw(block, generator):
-    """Gives what starts from 0 or 1 values that matter: normalizations and biases."""
-    for link in block.links(skipself=True):
-        if hasattr(link, "avg_mean"):
-            size = link.avg_mean.shape
-            link.avg_mean[...] = generator.normal(size=size)
-            link.avg_var[...] = generator.uniform(0.5, 2, size)
-            link.gamma.array[...] = generator.uniform(0.5, 2, size)
-            link.beta.array[...] = generator.normal(size=size)
-        elif getattr(link, "b", None) is not None:
-            link.b.array[...] = generator.normal(size=link.b.shape)
-
-
-def agrees(block, x, h, atol=1e-5):
-    """A block gives what NumPy has before the last activation."""
-    expected = np.maximum(h, 0)
-    assert (expected > 0).any()
-    y = infer(block, chainer.as_variable(x)).array
-    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=atol)
-
-
-@pytest.mark.parametrize(("stride", "identity"), [(1, False), (1, True), (2, False), (2, True)])
-def test_a_block_computes_what_plain_numpy_does(stride, identity):
-    generator = np.random.default_rng(1)
-    block = BasicBlock(2, 2 * stride, stride, identity)
-    draw(block, generator)
-    x = generator.standard_normal((2, 2, 5, 5), dtype=np.float32)
-
-    h = np.maximum(normalise(convolve(x, block.conv1.W.array, stride, 1), block.bn1), 0)
-    h = normalise(convolve(h, block.conv2.W.array, 1, 1), block.bn2)
-    if stride == 2:
-        h = h + normalise(convolve(x, block.conv3.W.array, 2, 0), block.bn3)
-    elif identity:
-        h = h + x
-    agrees(block, x, h)
-
-
-def test_the_head_averages_the_whole_map():
-    model = ResNetCIFAR(8)
-    x = images(2, side=36)
-    h = np.maximum(infer(model.bn1, infer(model.conv1, x)).array, 0)
-    for stage in (model.res2, model.res3, model.res4):
-        h = infer(stage, h).array
-    expected = h.mean(axis=(2, 3)) @ model.fc.W.array.T + model.fc.b.array
-    np.testing.assert_allclose(infer(model, x).array, expected, rtol=1e-4, atol=1e-5)
+def test_normalization_has_pytorch_s_eps():
+    for name in ("resnet18-bottleneck", "resnet34-relu-bn"):
+        links = REGISTRY[name].build().links()
+        assert {link.eps for link in links if hasattr(link, "eps")} == {1e-5}

@@ -83,6 +83,11 @@ def narrow():
     return ResNet(18, variant="bottleneck", classes=2)
 
 
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "w.npz"
+
+
 def refusal(model, path):
     """The message of the error, after which the network is as it was."""
     before = arrays_of(model)
@@ -103,10 +108,9 @@ def refusal(model, path):
         (50, {"width": 256, "is_bottleneck": True, "classes": 3}, 320),
     ],
 )
-def test_a_file_of_torchvision_is_loaded_whole(tmp_path, depth, form, n_names):
+def test_a_file_of_torchvision_is_loaded_whole(path, depth, form, n_names):
     state = make_state(depth, **form)
     assert len(state) == n_names  # as many as torchvision's own
-    path = tmp_path / "weights.npz"
     np.savez(path, **state)
     model = ResNet(depth, classes=form["classes"])
     load_torchvision_npz(model, path)
@@ -122,75 +126,57 @@ def test_a_file_of_torchvision_is_loaded_whole(tmp_path, depth, form, n_names):
     assert loaded["bn1/gamma"].dtype == np.float32
 
 
-def test_a_module_prefix_and_missing_counters_are_accepted(tmp_path):
+def test_a_module_prefix_missing_counters_and_other_floats_are_accepted(path):
     state = make_state(18, **NARROW)
-    renamed = {
-        f"module.{name}": array for name, array in state.items() if "num_batches" not in name
-    }
-    np.savez(tmp_path / "w.npz", **renamed)
-    model = narrow()
-    load_torchvision_npz(model, tmp_path / "w.npz")
-    np.testing.assert_array_equal(model.res3[0].conv2.W.array, state["layer2.0.conv2.weight"])
+    for dtype in (np.float16, np.float32, np.float64):
+        arrays = {
+            f"module.{name}": array.astype(dtype)
+            for name, array in state.items()
+            if "num_batches" not in name
+        }
+        np.savez(path, **arrays)
+        model = narrow()
+        load_torchvision_npz(model, path)
+        assert model.fc.W.dtype == np.float32
+        for link, name in ((model.fc, "fc"), (model.res3[0].conv2, "layer2.0.conv2")):
+            expected = arrays[f"module.{name}.weight"].astype("f")
+            np.testing.assert_array_equal(link.W.array, expected)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float64])
-def test_other_floats_are_cast(tmp_path, dtype):
-    state = {name: array.astype(dtype) for name, array in make_state(18, **NARROW).items()}
-    np.savez(tmp_path / "w.npz", **state)
-    model = narrow()
-    load_torchvision_npz(model, tmp_path / "w.npz")
-    assert model.fc.W.dtype == np.float32
-    np.testing.assert_array_equal(model.fc.W.array, state["fc.weight"].astype(np.float32))
+#: What is changed in a file, and what does not fit.
+MISFITS = [
+    ({"fc.bias": None}, "it has no fc.bias"),
+    ({"fc.extra": np.zeros(2)}, "the network has no fc.extra"),
+    (
+        {"layer2.0.downsample.0.weight": np.zeros((2, 3))},
+        "layer2.0.downsample.0.weight is (2, 3) in the file, (128, 64, 1, 1) in the network",
+    ),
+    ({"fc.bias": np.zeros(2, "c8")}, "fc.bias is complex64 in the file, float32 in the network"),
+    (
+        {"fc.bias": None, "fc.weight": np.zeros(3), "a": np.zeros(1), "b": np.zeros(1)},
+        "it has no fc.bias; the network has no a; the network has no b, and 1 more",
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("changes", "phrases"),
-    [
-        ({"fc.bias": None}, ["it has no fc.bias"]),
-        ({"fc.extra": np.zeros(2)}, ["the network has no fc.extra"]),
-        (
-            {"layer2.0.downsample.0.weight": np.zeros((2, 3))},
-            ["layer2.0.downsample.0.weight is (2, 3) in the file, (128, 64, 1, 1) in the network"],
-        ),
-        (
-            {"fc.bias": np.zeros(2, "c8")},
-            ["fc.bias is complex64 in the file, float32 in the network"],
-        ),
-        (
-            {"fc.bias": None, "fc.weight": np.zeros(3), "a": np.zeros(1), "b": np.zeros(1)},
-            ["it has no fc.bias; the network has no a; the network has no b, and 1 more"],
-        ),
-    ],
-)
-def test_what_does_not_fit_is_named(tmp_path, changes, phrases):
+def test_what_does_not_fit_is_named(path):
     state = make_state(18, **NARROW)
-    state.update(changes)
-    np.savez(tmp_path / "w.npz", **{k: v for k, v in state.items() if v is not None})
-    path = tmp_path / "w.npz"
-    assert refusal(narrow(), path) == f"{path} does not fit this network: {'; '.join(phrases)}"
-
-
-def test_another_depth_does_not_fit(tmp_path):
-    np.savez(tmp_path / "w.npz", **make_state(34, **NARROW))
-    text = refusal(narrow(), tmp_path / "w.npz")
+    for changes, said in MISFITS:
+        np.savez(path, **{k: v for k, v in (state | changes).items() if v is not None})
+        assert refusal(narrow(), path) == f"{path} does not fit this network: {said}"
+    np.savez(path, **make_state(34, **NARROW))
+    text = refusal(narrow(), path)
     assert "the network has no layer1.2.bn1.bias; " in text
     # 8 more blocks of 15 arrays, of which 3 are named.
     assert text.endswith(", and 117 more")
+    known = "fit resnet18, resnet34, resnet50, resnet101 and resnet152, not ResNetCIFAR"
+    assert refusal(ResNetCIFAR(8), path).endswith(known)
 
 
-def test_another_network_is_refused(tmp_path):
-    np.savez(tmp_path / "w.npz", **make_state(18, **NARROW))
-    text = refusal(ResNetCIFAR(8), tmp_path / "w.npz")
-    assert text.endswith(
-        "fit resnet18, resnet34, resnet50, resnet101 and resnet152, not ResNetCIFAR"
-    )
-
-
-def test_files_that_are_something_else_are_refused(tmp_path):
+def test_files_that_are_something_else_or_damaged_are_refused(path):
     model = narrow()
-    path = tmp_path / "w.npz"
     assert refusal(model, path) == f"there is no weights file {path}"
-    assert refusal(model, tmp_path) == f"{tmp_path} is a folder, not a weights file"
+    assert refusal(model, path.parent) == f"{path.parent} is a folder, not a weights file"
     for content in (b"not an npz", b""):
         path.write_bytes(content)
         assert refusal(model, path).startswith(f"{path} is not an npz file: weights are files of")
@@ -198,46 +184,34 @@ def test_files_that_are_something_else_are_refused(tmp_path):
     assert refusal(model, path) == f"{path} does not hold the weights of a torchvision ResNet"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("resnet18/data.pkl", b"")
-    assert refusal(model, path) == (f"{path} is a file of torch.save: save its state_dict() as npz")
-
-
-def test_a_file_cut_short_is_refused(tmp_path):
-    path = tmp_path / "w.npz"
-    np.savez(path, **make_state(18, **NARROW))
+    assert refusal(model, path) == f"{path} is a file of torch.save: save its state_dict() as npz"
+    state = make_state(18, **NARROW)
+    np.savez(path, **state)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    assert refusal(narrow(), path) == f"{path} is cut short or damaged"
+    assert refusal(model, path) == f"{path} is cut short or damaged"
     # A flipped byte in the middle of an array: the zip file's checksum tells.
     path.write_bytes(content[:200_000] + bytes([content[200_000] ^ 255]) + content[200_001:])
-    assert refusal(narrow(), path).startswith(f"{path} is cut short or damaged: ")
+    assert refusal(model, path).startswith(f"{path} is cut short or damaged: ")
+    # Pickled objects are not run.
+    np.savez(path, **state | {"fc.bias": np.array([print, print], dtype=object)})
+    assert refusal(model, path) == f"{path}: fc.bias is a Python object, not an array"
 
 
-def test_pickled_objects_are_not_run(tmp_path):
+def test_the_names_tell_a_torchvision_file():
+    for name in (
+        "conv1.weight layer1.0.conv1.weight",
+        "layer4.2.downsample.1.running_var.npy",
+        "module.layer3.22.bn3.num_batches_tracked",
+    ):
+        assert is_torchvision_npz(name.split()), name
+    for name in (
+        "",
+        "conv1/W res2/0/conv1/W layer1/0/conv1/W",
+        "predictor/layer1.0.conv1.weight/W",
+        "layer5.0.conv1.weight layer1.conv1.weight fc.weight",
+    ):
+        assert not is_torchvision_npz(name.split()), name
     state = make_state(18, **NARROW)
-    state["fc.bias"] = np.array([print, print], dtype=object)
-    path = tmp_path / "w.npz"
-    np.savez(path, **state)
-    assert refusal(narrow(), path) == f"{path}: fc.bias is a Python object, not an array"
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (["conv1.weight", "layer1.0.conv1.weight"], True),
-        (["layer4.2.downsample.1.running_var.npy"], True),
-        (["module.layer3.22.bn3.num_batches_tracked"], True),
-        (["conv1/W", "res2/0/conv1/W", "layer1/0/conv1/W"], False),
-        (["predictor/layer1.0.conv1.weight/W"], False),
-        (["layer5.0.conv1.weight", "layer1.conv1.weight", "fc.weight"], False),
-        ([], False),
-    ],
-)
-def test_the_names_tell_a_torchvision_file(names, expected):
-    assert is_torchvision_npz(names) is expected
-
-
-def test_the_names_of_a_whole_file_do(tmp_path):
-    state = make_state(18, **NARROW)
-    assert is_torchvision_npz(state)
     assert is_torchvision_npz(iter([*reversed(state)]))
     assert not is_torchvision_npz(arrays_of(narrow()))
