@@ -64,29 +64,20 @@ class Change:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to know about a run, or to do.
+    """One thing to know about a run, or to do."""
 
-    Attributes:
-        code: Short name of what found it: ``unstable``.
-        severity: ``warning`` where a number may mislead; ``step`` where something takes time and
-            may take less; ``note`` otherwise.
-        text: What was found, with its number: one sentence or two.
-        advice: What to do about it: one sentence; empty where nothing follows.
-        evidence: More numbers that show it, for reports; empty without any.
-        command: What to type or to write for it; empty without.
-        gain: How many times as fast a trial would be, at most or as known in general (the text says
-            which); None where that is not known.
-        changes: What ``advise`` tries for it.
-    """
-
-    code: str
+    code: str  #: Short name of what found it: ``unstable``.
+    #: ``warning`` where a number may mislead; ``step`` where something takes time and may take
+    #: less; ``note`` otherwise.
     severity: str
-    text: str
-    advice: str = ""
-    evidence: str = ""
-    command: str = ""
+    text: str  #: What was found, with its number: one sentence or two.
+    advice: str = ""  #: What to do about it: one sentence; empty where nothing follows.
+    evidence: str = ""  #: More numbers that show it, for reports; empty without any.
+    command: str = ""  #: What to type or to write for it; empty without.
+    #: How many times as fast a trial would be, at most or as known in general (the text says
+    #: which); None where that is not known.
     gain: float | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Change, ...] = ()  #: What ``advise`` tries for it.
 
     @property
     def to_do(self) -> str:

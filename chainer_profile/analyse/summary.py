@@ -21,42 +21,32 @@ from chainer_profile.record.recording import Recording
 
 @dataclass(frozen=True)
 class Overhead:
-    """What the recorder adds to a trial.
+    """What the recorder adds to a trial."""
 
-    Attributes:
-        fraction: Added time as a fraction of a clean trial.
-        low: Lower end of its 95 % interval; NaN for fewer than 6 pairs of blocks.
-        high: Upper end.
-    """
-
-    fraction: float
-    low: float
-    high: float
+    fraction: float  #: Added time as a fraction of a clean trial.
+    low: float  #: Lower end of its 95 % interval; NaN for fewer than 6 pairs of blocks.
+    high: float  #: Upper end.
 
 
 @dataclass(frozen=True)
 class Totals:
-    """A trial as a whole. Of the means, ``layers_s + framework.mean_s = profiled.mean_s``.
+    """A trial as a whole. Of the means, ``layers_s + framework.mean_s = profiled.mean_s``."""
 
-    Attributes:
-        layers_s: Sum of the layers' mean self times, in seconds; None where the times of calls
-            hold those of the calls within them, and add up to no trial.
-        profiled: Wall time of the profiled trials; None where only functions were timed.
-        clean: Wall time of the trials without hooks; None without such trials, and where they
-            made other calls as well (:attr:`.Recording.mixed`).
-        framework: Time between the functions, in the profiled trials; None like profiled.
-        overhead: The recorder's cost; None without profiled or clean trials.
-        fps: Inputs per second in clean trials (profiled ones without those), batch / mean.
-        every: Wall time of all iterations of a program, profiled or not; None of a run, whose
-            trials are the same again and again.
-    """
-
+    #: Sum of the layers' mean self times, in seconds; None where the times of calls hold those of
+    #: the calls within them, and add up to no trial.
     layers_s: float | None
+    #: Wall time of the profiled trials; None where only functions were timed.
     profiled: Statistics | None
+    #: Wall time of the trials without hooks; None without such trials, and where they made other
+    #: calls as well (:attr:`.Recording.mixed`).
     clean: Statistics | None
+    #: Time between the functions, in the profiled trials; None like profiled.
     framework: Statistics | None
-    overhead: Overhead | None
+    overhead: Overhead | None  #: The recorder's cost; None without profiled or clean trials.
+    #: Inputs per second in clean trials (profiled ones without those), batch / mean.
     fps: float | None
+    #: Wall time of all iterations of a program, profiled or not; None of a run, whose trials are
+    #: the same again and again.
     every: Statistics | None = None
 
     @property

@@ -83,21 +83,14 @@ class Interrupts:
 
 @dataclass(frozen=True)
 class Context:
-    """What a command is given beside its options.
+    """What a command is given beside its options."""
 
-    Attributes:
-        argv: The arguments behind the command's word.
-        command: The whole command line, for recordings.
-        interrupts: Handles signals: the first one ends the trials in good order.
-        registry: The networks that ``--model`` knows by name.
-        formats: Forms of weights that ``--weights`` reads beside Chainer's own.
-    """
-
-    argv: list[str]
-    command: str
-    interrupts: Interrupts
+    argv: list[str]  #: The arguments behind the command's word.
+    command: str  #: The whole command line, for recordings.
+    interrupts: Interrupts  #: Handles signals: the first one ends the trials in good order.
+    #: The networks that ``--model`` knows by name.
     registry: Mapping[str, Any] = field(default_factory=dict)
-    formats: Sequence[Any] = ()
+    formats: Sequence[Any] = ()  #: Forms of weights that ``--weights`` reads beside Chainer's own.
 
 
 def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]) -> int:

@@ -29,26 +29,17 @@ class EngineError(ProfileError):
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """What engines are given; they leave it as it is.
+    """What engines are given; they leave it as it is."""
 
-    Attributes:
-        name: Name of the network.
-        model: The network, a :class:`chainer.Link`, on its device.
-        inputs: Its arguments: arrays on the same device.
-        layers: Chainer's layers of one forward pass in test mode, in the order of their calls.
-        device: ``cpu`` or ``gpu:0``.
-        precision: One of :data:`PRECISIONS`. An engine that cannot compute in it raises
-            :class:`EngineError`.
-        threads: Threads that the engine may use; None leaves its own choice.
-    """
-
-    name: str
-    model: Any
-    inputs: tuple[Any, ...]
+    name: str  #: Name of the network.
+    model: Any  #: The network, a :class:`chainer.Link`, on its device.
+    inputs: tuple[Any, ...]  #: Its arguments: arrays on the same device.
+    #: Chainer's layers of one forward pass in test mode, in the order of their calls.
     layers: tuple[Layer, ...]
-    device: str = "cpu"
+    device: str = "cpu"  #: ``cpu`` or ``gpu:0``.
+    #: One of :data:`PRECISIONS`. An engine that cannot compute in it raises :class:`EngineError`.
     precision: str = "fp32"
-    threads: int | None = None
+    threads: int | None = None  #: Threads that the engine may use; None leaves its own choice.
 
     @property
     def gpu(self) -> bool:
@@ -58,37 +49,27 @@ class Network:
 
 @dataclass(frozen=True)
 class EngineNode:
-    """One step of an engine.
+    """One step of an engine."""
 
-    Attributes:
-        name: Its name in the engine.
-        kind: What it is, in the engine's words (``FusedConv``).
-        layers: Indices of Chainer's layers that it does, ascending: several where they were fused.
-            Empty for a step of the engine's own, such as a change of the arrays' layout. A layer
-            may be done by several nodes.
-    """
-
-    name: str
-    kind: str
+    name: str  #: Its name in the engine.
+    kind: str  #: What it is, in the engine's words (``FusedConv``).
+    #: Indices of Chainer's layers that it does, ascending: several where they were fused. Empty for
+    #: a step of the engine's own, such as a change of the arrays' layout. A layer may be done by
+    #: several nodes.
     layers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class EngineProfile:
-    """An engine's own times, node by node.
+    """An engine's own times, node by node."""
 
-    Attributes:
-        nodes: Its nodes, in the order in which they run.
-        node_ns: Time of every node in every trial, int64 nanoseconds, (trials, nodes).
-        run_ns: Time of every trial as a whole, (trials,); what no node took of it is the
-            runtime's overhead.
-        gone: Indices of Chainer's layers that no node does any more: views that became nothing,
-            and layers that were folded into constants.
-    """
-
-    nodes: tuple[EngineNode, ...]
+    nodes: tuple[EngineNode, ...]  #: Its nodes, in the order in which they run.
+    #: Time of every node in every trial, int64 nanoseconds, (trials, nodes).
     node_ns: NDArray[np.int64]
+    #: Time of every trial as a whole, (trials,); what no node took of it is the runtime's overhead.
     run_ns: NDArray[np.int64]
+    #: Indices of Chainer's layers that no node does any more: views that became nothing, and layers
+    #: that were folded into constants.
     gone: tuple[int, ...] = ()
 
 

@@ -95,190 +95,122 @@ class Layer(Escaped):
 
 @dataclass(frozen=True)
 class LinkCalls(Escaped):
-    """One link of the network.
+    """One link of the network."""
 
-    Attributes:
-        path: Its path, as ``namedlinks()`` gives it; ``/`` for the network itself. A link that is
-            shared by several goes by its first path.
-        kind: Name of its class.
-        calls: How often a trial calls it (the mean of a program's iterations); 0 for a link whose
-            ``forward`` or parameters are used without calling it.
-        parameters: Number of its own parameters, without those of links below. One that several
-            links share (tied weights) counts for the first of them alone.
-    """
-
+    #: Its path, as ``namedlinks()`` gives it; ``/`` for the network itself. A link that is shared
+    #: by several goes by its first path.
     path: str
-    kind: str
+    kind: str  #: Name of its class.
+    #: How often a trial calls it (the mean of a program's iterations); 0 for a link whose
+    #: ``forward`` or parameters are used without calling it.
     calls: int | float
+    #: Number of its own parameters, without those of links below. One that several links share
+    #: (tied weights) counts for the first of them alone.
     parameters: int
 
 
 @dataclass(frozen=True)
 class Settings(Escaped):
-    """What was asked for: the network, its input and the number of trials.
+    """What was asked for: the network, its input and the number of trials."""
 
-    Attributes:
-        model: Name of the network.
-        input: What the input was, in words.
-        input_shape: Shape of the input array, batch included.
-        batchsize: Images per trial.
-        device: ``cpu`` or ``gpu:0``.
-        phase: What a trial was: ``forward``, ``forward-backward`` or ``train``.
-        loss: Name of the loss, where there is one.
-        optimizer: Name of the optimizer, where there is one.
-        train_mode: Whether ``chainer.config.train`` was on.
-        with_graph: Whether a forward pass made the graph, because the network fails without one.
-        trials: Profiled trials asked for (an upper bound with max_seconds or until_ci).
-        clean_trials: Trials without any hook asked for.
-        warmups: Warm-up trials asked for.
-        threads: BLAS threads asked for; None lets a few trials choose, or the library.
-        seed: Seed of the initial weights and of a random input.
-        weights: File the weights were loaded from; empty for initial weights.
-        max_seconds: Time limit of all passes in seconds, if any.
-        until_ci: Wanted half width of the 95 % interval of the median trial, as a fraction, if any.
-        command: The command line that started the run, if it was one.
-        dtype: Chainer's ``config.dtype``: ``float32``, ``float16`` or ``mixed16``.
-        fast: Kernels that :func:`~chainer_profile.accelerate` put under Chainer's functions; empty
-            for Chainer's own.
-        keep_memory: Whether freed memory was kept in the process, also by these.
-        engine: The engine that ran the network, with its version (``onnxruntime 1.20.1``); empty
-            for Chainer itself.
-        precision: What that engine computed in: ``fp32``, ``bf16`` or ``fp16``; empty for Chainer.
-        inclusive: Whether the time of a call holds those of the calls within it, so that the times
-            add up to no trial; see :func:`~chainer_profile.fold_call_history`.
-    """
-
-    model: str = ""
-    input: str = ""
-    input_shape: Shape = ()
-    batchsize: int = 1
-    device: str = "cpu"
-    phase: str = "forward"
-    loss: str = ""
-    optimizer: str = ""
-    train_mode: bool = False
+    model: str = ""  #: Name of the network.
+    input: str = ""  #: What the input was, in words.
+    input_shape: Shape = ()  #: Shape of the input array, batch included.
+    batchsize: int = 1  #: Images per trial.
+    device: str = "cpu"  #: ``cpu`` or ``gpu:0``.
+    phase: str = "forward"  #: What a trial was: ``forward``, ``forward-backward`` or ``train``.
+    loss: str = ""  #: Name of the loss, where there is one.
+    optimizer: str = ""  #: Name of the optimizer, where there is one.
+    train_mode: bool = False  #: Whether ``chainer.config.train`` was on.
+    #: Whether a forward pass made the graph, because the network fails without one.
     with_graph: bool = False
-    trials: int = 0
-    clean_trials: int = 0
-    warmups: int = 0
+    trials: int = 0  #: Profiled trials asked for (an upper bound with max_seconds or until_ci).
+    clean_trials: int = 0  #: Trials without any hook asked for.
+    warmups: int = 0  #: Warm-up trials asked for.
+    #: BLAS threads asked for; None lets a few trials choose, or the library.
     threads: int | None = None
-    seed: int | None = None
-    weights: str = ""
-    max_seconds: float | None = None
+    seed: int | None = None  #: Seed of the initial weights and of a random input.
+    weights: str = ""  #: File the weights were loaded from; empty for initial weights.
+    max_seconds: float | None = None  #: Time limit of all passes in seconds, if any.
+    #: Wanted half width of the 95 % interval of the median trial, as a fraction, if any.
     until_ci: float | None = None
-    command: str = ""
-    dtype: str = "float32"
+    command: str = ""  #: The command line that started the run, if it was one.
+    dtype: str = "float32"  #: Chainer's ``config.dtype``: ``float32``, ``float16`` or ``mixed16``.
+    #: Kernels that :func:`~chainer_profile.accelerate` put under Chainer's functions; empty for
+    #: Chainer's own.
     fast: str = ""
-    keep_memory: bool = False
+    keep_memory: bool = False  #: Whether freed memory was kept in the process, also by these.
+    #: The engine that ran the network, with its version (``onnxruntime 1.20.1``); empty for Chainer
+    #: itself.
     engine: str = ""
+    #: What that engine computed in: ``fp32``, ``bf16`` or ``fp16``; empty for Chainer.
     precision: str = ""
+    #: Whether the time of a call holds those of the calls within it, so that the times add up to no
+    #: trial; see :func:`~chainer_profile.fold_call_history`.
     inclusive: bool = False
 
 
 @dataclass(frozen=True)
 class BlasLibrary:
-    """A BLAS library in the process.
+    """A BLAS library in the process."""
 
-    Attributes:
-        name: Name of the library.
-        version: Its version.
-        threads: Its number of threads.
-        kernels: Architecture whose kernels it runs, by the library's own name (``Haswell``); empty
-            where that is not known, and in recordings of older versions.
-    """
-
-    name: str
-    version: str
-    threads: int
+    name: str  #: Name of the library.
+    version: str  #: Its version.
+    threads: int  #: Its number of threads.
+    #: Architecture whose kernels it runs, by the library's own name (``Haswell``); empty where that
+    #: is not known, and in recordings of older versions.
     kernels: str = ""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU, and the libraries for it.
+    """A GPU, and the libraries for it."""
 
-    Attributes:
-        number: Its number among CUDA's devices.
-        name: Its name.
-        compute_capability: Such as ``9.0``.
-        memory_nbytes: Its memory.
-        driver: Version of the driver, where NVML is installed.
-        driver_cuda: CUDA version that the driver knows.
-        cuda: Version of the CUDA runtime.
-        cudnn: Version of cuDNN; empty where Chainer has none, as with CuPy 14.
-        tf32: Whether CuPy's float32 matrix products may round their inputs to TF32; None where
-            that is not known.
-    """
-
-    number: int = 0
-    name: str = ""
-    compute_capability: str = ""
-    memory_nbytes: int | None = None
-    driver: str = ""
-    driver_cuda: str = ""
-    cuda: str = ""
-    cudnn: str = ""
+    number: int = 0  #: Its number among CUDA's devices.
+    name: str = ""  #: Its name.
+    compute_capability: str = ""  #: Such as ``9.0``.
+    memory_nbytes: int | None = None  #: Its memory.
+    driver: str = ""  #: Version of the driver, where NVML is installed.
+    driver_cuda: str = ""  #: CUDA version that the driver knows.
+    cuda: str = ""  #: Version of the CUDA runtime.
+    cudnn: str = ""  #: Version of cuDNN; empty where Chainer has none, as with CuPy 14.
+    #: Whether CuPy's float32 matrix products may round their inputs to TF32; None where that is not
+    #: known.
     tf32: bool | None = None
 
 
 @dataclass(frozen=True)
 class GpuState:
-    """How a GPU fared at one moment, by NVML; None for what it does not tell.
+    """How a GPU fared at one moment, by NVML; None for what it does not tell."""
 
-    Attributes:
-        sm_mhz: Clock of its processors, in MHz.
-        most_sm_mhz: The highest that this may be.
-        memory_mhz: Clock of its memory, in MHz.
-        temperature_c: Its temperature in degrees Celsius.
-        power_w: What it draws, in watts.
-        throttle: Why its clocks are lower than they could be, in words.
-    """
-
-    sm_mhz: int | None = None
-    most_sm_mhz: int | None = None
-    memory_mhz: int | None = None
-    temperature_c: int | None = None
-    power_w: float | None = None
-    throttle: tuple[str, ...] = ()
+    sm_mhz: int | None = None  #: Clock of its processors, in MHz.
+    most_sm_mhz: int | None = None  #: The highest that this may be.
+    memory_mhz: int | None = None  #: Clock of its memory, in MHz.
+    temperature_c: int | None = None  #: Its temperature in degrees Celsius.
+    power_w: float | None = None  #: What it draws, in watts.
+    throttle: tuple[str, ...] = ()  #: Why its clocks are lower than they could be, in words.
 
 
 @dataclass(frozen=True)
 class Environment(Escaped):
-    """The machine and the software of a run.
+    """The machine and the software of a run."""
 
-    Attributes:
-        started: Begin of the run (UTC).
-        system: Operating system and architecture.
-        processor: Name of the processor.
-        physical_cores: Its cores.
-        usable_cores: Logical cores that the process may use.
-        memory_nbytes: Main memory.
-        python: Python and its version.
-        chainer: Version of Chainer.
-        numpy: Version of NumPy.
-        cupy: Version of CuPy; empty without one.
-        profiler: Version of chainer-profile.
-        commit: Commit of chainer-profile's sources, where they are a git repository.
-        blas: The BLAS libraries in the process.
-        gpu: The GPU of the run.
-        variables: Variables of the process, with their values, that make a library compute in
-            another way than it would on this processor (``OPENBLAS_CORETYPE=Nehalem``).
-    """
-
-    started: str = ""
-    system: str = ""
-    processor: str = ""
-    physical_cores: int | None = None
-    usable_cores: int | None = None
-    memory_nbytes: int | None = None
-    python: str = ""
-    chainer: str = ""
-    numpy: str = ""
-    cupy: str = ""
-    profiler: str = ""
-    commit: str = ""
-    blas: tuple[BlasLibrary, ...] = ()
-    gpu: Gpu | None = None
+    started: str = ""  #: Begin of the run (UTC).
+    system: str = ""  #: Operating system and architecture.
+    processor: str = ""  #: Name of the processor.
+    physical_cores: int | None = None  #: Its cores.
+    usable_cores: int | None = None  #: Logical cores that the process may use.
+    memory_nbytes: int | None = None  #: Main memory.
+    python: str = ""  #: Python and its version.
+    chainer: str = ""  #: Version of Chainer.
+    numpy: str = ""  #: Version of NumPy.
+    cupy: str = ""  #: Version of CuPy; empty without one.
+    profiler: str = ""  #: Version of chainer-profile.
+    commit: str = ""  #: Commit of chainer-profile's sources, where they are a git repository.
+    blas: tuple[BlasLibrary, ...] = ()  #: The BLAS libraries in the process.
+    gpu: Gpu | None = None  #: The GPU of the run.
+    #: Variables of the process, with their values, that make a library compute in another way than
+    #: it would on this processor (``OPENBLAS_CORETYPE=Nehalem``).
     variables: tuple[str, ...] = ()
 
 
@@ -288,91 +220,62 @@ UNKNOWN_NS = 2**62
 
 @dataclass(frozen=True)
 class Rank:
-    """Which of the processes of a training with ChainerMN this one was.
+    """Which of the processes of a training with ChainerMN this one was."""
 
-    Attributes:
-        number: Its rank in the optimizer's communicator, from 0.
-        size: Number of ranks in it.
-        host: Name of its host.
-        clock_offset_ns: To be added to this rank's clock to have that of rank 0.
-        clock_error_ns: How far that may be wrong: 0 on one host, where there is one clock; else
-            half the smallest round trip between the two, or :data:`UNKNOWN_NS`.
-    """
-
-    number: int
-    size: int
-    host: str
-    clock_offset_ns: int = 0
+    number: int  #: Its rank in the optimizer's communicator, from 0.
+    size: int  #: Number of ranks in it.
+    host: str  #: Name of its host.
+    clock_offset_ns: int = 0  #: To be added to this rank's clock to have that of rank 0.
+    #: How far that may be wrong: 0 on one host, where there is one clock; else half the smallest
+    #: round trip between the two, or :data:`UNKNOWN_NS`.
     clock_error_ns: int = 0
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Times of fixed work: how fast the machine itself was at one moment; see :mod:`.calibration`.
+    """Times of fixed work: how fast the machine itself was at one moment."""
 
-    Attributes:
-        product_s: Median time of a matrix product of a fixed size, in seconds.
-        copy_s: Median time of a copy of a fixed size, in seconds.
-    """
-
-    product_s: float
-    copy_s: float
+    product_s: float  #: Median time of a matrix product of a fixed size, in seconds.
+    copy_s: float  #: Median time of a copy of a fixed size, in seconds.
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What was measured about the measuring itself.
+    """What was measured about the measuring itself."""
 
-    Attributes:
-        clock_resolution_ns: Smallest step of the clock that was seen.
-        window_ns: Time that the recorder shows for a function that does nothing.
-        call_ns: What recording really adds to a call, where rows are by link; None elsewhere.
-        other_cpu: Processor cores that other programs kept busy on average during the trials.
-        gpu_before: How the GPU fared before the trials; None without NVML.
-        gpu_after: The same after them.
-        calibrations: How fast the machine was before the trials, and after them; empty where that
-            was not measured.
-        not_finite: What of the network held NaN or an infinity.
-    """
-
-    clock_resolution_ns: float | None = None
+    clock_resolution_ns: float | None = None  #: Smallest step of the clock that was seen.
+    #: Time that the recorder shows for a function that does nothing.
     window_ns: float | None = None
+    #: What recording really adds to a call, where rows are by link; None elsewhere.
     call_ns: float | None = None
+    #: Processor cores that other programs kept busy on average during the trials.
     other_cpu: float | None = None
-    gpu_before: GpuState | None = None
-    gpu_after: GpuState | None = None
+    gpu_before: GpuState | None = None  #: How the GPU fared before the trials; None without NVML.
+    gpu_after: GpuState | None = None  #: The same after them.
+    #: How fast the machine was before the trials, and after them; empty where that was not
+    #: measured.
     calibrations: tuple[Calibration, ...] = ()
-    not_finite: tuple[str, ...] = ()
+    not_finite: tuple[str, ...] = ()  #: What of the network held NaN or an infinity.
 
 
 @dataclass(frozen=True)
 class MachineLimits:
-    """What a machine can do at best, as measured; the roofs of the roofline model.
+    """What a machine can do at best, as measured; the roofs of the roofline model."""
 
-    Attributes:
-        key: What the limits depend on: processor or GPU, libraries, threads.
-        device: ``cpu`` or ``gpu:0``.
-        measured: When they were measured (UTC).
-        threads: BLAS threads in use; 0 where that is not known.
-        flops_per_s: Operations a second of the fastest float32 matrix product; a multiply-add is
-            two.
-        half_flops_per_s: The same in float16; None on a CPU.
-        copy_nbytes_per_s: Bytes a second, read and written, of a pass over a large array in place.
-        fresh_nbytes_per_s: The same of a copy into newly allocated memory, which is what
-            functions do that allocate their output: the system hands such memory out page by page.
-        copied_nbytes: Size of that array.
-        busy: Whether other programs kept the machine busy meanwhile: the rates may be too low.
-    """
-
-    key: str
-    device: str
-    measured: str
-    threads: int
+    key: str  #: What the limits depend on: processor or GPU, libraries, threads.
+    device: str  #: ``cpu`` or ``gpu:0``.
+    measured: str  #: When they were measured (UTC).
+    threads: int  #: BLAS threads in use; 0 where that is not known.
+    #: Operations a second of the fastest float32 matrix product; a multiply-add is two.
     flops_per_s: float
-    half_flops_per_s: float | None
+    half_flops_per_s: float | None  #: The same in float16; None on a CPU.
+    #: Bytes a second, read and written, of a pass over a large array in place.
     copy_nbytes_per_s: float
+    #: The same of a copy into newly allocated memory, which is what functions do that allocate
+    #: their output: the system hands such memory out page by page.
     fresh_nbytes_per_s: float
-    copied_nbytes: int
+    copied_nbytes: int  #: Size of that array.
+    #: Whether other programs kept the machine busy meanwhile: the rates may be too low.
     busy: bool = False
 
     @property
@@ -383,27 +286,20 @@ class MachineLimits:
 
 @dataclass(frozen=True)
 class Counted:
-    """One counter in the trials of the counters pass.
+    """One counter in the trials of the counters pass."""
 
-    Attributes:
-        name: ``wall_ns``; ``cpu_ns`` and ``system_ns``, CPU time of the thread and the part of it
-            that the system ran for it; ``page_faults``; ``waits`` and ``preemptions``, how often
-            the thread gave its processor up, and how often it was taken from it. Recordings of
-            older versions may hold ``cycles``, ``instructions`` and ``cache_misses`` of the
-            processor, which nothing reads.
-        layers: Sum over the trials of every layer, without calls within it. Empty for
-            ``system_ns``, which is right for whole trials alone; recordings of older versions hold
-            it, and nothing reads it.
-        framework: The same of what passed between the layers of every phase whose framework is
-            known by itself.
-        trial: Of every trial as a whole.
-        window: What a function that does nothing shows on average: the reading of the counters.
-    """
-
+    #: ``wall_ns``; ``cpu_ns`` and ``system_ns``, CPU time of the thread and the part of it that the
+    #: system ran for it; ``page_faults``; ``waits`` and ``preemptions``, how often the thread gave
+    #: its processor up, and how often it was taken from it. Recordings of older versions may hold
+    #: ``cycles``, ``instructions`` and ``cache_misses`` of the processor, which nothing reads.
     name: str
+    #: Sum over the trials of every layer, without calls within it. Empty for ``system_ns``, which
+    #: is right for whole trials alone; recordings of older versions hold it, and nothing reads it.
     layers: tuple[int, ...]
+    #: The same of what passed between the layers of every phase whose framework is known by itself.
     framework: tuple[int, ...]
-    trial: tuple[int, ...]
+    trial: tuple[int, ...]  #: Of every trial as a whole.
+    #: What a function that does nothing shows on average: the reading of the counters.
     window: float = 0.0
 
 
@@ -412,16 +308,12 @@ class Counters:
     """What the thread that calls the network does in every layer, from the counters pass.
 
     What BLAS's other threads do is not in it.
-
-    Attributes:
-        trials: Number of its trials, which are of the recording's kind.
-        counted: The counters that this machine has.
-        fault_ns: CPU time that a page fault takes at least: for a small page of memory, and not for
-            a huge one. None where it was not measured, as in recordings of older versions.
     """
 
-    trials: int
-    counted: tuple[Counted, ...]
+    trials: int  #: Number of its trials, which are of the recording's kind.
+    counted: tuple[Counted, ...]  #: The counters that this machine has.
+    #: CPU time that a page fault takes at least: for a small page of memory, and not for a huge
+    #: one. None where it was not measured, as in recordings of older versions.
     fault_ns: float | None = None
 
     def __getitem__(self, name: str) -> Counted | None:
@@ -430,18 +322,13 @@ class Counters:
 
 @dataclass(frozen=True)
 class PhaseMemory:
-    """What one phase of a trial allocates: its rows, and its framework between them.
+    """What one phase of a trial allocates: its rows, and its framework between them."""
 
-    Attributes:
-        phase: Its name, as the layers have it.
-        high_nbytes: The most bytes that were allocated while it ran, beyond what was there when
-            the trial began; negative where it ran with less than that.
-        retained_nbytes: Bytes that were allocated in it and not freed in it; negative where it
-            freed more.
-    """
-
-    phase: str
+    phase: str  #: Its name, as the layers have it.
+    #: The most bytes that were allocated while it ran, beyond what was there when the trial began;
+    #: negative where it ran with less than that.
     high_nbytes: int
+    #: Bytes that were allocated in it and not freed in it; negative where it freed more.
     retained_nbytes: int
 
 
@@ -452,43 +339,36 @@ class MemoryUse:
     When a trial begins, gradients and what else the step before left are there, and are freed in
     it. In a training that may be the whole graph of the iteration before: where the network keeps
     its loss, as Chainer's Classifier does, the forward phase frees it.
-
-    Attributes:
-        peak_nbytes: Of each layer, the most that was allocated within it beyond what was there at
-            its begin, in nested calls too; over several calls, of the one with the highest peak.
-        retained_nbytes: Of each layer, what it left allocated at its end, summed over its calls
-            and without that of nested calls; negative where it freed more.
-        parameter_nbytes: All parameters and persistent arrays of the network.
-        input_nbytes: The inputs of the trial.
-        high_water_nbytes: The most that was allocated in the trial beyond what was there at its
-            begin.
-        high_water_layer: Index of the layer where that was; None outside of all layers.
-        kept_for_backward_nbytes: What the forward phase left for the backward phase, beyond the
-            least that was allocated within it; None where it is not known which part of the trial
-            the forward phase is, and without a backward phase.
-        phases: The same by phase, in the order of the phases' first rows. What passed outside of
-            all phases belongs to none of them, but in a trial of a single phase, which has no
-            known framework, to that one. Empty in recordings of older versions.
-        pool_used_nbytes: On a GPU, what CuPy's memory pool had handed out after the trial; None on
-            a CPU.
-        pool_total_nbytes: What the pool had taken from the GPU by then, used and free.
-        gradient_nbytes: The gradients of the parameters. Chainer makes them with the parameters, so
-            they are there in inference too; when a training step begins they are those of the step
-            before. None in recordings of older versions.
-        state_nbytes: What the optimizer keeps for the parameters, such as momenta; None likewise.
     """
 
+    #: Of each layer, the most that was allocated within it beyond what was there at its begin, in
+    #: nested calls too; over several calls, of the one with the highest peak.
     peak_nbytes: tuple[int, ...]
+    #: Of each layer, what it left allocated at its end, summed over its calls and without that of
+    #: nested calls; negative where it freed more.
     retained_nbytes: tuple[int, ...]
-    parameter_nbytes: int
-    input_nbytes: int
+    parameter_nbytes: int  #: All parameters and persistent arrays of the network.
+    input_nbytes: int  #: The inputs of the trial.
+    #: The most that was allocated in the trial beyond what was there at its begin.
     high_water_nbytes: int
-    high_water_layer: int | None
+    high_water_layer: int | None  #: Index of the layer where that was; None outside of all layers.
+    #: What the forward phase left for the backward phase, beyond the least that was allocated
+    #: within it; None where it is not known which part of the trial the forward phase is, and
+    #: without a backward phase.
     kept_for_backward_nbytes: int | None = None
+    #: The same by phase, in the order of the phases' first rows. What passed outside of all phases
+    #: belongs to none of them, but in a trial of a single phase, which has no known framework, to
+    #: that one. Empty in recordings of older versions.
     phases: tuple[PhaseMemory, ...] = ()
+    #: On a GPU, what CuPy's memory pool had handed out after the trial; None on a CPU.
     pool_used_nbytes: int | None = None
+    #: What the pool had taken from the GPU by then, used and free.
     pool_total_nbytes: int | None = None
+    #: The gradients of the parameters. Chainer makes them with the parameters, so they are there in
+    #: inference too; when a training step begins they are those of the step before. None in
+    #: recordings of older versions.
     gradient_nbytes: int | None = None
+    #: What the optimizer keeps for the parameters, such as momenta; None likewise.
     state_nbytes: int | None = None
 
     @property
