@@ -279,9 +279,9 @@ class LinkRecorder:
             note((entry, now_ns()))
 
         def forward_postprocess(self: Any, function: Any, in_data: Any) -> None:
-            if backwards and opened[-1] is backwards[-1]:
-                return
             frame = get_frame(1)
+            if backwards and opened[-1] is backwards[-1] and frames[-1] is not frame:
+                return
             if (not frames or frames[-1] is not frame) and not recorder._uncover(frame):
                 return
             frames.pop()

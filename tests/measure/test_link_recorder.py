@@ -15,7 +15,7 @@ import numpy as np
 
 from chainer_profile.measure.link_rows import MOST_SHAPES
 from tests.ledger.drawn import Busy, WorkError, nothing_left
-from tests.ledger.test_links import iteration_of, recorder_of, rows_of, told
+from tests.ledger.test_links import SUMS, iteration_of, recorder_of, rows_of, told
 
 
 class Net(chainer.Chain):
@@ -188,6 +188,20 @@ def test_a_graph_from_before_has_no_paths(clock):
         recorder.close()
     assert not any(one.calls for one in recorder.links())
     assert told(loop, iteration_of(loop, y.backward)) == {("/", "Busy", "backward"): 5}
+
+
+def test_sums_of_gradients_have_their_row_behind_an_iteration_in_which_memory_was_read(clock):
+    model = Net()
+    recorder, entries = loop = recorder_of(clock, model)
+
+    def run():
+        F.sum(model(batch(), 2)).backward()
+
+    with entries, recorder.recording(lambda: 0):  # all functions are new
+        run()
+        recorder.close()
+    iteration_of(loop, run)
+    assert ("/fc", SUMS, "backward") in layers_of(recorder)
 
 
 def test_other_threads_have_no_part_in_it(clock):
