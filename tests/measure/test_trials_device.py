@@ -112,13 +112,11 @@ class TestRun:
     def test_the_journal_holds_all_of_it(self, clock, tmp_path):
         path = tmp_path / "journal"
         with open(path, "w+b") as file:
-            model = PlannedNet(clock, LAUNCH_BOUND)
-            recording = run(model, clock=clock, journal=Journal(file))
+            recording = run(PlannedNet(clock, LAUNCH_BOUND), clock=clock, journal=Journal(file))
         recovered = recover(path)
-        for name in ("self_ns", "gap_ns", "host_ns", "launch_ns", "span_ns", "trial_ns", "held_ns"):
+        times = ("self", "gap", "host", "launch", "span", "trial", "held", "held_span")
+        for name in (f"{time}_ns" for time in times):
             np.testing.assert_array_equal(getattr(recovered, name), getattr(recording, name))
-        np.testing.assert_array_equal(recovered.held_span_ns, recording.held_span_ns)
-        check(recovered)
 
 
 @pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
@@ -158,24 +156,6 @@ def test_phases_of_a_device_are_those_of_the_host(clock, monkeypatch, phase, lau
     assert not recording.host_ns.any()
     if recording.phases:
         assert (recording.framework_ns == known.framework_ns).all()
-
-
-@pytest.mark.parametrize("phase", ["forward-backward", "train"])
-def test_where_launching_is_slow_the_device_waits_in_every_row(clock, monkeypatch, phase):
-    """A kernel is launched every 1000 ns and soon done."""
-    launcher = Launcher(clock, 1000)
-    slow_sums(monkeypatch, launcher)
-    recording = run(Trained(launcher), asked(phase=phase), phase, slow_loss(launcher), clock=clock)
-    # Kernels of the forward pass, launched at 1000, 2000, ...: the network's 10, then a link's
-    # 5, 100 and 2, 5, 40 and 2, 5, 40 and 2, the loss function's 11 and 20. So the first row
-    # is entered at 2005 and left at 3100, the next ones from 5005 to 6040 and 8005 to 9040,
-    # and the loss from 11011 to 12020. cleargrads is entered then, and left at 13009.
-    assert recording.self_ns[0, :5].tolist() == [1095, 1035, 1035, 1009, 989]
-    assert recording.gap_ns[0, :5].tolist() == [2005, 1905, 1965, 1971, 0]
-    assert recording.host_ns[0, :5].tolist() == [1000] * 5
-    framework = dict(zip(recording.phases, recording.framework_ns[0].tolist(), strict=True))
-    assert framework["forward"] == 2005 + 1905 + 1965 + 1971
-    assert framework["backward"] == 0
 
 
 # --- any network
