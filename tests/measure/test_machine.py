@@ -125,23 +125,21 @@ def test_the_rates_of_the_fastest_runs(clock, name, half):
     assert {"float32 500", "float32 1000", "float32 2000"} <= set(device.xp.runs)
 
 
-@pytest.mark.parametrize(("cores", "slower"), [(1, 0.1), (1, 10), (2, 1), (64, 0.1), (64, 10)])
-def test_measuring_takes_two_seconds_of_cpu_and_the_memory_of_one_array(clock, cores, slower):
-    rates = {"rate": cores * 1e11 / slower, "copy_rate": 4e10 / slower, "fresh_rate": 1e10 / slower}
-    device = make_device(clock, cores=cores, **rates)
-    blas = (BlasLibrary("openblas", "0.3.31", cores),)
-    limits = measure_limits(replace(ENVIRONMENT, blas=blas), device)
-    assert device.xp.cpu_ns < 2 * 10**9
-    assert limits.flops_per_s == pytest.approx(rates["rate"], rel=0.51)
-    assert device.xp.most_nbytes <= device.nbytes
-    assert device.xp.nbytes == 0
-
-
-def test_a_clock_that_stood_still_gives_no_division_by_zero(clock):
+def test_measuring_takes_two_seconds_of_cpu_and_the_memory_of_one_array(clock):
+    for cores, slower in ((1, 0.1), (1, 10), (2, 1), (64, 0.1), (64, 10)):
+        rates = {"rate": cores * 1e11, "copy_rate": 4e10, "fresh_rate": 1e10}
+        rates = {name: rate / slower for name, rate in rates.items()}
+        device = make_device(clock, cores=cores, **rates)
+        blas = (BlasLibrary("openblas", "0.3.31", cores),)
+        limits = measure_limits(replace(ENVIRONMENT, blas=blas), device)
+        assert device.xp.cpu_ns < 2 * 10**9
+        assert limits.flops_per_s == pytest.approx(rates["rate"], rel=0.51)
+        assert device.xp.most_nbytes <= device.nbytes
+        assert device.xp.nbytes == 0
+    # A clock that stood still gives no division by zero.
     ticks = iter([0, 5, 5, 5, 10_000_000_000, 10_000_000_000])
     stopped = Clock(lambda: next(ticks), cpu_ns=lambda: 0)
-    shortest = machine._shortest(lambda: None, stopped, 1)
-    assert shortest == pytest.approx(1e-9)
+    assert machine._shortest(lambda: None, stopped, 1) == pytest.approx(1e-9)
 
 
 def fails(error):
@@ -159,55 +157,40 @@ def refusal(call, *args):
 
 def test_what_cannot_be_measured_is_said(clock):
     little = "there is too little memory to measure the machine's limits"
-    device = make_device(clock)
-    device.xp.empty = fails(MemoryError("Unable to allocate"))
-    assert refusal(measure_limits, ENVIRONMENT, device) == little
-    assert refusal(measure_limits, ENVIRONMENT, replace(make_device(clock), nbytes=1 << 24)) == (
-        little
-    )
-    device = make_device(clock, "gpu:0")
-    device.xp.matmul = fails(RuntimeError("no\nkernel"))
-    assert refusal(measure_limits, ENVIRONMENT, device) == (
-        "gpu:0: cannot be measured: RuntimeError: no kernel"
-    )
+    full, broken = make_device(clock), make_device(clock, "gpu:0")
+    full.xp.empty = fails(MemoryError("Unable to allocate"))
+    broken.xp.matmul = fails(RuntimeError("no\nkernel"))
+    for device, message in (
+        (full, little),
+        (replace(make_device(clock), nbytes=1 << 24), little),
+        (broken, "gpu:0: cannot be measured: RuntimeError: no kernel"),
+    ):
+        assert refusal(measure_limits, ENVIRONMENT, device) == message
 
 
 def test_numpy_does_what_measuring_asks_for(monkeypatch):
     monkeypatch.setattr(machine, "MATRIX_S", 0)
     monkeypatch.setattr(machine, "PASS_S", 0)
     limits = measure_limits(ENVIRONMENT, Device("cpu", np, HOST_CLOCK, 1 << 25, (4, 8)))
-    assert limits.flops_per_s > 0
-    assert limits.copy_nbytes_per_s > 0
-    assert limits.fresh_nbytes_per_s > 0
+    assert min(limits.flops_per_s, limits.copy_nbytes_per_s, limits.fresh_nbytes_per_s) > 0
 
 
 def test_the_key_names_what_limits_depend_on(clock):
-    device = make_device(clock)
-    assert limits_key(ENVIRONMENT, device) == (
-        "cpu, A processor, 2 cores, NumPy 2.4.6, openblas 0.3.31 x2"
-    )
-    changes = [
-        {"processor": "Another"},
-        {"usable_cores": 1},
-        {"numpy": "2.4.7"},
-        {"blas": (BlasLibrary("openblas", "0.3.31", 1),)},
-        {"blas": (BlasLibrary("openblas", "0.3.32", 2),)},
-        {"blas": (BlasLibrary("mkl", "0.3.31", 2),)},
-    ]
-    assert ", 1 core, " in limits_key(replace(ENVIRONMENT, usable_cores=1), device)
-    keys = {limits_key(replace(ENVIRONMENT, **change), device) for change in changes}
-    assert len(keys | {limits_key(ENVIRONMENT, device)}) == 7
+    device, gpu = make_device(clock), make_device(clock, "gpu:0")
+
+    def key(on=device, **changes):
+        return limits_key(replace(ENVIRONMENT, **changes), on)
+
+    assert key() == "cpu, A processor, 2 cores, NumPy 2.4.6, openblas 0.3.31 x2"
+    assert ", 1 core, " in key(usable_cores=1)
+    libraries = [("openblas", "0.3.31", 1), ("openblas", "0.3.32", 2), ("mkl", "0.3.31", 2)]
+    changes = [{"blas": (BlasLibrary(*library),)} for library in libraries]
+    changes += [{"processor": "Another"}, {"usable_cores": 1}, {"numpy": "2.4.7"}, {}]
+    assert len({key(**change) for change in changes}) == 7
     # When the run was, and in which folder, is nothing to them.
-    same = replace(ENVIRONMENT, started="2026-01-02T03:04:05Z", commit="abc", chainer="7.8.1")
-    assert limits_key(same, device) == limits_key(ENVIRONMENT, device)
-
-
-def test_the_key_of_a_gpu_names_the_gpu(clock):
-    device = make_device(clock, "gpu:0")
-    key = limits_key(ENVIRONMENT, device)
-    assert key == "gpu:0, A GPU, CuPy 13.6.0"
-    assert limits_key(replace(ENVIRONMENT, blas=()), device) == key
-    assert limits_key(ENVIRONMENT, replace(device, gpu="Another")) != key
+    assert key(started="2026-01-02T03:04:05Z", commit="abc", chainer="7.8.1") == key()
+    assert key(gpu) == key(gpu, blas=()) == "gpu:0, A GPU, CuPy 13.6.0"
+    assert key(replace(gpu, gpu="Another")) != key(gpu)
 
 
 class Counted:
@@ -229,28 +212,22 @@ def counted(monkeypatch):
     return counted
 
 
-def test_limits_are_measured_once(clock, counted):
+def test_limits_are_measured_once_and_again_on_request(clock, counted):
     device = make_device(clock)
+    assert machine.kept_limits(ENVIRONMENT, device) is None
     first = find_limits(ENVIRONMENT, device)
     assert first == find_limits(ENVIRONMENT, device)
     assert first == Found(replace(stand_in(ENVIRONMENT, device), flops_per_s=1.01e11))
-    assert counted.times == 1
+    assert machine.kept_limits(replace(ENVIRONMENT, usable_cores=1), device) is None
     other = replace(ENVIRONMENT, blas=(BlasLibrary("openblas", "0.3.31", 1),))
     assert find_limits(other, device).limits.threads == 1
     assert find_limits(ENVIRONMENT, device) == first
     assert counted.times == 2
-
-
-def test_refresh_measures_again_and_keeps_that(clock, counted):
-    device = make_device(clock)
-    assert machine.kept_limits(ENVIRONMENT, device) is None
-    find_limits(ENVIRONMENT, device)
     again = find_limits(ENVIRONMENT, device, refresh=True)
-    assert again.limits.flops_per_s == 1.02e11
+    assert again.limits.flops_per_s == 1.03e11
     assert find_limits(ENVIRONMENT, device) == again
     assert machine.kept_limits(ENVIRONMENT, device) == again.limits
-    assert machine.kept_limits(replace(ENVIRONMENT, usable_cores=1), device) is None
-    assert counted.times == 2
+    assert counted.times == 3
 
 
 def test_without_a_folder_there_are_limits_too(clock, counted, cache):
@@ -349,19 +326,15 @@ def test_the_device_of_a_gpu(monkeypatch):
     assert device.xp.__name__ == "cupy"
     device.clock.now_ns()
     assert waits == ["wait"]
-
-
-def test_a_gpu_that_tells_nothing_or_is_not_there(monkeypatch):
     put_gpu(monkeypatch, fails(RuntimeError("lost\nit")))
-    assert refusal(machine.find_device, "gpu:1") == (
-        "--gpu 1: cannot be asked: RuntimeError: lost it"
-    )
-    assert refusal(machine.find_device, "gpu:7").startswith(
-        "--gpu 7: there is no such device; this machine has"
-    )
+    for name, message in (
+        ("gpu:1", "--gpu 1: cannot be asked: RuntimeError: lost it"),
+        ("gpu:7", "--gpu 7: there is no such device; this machine has"),
+    ):
+        assert refusal(machine.find_device, name).startswith(message)
 
 
-def test_what_is_kept_is_read_by_another_run(clock, cache):
+def test_what_is_kept_is_read_by_another_run(clock):
     measured = measure_limits(ENVIRONMENT, make_device(clock, "gpu:0"))
     save_limits(measured)
     assert load_limits() == {measured.key: measured}

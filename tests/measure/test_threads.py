@@ -73,9 +73,10 @@ class Net(Chain):
 
 
 def run(net, **changes):
+    more = {name: changes.pop(name) for name in ("stop", "journal") if name in changes}
     settings = {"trials": 20, "clean_trials": 5, "warmups": 2} | changes
     step = make_step("forward", net, (image(),))
-    return runner.run(step, Settings(**settings), clock=net.clock, memory=True)
+    return runner.run(step, Settings(**settings), clock=net.clock, memory=True, **more)
 
 
 PROBE = ([MANY] * 4 + [1] * 4) * 10
@@ -94,21 +95,16 @@ def test_one_thread_where_it_is_faster_from_the_probe_to_the_memory_pass(clock, 
     assert set(recording.probe_ns[recording.probe_threads == MANY].tolist()) == {10_208}
 
 
-@pytest.mark.parametrize(
-    ("one_ns", "many_ns", "chosen"),
+def test_all_threads_where_they_are_faster(clock, blas):
     # One thread is as good as several that gain little.
-    [(100, 0, MANY), (0, 0, 1), (0, -4, 1), (0, -20, MANY)],
-)
-def test_all_threads_where_they_are_faster(clock, blas, one_ns, many_ns, chosen):
-    net = Net(clock, blas, one_ns, many_ns)
-    recording = run(net)
-    assert set(net.ran[3 + len(PROBE) :]) == {chosen}
-    assert recording.environment.blas[0].threads == chosen
-    assert len(recording.probe_ns) == 60
+    for one_ns, many_ns, chosen in ((100, 0, MANY), (0, 0, 1), (0, -4, 1), (0, -20, MANY)):
+        net = Net(clock, blas, one_ns, many_ns)
+        recording = run(net)
+        assert set(net.ran[3 + len(PROBE) :]) == {chosen}, (one_ns, many_ns)
+        assert recording.environment.blas[0].threads == chosen
+        assert len(recording.probe_ns) == 60
 
-
-def test_one_slow_trial_decides_nothing(clock, blas):
-    class Disturbed(Net):
+    class Disturbed(Net):  # one slow trial decides nothing
         def forward(self, x):
             if len(self.ran) == 3 + 4 + 1:  # a trial of one thread
                 self.clock.advance(100_000)
@@ -183,32 +179,20 @@ def test_fewer_rounds_where_a_trial_is_long(clock, blas, trial_ms, trials, made)
     assert recording.environment.blas[0].threads == (1 if made else MANY)
 
 
-def test_busy_cores_that_make_trials_long_are_seen(clock, blas):
+def test_busy_cores_that_make_trials_long_are_seen_and_a_time_limit_is_kept(clock, blas):
     recording = run(Net(clock, blas, 50 * MS, 1500 * MS), trials=200, clean_trials=20)
     assert recording.environment.blas[0].threads == 1
     assert recording.trial_ns.max() < 51 * MS
+    recording = run(Net(clock, blas, 10 * MS, 10 * MS), max_seconds=2.0, trials=1000)
+    assert 0 < recording.probe_ns.sum() <= 0.25e9  # a tenth of it
 
 
-def test_it_takes_a_tenth_of_a_time_limit(clock, blas):
-    net = Net(clock, blas, 10 * MS, 10 * MS)
-    recording = run(net, max_seconds=2.0, trials=1000)
-    assert 0 < recording.probe_ns.sum() <= 0.25e9
-
-
-def test_a_stop_ends_it(clock, blas):
+def test_a_stop_and_a_failure_end_it_and_the_journal_holds_it(clock, blas, tmp_path):
     net = Net(clock, blas, 0, 10_000)
-    step = make_step("forward", net, (image(),))
-    settings = Settings(trials=20, clean_trials=5, warmups=2)
-
-    def stop():
-        return "enough" if len(net.ran) > 3 + 2 else ""
-
-    recording = runner.run(step, settings, clock=clock, stop=stop)
+    recording = run(net, stop=lambda: "enough" if len(net.ran) > 3 + 2 else "")
     assert (len(recording.probe_ns), recording.n_trials, recording.ended) == (2, 0, "enough")
     assert blas.threads == MANY
 
-
-def test_a_network_that_fails_in_it(clock, blas):
     class Failing(Net):
         def forward(self, x):
             if len(self.ran) == 10:
@@ -218,17 +202,12 @@ def test_a_network_that_fails_in_it(clock, blas):
     with pytest.raises(ProfileError, match="fails before the first trial: ValueError: broken"):
         run(Failing(clock, blas, 0, 0))
     assert blas.threads == MANY
-
-
-def test_the_journal_holds_it(clock, blas, tmp_path):
     path = tmp_path / "journal"
-    step = make_step("forward", Net(clock, blas, 0, 10_000), (image(),))
-    settings = Settings(trials=20, clean_trials=5, warmups=2)
     with open(path, "w+b") as file:
-        run = runner.run(step, settings, clock=clock, journal=Journal(file))
+        recording = run(Net(clock, blas, 0, 10_000), journal=Journal(file))
     found = recover(path)
-    assert found.environment == run.environment
-    assert found.probe_threads.tolist() == run.probe_threads.tolist() != []
+    assert found.environment == recording.environment
+    assert found.probe_threads.tolist() == recording.probe_threads.tolist() != []
 
 
 def test_the_limits_of_the_machine_are_those_of_the_chosen_threads(blas, monkeypatch):

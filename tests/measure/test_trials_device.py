@@ -1,32 +1,41 @@
-"""Runs on a device with a queue of its own: exact times, and one wait a trial.
+"""Runs on a device with a queue of its own: one wait a trial, failures, and trials that are held.
 
-A kernel starts when the device is free and the host has launched it. An event in the queue is at
-the moment when the device gets to it: at once if it has nothing to do.
+That the times of any network are exact is in tests/ledger.
 """
 
 from __future__ import annotations
 
+import chainer
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import runner, trials
+from chainer_profile.measure.runner import RunError
+from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.threads import _VARIABLES
 from chainer_profile.record.journal import Journal, recover
 from chainer_profile.record.recording import BlasLibrary, Environment, GpuState
 from tests.conftest import FakeClock
-from tests.nets import SlowHook, SlowOptimizer, Trained, slow_loss, slow_sums
+from tests.fake_queue import OutOfMemoryError
+from tests.nets import SlowHook, SlowOptimizer, Trained, image, slow_loss, slow_sums
 from tests.queues import (
+    BEFORE,
     DEVICE_BOUND,
     LAUNCH_BOUND,
+    MS,
     N_HELD,
     N_STRUCTURE,
     Launcher,
     PlannedNet,
     asked,
+    calls,
     check,
     device_clock,
+    fails,
+    follow,
+    kernel,
+    other_calls,
     run,
 )
 
@@ -39,8 +48,6 @@ def clock():
 
 
 class TestRun:
-    """That the times of any network are those of a ledger is below."""
-
     def test_reads_of_the_clock_pass_time_of_the_host_only(self):
         # Each read takes 3; the kernels keep the device busy all the while.
         clock = device_clock(read_ns=3)
@@ -158,84 +165,215 @@ def test_phases_of_a_device_are_those_of_the_host(clock, monkeypatch, phase, lau
         assert (recording.framework_ns == known.framework_ns).all()
 
 
-# --- any network
-
-_host = st.tuples(st.just("host"), st.integers(0, 300) | st.integers(0, 30_000))
-_kernel = st.tuples(st.just("kernel"), st.integers(0, 300) | st.integers(0, 30_000))
-_wait = st.just(("wait", 0))
+# -- failures: what was measured is kept, and the next run is right
 
 
-def _plans(inner):
-    return st.lists(_host | _kernel | inner, max_size=5).map(tuple)
-
-
-_call = st.tuples(
-    st.just("call"),
-    st.recursive(_plans(_host), lambda more: _plans(st.tuples(st.just("call"), more))),
+MEMORY_FULL = OutOfMemoryError("Out of memory allocating\n 512 bytes")
+FULL = (
+    "the GPU's memory is full with a batch of 8 (3.0 GiB of 8.0 GiB are free; "
+    "OutOfMemoryError: Out of memory allocating 512 bytes): take a smaller --batchsize"
 )
+OWN = [130, 120, 150]  # of LAUNCH_BOUND's rows
 
 
-class Ledger:
-    """Whose every nanosecond is, kept while the plan is followed: one entry for each moment."""
-
-    def __init__(self, plan, held=False):
-        self.held = held
-        self.host = self.end = self.mark = self.host_mark = 0
-        self.own, self.host_own, self.gaps = [], [], []
-        self.running, self.outside = [], 0
-        self.follow(plan)
-        self.book()
-        self.tail, self.span = self.outside, self.mark
-
-    def book(self):
-        """The time since the last event belongs to what is running."""
-        now = self.end if self.held else max(self.host, self.end)
-        if self.running:
-            self.own[self.running[-1]] += now - self.mark
-            self.host_own[self.running[-1]] += self.host - self.host_mark
-        else:
-            self.outside += now - self.mark
-        self.mark, self.host_mark = now, self.host
-
-    def follow(self, plan):
-        for kind, value in plan:
-            if kind == "host":
-                self.host += value
-            elif kind == "kernel":
-                self.end = (self.end if self.held else max(self.host, self.end)) + value
-            elif kind == "wait":
-                self.host = max(self.host, self.end)
-            else:
-                self.book()
-                self.gaps.append(self.outside)
-                self.outside = 0
-                self.running.append(len(self.own))
-                self.own.append(0)
-                self.host_own.append(0)
-                self.follow(value)
-                self.book()
-                self.running.pop()
-
-
-@given(first=_call, rest=st.lists(_host | _kernel | _call | _wait, max_size=6))
-def test_any_network_is_as_in_the_ledger(first, rest):
-    plan = (*rest[:2], first, *rest[2:])
-    clock, known, held = device_clock(), Ledger(plan), Ledger(plan, held=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner.environment, "collect", lambda *_: Environment(numpy="1"))
-        patch.setattr(trials, "HELD_TRIALS", 2)
-        recording = run(
-            PlannedNet(clock, plan), asked(trials=3, clean_trials=1, warmups=0), clock=clock
-        )
+@pytest.mark.parametrize("group_ns", [1, 10**9])
+def test_an_exception_in_the_middle_of_a_trial(clock, monkeypatch, group_ns):
+    monkeypatch.setattr(trials, "_GROUP_NS", group_ns)
+    model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + 5, fails(ValueError("broken\n on purpose")))
+    with pytest.raises(RunError) as caught:
+        run(model, clock=clock)
+    assert str(caught.value) == (
+        "the network fails after 4 trials, in or after layer 0_Planned: ValueError: broken on "
+        "purpose"
+    )
+    recording = caught.value.recording
     check(recording)
-    assert recording.self_ns.tolist() == [known.own] * 3
-    assert recording.host_ns.tolist() == [known.host_own] * 3
-    assert recording.gap_ns.tolist() == [known.gaps] * 3
-    assert recording.launch_ns.tolist() == [known.host] * 3
-    assert recording.span_ns.tolist() == [known.span] * 3
-    assert sum(known.own) + sum(known.gaps) + known.tail == known.span
-    assert recording.trial_ns.tolist() == [max(known.host, known.end)] * 3
-    assert recording.clean_ns.tolist() == recording.trial_ns.tolist()[:1]
-    if ("wait", 0) not in plan:  # else it is not held
-        assert recording.held_ns.tolist() == [held.own] * 2
-        assert recording.held_span_ns.tolist() == [held.span] * 2
+    assert recording.self_ns.tolist() == [OWN] * 4
+    assert recording.held_ns is None
+    assert not chainer.get_function_hooks()
+    assert clock.device.end_ns > clock.time_ns  # the device still works
+    # The next run is as if nothing had happened.
+    again = run(PlannedNet(clock, LAUNCH_BOUND), clock=clock)
+    check(again)
+    assert again.self_ns.tolist() == [OWN] * 20
+    assert set(again.trial_ns.tolist()) == set(again.warmup_ns.tolist()) == {530}
+
+
+def test_a_block_leaves_nothing_of_an_unfinished_trial_to_the_next_block(clock):
+    model = PlannedNet(clock, LAUNCH_BOUND, N_STRUCTURE + 3, fails(ValueError("broken")))
+    step = make_step("forward", model, (image(),))
+    with step.configured():
+        structure, _ = runner.learn(step, asked(), clock)
+        made = trials.Trials(step, structure, asked(), Environment(), Journal(), clock)
+        made.begin()
+        with pytest.raises(ValueError, match="broken"):
+            made.profiled(10)
+        clock.device.synchronize()
+        model.first_change = 10**9
+        assert made.profiled(3)
+    recording = made.recording()
+    assert recording.self_ns.tolist() == [OWN] * 5
+    assert recording.trial_ns.tolist() == [530] * 5
+
+
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("trial", [1, 5, 20 + 5])
+def test_other_calls_have_rows_by_link(clock, count, trial):
+    model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, other_calls(*[kernel(1, 1)] * count))
+    recording = run(model, clock=clock)
+    assert recording.by_link
+    assert (recording.n_trials, recording.left_out) == (20, 0)
+    (row,) = recording.layers
+    assert row.function == "Planned"
+    # By the host's clock, and by the device's.
+    assert recording.calls[-1, 0] == count
+    ends = recording.span_ns - recording.self_ns.sum(axis=1) - recording.gap_ns.sum(axis=1)
+    assert (ends >= 0).all()
+    assert (recording.launch_ns >= recording.host_ns.sum(axis=1)).all()
+    assert recording.self_ns[0, 0] == (sum(OWN) if trial > 1 else recording.self_ns[-1, 0])
+    assert recording.held_ns is None
+
+
+@pytest.mark.parametrize("trial", [25 + 1, 25 + N_HELD])
+def test_other_calls_of_a_held_trial_are_no_layers(clock, trial):
+    model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, other_calls(kernel(1, 1)))
+    recording = run(model, clock=clock)
+    assert not recording.by_link
+    held = [] if recording.held_ns is None else recording.held_ns.tolist()
+    assert held == [[30, 20, 50]] * (trial - 25 - 1)
+
+
+# Trials 11 to 15 are clean ones; the 26th and so on are held, and a last structure pass follows.
+@pytest.mark.parametrize(
+    ("trial", "done", "where"),
+    [
+        (1, 0, " after 0 trials, in or after layer 0_Planned"),
+        (3, 2, " after 2 trials, in or after layer 0_Planned"),
+        (12, 10, " after 10 trials"),
+        (25 + 2, 20, " after 20 trials, in or after layer 0_Planned"),
+        (25 + N_HELD + 1, 20, " after 20 trials, in PlannedNet at /"),
+        (2 - BEFORE, None, " in PlannedNet at /"),
+    ],
+)
+def test_a_full_memory(clock, trial, done, where):
+    model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, fails(MEMORY_FULL))
+    with pytest.raises(ProfileError) as caught:
+        run(model, asked(batchsize=8), clock=clock)
+    assert str(caught.value) == f"the network fails{where}: {FULL}"
+    assert isinstance(caught.value, RunError) is (done is not None)
+    if done is not None:
+        recording = caught.value.recording
+        assert recording.ended == f"failed: {caught.value}"
+        assert recording.self_ns.tolist() == [OWN] * done
+        assert (recording.held_ns is not None) == (trial > 26)
+
+
+def test_other_exceptions_and_hosts_say_nothing_of_a_gpus_memory(clock):
+    made = asked(batchsize=8)
+    assert trials.memory_full(MEMORY_FULL, clock, made) == FULL
+    assert trials.memory_full(MemoryError(), clock, made) == ""
+    clock.device = None
+    assert trials.memory_full(ValueError(), clock, made) == ""
+    on_host = trials.memory_full(MemoryError("no room"), clock, made)
+    assert on_host.startswith("a batch of 8 does not fit into memory (MemoryError: no room)")
+
+
+# -- trials that the device begins when the host has launched all of them
+
+
+@pytest.mark.parametrize(
+    ("launches_ns", "hold_ns", "count"),
+    [
+        ([2 * MS, MS], 6 * MS, N_HELD),  # twice as long as launching
+        ([100], MS, N_HELD),  # a millisecond at least
+        # Long trials are few: of 100 ms of launching, so 300 ms in all, 6 in two seconds.
+        ([100 * MS], 200 * MS, 6),
+        ([400 * MS], 800 * MS, 3),
+    ],
+)
+def test_how_long_and_how_often_trials_are_held(clock, launches_ns, hold_ns, count):
+    plan = calls(*(kernel(launch_ns, 30) for launch_ns in launches_ns))
+    recording = run(PlannedNet(clock, plan), clock=clock)
+    assert clock.device.holds == [hold_ns] * count
+    assert recording.held_ns.tolist() == [[30] * len(launches_ns)] * count
+
+
+def test_a_time_limit_ends_them(clock):
+    # Trials end at four fifths of the two seconds; a held one takes 300 ms.
+    limit = asked(max_seconds=2.0, trials=100, clean_trials=10)
+    recording = run(PlannedNet(clock, calls(kernel(100 * MS, 30))), limit, clock=clock)
+    assert recording.ended == "time limit reached"
+    assert len(recording.clean_ns) >= 1
+    assert len(recording.held_ns) == 2
+
+
+def test_the_hold_grows_when_it_was_too_short(clock):
+    def slowly(model, x):
+        model.clock.advance(5 * MS)
+        return follow(model.clock, model.plan, x)
+
+    model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + 25 + 1, slowly)
+    recording = run(model, clock=clock)
+    # The device begins when the hold is over, within the 5 ms and a little.
+    assert clock.device.holds == [MS, 2 * MS, 4 * MS] + [8 * MS] * N_HELD
+    assert recording.held_ns.tolist() == [[30, 20, 50]] * N_HELD
+    assert recording.held_span_ns.tolist() == [100] * N_HELD
+    assert model.calls == BEFORE + 25 + 3 + N_HELD + 1
+
+
+@pytest.mark.parametrize(
+    # Never for longer than a second: launching takes 300 ms and the 30 ns that are waited for.
+    ("launch_ns", "holds"),
+    [(10, [MS * 2**i for i in range(6)]), (150 * MS, [600 * MS + 60])],
+)
+def test_a_network_that_waits_for_the_device_is_never_held(clock, launch_ns, holds):
+    plan = (*calls(kernel(launch_ns, 30)), ("wait", 0), *calls(kernel(launch_ns, 20)))
+    model = PlannedNet(clock, plan)
+    recording = run(model, clock=clock)
+    check(recording)
+    assert clock.device.holds == holds
+    assert (recording.held_ns, recording.held_span_ns) == (None, None)
+    assert recording.ended == "complete"
+    assert model.calls == BEFORE + 25 + len(holds) + 1
+
+
+def test_a_network_that_waits_now_and_then_is_held_in_the_other_trials(clock):
+    class Net(PlannedNet):
+        def forward(self, x):
+            if self.calls % 2:
+                self.clock.device.synchronize()
+            return super().forward(x)
+
+    recording = run(Net(clock, LAUNCH_BOUND), clock=clock)
+    check(recording)
+    # Every other trial is held; one that is not doubles the hold, to a second at most.
+    assert recording.held_ns.tolist() == [[30, 20, 50]] * 10
+    assert clock.device.holds == [MS * 2**i for i in range(10) for _ in range(2)]
+
+
+def test_a_stop_is_heeded(clock):
+    for after in (1, 7):
+        clock = device_clock()
+        model = PlannedNet(clock, LAUNCH_BOUND)
+
+        def stop(model=model, after=after):
+            return "interrupted" if model.calls >= BEFORE + 25 + after else ""
+
+        recording = run(model, clock=clock, stop=stop)
+        assert recording.held_ns.tolist() == [[30, 20, 50]] * after
+        # It ends no run, whose trials are made.
+        assert recording.ended == "complete"
+        assert (recording.n_trials, len(clock.device.holds)) == (20, after)
+
+
+def test_not_after_a_stop_without_trials_or_on_the_host(clock):
+    model = PlannedNet(clock, LAUNCH_BOUND)
+    says = ["", "", "", "", "", "enough"]
+    recording = run(model, clock=clock, stop=lambda: says.pop(0) if says else "")
+    assert (recording.n_trials, recording.ended) == (4, "enough")
+    assert run(model, asked(trials=0), clock=clock).n_trials == 0
+    assert clock.device.holds == []
+    queue, clock.device = clock.device, None
+    queue.log.clear()
+    recording = run(PlannedNet(clock, calls((("host", 40),))), clock=clock)
+    assert (recording.on_device, recording.held_ns, queue.log) == (False, None, [])

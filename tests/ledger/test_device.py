@@ -1,0 +1,95 @@
+"""Any network on a device with a queue of its own: whose every nanosecond is.
+
+A kernel starts when the device is free and the host has launched it. An event in the queue is at
+the moment when the device gets to it: at once if it has nothing to do.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile.measure import runner, trials
+from chainer_profile.record.recording import Environment
+from tests.queues import PlannedNet, asked, check, device_clock, run
+
+_host = st.tuples(st.just("host"), st.integers(0, 300) | st.integers(0, 30_000))
+_kernel = st.tuples(st.just("kernel"), st.integers(0, 300) | st.integers(0, 30_000))
+_wait = st.just(("wait", 0))
+
+
+def _plans(inner):
+    return st.lists(_host | _kernel | inner, max_size=5).map(tuple)
+
+
+_call = st.tuples(
+    st.just("call"),
+    st.recursive(_plans(_host), lambda more: _plans(st.tuples(st.just("call"), more))),
+)
+
+
+class Ledger:
+    """Whose every nanosecond is, kept while the plan is followed: one entry for each moment."""
+
+    def __init__(self, plan, held=False):
+        self.held = held
+        self.host = self.end = self.mark = self.host_mark = 0
+        self.own, self.host_own, self.gaps = [], [], []
+        self.running, self.outside = [], 0
+        self.follow(plan)
+        self.book()
+        self.tail, self.span = self.outside, self.mark
+
+    def book(self):
+        """The time since the last event belongs to what is running."""
+        now = self.end if self.held else max(self.host, self.end)
+        if self.running:
+            self.own[self.running[-1]] += now - self.mark
+            self.host_own[self.running[-1]] += self.host - self.host_mark
+        else:
+            self.outside += now - self.mark
+        self.mark, self.host_mark = now, self.host
+
+    def follow(self, plan):
+        for kind, value in plan:
+            if kind == "host":
+                self.host += value
+            elif kind == "kernel":
+                self.end = (self.end if self.held else max(self.host, self.end)) + value
+            elif kind == "wait":
+                self.host = max(self.host, self.end)
+            else:
+                self.book()
+                self.gaps.append(self.outside)
+                self.outside = 0
+                self.running.append(len(self.own))
+                self.own.append(0)
+                self.host_own.append(0)
+                self.follow(value)
+                self.book()
+                self.running.pop()
+
+
+@given(first=_call, rest=st.lists(_host | _kernel | _call | _wait, max_size=6))
+def test_any_network_is_as_in_the_ledger(first, rest):
+    plan = (*rest[:2], first, *rest[2:])
+    clock, known, held = device_clock(), Ledger(plan), Ledger(plan, held=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner.environment, "collect", lambda *_: Environment(numpy="1"))
+        patch.setattr(trials, "HELD_TRIALS", 2)
+        recording = run(
+            PlannedNet(clock, plan), asked(trials=3, clean_trials=1, warmups=0), clock=clock
+        )
+    check(recording)
+    assert recording.self_ns.tolist() == [known.own] * 3
+    assert recording.host_ns.tolist() == [known.host_own] * 3
+    assert recording.gap_ns.tolist() == [known.gaps] * 3
+    assert recording.launch_ns.tolist() == [known.host] * 3
+    assert recording.span_ns.tolist() == [known.span] * 3
+    assert sum(known.own) + sum(known.gaps) + known.tail == known.span
+    assert recording.trial_ns.tolist() == [max(known.host, known.end)] * 3
+    assert recording.clean_ns.tolist() == recording.trial_ns.tolist()[:1]
+    if ("wait", 0) not in plan:  # else it is not held
+        assert recording.held_ns.tolist() == [held.own] * 2
+        assert recording.held_span_ns.tolist() == [held.span] * 2
