@@ -18,6 +18,7 @@ from tests.report.devicing import GPU
 HANDLE = object()
 BUS = "0000:3B:00.0"
 CLOCKS = {(1, False): 1755, (1, True): 1980, (2, False): 2619}
+PROPERTIES = {"name": b"NVIDIA H200", "major": 9, "minor": 0, "totalGlobalMem": 150_000_000_000}
 
 ALL = replace(GPU, number=1, driver="575.57.08", driver_cuda="12.9", cuda="12.8")
 STATE = GpuState(1755, 1980, 2619, 41, 118.25, ())
@@ -43,14 +44,8 @@ def by_bus(bus):
 @pytest.fixture
 def runtime(monkeypatch):
     """CUDA's runtime with two devices, under CuPy and with cuDNN; without NVML."""
-    properties = {
-        "name": b"NVIDIA H200",
-        "major": 9,
-        "minor": 0,
-        "totalGlobalMem": 150_000_000_000,
-    }
     made = SimpleNamespace(
-        getDeviceProperties=lambda number: properties,
+        getDeviceProperties=lambda number: PROPERTIES,
         driverGetVersion=lambda: 12090,
         runtimeGetVersion=lambda: 12080,
         deviceGetPCIBusId=lambda number: BUS if number == 1 else "another",
@@ -92,14 +87,10 @@ def test_the_number_of_a_device():
     assert {name: gpu_number(name) for name in names} == dict.fromkeys(names) | numbers
 
 
-def test_all_figures(nvml):
+def test_all_figures_and_names_are_bytes_or_text(nvml, runtime):
     assert collect_gpu(1) == ALL
     assert gpu_state(1) == STATE
-
-
-def test_names_may_be_bytes_or_text(nvml, runtime):
-    properties = runtime.getDeviceProperties(1) | {"name": "NVIDIA H200"}
-    runtime.getDeviceProperties = lambda number: properties
+    runtime.getDeviceProperties = lambda number: PROPERTIES | {"name": "NVIDIA H200"}
     runtime.deviceGetPCIBusId = lambda number: BUS.encode()
     nvml.nvmlSystemGetDriverVersion = lambda: b"575.57.08"
     assert collect_gpu(1) == ALL
@@ -107,96 +98,74 @@ def test_names_may_be_bytes_or_text(nvml, runtime):
     assert collect_gpu(0).name == "A\ufffd"
 
 
-@pytest.mark.parametrize(
-    ("name", "lost"),
-    [
-        ("getDeviceProperties", {"name": "", "compute_capability": "", "memory_nbytes": None}),
-        ("driverGetVersion", {"driver_cuda": ""}),
-        ("runtimeGetVersion", {"cuda": ""}),
-        ("deviceGetPCIBusId", {"driver": ""}),
-        ("nvmlInit", {"driver": ""}),
-        ("nvmlDeviceGetHandleByPciBusId", {"driver": ""}),
-        ("nvmlSystemGetDriverVersion", {"driver": ""}),
-        # Of the properties one may be missing.
-        ("name", {"name": ""}),
-        ("major", {"compute_capability": ""}),
-        ("minor", {"compute_capability": ""}),
-        ("totalGlobalMem", {"memory_nbytes": None}),
-    ],
-)
-def test_what_is_refused_or_missing_is_left_out(name, lost, runtime, nvml):
-    if name in runtime.getDeviceProperties(1):
-        del runtime.getDeviceProperties(1)[name]
+NO_DRIVER = {"driver": ""}
+#: What is lost where a function is refused, or a property is missing: of the GPU, and of its state.
+LOST = {
+    "getDeviceProperties": ({"name": "", "compute_capability": "", "memory_nbytes": None}, {}),
+    "driverGetVersion": ({"driver_cuda": ""}, {}),
+    "runtimeGetVersion": ({"cuda": ""}, {}),
+    "deviceGetPCIBusId": (NO_DRIVER, None),
+    "nvmlInit": (NO_DRIVER, None),
+    "nvmlDeviceGetHandleByPciBusId": (NO_DRIVER, None),
+    "nvmlSystemGetDriverVersion": (NO_DRIVER, {}),
+    "name": ({"name": ""}, {}),
+    "major": ({"compute_capability": ""}, {}),
+    "minor": ({"compute_capability": ""}, {}),
+    "totalGlobalMem": ({"memory_nbytes": None}, {}),
+    "nvmlDeviceGetClockInfo": ({}, {"sm_mhz": None, "memory_mhz": None}),
+    "nvmlDeviceGetMaxClockInfo": ({}, {"most_sm_mhz": None}),
+    "nvmlDeviceGetTemperature": ({}, {"temperature_c": None}),
+    "nvmlDeviceGetPowerUsage": ({}, {"power_w": None}),
+    "nvmlDeviceGetCurrentClocksThrottleReasons": ({}, {}),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_what_is_refused_or_missing_is_left_out(name, runtime, nvml):
+    of_gpu, of_state = LOST[name]
+    expected = None if of_state is None else GpuState(**vars(STATE) | of_state)
+    owner = nvml if name.startswith("nvml") else runtime
+    if name in PROPERTIES:
+        left = {key: value for key, value in PROPERTIES.items() if key != name}
+        runtime.getDeviceProperties = lambda number: left
     else:
-        setattr(nvml if name.startswith("nvml") else runtime, name, refuse)
-    assert vars(collect_gpu(1)) == vars(ALL) | lost
+        setattr(owner, name, refuse)
+    assert vars(collect_gpu(1)) == vars(ALL) | of_gpu
+    assert gpu_state(1) == expected
+    if owner is nvml:
+        delattr(nvml, name)  # as in an older version
+        assert gpu_state(1) == expected
 
 
 def test_without_nvml_cudnn_or_cupy(runtime, monkeypatch):
     monkeypatch.setattr(cuda, "cudnn_enabled", False)
     assert vars(collect_gpu(1)) == vars(ALL) | {"driver": "", "cudnn": ""}
     assert gpu_state(1) is None
+    for value, tf32 in (("", False), ("0", False), ("1", True)):
+        monkeypatch.setenv("CUPY_TF32", value)
+        assert collect_gpu(0).tf32 is tf32
+    found = environment.collect("gpu:1")
+    assert found.cupy == "13.6.0"
+    assert (found.gpu.number, found.gpu.name) == (1, "NVIDIA H200")
+    assert environment.collect("cpu").gpu is environment.collect().gpu is None
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     assert collect_gpu(3) == Gpu(number=3)
     assert gpu_state(3) is None
 
 
-def test_tf32_is_what_cupy_was_told(runtime, monkeypatch):
-    for value, tf32 in (("", False), ("0", False), ("1", True)):
-        monkeypatch.setenv("CUPY_TF32", value)
-        assert collect_gpu(0).tf32 is tf32
-
-
-def test_the_environment_of_a_run_on_a_gpu(runtime):
-    found = environment.collect("gpu:1")
-    assert found.cupy == "13.6.0"
-    assert (found.gpu.number, found.gpu.name) == (1, "NVIDIA H200")
-    assert environment.collect("cpu").gpu is None
-    assert environment.collect().gpu is None
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [(7605, "7.6.5"), (8907, "8.9.7"), (8000, "8.0.0"), (90100, "9.1.0"), (91002, "9.10.2")],
-)
-def test_the_version_of_cudnn(number, text, monkeypatch):
-    with_cudnn(monkeypatch, lambda: number)
-    assert cudnn_version() == text
-
-
-def test_a_cudnn_that_says_no_version_or_is_not_to_be_used(monkeypatch):
+def test_the_version_of_cudnn(monkeypatch):
+    versions = {7605: "7.6.5", 8907: "8.9.7", 8000: "8.0.0", 90100: "9.1.0", 91002: "9.10.2"}
+    for number, text in versions.items():
+        with_cudnn(monkeypatch, lambda number=number: number)
+        assert cudnn_version() == text
     with_cudnn(monkeypatch, refuse)
     assert cudnn_version() == "?"
     with_cudnn(monkeypatch, lambda: 8907, enabled=False)
     assert cudnn_version() == ""
 
 
-@pytest.mark.parametrize(
-    ("name", "lost"),
-    [
-        ("nvmlDeviceGetClockInfo", {"sm_mhz": None, "memory_mhz": None}),
-        ("nvmlDeviceGetMaxClockInfo", {"most_sm_mhz": None}),
-        ("nvmlDeviceGetTemperature", {"temperature_c": None}),
-        ("nvmlDeviceGetPowerUsage", {"power_w": None}),
-        ("nvmlDeviceGetCurrentClocksThrottleReasons", {}),
-    ],
-)
-def test_of_a_state_what_is_refused_or_missing_is_left_out(name, lost, nvml):
-    setattr(nvml, name, refuse)
-    assert gpu_state(1) == GpuState(**vars(STATE) | lost)
-    delattr(nvml, name)  # as in an older version
-    assert gpu_state(1) == GpuState(**vars(STATE) | lost)
-
-
-@pytest.mark.parametrize("name", ["nvmlInit", "nvmlDeviceGetHandleByPciBusId"])
-def test_nvml_without_a_driver_or_the_device(name, nvml):
-    setattr(nvml, name, refuse)
-    assert gpu_state(1) is None
-
-
-@pytest.mark.parametrize(
-    ("bits", "reasons"),
-    [
+def test_reasons_for_lower_clocks(nvml):
+    for bits, reasons in (
         (0x0, ()),
         (0x1, ()),  # idle
         (0x4, ("power cap",)),
@@ -204,9 +173,6 @@ def test_nvml_without_a_driver_or_the_device(name, nvml):
         (0x20 | 0x40, ("temperature (software)", "temperature (hardware)")),
         (0x10 | 0x80 | 0x100, ("sync boost", "power brake", "display clocks")),
         (0x8000000000000000, ()),  # one that this program does not know
-    ],
-)
-def test_reasons_for_lower_clocks(bits, reasons, nvml):
-    nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda handle: bits
-    found = gpu_state(1)
-    assert found.throttle == reasons
+    ):
+        nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda handle, bits=bits: bits
+        assert gpu_state(1).throttle == reasons

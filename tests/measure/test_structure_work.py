@@ -63,141 +63,131 @@ def updates(structure):
     return [a for a in structure.layers if a.phase == "update"]
 
 
-class TestTrainingStep:
-    def test_every_row_has_its_work(self):
-        structure = learn(residual(), X, loss="auto")
-        names = [a.function for a in structure.layers]
-        assert {"gradient_accumulation", "cleargrads", "WeightDecay", "MomentumSGD"} <= set(names)
-        assert [a.function for a in structure.layers if None in work(a)] == []
-
-    def test_what_is_approximate_says_so(self):
-        model = chainer.Sequential(L.Linear(3, 2), F.normalize)
-        rows = learn(model, image(4, 3)).layers
-        about = {(row.phase, row.function) for row in rows if row.work_is_about}
-        assert about == {("forward", "NormalizeL2"), ("backward", "NormalizeL2")}
-        assert next(row.flops for row in rows if row.work_is_about) == 3 * 4 * 2
-
-    def test_the_update_is_that_of_all_parameters(self):
-        model = residual()
-        structure = learn(model, X, loss="auto")
-        n = sum(param.size for param in model.params())
-        hook, *rest = updates(structure)
-        assert (hook.function, work(hook)) == ("WeightDecay", (2 * n, 0, 8 * n, 4 * n))
-        assert {a.function for a in rest} == {"MomentumSGD"}
-        sums = [sum(column) for column in zip(*map(work, rest), strict=True)]
-        assert sums == [4 * n, 0, 12 * n, 8 * n]
-        by_path = {a.path: a for a in rest}
-        assert by_path["/fc"].flops == 4 * (4 * 5 + 5)
-        assert by_path["/fc"].calls == 2
-
-    def test_of_any_optimizer(self):
-        model = residual()
-        n = sum(param.size for param in model.params())
-        for make, flops in (
-            (optimizers.SGD, 2),
-            (optimizers.Adam, 13),
-            (optimizers.SMORMS3, 21),
-            (optimizers.AMSBound, 16),
-            (optimizers.RMSpropGraves, 15),
-        ):
-            rows = updates(learn(model, X, optimizer=make().setup(model)))
-            assert {a.function for a in rows} == {make.__name__}
-            assert sum(a.flops for a in rows) == flops * n
-
-    def test_clearing_gradients_is_nothing_and_adding_them_up_an_addition(self):
-        by_name = {a.function: work(a) for a in learn(residual(), X).layers}
-        n = 2 * 4 * 6 * 6
-        assert by_name["cleargrads"] == (0, 0, 0, 0)
-        assert by_name["gradient_accumulation"] == (n, 0, 8 * n, 4 * n)
-
-    def test_adding_up_lazily_too(self):
-        def threefold(self, x):
-            h = self.fc(x)
-            return F.tanh(h) + F.relu(h) + F.sigmoid(h)
-
-        with chainer.using_config("lazy_grad_sum", True):
-            structure = learn(net(threefold, fc=L.Linear(2, 3)), image(4, 2))
-        (row,) = [a for a in structure.layers if a.function == "gradient_accumulation"]
-        assert work(row) == (24, 0, 3 * 48, 48)
-        assert (row.phase, row.path, len(row.input_shapes)) == ("backward", "/", 3)
-
-    def test_a_shared_parameter_is_updated_twice(self):
-        shared = L.Linear(2, 2)
-        model = chainer.Sequential(shared, F.relu, shared)
-        optimizer = optimizers.SGD().setup(model)
-        (row,) = updates(learn(model, image(1, 2), optimizer=optimizer))
-        assert (row.calls, row.flops) == (4, 2 * 2 * 6)
-
-    def test_the_scale_of_the_loss(self):
-        model = L.Linear(2, 3)
-        optimizer = optimizers.SGD().setup(model)
-        optimizer.loss_scaling(scale=8)
-        (row,) = updates(learn(model, image(4, 2), optimizer=optimizer))
-        assert work(row) == (3 * 9, 0, (4 + 8) * 9, 8 * 9)
+def test_every_row_of_a_step_has_its_work_and_the_update_is_that_of_all_parameters():
+    model = residual()
+    structure = learn(model, X, loss="auto")
+    assert [a.function for a in structure.layers if None in work(a)] == []
+    by_name = {a.function: work(a) for a in structure.layers}
+    n = 2 * 4 * 6 * 6
+    assert by_name["cleargrads"] == (0, 0, 0, 0)
+    assert by_name["gradient_accumulation"] == (n, 0, 8 * n, 4 * n)
+    n = sum(param.size for param in model.params())
+    hook, *rest = updates(structure)
+    assert (hook.function, work(hook)) == ("WeightDecay", (2 * n, 0, 8 * n, 4 * n))
+    assert {a.function for a in rest} == {"MomentumSGD"}
+    assert [sum(column) for column in zip(*map(work, rest), strict=True)] == [
+        *(4 * n, 0, 12 * n, 8 * n)
+    ]
+    (fc,) = [a for a in rest if a.path == "/fc"]
+    assert (fc.flops, fc.calls) == (4 * (4 * 5 + 5), 2)
+    for make, flops in (
+        (optimizers.SGD, 2),
+        (optimizers.Adam, 13),
+        (optimizers.SMORMS3, 21),
+        (optimizers.AMSBound, 16),
+        (optimizers.RMSpropGraves, 15),
+    ):
+        rows = updates(learn(model, X, optimizer=make().setup(model)))
+        assert {a.function for a in rows} == {make.__name__}
+        assert sum(a.flops for a in rows) == flops * n
 
 
-class TestUnusualUpdates:
-    def test_what_has_no_formula_has_no_work(self, clock):
-        model = Trained(clock)
-        optimizer = SlowOptimizer(clock).setup(model)
-        optimizer.add_hook(SlowHook(clock, 1))
-        structure = learn(model, image(), loss=slow_loss(clock), optimizer=optimizer)
-        assert [work(a) for a in updates(structure)] == [UNKNOWN] * 3
+def test_what_is_approximate_says_so():
+    model = chainer.Sequential(L.Linear(3, 2), F.normalize)
+    about = [row for row in learn(model, image(4, 3)).layers if row.work_is_about]
+    assert [(row.phase, row.function) for row in about] == [
+        ("forward", "NormalizeL2"),
+        ("backward", "NormalizeL2"),
+    ]
+    assert about[0].flops == 3 * 4 * 2
 
-    def test_formulas_of_users(self, clock, monkeypatch):
-        monkeypatch.setattr(costs, "_users", {})
-        register_cost(SlowRule)(lambda call: call.p.size)
-        register_cost(SlowHook)(lambda call: 7)
-        model = Trained(clock)
-        optimizer = SlowOptimizer(clock).setup(model)
-        optimizer.add_hook(SlowHook(clock, 1))
-        structure = learn(model, image(), loss=slow_loss(clock), optimizer=optimizer)
-        assert [a.flops for a in updates(structure)] == [7, 2, 2]
 
-    def test_a_formula_that_fails_is_left_out(self, clock, monkeypatch):
-        monkeypatch.setattr(costs, "_users", {})
-        register_cost(SlowRule)(lambda call: 1 / 0)
-        model = Trained(clock)
-        optimizer = SlowOptimizer(clock).setup(model)
-        with pytest.warns(UserWarning, match="cost formula of SlowOptimizer fails"):
-            structure = learn(model, image(), loss=slow_loss(clock), optimizer=optimizer)
-        assert [work(a) for a in updates(structure)] == [UNKNOWN] * 2
+def test_gradients_are_added_up_lazily_too():
+    def threefold(self, x):
+        h = self.fc(x)
+        return F.tanh(h) + F.relu(h) + F.sigmoid(h)
 
-    def test_a_parameter_without_a_gradient_is_not_updated(self):
-        class NoGradients(optimizers.SGD):
-            def reallocate_cleared_grads(self):
-                pass
+    with chainer.using_config("lazy_grad_sum", True):
+        structure = learn(net(threefold, fc=L.Linear(2, 3)), image(4, 2))
+    (row,) = [a for a in structure.layers if a.function == "gradient_accumulation"]
+    assert work(row) == (24, 0, 3 * 48, 48)
+    assert (row.phase, row.path, len(row.input_shapes)) == ("backward", "/", 3)
 
-        model = chainer.Chain()
-        with model.init_scope():
-            model.used, model.unused = L.Linear(2, 2), L.Linear(2, 2)
-        model.forward = lambda x: model.used(x)
-        structure = learn(model, image(), optimizer=NoGradients().setup(model))
-        assert {a.path: a.flops for a in updates(structure)} == {"/used": 12, "/unused": 0}
 
-    def test_a_rule_that_is_switched_off_on_the_way(self):
-        def switch_off(optimizer):
-            model.W.update_rule.enabled = False
+# -- unusual updates: of one network of four weights and two biases, by SGD
 
-        model = L.Linear(2, 2)
-        optimizer = optimizers.SGD().setup(model)
-        optimizer.add_hook(switch_off)
-        _, row = updates(learn(model, image(), optimizer=optimizer))
-        assert row.flops == 2 * 2  # the bias alone
 
-    def test_a_rule_of_several_parameters_is_not_known(self):
-        model = L.Linear(2, 2)
-        optimizer = optimizers.SGD().setup(model)
-        model.b.update_rule = model.W.update_rule
-        (row,) = updates(learn(model, image(), optimizer=optimizer))
-        assert (row.calls, work(row)) == (2, UNKNOWN)
+def shared(model, optimizer):
+    return chainer.Sequential(model, F.relu, model)
 
-    def test_hooks_of_a_rule_count_for_its_row(self):
-        model = L.Linear(2, 2, nobias=True)
-        optimizer = optimizers.SGD().setup(model)
-        model.W.update_rule.add_hook(hooks.WeightDecay(0.1))
-        (row,) = updates(learn(model, image(), optimizer=optimizer))
-        assert work(row) == (4 * 4, 0, 2 * 32, 32)
+
+def scaled(model, optimizer):
+    optimizer.loss_scaling(scale=8)
+
+
+def switched_off_on_the_way(model, optimizer):
+    def switch_off(optimizer):
+        model.W.update_rule.enabled = False
+
+    optimizer.add_hook(switch_off)
+
+
+def one_rule_for_all(model, optimizer):
+    model.b.update_rule = model.W.update_rule
+
+
+def hooks_of_a_rule(model, optimizer):
+    model.W.update_rule.add_hook(hooks.WeightDecay(0.1))
+
+
+@pytest.mark.parametrize(
+    ("change", "calls", "expected"),
+    [
+        (shared, 4, (2 * 2 * 6, 0, 2 * 48, 2 * 24)),  # it is updated twice
+        (scaled, 2, (3 * 6, 0, (4 + 8) * 6, 8 * 6)),
+        (switched_off_on_the_way, 2, (2 * 2, 0, 16, 8)),  # the bias alone
+        (one_rule_for_all, 2, UNKNOWN),
+        (hooks_of_a_rule, 2, (2 * 6 + 2 * 4, 0, 48 + 32, 24 + 16)),
+    ],
+)
+def test_unusual_updates(change, calls, expected):
+    model = L.Linear(2, 2)
+    optimizer = optimizers.SGD().setup(model)
+    found = change(model, optimizer)
+    if found is not None:
+        optimizer = optimizers.SGD().setup(found)
+    row = updates(learn(found or model, image(1, 2), optimizer=optimizer))[-1]
+    assert (row.calls, work(row)) == (calls, expected)
+
+
+def test_formulas_of_users(clock, monkeypatch):
+    monkeypatch.setattr(costs, "_users", {})
+    model = Trained(clock)
+    optimizer = SlowOptimizer(clock).setup(model)
+    optimizer.add_hook(SlowHook(clock, 1))
+
+    def found():
+        given = {"loss": slow_loss(clock), "optimizer": optimizer}
+        return [a.flops for a in updates(learn(model, image(), **given))]
+
+    assert found() == [None] * 3
+    register_cost(SlowRule)(lambda call: call.p.size)
+    register_cost(SlowHook)(lambda call: 7)
+    assert found() == [7, 2, 2]
+    register_cost(SlowRule)(lambda call: 1 / 0)
+    with pytest.warns(UserWarning, match="cost formula of SlowOptimizer fails"):
+        assert found() == [7, None, None]
+
+
+def test_a_parameter_without_a_gradient_is_not_updated():
+    class NoGradients(optimizers.SGD):
+        def reallocate_cleared_grads(self):
+            pass
+
+    links = {"used": L.Linear(2, 2), "unused": L.Linear(2, 2)}
+    model = net(lambda self, x: self.used(x), **links)
+    structure = learn(model, image(), optimizer=NoGradients().setup(model))
+    assert {a.path: a.flops for a in updates(structure)} == {"/used": 12, "/unused": 0}
 
 
 def test_work_makes_no_difference_to_a_mark():
