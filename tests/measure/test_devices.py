@@ -146,53 +146,44 @@ def network(to_device, *links):
     return SimpleNamespace(to_device=to_device, namedlinks=lambda: links)
 
 
-class TestUseGpu:
-    def test_it_becomes_the_current_device(self, device, log):
-        assert use_gpu(0) is device
-        assert log == ["use"]
-
-    @pytest.mark.parametrize("where", ["found", "used"])
-    def test_a_device_that_cannot_be_used(self, where, device, monkeypatch):
-        def refuse(*_):
-            raise RuntimeError("all devices\nare busy")
-
-        if where == "found":
-            monkeypatch.setattr(chainer, "get_device", refuse)
-        else:
-            device.use = refuse
-        said = refusal(use_gpu, 0)
-        assert said == "--gpu 0: cannot be used: RuntimeError: all devices are busy"
+def refuse(*_):
+    raise RuntimeError("all devices\nare busy")
 
 
 class TestMoveToGpu:
     def test_the_network_moves_and_reading_the_clock_does_not_wait(self, device, log):
+        assert use_gpu(0) is device
         model = network(lambda to: log.append("moved" if to is device else "?"))
         array, clock = move_to_gpu(model, ["image"], 0)
-        assert (array, log) == (["image", "there"], ["use", "moved"])
+        assert (array, log) == (["image", "there"], ["use", "use", "moved"])
         assert isinstance(clock.device, CudaQueue)
+        log.clear()
         first = clock.now_ns()
         assert clock.now_ns() >= first
-        assert log[2:] == []
         waiting = clock.waiting()
-        assert log[2:] == []
-        assert waiting.now_ns() >= first
-        assert log[2:] == ["synchronize"]
-        assert waiting.now_ns() >= first
-        assert log[2:] == ["synchronize"] * 2
+        assert log == []
+        for reads in (1, 2):
+            assert waiting.now_ns() >= first
+            assert log == ["synchronize"] * reads
         # It waits by itself: nobody else need look at the queue.
         assert waiting.device is None
 
-    @pytest.mark.parametrize("where", ["network", "array"])
-    def test_a_device_that_refuses_what_is_moved(self, where, device):
-        def refuse(*_):
-            raise RuntimeError("out of\nmemory")
-
-        if where == "array":
+    @pytest.mark.parametrize("where", ["found", "used", "network", "array"])
+    def test_a_device_that_refuses(self, where, device, monkeypatch):
+        if where == "found":
+            monkeypatch.setattr(chainer, "get_device", refuse)
+        elif where == "used":
+            device.use = refuse
+        elif where == "array":
             device.send = refuse
         model = network(refuse if where == "network" else lambda _: None)
-        assert refusal(move_to_gpu, model, ["image"], 0) == (
-            "--gpu 0: the network cannot be moved there: RuntimeError: out of memory"
+        what = (
+            "the network cannot be moved there"
+            if where in ("network", "array")
+            else ("cannot be used")
         )
+        said = f"--gpu 0: {what}: RuntimeError: all devices are busy"
+        assert refusal(move_to_gpu, model, ["image"], 0) == said
 
     def test_arrays_that_stay_behind(self, device):
         model = network(lambda _: None, *chainer.Sequential(L.Linear(2, 1)).namedlinks())
@@ -206,47 +197,32 @@ class There(np.ndarray):
     """An array on the device that Chainer takes here."""
 
 
-class TestLeftOnHost:
-    @pytest.fixture(autouse=True)
-    def there(self, cupy):
-        cupy.ndarray = There
+def on_device():
+    """A network that is on the device as a whole."""
+    model = chainer.Chain(bn=L.BatchNormalization(3), later=L.Linear(None, 2))  # without a W yet
+    model.add_persistent("step", 3)
+    model.add_persistent("rate", np.float32(0.1))
+    model.add_persistent("none", np.zeros(2, np.float32).view(There))
+    model.add_persistent("scalar", np.array(1.5))  # an array of no axes
+    for param in model.params():
+        if param.array is not None:
+            param.array = param.array.view(There)
+    for name in ("avg_mean", "avg_var"):
+        setattr(model.bn, name, getattr(model.bn, name).view(There))
+    return model
 
-    @staticmethod
-    def network():
-        """A network that is on the device as a whole."""
 
-        class Net(chainer.Chain):
-            def __init__(self):
-                super().__init__()
-                self.add_persistent("step", 3)
-                self.add_persistent("rate", np.float32(0.1))
-                self.add_persistent("none", np.zeros(2, np.float32).view(There))
-                self.add_persistent("scalar", np.array(1.5))  # an array of no axes
-                with self.init_scope():
-                    self.bn = L.BatchNormalization(3)
-                    self.later = L.Linear(None, 2)  # its W has no array yet
-
-        model = Net()
-        for param in model.params():
-            if param.array is not None:
-                param.array = param.array.view(There)
-        model.bn.avg_mean = model.bn.avg_mean.view(There)
-        model.bn.avg_var = model.bn.avg_var.view(There)
-        return model
-
-    def test_what_stays_is_named(self, cupy):
-        assert _left_on_host(self.network(), cupy) == ""
-        for name in ("gamma", "beta"):
-            model = self.network()
-            getattr(model.bn, name).array = np.zeros(3, np.float32)
-            assert _left_on_host(model, cupy) == f"/bn/{name}"
-        for name in ("avg_mean", "avg_var"):
-            model = self.network()
-            setattr(model.bn, name, np.zeros(3, np.float32))
-            assert _left_on_host(model, cupy) == f"/bn/{name}"
-        model = self.network()
-        model.none = np.zeros(2, np.float32)
-        assert _left_on_host(model, cupy) == "/none"
+def test_what_stays_on_the_host_is_named(cupy):
+    cupy.ndarray = There
+    assert _left_on_host(on_device(), cupy) == ""
+    for name in ("gamma", "beta", "avg_mean", "avg_var"):
+        model = on_device()
+        owner = getattr(model.bn, name) if name in ("gamma", "beta") else model.bn
+        setattr(owner, "array" if owner is not model.bn else name, np.zeros(3, np.float32))
+        assert _left_on_host(model, cupy) == f"/bn/{name}"
+    model = on_device()
+    model.none = np.zeros(2, np.float32)
+    assert _left_on_host(model, cupy) == "/none"
 
 
 def test_the_clock_of_a_device(cupy, log):

@@ -102,20 +102,21 @@ def test_totals_of_known_figures(mixed):
     assert mixed.forward_nbytes == 4 * 800 + 800 + 200 + 48
 
 
-@pytest.mark.parametrize("name", ["mixed", "resnet20-he"])
-def test_by_link_is_by_layer_added_up(name, mixed):
-    found = mixed
-    if name != "mixed":
-        entry = REGISTRY[name]
-        found = chainer_profile.summary(entry.build(), (1, *entry.input_shape))
-    for depth in (0, 1, 2, 99):
-        links = found.by_link(depth)
-        for column in ADDED_UP:
-            total = getattr(found, column)
-            assert int(links[column].sum()) == int(found.table[column].sum()) == total
-        assert links["layers"].sum() == len(found.table)
-        assert links["without_formula"].sum() == sum(found.without_formula.values())
-        assert all(path.count("/") <= depth for path in links.index if path != "/")
+def test_by_link_is_by_layer_added_up(mixed):
+    entry = REGISTRY["resnet20-he"]
+    for found in (mixed, chainer_profile.summary(entry.build(), (1, *entry.input_shape))):
+        for depth in (0, 1, 2, 99):
+            links = found.by_link(depth)
+            for column in ADDED_UP:
+                total = getattr(found, column)
+                assert int(links[column].sum()) == int(found.table[column].sum()) == total
+            assert links["layers"].sum() == len(found.table)
+            assert links["without_formula"].sum() == sum(found.without_formula.values())
+            assert all(path.count("/") <= depth for path in links.index if path != "/")
+    # A link without a formula holds what is known: the view's; Odd is missing.
+    links = mixed.by_link(1)
+    assert (links.loc["/", "flops"], links.loc["/", "without_formula"]) == (0, 1)
+    assert of(lambda self, x: Odd().apply((x,))[0]).by_link(0)["flops"].isna().tolist() == [True]
 
 
 def test_links_come_before_those_below_them_and_keep_their_own_calls():
@@ -126,47 +127,19 @@ def test_links_come_before_those_below_them_and_keep_their_own_calls():
         return F.relu(self.b(self.a(F.relu(x))))
 
     parts = {name: net(inner, fc=L.Linear(2, 2)) for name in "ab"}
-    links = of(outer, **parts).by_link(2)
-    assert links["layers"].to_dict() == {"/": 2, "/a": 1, "/a/fc": 1, "/b": 1, "/b/fc": 1}
-    assert list(links.index) == ["/", "/a", "/a/fc", "/b", "/b/fc"]
-    assert of(outer, **parts).by_link(1)["layers"].to_dict() == {"/": 2, "/a": 2, "/b": 2}
-    assert links.loc["/a/fc", "kind"] == "Linear"
-
-
-def test_a_link_without_a_formula_holds_what_is_known(mixed):
-    links = mixed.by_link(1)
-    assert links.loc["/", "flops"] == 0  # of the view; Odd is missing
-    assert links.loc["/", "without_formula"] == 1
-    assert of(lambda self, x: Odd().apply((x,))[0]).by_link(0)["flops"].isna().tolist() == [True]
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters", "giga_macs"),
-    [
-        ("resnet18", 11_689_512, 1.814),
-        ("resnet50", 25_557_032, 4.089),
-    ],
-)
-def test_published_figures(name, parameters, giga_macs):
-    model = REGISTRY[name].build()
-    found = chainer_profile.summary(model, (1, 3, 224, 224))
-    assert found.parameters == parameters == model.count_params()
-    assert round(found.macs / 1e9, 3) == giga_macs
-    assert found.without_formula == {}
-    assert found.parameter_nbytes == 4 * parameters
+    found = of(outer, **parts)
+    layers = {"/": 2, "/a": 1, "/a/fc": 1, "/b": 1, "/b/fc": 1}
+    assert list(found.by_link(2)["layers"].items()) == list(layers.items())
+    assert found.by_link(1)["layers"].to_dict() == {"/": 2, "/a": 2, "/b": 2}
+    assert found.by_link(2).loc["/a/fc", "kind"] == "Linear"
 
 
 def test_work_grows_with_the_batch_and_parameters_do_not(mixed):
-    twice = chainer_profile.summary(Mixed(), (8, 2, 5, 5))
+    twice = chainer_profile.summary(Mixed(), (8, 2, 5, 5), name="mine")
     assert (twice.macs, twice.parameters) == (2 * mixed.macs, mixed.parameters)
     assert twice.forward_nbytes == 2 * mixed.forward_nbytes
-
-
-def test_text_and_name(mixed):
     assert str(mixed) == model_text(mixed) == repr(mixed)
-    assert "Convolution2DFunction" in str(mixed)
-    assert mixed.name == "Mixed"
-    assert chainer_profile.summary(Mixed(), (1, 2, 5, 5), name="mine").name == "mine"
+    assert (mixed.name, twice.name) == ("Mixed", "mine")
 
 
 # -- parameters
@@ -205,11 +178,8 @@ def test_links_that_are_not_called_come_last():
     assert found.by_link(1)["layers"].tolist() == [1, 0]
     assert found.by_link(0)["output_shapes"].tolist() == [((1, 2),)]
     assert found.without_formula == {}
-
-
-def test_parameters_that_have_no_shape_yet_are_none():
-    found = of(lambda self, x: self.a(x), a=L.Linear(2, 2), aux=L.Linear(None, 3))
-    assert found.parameters == 6 + 3  # the bias of aux
+    # Parameters that have no shape yet are none: the bias alone is one.
+    assert of(lambda self, x: self.a(x), a=L.Linear(2, 2), aux=L.Linear(None, 3)).parameters == 9
 
 
 def test_a_network_that_takes_gradients_in_its_forward():
@@ -235,16 +205,13 @@ def test_a_network_that_takes_gradients_in_its_forward():
 # -- memory
 
 
-def test_what_is_made_within_a_function_takes_no_memory_of_its_own():
-    found = of(lambda self, x: F.relu(Nested().apply((x,))[0]), (5, 2))
-    assert found.table["function"].tolist() == ["Nested", "ReLU", "ReLU"]
-    assert found.table["nbytes_output"].tolist() == [40, 0, 40]
-
-
-def test_an_array_that_is_copied_is_no_view():
-    # A reshape of a transposed array copies it.
-    found = of(lambda self, x: F.reshape(F.transpose(x), (-1,)), (3, 2))
-    assert found.table["nbytes_output"].tolist() == [0, 24]
+def test_what_outputs_take():
+    # Nothing of its own where it is made within a function; a reshape of a transposed array copies.
+    for forward, shape, nbytes in (
+        (lambda self, x: F.relu(Nested().apply((x,))[0]), (5, 2), [40, 0, 40]),
+        (lambda self, x: F.reshape(F.transpose(x), (-1,)), (3, 2), [0, 24]),
+    ):
+        assert of(forward, shape).table["nbytes_output"].tolist() == nbytes
 
 
 def test_the_pass_leaves_no_trace():
@@ -261,60 +228,50 @@ def test_the_pass_leaves_no_trace():
 # -- out of the ordinary
 
 
-def test_a_network_that_calls_nothing():
+def test_networks_and_inputs_that_are_empty():
     found = of(lambda self, x: x)
     assert (len(found.table), found.parameters, found.flops, found.input_nbytes) == (0, 0, 0, 8)
     assert [found.table.index.name, *found.table] == list(COLUMNS["layers"])
     assert len(found.by_link(1)) == 0
     assert "no function" in str(found)
-
-
-def test_arrays_without_elements():
     found = of(lambda self, x: F.relu(self.a(x)), (0, 2), a=L.Linear(2, 2))
     assert (found.macs, found.flops, found.forward_nbytes, found.parameters) == (0, 0, 0, 6)
     assert found.table["output_shapes"].tolist() == [((0, 2),), ((0, 2),)]
 
 
-def test_indices_are_zeros():
+def test_indices_are_zeros_and_inputs_are_several():
     seen = []
 
-    def forward(self, x):
-        seen.append(x)
-        return self.e(x)
+    def forward(self, i, x):
+        seen.append(i)
+        return self.e(i) + x
 
-    found = of(forward, (2, 5), "int32", e=L.EmbedID(10, 4))
+    found = of(forward, [(5,), (5, 4)], ("int32", "float32"), e=L.EmbedID(3, 4))
     assert seen[0].dtype == np.int32
     assert not seen[0].any()
-    assert (found.parameters, found.input_nbytes, found.input_dtypes) == (40, 40, ("int32",))
-    assert found.table["output_shapes"].tolist() == [((2, 5, 4),)]
-
-
-def test_several_inputs():
-    found = of(lambda self, x, i: self.e(i) + x, [(5, 4), (5,)], ("float32", "int32"),
-               e=L.EmbedID(3, 4))  # fmt: skip
-    assert found.input_shapes == ((5, 4), (5,))
-    assert found.input_nbytes == 80 + 20
-
-
-def test_a_failing_network_is_one_line():
-    with pytest.raises(
-        ProfileError, match=r"fails with an input of 1x3, in .*Linear at /a"
-    ) as error:
-        of(lambda self, x: self.a(x), (1, 3), a=L.Linear(2, 2))
-    assert "\n" not in str(error.value)
+    assert (found.input_shapes, found.input_dtypes) == (((5,), (5, 4)), ("int32", "float32"))
+    assert (found.input_nbytes, found.parameters) == (20 + 80, 12)
 
 
 def test_wrong_arguments():
+    def same(self, x):
+        return x
+
     for shape in (5, "3x4", (1, -2), (1, 2.0), [(1, 2), 3], None):
         with pytest.raises(UsageError, match="not a shape: "):
-            of(lambda self, x: x, shape)
+            of(same, shape)
     with pytest.raises(UsageError, match=r"is a chainer\.Link or a function, not a int"):
         chainer_profile.summary(3, (1, 2))
-    with pytest.raises(UsageError, match="unknown data type 'floaty'"):
-        of(lambda self, x: x, (1, 2), "floaty")
-    with pytest.raises(UsageError, match="takes no complex64"):
-        of(lambda self, x: x, (1, 2), "complex64")
-    with pytest.raises(UsageError, match="2 data types are given, for 1 input"):
-        of(lambda self, x: x, (1, 2), ["float32", "int32"])
+    for dtype, message in (
+        ("floaty", "unknown data type 'floaty'"),
+        ("complex64", "takes no complex64"),
+        (["float32", "int32"], "2 data types are given, for 1 input"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            of(same, (1, 2), dtype)
     with pytest.raises(ProfileError, match="does not fit into memory"):
-        of(lambda self, x: x, (10**9, 10**9))
+        of(same, (10**9, 10**9))
+    failing = r"fails with an input of 1x3, in .*Linear at /a"
+    with pytest.raises(ProfileError, match=failing) as error:
+        of(lambda self, x: self.a(x), (1, 3), a=L.Linear(2, 2))
+    assert "\n" not in str(error.value)
