@@ -91,37 +91,31 @@ class TestRows:
         step.prefix = "/main"
         assert [mark.path for mark in step.windows()][:2] == ["/main/a/W", "/main/b/W"]
 
-    def test_a_buffer_that_is_cast_is_that_of_its_parameter(self, clock):
+    def test_buffers_of_other_kinds(self, clock):
         class Cast(Made):
+            """Each is cast, and is that of its parameter."""
+
             def multi_node_mean_grad(self, model, zero_fill=False):
                 for param in (model.a.W, model.b.W):
                     self.mpi_comm.Allreduce("in place", param.array.astype("d"))
 
-        step = Step(Cast(clock))
-        step()
-        moved = {"/a/W": spec(4, 3, dtype="float64"), "/b/W": spec(2, 4, dtype="float64")}
-        assert {mark.path: mark.moved for mark in step.windows()} == moved
-
-    def test_a_bucket_is_one_row(self, clock):
-        step = Step(Packed(clock))
-        step()
-        step.prefix = "/main"
-        assert step.windows() == [Mark("communication", "/main", "Allreduce", spec(12 + 8 + 2 + 4))]
-
-    def test_nccl_tells_a_number_and_a_type(self, clock):
-        step = Step(WithNccl(clock))
-        step()
-        bucket = spec(5, dtype="float16")
-        assert step.windows() == [Mark("communication", "/", "Allreduce", bucket)]
-
-    def test_what_has_no_buffer_is_a_row_all_the_same(self, clock):
         class Odd(Made):
+            """What has no buffer is a row all the same."""
+
             def multi_node_mean_grad(self, model, zero_fill=False):
                 self.mpi_comm.Allreduce("one argument", received=None)
 
-        step = Step(Odd(clock))
-        step()
-        assert step.windows() == [Mark("communication", "/", "Allreduce")]
+        for kind, moved in (
+            (Cast, {"/a/W": spec(4, 3, dtype="float64"), "/b/W": spec(2, 4, dtype="float64")}),
+            (Packed, {"/": spec(12 + 8 + 2 + 4)}),  # a bucket is one row
+            (WithNccl, {"/": spec(5, dtype="float16")}),  # which tells a number and a type
+            (Odd, {"/": None}),
+        ):
+            step = Step(kind(clock))
+            step()
+            found = step.windows()
+            assert {mark.path: mark.moved for mark in found} == moved
+            assert {mark.function for mark in found} == {"Allreduce"}
 
     def test_optimizers_that_share_a_communicator(self, clock):
         communicator = Made(clock)

@@ -83,14 +83,17 @@ def test_nothing_is_lost_or_counted_twice(durations, nested, between):
     assert [row.function for row in one.layers] == [row.function for row in structure.layers]
 
 
-def test_it_lasts_so_long_and_ends_when_told(clock):
+def test_it_lasts_so_long_ends_when_told_and_tells_the_reading_itself(clock):
+    reads = iter(range(0, 10**9, 11))
     step = make_step("forward", Chain(clock), (image(),))
-    _, short = measure(clock, step)
+    _, short = measure(clock, step, usage=(("cpu_ns",), lambda: (next(reads),)))
+    assert (short["cpu_ns"].window, short["wall_ns"].window) == (11, 0)
     each_ns = short["wall_ns"].trial[0]
-    _, found = measure(clock, step, seconds=20 * each_ns * 1e-9)
-    assert found.trials == 20
-    _, stopped = measure(clock, step, seconds=1e9, stop=lambda: "signal")
-    assert stopped.trials == 1
+    for asked, trials in (
+        ({"seconds": 20 * each_ns * 1e-9}, 20),
+        ({"seconds": 1e9, "stop": lambda: "signal"}, 1),
+    ):
+        assert measure(clock, step, **asked)[1].trials == trials
 
 
 def test_trials_of_other_calls_are_left_out(clock):
@@ -115,17 +118,6 @@ def test_trials_of_other_calls_are_left_out(clock):
         assert found.trials == 2
         assert found["wall_ns"].layers == (20,)
         assert run() is None
-
-
-def test_the_reading_itself_is_told(clock):
-    reads = iter(range(0, 10**9, 11))
-    _, found = measure(
-        clock,
-        make_step("forward", Chain(clock), (image(),)),
-        usage=(("cpu_ns",), lambda: (next(reads),)),
-    )
-    assert found["cpu_ns"].window == 11
-    assert found["wall_ns"].window == 0
 
 
 class Faulting(Wait):
@@ -207,16 +199,16 @@ def test_a_layer_of_page_faults_is_told_from_a_busy_one(clock):
     assert layers["verdict"].tolist() == [FAULTS, ""]
 
 
-@pytest.mark.parametrize("faults_a_page", [0, 1 / 512])
-def test_a_fault_has_no_price_where_it_is_not_one_small_page(clock, faults_a_page):
+def test_a_fault_has_no_price_where_it_is_not_one_small_page(clock):
     thread = FakeThread(clock, fault_ns=50_000)
-    _, found = measure(
-        clock,
-        make_step("forward", Chain(clock), (image(),)),
-        usage=(("cpu_ns", "system_ns", "page_faults"), thread.usage),
-        touch=lambda pages: thread.fault(int(len(pages) * faults_a_page)),
-    )
-    assert found.fault_ns is None
+    step = make_step("forward", Chain(clock), (image(),))
+    for faults_a_page in (0, 1 / 512):
+
+        def touch(pages, faults_a_page=faults_a_page):
+            thread.fault(int(len(pages) * faults_a_page))
+
+        usage = (("cpu_ns", "system_ns", "page_faults"), thread.usage)
+        assert measure(clock, step, usage=usage, touch=touch)[1].fault_ns is None
 
 
 def test_without_a_thread_s_usage_cpu_time_alone(monkeypatch):

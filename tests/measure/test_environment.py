@@ -10,7 +10,6 @@ from pathlib import Path
 
 import chainer
 import psutil
-import pytest
 
 import chainer_profile
 from chainer_profile import profile, summarise
@@ -65,27 +64,22 @@ def test_only_the_blas_of_numpy_is_noted(monkeypatch):
     assert blas_libraries() == ()
 
 
-@pytest.mark.parametrize(
-    ("library", "seen"),
-    [
+def test_variables_that_the_libraries_obey(monkeypatch):
+    every = [name for names in environment._VARIABLES.values() for name in names]
+    for library, seen in (
         ("openblas", ["OPENBLAS_CORETYPE"]),
         ("mkl", ["MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR", "MKL_DEBUG_CPU_TYPE"]),
         ("blis", ["BLIS_ARCH_TYPE"]),
         ("", []),
-    ],
-)
-def test_variables_that_the_libraries_obey(library, seen, monkeypatch):
-    libraries = (BlasLibrary(library, "1", 1),) if library else ()
-    monkeypatch.setattr(environment, "blas_libraries", lambda: libraries)
-    every = [name for names in environment._VARIABLES.values() for name in names]
-    for name in every:
-        monkeypatch.setenv(name, "x y")
-    assert collect().variables == tuple(
-        f"{name}=x y" for name in every if name in seen or name.startswith("NPY_")
-    )
-    for name in every:
-        monkeypatch.setenv(name, "")
-    assert collect().variables == ()
+    ):
+        libraries = (BlasLibrary(library, "1", 1),) if library else ()
+        monkeypatch.setattr(environment, "blas_libraries", lambda libraries=libraries: libraries)
+        for value in ("", "x y"):
+            for name in every:
+                monkeypatch.setenv(name, value)
+            obeyed = [name for name in every if name in seen or name.startswith("NPY_")]
+            expected = tuple(f"{name}={value}" for name in obeyed if value)
+            assert collect().variables == expected
 
 
 def test_the_commit_of_the_current_folder(tmp_path, monkeypatch):
@@ -116,27 +110,21 @@ def test_a_package_that_is_not_installed_has_no_version(monkeypatch):
     assert collect().chainer == ""
 
 
-@pytest.mark.parametrize(
-    ("end", "expected"),
-    [
-        ((10.0, 12.0, 7.0), 0.5),  # 12 s busy, 7 s of them ours, in 10 s
-        ((10.0, 7.0, 7.0), 0.0),
-        ((10.0, 6.9, 7.0), 0.0),  # the two clocks tick in steps of their own
-        ((0.1, 5.0, 0.0), None),  # too short to say
-    ],
-)
-def test_cores_that_others_kept_busy(end, expected, monkeypatch):
-    reads = iter([(0.0, 0.0, 0.0), end])
-    monkeypatch.setattr(CpuWatch, "_read", staticmethod(lambda: next(reads)))
-    assert CpuWatch().other_cpu() == expected
-
-
-def test_the_clocks_of_the_watch():
+def test_cores_that_others_kept_busy(monkeypatch):
     before = time.monotonic()
     wall, busy, own = CpuWatch._read()
     assert before <= wall <= time.monotonic()
     # This process has used processor time, and the machine at least about as much.
     assert 0 < own <= busy + 1
+    for end, expected in (
+        ((10.0, 12.0, 7.0), 0.5),  # 12 s busy, 7 s of them ours, in 10 s
+        ((10.0, 7.0, 7.0), 0.0),
+        ((10.0, 6.9, 7.0), 0.0),  # the two clocks tick in steps of their own
+        ((0.1, 5.0, 0.0), None),  # too short to say
+    ):
+        reads = iter([(0.0, 0.0, 0.0), end])
+        monkeypatch.setattr(CpuWatch, "_read", staticmethod(lambda reads=reads: next(reads)))
+        assert CpuWatch().other_cpu() == expected
 
 
 def test_a_system_that_tells_nothing(monkeypatch):

@@ -88,21 +88,25 @@ def test_whose_a_stack_is():
         assert found[owner, frames] == (0.5, 3)
 
 
+def owner_of(rows, *stack):
+    ((found, _),) = inside._found(iter([(stack, 1.0, 1)]), rows, lines=True)
+    return found
+
+
 def test_what_apply_does_between_the_hooks_is_the_layers():
     within = inside._between_hooks()
     source = inspect.getsource(function_node).splitlines()
     assert any("self.forward(in_data)" in source[line - 1] for line in within)
     assert not any("process(" in source[line - 1] for line in within)
     check = chainers("backend.py", "is_arrays_compatible")
-    for line, row in (
-        (within[0], 0),
-        (within[0] - 2, None),
-        (within[-1], 0),
-        (within[-1] + 2, None),
-    ):
-        stack = (label("0_Convolution2DFunction@"), APPLY._replace(line=line), check)
-        ((owner, _),) = inside._found(iter([(stack, 1.0, 1)]), ROWS, lines=True)
-        assert owner.row == row
+    lines = {within[0]: 0, within[0] - 2: None, within[-1]: 0, within[-1] + 2: None}
+    found = {
+        line: owner_of(
+            ROWS, label("0_Convolution2DFunction@"), APPLY._replace(line=line), check
+        ).row
+        for line in lines
+    }
+    assert found == lines
 
 
 def test_by_link_a_row_is_told_by_its_path():
@@ -113,14 +117,16 @@ def test_by_link_a_row_is_told_by_its_path():
         Layer(3, "/b", "ReLU", phase="backward", forward=1),
     )
     rows = inside._Rows(layers, by_link=True)
-
-    def row(label):
-        stack = (Frame(inside.FILE, label, 1), APPLY, Frame("own.py", "ReLU.forward", 2))
-        return rows.owner(stack)[0].row
-
-    assert [row(f"{n}_ReLU@/a") for n in (0, 7)] == [0, 0]
-    assert (row("3_ReLU@/b"), row("3_ReLU@/b backward"), row("4_Sum@/")) == (1, 3, 2)
-    assert row("0_ReLU@/c") is None
+    expected = {
+        "0_ReLU@/a": 0,
+        "7_ReLU@/a": 0,
+        "3_ReLU@/b": 1,
+        "3_ReLU@/b backward": 3,
+        "4_Sum@/": 2,
+        "0_ReLU@/c": None,
+    }
+    forward = Frame("own.py", "ReLU.forward", 2)
+    assert {name: rows.owner((label(name), APPLY, forward))[0].row for name in expected} == expected
 
 
 def test_a_network_whose_trials_differ_is_looked_into(monkeypatch):
@@ -154,16 +160,18 @@ def test_a_network_whose_trials_differ_is_looked_into(monkeypatch):
     assert set(functions) == {"LinearFunction@/a", "ReLU@/"}
 
 
-def test_the_profilers_own_time_is_left_out():
+def test_the_profilers_own_time_is_left_out_and_lines_on_request():
     own = (label("0_Convolution2DFunction@"), OWN)
     assert inside._found(iter([(own, 1.0, 1), ((), 1.0, 1)]), ROWS, lines=True) == {}
-
-
-def test_without_lines_stacks_of_one_function_are_one():
+    # Without lines stacks of one function are one.
     stacks = [
         ((label("1_ReLU@"), APPLY, Frame("/f.py", "forward", line)), 1.0, 1) for line in (3, 4)
     ]
     assert list(inside._found(iter(stacks), ROWS, lines=False).values()) == [(2.0, 2)]
+    # Trials of a tenth of a second are a group.
+    frames = [label("(trial) 7"), label("0_ReLU@"), APPLY]
+    assert inside._within_trial((STEP, *frames)) == ("(trial) 7", tuple(frames[1:]))
+    assert inside._within_trial((STEP, APPLY)) == ("", ())
 
 
 def looked(monkeypatch, model, x, counts):
@@ -209,34 +217,24 @@ def test_a_program_that_waits_is_seen_again_and_again_at_one_place():
     assert inside._repeats(stuck[:9]) == 1
 
 
-def test_trials_of_a_tenth_of_a_second_are_a_group():
-    frames = [label("(trial) 7"), label("0_ReLU@"), APPLY]
-    assert inside._within_trial((STEP, *frames)) == ("(trial) 7", tuple(frames[1:]))
-    assert inside._within_trial((STEP, APPLY)) == ("", ())
-
-
 def test_too_few_samples_tell_nothing(monkeypatch):
     with pytest.raises(ProfileError, match="99 samples of trials are too few"):
         looked(monkeypatch, L.Linear(3, 2), image(4, 3), {"A": 99})
 
 
-def test_what_py_spy_writes_is_read():
+def test_what_samplers_write_is_read():
     text = "main (/a b/x.py:3);<shim>;Link.__call__ (/c/link.py:2) 7\nno count\n"
     assert list(read_py_spy(text)) == [
         ((Frame("/a b/x.py", "main", 3), Frame("/c/link.py", "Link.__call__", 2)), 7)
     ]
-
-
-def test_what_pythons_own_sampler_writes_is_read():
     line = samplers.read_collapsed.__code__.co_firstlineno + 3
     text = f"tid:1;samplers.py:read_collapsed:{line};elsewhere.py:f:2;<GC> 4\n"
-    ((frames, count),) = samplers.read_collapsed(text)
-    assert count == 4
-    assert frames == (
+    frames = (
         Frame(samplers.__file__, "read_collapsed", line),
         Frame("elsewhere.py", "f", 2),
         Frame("~", "<GC>"),
     )
+    assert list(samplers.read_collapsed(text)) == [(frames, 4)]
 
 
 def test_without_py_spy_ticks_look(monkeypatch):
@@ -255,7 +253,7 @@ def test_a_sampler_that_ends_at_once_says_why():
 
 
 @pytest.mark.parametrize("within", [False, True])
-def test_ticks_count_for_the_time_since_the_last(within):
+def test_ticks_count_for_the_time_since_the_last(within, monkeypatch):
     before = signal.getsignal(signal.SIGALRM)
     times = iter([0, 10, 40, 50])
 
@@ -269,19 +267,13 @@ def test_ticks_count_for_the_time_since_the_last(within):
         for _ in range(2):
             signal.raise_signal(signal.SIGALRM)
 
-    # The timer itself is not to tick.
-    seen = with_still_timer(lambda: samplers.ticked(run, now_ns))
+    monkeypatch.setattr(samplers.signal, "setitimer", lambda *_: None)  # it is not to tick
+    seen = samplers.ticked(run, now_ns)
     ((stack, seconds),) = seen.weights.items()
     assert seconds == pytest.approx(40e-9)
     assert seen.samples == {stack: 2}
     assert "run" in stack[-1].function
     assert signal.getsignal(signal.SIGALRM) is before
-
-
-def with_still_timer(call):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(samplers.signal, "setitimer", lambda *_: None)
-        return call()
 
 
 def test_a_timer_of_the_program_is_left_alone():
@@ -341,29 +333,23 @@ def test_older_pythons_tell_no_lines():
         line_times.timed_lines(lines, lambda: 0)
 
 
-def profiled(monkeypatch, look):
-    monkeypatch.setattr(inside, "look_inside", look)
-    return chainer_profile.profile(
-        L.Linear(3, 2), image(4, 3), trials=3, warmups=1, why=True, memory=False
-    )
+def test_a_run_keeps_what_the_pass_found_and_one_that_fails_is_a_line(monkeypatch):
+    def profiled(look):
+        monkeypatch.setattr(inside, "look_inside", look)
+        given = {"trials": 3, "warmups": 1, "why": True, "memory": False}
+        return chainer_profile.profile(L.Linear(3, 2), image(4, 3), **given)
 
-
-def test_a_run_keeps_what_the_pass_found(monkeypatch):
-    found = Inside("fake", 100, 1.0, 10)
-    asked = []
+    found, asked = Inside("fake", 100, 1.0, 10), []
 
     def look(step, layers, medians_s, now_ns, **more):
         asked.append((len(layers), len(medians_s), more["seconds"]))
         return found
 
-    assert profiled(monkeypatch, look).inside is found
-    assert asked == [(1, 1, inside.SECONDS)]
-
-
-def test_a_pass_that_fails_is_a_line_and_no_more(monkeypatch):
-    def look(*_, **__):
+    def fails(*_, **__):
         raise ProfileError("there is no way")
 
+    assert profiled(look).inside is found
+    assert asked == [(1, 1, inside.SECONDS)]
     with pytest.warns(UserWarning, match="nothing is seen inside the layers: there is no way"):
-        recording = profiled(monkeypatch, look)
+        recording = profiled(fails)
     assert (recording.inside, recording.n_trials) == (None, 3)

@@ -16,64 +16,43 @@ class Clock:
         return self.seconds
 
 
-def test_a_line_every_ten_seconds(capsys):
+def said(capsys, steps, total, mean_s, *limit, every_s):
+    """The lines of a run, of which a step's trials take so long."""
     clock = Clock()
-    with ProgressBar(False, monotonic=clock) as progress:
-        for done in range(1, 1001):
-            clock.seconds += 0.03
-            progress(done, 1000, 0.0285)
+    with ProgressBar(False, *limit, monotonic=clock) as progress:
+        for done in steps:
+            clock.seconds += every_s
+            progress(done, total, mean_s)
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.splitlines() == [
+    return err.splitlines()
+
+
+def test_a_line_every_ten_seconds_or_behind_a_long_trial(capsys):
+    assert said(capsys, range(1, 1001), 1000, 0.0285, every_s=0.03) == [
         f"{PROG}: 334 of 1,000 trials, mean 28.50 ms; about 19 s left",
         f"{PROG}: 668 of 1,000 trials, mean 28.50 ms; about 9 s left",
     ]
-
-
-def test_a_long_trial_has_a_line_of_its_own(capsys):
-    clock = Clock()
-    with ProgressBar(False, monotonic=clock) as progress:
-        for done in range(1, 4):
-            clock.seconds += 60
-            progress(done, 3, 60.0)
-    assert capsys.readouterr().err.splitlines() == [
+    assert said(capsys, range(1, 4), 3, 60.0, every_s=60) == [
         f"{PROG}: 1 of 3 trials, mean 60.00 s; about 2 min left",
         f"{PROG}: 2 of 3 trials, mean 60.00 s; about 60 s left",
     ]
+    # A time limit is what is left at most.
+    lines = said(capsys, range(10, 50, 10), 1000, 1.0, 30.0, every_s=10)
+    assert [int(line.split()[-3]) for line in lines] == [20, 10, 0, 0]
 
 
-def test_a_time_limit_is_what_is_left_at_most(capsys):
-    clock = Clock()
-    with ProgressBar(False, 30.0, monotonic=clock) as progress:
-        for done in range(10, 50, 10):
-            clock.seconds += 10
-            progress(done, 1000, 1.0)
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.rpartition("about ")[2] for line in lines] == ["20 s left", "10 s left"] + [
-        "0 s left"
-    ] * 2
-
-
-def test_quiet_says_nothing(capsys):
-    clock = Clock()
-    bar = ProgressBar(True, monotonic=clock)
-    with bar as progress:
-        clock.seconds += 60
-        progress(1, 3, 60.0)
-        bar.say("something")
-    assert capsys.readouterr() == ("", "")
-
-
-def test_quiet_warns(capsys):
-    ProgressBar(True).warn("[12] times")
-    assert capsys.readouterr() == ("", f"{PROG}: [12] times\n")
-
-
-def test_a_line_of_its_own_in_a_pipe(capsys):
-    bar = ProgressBar(False, monotonic=Clock())
-    with bar:
-        bar.say("[12] times")
-    assert capsys.readouterr() == ("", f"{PROG}: [12] times\n")
+def test_what_is_said_and_warned_of_in_a_pipe(capsys):
+    for quiet, line, warning in ((True, "", "[1] time\n"), (False, "[12] times\n", "[1] time\n")):
+        clock = Clock()
+        bar = ProgressBar(quiet, monotonic=clock)
+        with bar as progress:
+            clock.seconds += 60 * quiet
+            progress(1, 3, 60.0)
+            bar.say("[12] times")
+        bar.warn("[1] time")
+        text = "".join(f"{PROG}: {one}" for one in (line, warning) if one)
+        assert capsys.readouterr() == ("", text)
 
 
 def test_a_terminal_has_a_bar_and_lines_above_it():

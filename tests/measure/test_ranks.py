@@ -6,7 +6,6 @@ import socket
 from types import SimpleNamespace
 
 import chainer
-import pytest
 from chainermn import create_multi_node_optimizer
 
 from chainer_profile.measure.ranks import compare_clocks, rank_of
@@ -74,55 +73,40 @@ def test_the_shortest_round_trip_tells_the_offset(clock):
     comm = Comm(clock, 1, 2, trips, ahead_ns=-123 * S)
     assert compare_clocks(comm, clock.now_ns) == (-123 * S - MS // 2, 3 * MS // 2)
     assert [other for other, _ in comm.sent] == [0] * 50
+    # What was compared counts where rank 0 goes.
+    comm = Comm(clock, 1, 2, [(3 * MS, 3 * MS), NEVER], ahead_ns=7)
+    assert compare_clocks(comm, clock.now_ns) == (7, 3 * MS)
 
 
 def test_rank_0_answers_each_with_its_time(clock):
-    comm = Comm(clock, 0, 3, [(MS, 0)] * 100)
-    begin_ns = clock.time_ns
+    comm, begin_ns = Comm(clock, 0, 3, [(MS, 0)] * 100), clock.time_ns
     assert compare_clocks(comm, clock.now_ns) == (0, 0)
     times = [begin_ns + (number + 1) * MS for number in range(100)]
     assert comm.sent == list(zip([1] * 50 + [2] * 50, times, strict=True))
 
 
-def test_a_rank_does_not_wait_for_ever_for_rank_0(clock):
-    comm = Comm(clock, 1, 2, [NEVER])
-    begin_ns = clock.time_ns
+def test_nobody_waits_for_ever(clock):
+    comm, begin_ns = Comm(clock, 1, 2, [NEVER]), clock.time_ns
     assert compare_clocks(comm, clock.now_ns) == (0, UNKNOWN_NS)
     assert comm.requests[-1].cancelled
     assert clock.time_ns - begin_ns <= 61 * S
-
-
-def test_what_was_compared_counts_where_rank_0_goes(clock):
-    comm = Comm(clock, 1, 2, [(3 * MS, 3 * MS), NEVER], ahead_ns=7)
-    assert compare_clocks(comm, clock.now_ns) == (7, 3 * MS)
-
-
-def test_rank_0_does_not_wait_for_ever_and_answers_those_who_came(clock):
-    comm = Comm(clock, 0, 5, [NEVER, NEVER, *[(0, 0)] * 50, NEVER])
-    begin_ns = clock.time_ns
+    # Rank 0 answers those who came.
+    comm, begin_ns = Comm(clock, 0, 5, [NEVER, NEVER, *[(0, 0)] * 50, NEVER]), clock.time_ns
     compare_clocks(comm, clock.now_ns)
     assert [other for other, _ in comm.sent] == [3] * 50
     assert sum(request.cancelled for request in comm.requests) == 3
     assert clock.time_ns - begin_ns <= 35 * S
 
 
-@pytest.fixture
-def plain():
-    return chainer.optimizers.SGD().setup(chainer.links.Linear(2, 2))
-
-
-def test_without_chainermn_there_is_no_rank(plain, clock):
-    assert rank_of([plain], clock.now_ns) is None
-    assert rank_of([], clock.now_ns) is None
-
-
-def test_the_ranks_of_one_host_compare_nothing(plain, clock):
+def test_which_rank_a_process_is(clock):
+    plain = chainer.optimizers.SGD().setup(chainer.links.Linear(2, 2))
+    host = socket.gethostname()
+    for optimizers in ([plain], []):
+        assert rank_of(optimizers, clock.now_ns) is None
+    # The ranks of one host compare nothing; those of several hosts do.
     optimizer = create_multi_node_optimizer(plain, Made(clock))
-    assert rank_of([plain, optimizer], clock.now_ns) == Rank(1, 2, socket.gethostname())
-
-
-def test_those_of_several_hosts_do(plain, clock):
+    assert rank_of([plain, optimizer], clock.now_ns) == Rank(1, 2, host)
     comm = Comm(clock, 1, 2, [(MS, MS)] * 50, ahead_ns=5 * S)
     communicator = SimpleNamespace(rank=1, size=2, inter_size=2, mpi_comm=comm)
     found = rank_of([create_multi_node_optimizer(plain, communicator)], clock.now_ns)
-    assert found == Rank(1, 2, socket.gethostname(), 5 * S, MS)
+    assert found == Rank(1, 2, host, 5 * S, MS)
