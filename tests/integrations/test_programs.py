@@ -18,7 +18,7 @@ from chainer_profile.record.budget import (
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.runs.folder import load_run
 from tests.command import folder  # noqa: F401
-from tests.programs import CALL, FOLDER, PROGRAMS, UPDATE
+from tests.programs import FOLDER, PROGRAMS, UPDATE
 from tests.scripts import run_in_child
 
 pytestmark = pytest.mark.process
@@ -34,7 +34,7 @@ def test_an_unedited_program(program):
     assert all(one.ns >= 0 for one in budget.spent)
     assert {one.part for one in budget.spent} <= set(PARTS)
     assert (budget.outcome == COMPLETE) == (program.exit_code == 0)
-    trials = budget.of(CALLS if program.bounded_by == CALL else ITERATIONS)
+    trials = budget.of(ITERATIONS)
     assert trials.count == program.trials
     if program.bounded_by == UPDATE:
         evaluated = budget.of(EVALUATION).ns + budget.of(CALLS).ns

@@ -14,7 +14,7 @@ import chainer_profile
 from chainer_profile import ProfileError, UsageError, profile, summarise
 from chainer_profile.measure.arguments import Arguments
 from chainer_profile.report.text import run_lines
-from tests.nets import Chain, image
+from tests.nets import Chain, image, net
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -47,31 +47,26 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
-def test_an_input_in_every_form(form, phase):
+def test_an_input_in_every_form(form):
     x, described = FORMS[form]
-    model = Taking()
-    recording = profile(model, x, trials=3, warmups=0, phase=phase)
-    args, kwargs = model.taken
-    if isinstance(x, dict):
-        assert args == ()
-        assert all(kwargs[name] is x[name] for name in kwargs.keys() | x.keys())
-    else:
-        taken = x if isinstance(x, tuple) else (x,)
-        assert kwargs == {}
-        assert all(one is other for one, other in zip(args, taken, strict=True))
-    made = recording.settings
-    assert (made.input_shape, made.batchsize, made.input) == described
-    assert recording.layers[0].function == "Concat"
-    assert recording.memory.input_nbytes >= 2 * 3 * 4
-    summarise(recording)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_summary_takes_the_same(form):
-    x, (shape, _, _) = FORMS[form]
+    for phase in ("forward", "forward-backward", "train"):
+        model = Taking()
+        recording = profile(model, x, trials=3, warmups=0, phase=phase)
+        args, kwargs = model.taken
+        if isinstance(x, dict):
+            assert args == ()
+            assert all(kwargs[name] is x[name] for name in kwargs.keys() | x.keys())
+        else:
+            taken = x if isinstance(x, tuple) else (x,)
+            assert kwargs == {}
+            assert all(one is other for one, other in zip(args, taken, strict=True))
+        made = recording.settings
+        assert (made.input_shape, made.batchsize, made.input) == described
+        assert recording.layers[0].function == "Concat"
+        assert recording.memory.input_nbytes >= 2 * 3 * 4
+        summarise(recording)
     found = chainer_profile.summary(Taking(), x)
-    assert found.input_shapes[0] == shape
+    assert found.input_shapes[0] == described[0]
     assert found.table["function"].tolist() == ["Concat", "LinearFunction"]
     assert found.input_nbytes == sum(array.nbytes for array in Arguments.of(x).arrays)
 
@@ -82,15 +77,10 @@ def test_an_array_that_is_given_twice_is_there_once():
 
 
 def test_sequences_as_chainers_recurrent_links_take_them():
-    class Reader(chainer.Chain):
-        def __init__(self):
-            super().__init__(embed=L.EmbedID(7, 4), lstm=L.NStepLSTM(1, 4, 4, 0.0))
-
-        def forward(self, xs):
-            return self.lstm(None, None, [self.embed(x) for x in xs])[0][0]
-
+    links = {"embed": L.EmbedID(7, 4), "lstm": L.NStepLSTM(1, 4, 4, 0.0)}
+    reader = net(lambda self, xs: self.lstm(None, None, [self.embed(x) for x in xs])[0][0], **links)
     sentences = [np.arange(n, dtype=np.int32) for n in (6, 4, 3)]
-    recording = profile(Reader(), sentences, trials=3, warmups=0, phase="train")
+    recording = profile(reader, sentences, trials=3, warmups=0, phase="train")
     assert (recording.settings.input_shape, recording.settings.batchsize) == ((6,), 3)
     assert "/embed" in {layer.path for layer in recording.layers}
 

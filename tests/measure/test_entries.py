@@ -13,6 +13,7 @@ import pytest
 
 from chainer_profile.measure import entries
 from chainer_profile.measure.entries import Entries
+from tests.nets import MLP
 
 
 class Asked:
@@ -35,22 +36,12 @@ def asked():
     return Asked()
 
 
-class Net(chainer.Chain):
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.fc = L.Linear(4, 3)
-
-    def forward(self, x):
-        return F.relu(self.fc(x))
-
-
-class Old(Net):
+class Old(MLP):
     def __call__(self, x):  # as up to Chainer 4
-        return self.fc(x)
+        return self.fc1(x)
 
 
-X, T = np.ones((2, 4), np.float32), np.zeros(2, np.int32)
+X, T = np.ones((2, 3), np.float32), np.zeros(2, np.int32)
 
 
 def step(model, optimizer):
@@ -62,7 +53,7 @@ def step(model, optimizer):
     optimizer.update()
 
 
-@pytest.mark.parametrize("kind", [Net, Old])
+@pytest.mark.parametrize("kind", [MLP, Old])
 def test_a_loop_goes_through_its_outermost_calls(kind, asked):
     model = kind()
     optimizer = chainer.optimizers.SGD()
@@ -80,16 +71,16 @@ def test_a_loop_goes_through_its_outermost_calls(kind, asked):
 
 
 def test_what_the_call_gives_and_raises(asked):
-    model = Net()
+    model = MLP()
     with Entries(lambda entry, owner, call: (entry, call())):
         entry, y = model(X)
-        assert (entry, y.shape) == ("call", (2, 3))
+        assert (entry, y.shape) == ("call", (2, 2))
         with pytest.raises(TypeError):
             model(X, X)
         # It did not stay within the call that failed.
         assert model(X)[0] == "call"
     with Entries(asked):
-        assert model(x=X).shape == (2, 3)
+        assert model(x=X).shape == (2, 2)
 
 
 def test_classes_that_are_made_later(asked):
@@ -108,12 +99,12 @@ def test_classes_that_are_made_later(asked):
             def __next__(self):
                 return [X]
 
-        Later(4, 3)(X)
+        Later(3, 3)(X)
         next(Data())
         Data().next()
     assert Later.label == "later"
     assert asked.entries == ["call", "load", "load"]
-    Later(4, 3)(X)
+    Later(3, 3)(X)
     assert len(asked.calls) == 3
 
 
@@ -138,7 +129,7 @@ def in_thread(work):
 
 
 def test_other_threads_are_counted_and_forked_children_go_their_own_way(asked):
-    model = Net()
+    model = MLP()
     optimizer = chainer.optimizers.SGD().setup(model)
     with Entries(asked) as standing:
         assert not standing.elsewhere
@@ -155,7 +146,7 @@ def test_other_threads_are_counted_and_forked_children_go_their_own_way(asked):
         model(X)
         assert asked.entries == ["call"]
         # Nor are theirs within one of ours.
-        model.fc = lambda x: in_thread(lambda: Net()(x)) or x
+        model.fc2 = lambda x: in_thread(lambda: MLP()(X)) or x
         model(X)
     assert standing.elsewhere["call"] == 5
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import chainer
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.measure.calls import BACKWARD
-from chainer_profile.measure.events import EventPool, Timeline
+from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import ForwardStep
-from chainer_profile.measure.structure import Structure
-from chainer_profile.measure.windows import Mark
 from tests.nets import image, stamps_of, whats_of
 from tests.queues import PlannedNet, calls, device_clock, kernel
 
@@ -91,37 +87,6 @@ class TestEventPool:
         assert (found[short] == np.array(spans)[short]).all()
 
 
-def structure_of(owners, n_layers, phases=()):
-    layers = tuple(range(n_layers))  # only their number counts
-    return Structure(layers, phases, (), np.array(owners, np.intp))
-
-
-class TestTimeline:
-    def test_every_span_has_one_owner(self):
-        # A phase (3) with layer 0, in which layer 1 is nested, and with layer 2; then outside.
-        structure = structure_of([3, 0, 1, 0, 3, 2, 3, -1], 3, ("forward",))
-        # The spans are 1 to 9 ns: before the phase, then one behind each read.
-        stamps = np.cumsum([100, 1, 2, 3, 4, 5, 6, 7, 8, 9])
-        times_ns, gaps_ns, span_ns = Timeline(structure).divide(stamps)
-        # Layer 0 has 3 + 5, layer 1 has 4, layer 2 has 7, and the phase's framework 2 + 6 + 8.
-        assert times_ns.tolist() == [8, 4, 7, 16]
-        # Before layer 0 the 1 outside and the phase's 2; none before layer 1; before layer 2 the
-        # phase's 6. What follows, 8 + 9, is no layer's gap.
-        assert gaps_ns.tolist() == [3, 0, 6]
-        assert span_ns == 45
-
-    def test_gaps_before_each_call_of_a_row_add_up(self):
-        # Row 0 is entered three times, row 1 once in between.
-        timeline = Timeline(structure_of([0, -1, 1, -1, 0, -1, 0, -1], 2))
-        for scale in (1, 5):  # one of many trials
-            times_ns, gaps_ns, span_ns = timeline.divide(
-                scale * np.cumsum([0, 1, 10, 2, 20, 3, 30, 4, 40, 5])
-            )
-            assert times_ns.tolist() == [scale * (10 + 30 + 40), scale * 20]
-            assert gaps_ns.tolist() == [scale * (1 + 3 + 4), scale * 2]
-            assert span_ns == 115 * scale
-
-
 def learned(model):
     step = ForwardStep(model, (image(),))
     with step.configured():
@@ -148,29 +113,6 @@ class TestRecorder:
         with step.configured(), recorder:
             step()
         assert structure.times_ns(stamps_of(recorder.log)).tolist() == [10, 20]
-
-    def test_backwards_and_marks_have_events_too(self, clock, queue):
-        pool = EventPool(queue)
-
-        class Marked(ForwardStep):
-            def timed(self, enter, leave):
-                enter(Mark("data", "data", "load"))
-                queue.launch(7)
-                leave()
-                return super().timed(enter, leave)
-
-        model = PlannedNet(clock, calls(kernel(0, 3)))
-        recorder = Recorder(clock.now_ns, Marked(model, (image(),)), pool)
-        x = chainer.Variable(image())
-        with recorder:
-            y = model(x)
-            y.grad = image()
-            y.backward()
-        pool.wait()
-        # The mark's 7, the forward's 3, and 3 of its backward.
-        assert pool.times_ns().tolist() == [0, 7, 7, 10, 10, 13]
-        assert len(stamps_of(recorder.log)) == 6
-        assert recorder.log.count(BACKWARD) == 1
 
     @pytest.mark.parametrize(("read_ns", "expected"), [(0, 0), (3, 6)])
     def test_a_window_is_what_passes_between_its_two_events(self, read_ns, expected):

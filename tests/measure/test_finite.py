@@ -6,50 +6,36 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy as np
-import pytest
 
 import chainer_profile
 from chainer_profile import profile, summarise
+from tests.nets import net
 
 
-class Net(chainer.Chain):
-    """Two layers; the logarithm of the first one's output is no number where that is negative."""
-
-    def __init__(self, log=False):
-        super().__init__()
-        with self.init_scope():
-            self.first = L.Linear(3, 4, initialW=-1)
-            self.second = L.Linear(4, 2)
-        self.log = log
-
-    def forward(self, x):
-        h = self.first(x)
-        return self.second(F.log(h) if self.log else h)
+def network(log=False):
+    """The logarithm of the first layer's output is no number where that is negative."""
+    links = {"first": L.Linear(3, 4, initialW=-1), "second": L.Linear(4, 2)}
+    return net(lambda self, x: self.second((F.log if log else F.identity)(self.first(x))), **links)
 
 
 def profiled(phase, log, weight):
-    model = Net(log)
+    model = network(log)
     model.second.W.array[0, 0] = weight
     x = np.ones((2, 3), np.float32)
     with np.errstate(all="ignore"):
         return profile(model, x, phase=phase, trials=4, memory=False)
 
 
-@pytest.mark.parametrize(
-    ("phase", "log", "weight", "names"),
-    [
+def test_what_is_not_finite_is_named():
+    for phase, log, weight, names in (
         ("forward", False, 1, ()),
         ("forward", True, 1, ("the output",)),
         ("forward", False, np.inf, ("the output", "/second/W")),
         ("forward-backward", False, 1, ()),
         ("train", False, 1, ()),
-    ],
-)
-def test_what_is_not_finite_is_named(phase, log, weight, names):
-    assert profiled(phase, log, weight).conditions.not_finite == names
-
-
-def test_of_a_training_step_parameters_and_gradients_tell():
+    ):
+        assert profiled(phase, log, weight).conditions.not_finite == names
+    # Of a training step parameters and gradients tell.
     for phase in ("forward-backward", "train"):
         names = profiled(phase, True, 1).conditions.not_finite
         assert any(name.endswith("/first/W") for name in names)
@@ -61,7 +47,7 @@ def test_it_is_a_finding():
 
 
 def test_of_a_program_that_runs_anyway_its_parameters_tell_at_the_end():
-    model = L.Classifier(Net())
+    model = L.Classifier(network())
     optimizer = chainer.optimizers.SGD(lr=1e30).setup(model)
     x, t = np.ones((2, 3), np.float32), np.zeros(2, np.int32)
     profiling = chainer_profile.profiling()

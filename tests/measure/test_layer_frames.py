@@ -17,7 +17,7 @@ from chainer import FunctionNode, _backprop_utils
 import chainer_profile
 from chainer_profile.measure.layer_frames import FILE, layer_frames
 from tests import ROOT
-from tests.nets import image
+from tests.nets import image, net
 
 SEEN = []
 
@@ -45,20 +45,9 @@ class Looking(chainer.FunctionNode):
         return (gys[0] * 2,)
 
 
-class Net(chainer.Chain):
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.fc = L.Linear(3, 2)
-            self.inner = Inner()
-
-    def forward(self, x):
-        return self.inner(F.relu(self.fc(x)))
-
-
-class Inner(chainer.Chain):
-    def forward(self, x):
-        return Looking().apply((x,))[0]
+def looking():
+    inner = net(lambda self, x: Looking().apply((x,))[0])
+    return net(lambda self, x: self.inner(F.relu(self.fc(x))), fc=L.Linear(3, 2), inner=inner)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +59,7 @@ def _forget():
 
 
 def test_every_call_runs_below_its_layer():
-    model = Net()
+    model = looking()
     with pytest.raises(Exception, match="Invalid operation"), layer_frames(model):
         model(image(4, 5))
     with layer_frames(model):
@@ -87,7 +76,7 @@ def test_every_call_runs_below_its_layer():
 
 
 def test_labels_are_those_of_a_profile():
-    model, x = Net(), image(4, 3)
+    model, x = looking(), image(4, 3)
     recording = chainer_profile.profile(model, x, trials=1)
     SEEN.clear()
     with layer_frames(model):
@@ -97,7 +86,7 @@ def test_labels_are_those_of_a_profile():
 
 
 def test_other_threads_are_left_alone():
-    model = Net()
+    model = looking()
     with layer_frames(model):
         thread = threading.Thread(target=lambda: Looking().apply((np.ones(2, np.float32),)))
         thread.start()

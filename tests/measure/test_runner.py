@@ -153,18 +153,15 @@ class TestRun:
         assert "takes gradients and fails without" in report_md(summarise(recording))
         assert not run(Chain(clock), clock).settings.with_graph
 
-    def test_progress_counts_to_the_end_with_the_mean(self, clock):
-        seen = []
+    def test_conditions_are_recorded_and_progress_counts_to_the_end_with_the_mean(self, clock):
+        reading, seen = FakeClock(read_ns=3), []
+        conditions = run(Chain(reading), reading).conditions
+        assert (conditions.window_ns, conditions.clock_resolution_ns) == (3, 1)
         run(Chain(clock), clock, progress=lambda *a: seen.append(a))
         done, totals, means = zip(*seen, strict=True)
         assert list(done) == sorted(set(done))
         assert (done[-1], set(totals)) == (20, {20})
         assert means == pytest.approx([TRIAL_NS * 1e-9] * len(seen))
-
-    def test_conditions_are_recorded(self):
-        clock = FakeClock(read_ns=3)
-        conditions = run(Chain(clock), clock).conditions
-        assert (conditions.window_ns, conditions.clock_resolution_ns) == (3, 1)
 
     def test_groups_of_any_size_and_the_journal_hold_the_same(
         self, clock, trained, monkeypatch, tmp_path
@@ -345,19 +342,12 @@ def by_link(recording):
 
 
 class TestTrialsThatDiffer:
-    def test_from_the_structure_passes_on(self, clock):
-        recording = run(Changing(clock, 3, another_call), clock)
-        rows, times = by_link(recording)
-        assert rows == [("/first", "Wait", 1), ("/second", "LongWait", 2), ("/", "Wait", 1)]
-        assert times == [[100, 80, 1]] * 20
-        assert len(recording.clean_ns) == 5
-        assert recording.conditions.call_ns is not None
-
     def test_from_trial_5_on(self, clock, tmp_path):
         with open(tmp_path / "journal", "w+b") as file:
             model = Changing(clock, FIRST + 5, another_call)
             recording = run(model, clock, journal=Journal(file))
         rows, times = by_link(recording)
+        assert recording.conditions.call_ns is not None
         # Of the fifth no row's time is known.
         assert times == [[100, 80, 0]] * 4 + [[100, 80, 1]] * 16
         assert recording.calls.tolist() == [[1, 2, 0]] * 4 + [[1, 2, 1]] * 16
@@ -370,21 +360,6 @@ class TestTrialsThatDiffer:
             assert by_link(other) == by_link(recording)
             assert other.calls.tolist() == recording.calls.tolist()
             assert other.start_ns.tolist() == recording.start_ns.tolist()
-
-    @pytest.mark.parametrize(
-        ("first", "later", "times"),
-        [((1, 2), (1, 3), (2, 3)), ((2, 3), (3, 2), (7, 7))],  # the second of as many bytes
-    )
-    def test_other_shapes(self, clock, first, later, times):
-        calls = itertools.count()
-
-        def forward(self, x):
-            at = int(next(calls) >= FIRST + 15)
-            return Wait(clock, times[at]).apply((image(*(first, later)[at]),))[0]
-
-        recording = run(net(forward), clock, settings(clean_trials=0))
-        expected = [[times[0]]] * 15 + [[times[1]]] * 5
-        assert by_link(recording) == ([("/", "Wait", 1)], expected)
 
     def test_trials_of_which_no_two_are_alike(self, clock):
         made = itertools.count(1)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-#: What bounds a program's trials: an updater's iteration, an optimizer's update, or a link's call.
-ITERATION, UPDATE, CALL = "iteration", "update", "call"
+#: What bounds a program's trials: an updater's iteration, or an optimizer's update.
+ITERATION, UPDATE = "iteration", "update"
 
 
 @dataclass
@@ -81,8 +81,6 @@ train_dcgan | --epoch 1 --batchsize 8 | --epoch 25 | iteration 16 | evaluates
 resume | --epoch 1 | --epoch 60 | iteration 45 | evaluates
     /predictor/l1 /predictor/bn /predictor/l2
     LogReport=45 PrintReport=45 validation=3 _Snapshot=3
-predict | --repeat 6 | --repeat 500 | call 18
-    /conv1 /res/0/conv1 /res/0/bn1 /res/1/conv1 /res/1/bn1 /fc
 raises | --bad 400 | --bad 1999 | iteration 20 | exit 1
     /predictor/0 /predictor/1
     LogReport=20 PrintReport=2
