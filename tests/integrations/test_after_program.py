@@ -111,12 +111,9 @@ def test_what_a_program_takes_away(takes):
     assert recording.environment.chainer
     assert budget.outcome == "exit code 3"
     assert budget.of(ITERATIONS).count == 16
-
-
-@pytest.mark.parametrize("before", ["builtins.open = None", "json.dumps = None"])
-def test_what_a_program_takes_away_before_it_trains(before):
-    assert run(f"{before}\ntrain()", "-q") == 0
-    assert load_run(Path("here")).n_trials
+    if takes in ("open", "json"):  # before it trains
+        assert run(f"{TAKES[takes]}\ntrain()", "-q", "--force") == 0
+        assert load_run(Path("here")).n_trials
 
 
 @pytest.mark.parametrize(
@@ -152,7 +149,7 @@ def limit_memory(nbytes):
     resource.setrlimit(resource.RLIMIT_AS, (nbytes, nbytes))
 
 
-def test_a_folder_that_is_gone():
+def test_folders_that_are_gone_or_cannot_be_made():
     gone = "train()\nshutil.rmtree('here')\n"
     assert run(f"{gone}sys.exit(3)") == 3
     assert files() == ["budget.json", "recording.npz"]
@@ -160,9 +157,6 @@ def test_a_folder_that_is_gone():
     assert "The program ended: exit code 3." in said()
     assert said().count("here: cannot be written (File exists)") == 1
     assert "Written to" not in said()
-
-
-def test_a_folder_that_cannot_be_made():
     Path("reports").write_text("")
     Path("program.py").write_text(f"{TRAINING}train()\nsys.exit(3)")
     assert run_in_child("program.py") == 3
@@ -171,27 +165,25 @@ def test_a_folder_that_cannot_be_made():
     assert "Written to" not in said()
 
 
-def test_reports_that_cannot_be_made_are_one_line(monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/none/python")
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+NOT_MADE = "the reports are not made (No such file or directory): the measurements are kept in here"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value", "message"),
+    [
+        (sys, "executable", "/none/python", NOT_MADE),
+        (Start, "run", interrupted, "interrupted: the measurements are kept in here"),
+    ],
+)
+def test_reports_that_cannot_be_made_are_one_line(owner, name, value, message, monkeypatch):
+    monkeypatch.setattr(owner, name, value)
     Path("program.py").write_text(f"{TRAINING}train()\nsys.exit(3)")
-    words = ("--format", "none", "-o", "here", "program.py")
-    assert run_in_child(*words, apart=True) == 3
-    assert one_line(Path("err").read_text()) == (
-        "profile.py: the reports are not made (No such file or directory): "
-        "the measurements are kept in here"
-    )
-    assert load_run(Path("here")).n_trials
-
-
-def test_an_interrupt_while_reports_are_made(monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Start, "run", interrupted)
-    Path("program.py").write_text(f"{TRAINING}train()\nsys.exit(3)")
-    assert run_in_child("-o", "here", "program.py", apart=True) == 3
-    said = one_line(Path("err").read_text())
-    assert said == "profile.py: interrupted: the measurements are kept in here"
+    assert run_in_child("--format", "none", "-o", "here", "program.py", apart=True) == 3
+    assert one_line(Path("err").read_text()) == f"profile.py: {message}"
     assert files() == ["budget.json", "recording.npz"]
 
 
@@ -208,24 +200,18 @@ def test_another_interpreter_says_why_it_fails(
     assert start.run("dies", {"by": 9}) == "killed by SIGKILL"
 
 
-def test_limits_are_taken_and_never_measured(monkeypatch):
+def test_limits_are_taken_and_never_measured_and_all_that_was_added_is_told(monkeypatch):
     monkeypatch.setattr(machine, "measure_limits", None)
     assert run("train()") == 0
-    recording = load_run(Path("here"))
+    recording, budget = load_run(Path("here")), read_budget(Path("here"))
     assert recording.limits is None
     assert "limits" not in said()
-    device = machine.find_device("cpu")
-    save_limits(stand_in(recording.environment, device))
-    assert run("train()", "--force") == 0
-    assert load_run(Path("here")).limits is not None
-
-
-def test_all_that_was_added_is_told():
-    assert run("train()") == 0
-    budget = read_budget(Path("here"))
     assert {SAVING, REPORTS} < {one.name for one in budget.part(PROFILER)}
     assert sum(one.ns for one in budget.spent) == budget.wall_ns
     assert f"(plus {format_duration(budget.of(PROFILER).ns * NS)} of profiling," in said()
+    save_limits(stand_in(recording.environment, machine.find_device("cpu")))
+    assert run("train()", "--force") == 0
+    assert load_run(Path("here")).limits is not None
 
 
 #: What a program does, and the first layer's outputs of the trials in each folder.

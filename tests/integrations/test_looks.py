@@ -54,9 +54,8 @@ def test_a_function_and_what_it_calls():
     assert names(text) == {"accuracy (train.py): CRF1d.argmax": 5.0, "<module> (train.py)": 1.0}
 
 
-@pytest.mark.parametrize(
-    "frames",
-    [
+def test_what_is_told_otherwise():
+    for frames in (
         [MAIN, LINK, ACCURACY, APPLY],
         [MAIN, IMPORT, f"<module> ({SITE}/nltk/__init__.py:1)"],
         [MAIN, TRAINER, EXTENSION],
@@ -64,27 +63,20 @@ def test_a_function_and_what_it_calls():
         [MAIN, WRAPPER, WITH],
         [f"worker ({SITE}/pool.py:1)"],
         [],
-    ],
-)
-def test_what_is_told_otherwise(frames):
-    assert names(stacks((10, frames))) == {}
+    ):
+        assert names(stacks((10, frames))) == {}, frames
 
 
-def test_the_profilers_frames_between_are_passed_over():
+def test_frames_threads_and_lines_that_count_for_nothing():
+    # The profiler's frames between are passed over.
     text = stacks((10, [MAIN, TRAINER, WRAPPER, EXTENSION, WRAPPER, ACCURACY]))
     assert names(text) == {"accuracy (train.py)": 10.0}
-
-
-def test_other_threads_and_what_cannot_be_read_count_for_nothing():
     text = stacks((10, [MAIN])) + stacks((90, [ACCURACY]), thread="thread (2): Thread-1")
     assert names(text + "no stack\n;;; x\n") == {"<module> (train.py)": 10.0}
     assert names("") == {}
-
-
-def test_the_most_first_and_not_all():
+    # The most first and not all.
     lines = [(n + 1, [f"f{n} (/home/me/a.py:1)"]) for n in range(30)]
-    found = told(stacks(*lines), S)
-    assert [one.looks for one in found] == list(range(30, 18, -1))
+    assert [one.looks for one in told(stacks(*lines), S)] == list(range(30, 18, -1))
 
 
 def spin(seconds):

@@ -28,30 +28,25 @@ CHANGED = {
 }
 
 
-def advice_for(code):
-    try:
-        eval(code, {"np": np})
-    except Exception as error:
-        return advice(error)
-    pytest.skip("this NumPy has not changed it yet")
-
-
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("code", CHANGED)
-def test_what_changed_and_what_to_write(code):
-    assert CHANGED[code] in advice_for(code)
-
-
-def test_names_of_imports_too():
+def test_what_changed_and_what_to_write():
+    said = {}
+    for code in CHANGED:
+        try:
+            eval(code, {"np": np})  # this NumPy may not have changed it yet
+        except Exception as error:
+            said[code] = advice(error)
+    assert said
+    assert [code for code, words in said.items() if CHANGED[code] not in words] == []
     with pytest.raises(ImportError) as caught:
         exec("from numpy import asscalar")
     assert advice(caught.value) == "NumPy removed np.asscalar; write x.item()"
 
 
-@pytest.mark.parametrize("code", ["np.zeross", "np.ones(2).zeross", "int('x')", "1 / 0", "no"])
-def test_nothing_is_said_of_other_errors(code):
-    with pytest.raises(Exception) as caught:  # noqa: PT011
-        eval(code, {"np": np})
-    assert not advice(caught.value)
+def test_nothing_is_said_of_other_errors():
+    for code in ("np.zeross", "np.ones(2).zeross", "int('x')", "1 / 0", "no"):
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            eval(code, {"np": np})
+        assert not advice(caught.value), code
     assert not advice(KeyboardInterrupt())
     assert not advice(None)
