@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.engines.protocol import EngineNode, EngineProfile, Network
+from chainer_profile.engines.protocol import Network
 from chainer_profile.engines.race import Contestant, Race
 from chainer_profile.engines.results import round_medians
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT
@@ -56,6 +57,10 @@ def test_every_trial_takes_what_the_engine_takes(clock: FakeClock) -> None:
     slow, fast = one.contestants
     assert slow.clean_ns.tolist() == [1000] * 60
     assert fast.clean_ns.tolist() == [100] * 60
+    begins = np.concatenate([c.start_ns for c in one.contestants])
+    ends = np.concatenate([c.start_ns + c.clean_ns for c in one.contestants])
+    order = np.argsort(begins)
+    assert (begins[order][1:] >= ends[order][:-1]).all()
     assert slow.prepare_s == fast.prepare_s == pytest.approx(1e-3)
     assert one.ended == COMPLETE
     assert [d.relative for d in fast.differences] == [0.0, 0.0, 0.0]
@@ -88,14 +93,6 @@ def test_there_are_many_rounds_of_few_trials(clock: FakeClock) -> None:
     for trials, rounds in ((1, 1), (29, 29), (59, 59), (61, 31), (1000, 100)):
         (slow,) = ran(clock, chainer(clock), trials=trials).contestants
         assert (len(slow.clean_ns), len(round_medians(slow))) == (trials, rounds)
-
-
-def test_starts_are_those_of_the_trials(clock: FakeClock) -> None:
-    one = ran(clock, chainer(clock), FakeEngine(clock, 100), trials=40)
-    begins = np.concatenate([c.start_ns for c in one.contestants])
-    ends = np.concatenate([c.start_ns + c.clean_ns for c in one.contestants])
-    order = np.argsort(begins)
-    assert (begins[order][1:] >= ends[order][:-1]).all()
 
 
 def test_one_that_fails_is_out_keeps_what_it_made_and_the_others_go_on(clock: FakeClock) -> None:
@@ -163,12 +160,7 @@ def test_wrong_outputs_are_seen(clock: FakeClock) -> None:
 
 
 def test_outputs_in_memory_that_is_used_again_are_right(clock: FakeClock) -> None:
-    memory = np.empty_like(X)
-
-    def again(x: Any) -> Any:
-        np.multiply(x, 2, out=memory)
-        return memory
-
+    again = partial(np.multiply, 2, out=np.empty_like(X))
     one = ran(clock, chainer(clock, function=again), FakeEngine(clock, function=again))
     assert [d.relative for d in one.contestants[1].differences] == [0.0] * 3
 
@@ -176,26 +168,22 @@ def test_outputs_in_memory_that_is_used_again_are_right(clock: FakeClock) -> Non
 def test_the_worst_layer_is_told_by_engines_that_show_theirs(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "chainer_profile.engines.race.chainer_intermediates", lambda network: {0: X, 3: X}
-    )
+    known = {0: X, 3: X}
+    monkeypatch.setattr("chainer_profile.engines.race.chainer_intermediates", lambda _: known)
     engine = InspectingEngine(clock, function=lambda x: x)
     engine.shown = {0: X, 3: X + 1}
     silent = InspectingEngine(clock, name="silent", function=lambda x: x)
     one = ran(clock, chainer(clock), engine, silent)
-    assert one.contestants[1].worst_layer == (
-        "the first layer that differs is 3_Convolution2DFunction at /res2/1/conv1"
-    )
-    assert one.contestants[2].worst_layer == (
-        "from which layer on is not known (RuntimeError: nothing to show)"
-    )
+    assert [each.worst_layer for each in one.contestants[1:]] == [
+        "the first layer that differs is 3_Convolution2DFunction at /res2/1/conv1",
+        "from which layer on is not known (RuntimeError: nothing to show)",
+    ]
 
 
 def test_a_signal_ends_it_with_what_was_measured(clock: FakeClock) -> None:
     engine = FakeEngine(clock)
-    one = ran(
-        clock, chainer(clock), engine, stop=lambda: "interrupted" if engine.calls >= 20 else ""
-    )
+    stop = lambda: "interrupted" if engine.calls >= 20 else ""  # noqa: E731
+    one = ran(clock, chainer(clock), engine, stop=stop)
     assert one.ended == "interrupted"
     slow, fast = (len(c.clean_ns) for c in one.contestants)
     assert 0 < fast < 60
@@ -244,9 +232,7 @@ def test_an_engine_can_come_from_a_file(clock: FakeClock, tmp_path: Path) -> Non
 
 
 def test_nodes_are_timed_for_a_while_only(clock: FakeClock) -> None:
-    given = EngineProfile(
-        (EngineNode("a", "A", ()),), np.ones((2, 1), np.int64), np.ones(2, np.int64)
-    )
+    given = profile([1], [()], 2)
     engine = FakeEngine(clock, 1_000_000, given=given)
     silent = FakeEngine(clock, name="silent")
     failing = FakeEngine(clock, name="failing")

@@ -1,16 +1,26 @@
-"""Results of a race: what follows from them, and their file."""
+"""From a network and engines to recordings and results, what follows from them, and their file."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import chainer
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.engines.engine_recording import engine_recording, node_rows
+from chainer_profile.engines.measuring import Measured, measure
+from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile
+from chainer_profile.engines.race import Contestant
 from chainer_profile.engines.results import (
     RESULTS,
     OutputDifference,
@@ -21,22 +31,232 @@ from chainer_profile.engines.results import (
     speedup,
     write_json,
 )
-from chainer_profile.record.recording import Conditions
-from tests.engines.fake_engines import MISSING, WRONG, layers, make_run, recordings, result
+from chainer_profile.measure import runner
+from chainer_profile.record.recording import (
+    Calibration,
+    Conditions,
+    Environment,
+    LinkCalls,
+    Recording,
+    Settings,
+)
+from tests.command import Net
+from tests.conftest import FakeClock
+from tests.engines.fake_engines import (
+    MISSING,
+    SETTINGS,
+    WRONG,
+    FakeEngine,
+    layers,
+    make_run,
+    profile,
+    recordings,
+    result,
+)
+from tests.report.reading import layers_csv, report_md
+
+FAST = replace(SETTINGS, engine="fast 1.0", precision="fp32")
+
+# -- from nodes to rows of a recording
+
+
+def test_a_row_stands_for_the_layers_that_the_node_does() -> None:
+    fused, own, last = recordings()["fast"].layers
+    assert (fused.path, fused.covers, fused.node) == ("/res2/0/conv1", (0, 1, 2), "Fused n0")
+    assert fused.function == "Convolution2DFunction + FixedBatchNormalization + ReLU"
+    assert fused.input_shapes == ((1, 16, 32, 32), (16, 16, 3, 3))
+    assert fused.output_shapes == ((1, 16, 32, 32),)
+    assert (fused.flops, fused.macs, fused.nbytes_read) == (612, 900, None)
+    assert (own.path, own.function, own.covers, own.flops) == ("/", "Fused", (), None)
+    assert (last.path, last.covers) == ("/res2/1/conv1", (3, 4))
+    # A layer that several nodes do has no work in any.
+    nodes = [EngineNode("a", "A", (0,)), EngineNode("b", "B", (0, 1)), EngineNode("c", "C", (2,))]
+    assert [row.flops for row in node_rows(nodes, layers())] == [None, None, 6]
+    # In another precision arrays are not as large.
+    known = tuple(replace(layer, nbytes_read=8, output_nbytes=4) for layer in layers(1))
+    (full,) = node_rows(nodes[:1], known)
+    (half,) = node_rows(nodes[:1], known, "fp16")
+    assert (full.nbytes_read, full.output_nbytes, full.dtype) == (8, 4, "float32")
+    assert (half.nbytes_read, half.output_nbytes, half.dtype) == (None, None, "")
+    assert half.flops == full.flops
+    assert main_layer((1, 2, 3), layers()) == 3
+    assert main_layer((1, 2), layers()) == 1
+
+
+@given(
+    st.lists(st.integers(-1, 3), min_size=6, max_size=6),
+    st.lists(st.integers(0, 99), min_size=12, max_size=12),
+)
+def test_every_layer_is_there_and_times_add_up_to_the_trial(owners: Any, samples: Any) -> None:
+    covers = [tuple(i for i, owner in enumerate(owners) if owner == n) for n in range(4)]
+    gone = tuple(i for i, owner in enumerate(owners) if owner < 0)
+    times, extra = np.array(samples, np.int64).reshape(3, 4), np.array([0, 5, 9])
+    nodes = tuple(EngineNode(f"n{n}", "Node", c) for n, c in enumerate(covers))
+    found = engine_recording(
+        EngineProfile(nodes, times, times.sum(axis=1) + extra, gone), layers(), FAST
+    )
+    covered = {index for row in found.layers for index in row.covers}
+    assert covered | set(gone) == set(range(6))
+    assert found.trial_ns is not None
+    np.testing.assert_array_equal(found.trial_ns - found.self_ns.sum(axis=1), extra)
+    work = (layer.flops or 0 for layer in layers() if layer.index not in gone)
+    assert sum(row.flops or 0 for row in found.layers) == sum(work)
+
+
+GOOD = profile([10, 20], [(0, 1, 2), (3, 4, 5)], 40)
+#: What is changed in it, and what is said of it.
+BAD: dict[str, dict[str, Any]] = {
+    "nodes took longer than the whole run": {"run_ns": np.full(4, 29_000)},
+    "a time below 0": {"node_ns": np.full((4, 2), -1)},
+    "not int64 nanoseconds": {"node_ns": np.ones((4, 2))},
+    "(4, 3) and (4,) for 2 nodes": {"node_ns": np.ones((4, 3), np.int64)},
+    "for 2 nodes": {"node_ns": np.ones((0, 2), np.int64), "run_ns": np.ones(0, np.int64)},
+    "became of layer 3": {"nodes": GOOD.nodes[:1], "node_ns": GOOD.node_ns[:, :1]},
+    "it names layer 6, of 6 layers": {"gone": (6,)},
+}
+
+
+def test_times_that_cannot_be_are_refused() -> None:
+    for message, changes in BAD.items():
+        with pytest.raises(EngineError, match=re.escape(message)):
+            engine_recording(replace(GOOD, **changes), layers(), FAST)
+    own = recordings()["chainer"]
+    assert (own.layers, own.settings.engine) == (layers(), "")
+    swapped = profile([1] * 6, [(i,) for i in (1, 0, 2, 3, 4, 5)], 10)
+    with pytest.raises(EngineError, match="not Chainer's layers, one each"):
+        engine_recording(swapped, layers(), SETTINGS)
+
+
+def test_it_is_saved_reported_and_read_like_any_other(tmp_path: Path) -> None:
+    clean = np.array([90_000, 91_000, 95_000], np.int64)
+    known = {"clean_ns": clean, "clean_start_ns": clean.cumsum()}
+    links = (LinkCalls("/", "Chain", 1, 0),)
+    found = engine_recording(GOOD, layers(), FAST, links=links, **known)
+    path = tmp_path / "recording.npz"
+    found.save(path)
+    again = Recording.load(path)
+    assert (again.layers, again.settings) == (found.layers, FAST)
+    np.testing.assert_array_equal(again.clean_ns, clean)
+    summary = summarise(again)
+    assert summary.totals.framework is not None
+    assert summary.totals.framework.mean_s == pytest.approx(10e-6)
+    assert summary.totals.overhead is None
+    report = report_md(summary)
+    assert "fast 1.0 in fp32" in report
+    assert "Fused n0" in report
+    said = report.partition("## 3")[2].partition("Appendix")[0].replace(SETTINGS.command, "")
+    for word in ("type checks", "hook", "BLAS thread", "--"):
+        assert word not in said.replace("---", ""), word
+    assert len(layers_csv(summary).splitlines()) == 3
+
+
+# -- from engines to their recordings
+
+
+class Reference(FakeEngine):
+    """Stands for Chainer: takes 1,000 ns, and its recorder knows more than the protocol tells."""
+
+    recording: Any = None
+
+    def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile:
+        nodes = tuple(EngineNode(str(i), "Layer", (i,)) for i in range(2))
+        return EngineProfile(nodes, np.full((trials, 2), 400), np.full(trials, 1000))
+
+
+@pytest.fixture
+def reference(clock: FakeClock, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Reference:
+    monkeypatch.setattr(runner, "calibrated", lambda *_: Calibration(1e-3, 7e-4))
+    return Reference(clock, 1000, "chainer")
+
+
+def measured(*engines: FakeEngine) -> Measured:
+    contestants = [Contestant(name=e.name, engine=e, version="1") for e in engines]
+    settings = Settings(model="net", trials=12, warmups=1, precision="fp16")
+    x, clock = np.ones((1, 3), np.float32), engines[0].clock
+    return measure(Net(), x, settings, contestants, layer_trials=5, clock=clock)  # type: ignore[arg-type]
+
+
+def fused(*covers: int) -> EngineProfile:
+    return EngineProfile((EngineNode("a", "Fused", covers),), np.full((5, 1), 70), np.full(5, 90))
+
+
+def test_every_engine_has_its_own_settings(reference: Reference) -> None:
+    found = measured(reference, FakeEngine(reference.clock, 100, given=fused(0, 1)))
+    assert list(found.recordings) == ["chainer", "fake"]
+    chainer, fake = found.recordings.values()
+    assert (chainer.settings.engine, chainer.settings.precision) == ("", "")
+    assert (fake.settings.engine, fake.settings.precision) == ("fake 1", "fp32")
+    assert fake.settings.trials == 5
+    assert fake.clean_ns.tolist() == [100] * 12
+    assert [layer.function for layer in chainer.layers] == ["LinearFunction", "ReLU"]
+    assert fake.layers[0].function == "LinearFunction + ReLU"
+    assert fake.links == chainer.links != ()
+    assert len(fake.conditions.calibrations) == 2
+    assert found.run.n_layers == 2
+    assert found.failure is None
+    # What Chainer's recorder knows is kept.
+    reference.recording = replace(
+        chainer,
+        start_ns=np.arange(5),
+        host_ns=chainer.self_ns,
+        gap_ns=chainer.self_ns * 0,
+        launch_ns=chainer.trial_ns,
+        span_ns=chainer.trial_ns,
+        settings=Settings(),
+        environment=Environment(),
+        conditions=Conditions(window_ns=50.0),
+    )
+    again = measured(reference).recordings["chainer"]
+    assert again.on_device
+    assert again.start_ns is None
+    assert (again.settings, again.environment) == (chainer.settings, chainer.environment)
+    assert again.conditions.window_ns == 50.0
+    assert again.conditions.calibrations == chainer.conditions.calibrations
+    assert again.clean_ns.tolist() == [1000] * 12
+
+
+def test_times_that_make_no_sense_are_a_note(reference: Reference) -> None:
+    found = measured(reference, FakeEngine(reference.clock, 100, given=fused(0)))
+    assert list(found.recordings) == ["chainer"]
+    fake, why = found.run.engines[1], "it does not say what became of layer 1"
+    assert fake.note == f"the times of its nodes are of no use: {why}"
+    assert (fake.folder, len(fake.clean_ns)) == ("", 12)
+
+
+def test_a_network_that_takes_gradients_in_its_forward_is_for_no_engine(
+    reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forward(self: Net, x: Any) -> Any:
+        x = chainer.Variable(x)
+        return chainer.grad([self.fc(x)], [x])[0] * 2
+
+    monkeypatch.setattr(Net, "forward", forward)
+    with pytest.raises(ProfileError, match="in its forward pass, which no engine does") as caught:
+        measured(reference)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_network_that_fails_in_the_race_keeps_the_others(reference: Reference) -> None:
+    reference.fails_at = 10
+    found = measured(reference, FakeEngine(reference.clock, 100))
+    assert str(found.failure) == "chainer: after 2 trials: RuntimeError: out of order"
+    assert found.run.ended == f"failed: {found.failure}"
+    assert len(found.run.engines[1].clean_ns) == 2
+
+
+# -- their file
 
 
 def test_a_run_is_the_same_when_read_again(tmp_path: Path) -> None:
     odd = result("odd", 10, differences=(OutputDifference(math.inf, 0.0, 2),), note="as is")
     run = make_run(MISSING, odd, WRONG, other_cpu=0.5, ended="interrupted by SIGINT")
     path, made = tmp_path / RESULTS, recordings()
-    conditions = Conditions(other_cpu=0.5)
-    made["chainer"] = replace(made["chainer"], conditions=conditions)
+    made["chainer"] = replace(made["chainer"], conditions=Conditions(other_cpu=0.5))
     for known in (made, {}, {"fast": made["fast"]}):
         path.write_text(write_json(run, known))
         again = recorded(read_json(path), known)
         assert write_json(again, {}) == write_json(run, {})
-        assert again.settings == run.settings
-        assert again.environment == run.environment
+        assert (again.settings, again.environment) == (run.settings, run.environment)
         for before, after in zip(run.engines, again.engines, strict=True):
             np.testing.assert_array_equal(before.clean_ns, after.clean_ns)
             assert after.clean_ns.dtype == np.int64
@@ -45,35 +265,25 @@ def test_a_run_is_the_same_when_read_again(tmp_path: Path) -> None:
     json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    path, whole = tmp_path / RESULTS, json.loads(write_json(make_run(), {}))
+    with pytest.raises(ProfileError, match=r"holds no run of engines \(no engines.json\)"):
+        read_json(path)
+    times = [whole["engines"][0] | {"clean_ns": "1 b"}]
+    for content, message in (
         ("{", "is no chainer-profile engines"),
         ("[]", "is no chainer-profile engines"),
         ('{"format": "other", "version": 1}', "is no chainer-profile engines"),
         ('{"format": "chainer-profile engines", "version": 99}', "reads up to 2: update"),
         ('{"format": "chainer-profile engines", "version": 1}', "damaged"),
-    ],
-)
-def test_a_file_that_is_none_is_refused(tmp_path: Path, content: str, message: str) -> None:
-    path = tmp_path / RESULTS
-    path.write_text(content)
-    with pytest.raises(ProfileError, match=message):
-        read_json(path)
+        (json.dumps(whole | {"engines": times}), "damaged"),
+    ):
+        path.write_text(content)
+        with pytest.raises(ProfileError, match=message):
+            read_json(path)
 
 
-def test_damaged_times_are_refused(tmp_path: Path) -> None:
-    content = json.loads(write_json(make_run(), {}))
-    content["engines"][0]["clean_ns"] = "1 b"
-    path = tmp_path / RESULTS
-    path.write_text(json.dumps(content))
-    with pytest.raises(ProfileError, match="damaged"):
-        read_json(path)
-
-
-def test_a_missing_file_is_said_with_its_folder(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match=r"holds no run of engines \(no engines.json\)"):
-        read_json(tmp_path / RESULTS)
+# -- what follows
 
 
 def test_a_speed_up_is_the_median_of_ratios_by_round() -> None:
@@ -84,30 +294,21 @@ def test_a_speed_up_is_the_median_of_ratios_by_round() -> None:
     back = speedup(slow, fast)
     assert back is not None
     assert back.factor == pytest.approx(0.1)
-
-
-def test_what_slows_a_round_slows_both_and_changes_nothing() -> None:
-    slow, fast = result("a", 1000), result("b", 100)
+    # What slows a round slows both and changes nothing.
     drift = np.where(np.arange(60) < 20, 5, 1)
     drifting = [result(e.name, 1, clean_ns=e.clean_ns * drift) for e in (slow, fast)]
     assert speedup(drifting[1], drifting[0]) == speedup(fast, slow)
-
-
-def test_only_rounds_of_both_count() -> None:
-    slow = result("a", 1000)
+    # Only rounds of both count.
     short = result("b", 100, clean_ns=slow.clean_ns[:6] // 4)
     found = speedup(short, slow)
     assert found is not None
     assert found.factor == pytest.approx(4.0)
     assert math.isnan(found.low)  # three rounds
     assert len(round_medians(short)) == 3
-
-
-def test_wrong_and_failed_engines_have_no_speed_up() -> None:
-    chainer = result("chainer", 1000)
+    # Wrong and failed engines have none.
     for other in (WRONG, MISSING, result("late", 10, error="after 3 trials: it broke")):
-        assert speedup(other, chainer) is None
-        assert speedup(chainer, other) is None
+        assert speedup(other, slow) is None
+        assert speedup(slow, other) is None
 
 
 def test_an_engine_is_wrong_beyond_the_tolerance_on_any_input() -> None:
@@ -117,17 +318,8 @@ def test_an_engine_is_wrong_beyond_the_tolerance_on_any_input() -> None:
     late = result("a", 1, differences=differences)
     assert late.wrong
     assert late.difference == differences[1]
-
-
-def test_a_run_tells_who_is_who() -> None:
     run = make_run(MISSING, WRONG)
     assert run.baseline is run.engines[0]
     assert [e.name for e in run.measured] == ["chainer", "fast", "hasty"]
     assert run.others == (MISSING,)
     assert run.wrong == (WRONG,)
-
-
-def test_the_main_layer_has_the_most_operations_or_else_is_the_first() -> None:
-    known = layers()
-    assert main_layer((1, 2, 3), known) == 3
-    assert main_layer((1, 2), known) == 1

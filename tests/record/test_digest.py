@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -88,11 +87,3 @@ def test_a_digest_that_is_too_long_is_left_out_and_another_file_has_none(tmp_pat
     ):
         path.write_bytes(content)
         assert read_digest(path) is None, content
-
-
-def test_a_stream_is_written_as_a_file_is(tmp_path: Path) -> None:
-    recording, stream = make_recording(2, 3), io.BytesIO()
-    recording.save(stream)
-    recording.save(tmp_path / "a.npz")
-    (tmp_path / "b.npz").write_bytes(stream.getvalue())
-    assert read_digest(tmp_path / "a.npz") == read_digest(tmp_path / "b.npz")
