@@ -70,9 +70,11 @@ def test_the_interval_holds_the_truth_in_95_of_100_cases() -> None:
     assert 0.94 < held < 0.96
 
 
-@pytest.mark.parametrize(
-    ("one", "helps", "is_open"),
-    [
+def test_what_helps_what_is_not_known_and_when_no_more_is_measured() -> None:
+    # Wall time decides where threads are more.
+    by_wall = replace(CANDIDATE, decides=WALL)
+    threads = replace(tried(1.2, 1.1, 1.3), candidate=by_wall, cpu=Speedup(0.9, 0.8, 0.95))
+    for one, helps, is_open in (
         (tried(1.2, 1.1, 1.3), True, False),
         (tried(1.01, 1.005, 1.02), False, False),
         (tried(1.2, 0.99, 1.4), False, True),
@@ -82,25 +84,18 @@ def test_the_interval_holds_the_truth_in_95_of_100_cases() -> None:
         (tried(0.8, 0.7, 0.9), False, False),
         (replace(tried(1.2, 1.1, 1.3), error="crashed"), False, False),
         (Tried(CANDIDATE), False, False),
-    ],
-)
-def test_what_helps_and_what_is_not_known(one: Tried, helps: bool, is_open: bool) -> None:
-    assert (one.helps, one.open) == (helps, is_open)
-
-
-def test_wall_time_decides_where_threads_are_more() -> None:
-    by_wall = replace(CANDIDATE, decides=WALL)
-    one = replace(tried(1.2, 1.1, 1.3), candidate=by_wall, cpu=Speedup(0.9, 0.8, 0.95))
-    assert one.helps
-    assert not replace(one, candidate=CANDIDATE).helps
-
-
-def test_when_no_more_is_measured() -> None:
-    assert settled(Speedup(1.3, 1.28, 1.32), 6)
-    assert not settled(Speedup(1.3, 1.28, 1.32), 5)  # few pairs
-    assert not settled(Speedup(1.3, 1.2, 1.4), 6)  # wide
-    assert settled(Speedup(0.9, 0.8, 1.01), 3)  # no gain is left
-    assert not settled(Speedup(1.0, 0.9, 1.02), 3)
+        (threads, True, False),
+        (replace(threads, candidate=CANDIDATE), False, False),
+    ):
+        assert (one.helps, one.open) == (helps, is_open), one
+    for found, pairs, is_settled in (
+        (Speedup(1.3, 1.28, 1.32), 6, True),
+        (Speedup(1.3, 1.28, 1.32), 5, False),  # few pairs
+        (Speedup(1.3, 1.2, 1.4), 6, False),  # wide
+        (Speedup(0.9, 0.8, 1.01), 3, True),  # no gain is left
+        (Speedup(1.0, 0.9, 1.02), 3, False),
+    ):
+        assert settled(found, pairs) == is_settled, found
 
 
 def test_those_that_help_come_first_and_those_that_failed_last() -> None:
@@ -137,16 +132,11 @@ def test_it_can_be_read_again(tmp_path: Path) -> None:
     assert found.settings == ALL.settings
     assert found.helping == ALL.tried[:1]
 
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
+    for change, said in (
         ({"version": 99}, "update the program"),
         ({"tried": 3}, "damaged"),
         ({"format": "x"}, "is no"),
-    ],
-)
-def test_a_file_that_cannot_be(tmp_path: Path, change: dict[str, object], said: str) -> None:
-    (tmp_path / ADVICE).write_text(json.dumps({**json.loads(write_json(ALL)), **change}))
-    with pytest.raises(ProfileError, match=said):
-        read_advice(tmp_path)
+    ):
+        (tmp_path / ADVICE).write_text(json.dumps({**json.loads(write_json(ALL)), **change}))
+        with pytest.raises(ProfileError, match=said):
+            read_advice(tmp_path)

@@ -45,19 +45,16 @@ def served(clock: FakeClock, runs: Runs, *questions: str) -> list[dict[str, Any]
     return [json.loads(line) for line in answers.getvalue().splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("run_ms", "warm", "runs"),
+def test_a_block(clock: FakeClock) -> None:
     # Five runs to warm up, or half a second; then a block of 10 ms, behind one that is not timed.
-    [(1, 5, 11), (5, 5, 3), (20, 5, 2), (100, 5, 1), (600, 1, 1)],
-)
-def test_a_block(clock: FakeClock, run_ms: int, warm: int, runs: int) -> None:
-    made = Runs(clock, run_ms * 1_000_000)
-    ready, block = served(clock, made, BLOCK)
-    assert ready == {"value": None}
-    assert made.runs == warm + runs
-    # Of one input, of which a run has two.
-    assert block["value"]["wall_s"] == pytest.approx(run_ms * 1e-3 / 2)
-    assert block["value"]["cpu_s"] == pytest.approx(run_ms * 1e-3 / 4)
+    for run_ms, warm, runs in ((1, 5, 11), (5, 5, 3), (20, 5, 2), (100, 5, 1), (600, 1, 1)):
+        made = Runs(clock, run_ms * 1_000_000)
+        ready, block = served(clock, made, BLOCK)
+        assert ready == {"value": None}
+        assert made.runs == warm + runs, run_ms
+        # Of one input, of which a run has two.
+        times = {"wall_s": run_ms * 1e-3 / 2, "cpu_s": run_ms * 1e-3 / 4}
+        assert block["value"] == pytest.approx(times), run_ms
 
 
 def test_answers_and_errors(clock: FakeClock) -> None:
@@ -90,19 +87,13 @@ def test_a_process_answers() -> None:
         made.close()
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
+def test_a_process_that_fails_has_ended_or_hangs() -> None:
+    for code, said in (
         ('print(\'{"error": "MemoryError"}\')', "MemoryError"),
         ("import os; os._exit(3)", "its process ended (exit code 3)"),
         ("import os; os.kill(os.getpid(), 9)", "its process ended (killed by signal 9)"),
-    ],
-)
-def test_a_process_that_fails(code: str, said: str) -> None:
-    assert failure(worker(code)) == said
-
-
-def test_a_process_that_ended_is_asked_in_vain_and_one_that_hangs_too_long() -> None:
+    ):
+        assert failure(worker(code)) == said
     made = worker("print('{\"value\": null}', flush=True)")
     made.ask(READY, 60)
     assert failure(made, BLOCK) == "its process ended (exit code 0)"

@@ -34,9 +34,8 @@ def use_of(*args: Any, **changes: Any) -> DeviceUse:
     return use
 
 
-@pytest.mark.parametrize(
-    ("changes", "launch_bound"),
-    [
+def test_a_run_is_launch_bound_below_a_tenth_of_waiting() -> None:
+    for changes, launch_bound in (
         ({"wait_us": 100}, True),
         ({"wait_us": 390, "n_held": 0}, True),
         ({"wait_us": 433}, True),
@@ -44,12 +43,8 @@ def use_of(*args: Any, **changes: Any) -> DeviceUse:
         ({"wait_us": 434, "n_held": 0}, False),
         ({"times": (*LAUNCH_BOUND[:3], (3500, 0, 0, 0, 0, 0))}, True),
         ({"times": (*LAUNCH_BOUND[:3], (3700, 0, 0, 0, 0, 0))}, False),  # a busy device
-    ],
-)
-def test_a_run_is_launch_bound_below_a_tenth_of_waiting(
-    changes: dict[str, Any], launch_bound: bool
-) -> None:
-    assert use_of(**changes).launch_bound is launch_bound
+    ):
+        assert use_of(**changes).launch_bound is launch_bound, changes
 
 
 def test_without_held_trials_it_is_not_known_how_busy_the_device_is() -> None:

@@ -128,19 +128,16 @@ def test_a_recording_keeps_it(tmp_path: Path) -> None:
     assert Recording.load(tmp_path / "recording.npz").inside == before.inside
 
 
-@pytest.mark.parametrize(
-    "stack",
-    [
+def test_a_stack_that_leads_nowhere_is_refused() -> None:
+    for stack in (
         Stack((9,), 1.0),
         Stack((), 1.0),
         Stack((0,), 1.0, row=2),
         Stack((0,), 1.0, function="Sigmoid"),
         Stack((0,), -1.0, row=0),
-    ],
-)
-def test_a_stack_that_leads_nowhere_is_refused(stack: Stack) -> None:
-    with pytest.raises(chainer_profile.ProfileError, match="the recording is of no run: "):
-        summarise(recording(stack))
+    ):
+        with pytest.raises(chainer_profile.ProfileError, match="the recording is of no run: "):
+            summarise(recording(stack))
 
 
 IM2COL = Place("im2col_cpu", "chainer/utils/conv.py", 87, "col[:, :, j] = img[:, :, a:b:sy]")
@@ -150,9 +147,8 @@ MINUS = Place("_x_hat", "chainer/functions/b.py", 3, "x_mu = x - mean")
 PAD = Place("pad", "numpy/lib/_arraypad_impl.py", 852, "roi = _view_roi(padded)")
 
 
-@pytest.mark.parametrize(
-    ("chain", "name", "cause"),
-    [
+def test_parts_have_names() -> None:
+    for chain, name, cause in (
         ((FORWARD, IM2COL), "im2col's copy of windows", "copying"),
         ((FORWARD, IM2COL, PAD), "im2col's copy of windows", "copying"),
         ((FORWARD, OTHER_LINE), "numpy.tensordot's own Python", "call cost"),
@@ -161,10 +157,8 @@ PAD = Place("pad", "numpy/lib/_arraypad_impl.py", 852, "roi = _view_roi(padded)"
         ((MINUS,), "x_mu = x - mean in _x_hat", "elementwise arithmetic"),
         ((Place("_x_hat", "chainer/functions/b.py"),), "_x_hat", ""),
         ((FORWARD, Place("<GC>", "~")), "garbage collection", "garbage collection"),
-    ],
-)
-def test_parts_have_names(chain: tuple[Place, ...], name: str, cause: str) -> None:
-    assert part_of(chain)[:2] == (name, cause)
+    ):
+        assert part_of(chain)[:2] == (name, cause), name
 
 
 def test_a_line_tells_its_cause() -> None:

@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,18 +45,14 @@ def test_older_recordings_have_outputs_by_their_shapes() -> None:
     assert cells(table, "workspace_nbytes") == [7, 0]
 
 
-@pytest.mark.parametrize(
-    ("dtype", "nbytes"), [("bfloat16", 12), ("float16", 12), ("", None), ("no type", None)]
-)
-def test_a_data_type_gives_the_size_whether_numpy_knows_it_or_not(
-    dtype: str, nbytes: int | None
-) -> None:
-    table = layer_memory(
-        recording([Layer(0, "/", "A", output_shapes=((2, 3),), dtype=dtype)], [15])
-    )
-    assert cells(table, "output_nbytes") == [nbytes]
-    assert cells(table, "workspace_nbytes") == [nbytes and 3]
-    assert cells(table, "peak_nbytes") == [15]
+def test_a_data_type_gives_the_size_whether_numpy_knows_it_or_not() -> None:
+    for dtype, nbytes in (("bfloat16", 12), ("float16", 12), ("", None), ("no type", None)):
+        table = layer_memory(
+            recording([Layer(0, "/", "A", output_shapes=((2, 3),), dtype=dtype)], [15])
+        )
+        assert cells(table, "output_nbytes") == [nbytes], dtype
+        assert cells(table, "workspace_nbytes") == [nbytes and 3], dtype
+        assert cells(table, "peak_nbytes") == [15], dtype
 
 
 @given(

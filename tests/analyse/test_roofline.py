@@ -38,9 +38,8 @@ def work(*args, **kwargs):
     return summarise(recording(*args, **kwargs)).layers
 
 
-@pytest.mark.parametrize(
-    ("flops", "nbytes", "time_us", "reached", "verdict"),
-    [
+def test_verdicts():
+    for flops, nbytes, time_us, reached, verdict in (
         (10**8, 10**6, 1000, 1.0, COMPUTE),  # 1 ms at 100 GFLOP/s
         (10**8, 10**6, 1400, 1 / 1.4, COMPUTE),
         (10**6, 10**7, 2000, 0.5, MEMORY),  # 1 ms at 10 GB/s
@@ -51,34 +50,29 @@ def work(*args, **kwargs):
         (0, 0, 5, 0.0, BELOW),  # a view
         (10**6, 10**7, 500, 2.0, MEMORY),  # out of a cache
         (10**8, 10**7, 1000, 1.0, COMPUTE),  # at the ridge
-    ],
-)
-def test_verdicts(flops, nbytes, time_us, reached, verdict):
-    row = work([layer(flops=flops, nbytes=nbytes)], [time_us]).iloc[0]
-    assert row["reached"] == pytest.approx(reached, rel=1e-3)
-    assert row["verdict"] == verdict
-    assert row["flops_per_s"] == pytest.approx(flops / time_us * 1e6)
-    assert row["nbytes_per_s"] == pytest.approx(nbytes / time_us * 1e6)
-    if nbytes:
-        assert row["intensity"] == pytest.approx(flops / nbytes)
-    else:
-        assert np.isnan(row["intensity"])
+    ):
+        row = work([layer(flops=flops, nbytes=nbytes)], [time_us]).iloc[0]
+        assert row["reached"] == pytest.approx(reached, rel=1e-3), time_us
+        assert row["verdict"] == verdict, time_us
+        assert row["flops_per_s"] == pytest.approx(flops / time_us * 1e6), time_us
+        assert row["nbytes_per_s"] == pytest.approx(nbytes / time_us * 1e6), time_us
+        if nbytes:
+            assert row["intensity"] == pytest.approx(flops / nbytes), time_us
+        else:
+            assert np.isnan(row["intensity"]), time_us
 
 
-@pytest.mark.parametrize(
-    ("row", "time_us", "limits", "rate"),
-    [
+def test_what_is_not_known_has_no_verdict():
+    for row, time_us, limits, rate in (
         (layer(), 10, LIMITS, math.nan),  # without a formula
         (layer(flops=1000, nbytes=300), 10, None, 1e8),  # without limits
         (layer(flops=10, nbytes=3), 0, LIMITS, math.nan),
-    ],
-)
-def test_what_is_not_known_has_no_verdict(row, time_us, limits, rate):
-    found = work([row, layer(1, flops=10, nbytes=3)], [time_us, 5], limits=limits).iloc[0]
-    assert pd.isna(found["flops"]) == (row.flops is None)
-    assert found["flops_per_s"] == pytest.approx(rate, nan_ok=True)
-    assert np.isnan(found["reached"])
-    assert found["verdict"] == ""
+    ):
+        found = work([row, layer(1, flops=10, nbytes=3)], [time_us, 5], limits=limits).iloc[0]
+        assert pd.isna(found["flops"]) == (row.flops is None), row
+        assert found["flops_per_s"] == pytest.approx(rate, nan_ok=True), row
+        assert np.isnan(found["reached"]), row
+        assert found["verdict"] == "", row
 
 
 def test_half_precision_has_a_limit_of_its_own():
@@ -116,11 +110,11 @@ def test_by_function_and_phase():
     assert table["total_s"].sum() == pytest.approx(16.5e-3)
 
 
-@pytest.mark.parametrize(("slow_us", "verdict"), [(2400, ""), (2600, BELOW)])
-def test_a_function_is_mostly_what_more_than_half_of_its_time_is(slow_us, verdict):
-    layers = [layer(0, 10**8, 10), layer(1, 10**6, 10**7), layer(2, 10, 10)]
-    table = roofline.work_by_function(work(layers, [1500, 1000, slow_us]))
-    assert table["verdict"].tolist() == [verdict]
+def test_a_function_is_mostly_what_more_than_half_of_its_time_is():
+    for slow_us, verdict in ((2400, ""), (2600, BELOW)):
+        layers = [layer(0, 10**8, 10), layer(1, 10**6, 10**7), layer(2, 10, 10)]
+        table = roofline.work_by_function(work(layers, [1500, 1000, slow_us]))
+        assert table["verdict"].tolist() == [verdict], slow_us
 
 
 @given(

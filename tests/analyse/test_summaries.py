@@ -161,15 +161,15 @@ def test_a_layer_that_is_slow_once_is_neither_hot_nor_first():
     assert digest_of(recording).hot_share == near(0.6)
 
 
-@pytest.mark.parametrize("n_trials", [1, 5, 8, 29, 30, 200])
-def test_intervals_of_skewed_times_are_positive_or_none(n_trials):
-    rng = np.random.default_rng(n_trials)
-    self_ns = (1e6 * rng.pareto(0.7, (n_trials, 40))).astype(np.int64) + 1
-    layers = summarise(Recording(make_layers(40), self_ns)).layers
-    assert layers["ci_low_s"].isna().all() == (n_trials < 30)
-    known = layers[layers["ci_low_s"].notna()]
-    assert (known["ci_low_s"] > 0).all()
-    assert known["median_s"].between(known["ci_low_s"], known["ci_high_s"]).all()
+def test_intervals_of_skewed_times_are_positive_or_none():
+    for n_trials in (1, 5, 8, 29, 30, 200):
+        rng = np.random.default_rng(n_trials)
+        self_ns = (1e6 * rng.pareto(0.7, (n_trials, 40))).astype(np.int64) + 1
+        layers = summarise(Recording(make_layers(40), self_ns)).layers
+        assert layers["ci_low_s"].isna().all() == (n_trials < 30), n_trials
+        known = layers[layers["ci_low_s"].notna()]
+        assert (known["ci_low_s"] > 0).all(), n_trials
+        assert known["median_s"].between(known["ci_low_s"], known["ci_high_s"]).all(), n_trials
 
 
 def test_a_summary_is_a_pure_function():
@@ -190,22 +190,19 @@ def test_without_trials_there_is_no_result():
             summarise(recording)
 
 
-@pytest.mark.parametrize(
-    ("changes", "missing", "fps"),
-    [
+def test_what_is_missing_is_not_known_and_the_layers_are():
+    for changes, missing, fps in (
         (NOT_TIMED | NOT_CLEAN, {"profiled", "clean", "framework", "overhead", "trial"}, None),
         (NOT_CLEAN, {"clean", "overhead"}, 4 / 10e-3),
         ({"start_ns": None}, {"overhead"}, 4 / 9e-3),
-    ],
-)
-def test_what_is_missing_is_not_known_and_the_layers_are(changes, missing, fps):
-    totals = summarise(by_hand(**changes)).totals
-    names = ("profiled", "clean", "framework", "overhead", "trial")
-    assert {name for name in names if getattr(totals, name) is None} == missing
-    assert totals.layers_s == near(8e-3)
-    assert totals.fps == (fps and near(fps))
-    assert (totals.framework_share is None) == ("framework" in missing)
-    assert totals.trial is (totals.clean or totals.profiled)
+    ):
+        totals = summarise(by_hand(**changes)).totals
+        names = ("profiled", "clean", "framework", "overhead", "trial")
+        assert {name for name in names if getattr(totals, name) is None} == missing, changes
+        assert totals.layers_s == near(8e-3), changes
+        assert totals.fps == (fps and near(fps)), changes
+        assert (totals.framework_share is None) == ("framework" in missing), changes
+        assert totals.trial is (totals.clean or totals.profiled), changes
 
 
 def timeline(blocks, added, pace, jitter=0.0, seed=0):
@@ -238,30 +235,30 @@ def naive(recording):
     return recording.trial_ns.mean() / recording.clean_ns.mean() - 1
 
 
-@pytest.mark.parametrize(
-    ("blocks", "pace"),
-    [
+def test_added_time_on_a_steady_machine():
+    for blocks, pace in (
         (cycles(8, 20, 5), lambda i: 1),
         # Each cycle at a pace of its own; only the nearer half of a shared block is of that pace.
         (cycles(6, 20, 4), lambda i: 1 + math.floor(i * 6 + 1e-9)),
-        *(([(first, 6), *[("P", 6), ("C", 6)] * 7, (last, 6)], lambda i: 1)
-          for first in "PC" for last in "PC"),
-    ],
-)  # fmt: skip
-def test_added_time_on_a_steady_machine(blocks, pace):
-    overhead = summarise(timeline(blocks, 0.02, pace)).totals.overhead
-    assert overhead == Overhead(near(0.02), near(0.02), near(0.02))
+        *(
+            ([(first, 6), *[("P", 6), ("C", 6)] * 7, (last, 6)], lambda i: 1)
+            for first in "PC"
+            for last in "PC"
+        ),
+    ):
+        overhead = summarise(timeline(blocks, 0.02, pace)).totals.overhead
+        assert overhead == Overhead(near(0.02), near(0.02), near(0.02)), blocks
 
 
-@pytest.mark.parametrize("added", [0.0, 0.008, 0.05])
-def test_drift_does_not_count_as_added_time(added):
-    # The machine slows by 40 %; the first half of the run has three times the profiled trials.
-    blocks = cycles(10, 90, 10) + cycles(10, 30, 10)
-    recording = timeline(blocks, added, lambda i: 1 + 0.4 * i)
-    assert abs(naive(recording) - added) > 0.02
-    overhead = summarise(recording).totals.overhead
-    assert overhead.fraction == pytest.approx(added, abs=2e-4)
-    assert overhead.low <= overhead.fraction <= overhead.high
+def test_drift_does_not_count_as_added_time():
+    for added in (0.0, 0.008, 0.05):
+        # The machine slows by 40 %; the first half of the run has three times the profiled trials.
+        blocks = cycles(10, 90, 10) + cycles(10, 30, 10)
+        recording = timeline(blocks, added, lambda i: 1 + 0.4 * i)
+        assert abs(naive(recording) - added) > 0.02, added
+        overhead = summarise(recording).totals.overhead
+        assert overhead.fraction == pytest.approx(added, abs=2e-4), added
+        assert overhead.low <= overhead.fraction <= overhead.high, added
 
 
 def test_a_few_slow_trials_or_a_step_in_the_pace_do_not_count_as_added_time():
@@ -326,13 +323,13 @@ def test_the_trial_of_a_program_is_any_of_its_iterations() -> None:
     assert summarise(training).totals.every is None
 
 
-@pytest.mark.parametrize(("left_out", "mixed"), [(0, False), (5, False), (6, True)])
-def test_clean_trials_of_other_calls_too_are_compared_with_none(left_out: int, mixed: bool) -> None:
-    """They would be the overhead and the latency of a mixture."""
-    recording = make_recording(left_out=left_out)  # of 100 that are not
-    assert recording.mixed is mixed
-    totals = summarise(recording).totals
-    assert (totals.clean is None, totals.overhead is None) == (mixed, mixed)
-    assert (totals.trial == totals.profiled) is mixed
-    assert digest_of(recording).clean is not mixed
-    assert digest_of(recording).timed == (100 if mixed else 10)
+def test_clean_trials_of_other_calls_too_are_compared_with_none() -> None:
+    for left_out, mixed in ((0, False), (5, False), (6, True)):
+        """They would be the overhead and the latency of a mixture."""
+        recording = make_recording(left_out=left_out)  # of 100 that are not
+        assert recording.mixed is mixed, left_out
+        totals = summarise(recording).totals
+        assert (totals.clean is None, totals.overhead is None) == (mixed, mixed), left_out
+        assert (totals.trial == totals.profiled) is mixed, left_out
+        assert digest_of(recording).clean is not mixed, left_out
+        assert digest_of(recording).timed == (100 if mixed else 10), left_out

@@ -26,9 +26,8 @@ def changed(part, **values):
     return replace(recording, **{part: replace(getattr(recording, part), **values)})
 
 
-@pytest.mark.parametrize(
-    ("part", "values", "expected"),
-    [
+def test_what_differs():
+    for part, values, expected in (
         ("settings", {"model": "other"}, Difference("network", "chain", "other")),
         ("settings", {"batchsize": 8}, Difference("batch", "1", "8")),
         ("settings", {"input_shape": (1, 3)}, Difference("input", "1x16x32x32", "1x3")),
@@ -41,13 +40,11 @@ def changed(part, **values):
         ("environment", {"blas": TWO}, Difference("BLAS", "", "openblas 0.3 x2")),
         ("environment", {"variables": ("A=1", "B=2")}, Difference("variables", "", "A=1, B=2")),
         ("environment", {"memory_nbytes": 1 << 30}, Difference("memory", "8.0 GiB", "1.0 GiB")),
-    ],
-)
-def test_what_differs(part, values, expected):
-    found = list(differences(run(1, 3, 8), changed(part, **values)))
-    assert found == [expected]
-    assert other_machine(found) == (expected.name == "cores")
-    assert same_place(found) == (expected.name not in ("cores", "device", "BLAS"))
+    ):
+        found = list(differences(run(1, 3, 8), changed(part, **values)))
+        assert found == [expected], expected
+        assert other_machine(found) == (expected.name == "cores"), expected
+        assert same_place(found) == (expected.name not in ("cores", "device", "BLAS")), expected
 
 
 def test_gpus_differ_where_both_have_one():

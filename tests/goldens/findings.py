@@ -22,7 +22,7 @@ from chainer_profile.record.recording import (
     Recording,
     Settings,
 )
-from tests.analyse.test_checks import alternating, blas, counted, noise, probed, run
+from tests.analyse.test_checks import HUNDRED, QUIET, alternating, blas, counted, noise, probed, run
 from tests.conftest import make_recording, make_training
 from tests.goldens.keeping import Kept, listed
 from tests.report.devicing import (
@@ -53,7 +53,7 @@ def _findings(summary: Summary, *codes: str) -> list[str]:
 
 def checks() -> Kept:
     """What is to be known of the numbers of a run."""
-    hundred, cut = [1000] * 100, Settings(trials=10_000)
+    hundred, cut = HUNDRED, Settings(trials=10_000)
     slow_start = np.concatenate([[1300] * 12, [1000] * 388]) + np.tile([1, -1], 200)
     factor = np.ones((1000, 3))
     factor[::2, 1], factor[1::2, 1] = 1.2, 0.8
@@ -61,10 +61,17 @@ def checks() -> Kept:
     busy, two = Conditions(other_cpu=1.26), Environment(usable_cores=2)
     held = "OPENBLAS_CORETYPE=Nehalem", "MKL_CBWR=SSE2"
     nehalem = (BlasLibrary("openblas", "0.3", 1, "Nehalem"),)
-    quiet: dict[str, Any] = {"system_us": 0, "page_faults": 0}
+    untimed: dict[str, Any] = {"trial_ns": None, "start_ns": None}
     half = probed([800] * 5, [1000] * 5)
     hot = replace(STATE, sm_mhz=1410, throttle=("power cap", "temperature (hardware)"))
     wide = noise(40, 0.09, seed=2)
+
+    def clock(mhz: int | None, *throttle: str) -> GpuState:
+        return replace(STATE, sm_mhz=mhz, throttle=throttle)
+
+    def vary(spread: float) -> Any:
+        walls = np.tile([1.0, 0.0, 0.0, -1.0], 2500)
+        return 1000 * (1 + spread * walls / walls.std(ddof=1))
 
     def on_gpu(**changes: Any) -> Recording:
         return make_device_recording(DEVICE_BOUND, wait_us=26_300, **changes)
@@ -111,8 +118,10 @@ def checks() -> Kept:
         "held back twice": run(hundred, environment=Environment(variables=held)),
         "busy": run(hundred, conditions=busy, environment=two),
         "busy, cores not known": run(hundred, conditions=busy),
-        "taken from the processor": counted(cpu_us=90, preemptions=2, waits=1, **quiet),
-        "waited": counted(cpu_us=90, preemptions=1, waits=2, **quiet),
+        "taken from the processor": counted(cpu_us=90, preemptions=2, waits=1, **QUIET),
+        "waited": counted(cpu_us=90, preemptions=1, waits=2, **QUIET),
+        "taken for 4 %": counted(cpu_us=96, preemptions=1, **QUIET),
+        "several threads": replace(counted(cpu_us=50, waits=9, **QUIET), environment=blas(2)),
         "trials left out": make_recording(left_out=6),
         "no held trials": make_device_recording(n_held=0),
         "lowered clocks": on_gpu(conditions=Conditions(gpu_before=STATE, gpu_after=hot)),
@@ -127,6 +136,65 @@ def checks() -> Kept:
             ((10_000, 9), (900, 900), (5, 5), (9800, 9)), wait_us=7400
         ),
     }  # fmt: skip
+    for ended, asked in (
+        ("time limit reached", {"until_ci": 0.01}),
+        ("wanted interval reached", {"until_ci": 0.01}),
+        ("interrupted by the user", {"max_seconds": 9.0}),
+        ("killed before its end", {"until_ci": 0.01}),
+        ("failed: no limit reached", {"max_seconds": 9.0}),
+    ):
+        settings = Settings(trials=10_000, **asked)  # type: ignore[arg-type]
+        cases[f"{ended}, {asked}"] = run(hundred, ended=ended, settings=settings)
+    cases |= {
+        "equal times": run(hundred, clean_us=[1000] * 10),
+        **{f"{count} trials": run([1000] * count) for count in (29, 30)},
+        "5, not timed": run([1000] * 5, **untimed),
+        "a folded history": run(hundred, **untimed),
+        **{f"a spread of {part:.1%}": run(vary(part)) for part in (0.099, 0.101)},
+        "a layer without time": run(hundred, layers_us=(300, 0)),
+        "layers without time": run(hundred, layers_us=(0, 0)),
+        **{f"a second half of {us}": run(hundred * 5 + [us] * 500) for us in (960, 1040)},
+        **{f"{count + 30} trials, slower": run([1000] * count + [1200] * 30) for count in (29, 30)},
+        "a slow trial": run([5000] + [1000] * 98),
+        "two slow trials": run([5000] * 2 + [1000] * 98),
+        # The first 25 are slow, and so is half of the rest.
+        "slow and fast": run(np.tile(np.repeat([1300, 1000], 25), 20)),
+        **{f"a window of {ns}": run(hundred, conditions=Conditions(window_ns=ns))
+           for ns in (None, 0)},
+        **{f"a recorder that costs {part}": alternating(part) for part in (-0.1, 0.0199, 0.021)},
+        # Beside 3,650 us of phases.
+        "180 us outside of the phases": make_training(100, outside_us=180),
+        "no phases": make_training(100, outside_us=1000, phases=(), framework_ns=None),
+        "phases alone": make_training(100, outside_us=1000, **untimed),
+        **{f"one thread takes {us} us": probed([us] * 5, hundred[:5]) for us in (975, 1000, 1500)},
+        "one thread": run(hundred, environment=blas(1)),
+        "threads not known": run(hundred, environment=Environment()),
+        **{f"threads {name}": run(hundred, environment=blas(4), settings=one) for name, one in (
+            ("as asked", Settings(threads=4)), ("of a GPU's", Settings(device="gpu:0")))},
+        **{f"others of {cpu}": run(hundred, conditions=Conditions(other_cpu=cpu))
+           for cpu in (None, 0.24, 0.25)},
+        **{f"{out} of {kept + out} left out": make_recording(n_trials=kept, left_out=out)
+           for kept, out in ((95, 5), (100, 5), (100, 6))},
+        "many left out": make_recording(left_out=100, ended="interrupted"),
+        "a GPU, launch bound": make_device_recording(),
+        "a training on a GPU": make_device_training(),
+        "a GPU, blas threads": on_gpu(environment=replace(blas(4), gpu=GPU)),
+        "a GPU, no held trials": on_gpu(n_held=0),
+        "a GPU, stopped before them": on_gpu(n_held=0, ended="interrupted by the user"),
+        "a GPU, its clock": on_gpu(conditions=Conditions(1e6, window_ns=1e6)),
+    }  # fmt: skip
+    capped, set_ = ("power cap",), ("clocks set by an application",)
+    for before, after in (
+        (clock(1950), clock(1950, *capped, "temperature")),
+        (GpuState(throttle=capped), None),
+        # That somebody has set them is no fault.
+        (clock(1950, *set_), clock(1950, *set_)),
+        *((clock(1900), clock(mhz)) for mhz in (1805, 1995)),
+        *((clock(mhz), clock(1950)) for mhz in (345, 0, None)),
+    ):
+        state = Conditions(gpu_before=before, gpu_after=after)
+        said = (one and f"{one.sm_mhz} {', '.join(one.throttle)}" for one in (before, after))
+        cases[" to ".join(map(str, said))] = on_gpu(conditions=state)
     few = (make_training(5, environment=blas(4), settings={"command": one})
            for one in (OURS, "python train.py"))  # fmt: skip
     cases |= zip(("a training", "a training of one's own"), few, strict=True)
@@ -233,6 +301,10 @@ def steps() -> Kept:
         "engines": (scaled([60, 30, 10], [CONV, BN, "ReLU"], command="profile.py"), "engines"),
         "no time": (make_training(self_ns=np.zeros((40, 25), np.int64)), "most-time"),
         "page faults": (counted(system_us=9), "page-faults"),
+        "few page faults": (counted(system_us=4), "page-faults"),
+        "system time alone": (counted(system_us=9, page_faults=0), "page-faults"),
+        **{f"page faults, {kept}": (counted(system_us=9, variables=kept), "page-faults") for kept
+           in ({"fast": "numpy"}, {"keep_memory": True}, {"engine": "other 1.0"})},
         "page faults, own command": (counted(system_us=9, variables={"command": "profile.py"}),
                                      "page-faults"),
         "page faults of an older run": (counted(system_us=9, fault_ns=None), "page-faults"),

@@ -32,7 +32,7 @@ from chainer_profile.report.content.profile import Beside, ReportTitle, report
 from chainer_profile.report.content.result_section import target
 from chainer_profile.report.document import Block, Heading
 from chainer_profile.report.tables import to_csv
-from chainer_profile.report.writers import html, json_report, markdown, terminal
+from chainer_profile.report.writers import html, json_report, latex, markdown, terminal
 from tests.analyse import test_inside
 from tests.conftest import make_recording, make_training
 from tests.counting import counters
@@ -125,6 +125,12 @@ def training() -> Kept:
     )
     kept["txt"] += LINE + _terminal(full, tree, target(summary, 3e-3))
     kept["html"] = html.write(list(profile.page(summary)))
+    kept["tex"] = latex.write(
+        profile.tables(summary),
+        title=TITLE.title,
+        prefix=profile.prefix(summary),
+        by_whom=TITLE.rows(),
+    )
     return kept
 
 

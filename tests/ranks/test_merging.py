@@ -191,22 +191,19 @@ def fewer_rows() -> dict[str, Recording]:
     return two() | {"rank-1": replace(two()["rank-1"], layers=(*ROWS, more), self_ns=wide)}
 
 
-@pytest.mark.parametrize(
-    ("recordings", "said"),
-    [
+def test_what_does_not_belong_together_is_one_line() -> None:
+    for recordings, said in (
         (dict, "there is no recording of a rank"),
         (lambda: {"rank-0": replace(two()["rank-0"], rank=None)}, "no recording of a rank"),
         (lambda: two(rank=Rank(1, 3, "")), "rank-0 is one of 2, rank-1 one of 3"),
         (lambda: two(rank=Rank(0, 2, "")), "rank-0 and rank-1 are both rank 0"),
         (other_network, "rank-1 has no LinearFunction at /l1 in forward, which rank-0 has"),
         (fewer_rows, "rank-1 has no iteration with just the 4 rows, which rank-0 has"),
-    ],
-)
-def test_what_does_not_belong_together_is_one_line(recordings: Any, said: str) -> None:
-    with pytest.raises(ProfileError) as error:
-        merge(recordings())
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
+    ):
+        with pytest.raises(ProfileError) as error:
+            merge(recordings())
+        assert said in str(error.value), said
+        assert "\n" not in str(error.value), said
 
 
 def test_some_of_the_ranks() -> None:
@@ -221,9 +218,8 @@ RANKS = training(3, iterations=4)
 BAD = "ValueError: a batch is bad"
 
 
-@pytest.mark.parametrize(
-    ("ended", "outcomes", "said"),
-    [
+def test_what_the_endings_tell() -> None:
+    for ended, outcomes, said in (
         ([COMPLETE] * 3, {}, ""),
         ([TIME_LIMIT] * 3, {"rank-0": COMPLETE}, ""),
         ([COMPLETE] * 3, dict.fromkeys(RANKS, "interrupted"), ""),
@@ -246,13 +242,12 @@ BAD = "ValueError: a batch is bad"
         ),
         ([COMPLETE, KILLED, COMPLETE], {}, ""),
         ([KILLED] * 3, {}, "all ranks were killed, and nothing tells which one died first"),
-    ],
-)
-def test_what_the_endings_tell(ended: list[str], outcomes: dict[str, str], said: str) -> None:
-    recordings = {
-        name: replace(one, ended=end) for (name, one), end in zip(RANKS.items(), ended, strict=True)
-    }
-    assert who_died(recordings, outcomes) == said
+    ):
+        recordings = {
+            name: replace(one, ended=end)
+            for (name, one), end in zip(RANKS.items(), ended, strict=True)
+        }
+        assert who_died(recordings, outcomes) == said, said
 
 
 def test_of_killed_ranks_the_earliest_last_iteration_tells() -> None:

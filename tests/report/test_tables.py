@@ -27,9 +27,9 @@ from chainer_profile.report.columns import (
     layer_columns,
 )
 from chainer_profile.report.content import comparison, engines, history, network, ranks, sweep
-from chainer_profile.report.tables import Table, choose, columns, meanings, to_csv, with_content
+from chainer_profile.report.tables import Table, choose, columns, meanings, to_csv
 from chainer_profile.report.writers import html, json_report, latex, markdown, pdf, terminal
-from tests.conftest import make_recording, make_training
+from tests.conftest import make_recording
 from tests.docs.test_column_docs import documentation
 from tests.report.reading import layers_csv, on_terminal
 from tests.report.working import training, working
@@ -48,20 +48,15 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("known", TABLES.values(), ids=TABLES)
-def test_each_column_has_a_name_a_heading_and_a_meaning_of_its_own(known) -> None:
-    for names in (
-        [one.csv for one in known.values() if one.csv],
-        [one.name for one in known.values()],
-    ):
-        assert len(set(names)) == len(names)
-    assert all(one.meaning for one in known.values())
-    # A name in CSV that is a key, too, is the same column.
-    by_csv = {one.csv: key for key, one in known.items()}
-    assert all(by_csv.get(key, key) == key for key in known)
-
-
-def test_the_choices_are_of_columns_that_there_are() -> None:
+def test_each_column_has_a_name_a_heading_and_a_meaning_of_its_own() -> None:
+    for table, known in TABLES.items():
+        every = list(known.values())
+        for names in ([one.csv for one in every if one.csv], [one.name for one in every]):
+            assert len(set(names)) == len(names), table
+        assert all(one.meaning for one in every), table
+        # A name in CSV that is a key, too, is the same column.
+        by_csv = {one.csv: key for key, one in known.items()}
+        assert all(by_csv.get(key, key) == key for key in known), table
     assert {*USUAL, *WHICH, *TIMES, *WORK} <= set(LAYER_COLUMNS)
 
 
@@ -109,41 +104,18 @@ def test_what_is_not_known_is_a_dash() -> None:
         assert not {"nan", "None", "<NA>"} & set(column.cell(row).split())
 
 
-@pytest.mark.parametrize("value", [None, math.nan, pd.NA])
-def test_a_value_that_is_missing_is_empty_in_files(value: object) -> None:
+def test_a_value_that_is_missing_is_empty_in_files() -> None:
     known = columns("a a_s | | ms?\nb | | count_?\nc | | text?")
-    row = namedtuple("Row", ["a_s", "b", "c"])(value, value, value)
-    assert [column.cell(row) for column in known.values()] == ["-", "", "-"]
-    assert to_csv(known, [row]) == "a_ms,b,c\n,,\n"
+    for value in (None, math.nan, pd.NA):
+        row = namedtuple("Row", ["a_s", "b", "c"])(value, value, value)
+        assert [column.cell(row) for column in known.values()] == ["-", "", "-"]
+        assert to_csv(known, [row]) == "a_ms,b,c\n,,\n"
 
 
-@pytest.mark.parametrize(
-    "line", ["a | b", "a | b | ms | c | d", "a | | day", "a | | ms\na | | text"]
-)
-def test_a_line_that_says_no_column_is_an_error(line: str) -> None:
-    with pytest.raises((ValueError, KeyError)):
-        columns(line)
-
-
-def test_a_backward_says_what_it_goes_back_through() -> None:
-    rows = list(summarise(make_training()).layers.itertuples())
-    cells = [LAYER_COLUMNS["forward_index"].cell(row) for row in rows[8:12]]
-    assert cells == ["", "", "8", "7"]
-
-
-def test_columns_without_content_are_left_out() -> None:
-    names = [one.name for one in with_content(layer_columns(WORK), working(limits=None).layers)]
-    assert names == [
-        *("MFLOP", "MB moved", "flop/byte", "GFLOP/s", "GB/s"),
-        *("peak", "workspace", "left allocated"),
-    ]
-    assert with_content(layer_columns(WORK), summarise(make_recording()).layers) == []
-
-
-def test_the_phase_is_there_for_several() -> None:
-    assert [one.name for one in layer_columns(WHICH)] == ["#", "path", "function", "phase"]
-    one_phase = layer_columns(WHICH, several_phases=False)
-    assert [one.name for one in one_phase] == ["#", "path", "function"]
+def test_a_line_that_says_no_column_is_an_error() -> None:
+    for line in ("a | b", "a | b | ms | c | d", "a | | day", "a | | ms\na | | text"):
+        with pytest.raises((ValueError, KeyError)):
+            columns(line)
 
 
 LINE = "range | range ms !1 | ms | From the shortest to the longest"

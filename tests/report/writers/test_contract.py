@@ -7,10 +7,13 @@ leaves out. Hostile names are shown as they are, too.
 
 from __future__ import annotations
 
+import csv as csv_files
 import io
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import Environment, Recording, Settings
+from chainer_profile.report.content import comparison, engines, history, network, ranks, sweep
 from chainer_profile.report.content.profile import overview, report
 from chainer_profile.report.document import (
     HOT,
@@ -34,14 +39,25 @@ from chainer_profile.report.document import (
     strong,
     text,
 )
-from chainer_profile.report.tables import Table
+from chainer_profile.report.tables import Table, safe, to_csv
 from chainer_profile.report.text import printable
-from chainer_profile.report.writers import pdf
+from chainer_profile.report.writers import json_report, pdf
 from tests import needs
 from tests.conftest import make_recording, make_training
 from tests.report.devicing import make_device_training
-from tests.report.documents import NAMES, document, documents
-from tests.report.reading import column
+from tests.report.documents import (
+    NAMES,
+    a_network,
+    cases,
+    compared,
+    document,
+    documents,
+    engines_run,
+    merged_ranks,
+    profiles,
+    runs,
+)
+from tests.report.reading import column, layers_csv, links_csv
 from tests.report.seen import WRITERS, seen, told, written
 from tests.report.working import with_work
 
@@ -218,3 +234,75 @@ def test_hostile_names_on_pages(name: str) -> None:
     if name != "comparison":  # which cuts names
         assert all(one in found for one in shown)
     assert "\\u202egnp.exe" in found
+
+
+# -- files
+
+
+@cache
+def hostile() -> Summary:
+    """A run in which everything that has a name has one of these."""
+    return profiles(NAMES)["forward"]()
+
+
+def undone(cell: str) -> str:
+    """A text from a cell, without the apostrophe that makes it one."""
+    bare = cell.removeprefix("'")
+    return bare if safe(bare) == cell else cell
+
+
+TABLES = {
+    "layers": lambda: layers_csv(hostile()),
+    "links": lambda: links_csv(hostile()),
+    "comparison": lambda: to_csv(comparison.COLUMNS, comparison.file_rows([compared(NAMES)])),
+    "engines": lambda: engines.to_file(*engines_run(NAMES)),
+    "ranks": lambda: ranks.layers_csv(merged_ranks(NAMES)),
+    "collectives": lambda: ranks.collectives_csv(merged_ranks(NAMES)),
+    "history": lambda: to_csv(history.COLUMNS, runs(NAMES)),
+    "sweep": lambda: to_csv(sweep.COLUMNS, cases(NAMES)),
+    "network": lambda: network.to_file(a_network(NAMES)),
+}
+#: A column of names, and how many other rows there are.
+NAMED = {
+    **dict.fromkeys(("layers", "network"), ("function", 0)),
+    **{"comparison": ("function", 5), "history": ("command", 0), "sweep": ("network", 1)},
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_hold_names_as_text(name: str) -> None:
+    written = TABLES[name]()
+    assert all(line.isprintable() for line in written.split("\n"))
+    head, *rows = csv_files.reader(io.StringIO(written, newline=""))
+    for row in rows:
+        assert len(row) == len(head)
+        for cell in row:
+            # A sheet takes a cell that begins so for a formula; a number may be below zero.
+            assert not cell.lstrip().startswith(tuple("=+@\uff0b\uff0d\uff1d\uff20\t\r"))
+            assert re.fullmatch(r"-[\d.e+-]+|(?!-).*", cell)
+    if name in NAMED:
+        head_of, others = NAMED[name]
+        found = [undone(row[head.index(head_of)]) for row in rows]
+        assert len(found) == len(NAMES) + others
+        assert {printable(one) for one in NAMES} <= set(found)
+
+
+@given(st.text() | st.from_regex(r"'{0,3} {0,2}[-=+@]?\w*", fullmatch=True))
+def test_a_cell_gives_its_text_back(name: str) -> None:
+    cell = safe(name)
+    assert undone(cell) == printable(name)
+    assert not cell.lstrip(" ").startswith(tuple("=+-@"))
+    assert cell.isprintable()
+
+
+def test_json_holds_names_as_they_are() -> None:
+    written = json_report.render(hostile())
+    assert written.isascii()
+    assert all(line.isprintable() for line in written.split("\n"))
+    made = json.loads(written)
+    # A recording escapes what is no text.
+    names = [name.encode(errors="backslashreplace").decode() for name in NAMES]
+    assert [layer["function"] for layer in made["layers"]] == names
+    assert [layer["path"] for layer in made["layers"]] == [f"/{name}" for name in names]
+    assert made["settings"]["model"] == "".join(names)
+    assert {link["path"] for link in made["links"]} >= {f"/{name}" for name in names}

@@ -8,12 +8,11 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -84,26 +83,27 @@ SUMMARIES: dict[str, Callable[[], Summary]] = {
 }
 
 
-@lru_cache
-def summary_of(name: str) -> Summary:
-    return SUMMARIES[name]()
-
-
 @pytest.mark.parametrize("name", SUMMARIES)
-def test_every_report_fits_the_schema(name: str) -> None:
-    report = read(json_report.render(summary_of(name)))
-    assert report == json_report.content(summary_of(name))
+def test_every_report_fits_the_schema_has_the_numbers_of_the_files_and_adds_up(name: str) -> None:
+    summary = SUMMARIES[name]()
+    report = read(json_report.render(summary))
+    assert report == json_report.content(summary)
+    check_files(summary, report)
+    check_sums(report)
 
 
-@pytest.mark.parametrize("name", SUMMARIES)
-def test_layers_are_those_of_layers_csv(name: str) -> None:
-    summary = summary_of(name)
-    rows = list(csv_files.DictReader(io.StringIO(layers_csv(summary))))
-    layers = read(json_report.render(summary))["layers"]
-    assert len(rows) == len(layers)
-    for row, layer in zip(rows, layers, strict=True):
+def check_files(summary: Summary, report: dict[str, Any]) -> None:
+    rows = csv_files.DictReader(io.StringIO(layers_csv(summary)))
+    for row, layer in zip(rows, report["layers"], strict=True):
         for column, cell in row.items():
             assert cell == as_cell(column, layer), column
+    rows = csv_files.DictReader(io.StringIO(links_csv(summary)))
+    for row, link in zip(rows, report["links"], strict=True):
+        assert row["path"] == link["path"]
+        for kind in ("inclusive", "exclusive"):
+            assert row[f"{kind}_ms"] == format_exact_ms(link[f"{kind}_s"])
+        assert row["parameters"] == ("" if link["parameters"] is None else str(link["parameters"]))
+        assert int(row["hot_layers"]) == link["hot_layers"]
 
 
 def as_cell(column: str, layer: dict[str, Any]) -> str:
@@ -125,22 +125,7 @@ def as_cell(column: str, layer: dict[str, Any]) -> str:
     return "" if value is None else str(value)
 
 
-@pytest.mark.parametrize("name", SUMMARIES)
-def test_links_are_those_of_links_csv(name: str) -> None:
-    summary = summary_of(name)
-    rows = list(csv_files.DictReader(io.StringIO(links_csv(summary))))
-    links = read(json_report.render(summary))["links"]
-    assert [row["path"] for row in rows] == [link["path"] for link in links]
-    for row, link in zip(rows, links, strict=True):
-        assert row["inclusive_ms"] == format_exact_ms(link["inclusive_s"])
-        assert row["exclusive_ms"] == format_exact_ms(link["exclusive_s"])
-        assert row["parameters"] == ("" if link["parameters"] is None else str(link["parameters"]))
-        assert int(row["hot_layers"]) == link["hot_layers"]
-
-
-@pytest.mark.parametrize("name", SUMMARIES)
-def test_parts_add_up(name: str) -> None:
-    report = read(json_report.render(summary_of(name)))
+def check_sums(report: dict[str, Any]) -> None:
     layers_s = report["totals"]["layers_s"]
     assert sum(layer["mean_s"] for layer in report["layers"]) == pytest.approx(layers_s)
     for by in GROUPS:
@@ -151,8 +136,12 @@ def test_parts_add_up(name: str) -> None:
         report["hotspots"]["layers"]
     )
     children: dict[str | None, float] = {}
+    depths = {None: -1}
     for link in report["links"]:
         children[link["parent"]] = children.get(link["parent"], 0) + link["inclusive_s"]
+        # A parent comes first, and is one level above.
+        assert link["depth"] == depths[link["parent"]] + 1
+        depths[link["path"]] = link["depth"]
     assert children[None] == pytest.approx(layers_s)
     for link in report["links"]:
         below = children.get(link["path"], 0)
@@ -167,16 +156,15 @@ def test_parts_add_up(name: str) -> None:
 
 
 def test_what_is_not_known_is_null() -> None:
-    report = read(json_report.render(summary_of("functions only")))
-    assert report["totals"]["clean"] is report["totals"]["profiled"] is None
-    assert report["totals"]["framework_share"] is report["totals"]["inputs_per_s"] is None
+    report = read(json_report.render(SUMMARIES["functions only"]()))
+    for key in ("clean", "profiled", "framework_share", "inputs_per_s"):
+        assert report["totals"][key] is None, key
     assert report["memory"] is report["limits"] is report["device"] is None
     for layer in report["layers"]:
         for key in ("std_s", "host_s", "flops", "reached", "verdict", "peak_nbytes"):
             assert layer[key] is None, key
 
 
-@settings(max_examples=15)
 @given(st.text(min_size=1))
 def test_any_name_comes_back_as_it_is(name: str) -> None:
     recording = make_recording(2, n_trials=2, n_clean=0)
@@ -187,7 +175,6 @@ def test_any_name_comes_back_as_it_is(name: str) -> None:
     assert report["layers"][0]["function"] == report["settings"]["model"] == name
 
 
-@settings(max_examples=15)
 @given(st.lists(st.integers(0, 10**15), min_size=1, max_size=4))
 def test_any_times_are_numbers(times: list[int]) -> None:
     layers = (Layer(0, "/a", "ReLU"),)
