@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import ast
-import io
 import keyword
+import os
 import re
 import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any, TypeVar
@@ -107,26 +107,23 @@ def run_magic(ipython: Any, line: str, cell: str | None) -> None:
         ipython.user_ns[args.output] = summary
     if not args.quiet:
         show: Any = display
-        show(View(summary, args.group_by, args.tree, args.depth))
+        by = args.group_by or GROUPS[0]
+        show(View(summary, {"tree": args.tree, "depth": args.depth, "group_by": by}))
 
 
+@dataclass(repr=False)
 class View:
     """A summary as the options of a magic ask for it."""
 
-    def __init__(self, summary: Summary, group_by: str | None, tree: bool, depth: int) -> None:
-        self._summary = summary
-        self._shown: dict[str, Any] = {
-            "tree": tree,
-            "depth": depth,
-            "group_by": group_by or GROUPS[0],
-        }
+    summary: Summary
+    shown: dict[str, Any]
 
     def __repr__(self) -> str:
         width = shutil.get_terminal_size().columns
-        return summary_text(self._summary, width=width, limit=NOTEBOOK_LIMIT, **self._shown)
+        return summary_text(self.summary, width=width, limit=NOTEBOOK_LIMIT, **self.shown)
 
     def _repr_html_(self) -> str:
-        return summary_html(self._summary, **self._shown)
+        return summary_html(self.summary, **self.shown)
 
 
 # -- options
@@ -304,14 +301,8 @@ class Cell(LoopTrial):
     @contextmanager
     def configured(self) -> Iterator[None]:
         """The configuration is the user's; what the cell prints is thrown away."""
-        with redirect_stdout(_Nowhere()):
+        with open(os.devnull, "w", errors="replace") as nowhere, redirect_stdout(nowhere):
             yield
-
-
-class _Nowhere(io.TextIOBase):
-    def write(self, text: str) -> int:
-        """Throw it away."""
-        return len(text)
 
 
 class FirstRun:

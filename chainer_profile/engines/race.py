@@ -126,34 +126,27 @@ def of_file(contestants: Sequence[Contestant], path: Path, option: str) -> Conte
     )
 
 
+@dataclass(eq=False)
 class Race:
     """One race; the first contestant is Chainer, whose outputs are the right ones."""
 
-    def __init__(
-        self,
-        contestants: Sequence[Contestant],
-        network: Network,
-        *,
-        trials: int,
-        warmups: int = 10,
-        tolerance: float | None = None,
-        clock: Clock = HOST_CLOCK,
-        max_seconds: float | None = None,
-        stop: Stop | None = None,
-        progress: Progress | None = None,
-    ) -> None:
-        self.contestants = list(contestants)
-        self.network = network
+    contestants: Sequence[Contestant]
+    network: Network
+    trials: int
+    warmups: int = 10
+    tolerance: float | None = None
+    clock: Clock = HOST_CLOCK
+    max_seconds: float | None = None
+    stop: Stop | None = None
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
         self.ended = COMPLETE
-        self._trials, self._warmups = trials, warmups
-        self._block = trials_in_a_round(trials)
+        self._block = trials_in_a_round(self.trials)
         for one in self.contestants:
             one.block = self._block
-            one.tolerance = TOLERANCES[one.precision] if tolerance is None else tolerance
-        self._now_ns = clock.now_ns
-        self._max_seconds = max_seconds
-        self._stop = stop or (lambda: "")
-        self._progress = progress or (lambda done, total, mean_s: None)
+            one.tolerance = TOLERANCES[one.precision] if self.tolerance is None else self.tolerance
+        self._now_ns = self.clock.now_ns
         self._done, self._total_ns = 0, 0
         # Inputs, their copies on the host, and Chainer's outputs for them.
         self._known: list[tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]] = []
@@ -252,11 +245,11 @@ class Race:
                 self._compare_with_others(contestant, contestant.make())
             growth.settle()
             begin_ns = self._now_ns()
-            for _ in range(self._warmups):
+            for _ in range(self.warmups):
                 engine.run(self.network.inputs)
                 if (self._now_ns() - begin_ns) * NS >= WARMUP_SECONDS:
                     break
-            if self._warmups and not network.gpu:
+            if self.warmups and not network.gpu:
                 contestant.memory_nbytes = growth.nbytes()
 
         self._guarded(contestant, prepare)
@@ -322,8 +315,8 @@ class Race:
     def _make_trials(self) -> None:
         """Rounds, in each of which every engine makes an untimed run and a block of timed ones."""
         begin_ns = self._now_ns()
-        for number, first in enumerate(range(0, self._trials, self._block)):
-            count = min(self._block, self._trials - first)
+        for number, first in enumerate(range(0, self.trials, self._block)):
+            count = min(self._block, self.trials - first)
             running = self.running
             turn = number % len(running)
             for contestant in running[turn:] + running[:turn]:
@@ -352,22 +345,21 @@ class Race:
             contestant.walls.append(wall_ns)
             self._done += 1
             self._total_ns += wall_ns
-            left = any(len(one.walls) < self._trials for one in self.running)
+            left = any(len(one.walls) < self.trials for one in self.running)
             if self._stops() or (left and self._time_is_over(begin_ns)):
                 return
-        total = self._trials * len(self.running)
-        self._progress(min(self._done, total), total, self._total_ns / self._done * NS)
+        if self.progress is not None:
+            total = self.trials * len(self.running)
+            self.progress(min(self._done, total), total, self._total_ns / self._done * NS)
 
     def _stops(self) -> bool:
-        reason = self._stop()
+        reason = self.stop() if self.stop else ""
         if reason:
             self.ended = reason
         return bool(reason)
 
     def _time_is_over(self, begin_ns: int) -> bool:
-        over = (
-            self._max_seconds is not None and (self._now_ns() - begin_ns) * NS >= self._max_seconds
-        )
+        over = self.max_seconds is not None and (self._now_ns() - begin_ns) * NS >= self.max_seconds
         if over:
             self.ended = TIME_LIMIT
         return over

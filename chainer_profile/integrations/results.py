@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
@@ -23,23 +23,21 @@ MAIN = ""
 TRAINING, TEST = "train", "test"
 
 
+@dataclass
 class Results:
     """The folder of a program, with further ones in it for further kinds of trials.
 
     A training's trials are in the main folder. Until one comes, those of the first network are.
     """
 
-    def __init__(
-        self,
-        out: Path | None,
-        default: Path,
-        force: bool,
-        rank: int | None,
-        warn: Callable[[str], None],
-        limits: bool = True,
-    ) -> None:
-        self._out, self._default, self._force, self._rank = out, default, force, rank
-        self._warn, self._with_limits = warn, limits
+    out: Path | None
+    default: Path
+    force: bool
+    rank: int | None
+    warn: Callable[[str], None]
+    limits: bool = True
+
+    def __post_init__(self) -> None:
         self._folders: dict[str, RunFolder] = {}
         # In which folder the journal of a kind of trials is.
         self._homes: dict[str, str] = {}
@@ -51,12 +49,12 @@ class Results:
         if name not in self._folders:
             taken = self._files.enter_context
             if name == MAIN:
-                take = take_folder(self._out, self._default, self._force, self._rank)
+                take = take_folder(self.out, self.default, self.force, self.rank)
                 self._folders[name] = taken(take)
             else:
                 place = self.take().path / name
                 try:
-                    self._folders[name] = taken(take_folder(place, place, self._force))
+                    self._folders[name] = taken(take_folder(place, place, self.force))
                 except UsageError:  # files of the user's are in the way
                     self._folders[name] = taken(take_folder(None, place, False))
         return self._folders[name]
@@ -73,7 +71,7 @@ class Results:
                 self._give_main_to(kind)
             return Journal(self.take(self._homes.setdefault(kind, kind)).journal)
         except ProfileError as error:
-            self._warn(str(error))
+            self.warn(str(error))
             return Journal()
 
     def _give_main_to(self, kind: str) -> None:
@@ -108,13 +106,13 @@ class Results:
                     self._give_main_to(kind)
                 folder = self.take(self._homes.get(kind, kind))
                 make_folder(folder.path)  # the program may have removed it
-                if self._with_limits:
-                    recording = machine.with_kept_limits(recording, self._warn)
+                if self.limits:
+                    recording = machine.with_kept_limits(recording, self.warn)
                 saved[folder.path] = folder.save(recording)
             except ProfileError as error:
-                self._warn(str(error))
+                self.warn(str(error))
             except (OSError, MemoryError) as error:
-                self._warn(f"{kind}: the trials are not saved: {one_line(error)}")
+                self.warn(f"{kind}: the trials are not saved: {one_line(error)}")
         return saved
 
     def save_budget(self, budget: Budget) -> None:
@@ -122,4 +120,4 @@ class Results:
         try:
             Written(self.take().path).write({BUDGET: write_json(budget).encode()})
         except ProfileError as error:
-            self._warn(str(error))
+            self.warn(str(error))

@@ -9,7 +9,7 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from threading import get_ident
@@ -80,32 +80,25 @@ def counted_imports(accounts: Accounts) -> Iterator[None]:
         yield
 
 
+@dataclass(eq=False)
 class ScriptRun:
     """A program that is watched: its budget, and the layers of its trials, in a run's folder."""
 
     # Whatever the program leaves behind, what was measured is saved and the exit code is its own:
     # all that saves is imported before it, and reports are made by another interpreter.
 
-    def __init__(
-        self,
-        script: Script,
-        out: Path | None,
-        default: Path,
-        *,
-        force: bool = False,
-        command: str = "",
-        layers: bool = True,
-        memory: bool = True,
-        samples: bool = True,
-    ) -> None:
-        self._script, self._command = script, command
-        self._samples = samples
-        self._looks: Looks | None = None
-        # The program may change its directory.
-        self._out = None if out is None else out.absolute()
-        self._default, self._force = default.absolute(), force
+    script: Script
+    out: Path | None
+    default: Path
+    force: bool = False
+    command: str = ""
+    layers: bool = True
+    memory: bool = True
+    samples: bool = True
+
+    def __post_init__(self) -> None:
         self._problems: dict[str, None] = {}  # each is told once
-        self._layers, self._memory = layers, memory
+        self._looks: Looks | None = None
         self._process = os.getpid()
         self._rank = _launched_rank()
         self._start = Start()
@@ -127,19 +120,22 @@ class ScriptRun:
                 from chainer_profile.integrations.program import Program
                 from chainer_profile.integrations.results import Results
         # Looking takes time of a core that another rank may need: it would be told as a straggler.
-        if self._samples and self._rank is None:
+        if self.samples and self._rank is None:
             self._looks = Looks()
-        self._results = Results(self._out, self._default, self._force, self._rank, self._warn)
+        # The program may change its directory.
+        out = None if self.out is None else self.out.absolute()
+        default = self.default.absolute()
+        self._results = Results(out, default, self.force, self._rank, self._warn)
         self._program = Program(
             self._accounts,
             self._results.journal,
-            command=self._command,
+            command=self.command,
             warn=lambda name, problem: self._warn(f"{name}: {problem}"),
             saved=self._save_now_and_then,
-            layers=self._layers,
-            memory=self._memory,
+            layers=self.layers,
+            memory=self.memory,
         )
-        if self._out is not None:
+        if self.out is not None:
             with self._accounts.within(PROFILER, BEGIN, count=0):
                 self._results.take()  # what is wrong with it is said before the program runs
         return self
@@ -163,7 +159,7 @@ class ScriptRun:
                 if self._looks is not None:
                     self._looks.start()
             try:
-                outcome = run(self._script)
+                outcome = run(self.script)
             except UsageError:  # there is no such program
                 self._program.__exit__(None, None, None)
                 raise
@@ -231,7 +227,7 @@ class ScriptRun:
 
     def _budget(self, outcome: str, ended: str) -> Budget:
         spent = self._accounts.spent()
-        words = shlex.join(self._script.words)
+        words = shlex.join(self.script.words)
         wall_ns = sum(one.ns for one in spent)
         untimed = self._program.untimed
         return Budget(words, self._started, ended, outcome, wall_ns, spent, untimed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -21,25 +22,24 @@ Sizes = Sequence[int]
 _AT_A_TIME = 1 << 20
 
 
+@dataclass(eq=False)
 class Windows:
     """Where the windows of a convolution or pooling lie in an image, along every axis."""
 
-    def __init__(
-        self,
-        ksize: Sizes,
-        stride: Sizes,
-        pad: Sizes,
-        dilate: Sizes,
-        dims: Sizes,
-        outs: Sizes,
-        groups: int = 1,
-    ) -> None:
-        self.ksize, self.stride, self.pad, self.dilate = ksize, stride, pad, dilate
-        self.dims, self.outs, self.groups = dims, outs, groups
-        sizes = zip(outs, ksize, stride, dilate, strict=True)
+    ksize: Sizes
+    stride: Sizes
+    pad: Sizes
+    dilate: Sizes
+    dims: Sizes
+    outs: Sizes
+    groups: int = 1
+
+    def __post_init__(self) -> None:
+        sizes = zip(self.outs, self.ksize, self.stride, self.dilate, strict=True)
         #: What the windows cover, padding included.
         self.covered = tuple((o - 1) * s + (k - 1) * d + 1 for o, k, s, d in sizes)
-        self.is_image = prod(ksize) == 1 and prod(stride) == 1 and not any(pad) and outs == dims
+        single = prod(self.ksize) == 1 and prod(self.stride) == 1
+        self.is_image = single and not any(self.pad) and self.outs == self.dims
 
     @cached_property
     def places(self) -> list[tuple[tuple[int, ...], tuple[slice, ...]]]:

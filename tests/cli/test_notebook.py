@@ -397,11 +397,11 @@ def test_on_a_gpu_a_cell_takes_its_clock(tmp_path):
 def test_a_view_is_what_the_options_ask_for(shell, capsys):
     summary = shell.of_call("--hotspots top:1 model(x)")
     assert int(summary.layers["hot"].sum()) == 1
-    tree = View(summary, "link", True, 2)
+    tree = View(summary, {"group_by": "link", "tree": True, "depth": 2})
     assert "incl. ms" in repr(tree)
     assert 'aria-label="By link"' in tree._repr_html_()
     assert 'aria-label="The tree of links"' in tree._repr_html_()
-    assert "mean ms" in repr(View(summary, None, False, 2))
+    assert "mean ms" in repr(View(summary, {"group_by": "function", "tree": False, "depth": 2}))
     assert capsys.readouterr() == ("", "")  # it is quiet
 
 
