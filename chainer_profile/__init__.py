@@ -25,46 +25,27 @@ from chainer_profile.basics import views
 from chainer_profile.basics.words import VERSION
 
 if TYPE_CHECKING:
-    from chainer_profile.analyse.summaries import summarise
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.basics.errors import ProfileError, UsageError
-    from chainer_profile.comparison.compare import Comparison, Side, compare
-    from chainer_profile.costs.work import register_cost
-    from chainer_profile.integrations.profiling import profiling
-    from chainer_profile.integrations.trainer import LayerProfile
-    from chainer_profile.kernels.accelerate import accelerate
-    from chainer_profile.measure.layer_frames import layer_frames
-    from chainer_profile.measure.layer_timer import LayerTimerHook
-    from chainer_profile.measure.network import summary
-    from chainer_profile.measure.runner import profile
-    from chainer_profile.record.folding import fold_call_history
-    from chainer_profile.record.network import ModelSummary
-    from chainer_profile.record.recording import Layer, Recording
+    from chainer_profile.analyse.summaries import summarise as summarise
+    from chainer_profile.analyse.summary import Summary as Summary
+    from chainer_profile.basics.errors import ProfileError as ProfileError
+    from chainer_profile.basics.errors import UsageError as UsageError
+    from chainer_profile.comparison.compare import Comparison as Comparison
+    from chainer_profile.comparison.compare import Side as Side
+    from chainer_profile.comparison.compare import compare as compare
+    from chainer_profile.costs.work import register_cost as register_cost
+    from chainer_profile.integrations.profiling import profiling as profiling
+    from chainer_profile.integrations.trainer import LayerProfile as LayerProfile
+    from chainer_profile.kernels.accelerate import accelerate as accelerate
+    from chainer_profile.measure.layer_frames import layer_frames as layer_frames
+    from chainer_profile.measure.layer_timer import LayerTimerHook as LayerTimerHook
+    from chainer_profile.measure.network import summary as summary
+    from chainer_profile.measure.runner import profile as profile
+    from chainer_profile.record.folding import fold_call_history as fold_call_history
+    from chainer_profile.record.network import ModelSummary as ModelSummary
+    from chainer_profile.record.recording import Layer as Layer
+    from chainer_profile.record.recording import Recording as Recording
 
 __version__ = VERSION
-
-__all__ = [
-    "Comparison",
-    "Layer",
-    "LayerProfile",
-    "LayerTimerHook",
-    "ModelSummary",
-    "ProfileError",
-    "Recording",
-    "Side",
-    "Summary",
-    "UsageError",
-    "__version__",
-    "accelerate",
-    "compare",
-    "fold_call_history",
-    "layer_frames",
-    "profile",
-    "profiling",
-    "register_cost",
-    "summarise",
-    "summary",
-]
 
 # Public names are imported when they are used: `--help` must not wait for pandas and Chainer.
 _HOMES = {
@@ -91,6 +72,7 @@ _HOMES = {
     "summarise": "analyse.summaries",
     "summary": "measure.network",
 }
+__all__ = ["__version__", *(name for name in _HOMES if not name.endswith("_ipython_extension"))]
 
 
 def __getattr__(name: str) -> object:
@@ -113,8 +95,9 @@ def __dir__() -> list[str]:
     return sorted(globals().keys() | set(_HOMES))
 
 
-def _view(module: str, name: str) -> Callable[..., Any]:
+def _view(place: str) -> Callable[..., Any]:
     """A function of a module that is imported when it is called."""
+    module, _, name = place.rpartition(".")
 
     def view(*args: Any, **options: Any) -> Any:
         from importlib import import_module
@@ -124,33 +107,16 @@ def _view(module: str, name: str) -> Callable[..., Any]:
     return view
 
 
-_VIEWS = "report.views"
+for _kind, _line, _text, _html in (
+    ("Recording", "recording_line", "recording_line", "recording_html"),
+    ("Summary", "summary_line", "summary_text", "summary_html"),
+    ("Comparison", "comparison_line", "comparison_text", "comparison_html"),
+    ("ModelSummary", "model_text", "model_text", "model_html"),  # a prompt shows the table
+):
+    _shown = [_view(f"report.views.{_name}") for _name in (_line, _text, _html)]
+    views.plug(_kind, **dict(zip(("line", "text", "html"), _shown, strict=True)))
 views.plug(
-    "Recording",
-    line=_view(_VIEWS, "recording_line"),
-    text=_view(_VIEWS, "recording_line"),
-    html=_view(_VIEWS, "recording_html"),
-)
-views.plug(
-    "Summary",
-    line=_view(_VIEWS, "summary_line"),
-    text=_view(_VIEWS, "summary_text"),
-    html=_view(_VIEWS, "summary_html"),
-    plot=_view("report.pictures.layers", "LayerPlot"),
-    save=_view("runs.write", "save"),
-)
-views.plug(
-    "Comparison",
-    line=_view(_VIEWS, "comparison_line"),
-    text=_view(_VIEWS, "comparison_text"),
-    html=_view(_VIEWS, "comparison_html"),
-)
-# A prompt shows the table.
-views.plug(
-    "ModelSummary",
-    line=_view(_VIEWS, "model_text"),
-    text=_view(_VIEWS, "model_text"),
-    html=_view(_VIEWS, "model_html"),
+    "Summary", plot=_view("report.pictures.layers.LayerPlot"), save=_view("runs.write.save")
 )
 
 compat.install()

@@ -24,8 +24,8 @@ import pytest
 
 from chainer_profile.basics.words import COMMAND
 from chainer_profile.cli import main as cli
+from chainer_profile.cli.main import Context
 from chainer_profile.cli.parsers import parser_of
-from chainer_profile.cli.running import Context
 from chainer_profile.measure import machine, runner
 from chainer_profile.record.recording import Calibration, Environment, MachineLimits
 from chainer_profile.report import page

@@ -22,9 +22,9 @@ from chainer_profile.basics.files import is_free, numbered
 from chainer_profile.basics.free_memory import free_nbytes
 from chainer_profile.basics.words import COMMAND, run_words
 from chainer_profile.cli import PROFILE, asked
+from chainer_profile.cli.main import Context
 from chainer_profile.cli.options import settings_of
 from chainer_profile.cli.parsers import parser_of
-from chainer_profile.cli.running import Context
 from chainer_profile.measure.arguments import Arguments
 
 if TYPE_CHECKING:

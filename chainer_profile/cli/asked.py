@@ -8,9 +8,9 @@ from typing import Any
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import input_shape
+from chainer_profile.cli.main import Context
 from chainer_profile.cli.options import settings_of
 from chainer_profile.cli.parsers import asks_for_more, is_file_of_arrays
-from chainer_profile.cli.running import Context
 from chainer_profile.measure.arguments import Arguments
 from chainer_profile.networks import loading, weights
 from chainer_profile.networks.inputs import InputBatch, load_arguments, make_arguments, make_input

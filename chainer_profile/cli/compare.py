@@ -12,7 +12,7 @@ from typing import Any
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli import FAILED
-from chainer_profile.cli.running import Context, printing
+from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.shown import ALL_ROWS, first_screen, row_limit, say_written, show
 from chainer_profile.comparison.compare import Comparison, Side, compare
 from chainer_profile.report import page

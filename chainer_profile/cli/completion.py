@@ -9,8 +9,8 @@ from typing import Any
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.cli import COMMANDS, PROFILE
+from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.parsers import COMPLETED, parsers
-from chainer_profile.cli.running import Context, printing
 
 
 def run(args: argparse.Namespace, context: Context) -> int:

@@ -10,8 +10,8 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli import WRONG, asked
 from chainer_profile.cli.instead import show_engines
+from chainer_profile.cli.main import Context, Interrupts
 from chainer_profile.cli.options import LAYER_TRIALS
-from chainer_profile.cli.running import Context, Interrupts
 from chainer_profile.cli.shown import say_written
 from chainer_profile.engines import race
 from chainer_profile.engines.catalogue import BASELINE

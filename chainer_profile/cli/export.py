@@ -11,8 +11,8 @@ from chainer_profile.basics.files import remove_file, write_file
 from chainer_profile.basics.parsing import input_shape
 from chainer_profile.basics.units import format_nbytes, format_scientific
 from chainer_profile.cli import WRONG, asked
+from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.parsers import EXPORTED
-from chainer_profile.cli.running import Context, printing
 from chainer_profile.engines.catalogue import ENGINES, EngineEntry
 from chainer_profile.engines.equality import TOLERANCES, difference, host_copies, other_inputs
 from chainer_profile.engines.protocol import Engine, EngineError, Network

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.words import PROG
+from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.options import HISTORY_ROWS
-from chainer_profile.cli.running import Context, printing
 from chainer_profile.cli.shown import show
 from chainer_profile.report.content import history as content
 from chainer_profile.report.tables import to_csv

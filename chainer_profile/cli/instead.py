@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from chainer_profile.cli.running import Context, printing
+from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.shown import FULL, say_written, show, terminal_width
 from chainer_profile.engines.catalogue import ENGINES
 from chainer_profile.engines.results import EnginesRun

@@ -15,7 +15,7 @@ from chainer_profile.basics.units import (
     format_nbytes,
     format_nbytes_rate,
 )
-from chainer_profile.cli.running import Context, printing
+from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.shown import terminal_width
 from chainer_profile.measure import environment, machine
 from chainer_profile.report.writers.terminal import pairs

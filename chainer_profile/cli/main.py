@@ -1,17 +1,100 @@
-"""Finds the command that was asked for, and runs it."""
+"""Finds the command that was asked for and runs it: its errors, its signals, a reader that goes."""
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Mapping, Sequence
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib import import_module
+from types import FrameType
 from typing import Any
 
-from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import with_nearest
-from chainer_profile.basics.words import COMMAND, PROG, TRAIN_PROG
+from chainer_profile.basics.words import COMMAND, PROG, REQUIREMENTS, TRAIN_PROG
 from chainer_profile.cli import COMMANDS, INSTEAD, PROFILE
-from chainer_profile.cli.running import Context, Interrupts, run_command
+
+
+class Interrupted(BaseException):
+    """A signal ended the program; ``hint`` is what the user can do now, to end a message with."""
+
+    hint = ""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+class Interrupts:
+    """Handles SIGINT and SIGTERM within its ``with``; then whoever did before does again.
+
+    ``signum`` is the signal that ended the trials, or 0.
+    """
+
+    def __init__(self) -> None:
+        self.signum = 0
+        self._measuring = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            self._before[signum] = signal.signal(signum, self._handle)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for signum, handler in self._before.items():
+            # None is a handler that C set, which cannot be told to Python.
+            signal.signal(signum, signal.SIG_DFL if handler is None else handler)
+
+    @contextmanager
+    def as_before(self) -> Iterator[None]:
+        """Within this, whoever handled signals before does so again."""
+        self.__exit__()
+        try:
+            yield
+        finally:
+            self.__enter__()
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        # The first signal waits for the end of the running trial; a second one does not.
+        if not self._measuring or self.signum:
+            raise Interrupted(signum)
+        self.signum = signum
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Within this, a signal does not raise: :meth:`reason` tells of it."""
+        self._measuring = True
+        try:
+            yield
+        finally:
+            self._measuring = False
+
+    def reason(self) -> str:
+        """Why to stop the trials, or an empty text."""
+        return f"interrupted by {signal.Signals(self.signum).name}" if self.signum else ""
+
+    @property
+    def code(self) -> int:
+        """The exit code after the trials, as a shell would give it."""
+        return 128 + self.signum if self.signum else 0
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a command is given beside its options."""
+
+    argv: list[str]  #: The arguments behind the command's word.
+    command: str  #: The whole command line, for recordings.
+    interrupts: Interrupts  #: Handles signals: the first one ends the trials in good order.
+    #: The networks that ``--model`` knows by name.
+    registry: Mapping[str, Any] = field(default_factory=dict)
+    formats: Sequence[Any] = ()  #: Forms of weights that ``--weights`` reads beside Chainer's own.
 
 
 def main(
@@ -45,3 +128,54 @@ def _split(argv: list[str]) -> tuple[str, list[str]]:
             f"unknown command {with_nearest(first, COMMANDS)}; {PROG} --help lists the commands"
         )
     return PROFILE, argv
+
+
+def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]) -> int:
+    """Run a command; returns the exit code. An error is one line, with --debug a traceback too."""
+    _open_streams()
+    with Interrupts() as interrupts:
+        try:
+            return command(interrupts)
+        except Interrupted as interrupt:
+            print(f"{prog}: interrupted{interrupt.hint}", file=sys.stderr)
+            return 128 + interrupt.signum
+        except BrokenPipeError:
+            # The reader of our output went away (`| head`): nothing is left to say to it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        except (ProfileError, ModuleNotFoundError, OSError) as error:
+            said = _said(error)
+            if "--debug" in argv:
+                traceback.print_exc()
+            print(f"{prog}: error: {said}", file=sys.stderr)
+            return error.exit_code if isinstance(error, ProfileError) else 1
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "chainer_profile"):
+            raise error
+        return f"the package {package} is not installed: python -m pip install {REQUIREMENTS}"
+    if isinstance(error, OSError):  # of a file that nobody else answers for
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or one_line(error)}"
+    return str(error)
+
+
+def _open_streams() -> None:
+    """Give closed standard streams (``>&-``) somewhere to go; else files get their numbers."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+
+
+@contextmanager
+def printing() -> Iterator[None]:
+    """Within this, a standard output that cannot be written is one clear line."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ProfileError(f"standard output cannot be written ({error.strerror})") from error

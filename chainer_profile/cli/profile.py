@@ -11,8 +11,8 @@ from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli import asked
+from chainer_profile.cli.main import Context, Interrupted, Interrupts
 from chainer_profile.cli.report import show_run, wanted
-from chainer_profile.cli.running import Context, Interrupted, Interrupts
 from chainer_profile.measure import clock as clocks
 from chainer_profile.measure import configuration, runner
 from chainer_profile.measure.arguments import Arguments

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.cli.running import Context
+from chainer_profile.cli.main import Context
 from chainer_profile.cli.shown import ALL_ROWS, first_screen, row_limit, say_written, show
 from chainer_profile.ranks.merging import merge
 from chainer_profile.report import page

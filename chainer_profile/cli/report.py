@@ -12,7 +12,7 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.cli.instead import report_engines
-from chainer_profile.cli.running import Context, printing
+from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.shown import ALL_ROWS, row_limit, say_written, show
 from chainer_profile.engines.results import RESULTS
 from chainer_profile.record.recording import Recording

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from chainer_profile.cli.running import Context
+from chainer_profile.cli.main import Context
 from chainer_profile.integrations import script as scripts
 from chainer_profile.integrations.script import Outcome, Script
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from chainer_profile.cli.running import printing
+from chainer_profile.cli.main import printing
 from chainer_profile.report.document import Block, text
 from chainer_profile.report.writers import terminal
 

@@ -8,7 +8,7 @@ from typing import Any
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.parsing import input_shape, split_names
 from chainer_profile.cli import asked
-from chainer_profile.cli.running import Context, printing
+from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.shown import ALL_ROWS, show
 from chainer_profile.measure.network import summary
 from chainer_profile.networks import loading

@@ -28,8 +28,8 @@ from chainer_profile.basics.units import (
     roughly,
 )
 from chainer_profile.basics.words import COMMAND, DEFAULT_MODEL, DTYPES, PHASES, PROG
+from chainer_profile.cli.main import Context, Interrupted, printing
 from chainer_profile.cli.options import FLAG, LISTS, SINGLES, settings_of, take
-from chainer_profile.cli.running import Context, Interrupted, printing
 from chainer_profile.cli.shown import show
 from chainer_profile.networks.loading import find_model
 from chainer_profile.record.digest import Run

@@ -25,7 +25,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.files import locked, made, remove_file, replacing
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import TRAIN_COMMAND, TRAIN_PROG
-from chainer_profile.cli.running import Context, Interrupted
+from chainer_profile.cli.main import Context, Interrupted
 from chainer_profile.kernels.accelerate import accelerate
 from chainer_profile.measure.devices import move_to_gpu
 from chainer_profile.networks import loading

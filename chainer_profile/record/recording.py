@@ -22,58 +22,29 @@ from chainer_profile.basics.views import Shown
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.checking import check_file, wrong_number
 from chainer_profile.record.digest import Digest, as_comment, block_kind
-from chainer_profile.record.inside import Inside, Place, Stack
-from chainer_profile.record.parts import (
-    BlasLibrary,
-    Calibration,
-    Conditions,
-    Counted,
-    Counters,
-    Environment,
-    Gpu,
-    GpuState,
-    Layer,
-    LinkCalls,
-    MachineLimits,
-    MemoryUse,
-    PhaseMemory,
-    Rank,
-    Settings,
-    Shape,
-)
+from chainer_profile.record.inside import Inside as Inside
+from chainer_profile.record.inside import Place as Place
+from chainer_profile.record.inside import Stack as Stack
+from chainer_profile.record.parts import BlasLibrary as BlasLibrary
+from chainer_profile.record.parts import Calibration as Calibration
+from chainer_profile.record.parts import Conditions as Conditions
+from chainer_profile.record.parts import Counted as Counted
+from chainer_profile.record.parts import Counters as Counters
+from chainer_profile.record.parts import Environment as Environment
+from chainer_profile.record.parts import Gpu as Gpu
+from chainer_profile.record.parts import GpuState as GpuState
+from chainer_profile.record.parts import Layer as Layer
+from chainer_profile.record.parts import LinkCalls as LinkCalls
+from chainer_profile.record.parts import MachineLimits as MachineLimits
+from chainer_profile.record.parts import MemoryUse as MemoryUse
+from chainer_profile.record.parts import PhaseMemory as PhaseMemory
+from chainer_profile.record.parts import Rank as Rank
+from chainer_profile.record.parts import Settings as Settings
+from chainer_profile.record.parts import Shape as Shape
 from chainer_profile.record.versioned import build, read_known
 
 FORMAT = "chainer-profile recording"
 VERSION = 3
-
-__all__ = [
-    "COMPLETE",
-    "FORMAT",
-    "INTERVAL",
-    "TIME_LIMIT",
-    "VERSION",
-    "BlasLibrary",
-    "Calibration",
-    "Conditions",
-    "Counted",
-    "Counters",
-    "Environment",
-    "Gpu",
-    "GpuState",
-    "Inside",
-    "Layer",
-    "LinkCalls",
-    "MachineLimits",
-    "MemoryUse",
-    "PhaseMemory",
-    "Place",
-    "Rank",
-    "Recording",
-    "Settings",
-    "Shape",
-    "Stack",
-]
-
 
 #: ``Recording.ended`` of a run that made all its trials, or ended before because it was asked to.
 COMPLETE = "complete"

@@ -12,7 +12,7 @@ import chainer.functions as F
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.cli.running import Interrupted, Interrupts, run_command
+from chainer_profile.cli.main import Interrupted, Interrupts, run_command
 from chainer_profile.record.recording import Recording
 from chainer_profile.report import tables
 from chainer_profile.report.pictures.figures import Picture
