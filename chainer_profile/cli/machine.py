@@ -6,15 +6,8 @@ import argparse
 
 from threadpoolctl import threadpool_limits
 
+from chainer_profile.basics import units
 from chainer_profile.basics.parsing import named_device
-from chainer_profile.basics.units import (
-    NOT_KNOWN,
-    format_count,
-    format_flops_rate,
-    format_intensity,
-    format_nbytes,
-    format_nbytes_rate,
-)
 from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.shown import terminal_width
 from chainer_profile.measure import environment, machine
@@ -29,20 +22,20 @@ def run(args: argparse.Namespace, context: Context) -> int:
     limits = found.limits
     lines = [("machine", limits.key)]
     if not device.gpu:
-        threads = format_count(limits.threads) if limits.threads else NOT_KNOWN
+        threads = units.format_count(limits.threads) if limits.threads else units.NOT_KNOWN
         lines.append(("BLAS threads", threads))
-    lines.append(("float32 matrix product", format_flops_rate(limits.flops_per_s)))
+    lines.append(("float32 matrix product", units.format_flops_rate(limits.flops_per_s)))
     if limits.half_flops_per_s is not None:
-        lines.append(("float16 matrix product", format_flops_rate(limits.half_flops_per_s)))
-    passed = format_nbytes_rate(limits.copy_nbytes_per_s)
-    fresh = format_intensity(limits.flops_per_s / limits.fresh_nbytes_per_s)
+        lines.append(("float16 matrix product", units.format_flops_rate(limits.half_flops_per_s)))
+    passed = units.format_nbytes_rate(limits.copy_nbytes_per_s)
+    fresh = units.format_intensity(limits.flops_per_s / limits.fresh_nbytes_per_s)
     lines += [
         (
-            f"pass over {format_nbytes(limits.copied_nbytes)}",
+            f"pass over {units.format_nbytes(limits.copied_nbytes)}",
             f"{passed}, read and written in place",
         ),
-        ("copy into new memory", format_nbytes_rate(limits.fresh_nbytes_per_s)),
-        ("ridge point", f"{format_intensity(limits.ridge)}, into new memory {fresh}"),
+        ("copy into new memory", units.format_nbytes_rate(limits.fresh_nbytes_per_s)),
+        ("ridge point", f"{units.format_intensity(limits.ridge)}, into new memory {fresh}"),
     ]
     if found.kept:
         lines.append(("kept in", f"{machine.limits_file()} since {limits.measured}"))

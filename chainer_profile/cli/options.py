@@ -10,24 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
-from chainer_profile.basics.parsing import (
-    duration,
-    every,
-    executor,
-    factor,
-    folder,
-    fraction,
-    moment,
-    named_device,
-    number,
-    parse_device,
-    parse_input,
-    positive_seconds,
-    size,
-    split_names,
-    thread_count,
-    whole,
-)
+from chainer_profile.basics import parsing
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.basics.words import (
     DEFAULT_DEPTH,
@@ -73,7 +56,7 @@ def _layer_columns(text: str) -> tuple[str, ...]:
     from chainer_profile.report.columns import LAYER_COLUMNS
     from chainer_profile.report.tables import choose
 
-    return choose(split_names(text), LAYER_COLUMNS, "the layer table")
+    return choose(parsing.split_names(text), LAYER_COLUMNS, "the layer table")
 
 
 SORT_KEYS = (
@@ -97,7 +80,7 @@ OPTIONS: dict[str, Told] = {
         'arguments of your own network, literals only: "100, n_out=10"', default=""
     ),
     "--list-models": _flag("list the networks and exit"),
-    "--classes N": _value("outputs, in place of the network's own", whole(1)),
+    "--classes N": _value("outputs, in place of the network's own", parsing.whole(1)),
     "--weights FILE.npz": _value(
         "weights saved with save_npz, or a torchvision ResNet's state dict saved as .npz"
     ),
@@ -138,44 +121,44 @@ OPTIONS: dict[str, Told] = {
         "included, in a .npy or .npz file (default: %(default)s)",
         default="random",
     ),
-    "--index I": _value("first test image (default: 0)", whole(0), 0),
+    "--index I": _value("first test image (default: 0)", parsing.whole(0), 0),
     "--data-dir DIR": _value("folder with cifar-10-python.tar.gz"),
     "--input-shape SPEC": _value(
         "shape of one input without the batch; needed for your own network. Once for each "
         "argument: [NAME=]SHAPE[:DTYPE[:RANGE]], such as 3x224x224, 20:int32:10000 (integers "
         "below that), one:int32:1000 (a number for each input), or 5..20x128 (a list of sequences "
         "of 5 to 20 steps)",
-        parse_input,
+        parsing.parse_input,
         action="append",
     ),
-    "--input-size HxW": _value("height and width of the images, such as 1024x2048", size),
+    "--input-size HxW": _value("height and width of the images, such as 1024x2048", parsing.size),
     "--input-dtype": _choice(
         ("float32", "float16", "float64", "int32", "int64"),
         "data type of the input; integers are 0, for a network of indices (default: %(default)s)",
     ),
-    "-b, --batchsize N": _value("inputs per trial (default: 1)", whole(1)),
+    "-b, --batchsize N": _value("inputs per trial (default: 1)", parsing.whole(1)),
     # -- measuring
-    "-n, --trials N": _value("profiled trials (default: %(default)s)", whole(1), 1000),
+    "-n, --trials N": _value("profiled trials (default: %(default)s)", parsing.whole(1), 1000),
     "--clean-trials N": _value(
         "trials without hooks on top (default: a tenth of the trials, at least 30 or as many)",
-        whole(0),
+        parsing.whole(0),
     ),
     "-w, --warmups N": _value(
-        "warm-up trials, for ten seconds at most (default: %(default)s)", whole(0), 50
+        "warm-up trials, for ten seconds at most (default: %(default)s)", parsing.whole(0), 50
     ),
     "--max-seconds S": _value(
-        "time for all passes together; the trials end before", positive_seconds
+        "time for all passes together; the trials end before", parsing.positive_seconds
     ),
     "--until-ci PCT": _value(
         "end the trials when the 95%% interval of the median profiled trial is within PCT per "
         "cent (looked at from 200 trials on)",
         parse_percent,
     ),
-    "--threads N": _value("BLAS threads (default: as many as BLAS chooses)", thread_count),
-    "-g, --gpu ID": _value("GPU to run on (default: -1, the CPU)", whole(-1), -1),
+    "--threads N": _value("BLAS threads (default: as many as BLAS chooses)", parsing.thread_count),
+    "-g, --gpu ID": _value("GPU to run on (default: -1, the CPU)", parsing.whole(-1), -1),
     "-d, --device DEVICE": _value(
         "the same in Chainer's words: @numpy or @cupy:0",
-        parse_device,
+        parsing.parse_device,
         argparse.SUPPRESS,
         dest="gpu",
     ),
@@ -205,23 +188,25 @@ OPTIONS: dict[str, Told] = {
         "call takes about 7 us more"
     ),
     "--seed N": _value(
-        "seed of the weights and of the random input (default: %(default)s)", whole(0), 0
+        "seed of the weights and of the random input (default: %(default)s)", parsing.whole(0), 0
     ),
     "--tf32": _flag("let float32 matrix products round their inputs to TF32 (CUPY_TF32=1)"),
     "--refresh": _flag("measure again, and keep that"),
-    "--budget TIME": _value("time for all of it, such as 90s or 3m (default: 3m)", duration, 180.0),
+    "--budget TIME": _value(
+        "time for all of it, such as 90s or 3m (default: 3m)", parsing.duration, 180.0
+    ),
     # -- engines
     "--engines A,B": _value(
         "names of --list-engines, or module:Class of your own; chainer always comes first "
         "(default: all that can run on the device)",
-        split_names,
+        parsing.split_names,
     ),
     "--list-engines": _flag("list the engines and exit"),
     "--precision": _choice(PRECISIONS, "what the engine is to compute in (default: %(default)s)"),
     "--tolerance F": _value(
         "largest difference of an output that is right, as a fraction of the largest output "
         "(default: 1e-4 for fp32, 1e-2 for fp16, 5e-2 for bf16)",
-        fraction,
+        parsing.fraction,
     ),
     "--save-engine FILE": _value("keep an engine made ready; the file's ending says which", Path),
     "--load-engine FILE": _value(
@@ -230,7 +215,7 @@ OPTIONS: dict[str, Told] = {
     "--layer-trials N": _value(
         "further trials of each, in which its layers are timed (default: as many as trials, "
         f"{LAYER_TRIALS} at most)",
-        whole(1),
+        parsing.whole(1),
     ),
     "--to FILE": _value(".onnx, or .xml (OpenVINO, with a .bin beside it)", Path, required=True),
     "--dynamic-batch": _flag(
@@ -244,21 +229,24 @@ OPTIONS: dict[str, Told] = {
         ("cifar10", "cifar100", "synthetic"),
         "what to train on (default: %(default)s); synthetic needs no download",
     ),
-    "--synthetic-size N": _value("training images of the synthetic set (default: 1000)", whole(1)),
+    "--synthetic-size N": _value(
+        "training images of the synthetic set (default: 1000)", parsing.whole(1)
+    ),
     "--no-augmentation": _flag("do not crop and flip the training images"),
-    "-e, --epoch N": _value("epochs (default: 164, for synthetic 6)", whole(1)),
+    "-e, --epoch N": _value("epochs (default: 164, for synthetic 6)", parsing.whole(1)),
     "-l, --learning-rate RATE": _value(
-        "learning rate at the begin (default: 0.1, for synthetic 0.02)", number("a number above 0")
+        "learning rate at the begin (default: 0.1, for synthetic 0.02)",
+        parsing.number("a number above 0"),
     ),
     "--profile every=N": _value(
-        "profile every N-th iteration layer by layer, into OUT/profile", every
+        "profile every N-th iteration layer by layer, into OUT/profile", parsing.every
     ),
     "-r, --resume": _flag(
         "go on from the newest snapshot in the folder; give the other options as before"
     ),
     "--snapshot every=N": _value(
         "write a snapshot every N iterations (default: every epoch); the last 3 are kept",
-        every,
+        parsing.every,
     ),
     # -- programs, sweeps, runs so far
     "-m, --module": _flag("run a module by its name, as python -m does"),
@@ -272,14 +260,16 @@ OPTIONS: dict[str, Told] = {
     ),
     "--executor WHERE": _value(
         "local (one case at a time), local:N, dask://HOST:PORT or mpi (default: local)",
-        executor,
+        parsing.executor,
         "local",
     ),
     "--dry-run": _flag("list the cases and their commands, and exit"),
-    "--since DATE": _value("begun on this day or later, such as 2026-11-21 (UTC)", moment),
+    "--since DATE": _value("begun on this day or later, such as 2026-11-21 (UTC)", parsing.moment),
     "--commit C": _value("commit, or its beginning", default=""),
     "--names": _flag("names only, one a line, for other commands"),
-    "--reports DIR": _value("folder of the runs (default: %(default)s)", folder, Path("reports")),
+    "--reports DIR": _value(
+        "folder of the runs (default: %(default)s)", parsing.folder, Path("reports")
+    ),
     "--models A,B,C": _value("networks, as --model of profile.py takes them"),
     "--input-sizes HxW,...": _value("heights and widths of images, such as 1024x2048,500x334"),
     "--input-shapes CxHxW,...": _value("shapes of one input, in place of sizes"),
@@ -310,7 +300,8 @@ OPTIONS: dict[str, Told] = {
         _layer_columns,
     ),
     "--depth N": _value(
-        f"levels of the tree below the network (default: {DEFAULT_DEPTH}; 99 for all)", whole(0)
+        f"levels of the tree below the network (default: {DEFAULT_DEPTH}; 99 for all)",
+        parsing.whole(0),
     ),
     "--full": _flag("show all tables and findings, not only what fits on a first screen"),
     "--group-by": _value(
@@ -330,19 +321,19 @@ OPTIONS: dict[str, Told] = {
     "--target Fx": _value(
         "say which layers must become how fast for a trial that is so many times as fast, such as "
         "1.5x",
-        factor,
+        parsing.factor,
     ),
     "--limit N": _value(
         "rows of the layer table and of the groups on the terminal, 0 for all (default: 10, with "
         "--full 20)",
-        whole(0),
+        parsing.whole(0),
     ),
     "-q, --quiet": _flag("print nothing but errors"),
     "--debug": _flag("show the traceback of an error"),
     # -- what is written
-    "-o, --out DIR": _value("write the files into this folder", folder),
+    "-o, --out DIR": _value("write the files into this folder", parsing.folder),
     "--force": _flag("replace a run in the --out folder"),
-    "--report DIR": _value("make the reports of such a run again", folder),
+    "--report DIR": _value("make the reports of such a run again", parsing.folder),
     "--format A,B": _value(
         f"files beside CSV, plots, report.md and report.html: {', '.join(FILES)} or {ALL}; {NONE} "
         "writes no report at all",
@@ -355,7 +346,7 @@ OPTIONS: dict[str, Told] = {
     "--author": _value("who wrote it", default=""),
     "--course": _value("what it was written for", default=""),
     "--trace-trial N": _value(
-        "a trial that the trace shows beside the median one, counted from 0", whole(0)
+        "a trial that the trace shows beside the median one, counted from 0", parsing.whole(0)
     ),
 }
 
@@ -417,7 +408,7 @@ _FOUND = ("model", "input", "input_shape", "loss")
 
 def settings_of(args: argparse.Namespace, **found: Any) -> Settings:
     """The settings that the options ask for: each that goes by the name of an option."""
-    asked: dict[str, Any] = {"device": named_device(args.gpu)} if "gpu" in args else {}
+    asked: dict[str, Any] = {"device": parsing.named_device(args.gpu)} if "gpu" in args else {}
     for name in (field.name for field in fields(Settings) if field.name not in _FOUND):
         if getattr(args, name, None) is not None:
             asked[name] = getattr(args, name)

@@ -15,17 +15,8 @@ import numpy as np
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.free_memory import Growth
+from chainer_profile.engines import equality
 from chainer_profile.engines.catalogue import BASELINE, ENGINES, find_engine
-from chainer_profile.engines.equality import (
-    TOLERANCES,
-    chainer_intermediates,
-    difference,
-    host_copies,
-    other_inputs,
-    outputs_of,
-    with_other_parameters,
-    worst_layer,
-)
 from chainer_profile.engines.protocol import PRECISIONS, EngineError
 from chainer_profile.engines.results import EngineResult, trials_in_a_round
 from chainer_profile.measure.clock import HOST_CLOCK, WARMUP_SECONDS, Clock
@@ -145,7 +136,9 @@ class Race:
         self._block = trials_in_a_round(self.trials)
         for one in self.contestants:
             one.block = self._block
-            one.tolerance = TOLERANCES[one.precision] if self.tolerance is None else self.tolerance
+            one.tolerance = (
+                equality.TOLERANCES[one.precision] if self.tolerance is None else self.tolerance
+            )
         self._now_ns = self.clock.now_ns
         self._done, self._total_ns = 0, 0
         # Inputs, their copies on the host, and Chainer's outputs for them.
@@ -231,9 +224,9 @@ class Race:
             contestant.version = str(getattr(engine, "version", contestant.version))
             if baseline:
                 inputs = self.network.inputs
-                for given in (inputs, other_inputs(inputs)):
-                    kept = host_copies(given)
-                    self._known.append((given, kept, host_copies(engine.run(given))))
+                for given in (inputs, equality.other_inputs(inputs)):
+                    kept = equality.host_copies(given)
+                    self._known.append((given, kept, equality.host_copies(engine.run(given))))
             for number in range(len(self._known)):
                 self._compare(contestant, number)
             if baseline and contestant.wrong:
@@ -259,13 +252,13 @@ class Race:
     def _compare(self, contestant: Contestant, number: int) -> None:
         """Compare its outputs for one of the known inputs; where they differ, see from where on."""
         inputs, kept, expected = self._known[number]
-        got = host_copies(contestant.engine.run(inputs))
+        got = equality.host_copies(contestant.engine.run(inputs))
         for given, was in zip(inputs, kept, strict=True):
-            (now,) = host_copies((given,))
+            (now,) = equality.host_copies((given,))
             if not np.array_equal(now, was, equal_nan=was.dtype.kind in "fc"):
                 given[...] = chainer.backend.get_array_module(given).asarray(was)
                 raise EngineError("changes the input that it is given")
-        found = difference(expected, got)
+        found = equality.difference(expected, got)
         contestant.differences += (found,)
         wrong = not found.relative <= contestant.tolerance
         if wrong and not contestant.worst_layer and hasattr(contestant.engine, "intermediates"):
@@ -277,23 +270,23 @@ class Race:
             return
         inputs = self.network.inputs
         engine.prepare(replace(self.network, model=model, precision=contestant.precision))
-        contestant.differences += (difference(expected, engine.run(inputs)),)
+        contestant.differences += (equality.difference(expected, engine.run(inputs)),)
 
     @cached_property
     def _others(self) -> tuple[Any, tuple[Any, ...]]:
         """A copy of the network with other parameters, and what it gives."""
-        model = with_other_parameters(self.network.model)
+        model = equality.with_other_parameters(self.network.model)
         if model is None:
             return None, ()
-        return model, host_copies(outputs_of(model, self.network.inputs))
+        return model, equality.host_copies(equality.outputs_of(model, self.network.inputs))
 
     def _worst_layer(self, contestant: Contestant, number: int) -> str:
         inputs = self._known[number][0]
         try:
             if number not in self._intermediates:
                 network = replace(self.network, inputs=inputs)
-                self._intermediates[number] = chainer_intermediates(network)
-            return worst_layer(
+                self._intermediates[number] = equality.chainer_intermediates(network)
+            return equality.worst_layer(
                 self._intermediates[number],
                 contestant.engine.intermediates(inputs),
                 self.network.layers,

@@ -19,18 +19,7 @@ from chainer_profile.measure.accounts import Account, Accounts
 from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.loop import LoopTrial, name_of, trial_of
 from chainer_profile.measure.windows import actual_optimizer
-from chainer_profile.record.budget import (
-    CALLS,
-    DATA,
-    EVALUATION,
-    EXTENSIONS,
-    IMPORTS,
-    ITERATIONS,
-    PROFILER,
-    REST,
-    SNAPSHOTS,
-    UPDATES,
-)
+from chainer_profile.record import budget
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
 
@@ -41,7 +30,7 @@ FOLDING = "putting trials together"
 #: Of a class that is not built in, whose methods can be replaced.
 _HEAP_TYPE = 1 << 9
 #: Where a program's own code runs, in which a trial may begin.
-_OWN = (REST, IMPORTS)
+_OWN = (budget.REST, budget.IMPORTS)
 
 
 class Program:
@@ -105,7 +94,7 @@ class Program:
     def untimed(self) -> dict[str, int]:
         """What other threads called, and how often."""
         counts = self._entries.elsewhere
-        names = {entries.CALL: CALLS, entries.UPDATE: UPDATES}
+        names = {entries.CALL: budget.CALLS, entries.UPDATE: budget.UPDATES}
         return {name: counts[entry] for entry, name in names.items() if counts[entry]}
 
     def recordings(self) -> dict[str, Recording]:
@@ -117,8 +106,8 @@ class Program:
 
     def __enter__(self) -> Program:
         for owner, begins, part in (
-            (chainer.serializers, ("save_", "load_"), SNAPSHOTS),
-            (chainer.datasets, ("get_",), DATA),
+            (chainer.serializers, ("save_", "load_"), budget.SNAPSHOTS),
+            (chainer.datasets, ("get_",), budget.DATA),
         ):
             for name in dir(owner):
                 if name.startswith(begins):
@@ -129,7 +118,7 @@ class Program:
 
     def __exit__(self, *_: object) -> None:
         if self._open is not None and self._entries.mine:
-            self._finish(Abandoned((REST, "")))
+            self._finish(Abandoned((budget.REST, "")))
         self._entries.__exit__()
         self._replacements.undo()
         if self._entries.mine:
@@ -139,7 +128,7 @@ class Program:
     def _end(self, watched: Watched) -> None:
         """Of these trials no more are to come."""
         if watched.trial is not None:
-            with self._accounts.within(PROFILER, FOLDING):
+            with self._accounts.within(budget.PROFILER, FOLDING):
                 watched.end()
 
     def _counted(
@@ -174,10 +163,10 @@ class Program:
             try:
                 return self._through(entry, owner, call)
             except BaseException:  # as at the end of the data: that begins no trial
-                self._finish(Abandoned((REST, "")))
+                self._finish(Abandoned((budget.REST, "")))
                 raise
         if self._own:
-            data = DATA, type(owner).__name__
+            data = budget.DATA, type(owner).__name__
             account = (self._calls, "") if entry == entries.BACKWARD else data
             with self._accounts.within(*account, count=int(account == data)):
                 return call()
@@ -192,7 +181,7 @@ class Program:
     @property
     def _calls(self) -> str:
         """What calls of networks belong to, outside of any training."""
-        return EVALUATION if self._has_trained else CALLS
+        return budget.EVALUATION if self._has_trained else budget.CALLS
 
     def _through(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
         training = self._training
@@ -227,7 +216,7 @@ class Program:
                 self._begun = True
                 return self._through(entries.CALL, link, call)
             # The data was for this; or an epoch ends before the next update.
-            self._finish(Abandoned((ITERATIONS if self._begun else EVALUATION, "")))
+            self._finish(Abandoned((budget.ITERATIONS if self._begun else budget.EVALUATION, "")))
         if self._own and not test and self._now_optimizers():
             self._begin(entries.CALL)
             self._begun = True
@@ -248,7 +237,7 @@ class Program:
         watched.ahead -= 1
         account = self._accounts.opened[-1]
         if account[0] in _OWN:
-            watched.spent = EVALUATION if self._has_trained else CALLS, ""
+            watched.spent = budget.EVALUATION if self._has_trained else budget.CALLS, ""
             return watched.begin_plain(1)
         watched.spent = account
         return watched.begin_plain(0)
@@ -267,7 +256,7 @@ class Program:
         try:
             given = call()
         except BaseException:
-            self._finish(Abandoned((REST, "")))
+            self._finish(Abandoned((budget.REST, "")))
             raise
         goes_on = self._began_by in (entries.BACKWARD, entries.UPDATE)
         if goes_on and self._last not in (None, id(optimizer)):
@@ -421,10 +410,10 @@ def _likeness(link: Any) -> tuple[Any, ...]:
 
 def _account_of(extension: Any, name: str) -> Account:
     if isinstance(extension, extensions.Evaluator):
-        return EVALUATION, name
+        return budget.EVALUATION, name
     if "snapshot" in type(extension).__name__.lower() or "snapshot" in name:
-        return SNAPSHOTS, name.lstrip("_").lower()
-    return EXTENSIONS, name
+        return budget.SNAPSHOTS, name.lstrip("_").lower()
+    return budget.EXTENSIONS, name
 
 
 def _named(trained: Sequence[Any]) -> list[tuple[str, Any]]:
