@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
@@ -33,6 +34,7 @@ _HEAP_TYPE = 1 << 9
 _OWN = (budget.REST, budget.IMPORTS)
 
 
+@dataclass(eq=False)
 class Program:
     """Within ``with``, a program's time is kept by account, and its trials are measured.
 
@@ -42,21 +44,17 @@ class Program:
     program without optimizers.
     """
 
-    def __init__(
-        self,
-        accounts: Accounts,
-        journal: Callable[[str], Journal],
-        command: str = "",
-        warn: Callable[[str, str], None] = lambda name, problem: None,
-        saved: Callable[[], None] = lambda: None,
-        layers: bool = True,
-        memory: bool = True,
-    ) -> None:
+    accounts: Accounts
+    journal: Callable[[str], Journal]
+    command: str = ""
+    warn: Callable[[str, str], None] = lambda name, problem: None
+    saved: Callable[[], None] = lambda: None
+    layers: bool = True
+    memory: bool = True
+
+    def __post_init__(self) -> None:
         self.watched: list[Watched] = []  #: The kinds of trials.
         self._called_chainer = False
-        self._accounts, self._journal = accounts, journal
-        self._command, self._warn = command, warn
-        self._saved, self._layers, self._memory = saved, layers, memory
         self._entries = Entries(self._around, self._begin_plain)
         self._handlers: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
             entries.SETUP: self._set_up,
@@ -128,7 +126,7 @@ class Program:
     def _end(self, watched: Watched) -> None:
         """Of these trials no more are to come."""
         if watched.trial is not None:
-            with self._accounts.within(budget.PROFILER, FOLDING):
+            with self.accounts.within(budget.PROFILER, FOLDING):
                 watched.end()
 
     def _counted(
@@ -139,9 +137,9 @@ class Program:
         @functools.wraps(function)
         def in_account(*args: Any, **kwargs: Any) -> Any:
             own = account if isinstance(account, tuple) else account(args[0])
-            if own is None or self._accounts.part not in _OWN or not self._entries.mine:
+            if own is None or self.accounts.part not in _OWN or not self._entries.mine:
                 return function(*args, **kwargs)
-            with self._accounts.within(*own, count):
+            with self.accounts.within(*own, count):
                 return function(*args, **kwargs)
 
         return in_account
@@ -151,7 +149,7 @@ class Program:
     def _around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
         if not self._called_chainer:
             self._called_chainer = True
-            self._saved()
+            self.saved()
         if self._updating is not None:  # within an updater's iteration
             return self._updating.around(entry, owner, call)
         handler = self._handlers.get(entry)
@@ -168,7 +166,7 @@ class Program:
         if self._own:
             data = budget.DATA, type(owner).__name__
             account = (self._calls, "") if entry == entries.BACKWARD else data
-            with self._accounts.within(*account, count=int(account == data)):
+            with self.accounts.within(*account, count=int(account == data)):
                 return call()
         self._begun |= entry == entries.BACKWARD
         return self._through(entry, owner, call)
@@ -176,7 +174,7 @@ class Program:
     @property
     def _own(self) -> bool:
         """Whether the program's own code runs, in which a trial may begin."""
-        return self._accounts.part in _OWN and not self._trainers
+        return self.accounts.part in _OWN and not self._trainers
 
     @property
     def _calls(self) -> str:
@@ -235,7 +233,7 @@ class Program:
         if self._optimizers and all(_mode()):
             return None
         watched.ahead -= 1
-        account = self._accounts.opened[-1]
+        account = self.accounts.opened[-1]
         if account[0] in _OWN:
             watched.spent = budget.EVALUATION if self._has_trained else budget.CALLS, ""
             return watched.begin_plain(1)
@@ -293,15 +291,15 @@ class Program:
         roots = _named([one.target for one in optimizers])
         prefixes = {id(root): prefix for prefix, root in roots}
         of = [(prefixes.get(id(one.target), ""), one) for one in optimizers]
-        return LoopTrial(roots, of, command=self._command)
+        return LoopTrial(roots, of, command=self.command)
 
     def _own_call(self, link: Any, call: Callable[[], Any]) -> Any:
         """A call that is a trial of its own."""
         watched = self._watched_network(link)
         if watched.trial is not None and watched.trial.roots[0][1] is not link:
             watched.trial.roots = [("", link)]
-        own = self._accounts.part in _OWN
-        watched.spent = (self._calls, "") if own else self._accounts.account
+        own = self.accounts.part in _OWN
+        watched.spent = (self._calls, "") if own else self.accounts.account
         first = not watched.count
         given = watched.run(call, int(own))
         if first:  # parameters may have got their shapes
@@ -316,7 +314,7 @@ class Program:
                 return watched
         like = _likeness(link)
         if like not in self._alike or self._alike[like].trial is None:
-            trial = LoopTrial([("", link)], command=self._command)
+            trial = LoopTrial([("", link)], command=self.command)
             self._alike[like] = self._watch(TEST, trial)
             self._measure(self._alike[like], not (self._has_trained or self._now_optimizers()))
         self._networks[id(link)] = ref(link), self._alike[like]
@@ -327,23 +325,23 @@ class Program:
     def _watch(self, kind: str, trial: LoopTrial) -> Watched:
         number = sum(one.name.partition("-")[0] == kind for one in self.watched) + 1
         name = kind if number == 1 else f"{kind}-{number}"
-        warn = functools.partial(self._warn, name)
-        self.watched.append(Watched(name, trial, self._accounts, warn, self._saved))
+        warn = functools.partial(self.warn, name)
+        self.watched.append(Watched(name, trial, self.accounts, warn, self.saved))
         return self.watched[-1]
 
     def _measure(self, watched: Watched, memory: bool = True) -> None:
         """Measure some of these trials from now on; memory of one kind at a time."""
         number = int(watched.name.partition("-")[2] or 1)
-        if self._layers and number <= _MOST:
-            journal = functools.partial(self._journal, watched.name)
+        if self.layers and number <= _MOST:
+            journal = functools.partial(self.journal, watched.name)
             calibrates = len(self.watched) == 1
-            watched.measure(self._entries, journal, memory and self._memory, calibrates)
+            watched.measure(self._entries, journal, memory and self.memory, calibrates)
 
     # -- a Trainer
 
     def _run(self, trainer: Any, call: Callable[[], Any]) -> Any:
         """Run a Trainer: its iterations are the trials, its extensions have accounts."""
-        trial = trial_of(trainer.updater, command=self._command)
+        trial = trial_of(trainer.updater, command=self.command)
         watched = self._watch(TRAINING, trial)
         self._measure(watched)
         self._has_trained = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from math import log
 from random import Random
 from typing import Any
@@ -46,24 +47,22 @@ class Abandoned(BaseException):
         self.into = into
 
 
+@dataclass(eq=False)
 class Watched:
     """Trials of one kind of a program."""
 
-    def __init__(
-        self,
-        name: str,
-        trial: LoopTrial | None,
-        accounts: Accounts,
-        warn: Callable[[str], None],
-        saved: Callable[[], None],
-    ) -> None:
-        self.name, self.trial = name, trial
+    name: str
+    trial: LoopTrial | None
+    accounts: Accounts
+    warn: Callable[[str], None]
+    saved: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self.live: LiveTrials | None = None  #: What measures them, if any is to be measured.
         self.recording: Recording | None = None  #: What was measured, at the end.
         self.spent: Account = (ITERATIONS, "")  #: What the time of a trial goes to.
         #: Trials so far, and their time without that of other accounts within.
         self.count = self.own_ns = 0
-        self._accounts, self._warn, self._saved = accounts, warn, saved
         self._rank: Rank | None = None
         self._coin = Random(0)
         #: Trials that go by until one is profiled, and whether those are left as they are, and
@@ -88,7 +87,7 @@ class Watched:
         self._rank = rank_of(self.trial.optimizers, clock.now_ns)
         self.ahead = 0
         self.live = LiveTrials(
-            *(self.trial, clock, entries, journal, self._warn, memory, self._rank),
+            *(self.trial, clock, entries, journal, self.warn, memory, self._rank),
             calibrates=calibrates,
         )
 
@@ -126,7 +125,7 @@ class Watched:
             self.ahead -= 1
             if self.is_settled:
                 return self.begin_plain(count)
-        self._saved()
+        self.saved()
         live = self.live
         if live is not None:
             most_ns = max(_MEMORY_NS, _MEMORY_COST * self.own_ns)
@@ -138,7 +137,7 @@ class Watched:
         self.is_settled = live is None or live.is_plain
         if live is not None and not self.is_settled:
             return self._begin_seen(live, count)
-        self._look_ns = self._accounts.at_ns + _LOOK_NS
+        self._look_ns = self.accounts.at_ns + _LOOK_NS
         return self.begin_plain(count)
 
     def begin_plain(self, count: int) -> End:
@@ -148,11 +147,11 @@ class Watched:
         self._count = count
         if live is not None:
             self._used_ns = live.cpu_ns()
-        self._start_ns = self._accounts.open(self.spent)
+        self._start_ns = self.accounts.open(self.spent)
         return self._end_plain
 
     def _end_plain(self, error: BaseException | None) -> None:
-        live, accounts = self._plain, self._accounts
+        live, accounts = self._plain, self.accounts
         if error is not None:
             into = _account_of(error)
             if live is not None and into is None:
@@ -190,7 +189,7 @@ class Watched:
 
     def _begin_seen(self, live: LiveTrials, count: int) -> End:
         """A trial begins that is profiled, or whose memory is counted."""
-        accounts, trial = self._accounts, live.trial()
+        accounts, trial = self.accounts, live.trial()
         accounts.open(self.spent)
         with self._around_trial(live), self._excused():
             trial.__enter__()
@@ -221,7 +220,7 @@ class Watched:
             self._usual_ns = ns - added_ns
             self._spend(live, added_ns)
         if added_ns:
-            self._accounts.move(self.spent, (PROFILER, WITHIN), added_ns)
+            self.accounts.move(self.spent, (PROFILER, WITHIN), added_ns)
         return ns - added_ns
 
     @contextmanager
@@ -230,17 +229,17 @@ class Watched:
         try:
             yield
         except Exception as error:
-            self._warn(f"measured no further: {one_line(error)}")
+            self.warn(f"measured no further: {one_line(error)}")
             with suppress(Exception):
                 self._stop()
 
     @contextmanager
     def _around_trial(self, live: LiveTrials) -> Iterator[None]:
-        self._accounts.open((PROFILER, AROUND))
+        self.accounts.open((PROFILER, AROUND))
         try:
             yield
         finally:
-            self._spend(live, self._accounts.close())
+            self._spend(live, self.accounts.close())
 
     def _spend(self, live: LiveTrials, ns: int) -> None:
         """Count what profiling a trial took, but what it takes once: looking up, and memory."""
