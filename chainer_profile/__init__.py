@@ -115,9 +115,7 @@ for _kind, _line, _text, _html in (
 ):
     _shown = [_view(f"report.views.{_name}") for _name in (_line, _text, _html)]
     views.plug(_kind, **dict(zip(("line", "text", "html"), _shown, strict=True)))
-views.plug(
-    "Summary", plot=_view("report.pictures.layers.LayerPlot"), save=_view("runs.write.save")
-)
+views.plug("Summary", plot=_view("report.pictures.layers.LayerPlot"), save=_view("runs.write.save"))
 
 compat.install()
 if sys.argv[:1] == ["-m"]:

@@ -169,7 +169,7 @@ def test_the_worst_layer_is_told_by_engines_that_show_theirs(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = {0: X, 3: X}
-    monkeypatch.setattr("chainer_profile.engines.race.chainer_intermediates", lambda _: known)
+    monkeypatch.setattr("chainer_profile.engines.equality.chainer_intermediates", lambda _: known)
     engine = InspectingEngine(clock, function=lambda x: x)
     engine.shown = {0: X, 3: X + 1}
     silent = InspectingEngine(clock, name="silent", function=lambda x: x)
