@@ -5,7 +5,6 @@ import os
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,12 +25,6 @@ from tests.command import file_size_limit
 from tests.conftest import make_recording
 
 DEFAULT = Path("reports/net-cpu-b1")
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def write_journal(file, n_trials=3):
@@ -86,41 +79,41 @@ def test_the_journal_goes_when_the_recording_is_there():
     assert np.array_equal(load_run(place).self_ns, recording.self_ns)
 
 
-@pytest.mark.parametrize("n_trials", [None, 0])
-def test_a_run_without_a_trial_leaves_nothing(n_trials):
-    with take_folder(Path("a/b/c"), DEFAULT, force=False) as run:
-        if n_trials is not None:
-            write_journal(run.journal, n_trials)
-    assert os.listdir() == []
-
-
-def test_a_failing_run_leaves_what_was_there_before():
+def test_a_run_that_fails_leaves_its_trials_and_what_was_there_before():
+    for n_trials in (None, 0):
+        with take_folder(Path("a/b/c"), DEFAULT, force=False) as run:
+            if n_trials is not None:
+                write_journal(run.journal, n_trials)
+        assert os.listdir() == []
     Path("a/b").mkdir(parents=True)
     Path("a/mine.txt").write_text("mine")
     with pytest.raises(ZeroDivisionError), take_folder(Path("a/b/c"), DEFAULT, force=False):
         raise ZeroDivisionError
-    assert names_in("a") == ["b", "mine.txt"]
-    assert names_in("a/b") == []
     with take_folder(Path("a"), DEFAULT, force=True):
         pass
     assert names_in("a") == ["b", "mine.txt"]
-
-
-def test_a_failing_run_keeps_its_trials():
+    assert names_in("a/b") == []
     with take_folder(Path("run"), DEFAULT, force=False) as run:
         write_journal(run.journal)
     assert names_in("run") == [JOURNAL]
     assert load_run(Path("run")).n_trials == 3
 
 
-def test_the_default_folder_is_none_of_somebody_else():
+def test_the_default_folder_is_the_next_that_is_nobodys():
     DEFAULT.mkdir(parents=True)
     (DEFAULT / "layers.csv").write_text("mine")
     DEFAULT.with_name("net-cpu-b1-2").write_text("mine")
-    DEFAULT.with_name("net-cpu-b1-3").mkdir()
-    (DEFAULT.with_name("net-cpu-b1-3") / ".DS_Store").write_text("the Finder's")
-    with take_folder(None, DEFAULT, force=False) as run:
-        assert run.path.name == "net-cpu-b1-3"
+    put_run(DEFAULT.with_name("net-cpu-b1-3"))
+    put_killed_run(DEFAULT.with_name("net-cpu-b1-4"))
+    DEFAULT.with_name("net-cpu-b1-5").mkdir()
+    (DEFAULT.with_name("net-cpu-b1-5") / ".DS_Store").write_text("the Finder's")
+    with take_folder(None, DEFAULT, force=False) as first:
+        assert first.path.name == "net-cpu-b1-5"
+        with take_folder(None, DEFAULT, force=False) as second:
+            assert second.path.name == "net-cpu-b1-6"
+            second.save(write_journal(second.journal))
+    with take_folder(None, DEFAULT, force=True) as run:  # which is nothing for it
+        assert run.path.name == "net-cpu-b1-5"
         run.save(write_journal(run.journal))
     assert (DEFAULT / "layers.csv").read_text() == "mine"
     rank = Path("profile/rank-1/notes.txt")
@@ -150,15 +143,17 @@ def test_ranks_take_one_folder_and_not_that_of_another_run():
 
 
 @pytest.mark.parametrize("put", [put_run, put_killed_run])
-def test_a_folder_with_a_run_is_refused(put):
-    put(Path("run"))  # type: ignore[operator]
+def test_a_run_is_replaced_by_force_when_the_new_one_is_there(put):
+    old = put(Path("run"))
     before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
     refused(UsageError, r"--out run: holds a run already;.* --force")
     assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
-
-
-def test_force_replaces_a_run_when_the_new_one_is_there():
-    old = put_run(Path("run"))
+    for n_trials in (None, 0):  # one that makes no trial
+        with take_folder(Path("run"), DEFAULT, force=True) as run:
+            if n_trials is not None:
+                write_journal(run.journal, n_trials)
+        assert names_in("run") == [RECORDING]
+        assert holds(old)
     with take_folder(Path("run"), DEFAULT, force=True) as run:
         new = write_journal(run.journal)
         assert np.array_equal(Recording.load(Path("run", RECORDING)).self_ns, old.self_ns)
@@ -176,24 +171,6 @@ def test_reports_of_a_run_that_is_replaced_go_with_it():
         assert len(names_in("run")) == 7
         run.save(write_journal(run.journal))
     assert names_in("run") == ["notes.txt", RECORDING]
-
-
-@pytest.mark.parametrize("n_trials", [None, 0])
-def test_force_keeps_the_old_run_if_the_new_one_makes_no_trial(n_trials):
-    old = put_run(Path("run"))
-    with take_folder(Path("run"), DEFAULT, force=True) as run:
-        if n_trials is not None:
-            write_journal(run.journal, n_trials)
-    assert names_in("run") == [RECORDING]
-    assert holds(old)
-
-
-def test_force_keeps_the_trials_of_a_killed_run_until_then():
-    old = put_killed_run(Path("run"))
-    with take_folder(Path("run"), DEFAULT, force=True):
-        pass
-    assert names_in("run") == [RECORDING]
-    assert holds(old)
 
 
 def test_force_takes_a_folder_with_a_damaged_journal():
@@ -219,54 +196,31 @@ def test_a_run_that_is_going_on_is_left_alone():
     assert load_run(Path("run")).n_trials == recording.n_trials
 
 
-def test_the_default_folder_takes_the_next_free_number():
-    put_run(DEFAULT)
-    put_killed_run(DEFAULT.with_name("net-cpu-b1-2"))
-    with take_folder(None, DEFAULT, force=False) as first:
-        assert first.path.name == "net-cpu-b1-3"
-        with take_folder(None, DEFAULT, force=False) as second:
-            assert second.path.name == "net-cpu-b1-4"
-            second.save(write_journal(second.journal))
-    assert names_in("reports") == ["net-cpu-b1", "net-cpu-b1-2", "net-cpu-b1-4"]
-    with take_folder(None, DEFAULT, force=True) as run:  # which is nothing for it
-        assert run.path.name == "net-cpu-b1-3"
-
-
-@pytest.mark.parametrize(
-    ("out", "message"),
-    [
-        ("file", "--out file: is a file; name a folder"),
-        ("file/run", "--out file/run: a part of this path is a file"),
-        ("file/a/run", "--out file/a/run: a part of this path is a file"),
-    ],
-)
-def test_a_file_is_no_folder(out, message):
+def test_what_is_no_folder():
     Path("file").write_text("mine")
-    refused(UsageError, f"^{message}$", out)
+    for out, message in (
+        ("file", "^--out file: is a file; name a folder$"),
+        ("file/run", "^--out file/run: a part of this path is a file$"),
+        ("file/a/run", "^--out file/a/run: a part of this path is a file$"),
+    ):
+        refused(UsageError, message, out)
     assert Path("file").read_text() == "mine"
-
-
-def test_a_name_that_the_system_refuses():
-    name = "made/" + "x" * 300
-    refused(ProfileError, r"cannot be written \(File name too long\)", name)
-    assert os.listdir() == []
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written():
-    Path("locked").mkdir(mode=0o500)
-    for out in ("locked", "locked/run"):
-        refused(ProfileError, r"cannot be written \(Permission denied\)", out)
+    refused(ProfileError, r"cannot be written \(File name too long\)", "made/" + "x" * 300)
+    assert os.listdir() == ["file"]
+    if os.geteuid():  # root may write everywhere
+        Path("locked").mkdir(mode=0o500)
+        for out in ("locked", "locked/run"):
+            refused(ProfileError, r"cannot be written \(Permission denied\)", out)
 
 
 def test_a_recording_that_cannot_be_written_keeps_the_old_one_and_the_journal():
     old = put_run(Path("run"))
     with take_folder(Path("run"), DEFAULT, force=True) as run:
         new = write_journal(run.journal)
-        with (
-            file_size_limit(100),
-            pytest.raises(ProfileError, match=r"^run/recording.npz: cannot be written \(File too"),
-        ):
+        full = pytest.raises(
+            ProfileError, match=r"^run/recording.npz: cannot be written \(File too"
+        )
+        with file_size_limit(100), full:
             run.save(new)
         assert run.holds_trials()
     assert names_in("run") == [JOURNAL, RECORDING]
@@ -274,31 +228,26 @@ def test_a_recording_that_cannot_be_written_keeps_the_old_one_and_the_journal():
     assert holds(new)
 
 
-def test_a_killed_run_is_made_whole_once():
+def test_a_killed_run_is_made_whole_where_there_is_space():
     old = put_killed_run(Path("run"))
-    first = load_run(Path("run"))
-    assert names_in("run") == [RECORDING]
-    assert first.ended == "killed before its end"
-    assert np.array_equal(first.self_ns, old.self_ns)
-    assert holds(old)
-
-
-def test_a_killed_run_stays_as_it_is_where_there_is_no_space():
-    put_killed_run(Path("run"))
     message = r"^run/recording.npz: cannot be .*; the trials are kept in run/recording.journal$"
     with file_size_limit(100), pytest.raises(ProfileError, match=message):
         load_run(Path("run"))
     assert names_in("run") == [JOURNAL]
-    assert load_run(Path("run")).n_trials == 3
-
-
-@pytest.mark.parametrize("size", [0, 100, None])
-def test_an_empty_journal_does_not_hide_the_recording(size):
-    old = put_run(Path("run"))
-    put_killed_run(Path("run"), n_trials=0)
-    if size is not None:
-        os.truncate(Path("run", JOURNAL), size)
+    first = load_run(Path("run"))
+    assert names_in("run") == [RECORDING]
+    assert (first.ended, first.n_trials) == ("killed before its end", 3)
+    assert np.array_equal(first.self_ns, old.self_ns)
     assert holds(old)
+
+
+def test_an_empty_journal_does_not_hide_the_recording():
+    for size in (0, 100, None):
+        old = put_run(Path("run"))
+        put_killed_run(Path("run"), n_trials=0)
+        if size is not None:
+            os.truncate(Path("run", JOURNAL), size)
+        assert holds(old), size
 
 
 def test_places_without_a_run():
@@ -316,18 +265,25 @@ def test_places_without_a_run():
 
 
 def test_reports_are_written_beside_the_recording():
-    Path("run").mkdir()
-    names = ["layers.csv", "layers.png", "layers.svg", "links.csv"]
-    names += ["report.html", "report.md"]
-    files = write_reports(Path("run"), summarise(make_recording(n_layers=2)))
-    assert sorted(files) == [Path("run", name) for name in names]
+    Written(Path("run")).write({"layers.csv": b"old"})
+    summary = summarise(make_recording(n_layers=2))
+    full = pytest.raises(ProfileError, match=r"^run/.*: cannot be written \(File too large")
+    with file_size_limit(100), full:
+        write_reports(Path("run"), summary)
+    assert names_in("run") == ["layers.csv"]
+    assert Path("run/layers.csv").read_text() == "old"
+    names = ["layers.csv", "layers.png", "layers.svg", "links.csv", "report.html", "report.md"]
+    assert sorted(write_reports(Path("run"), summary)) == [Path("run", name) for name in names]
     assert names_in("run") == names
-    assert Path("run/layers.csv").read_text().startswith("index,label,")
-    assert Path("run/links.csv").read_text().startswith("path,kind,")
+    for name, begin in {
+        "layers.csv": b"index,label,",
+        "links.csv": b"path,kind,",
+        "layers.png": b"\x89PNG",
+        "layers.svg": b"<?xml",
+    }.items():
+        assert Path("run", name).read_bytes().startswith(begin)
     report = Path("run/report.md").read_text()
     assert all(f"({name})" in report for name in ("layers.csv", "links.csv", "layers.png"))
-    assert Path("run/layers.png").read_bytes().startswith(b"\x89PNG")
-    assert b"</svg>" in Path("run/layers.svg").read_bytes()
 
 
 def test_only_what_is_named_is_made(monkeypatch):
@@ -341,26 +297,7 @@ def test_only_what_is_named_is_made(monkeypatch):
     assert names_in("run") == ["links.csv", "tables.tex"]
 
 
-def test_a_reader_of_an_old_report_keeps_it_whole():
-    Written(Path("run")).write({"layers.csv": b"old"})
-    with open("run/layers.csv") as reader:
-        write_reports(Path("run"), summarise(make_recording(n_layers=2)))
-        assert reader.read() == "old"
-    assert Path("run/layers.csv").read_text() != "old"
-
-
-def test_a_report_that_cannot_be_written_keeps_the_old_one():
-    Written(Path("run")).write({"layers.csv": b"old"})
-    with (
-        file_size_limit(100),
-        pytest.raises(ProfileError, match=r"^run/.*: cannot be written \(File too large"),
-    ):
-        write_reports(Path("run"), summarise(make_recording(n_layers=2)))
-    assert names_in("run") == ["layers.csv"]
-    assert Path("run/layers.csv").read_text() == "old"
-
-
-def make_limits(key="here", flops_per_s=100000000000.0):
+def make_limits(key="here", flops_per_s=1e11):
     measured = "2026-01-02T03:04:05Z"
     return MachineLimits(key, "cpu", measured, 2, flops_per_s, None, 4e10, 2e10, 1 << 28)
 
@@ -383,17 +320,14 @@ def test_limits_are_kept_by_their_keys(cache):
     assert os.listdir(cache.parent) == ["machine.json"]
 
 
-@pytest.mark.parametrize("value", ["", "relative/folder", None])
-def test_where_limits_are_kept_without_a_folder_of_the_user(value, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", value or "")
-    if value is None:
-        monkeypatch.delenv("XDG_CACHE_HOME")
+def test_where_limits_are_kept_without_a_folder_of_the_user(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
-    assert limits_file() == Path("/home/me/.cache/chainer-profile/machine.json")
-
-
-def test_without_a_home_nothing_is_kept(monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    for value in ("", "relative/folder", None):
+        monkeypatch.setenv("XDG_CACHE_HOME", value or "")
+        if value is None:
+            monkeypatch.delenv("XDG_CACHE_HOME")
+        assert limits_file() == Path("/home/me/.cache/chainer-profile/machine.json")
+    # Without a home nothing is kept.
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     assert limits_file() is None
     assert load_limits() == {}
@@ -407,35 +341,14 @@ def cached(*entries, version=2):
 
 
 GOOD = asdict(make_limits())
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{",
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b"null",
-        b"[1]",
-        b"{}",
-        b'{"version": 2}',
-        b'{"version": 2, "limits": {"a": 1}}',
-        cached(GOOD)[:-9],
-        cached(GOOD, version=1),
-        cached(None, [], "here", 3),
-        cached({name: value for name, value in GOOD.items() if name != "threads"}),
-    ],
-)
-def test_a_damaged_or_foreign_cache_is_empty(content, cache):
-    cache.parent.mkdir(parents=True)
-    cache.write_bytes(content)
-    assert load_limits() == {}
-    save_limits(make_limits())
-    assert load_limits() == {"here": make_limits()}
-
-
-NO_ENTRIES: dict[str, list[Any]] = {
+#: What is damaged or foreign, and values of an entry that cannot be.
+DAMAGED = [
+    *(b"", b"{", b"\xff\xfe", b"[" * 100_000, b"null", b"[1]", b"{}"),
+    *(b'{"version": 2}', b'{"version": 2, "limits": {"a": 1}}'),
+    *(cached(GOOD)[:-9], cached(GOOD, version=1), cached(None, [], "here", 3)),
+    cached({name: value for name, value in GOOD.items() if name != "threads"}),
+]
+NO_ENTRIES = {
     "key": [1, ["a"]],
     "device": [None],
     "measured": [5],
@@ -448,21 +361,17 @@ NO_ENTRIES: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [(name, value) for name, values in NO_ENTRIES.items() for value in values]
-)
-def test_an_entry_that_cannot_be_is_passed_over(name, value, cache):
+def test_what_cannot_be_read_of_a_cache_is_passed_over(cache):
     cache.parent.mkdir(parents=True)
-    cache.write_bytes(cached(GOOD | {name: value}, GOOD | {"key": "good"}))
-    assert load_limits() == {"good": make_limits("good")}
-
-
-def test_a_cache_that_cannot_be_written_keeps_what_it_has(cache):
-    save_limits(make_limits("a"))
-    with file_size_limit(100), pytest.raises(ProfileError, match=r"cannot be written \(File too"):
-        save_limits(make_limits("b"))
-    assert load_limits() == {"a": make_limits("a")}
-    assert os.listdir(cache.parent) == ["machine.json"]
+    for content in DAMAGED:
+        cache.write_bytes(content)
+        assert load_limits() == {}, content[:60]
+        save_limits(make_limits())
+        assert load_limits() == {"here": make_limits()}
+    for name, values in NO_ENTRIES.items():
+        for value in values:
+            cache.write_bytes(cached(GOOD | {name: value}, GOOD | {"key": "good"}))
+            assert load_limits() == {"good": make_limits("good")}, (name, value)
 
 
 def test_two_writers_at_a_time_leave_a_whole_file(cache, monkeypatch):

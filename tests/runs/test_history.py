@@ -19,16 +19,12 @@ from chainer_profile.report.content.history import overview
 from chainer_profile.report.writers import terminal
 from chainer_profile.runs.folder import save_recording
 from chainer_profile.runs.history import SORTS, History, Query, history, resolve_run
-from tests.command import command as run_command
+from tests.command import main, one_line
 from tests.conftest import make_recording
 
 REPORTS = Path("reports")
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+NONE = np.zeros(0, np.int64)
+NOT_TIMED = {"trial_ns": None, "start_ns": None, "clean_ns": NONE, "clean_start_ns": NONE}
 
 
 def put(
@@ -40,7 +36,10 @@ def put(
     values: dict[str, Any] = {
         "settings": Settings(model, "random", (batchsize, 3, 8, 8), batchsize, device),
         "environment": Environment(
-            started=f"2026-11-{day:02}T10:00:00Z", processor="A processor", commit=commit
+            started=f"2026-11-{day:02}T10:00:00Z",
+            processor="A processor",
+            commit=commit,
+            gpu=Gpu(name="A GPU") if device == "gpu:0" else None,
         ),
     }
     recording = make_recording(2, 8, 4, seed=day, **(values | changes))
@@ -66,48 +65,45 @@ def test_a_run():
     assert run.digest.median_s == pytest.approx(float(np.median(recording.clean_ns)) * 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [
-        ({}, ["a", "b", "sweep-x/c"]),
-        ({"model": "resnet18"}, ["b"]),
-        ({"model": "ResNet*"}, ["a", "b", "sweep-x/c"]),
-        ({"model": "resnet"}, []),
-        ({"model": "resnet[13]?"}, []),
-        ({"device": "gpu*"}, ["sweep-x/c"]),
-        ({"device": "cpu", "model": "resnet20"}, ["a"]),
-        ({"commit": "def"}, ["sweep-x/c"]),
-        ({"commit": "ef"}, []),
-        ({"since": "2026-11-02T10:00:00Z"}, ["a", "b"]),
-        ({"since": "2026-11-02T10:00:01Z"}, ["a"]),
-        ({"words": ("RESNET", "sweep")}, ["sweep-x/c"]),
-        ({"words": ("4x3x8x8",)}, ["b"]),
-        ({"words": ("%",)}, []),
-        ({"words": ("'; DROP TABLE runs",)}, []),
-        ({"sort": "batch"}, ["a", "sweep-x/c", "b"]),
-        ({"sort": "name"}, ["a", "b", "sweep-x/c"]),
-        ({"sort": "model"}, ["b", "a", "sweep-x/c"]),
-    ],
-)
-def test_searching(query, found):
-    put_several()
-    assert names(**query) == found
+#: What is asked, and the runs that are found.
+ASKED = [
+    ({}, "a b sweep-x/c"),
+    ({"model": "resnet18"}, "b"),
+    ({"model": "ResNet*"}, "a b sweep-x/c"),
+    ({"model": "resnet"}, ""),
+    ({"model": "resnet[13]?"}, ""),
+    ({"device": "gpu*"}, "sweep-x/c"),
+    ({"device": "cpu", "model": "resnet20"}, "a"),
+    ({"commit": "def"}, "sweep-x/c"),
+    ({"commit": "ef"}, ""),
+    ({"since": "2026-11-02T10:00:00Z"}, "a b"),
+    ({"since": "2026-11-02T10:00:01Z"}, "a"),
+    ({"words": ("RESNET", "sweep")}, "sweep-x/c"),
+    ({"words": ("4x3x8x8",)}, "b"),
+    ({"words": ("%",)}, ""),
+    ({"words": ("'; DROP TABLE runs",)}, ""),
+    ({"words": ("a gpu",)}, "sweep-x/c"),
+    ({"sort": "batch"}, "a sweep-x/c b"),
+    ({"sort": "name"}, "a b sweep-x/c"),
+    ({"sort": "model"}, "b a sweep-x/c"),
+]
 
 
-@pytest.mark.parametrize("sort", SORTS)
-def test_every_order(sort):
+def test_searching():
     put_several()
-    none = np.zeros(0, np.int64)
-    put("unknown", trial_ns=None, start_ns=None, clean_ns=none, clean_start_ns=none)
-    found = names(sort=sort)
-    assert sorted(found) == ["a", "b", "sweep-x/c", "unknown"]
-    if sort in ("latency", "fps"):
-        assert found[-1] == "unknown"
-        values = [
-            getattr(run.digest, {"latency": "median_s", "fps": "fps"}[sort])
-            for run in history(REPORTS, Query(sort=sort)).runs[:-1]
-        ]
-        assert values == sorted(values, reverse=sort == "fps")
+    for query, found in ASKED:
+        assert names(**query) == found.split(), query
+    put("unknown", **NOT_TIMED)
+    for sort in SORTS:
+        found = names(sort=sort)
+        assert sorted(found) == ["a", "b", "sweep-x/c", "unknown"]
+        if sort in ("latency", "fps"):
+            assert found[-1] == "unknown"
+            values = [
+                getattr(run.digest, {"latency": "median_s", "fps": "fps"}[sort])
+                for run in history(REPORTS, Query(sort=sort)).runs[:-1]
+            ]
+            assert values == sorted(values, reverse=sort == "fps")
 
 
 def test_only_digests_are_read(monkeypatch):
@@ -153,11 +149,6 @@ def test_no_reports_at_all():
     assert history(REPORTS, Query()).total == 0
 
 
-def test_a_gpu_is_named():
-    put("a", environment=Environment(processor="A processor", gpu=Gpu(name="A GPU")))
-    assert history(REPORTS, Query(words=("a gpu",))).runs[0].digest.processor == "A GPU"
-
-
 def test_dates():
     for text, moment in {
         "2026-11-21": "2026-11-21T00:00:00Z",
@@ -188,16 +179,10 @@ def test_runs_by_name():
         resolve_run("c")
 
 
-def command(capsys, *argv):
-    assert run_command("history", argv) == 0
-    found = capsys.readouterr()
-    return found.out, found.err
-
-
-def test_the_table(capsys):
+def test_the_table(done):
+    assert done("history") == "no runs under reports/\n"
     put_several()
-    out, err = command(capsys)
-    assert err == ""
+    out = done("history")
     head, _, first, *_ = out.splitlines()
     assert " ".join(head.split()) == (
         "when model device batch phase commit latency ms FPS hot layer folder"
@@ -205,24 +190,8 @@ def test_the_table(capsys):
     assert first.startswith("2026-11-03 10:00  resnet20  cpu")
     assert first.endswith("0_Convolution2DFunction  a")
     assert "def000+" in out
-
-
-def test_csv_and_markdown(capsys):
-    put_several()
-    none = np.zeros(0, np.int64)
-    put("p", clean_ns=none, clean_start_ns=none)
-    rows = list(csv.DictReader(io.StringIO(command(capsys, "--format", "csv")[0])))
-    assert [row["folder"] for row in rows] == ["a", "b", "p", "sweep-x/c"]
-    assert rows[2]["trials_kind"] == "profiled"
-    assert float(rows[0]["latency_ms"]) == history(REPORTS, Query()).runs[0].digest.median_s * 1e3
-    markdown, _ = command(capsys, "--format", "markdown")
-    assert markdown.startswith("| when | model |")
-    assert "\\* of profiled trials: there were no clean ones." in markdown
-
-
-def test_limit_and_names(capsys):
-    put_several()
-    assert "2 more not shown (--limit 0 shows all)." in command(capsys, "--limit", "1")[0]
+    assert "2 more not shown (--limit 0 shows all)." in done("history", "--limit", "1")
+    assert done("history", "nothing") == "none of 3 runs under reports/ is such a run\n"
     for words, found in {
         "--sort name": "a\nb\nsweep-x/c\n",
         "--limit 1": "a\n",
@@ -231,29 +200,34 @@ def test_limit_and_names(capsys):
         "--device gpu": "sweep-x/c\n",
         "--since 2026-11-03 resnet": "a\n",
     }.items():
-        assert command(capsys, "--names", *words.split())[0] == found
+        assert done("history", "--names", *words.split()) == found
 
 
-def test_nothing_to_show(capsys):
-    assert command(capsys)[0] == "no runs under reports/\n"
-    put("a")
-    assert command(capsys, "nothing")[0] == "none of 1 runs under reports/ is such a run\n"
+def test_csv_and_markdown(done):
+    put_several()
+    put("p", clean_ns=NONE, clean_start_ns=NONE)
+    rows = list(csv.DictReader(io.StringIO(done("history", "--format", "csv"))))
+    assert [row["folder"] for row in rows] == ["a", "b", "p", "sweep-x/c"]
+    assert rows[2]["trials_kind"] == "profiled"
+    assert float(rows[0]["latency_ms"]) == history(REPORTS, Query()).runs[0].digest.median_s * 1e3
+    markdown = done("history", "--format", "markdown")
+    assert markdown.startswith("| when | model |")
+    assert "\\* of profiled trials: there were no clean ones." in markdown
 
 
 def test_what_cannot_be_read_is_a_line(capsys):
-    put("a")
-    (REPORTS / "a/recording.npz").write_bytes(b"x")
-    _, err = command(capsys)
-    assert len(err.splitlines()) == 1
-    assert "1 recording cannot be read: reports/a/recording.npz" in err
-    put("b")
-    (REPORTS / "b/recording.npz").write_bytes(b"x")
-    assert "2 recordings cannot be read, such as" in command(capsys)[1]
+    for name, said in (
+        ("a", "1 recording cannot be read: reports/a/recording.npz"),
+        ("b", "2 recordings cannot be read, such as"),
+    ):
+        put(name)
+        (REPORTS / name / "recording.npz").write_bytes(b"x")
+        assert main("history") == 0
+        assert said in one_line(capsys.readouterr().err)
 
 
 def test_numbers_that_are_not_known():
-    none = np.zeros(0, np.int64)
-    put("a", trial_ns=None, start_ns=None, clean_ns=none, clean_start_ns=none)
+    put("a", **NOT_TIMED)
     (run,) = history(REPORTS, Query()).runs
     assert math.isnan(run.digest.median_s)
     assert terminal.written(overview([run])).splitlines()[2].split()[7:9] == ["-", "-"]

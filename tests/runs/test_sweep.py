@@ -22,12 +22,6 @@ NAMES = ["resnet18-8x8-cpu-b1", "resnet34-8x8-cpu-b1", "resnet18-8x8-cpu-b2"]
 Answer = Callable[[Case], Outcome]
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def good(case):
     recording_of(case.settings).save(Path("sent.npz"))
     return Outcome(Path("sent.npz").read_bytes(), machine="there", seconds=1.5)
@@ -91,28 +85,25 @@ def failing(times, what):
     return answer
 
 
-@pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize(
-    ("what", "error"),
-    [
+def test_a_case_that_fails_is_tried_twice_and_the_rest_done():
+    for what, error in (
         (Outcome(error="no luck"), "no luck"),
         (Outcome(b"something else"), "what came back is bad: "),
         (ImportError("no\nmodule"), "ImportError: no module"),
-    ],
-)
-def test_a_case_that_fails_is_tried_twice_and_the_rest_done(times, what, error):
-    heard = Heard(failing(times, what))
-    with take_sweep(OUT, CASES, force=False) as taken:
-        results = heard.run(taken)
-        assert bool(taken.finished(CASES[1])) is (times == 1)
-    assert heard.tried == [*CASES, CASES[1]]
-    (said,) = heard.said
-    assert said.startswith(f"{NAMES[1]}: {error}")
-    assert said.endswith("; it is tried once more")
-    assert [result.name for result in results] == [NAMES[0], NAMES[2], NAMES[1]]
-    assert results[2].error.startswith(error if times == 2 else "")
-    assert [bool(result.error) for result in results] == [False, False, times == 2]
-    assert results[2].digest.settings.model == "resnet34"
+    ):
+        for times in (1, 2):
+            heard = Heard(failing(times, what))
+            with take_sweep(Path(error, str(times)), CASES, force=False) as taken:
+                results = heard.run(taken)
+                assert bool(taken.finished(CASES[1])) is (times == 1), error
+            assert heard.tried == [*CASES, CASES[1]]
+            (said,) = heard.said
+            assert said.startswith(f"{NAMES[1]}: {error}")
+            assert said.endswith("; it is tried once more")
+            assert [result.name for result in results] == [NAMES[0], NAMES[2], NAMES[1]]
+            assert results[2].error.startswith(error if times == 2 else "")
+            assert [bool(result.error) for result in results] == [False, False, times == 2]
+            assert results[2].digest.settings.model == "resnet34"
 
 
 def test_a_sweep_that_ends_early_stops_its_workers():
@@ -124,28 +115,28 @@ def test_a_sweep_that_ends_early_stops_its_workers():
     assert len(heard.stopped) == 1
 
 
-@pytest.mark.parametrize("what", ["other settings", "interrupted", "damaged", "gone", "no machine"])
-def test_only_what_is_whole_and_of_the_same_command_is_done(what):
+def test_only_what_is_whole_and_of_the_same_command_is_done():
+    def change(**changes):
+        (place / "recording.npz").unlink(missing_ok=True)
+        save_recording(place, replace(recording, **changes))
+
+    place = OUT / NAMES[0]
     with take_sweep(OUT, CASES, force=False) as taken:
         Heard().run(taken)
-        place = OUT / NAMES[0]
         recording = Recording.load(place / "recording.npz")
-        if what == "other settings":
-            save_recording(place, replace(recording, settings=CASES[1].settings))
-        elif what == "interrupted":
-            save_recording(place, replace(recording, ended="interrupted by SIGTERM"))
-        elif what == "damaged":
-            (place / "recording.npz").write_bytes(b"x")
-        elif what == "gone":
-            (place / "recording.npz").unlink()
-        else:
-            (place / "case.json").write_text("[")
-        found = taken.finished(CASES[0])
-        assert (found and found.machine) == ("" if what == "no machine" else None)
-
-
-def replace_trials(case):
-    return replace(case, settings=replace(case.settings, trials=9))
+        for spoil in (
+            lambda: change(settings=CASES[1].settings),
+            lambda: change(ended="interrupted by SIGTERM"),
+            lambda: (place / "recording.npz").write_bytes(b"x"),
+            lambda: (place / "recording.npz").unlink(),
+        ):
+            change()
+            assert taken.finished(CASES[0]).machine == "there"
+            spoil()
+            assert taken.finished(CASES[0]) is None
+        change()
+        (place / "case.json").write_text("[")
+        assert taken.finished(CASES[0]).machine == ""
 
 
 def test_a_sweep_grows_is_kept_from_another_and_replaced_by_force():
@@ -161,7 +152,7 @@ def test_a_sweep_grows_is_kept_from_another_and_replaced_by_force():
         Heard().run(taken)
     other = [make_case("resnet34"), make_case("resnet50")]
     # Also one that differs in its trials alone, and would have the same names.
-    more = [replace_trials(case) for case in CASES]
+    more = [replace(case, settings=replace(case.settings, trials=9)) for case in CASES]
     message = r"--out s: holds another sweep \(with resnet18-8x8-cpu-b1\); name another folder, or"
     for cases in (other, more):
         with pytest.raises(UsageError, match=message), take_sweep(OUT, cases, force=False):
@@ -175,25 +166,15 @@ def test_a_sweep_grows_is_kept_from_another_and_replaced_by_force():
     assert [entry["model"] for entry in plan["cases"]] == ["resnet34", "resnet50"]
 
 
-def test_folders_that_are_no_place_for_a_sweep():
-    Path("file").touch()
-    Path("run").mkdir()
-    Path("run/recording.npz").touch()
-    messages = {"file": "is a file", "run": "holds a run", "file/in": "a part of this path is a f"}
-    for name, message in messages.items():
-        with pytest.raises(ProfileError, match=message), take_sweep(Path(name), CASES, False):
-            pass
-
-
-@pytest.mark.parametrize("content", ["{", "[]", "{}", "3", "null", '[{"name": "../x"}]'])
-@pytest.mark.parametrize("force", [False, True])
-def test_a_damaged_plan_is_one_line(content, force):
+def test_a_damaged_plan_is_one_line():
     OUT.mkdir()
-    whole = f'{{"format": "chainer-profile sweep", "version": 1, "cases": {content}}}'
-    for text in (content, whole, whole.replace("1", "2"), whole.replace("../x", "..")):
-        if text == whole and content in ("[]", "{}"):
-            continue  # no cases are none
-        (OUT / "sweep.json").write_text(text)
-        message = r"sweep\.json: damaged, or of a newer version; remove it, or name another folder"
-        with pytest.raises(UsageError, match=message), take_sweep(OUT, CASES, force):
-            pass
+    for content in ("{", "[]", "{}", "3", "null", '[{"name": "../x"}]'):
+        whole = f'{{"format": "chainer-profile sweep", "version": 1, "cases": {content}}}'
+        for text in (content, whole, whole.replace("1", "2"), whole.replace("../x", "..")):
+            if text == whole and content in ("[]", "{}"):
+                continue  # no cases are none
+            (OUT / "sweep.json").write_text(text)
+            said = r"sweep\.json: damaged, or of a newer version; remove it, or name another folder"
+            for force in (False, True):
+                with pytest.raises(UsageError, match=said), take_sweep(OUT, CASES, force):
+                    pytest.fail(text)

@@ -1,5 +1,6 @@
 """Which files of a folder are ours, and what becomes of those that are not."""
 
+import itertools
 import os
 import shutil
 from pathlib import Path
@@ -13,12 +14,6 @@ from chainer_profile.runs.written import LIST, Written, refuse_foreign
 from tests import ROOT, names_in
 
 STORED = ROOT / "tests" / "record" / "stored"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_what_we_wrote_is_replaced_and_removed_until_somebody_changes_it():
@@ -58,17 +53,17 @@ def test_a_kill_between_two_files_leaves_both_ours(monkeypatch):
     assert len((run / LIST).read_text().splitlines()) == 5  # it does not grow
 
 
-@pytest.mark.parametrize(
-    "stored", ["version1.npz", "version2-train.npz", "version1.journal", "version2.journal"]
-)
-def test_a_result_of_any_version_says_that_it_is_ours(stored):
+def test_a_result_of_any_version_says_that_it_is_ours():
     Path("run").mkdir()
-    name = JOURNAL if stored.endswith(".journal") else RECORDING
-    shutil.copy(STORED / stored, Path("run", name))
-    assert Written(Path("run")).is_ours(name)
-    os.rename(Path("run", name), "elsewhere")
-    os.symlink("../elsewhere", Path("run", name))
-    assert not Written(Path("run")).is_ours(name)
+    for number, stored in ((1, ""), (2, "-train"), (1, ".journal"), (2, ".journal")):
+        name = JOURNAL if stored == ".journal" else RECORDING
+        end = stored if stored == ".journal" else f"{stored}.npz"
+        shutil.copy(STORED / f"version{number}{end}", Path("run", name))
+        assert Written(Path("run")).is_ours(name), (number, stored)
+        os.rename(Path("run", name), "elsewhere")
+        os.symlink("../elsewhere", Path("run", name))
+        assert not Written(Path("run")).is_ours(name)
+        Path("run", name).unlink()
 
 
 def test_in_a_folder_of_an_older_version_names_decide_and_nothing_is_removed():
@@ -87,27 +82,23 @@ def test_in_a_folder_of_an_older_version_names_decide_and_nothing_is_removed():
         refuse_foreign(run, True, is_of_run)
 
 
-@pytest.mark.parametrize("name", ["report.md", "recording.npz", "recording.journal", "budget.json"])
-@pytest.mark.parametrize("content", [b"mine", b"", b"PK\x03\x04", None])
-def test_a_folder_of_somebody_else_is_refused(name, content):
-    place = Path("run", name)
-    place.parent.mkdir()
-    if content is None:
-        place.mkdir()
-    else:
-        place.write_bytes(content)
-    if name == "recording.journal" and content == b"":
-        return  # as a run leaves it that is killed at once
-    with pytest.raises(UsageError, match=rf"^--out run: holds {name}, and no run; name another"):
-        refuse_foreign(Path("run"), False, is_of_run)
-    with pytest.raises(UsageError, match=rf"^{place}: was not written by chainer-profile"):
-        refuse_foreign(Path("run"), True, is_of_run)
-
-
-@pytest.mark.parametrize("name", [".DS_Store", ".gitignore", "Thumbs.db"])
-def test_what_is_hidden_is_no_obstacle(name):
+def test_a_folder_of_somebody_else_is_refused():
+    names = ("report.md", "recording.npz", "recording.journal", "budget.json")
+    for name, content in itertools.product(names, (b"mine", b"", b"PK\x03\x04", None)):
+        place = Path("run", name)
+        place.parent.mkdir()
+        place.mkdir() if content is None else place.write_bytes(content)
+        if (name, content) != ("recording.journal", b""):  # as a run leaves that is killed at once
+            said = rf"^--out run: holds {name}, and no run; name another"
+            with pytest.raises(UsageError, match=said):
+                refuse_foreign(Path("run"), False, is_of_run)
+            with pytest.raises(UsageError, match=rf"^{place}: was not written by chainer-profile"):
+                refuse_foreign(Path("run"), True, is_of_run)
+        shutil.rmtree("run")
+    # What is hidden is no obstacle.
     Path("run").mkdir()
-    Path("run", name).write_text("hidden")
+    for name in (".DS_Store", ".gitignore", "Thumbs.db"):
+        Path("run", name).write_text("hidden")
     refuse_foreign(Path("run"), False, is_of_run)
 
 
