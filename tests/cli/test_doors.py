@@ -40,38 +40,25 @@ def python(*words, cwd=ROOT, **env):
     )
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        [ROOT / "profile.py"],
-        ["-m", "chainer_profile"],
-        [ROOT / "chainer_profile" / "__main__.py"],
-    ],
-    ids=["script", "module", "file"],
-)
-def test_every_door_lists_the_same_networks(words, tmp_path):
+def test_every_door_lists_the_same_networks_and_names_itself(tmp_path):
     # A package of the user's own with the name of ours is not taken for it.
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "__init__.py").write_text("REGISTRY = {}\n")
-    result = python(*words, "--list-models", cwd=tmp_path, PYTHONPATH=str(ROOT))
-    assert result.stderr == ""
-    assert [line.split()[0] for line in result.stdout.splitlines()] == list(REGISTRY)
-
-
-def test_messages_name_the_program_as_it_was_started(tmp_path):
     for words, name in (
         ([ROOT / "profile.py"], "profile.py"),
         (["-m", "chainer_profile"], "python -m chainer_profile"),
+        ([ROOT / "chainer_profile" / "__main__.py"], ""),
     ):
-        result = python(*words, "comapre", cwd=tmp_path, PYTHONPATH=str(ROOT))
-        assert result.returncode == 2
-        assert result.stderr == (
-            f"{name}: error: unknown command 'comapre' (did you mean compare?); {name} --help "
-            "lists the commands\n"
-        )
-
-
-def test_the_installed_command_names_itself(tmp_path):
+        result = python(*words, "--list-models", cwd=tmp_path, PYTHONPATH=str(ROOT))
+        assert result.stderr == ""
+        assert [line.split()[0] for line in result.stdout.splitlines()] == list(REGISTRY)
+        if name:
+            result = python(*words, "comapre", cwd=tmp_path, PYTHONPATH=str(ROOT))
+            assert result.returncode == 2
+            assert result.stderr == (
+                f"{name}: error: unknown command 'comapre' (did you mean compare?); {name} --help "
+                "lists the commands\n"
+            )
     code = (
         "import sys; sys.argv = ['/somewhere/bin/chainer-profile', 'train', '--epoch', '0']\n"
         "from chainer_profile.__main__ import main; sys.exit(main())"
@@ -83,17 +70,13 @@ def test_the_installed_command_names_itself(tmp_path):
 
 
 @pytest.mark.parametrize("program", ["profile.py", "train.py"])
-def test_without_the_requirements_it_says_what_to_install(program, tmp_path):
+def test_without_the_requirements_or_on_an_old_python_it_is_one_line(program, tmp_path):
     result = python(*BARE, ROOT / program, cwd=tmp_path)
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
     assert result.stderr.startswith(f"{program}: error: the package ")
     assert result.stderr.endswith(" is not installed: python -m pip install -r requirements.txt\n")
     assert python(*BARE, ROOT / program, "--help", cwd=tmp_path).returncode == 0
-
-
-@pytest.mark.parametrize("program", ["profile.py", "train.py"])
-def test_an_old_python_is_one_line(program, tmp_path):
     result = python("-c", OLD.format(root=str(ROOT), program=program), cwd=tmp_path)
     assert result.returncode == 1
     assert result.stderr == (
@@ -104,55 +87,29 @@ def test_an_old_python_is_one_line(program, tmp_path):
 # -- profile.py, whose name hides a module of the standard library
 
 
-def test_importing_profile_gives_the_standard_library():
-    result = python("-c", "import profile; print(profile.__file__); profile.run('2 + 3')")
-    assert (result.returncode, result.stderr) == (0, "")
-    assert Path(result.stdout.splitlines()[0]) == STDLIB / "profile.py"
-    assert "function calls in" in result.stdout
-
-
-@pytest.mark.parametrize(
-    "statement", ["import cProfile", "from profile import Profile", "import pstats, profile"]
-)
-def test_imports_that_need_it(statement):
-    result = python("-c", statement)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-
-
-def test_our_file_is_what_the_import_finds_first():
-    # Otherwise the tests above would hold without anybody giving way.
-    code = (
-        "from importlib.machinery import PathFinder; print(PathFinder.find_spec('profile').origin)"
-    )
-    assert Path(python("-c", code).stdout.strip()) == ROOT / "profile.py"
-
-
-def test_cprofile_runs_a_script(tmp_path):
+def test_what_needs_the_standard_librarys_profile(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("print('it ran')\n")
-    result = python("-m", "cProfile", "-s", "tottime", script)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.startswith("it ran")
-    assert "Ordered by: internal time" in result.stdout
-
-
-def test_pytest_starts():
-    result = python("-m", "pytest", "--version")
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.startswith("pytest ")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["profile.py", "--help"],
-        ["-c", RUNPY],
-        ["-m", "profile", "--help"],
-    ],
-    ids=["script", "runpy", "module"],
-)
-def test_help(words):
-    result = python(*words)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.startswith("usage: profile.py ")
-    assert "layer by layer" in result.stdout
+    ours = "from importlib.machinery import PathFinder as p; print(p.find_spec('profile').origin)"
+    usage = "usage: profile.py "
+    for words, begins, holds in (
+        (["-c", ours], str(ROOT / "profile.py"), ""),  # it is found first, and gives way
+        (
+            ["-c", "import profile; print(profile.__file__); profile.run('2 + 3')"],
+            *(str(STDLIB / "profile.py"), "function calls in"),
+        ),
+        (["-c", "import cProfile"], "", ""),
+        (["-c", "from profile import Profile"], "", ""),
+        (["-c", "import pstats, profile"], "", ""),
+        (["-m", "cProfile", "-s", "tottime", script], "it ran", "Ordered by: internal time"),
+        (["-m", "pytest", "--version"], "pytest ", ""),
+        # Ours is run all the same.
+        (["profile.py", "--help"], usage, "layer by layer"),
+        (["-c", RUNPY], usage, "layer by layer"),
+        (["-m", "profile", "--help"], usage, "layer by layer"),
+    ):
+        result = python(*words)
+        assert (result.returncode, result.stderr) == (0, ""), words
+        assert result.stdout.startswith(begins), words
+        assert holds in result.stdout, words
+        assert result.stdout or not begins

@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.ranks import training as of_ranks
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.cli import main as cli
 from chainer_profile.cli.shown import FULL
 from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.ranks.merging import merge
@@ -40,12 +38,11 @@ def lines(blocks):
 def noisy(recording):
     """The same with all that a warning can be made of."""
     walls = recording.trial_ns
-    assert walls is not None
     factor = np.where(np.arange(len(walls)) < len(walls) // 2, 3, 1)
     return replace(recording, trial_ns=walls * factor, ended="interrupted by the user")
 
 
-RUNS: dict[str, Any] = {
+RUNS = {
     "forward": lambda: with_work(make_recording(66)),
     "training": lambda: with_work(make_training()),
     "noisy": lambda: noisy(with_work(make_training(200))),
@@ -55,22 +52,19 @@ RUNS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run(name, folder, capsys, monkeypatch):
+def test_a_run(name, folder, done, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     save_recording(folder, RUNS[name]())
-    assert cli.main(["report", str(folder)], {}) == 0
-    shown = capsys.readouterr().out.splitlines()
+    out = done("report", str(folder))
+    shown = out.splitlines()
     assert len(shown) <= 40
     assert max(map(len, shown[:-3])) <= 100
-    said = "\n".join(shown)
     for part in (" takes ", "Where the time of a trial goes", "median ms", "Next: ", "report.html"):
-        assert part in said
-    assert "FOLDER" not in said
+        assert part in out
+    assert "FOLDER" not in out
     # All the rest is there with --full.
-    assert cli.main(["report", str(folder), "--full", "--format", "none"], {}) == 0
-    full = capsys.readouterr().out
-    summary = summarise(RUNS[name]())
-    for finding in summary.findings:
+    full = done("report", str(folder), "--full", "--format", "none")
+    for finding in summarise(RUNS[name]()).findings:
         assert finding.text in " ".join(full.split())
     assert "By function" in full or "total ms" in full
 

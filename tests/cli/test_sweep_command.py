@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.cli import sweep as sweep_command
 from chainer_profile.report.pictures import sweep as sweep_plot
 from chainer_profile.runs import executors
@@ -76,11 +76,12 @@ def test_a_sweep_writes_a_table_and_plots(capsys):
     assert err.splitlines()[1].endswith("FPS")
     command = f"python profile.py sweep {' '.join(TWO)}"
     assert command in (folder / "sweep.md").read_text()
-
-
-def test_what_is_done_is_not_done_again(capsys):
+    # What is done is not done again; replacing waits until there are workers.
     assert run(*TWO, "-q") == 0
     assert capsys.readouterr() == ("", "")
+    with pytest.raises(ProfileError, match="mpi"):
+        run(*TWO, "-q", "--force", "--executor", "mpi")
+    assert len(table()) == 2
     assert run(*TWO) == 0
     assert ran() == ["resnet18", "resnet34"]
     assert run(*TWO, "-q", "--force") == 0
@@ -142,15 +143,6 @@ def test_a_toml_file(capsys):
     assert out.count("--trials 9") == out.count("--no-machine") == 3
     assert run(*TWO, "--no-machine", "--dry-run") == 0
     assert capsys.readouterr().out.count("--no-machine") == 2
-
-
-def test_replacing_waits_until_there_are_workers(monkeypatch):
-    run(*TWO, "-q")
-    with pytest.raises((UsageError, ProfileError)):
-        run(*TWO, "-q", "--force", "--executor", "mpi")
-    assert len(table()) == 2
-    assert run(*TWO, "-q") == 0
-    assert ran() == ["resnet18", "resnet34"]
 
 
 def test_a_bar_on_a_terminal(monkeypatch):

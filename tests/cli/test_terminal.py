@@ -2,8 +2,8 @@
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import chainer
 import pytest
@@ -74,27 +74,6 @@ def copied(line):
     return line.startswith(("Written to ", "  python profile.py ")) or " " not in line.strip()
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_no_line_is_wider_than_the_terminal(name):
-    # Of a comparison the numbers alone take 72 columns. A run prints what a report does.
-    for width in {"compare": WIDTHS[1:], "run": (80,)}.get(name, WIDTHS):
-        text = plain(on_terminal(command(*COMMANDS[name]), width))
-        assert "Traceback" not in text, text
-        lines = [line.rpartition("\r")[2] for line in text.splitlines()]
-        assert len(lines) > 1
-        wide = [line for line in lines if cell_len(line) > width and not copied(line)]
-        assert not wide, (width, wide)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_codes_are_for_terminals_that_want_them(name):
-    argv = COMMANDS[name]
-    shown = on_terminal(command(*argv))
-    assert bool(CODES.search(shown)) == (name in COLOURED)
-    assert not CODES.search(on_terminal(command(*argv), environment={"TERM": "dumb"}))
-    assert not colours(on_terminal(command(*argv), environment={"NO_COLOR": "1"}))
-
-
 def colours(text):
     """Codes that set a colour of text or background; bold and dim are none."""
     found = re.findall(r"\x1b\[([\d;]*)m", text)
@@ -106,13 +85,27 @@ def colours(text):
     ]
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "run"])
-def test_a_pipe_gets_plain_text(name, monkeypatch):
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_is_printed_fits_the_terminal_and_a_pipe(name, monkeypatch):
+    ran = command(*COMMANDS[name])
+    # Of a comparison the numbers alone take 72 columns. A run prints what a report does.
+    for width in {"compare": WIDTHS[1:], "run": (80,)}.get(name, WIDTHS):
+        shown = on_terminal(ran, width)
+        text = plain(shown)
+        assert "Traceback" not in text, text
+        lines = [line.rpartition("\r")[2] for line in text.splitlines()]
+        assert len(lines) > 1
+        wide = [line for line in lines if cell_len(line) > width and not copied(line)]
+        assert not wide, (width, wide)
+    assert bool(CODES.search(shown)) == (name in COLOURED)
+    # Codes are for terminals that want them.
+    assert not CODES.search(on_terminal(ran, environment={"TERM": "dumb"}))
+    assert not colours(on_terminal(ran, environment={"NO_COLOR": "1"}))
     for variable in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(variable, raising=False)
     pipe = io.StringIO()
     monkeypatch.setattr("sys.stdout", pipe)
-    assert command(*COMMANDS[name])() == 0
+    assert ran() == 0
     assert pipe.getvalue()
     assert all(line.isprintable() for line in pipe.getvalue().splitlines())
 
@@ -128,8 +121,7 @@ def test_names_cannot_write_codes():
     settings = Settings(model=name, input=name, command=name)
     recording = make_recording(3, settings=settings, environment=Environment(processor=name))
     layers = tuple(type(layer)(layer.index, f"/{name}", name) for layer in recording.layers)
-    values: dict[str, Any] = {"settings": settings, "layers": layers}
-    save("hostile", make_recording(3, environment=recording.environment, **values))
+    save("hostile", replace(recording, layers=layers))
     for argv in (["report", "reports/hostile"], ["compare", "reports/hostile", A], ["history"]):
         text = on_terminal(command(*argv), 200, {"NO_COLOR": "1"})
         assert "\x1b]" not in text
