@@ -10,9 +10,9 @@ import pytest
 from rich.cells import cell_len
 
 from chainer_profile.cli import main as cli
+from chainer_profile.cli import report
 from chainer_profile.cli.shown import terminal_width
 from chainer_profile.record.recording import Environment, Settings
-from chainer_profile.runs import write
 from chainer_profile.runs.folder import save_recording
 from tests.command import Entry
 from tests.conftest import make_recording, make_training
@@ -37,9 +37,8 @@ def save(name, recording):
 @pytest.fixture(autouse=True)
 def runs(folder, monkeypatch):
     """Two runs of one network and a training; their reports are not written again."""
-    monkeypatch.setattr(
-        write, "write_reports", lambda place, summary, wanted: [place / "layers.csv"]
-    )
+    written = lambda place, summary, wanted: [place / "layers.csv"]  # noqa: E731
+    monkeypatch.setattr(report, "write_reports", written)
     environment = Environment(started="2026-01-02T03:04:05Z", processor="A processor", numpy="2")
     for seed in range(2):
         settings = Settings(model="a-network-with-a-name", input="random", input_shape=(1, 3, 8, 8))
