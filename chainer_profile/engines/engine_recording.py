@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from chainer_profile.basics.units import plural
 from chainer_profile.basics.words import JOIN
-from chainer_profile.engines.protocol import EngineError
+from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile
 from chainer_profile.engines.results import main_layer
 from chainer_profile.record.recording import Layer, Recording, Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chainer_profile.engines.protocol import EngineNode, EngineProfile
 
 
 def engine_recording(

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chainer
 import numpy as np
+from numpy.typing import NDArray
 
 from chainer_profile.basics.units import format_shape, plural
-from chainer_profile.engines.protocol import EngineError, flat_arrays
+from chainer_profile.engines.protocol import EngineError, Network, flat_arrays
 from chainer_profile.engines.results import OutputDifference
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from chainer_profile.engines.protocol import Network
-    from chainer_profile.record.recording import Layer
+from chainer_profile.record.recording import Layer
 
 #: The largest difference that is right, as a fraction of the largest output, by precision: some
 #: tens of roundings of its digits.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -16,20 +18,11 @@ from chainer_profile.engines.race import Contestant, Race, of_file
 from chainer_profile.engines.results import EnginesRun, folder_names
 from chainer_profile.measure import environment, runner
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
+from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.trials import check_samples
-from chainer_profile.record.recording import Conditions, Environment, Recording
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from chainer_profile.measure.progress import ProgressBar
-    from chainer_profile.measure.structure import Structure
-    from chainer_profile.measure.trials import Stop
-    from chainer_profile.record.recording import Settings
-
+from chainer_profile.measure.structure import Structure
+from chainer_profile.measure.trials import Stop, check_samples
+from chainer_profile.record.recording import Conditions, Environment, Recording, Settings
 
 #: Numbers of 8 bytes that a race keeps of a trial of an engine: a tuple, and columns of it.
 _RACE_ROWS = 20

@@ -7,26 +7,22 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chainer
 import numpy as np
+from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.free_memory import Growth
 from chainer_profile.engines import equality
 from chainer_profile.engines.catalogue import BASELINE, ENGINES, find_engine
-from chainer_profile.engines.protocol import PRECISIONS, EngineError
+from chainer_profile.engines.protocol import PRECISIONS, Engine, EngineError, EngineProfile, Network
 from chainer_profile.engines.results import EngineResult, trials_in_a_round
 from chainer_profile.measure.clock import HOST_CLOCK, WARMUP_SECONDS, Clock
+from chainer_profile.measure.trials import Progress, Stop
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from chainer_profile.engines.protocol import Engine, EngineProfile, Network
-    from chainer_profile.measure.trials import Progress, Stop
 
 #: Seconds that the timing of one engine's nodes may take.
 LAYERS_S = 10.0

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +16,8 @@ from chainer_profile.basics.describe import Statistics, describe, median_interva
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.files import as_json
 from chainer_profile.engines.catalogue import BASELINE
-from chainer_profile.record.recording import COMPLETE, Environment, Settings
+from chainer_profile.record.recording import COMPLETE, Environment, Layer, Recording, Settings
 from chainer_profile.record.versioned import build, read_known
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from chainer_profile.record.recording import Layer, Recording
 
 FORMAT = "chainer-profile engines"
 VERSION = 2

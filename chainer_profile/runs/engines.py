@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import made, make_folder, numbered
@@ -17,13 +16,10 @@ from chainer_profile.engines.results import (
     recorded,
     write_json,
 )
+from chainer_profile.record.recording import Recording
 from chainer_profile.runs import write
 from chainer_profile.runs.folder import RECORDING, is_of_run, load_run, save_recording
 from chainer_profile.runs.written import Written, refuse_foreign
-
-if TYPE_CHECKING:
-    from chainer_profile.record.recording import Recording
-
 
 _FILES = (RESULTS, "engines.csv", "engines.md", "engines.html", "engines.png", "engines.svg")
 

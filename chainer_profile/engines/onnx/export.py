@@ -12,10 +12,11 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chainer
 import chainer.functions as F
+import onnx
 
 from chainer_profile.basics.errors import one_line
 from chainer_profile.engines.equality import in_test_mode
@@ -23,11 +24,7 @@ from chainer_profile.engines.onnx.nodes import Origin, node_name, write_origin
 from chainer_profile.engines.protocol import EngineError, Network, leaves
 from chainer_profile.engines.trace import require_static
 from chainer_profile.measure.hooks import WalkHook
-
-if TYPE_CHECKING:
-    import onnx
-
-    from chainer_profile.record.recording import Layer, Shape
+from chainer_profile.record.recording import Layer, Shape
 
 #: The latest that the exporter knows; runtimes read it with any later version.
 OPSET = 11

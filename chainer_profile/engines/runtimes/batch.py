@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,11 +12,7 @@ from chainer_profile.basics.errors import one_line
 from chainer_profile.engines.equality import TOLERANCES, difference, other_inputs, outputs_of
 from chainer_profile.engines.onnx.nodes import read_origin, write_origin
 from chainer_profile.engines.protocol import EngineError, Network
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chainer_profile.engines.runtimes.exported import ExportedEngine
+from chainer_profile.engines.runtimes.exported import ExportedEngine
 
 #: Name of the dimension.
 BATCH = "batch"

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.files import replacing
-from chainer_profile.engines.onnx.nodes import check_inputs
+from chainer_profile.engines.onnx.fusion import Step
+from chainer_profile.engines.onnx.nodes import Origin, check_inputs
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from chainer_profile.engines.onnx.fusion import Step
-    from chainer_profile.engines.onnx.nodes import Origin
-
-    #: Nodes, their int64 nanoseconds (trials, nodes), and those of the trials.
-    Timed = tuple[Sequence[EngineNode], NDArray[Any], NDArray[Any]]
+#: Nodes, their int64 nanoseconds (trials, nodes), and those of the trials.
+Timed = tuple[Sequence[EngineNode], NDArray[Any], NDArray[Any]]
 
 
 class ExportedEngine:

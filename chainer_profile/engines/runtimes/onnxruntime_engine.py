@@ -6,21 +6,17 @@ import json
 import re
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from chainer_profile.engines.onnx.fusion import Step, blocked_by, done_by, steps_of
 from chainer_profile.engines.onnx.nodes import Origin, input_shapes, read_model, read_origin
 from chainer_profile.engines.protocol import EngineError, EngineNode
-from chainer_profile.engines.runtimes.exported import ExportedEngine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from chainer_profile.engines.runtimes.exported import Timed
+from chainer_profile.engines.runtimes.exported import ExportedEngine, Timed
 
 # Its profiler keeps a million events at most, as text; so many at a time are parsed.
 _MOST_EVENTS = 25_000

@@ -6,11 +6,12 @@ import json
 import re
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,12 +19,7 @@ from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.engines.onnx.fusion import Step, done_by, steps_of
 from chainer_profile.engines.onnx.nodes import METADATA, Origin, read_file
 from chainer_profile.engines.protocol import EngineError, EngineNode
-from chainer_profile.engines.runtimes.exported import ExportedEngine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from chainer_profile.engines.runtimes.exported import Timed
+from chainer_profile.engines.runtimes.exported import ExportedEngine, Timed
 
 _STEPS = f"{METADATA}_steps"
 #: What OpenVINO adds to the name of a layer whose bias it adds by itself, and what
