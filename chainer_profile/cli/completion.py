@@ -14,7 +14,6 @@ from chainer_profile.cli.parsers import COMPLETED, parsers
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Print the script."""
     text = script(args.shell, context.registry)
     with printing():
         print(text, flush=True)

@@ -18,7 +18,6 @@ from chainer_profile.runs.history import REPORTS, Query, history
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Print the runs that are asked for."""
     reports: Path = args.reports
     if reports.exists() and not reports.is_dir():
         raise UsageError(f"--reports {reports}: is a file; name a folder")

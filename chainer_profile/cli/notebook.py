@@ -291,7 +291,6 @@ class Cell(LoopTrial):
         self._code, self._namespace = code, namespace
 
     def __call__(self) -> None:
-        """Run the cell once."""
         try:
             exec(self._code, self._namespace)
         except BaseException as error:

@@ -295,7 +295,6 @@ _TABLE = {
 
 
 def parsers() -> dict[str, Parser]:
-    """Those of all commands."""
     return {word: parser_of(word) for word in COMMANDS}
 
 

@@ -18,7 +18,6 @@ from chainer_profile.runs.written import Written
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Merge the ranks, print the result and write it."""
     recordings, problems, outcomes = read_ranks(args.folder)
     try:
         ranks = merge(recordings, problems, outcomes)

@@ -17,7 +17,6 @@ from chainer_profile.report.writers import markdown
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Look at a network, and print its table."""
     view = content.LAYERS if args.depth is None else content.LINKS
     columns = None
     if args.columns is not None:

@@ -307,7 +307,6 @@ class _Progress:
         self._bar.stop()
 
     def say(self, text: str) -> None:
-        """A line of its own."""
         self._bar.console.out(f"{PROG}: {printable(text)}", highlight=False)
 
     def ended(self, result: Run) -> None:

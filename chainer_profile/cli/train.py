@@ -256,11 +256,9 @@ class Until:
     # Chainer's own trigger of epochs fires when one ends: resumed behind the last one, a training
     # would go on for ever.
     def __call__(self, trainer: training.Trainer) -> bool:
-        """Whether training ends here."""
         return bool(self._reason()) or trainer.updater.epoch >= self._epochs
 
     def get_training_length(self) -> tuple[int, str]:
-        """For the progress bar."""
         return self._epochs, "epoch"
 
 
@@ -283,7 +281,6 @@ class Console:
         self._stream, self.is_terminal = stream, stream.isatty()
 
     def write(self, text: str) -> None:
-        """Write a text if that is possible."""
         with suppress(OSError, ValueError):
             self._stream.write(text if self.is_terminal else text.replace("\033[J", ""))
             self._stream.flush()

@@ -23,8 +23,6 @@ FAST = "chainer-fast"
 
 @dataclass(frozen=True)
 class EngineEntry:
-    """One engine."""
-
     name: str
     description: str
     #: Its class, as ``module:Class``.

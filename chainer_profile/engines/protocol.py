@@ -43,7 +43,6 @@ class Network:
 
     @property
     def gpu(self) -> bool:
-        """Whether it is on a GPU."""
         return self.device != "cpu"
 
 

@@ -47,12 +47,10 @@ class Contestant(EngineResult):
 
     @property
     def start_ns(self) -> NDArray[np.int64]:
-        """Starts of its trials."""
         return np.array(self.starts, np.int64)
 
     @property
     def median_s(self) -> float:
-        """Median of its trials in seconds."""
         return float(np.median(self.clean_ns)) * NS
 
     @property

@@ -127,8 +127,6 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One function call."""
-
     #: Its layer's index.
     index: int
     name: str
@@ -204,7 +202,6 @@ class _Tracer:
 
     @property
     def hook(self) -> WalkHook:
-        """What tells of the calls."""
         return WalkHook(self._begin, self._end)
 
     def _begin(self, function: Any, in_data: tuple[Any, ...], *_: Any) -> None:

@@ -53,7 +53,6 @@ class Looks:
         self._pid = 0
 
     def start(self) -> None:
-        """Begin to look."""
         program = samplers.find_py_spy()
         if not sys.platform.startswith("linux"):
             self.problem = "py-spy looks without being root on Linux alone"

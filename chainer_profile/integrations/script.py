@@ -39,8 +39,6 @@ FILE, MODULE, TEXT = "file", "module", "text"
 
 @dataclass(frozen=True)
 class Script:
-    """A program to run."""
-
     #: Path of a file, a folder or an archive, or ``-`` for the standard input; or the name of a
     #: module, or the program's own text.
     name: str
@@ -164,7 +162,6 @@ class Outcome:
         return code if isinstance(code, int) else int(code is not None)
 
     def tell(self) -> None:
-        """Say what Python would say."""
         error = self.error
         if error is None:
             return

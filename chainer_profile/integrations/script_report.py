@@ -24,8 +24,6 @@ REPORTING = __name__
 
 @dataclass(frozen=True)
 class Ended:
-    """A program that has ended."""
-
     budget: Budget
     at_ns: int  #: By ``perf_counter_ns``, which all processes share.
     folder: str | None  #: Its main folder; None where it could not be taken.

@@ -150,7 +150,6 @@ class ScriptRun:
         return os.getpid() != self._process
 
     def run(self) -> Outcome:
-        """Run the program."""
         accounts = self._accounts
         with counted_imports(accounts), Replacements() as replacements:
             replacements.wrap(os, "_exit", self._saving_first)

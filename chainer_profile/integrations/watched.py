@@ -99,7 +99,6 @@ class Watched:
             self.trial = None  # its network may go
 
     def _stop(self) -> None:
-        """Measure no more."""
         live, self.live = self.live, None
         if live is not None:
             live.end()

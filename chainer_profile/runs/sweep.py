@@ -54,7 +54,6 @@ class Case:
 
     @property
     def key(self) -> dict[str, Any]:
-        """Everything that identifies the case, for JSON."""
         shape = list(self.settings.input_shape[1:])
         determined = {name: getattr(self.settings, name) for name in _DETERMINED}
         return {**determined, "model": self.model, "input_shape": shape}

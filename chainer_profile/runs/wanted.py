@@ -35,8 +35,6 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is wanted."""
-
     formats: tuple[str, ...] = ()  #: Names of :data:`FILES`, beside the usual reports.
     title: ReportTitle | None = None
     trace_trial: int | None = None  #: Counted from 0: one that a trace shows beside the median one.
@@ -44,7 +42,6 @@ class Wanted:
 
     @property
     def any(self) -> bool:
-        """Whether any report is wanted."""
         return self.usual or bool(self.formats)
 
 

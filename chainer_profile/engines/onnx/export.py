@@ -84,7 +84,6 @@ class _Calls:
 
     @property
     def hook(self) -> WalkHook:
-        """What tells of the calls."""
         return WalkHook(self._begin, lambda *_: self._end())
 
     def _begin(self, function: Any, in_data: tuple[Any, ...], *_: Any) -> None:
@@ -146,15 +145,12 @@ class _Flat:
         self.output_names: list[str] = []
 
     def namedlinks(self, *args: Any) -> Any:
-        """Its links."""
         return self._model.namedlinks(*args)
 
     def namedparams(self, *args: Any) -> Any:
-        """Its parameters."""
         return self._model.namedparams(*args)
 
     def __call__(self, *inputs: Any) -> list[Any]:
-        """Run it."""
         with self._calls.hook:
             outputs = list(_variables(self._model(*inputs)))
         self._calls.match(self._layers)

@@ -44,7 +44,6 @@ class Origin:
 
     @classmethod
     def of(cls, network: Network, covers: Mapping[str, tuple[int, ...]]) -> Origin:
-        """What is to be said of a network."""
         return cls(
             network=network.name,
             shapes=tuple(tuple(map(int, array.shape)) for array in network.inputs),
@@ -61,12 +60,10 @@ class Origin:
         return self.covers.get(match[1], (int(match[2]),))
 
     def to_json(self) -> str:
-        """As text."""
         return json.dumps({"version": _VERSION, **asdict(self)})
 
     @classmethod
     def from_json(cls, text: str) -> Origin:
-        """From such a text."""
         try:
             found = json.loads(text)
             if found.pop("version") != _VERSION:

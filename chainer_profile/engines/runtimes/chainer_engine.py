@@ -38,21 +38,17 @@ class ChainerEngine:
 
     @property
     def version(self) -> str:
-        """Chainer's version."""
         return str(chainer.__version__)
 
     def prepare(self, network: Network) -> None:
-        """Nothing has to be made ready."""
         self._model = network.model
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """One forward pass."""
         outputs = outputs_of(self._model, inputs)
         synchronize(outputs)
         return outputs
 
     def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile | None:
-        """Times of Chainer's layers under the recorder."""
         recording = run(
             make_step("forward", self._model, inputs),
             Settings(trials=trials, clean_trials=0, warmups=1),
@@ -78,7 +74,6 @@ class FastEngine(ChainerEngine):
         self._is_fast = False
 
     def prepare(self, network: Network) -> None:
-        """Nothing has to be made ready."""
         if network.gpu:
             raise EngineError("has kernels for the CPU alone")
         if network.precision != "fp32":
@@ -96,13 +91,11 @@ class FastEngine(ChainerEngine):
                 self._is_fast = False
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """One forward pass."""
         if self._is_fast:
             return super().run(inputs)
         with self.block():
             return super().run(inputs)
 
     def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile | None:
-        """Times of Chainer's layers under the recorder."""
         with self.block():
             return super().layers(inputs, trials)

@@ -34,7 +34,6 @@ class ExportedEngine:
 
     @property
     def version(self) -> str:
-        """Version of the runtime."""
         return str(import_module(self.name).__version__).partition("-")[0]
 
     # -- what a runtime does in its own way

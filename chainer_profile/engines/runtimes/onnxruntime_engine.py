@@ -84,7 +84,6 @@ class OnnxRuntimeEngine(ExportedEngine):
         return dict(zip(self._inputs, inputs, strict=True))
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """One forward pass; the outputs are new arrays."""
         return tuple(self._session.run(self._outputs, self._feed(inputs)))
 
     def serve(self, inputs: tuple[Any, ...], requests: int, jobs: int) -> Callable[[], None]:

@@ -111,7 +111,6 @@ class OpenVinoEngine(ExportedEngine):
     # -- running
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """One forward pass; the outputs are new arrays."""
         _infer(self._request, inputs)
         # They are OpenVINO's own, which the next run overwrites.
         return tuple(tensor.data.copy() for tensor in self._request.output_tensors)
