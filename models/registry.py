@@ -15,45 +15,27 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One network: what it is, what it takes, and how to build it.
+    """One network: what it is, what it takes, and how to build it."""
 
-    Attributes:
-        name: What a user types, such as ``resnet20``.
-        description: One line for the list of models and for reports.
-        input_shape: Shape of one input without the batch, such as ``(3, 32, 32)``. Images of
-            other sizes work too, unless the description says which ones do.
-        classes: Number of outputs, handed to the network as ``classes``; None for a
-            network that returns feature maps.
-        mean: What to subtract from each channel of an image scaled to 0..1.
-        std: What to divide each channel by after that.
-        factory: The network's class as ``module:Callable``, imported by :meth:`build`.
-        kwargs: The keyword arguments it is called with.
-    """
-
-    name: str
-    description: str
+    name: str  #: What a user types, such as ``resnet20``.
+    description: str  #: One line for the list of models and for reports.
+    #: Of one input without the batch. Images of other sizes work too, unless the description says
+    #: which ones do.
     input_shape: tuple[int, ...]
+    #: Number of outputs, handed to the network as ``classes``; None where it gives feature maps.
     classes: int | None
+    #: What to subtract from each channel of an image scaled to 0..1, and to divide it by.
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    factory: str
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    factory: str  #: The network's class as ``module:Callable``, imported by :meth:`build`.
+    kwargs: Mapping[str, Any] = field(default_factory=dict)  #: What it is called with.
 
     def build(self, **overrides: Any) -> Any:
-        """Builds the network on the CPU with new initial weights.
-
-        Args:
-            overrides: Keyword arguments that take the place of the entry's own,
-                such as ``classes=100``.
-
-        Returns:
-            chainer.Link: The network.
-        """
+        """Builds the network on the CPU with new initial weights; ``overrides`` are for kwargs."""
         module, _, attribute = self.factory.partition(":")
-        arguments: dict[str, Any] = {} if self.classes is None else {"classes": self.classes}
-        arguments.update(self.kwargs)
-        arguments.update(overrides)
-        return getattr(importlib.import_module(module, __package__), attribute)(**arguments)
+        classes = {} if self.classes is None else {"classes": self.classes}
+        network = getattr(importlib.import_module(module, __package__), attribute)
+        return network(**{**classes, **self.kwargs, **overrides})
 
 
 _CIFAR = partial(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import (
@@ -55,16 +54,13 @@ _FORM = told(
 )
 
 
-class _Command(NamedTuple):
-    about: str
-    #: Names of options by the titles of their groups.
-    groups: Mapping[str, str]
-    #: What the command tells otherwise of an option, or its help alone; and of its arguments.
-    own: Mapping[str, str | Told]
+#: What a command says of itself; names of options by the titles of their groups; and what it tells
+#: otherwise of an option (the help, or what argparse is told), and of its arguments.
+_Command = tuple[str, Mapping[str, str], Mapping[str, str | Told]]
 
 
 def _command(about: str, groups: Mapping[str, str], **own: str | Told) -> _Command:
-    return _Command(about, groups, own)
+    return about, groups, own
 
 
 def _results(default: str) -> str:
