@@ -130,11 +130,6 @@ class BasicBlock(chainer.Chain):
 
     Shapes: ``(batch, in_channels, H, W)`` to ``(batch, out_channels, H/s, W/s)`` with
     s the stride, rounded up.
-
-    Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output.
-        stride: Stride of the first convolution and of the projection.
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
@@ -163,16 +158,11 @@ class BasicBlock(chainer.Chain):
 class BottleneckBlock(chainer.Chain):
     """1x1, 3x3 and 1x1 convolutions with batch normalization, and a shortcut.
 
-    The first convolution narrows to a quarter of the output's width, the second has the
-    stride, the third widens. The shortcut is as in :class:`BasicBlock`.
+    The first convolution narrows to a quarter of the output's width, a multiple of 4, the
+    second has the stride, the third widens. The shortcut is as in :class:`BasicBlock`.
 
     Shapes: ``(batch, in_channels, H, W)`` to ``(batch, out_channels, H/s, W/s)`` with
     s the stride, rounded up.
-
-    Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output, a multiple of 4.
-        stride: Stride of the 3x3 convolution and of the projection.
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:

@@ -85,11 +85,6 @@ class ReluBNBlock(chainer.Chain):
 
     Shapes: ``(batch, in_channels, H, W)`` to ``(batch, out_channels, H/s, W/s)`` with
     s the stride, rounded up.
-
-    Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output; more than the input's only if strided.
-        stride: Stride of the first convolution and of the shortcut's.
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:

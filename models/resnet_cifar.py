@@ -93,12 +93,6 @@ class BasicBlock(chainer.Chain):
 
     Shapes: ``(batch, in_channels, H, W)`` to ``(batch, out_channels, H/s, W/s)`` with
     s the stride, rounded up.
-
-    Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output; more than the input's only if strided.
-        stride: Stride of the first convolution and of the projection.
-        identity_shortcut: Whether a block of stride 1 adds its input.
     """
 
     def __init__(

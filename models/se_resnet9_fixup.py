@@ -103,12 +103,6 @@ class SEFixupBlock(chainer.Chain):
 
     Shapes: ``(batch, in_channels, H, W)`` to ``(batch, out_channels, H/s, W/s)`` with
     s the stride, rounded up.
-
-    Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output, a multiple of 16; more than the input's only
-            if strided.
-        stride: Stride of the first convolution and of the shortcut's pooling, 1 or 2.
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
@@ -141,13 +135,10 @@ class SEFixupBlock(chainer.Chain):
 class SqueezeExcitation(chainer.Chain):
     """Weighs every channel by a number from 0 to 1 that all channels' averages decide.
 
-    The average over the map; a linear layer to a sixteenth of the width; ReLU; a linear
-    layer back; sigmoid; the input times that.
+    The average over the map; a linear layer to a sixteenth of the width, which is a multiple of
+    16; ReLU; a linear layer back; sigmoid; the input times that.
 
     Shapes: ``(batch, channels, H, W)`` to the same.
-
-    Args:
-        channels: Channels of the input, a multiple of 16.
     """
 
     def __init__(self, channels: int) -> None:
