@@ -247,24 +247,6 @@ class TestPhases:
         assert phases["update"].retained_nbytes <= -2 * MB + 30_000  # the graph is freed in it
         assert phases["update"].high_nbytes < use.high_water_nbytes
 
-    def test_outside_of_the_phases_is_none_of_them(self):
-        step = make_step("forward-backward", net(lambda self, x: F.relu(x)), (ones(1, MB // 4),))
-
-        def outside():
-            kept.append(np.empty(7 * MB, np.uint8))
-            type(step).__call__(step)
-
-        kept = []
-        with step.configured():
-            structure = learn_structure(step)
-            outside.timed, outside.roots, outside.inputs = step.timed, step.roots, step.inputs
-            use = measure_memory(outside, structure)
-        # ReLU's output, and what softmax keeps; they are freed after the phases.
-        retained = [part.retained_nbytes for part in use.phases]
-        assert sum(retained) == pytest.approx(2 * MB, abs=30_000)
-        # What was there meanwhile is in the phases' high water.
-        assert all(part.high_nbytes >= 9 * MB for part in use.phases)
-
 
 def test_phases_that_a_file_lacks_or_has_damaged(tmp_path):
     phases = PhaseMemory("forward", 30, -1), PhaseMemory("backward", -5, 0)

@@ -73,7 +73,7 @@ train_ptb_custom_loop | --epoch 1 --bproplen 5 | --epoch 10 | update 19 | evalua
     /predictor/out
 seq2seq | --epoch 1 --unit 16 | --epoch 10 | iteration 5 | evaluates
     /embed_x /embed_y /encoder /decoder /W
-    PrintReport=1 CalculateBleu=1 translate=1 _Snapshot=1 LogReport=5
+    PrintReport=1 CalculateBleu=1 _Snapshot=1 LogReport=5
 train_dcgan | --epoch 1 --batchsize 8 | --epoch 25 | iteration 16 | evaluates
     /gen/l0 /gen/bn0 /gen/dc1 /gen/bn1 /gen/dc2 /dis/c0_0 /dis/c0_1 /dis/bn0_1 /dis/l4
     make_image=2 _Snapshot=2 _Snapshot_1=2 _Snapshot_2=2 PrintReport=4 LogReport=16

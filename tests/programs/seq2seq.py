@@ -113,12 +113,6 @@ def main():
     trainer.extend(extensions.PrintReport(["iteration", "main/loss", "bleu"]), trigger=shows)
     trainer.extend(extensions.snapshot(), trigger=(1, "epoch"))
 
-    def translate(trainer):
-        source, target = test_data[numpy.random.choice(len(test_data))]
-        result = model.translate([model.xp.array(source)])[0]
-        print("# {}: {}, and not {}".format(source, result, target))
-
-    trainer.extend(translate, trigger=shows)
     trainer.extend(CalculateBleu(model, test_data, "bleu"), trigger=shows)
     trainer.run()
 
