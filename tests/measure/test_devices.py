@@ -177,11 +177,8 @@ class TestMoveToGpu:
         elif where == "array":
             device.send = refuse
         model = network(refuse if where == "network" else lambda _: None)
-        what = (
-            "the network cannot be moved there"
-            if where in ("network", "array")
-            else ("cannot be used")
-        )
+        moved = where in ("network", "array")
+        what = "the network cannot be moved there" if moved else "cannot be used"
         said = f"--gpu 0: {what}: RuntimeError: all devices are busy"
         assert refusal(move_to_gpu, model, ["image"], 0) == said
 

@@ -48,101 +48,58 @@ def linears(*names):
     return {name: L.Linear(2, 2) for name in names}
 
 
-# -- rows: what is learned of a network, and the rows of each phase
+CLEARGRADS = "cleargrads cleargrads"
 
 
-def stranger(clock):
-    link = Step(clock, 1)
-    return {"model": chainer.Sequential(chainer.Sequential(lambda x: link(x), L.Linear(2, 2)))}
+def test_links_in_lists_and_of_somebody_else(clock):
+    link, linear = Step(clock, 1), L.Linear(2, 2)
+    # Sequential numbers its links only.
+    found = learn(chainer.Sequential(linear, F.relu, chainer.Sequential(linear.copy())))
+    assert rows(found, "forward") == "/0 LinearFunction, / ReLU, /1/0 LinearFunction"
+    found = learn(chainer.Sequential(chainer.Sequential(lambda x: link(x), linear)))
+    assert rows(found, "forward") == "/0 Wait, /0/0 LinearFunction"
 
 
-def shared(clock):
-    link = L.Linear(2, 2)
-    return {"model": net(lambda self, x: self.b(F.relu(self.a(x))), a=link, b=link)}
+def test_what_nobody_needs_has_no_backward():
+    model = net(lambda self, x: (F.argmax(x), self.fc(F.relu(x)))[1], fc=L.Linear(2, 3))
+    found = learn(model, phase="train")
+    assert rows(found, "forward") == "/ ArgMax, / ReLU, /fc LinearFunction, loss Sum"
+    assert rows(found, "backward") == f"{CLEARGRADS}, loss Sum, /fc LinearFunction"
+    found = learn(net(lambda self, x: F.relu(x)), phase="forward-backward")
+    assert rows(found, "backward") == CLEARGRADS
 
 
-def classifier(clock):
+def test_losses():
+    """That of a classifier, and one with a link of its own."""
     model = L.Classifier(net(lambda self, x: F.relu(self.fc(x)), fc=L.Linear(2, 3)))
-    return {"model": model, "inputs": (image(4, 2), np.array([0, 1, 2, 1], np.int32))}
+    labels = np.array([0, 1, 2, 1], np.int32)
+    found = learn(model, image(4, 2), labels, phase="train", loss="auto")
+    network = "/predictor/fc LinearFunction, /predictor ReLU"
+    assert rows(found, "forward") == f"{network}, / SoftmaxCrossEntropy, / Accuracy"
+    back = "/ SoftmaxCrossEntropy, /predictor ReLU, /predictor/fc LinearFunction"
+    assert rows(found, "backward") == f"{CLEARGRADS}, {back}"
+    critic, model = L.Linear(2, 1), net(lambda self, x: self.a(x), **linears("a"))
+    found = learn(model, phase="forward-backward", loss=lambda y: F.sum(critic(y)))
+    assert rows(found, "forward") == "/a LinearFunction, loss LinearFunction, loss Sum"
 
 
-def critic(clock):
-    judges = L.Linear(2, 1)
-    model = net(lambda self, x: self.a(x), **linears("a"))
-    return {"model": model, "phase": "forward-backward", "loss": lambda y: F.sum(judges(y))}
+def test_rules_and_hooks_of_an_update(clock):
+    def update_rows():
+        loss = slow_loss(clock)
+        return rows(learn(model, phase="train", loss=loss, optimizer=optimizer), "update")
 
-
-def disabled(clock):
-    model = Trained(clock)
-    optimizer = SlowOptimizer(clock).setup(model)
-    model.first.disable_update()
-    model.second.W.update_rule = None
-    return {"model": model, "loss": slow_loss(clock), "optimizer": optimizer}
-
-
-def with_hooks(clock):
     model = Trained(clock)
     optimizer = SlowOptimizer(clock).setup(model)
     for name in ("one", "two"):
         optimizer.add_hook(lambda opt: None, name=name)
     optimizer.add_hook(SlowHook(clock, 1, "same"), name="three", timing="post")
-    return {"model": model, "loss": slow_loss(clock), "optimizer": optimizer}
-
-
-CLEARGRADS = "cleargrads cleargrads"
-ROWS = {
-    # Sequential numbers its links only.
-    "links in lists": (
-        lambda clock: {
-            "model": chainer.Sequential(L.Linear(2, 2), F.relu, chainer.Sequential(L.Linear(2, 2)))
-        },
-        {"forward": "/0 LinearFunction, / ReLU, /1/0 LinearFunction"},
-    ),
-    "a link of somebody else": (stranger, {"forward": "/0 Wait, /0/0 LinearFunction"}),
-    "a function that nobody needs has no backward": (
-        lambda clock: {
-            "model": net(lambda self, x: (F.argmax(x), self.fc(F.relu(x)))[1], fc=L.Linear(2, 3))
-        },
-        {
-            "forward": "/ ArgMax, / ReLU, /fc LinearFunction, loss Sum",
-            "backward": f"{CLEARGRADS}, loss Sum, /fc LinearFunction",
-        },
-    ),
-    "without parameters there is nothing to go back to": (
-        lambda clock: {"model": net(lambda self, x: F.relu(x)), "phase": "forward-backward"},
-        {"backward": CLEARGRADS},
-    ),
-    "a classifier gives its own loss": (
-        lambda clock: classifier(clock) | {"loss": "auto"},
-        {
-            "forward": "/predictor/fc LinearFunction, /predictor ReLU, / SoftmaxCrossEntropy, "
-            "/ Accuracy",
-            "backward": f"{CLEARGRADS}, / SoftmaxCrossEntropy, /predictor ReLU, "
-            "/predictor/fc LinearFunction",
-        },
-    ),
-    "a loss with a link of its own": (
-        critic,
-        {"forward": "/a LinearFunction, loss LinearFunction, loss Sum"},
-    ),
-    "a rule that is disabled, and none": (disabled, {"update": "/first SlowOptimizer"}),
-    "hooks go by the names that they were added by": (
-        with_hooks,
-        {
-            "update": "optimizer one, optimizer two, /first SlowOptimizer, /second SlowOptimizer, "
-            "optimizer three"
-        },
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_rows(name, clock):
-    build, expected = ROWS[name]
-    given = {"phase": "forward" if list(expected) == ["forward"] else "train"} | build(clock)
-    structure = learn(given.pop("model"), *given.pop("inputs", ()), **given)
-    assert {phase: rows(structure, phase) for phase in expected} == expected
-    assert [a.index for a in structure.layers] == list(range(len(structure.layers)))
+    # Hooks go by the names that they were added by.
+    rules = "/first SlowOptimizer, /second SlowOptimizer"
+    assert update_rows() == f"optimizer one, optimizer two, {rules}, optimizer three"
+    optimizer = SlowOptimizer(clock).setup(model)
+    model.first.disable_update()
+    model.second.W.update_rule = None
+    assert update_rows() == "/first SlowOptimizer"
 
 
 def test_what_rows_know(clock):
@@ -195,7 +152,7 @@ def test_links_know_their_class_calls_and_own_parameters():
     assert {link.path: link.calls for link in found.links} == {"/": 1, "/a": 0, "/b": 0}
 
 
-def test_one_row_of_the_update_for_each_link_with_its_parameters(clock):
+def test_one_row_of_the_update_for_each_link_with_its_parameters():
     links = {"a": L.Linear(2, 3), "b": L.Linear(3, 2, nobias=True)}
     model = net(lambda self, x: self.b(self.a(x)), **links)
     with model.init_scope():
@@ -211,7 +168,9 @@ def test_one_row_of_the_update_for_each_link_with_its_parameters(clock):
     ]
     assert all(a.output_shapes == a.input_shapes for a in updates)
     # Chainer goes through a shared parameter twice, and updates it twice.
-    update = learn(shared(clock)["model"], phase="train").layers[-1]
+    link = L.Linear(2, 2)
+    shared = net(lambda self, x: self.b(F.relu(self.a(x))), a=link, b=link)
+    update = learn(shared, phase="train").layers[-1]
     assert (update.path, update.input_shapes, update.calls) == ("/a", ((2, 2), (2,)), 4)
 
 
@@ -271,7 +230,7 @@ class Breaking(Wait):
     forward = fails
 
 
-class BreakingBack(Nesting):
+class Back(Nesting):
     backward = fails
 
 
@@ -302,19 +261,17 @@ def training(clock, kind=Nesting, core=None, loss=None):
     return make_step("train", model, (image(),), loss=loss or slow_loss(clock), optimizer=optimizer)
 
 
-def forward_of(model, kind=ForwardStep):
-    return kind(model, (image(),))
+def forward_of(*calls, kind=ForwardStep):
+    return kind(chainer.Sequential(*calls), (image(),))
 
 
 FAILURES = {
-    "in Linear at /1": lambda clock: forward_of(chainer.Sequential(L.Linear(2, 3), L.Linear(4, 2))),
-    "in layer 0_Breaking at /": lambda clock: forward_of(Step(clock, 1, Breaking)),
-    "after layer 0_LinearFunction at /": lambda clock: forward_of(L.Linear(2, 2), Behind),
-    "before its first layer": lambda clock: forward_of(L.Linear(2, 2), Before),
-    "in Net at /": lambda clock: forward_of(net(catching, **linears("a"))),
-    "in the backward of layer 6_BreakingBack at /second": lambda clock: training(
-        clock, BreakingBack
-    ),
+    "in Linear at /1": lambda clock: forward_of(L.Linear(2, 3), L.Linear(4, 2)),
+    "in layer 0_Breaking at /": lambda clock: forward_of(Step(clock, 1, Breaking).forward),
+    "after layer 0_LinearFunction at /0": lambda clock: forward_of(L.Linear(2, 2), kind=Behind),
+    "before its first layer": lambda clock: forward_of(L.Linear(2, 2), kind=Before),
+    "in Net at /0": lambda clock: forward_of(net(catching, **linears("a"))),
+    "in the backward of layer 6_Back at /second": lambda clock: training(clock, Back),
     "in the update of layer 12_SlowOptimizer at /second": lambda clock: training(clock, core=fails),
     "after layer 2_Nesting at /second": lambda clock: training(clock, loss=fails),
 }
