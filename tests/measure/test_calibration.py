@@ -79,7 +79,6 @@ def test_a_calibration_that_fails_is_left_out(clock, monkeypatch):
     assert recording.n_trials == 3
 
 
-def test_the_api_calibrates():
-    clock = FakeClock()
+def test_the_api_calibrates(clock):
     recording = profile(Chain(clock), image(), trials=1, warmups=0, memory=False)
     assert len(recording.conditions.calibrations) == 2

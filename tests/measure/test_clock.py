@@ -1,8 +1,167 @@
+"""Clocks, and how long a run takes: its warm-up, and all of it under ``max_seconds``."""
+
 from __future__ import annotations
 
-from chainer_profile.measure.clock import HOST_CLOCK, Clock
+from itertools import product
+
+import pytest
+
+from chainer_profile.measure import memory, runner
+from chainer_profile.measure.clock import (
+    HOST_CLOCK,
+    WARMUP_PART,
+    WARMUP_SECONDS,
+    Clock,
+    TimeLimit,
+)
+from chainer_profile.measure.steps import make_step
+from chainer_profile.measure.trials import cycles, opening
+from chainer_profile.record.recording import Calibration, Settings
 from tests.conftest import FakeClock
 from tests.fake_queue import FakeQueue
+from tests.nets import Chain, image
+
+SECOND = 1_000_000_000
+TRIAL_NS = 208
+N_STRUCTURE = 3
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class Slow(Chain):
+    """Takes so many seconds more; knows when it was called."""
+
+    def __init__(self, clock, seconds):
+        super().__init__(clock)
+        self._more_ns = int(seconds * SECOND)
+        self.begins = []
+
+    def forward(self, x):
+        self.begins.append(self.clock.time_ns)
+        self.clock.advance(self._more_ns)
+        return super().forward(x)
+
+
+def run(model, **changes):
+    more = {name: changes.pop(name) for name in ("calibration", "stop") if name in changes}
+    asked = Settings(**({"trials": 1000, "clean_trials": 100, "warmups": 50} | changes))
+    step = make_step("forward", model, (image(),))
+    clock = model.clock
+    return runner.run(step, asked, clock=clock, **more)
+
+
+def test_a_warm_up_takes_about_ten_seconds_at_most(clock):
+    for seconds, made in ((0.0, 50), (0.1, 50), (1.0, 10), (4.0, 3), (10.0, 1), (60.0, 1)):
+        recording = run(Slow(clock, seconds), trials=5, clean_trials=5)
+        assert len(recording.warmup_ns) == made, seconds
+        assert recording.settings.warmups == 50
+    assert not len(run(Slow(clock, 1), trials=5, clean_trials=5, warmups=0).warmup_ns)
+
+
+@pytest.mark.parametrize(("seconds", "memory_passes"), [(0.01, 2), (0.05, 4), (0.2, 2), (1.0, 4)])
+def test_all_passes_end_in_time_with_trials_of_both_kinds(
+    clock, seconds, memory_passes, monkeypatch
+):
+    def calibrate():
+        clock.advance(SECOND // 10)
+        return Calibration(1e-3, 1e-3)
+
+    def measure(step, traced, n_rows):
+        clock.advance(int(memory_passes * seconds * SECOND))
+
+    monkeypatch.setattr(memory, "measure_memory", measure)
+    begin_ns = clock.time_ns
+    recording = run(Slow(clock, seconds), max_seconds=20.0, calibration=calibrate, trials=100_000)
+    took_s = (clock.time_ns - begin_ns) / SECOND
+    assert recording.ended == "time limit reached"
+    assert 16 - seconds < took_s <= 20 + seconds
+    assert len(recording.clean_ns) >= 1
+    assert recording.n_trials >= 5
+    assert len(recording.conditions.calibrations) == 2
+    assert len(recording.warmup_ns) * seconds <= 2 + seconds
+
+
+def test_a_limit_that_is_shorter_than_the_least_leaves_one_trial_of_each_kind(clock):
+    model = Slow(clock, 10)
+    calibrated = []
+
+    def calibrate():
+        calibrated.append(clock.time_ns)
+        clock.advance(SECOND)
+        return Calibration(1e-3, 1e-3)
+
+    recording = run(model, max_seconds=5.0, calibration=calibrate)
+    assert (recording.n_trials, len(recording.clean_ns), len(recording.warmup_ns)) == (1, 1, 1)
+    # Neither a last structure pass nor a memory pass, and no calibration behind the trials.
+    assert len(model.begins) == N_STRUCTURE + 1 + 2
+    assert len(calibrated) == 1
+    assert recording.memory is None
+    assert recording.ended == "time limit reached"
+
+
+def test_what_follows_the_trials_has_its_time(clock):
+    recording = run(Chain(clock), trials=100_000, max_seconds=100 * TRIAL_NS * 1e-9)
+    begin_ns = 1_000_000
+    # 100 trials' time: three passes, ten warm-ups; of the rest five are kept.
+    last_ns = max(recording.start_ns[-1], recording.clean_start_ns[-1]) + TRIAL_NS - begin_ns
+    assert len(recording.warmup_ns) == 10
+    assert 94 * TRIAL_NS <= last_ns <= 96 * TRIAL_NS
+    assert recording.memory is not None
+    assert len(recording.clean_ns) >= 1
+
+
+def test_without_a_limit_all_trials_are_made(clock):
+    recording = run(Slow(clock, 30), trials=60, clean_trials=6)
+    assert (recording.n_trials, len(recording.clean_ns), recording.ended) == (60, 6, "complete")
+    assert recording.memory is not None
+    # Blocks of a fast network are as ever.
+    recording = run(Chain(clock))
+    before = int((recording.start_ns < recording.clean_start_ns[0]).sum())
+    assert before == next(iter(cycles(1000, 100)))[0] == 25
+
+
+def test_a_slow_run_that_is_interrupted_has_trials_of_both_kinds(clock):
+    for after in range(2, 60, 7):
+        model = Slow(clock, 5)
+
+        def stop(model=model, last=N_STRUCTURE + 2 + after):
+            return "enough" if len(model.begins) >= last else ""
+
+        recording = run(model, stop=stop)
+        assert recording.ended == "enough"
+        assert len(recording.clean_ns) >= 1
+        each = recording.n_trials / len(recording.clean_ns)
+        assert 4 <= each <= 20 or recording.n_trials < 12
+
+
+def test_the_first_cycle_in_parts():
+    for cycle, parts in (
+        ((25, 5, 25), [(1, 1, 9), (5, 1, 5), (10, 2, 10), (5, 1, 5)]),
+        ((5, 1, 5), [(1, 1, 9)]),
+        ((1, 5, 0), [(1, 1, 0), (0, 1, 0), (0, 2, 0), (0, 1, 0)]),
+        ((3, 0, 2), [(1, 0, 4)]),
+    ):
+        assert list(opening(*cycle)) == parts
+    for profiled, clean in product((1, 2, 7, 100, 333), range(40)):
+        made = list(opening((profiled + 1) // 2, clean, profiled // 2))
+        assert sum(before + behind for before, _, behind in made) == profiled
+        assert sum(part for _, part, _ in made) == clean
+        assert min(min(part) for part in made) >= 0
+        assert made[0][:2] == (1, min(clean, 1))
+
+
+def test_parts_of_a_limit(clock):
+    limit = TimeLimit(clock.now_ns, 50.0)
+    clock.advance(20 * SECOND)
+    assert limit.left_s() == 30.0
+    assert limit.at_most_s(WARMUP_SECONDS, WARMUP_PART) == 5.0
+    assert limit.at_most_s(3.0, 0.1) == 3.0
+    endless = TimeLimit(clock.now_ns)
+    assert endless.at_most_s(10.0, 0.1) == 10.0
+    assert endless.left_s() == float("inf")
+
+
+# -- clocks
 
 
 def test_resolution_is_the_smallest_step_between_differing_reads():

@@ -123,17 +123,6 @@ class TestRun:
         assert "".join(text) == ("P" * 10 + "C" * 5 + "P" * 10) * 2
         assert np.diff(starts).tolist() == [TRIAL_NS] * 49
 
-    def test_test_mode_without_a_graph_unless_asked(self, clock):
-        for train_mode in (False, True):
-            seen = set()
-
-            def forward(self, x, seen=seen):
-                seen.add((bool(chainer.config.train), bool(chainer.config.enable_backprop)))
-                return F.relu(x)
-
-            run(net(forward), clock, settings(train_mode=train_mode))
-            assert seen == {(train_mode, False)}
-
     def test_a_forward_pass_that_takes_gradients_has_the_graph(self, clock):
         seen = []
 
@@ -508,10 +497,6 @@ class TestProfile:
             assert (recording.self_ns > 0).all()
             assert (recording.memory is None) is bool(own)
         assert adam.t == 0  # as it was found; see test_left_as_found.py
-
-    def test_what_cannot_be_is_refused(self, clock):
-        with pytest.raises(ProfileError, match="it is no loss, which is one number"):
-            profile(Chain(clock), image(), phase="train", loss="output")
 
 
 @pytest.mark.parametrize("every", [2, 3])
