@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import chainer
 import numpy as np
+import pytest
 from chainer import FunctionNode
 
 from tests.conftest import FakeClock
@@ -12,17 +15,17 @@ from tests.conftest import FakeClock
 class Wait(FunctionNode):
     """Hands its input on after so many nanoseconds on the clock; its backward takes time, too."""
 
-    def __init__(self, clock, duration_ns, backward_ns=0):
+    def __init__(self, clock: FakeClock, duration_ns: int, backward_ns: int = 0) -> None:
         super().__init__()
         self._clock = clock
         self._duration_ns = duration_ns
         self._backward_ns = backward_ns
 
-    def forward(self, inputs):
+    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         self._clock.advance(self._duration_ns)
         return (inputs[0].copy(),)
 
-    def backward(self, indexes, grads):
+    def backward(self, indexes: tuple[int, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
         self._clock.advance(self._backward_ns)
         return grads * len(indexes)
 
@@ -34,7 +37,7 @@ class LongWait(Wait):
 class Outer(Wait):
     """Waits, calls a Wait of 30 ns within its own forward, and waits again."""
 
-    def forward(self, inputs):
+    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         self._clock.advance(self._duration_ns)
         (inner,) = Wait(self._clock, 30).apply(inputs)
         self._clock.advance(self._duration_ns)
@@ -44,7 +47,7 @@ class Outer(Wait):
 class Sum(Wait):
     """Adds its inputs up."""
 
-    def forward(self, inputs):
+    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         self._clock.advance(self._duration_ns)
         return (np.sum(inputs, axis=0),)
 
@@ -52,20 +55,20 @@ class Sum(Wait):
 class Nesting(Sum):
     """Adds up, and calls a Wait of 3 ns in its backward."""
 
-    def backward(self, indexes, grads):
-        inner = Wait(self._clock, 3, 4).apply(super().backward((0,), grads))
+    def backward(self, indexes: tuple[int, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        inner: Any = Wait(self._clock, 3, 4).apply(super().backward((0,), grads))
         return (*(inner * len(indexes)),)
 
 
 class Total(Wait):
     """A scalar: the sum of all numbers of its input."""
 
-    def forward(self, inputs):
+    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         self._clock.advance(self._duration_ns)
         self._shape = inputs[0].shape
         return (np.array(inputs[0].sum()),)
 
-    def backward(self, indexes, grads):
+    def backward(self, indexes: tuple[int, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
         self._clock.advance(self._backward_ns)
         return (chainer.Variable(np.full(self._shape, grads[0].array)),)
 
@@ -73,13 +76,13 @@ class Total(Wait):
 class Step(chainer.Link):
     """A link that waits, with time of its own before and after the function."""
 
-    def __init__(self, clock, duration_ns, cls=Wait):
+    def __init__(self, clock: FakeClock, duration_ns: int, cls: type[Wait] = Wait) -> None:
         super().__init__()
         self._clock = clock
         self._duration_ns = duration_ns
         self._cls = cls
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         self._clock.advance(5)
         (y,) = self._cls(self._clock, self._duration_ns).apply((x,))
         self._clock.advance(2)
@@ -89,7 +92,7 @@ class Step(chainer.Link):
 class Chain(chainer.Chain):
     """first (100 ns), twice second (40 ns), and 7 ns of its own: 3 calls, 208 ns a trial."""
 
-    def __init__(self, clock):
+    def __init__(self, clock: FakeClock) -> None:
         super().__init__()
         self.clock = clock
         self.calls = 0
@@ -97,7 +100,7 @@ class Chain(chainer.Chain):
             self.first = Step(clock, 100)
             self.second = Step(clock, 40, LongWait)
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         self.calls += 1
         self.clock.advance(7)
         return self.second(self.second(self.first(x)))
@@ -106,7 +109,9 @@ class Chain(chainer.Chain):
 class Weighted(chainer.Link):
     """A link with a parameter that it adds, and 7 ns of its own."""
 
-    def __init__(self, clock, forward_ns, backward_ns, cls=Sum):
+    def __init__(
+        self, clock: FakeClock, forward_ns: int, backward_ns: int, cls: type[Wait] = Sum
+    ) -> None:
         super().__init__()
         self._clock = clock
         self._times = forward_ns, backward_ns
@@ -114,7 +119,7 @@ class Weighted(chainer.Link):
         with self.init_scope():
             self.W = chainer.Parameter(np.zeros((1, 2), np.float32))
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         self._clock.advance(5)
         (y,) = self._cls(self._clock, *self._times).apply((x, self.W))
         self._clock.advance(2)
@@ -124,7 +129,7 @@ class Weighted(chainer.Link):
 class Trained(chainer.Chain):
     """first (100 ns, back 200), twice second (40 ns, back 80 with 3 in it); 10 ns of its own."""
 
-    def __init__(self, clock):
+    def __init__(self, clock: FakeClock) -> None:
         super().__init__()
         self.clock = clock
         self.calls = 0
@@ -132,12 +137,12 @@ class Trained(chainer.Chain):
             self.first = Weighted(clock, 100, 200)
             self.second = Weighted(clock, 40, 80, Nesting)
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         self.calls += 1
         self.clock.advance(10)
         return self.second(self.second(self.first(x)))
 
-    def cleargrads(self):
+    def cleargrads(self) -> None:
         self.clock.advance(9)
         super().cleargrads()
 
@@ -147,7 +152,7 @@ class SlowRule(chainer.UpdateRule):
 
     clock: FakeClock
 
-    def update_core(self, param):
+    def update_core(self, param: Any) -> None:
         self.clock.advance(50)
         param.array -= param.grad
 
@@ -155,16 +160,16 @@ class SlowRule(chainer.UpdateRule):
 class SlowOptimizer(chainer.GradientMethod):
     """Updates every parameter in 50 ns, and looks for cleared gradients in 1 ns."""
 
-    def __init__(self, clock):
+    def __init__(self, clock: FakeClock) -> None:
         super().__init__()
         self.clock = clock
 
-    def create_update_rule(self):
+    def create_update_rule(self) -> SlowRule:
         rule = SlowRule(self.hyperparam)
         rule.clock = self.clock
         return rule
 
-    def reallocate_cleared_grads(self):
+    def reallocate_cleared_grads(self) -> None:
         self.clock.advance(1)
         super().reallocate_cleared_grads()
 
@@ -173,52 +178,57 @@ class SlowHook:
     """A hook of an optimizer or of an update rule that does nothing for a while."""
 
     def __init__(
-        self, clock, duration_ns, name="SlowHook", timing="pre", call_for_each_param=False
-    ):
+        self,
+        clock: FakeClock,
+        duration_ns: int,
+        name: str = "SlowHook",
+        timing: str = "pre",
+        call_for_each_param: bool = False,
+    ) -> None:
         self._clock = clock
         self._duration_ns = duration_ns
         self.name = name
         self.timing = timing
         self.call_for_each_param = call_for_each_param
 
-    def __call__(self, *_):
+    def __call__(self, *_: object) -> None:
         self._clock.advance(self._duration_ns)
 
 
-def slow_loss(clock):
+def slow_loss(clock: FakeClock) -> Any:
     """A loss function: 11 ns of its own, and a Total of 20 ns, back 30."""
 
-    def loss(y):
+    def loss(y: Any) -> Any:
         clock.advance(11)
         return Total(clock, 20, 30).apply((y,))[0]
 
     return loss
 
 
-def slow_sums(monkeypatch, clock, duration_ns=13):
+def slow_sums(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, duration_ns: int = 13) -> None:
     """Let Chainer add up gradients in so many nanoseconds."""
 
-    def add(*grads):
+    def add(*grads: Any) -> Any:
         return Sum(clock, duration_ns).apply(grads)[0]
 
     monkeypatch.setattr(chainer.functions, "add", add)
 
 
-def image(*shape):
+def image(*shape: int) -> Any:
     return np.zeros(shape or (1, 2), np.float32)
 
 
-def net(forward, **links):
+def net(forward: Any, **links: Any) -> Any:
     """A network of these links, by the function that is its forward."""
 
     class Net(chainer.Chain):
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__()
             with self.init_scope():
                 for name, link in links.items():
                     setattr(self, name, link)
 
-        def forward(self, *inputs):
+        def forward(self, *inputs: Any) -> Any:
             return forward(self, *inputs)
 
     return Net()
@@ -227,14 +237,14 @@ def net(forward, **links):
 class MLP(chainer.Chain):
     """Two linear layers, of 3, 4 and 2; ``does`` is done with the output of each call."""
 
-    def __init__(self, does=None):
+    def __init__(self, does: Any = None) -> None:
         super().__init__()
         self.calls, self.does = 0, does
         with self.init_scope():
             self.fc1 = chainer.links.Linear(3, 4)
             self.fc2 = chainer.links.Linear(4, 2)
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         self.calls += 1
         y = self.fc2(chainer.functions.relu(self.fc1(x)))
         return y if self.does is None else self.does(y, self.calls)

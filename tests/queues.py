@@ -10,13 +10,13 @@ from chainer import FunctionNode
 
 from chainer_profile.measure import runner
 from chainer_profile.measure.steps import make_step
-from chainer_profile.record.recording import Settings
+from chainer_profile.record.recording import Recording, Settings
 from tests.conftest import FakeClock
 from tests.fake_queue import FakeQueue
 from tests.nets import image
 
 
-def device_clock(read_ns=0):
+def device_clock(read_ns: int = 0) -> FakeClock:
     """A clock with a queue."""
     clock = FakeClock(read_ns=read_ns)
     clock.device = FakeQueue(clock)
@@ -31,11 +31,11 @@ class Launcher:
         launch_ns: What the host needs to launch one of them.
     """
 
-    def __init__(self, clock, launch_ns):
+    def __init__(self, clock: FakeClock, launch_ns: int) -> None:
         self._clock = clock
         self._launch_ns = launch_ns
 
-    def advance(self, duration_ns):
+    def advance(self, duration_ns: int) -> None:
         """Launch a kernel of that length."""
         self._clock.advance(self._launch_ns)
         self._clock.device.launch(duration_ns)
@@ -48,7 +48,7 @@ Change = Callable[["PlannedNet", Any], Any]
 Plan = tuple[tuple[str, Any], ...]
 
 
-def follow(clock, plan, x):
+def follow(clock: FakeClock, plan: Plan, x: Any) -> Any:
     """Do what a plan says."""
     for kind, value in plan:
         if kind == "host":
@@ -65,16 +65,16 @@ def follow(clock, plan, x):
 class Planned(FunctionNode):
     """A function that does what a plan says, and the same in its backward."""
 
-    def __init__(self, clock, plan):
+    def __init__(self, clock: FakeClock, plan: Plan) -> None:
         super().__init__()
         self._clock = clock
         self._plan = plan
 
-    def forward(self, inputs):
+    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         follow(self._clock, self._plan, inputs[0])
         return (inputs[0].copy(),)
 
-    def backward(self, indexes, grads):
+    def backward(self, indexes: tuple[int, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
         follow(self._clock, self._plan, grads[0])
         return grads
 
@@ -87,7 +87,9 @@ class PlannedNet(chainer.Chain):
         first_change: The first call with the change; these count from 1.
     """
 
-    def __init__(self, clock, plan, first_change=0, change=None):
+    def __init__(
+        self, clock: FakeClock, plan: Plan, first_change: int = 0, change: Change | None = None
+    ) -> None:
         super().__init__()
         self.clock = clock
         self.plan = plan
@@ -95,21 +97,21 @@ class PlannedNet(chainer.Chain):
         self.first_change = first_change
         self._change = change
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         self.calls += 1
         if self._change is not None and self.calls >= self.first_change:
             return self._change(self, x)
         return follow(self.clock, self.plan, x)
 
 
-def kernel(launch_ns, duration_ns):
+def kernel(launch_ns: int, duration_ns: int) -> Plan:
     """A function of one kernel, which the host needs so long to launch."""
     return (("host", launch_ns), ("kernel", duration_ns))
 
 
-def calls(*plans, between_ns=0):
+def calls(*plans: Plan, between_ns: int = 0) -> Plan:
     """A network that calls functions of these plans, with the host busy before each of them."""
-    plan = ()
+    plan: Plan = ()
     for inner in plans:
         plan += (("host", between_ns), ("call", inner))
     return plan
@@ -143,23 +145,32 @@ DEVICE_BOUND = (
 )
 
 
-def asked(**changes):
+def asked(**changes: Any) -> Settings:
     return Settings(**({"trials": 20, "clean_trials": 5, "warmups": 2} | changes))
 
 
-def run(model, made=None, phase="forward", loss="auto", optimizer=None, **kwargs):
+def run(
+    model: Any,
+    made: Settings | None = None,
+    phase: str = "forward",
+    loss: Any = "auto",
+    optimizer: Any = None,
+    **kwargs: Any,
+) -> Recording:
     """A run without the memory pass."""
     step = make_step(phase, model, (image(),), loss=loss, optimizer=optimizer)
     return runner.run(step, made or asked(), **({"memory": False} | kwargs))
 
 
-def check(recording):
+def check(recording: Recording) -> None:
     """What holds for every trial on a device."""
     n_trials, n_layers = recording.n_trials, len(recording.layers)
     assert recording.on_device
     assert recording.trial_ns is not None
     assert recording.launch_ns is not None
     assert recording.span_ns is not None
+    assert recording.gap_ns is not None
+    assert recording.host_ns is not None
     assert recording.host_ns.shape == recording.gap_ns.shape == (n_trials, n_layers)
     tail = recording.span_ns - recording.self_ns.sum(axis=1) - recording.gap_ns.sum(axis=1)
     for times in (recording.self_ns, recording.gap_ns, recording.host_ns, tail):
@@ -179,16 +190,16 @@ def check(recording):
         assert (recording.held_ns.sum(axis=1) <= recording.held_span_ns).all()
 
 
-def fails(error):
+def fails(error: Exception) -> Change:
     """After its first function and the launch of a long kernel the network fails."""
 
-    def change(model, x):
+    def change(model: PlannedNet, x: Any) -> Any:
         follow(model.clock, (*model.plan[:2], ("kernel", 12345)), x)
         raise error
 
     return change
 
 
-def other_calls(*plans):
+def other_calls(*plans: Plan) -> Change:
     """The network calls functions of other plans."""
     return lambda model, x: follow(model.clock, calls(*plans), x)

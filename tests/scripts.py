@@ -6,15 +6,23 @@ import json
 import os
 import signal
 import sys
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from importlib import import_module
+from typing import Any
 from unittest.mock import patch
 
 from chainer_profile.__main__ import main
 from chainer_profile.integrations.isolated import Start
 
 
-def run_in_child(*words, path="", stdin=os.devnull, within=nullcontext, apart=False):
+def run_in_child(
+    *words: str,
+    path: str = "",
+    stdin: str = os.devnull,
+    within: Callable[[], AbstractContextManager[object]] = nullcontext,
+    apart: bool = False,
+) -> int:
     """Run the command in a process of its own, which has imported everything already.
 
     It makes the reports itself: another interpreter would have to import everything. What it
@@ -54,7 +62,7 @@ def run_in_child(*words, path="", stdin=os.devnull, within=nullcontext, apart=Fa
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _run_here(start, module, job):
+def _run_here(start: Start, module: str, job: Mapping[str, Any]) -> str:
     """In place of :meth:`.Start.run`."""
     os.chdir(start._folder)
     with open(2, "w", closefd=False) as stderr, redirect_stdout(stderr):
