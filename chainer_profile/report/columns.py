@@ -148,7 +148,12 @@ WORK = (
 )
 
 #: The columns of ``links.csv``, of :func:`link_frame`. Times are means over the profiled trials.
-LINK_COLUMNS = columns("""
+_PHASE_LINES = "\n".join(
+    f"{phase}_{kind} | | ms? | The {kind} time in the {phase} phase; empty where a trial has none"
+    for phase in ("data", FORWARD, BACKWARD, "update")
+    for kind in ("inclusive", "exclusive")
+)
+LINK_COLUMNS = columns(f"""
 path Index | link | text | Path of the link; / is the network, and a path without a slash
   is no link, but what is outside of it: loss, cleargrads, optimizer, data
 kind | !1 | text 20 | Its class; empty where it is not known
@@ -160,14 +165,7 @@ parameters | params = parameters !3 | count_? | Number of its parameters, with t
 inclusive | incl. ms = inclusive [ms] | ms | Time of the functions of the link and of all links
   below
 exclusive | excl. ms = exclusive [ms] !4 | ms_ | Time of the functions that the link calls itself
-data_inclusive | | ms? | The inclusive time in the data phase; empty where a trial has none
-data_exclusive | | ms? | The exclusive time in the data phase; empty where a trial has none
-forward_inclusive | | ms? | The inclusive time in the forward phase; empty where a trial has none
-forward_exclusive | | ms? | The exclusive time in the forward phase; empty where a trial has none
-backward_inclusive | | ms? | The inclusive time in the backward phase; empty where a trial has none
-backward_exclusive | | ms? | The exclusive time in the backward phase; empty where a trial has none
-update_inclusive | | ms? | The inclusive time in the update phase; empty where a trial has none
-update_exclusive | | ms? | The exclusive time in the update phase; empty where a trial has none
+{_PHASE_LINES}
 share | % = share [%] | bar_ | Inclusive part of the sum of all layers' means
 hot_layers hot | hot = hot layers !5 | count_ | Number of hot layers of the
   link and of all links below

@@ -132,21 +132,24 @@ def _table(summary: ModelSummary, view: str, depth: int) -> pd.DataFrame:
 def _whole(summary: ModelSummary) -> list[Row]:
     """The totals of all layers, and bytes of the arrays, in words."""
     frozen = summary.parameters - summary.trainable
+    trained = f"{format_count(summary.trainable)} trainable, {format_count(frozen)} not"
+    work = {
+        "multiply-accumulates": "macs",
+        "floating-point operations": "flops",
+        "bytes read": "nbytes_read",
+        "bytes written": "nbytes_written",
+    }
+    memory = {
+        "memory of the input": summary.input_nbytes,
+        "memory of parameters": summary.parameter_nbytes,
+        "memory of persistent arrays": summary.persistent_nbytes,
+        "memory of activations, forward": summary.forward_nbytes,
+    }
     return [
-        (
-            "parameters",
-            f"{_scaled(summary.parameters)}: {format_count(summary.trainable)} trainable, "
-            f"{format_count(frozen)} not",
-        ),
+        ("parameters", f"{_scaled(summary.parameters)}: {trained}"),
         ("persistent elements", _scaled(summary.persistent)),
-        ("multiply-accumulates", _total(summary, "macs")),
-        ("floating-point operations", _total(summary, "flops")),
-        ("bytes read", _total(summary, "nbytes_read")),
-        ("bytes written", _total(summary, "nbytes_written")),
-        ("memory of the input", _megabytes(summary.input_nbytes)),
-        ("memory of parameters", _megabytes(summary.parameter_nbytes)),
-        ("memory of persistent arrays", _megabytes(summary.persistent_nbytes)),
-        ("memory of activations, forward", _megabytes(summary.forward_nbytes)),
+        *((what, _total(summary, name)) for what, name in work.items()),
+        *((what, f"{n / 1e6:,.2f} MB ({plural(n, 'byte')})") for what, n in memory.items()),
     ]
 
 
@@ -191,7 +194,3 @@ def _scaled(value: int) -> str:
         if value >= factor:
             return f"{format_count(value)} ({format_significant(value / factor)} {letter})"
     return format_count(value)
-
-
-def _megabytes(nbytes: int) -> str:
-    return f"{nbytes / 1e6:,.2f} MB ({plural(nbytes, 'byte')})"

@@ -262,15 +262,9 @@ def _is_long(blocks: Iterable[Block]) -> bool:
 def _files(*, columns: bool) -> Iterator[Block]:
     yield Heading(3, "Files beside this report")
     if not columns:
-        yield text(
-            "All layers with all digits are in ",
-            file(LAYERS),
-            ", all links in ",
-            file(LINKS),
-            "; ",
-            code("recording.npz"),
-            " holds every trial.",
-        )
+        recording = code("recording.npz")
+        links = (", all links in ", file(LINKS), "; ", recording, " holds every trial.")
+        yield text("All layers with all digits are in ", file(LAYERS), *links)
         return
     for what, name, times, described in (
         ("layers with all digits", LAYERS, "self times", LAYER_COLUMNS),
