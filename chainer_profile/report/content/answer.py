@@ -13,20 +13,10 @@ from chainer_profile.basics.units import (
     format_percent,
     plural,
 )
+from chainer_profile.report import document as doc
 from chainer_profile.report.columns import shares
 from chainer_profile.report.content.advice import best_of, keeping, verdict
 from chainer_profile.report.content.pass_section import inside_said
-from chainer_profile.report.document import (
-    Fold,
-    Text,
-    below,
-    code,
-    listing,
-    plain,
-    points,
-    strong,
-    text,
-)
 from chainer_profile.report.text import engine_text, gaps, on_gpu, printable, trial_parts
 
 if TYPE_CHECKING:
@@ -34,7 +24,6 @@ if TYPE_CHECKING:
 
     from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.document import Block, Words
 
 #: Parts of a trial that are named, and the least that is worth a name.
 _PARTS, _LEAST = 3, 0.03
@@ -44,7 +33,7 @@ _MOST_STEPS = 3
 
 def answer(
     summary: Summary, advice: Advice | None = None, *, tried_alone: bool = False
-) -> Iterator[Text]:
+) -> Iterator[doc.Text]:
     """Three sentences, and behind the first what makes it doubtful.
 
     Above a section of all that was found to do, what was tried alone is told to be next.
@@ -52,80 +41,84 @@ def answer(
     yield from opening(summary)
     words = _what_helped(advice) if tried_alone else what_next(summary, advice)
     if words:
-        yield text("Next: ", *words, below=True)
+        yield doc.text("Next: ", *words, below=True)
 
 
-def opening(summary: Summary, most: int | None = None) -> Iterator[Text]:
+def opening(summary: Summary, most: int | None = None) -> Iterator[doc.Text]:
     """How long, what makes that doubtful (the ``most`` that follows from), where the time goes."""
-    yield text(strong(how_long(summary)))
+    yield doc.text(doc.strong(how_long(summary)))
     notes = list(doubts(summary))
     if most is None:
         yield from notes
     else:
         # What was found goes before what is missing.
-        yield from sorted(notes, key=lambda note: not plain(note.words).startswith(WARNING))[:most]
+        yield from sorted(notes, key=lambda note: not doc.plain(note.words).startswith(WARNING))[
+            :most
+        ]
         if more := len(notes[most:]):
             said = f"{plural(more, 'more warning')}: --full shows {'it' if more == 1 else 'them'}."
-            yield text(said, note=True, below=True)
-        yield from below(one.text for one in summary.findings if one.code == "ended-early")
-    yield from below(filter(None, (where(summary), *inside_said(summary)[:1])))
+            yield doc.text(said, note=True, below=True)
+        yield from doc.below(one.text for one in summary.findings if one.code == "ended-early")
+    yield from doc.below(filter(None, (where(summary), *inside_said(summary)[:1])))
 
 
-def what_next(summary: Summary, advice: Advice | None = None) -> Words:
+def what_next(summary: Summary, advice: Advice | None = None) -> doc.Words:
     """What helped the most, where that was tried; else what promises the most."""
     found = next_step(summary.findings)
     return _what_helped(advice) or (() if found is None else finding_words(found))
 
 
-def _what_helped(advice: Advice | None) -> Words:
+def _what_helped(advice: Advice | None) -> doc.Words:
     if advice is None or (best := best_of(advice)) is None:
         return ()
     return (f"{verdict(advice)} To keep it: ", *keeping(best))
 
 
-def next_in_short(summary: Summary, advice: Advice | None, every: bool) -> Iterator[Block]:
+def next_in_short(summary: Summary, advice: Advice | None, every: bool) -> Iterator[doc.Block]:
     """What to do next, and what else can be done; or ``every`` finding that was not told above."""
     if words := what_next(summary, advice):
-        yield text("Next: ", *words)
+        yield doc.text("Next: ", *words)
     found = [one for one in summary.findings if one.severity == STEP and one.to_do]
     if every:
         told = [one for one in summary.findings if one.severity == WARNING] + found[:1]
-        yield points(finding_words(one) for one in summary.findings if one not in told)
+        yield doc.points(finding_words(one) for one in summary.findings if one not in told)
     elif advice is None:
         for one in found[1:_MOST_STEPS]:
-            yield text("Or: ", *finding_words(one), below=True)
+            yield doc.text("Or: ", *finding_words(one), below=True)
 
 
-def steps(summary: Summary) -> Iterator[Block]:
+def steps(summary: Summary) -> Iterator[doc.Block]:
     """What to do next, with the numbers that it follows from."""
     found = [one for one in summary.findings if one.severity == STEP]
-    return listing(finding_words(one, full=True) for one in found)
+    return doc.listing(finding_words(one, full=True) for one in found)
 
 
-def checks(summary: Summary, severities: Sequence[str]) -> Iterator[Block]:
+def checks(summary: Summary, severities: Sequence[str]) -> Iterator[doc.Block]:
     """What else was found."""
     found = [one for one in summary.findings if one.severity in severities]
-    return listing((strong(one.severity), ": ", *finding_words(one, full=True)) for one in found)
+    return doc.listing(
+        (doc.strong(one.severity), ": ", *finding_words(one, full=True)) for one in found
+    )
 
 
-def folded(summary: Summary) -> Iterator[Block]:
+def folded(summary: Summary) -> Iterator[doc.Block]:
     """What makes the answer doubtful, and what else was found: a line each, which opens."""
-    yield from below(gaps(summary.recording), note=True)
+    yield from doc.below(gaps(summary.recording), note=True)
     for severity in (WARNING, NOTE):
         for found in summary.findings:
             if found.severity == severity:
-                line = (strong(severity.capitalize()), f" {found.text}")
+                line = (doc.strong(severity.capitalize()), f" {found.text}")
                 more = [part for part in (found.evidence, found.to_do) if part]
-                yield Fold(line, list(map(text, more)), severity == WARNING)
+                yield doc.Fold(line, list(map(doc.text, more)), severity == WARNING)
 
 
-def finding_words(finding: Finding, *, full: bool = False) -> Words:
+def finding_words(finding: Finding, *, full: bool = False) -> doc.Words:
     """A finding in a row; its numbers in full, or those that matter."""
     parts = (finding.text, finding.evidence if full else "", finding.advice)
     said = printable(" ".join(filter(None, parts)))
     if not finding.command:
         return (said,)
-    return (f"{said.removesuffix('.')}: ", code(finding.command))
+    return (f"{said.removesuffix('.')}: ", doc.code(finding.command))
 
 
 def how_long(summary: Summary) -> str:
@@ -155,12 +148,12 @@ def how_long(summary: Summary) -> str:
     )
 
 
-def doubts(summary: Summary) -> Iterator[Text]:
+def doubts(summary: Summary) -> Iterator[doc.Text]:
     """What a reader has to know before any number is taken for true."""
-    yield from below(gaps(summary.recording), note=True)
+    yield from doc.below(gaps(summary.recording), note=True)
     for finding in summary.findings:
         if finding.severity == WARNING:
-            yield text(f"{WARNING}: ", *finding_words(finding), note=True, below=True)
+            yield doc.text(f"{WARNING}: ", *finding_words(finding), note=True, below=True)
 
 
 def where(summary: Summary) -> str:

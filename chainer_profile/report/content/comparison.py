@@ -28,17 +28,8 @@ from chainer_profile.comparison.significance import (
     UNCLEAR,
     UNKNOWN,
 )
-from chainer_profile.report import document
-from chainer_profile.report.document import (
-    Figure,
-    Heading,
-    below,
-    file,
-    listing,
-    points,
-    strong,
-    text,
-)
+from chainer_profile.report import document as doc
+from chainer_profile.report.document import text
 from chainer_profile.report.tables import Column, Columns, Table, columns, not_shown
 from chainer_profile.report.text import (
     ending,
@@ -54,7 +45,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from chainer_profile.comparison.compare import Comparison, Side
-    from chainer_profile.report.document import Block
 
 #: The table with all digits.
 CSV = "comparison.csv"
@@ -62,7 +52,7 @@ CSV = "comparison.csv"
 _MAX_UNMATCHED, _MAX_DIFFERENCES = 5, 8
 _MAX_PATH, _MAX_FUNCTION, _MAX_PLACE = 32, 26, 12
 _MAX_VALUE, _MAX_NAME = 40, 80
-_MARKS = {SLOWER: document.SLOWER, FASTER: document.FASTER}
+_MARKS = {SLOWER: doc.SLOWER, FASTER: doc.FASTER}
 
 
 @dataclass(frozen=True)
@@ -73,16 +63,20 @@ class Gate:
     cpu: bool = False
 
 
-def report(comparisons: Sequence[Comparison], plots: Sequence[str], **shown: Any) -> list[Block]:
+def report(
+    comparisons: Sequence[Comparison], plots: Sequence[str], **shown: Any
+) -> list[doc.Block]:
     """The report of comparisons of one run with others, each with its picture's file."""
     names = ", ".join(comparison.after.name for comparison in comparisons)
-    blocks: list[Block] = [Heading(1, f"{names} compared with {comparisons[0].before.name}")]
+    blocks: list[doc.Block] = [
+        doc.Heading(1, f"{names} compared with {comparisons[0].before.name}")
+    ]
     for comparison, plot in zip(comparisons, plots, strict=True):
         if len(comparisons) > 1:
-            blocks.append(Heading(2, comparison.after.name))
+            blocks.append(doc.Heading(2, comparison.after.name))
         blocks += compared(comparison, anchor=plot, **shown)
-        blocks.append(Figure(plot, "Times of the layers in both runs", ""))
-    return [*blocks, text("All layers, with all digits: ", file(CSV))]
+        blocks.append(doc.Figure(plot, "Times of the layers in both runs", ""))
+    return [*blocks, text("All layers, with all digits: ", doc.file(CSV))]
 
 
 def compared(
@@ -94,20 +88,20 @@ def compared(
     gate: Gate | None = None,
     hint: str = "",
     anchor: str = "",
-) -> Iterator[Block]:
+) -> Iterator[doc.Block]:
     """The verdict, what makes it doubtful, totals, layers (see :func:`shown_layers`), the sides.
 
     The anchors of the layers' rows begin with ``anchor``.
     """
-    yield text(strong(verdict(comparison)))
+    yield text(doc.strong(verdict(comparison)))
     if gate is not None:
-        yield text(strong(gate_line(comparison, gate)), below=True)
-        yield from listing(failures(comparison, gate))
+        yield text(doc.strong(gate_line(comparison, gate)), below=True)
+        yield from doc.listing(failures(comparison, gate))
     if len(comparison.totals):  # or it is the verdict
         yield text(counts_line(comparison), below=True)
     loud = comparison.moved or comparison.other_machine
     yield text(machine_line(comparison), note=loud, below=True)
-    yield from below(notes(comparison), note=not comparison.judged)
+    yield from doc.below(notes(comparison), note=not comparison.judged)
     if len(comparison.totals):
         yield _table(_TOTALS, comparison.totals, "Whole trials")
     layers = shown_layers(comparison, sort, everything)
@@ -119,7 +113,7 @@ def compared(
         yield replace(table, legend=legend, anchors=[f"{anchor}-{at}" for at in shown.index])
     yield from map(text, unmatched_lines(comparison))
     sides = (("Before: ", comparison.before), ("After: ", comparison.after))
-    yield points(
+    yield doc.points(
         [*(start + side_text(side) for start, side in sides), differences_line(comparison)]
     )
 

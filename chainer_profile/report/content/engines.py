@@ -29,24 +29,9 @@ from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.engines.catalogue import BASELINE, FAST
 from chainer_profile.engines.results import EngineResult, EnginesRun, main_layer, speedup
 from chainer_profile.record.recording import COMPLETE
-from chainer_profile.report import document
+from chainer_profile.report import document as doc
 from chainer_profile.report.columns import properties
 from chainer_profile.report.content.comparison import layer_columns, unmatched_lines
-from chainer_profile.report.document import (
-    BRIEF,
-    REPORT,
-    Code,
-    Figure,
-    Heading,
-    Section,
-    below,
-    file,
-    listing,
-    points,
-    shown_in,
-    strong,
-    text,
-)
 from chainer_profile.report.tables import (
     KINDS,
     Column,
@@ -73,7 +58,6 @@ if TYPE_CHECKING:
 
     from chainer_profile.engines.results import Speedup
     from chainer_profile.record.recording import Recording
-    from chainer_profile.report.document import Block
 
 #: The table with all digits, and the picture.
 CSV, PLOT = "engines.csv", "engines.png"
@@ -201,38 +185,42 @@ def to_file(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
     return to_csv([*COLUMNS.values(), *versus], _rows(run, run.engines, recordings))
 
 
-def sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[Section]:
+def sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.Section]:
     """All that is told of a run of engines."""
     title, how = about_lines(run)
-    both = (BRIEF, REPORT)
+    both = (doc.BRIEF, doc.REPORT)
     table = [_table(run)] if run.measured else []
     environment = enumerate(environment_lines(run.environment))
     return [
-        Section("", below([title, how]), (BRIEF,)),
-        Section("", _verdict(run), both),
-        Section("", [text(f"{how}; {weights_text(run.settings)}.")], (REPORT,)),
-        Section("Engines", table, both),
-        Section("", _speed(run), (REPORT,)),
-        Section("" if table else "Engines", listing([*other_lines(run), *note_lines(run)]), both),
-        Section("What to do next", listing(next_steps(run)), both),
-        Section("Outputs", _outputs(run), (REPORT,)),
-        Section("What became of the layers", listing(fusion_lines(run, recordings)), both),
-        Section("", _nodes(run, recordings), (REPORT,)),
-        Section("Method", _method(run), (REPORT,)),
-        Section("Environment", _environment(run, recordings), (REPORT,)),
-        Section("", [text(one, aside=True, below=at > 0) for at, one in environment], (BRIEF,)),
+        doc.Section("", doc.below([title, how]), (doc.BRIEF,)),
+        doc.Section("", _verdict(run), both),
+        doc.Section("", [doc.text(f"{how}; {weights_text(run.settings)}.")], (doc.REPORT,)),
+        doc.Section("Engines", table, both),
+        doc.Section("", _speed(run), (doc.REPORT,)),
+        doc.Section(
+            "" if table else "Engines", doc.listing([*other_lines(run), *note_lines(run)]), both
+        ),
+        doc.Section("What to do next", doc.listing(next_steps(run)), both),
+        doc.Section("Outputs", _outputs(run), (doc.REPORT,)),
+        doc.Section("What became of the layers", doc.listing(fusion_lines(run, recordings)), both),
+        doc.Section("", _nodes(run, recordings), (doc.REPORT,)),
+        doc.Section("Method", _method(run), (doc.REPORT,)),
+        doc.Section("Environment", _environment(run, recordings), (doc.REPORT,)),
+        doc.Section(
+            "", [doc.text(one, aside=True, below=at > 0) for at, one in environment], (doc.BRIEF,)
+        ),
     ]
 
 
-def report(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[Block]:
+def report(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.Block]:
     """The report of a run."""
     title, _ = about_lines(run)
-    return [Heading(1, title), *shown_in(REPORT, sections(run, recordings))]
+    return [doc.Heading(1, title), *doc.shown_in(doc.REPORT, sections(run, recordings))]
 
 
-def overview(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[Block]:
+def overview(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
     """What the terminal shows of it."""
-    return shown_in(BRIEF, sections(run, recordings))
+    return doc.shown_in(doc.BRIEF, sections(run, recordings))
 
 
 def verdict(run: EnginesRun) -> str:
@@ -282,9 +270,9 @@ def _speedups(run: EnginesRun) -> list[tuple[EngineResult, Speedup]]:
     return sorted(found, key=lambda pair: -pair[1].factor)
 
 
-def _verdict(run: EnginesRun) -> Iterator[Block]:
-    yield text(strong(verdict(run)))
-    yield from below([*warnings(run), *wrong_lines(run)], note=True)
+def _verdict(run: EnginesRun) -> Iterator[doc.Block]:
+    yield doc.text(doc.strong(verdict(run)))
+    yield from doc.below([*warnings(run), *wrong_lines(run)], note=True)
 
 
 def _table(run: EnginesRun) -> Table:
@@ -294,7 +282,7 @@ def _table(run: EnginesRun) -> Table:
 
 
 def _marks(rows: Iterable[Row]) -> list[str]:
-    return [document.WRONG if row.outputs == "wrong" else "" for row in rows]
+    return [doc.WRONG if row.outputs == "wrong" else "" for row in rows]
 
 
 def anchors_of(run: EnginesRun) -> list[str]:
@@ -318,12 +306,12 @@ def words_of(run: EnginesRun, recordings: Mapping[str, Recording]) -> dict[str, 
     return dict(zip(anchors_of(run), said, strict=True))
 
 
-def _speed(run: EnginesRun) -> Iterator[Block]:
+def _speed(run: EnginesRun) -> Iterator[doc.Block]:
     """The picture, and how many times as fast each engine is as each other one."""
     if run.measured:
         # By itself, since a page leaves out what names a file beside it.
-        yield text("All digits are in ", file(CSV), ".")
-        yield Figure(
+        yield doc.text("All digits are in ", doc.file(CSV), ".")
+        yield doc.Figure(
             PLOT,
             "Bar plot of the time of a trial under every engine",
             "One bar an engine: the median of its trials. Its parts are the shares of the "
@@ -331,17 +319,19 @@ def _speed(run: EnginesRun) -> Iterator[Block]:
             "median; a node that does several layers counts for the one of the most operations.",
         )
     if len(run.right) > 1 and not crowded(run):
-        yield Heading(3, "Speed-ups")
-        yield text("How many times as fast the row's engine is as the column's, as 95 % intervals:")
+        yield doc.Heading(3, "Speed-ups")
+        yield doc.text(
+            "How many times as fast the row's engine is as the column's, as 95 % intervals:"
+        )
         versus = [_against(slow, interval_text, drop=at) for at, slow in enumerate(run.right)]
         yield Table([COLUMNS["engine"], *versus], _rows(run, run.right), "Speed-ups")
 
 
-def _outputs(run: EnginesRun) -> Iterator[Block]:
+def _outputs(run: EnginesRun) -> Iterator[doc.Block]:
     compared = [e for e in run.engines if e.difference is not None and e.name != BASELINE]
     if not compared:
         return
-    yield text(
+    yield doc.text(
         "Compared with Chainer's on the trials' input, on another one, for a copy of the network "
         "with drawn numbers in place of parameters that are all the same, as initial "
         "normalisations are, and again after the trials: the largest difference of all."
@@ -350,16 +340,16 @@ def _outputs(run: EnginesRun) -> Iterator[Block]:
     yield Table(_OUTPUTS, rows, "Outputs", _marks(rows))
 
 
-def _nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[Block]:
+def _nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
     """What each engine made of the layers."""
     for engine in _with_nodes(run, recordings):
-        yield Heading(3, engine.name)
+        yield doc.Heading(3, engine.name)
         if BASELINE in recordings:
             yield from _groups(engine.name, recordings)
         if engine.folder:
-            yield text(
+            yield doc.text(
                 f"The report of {engine.name} by itself, with its nodes: ",
-                file(f"{engine.folder}/report.md"),
+                doc.file(f"{engine.folder}/report.md"),
             )
 
 
@@ -368,7 +358,7 @@ def _with_nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[En
     return [one for one in run.engines if one.name in recordings and one.name != BASELINE]
 
 
-def _groups(name: str, recordings: Mapping[str, Recording]) -> Iterator[Block]:
+def _groups(name: str, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
     """The layers of Chainer and of an engine, as a comparison has them."""
     try:
         before, after = (Side(one, (recordings[one],)) for one in (BASELINE, name))
@@ -378,16 +368,16 @@ def _groups(name: str, recordings: Mapping[str, Recording]) -> Iterator[Block]:
     rows = f"The layers of {BASELINE} and of {name}"
     legend = [("", "Times are medians of the trials in which the engines timed their nodes.")]
     yield Table(layer_columns(found), found.layers, rows, legend=legend)
-    yield from map(text, unmatched_lines(found))
+    yield from map(doc.text, unmatched_lines(found))
 
 
-def _method(run: EnginesRun) -> Iterator[Block]:
+def _method(run: EnginesRun) -> Iterator[doc.Block]:
     settings = run.settings
     if settings.command:
-        yield Code(settings.command)
+        yield doc.Code(settings.command)
     known = [e for e in run.engines if e.prepare_s is not None]
     took = ", ".join(f"{e.name} {format_duration(e.prepare_s)}" for e in known) or "no time"
-    yield points(
+    yield doc.points(
         [
             "Each engine was given the same network, the same weights and the same input, and made "
             f"ready before the trials; that took {took}.",
@@ -402,7 +392,7 @@ def _method(run: EnginesRun) -> Iterator[Block]:
     )
 
 
-def _environment(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[Block]:
+def _environment(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
     rows = environment_rows(run.environment)
     rows += gpu_rows(recordings[BASELINE]) if BASELINE in recordings else []
     rows += [(e.name, e.version) for e in run.engines if e.version]

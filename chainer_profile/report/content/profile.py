@@ -12,36 +12,16 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.analyse.findings import NOTE, WARNING
 from chainer_profile.basics.units import format_percent
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, layer_anchor, link_anchor
+from chainer_profile.report.content import answer as first
 from chainer_profile.report.content import layer_section as by_layer
+from chainer_profile.report.content import method
+from chainer_profile.report.content import pass_section as passes
 from chainer_profile.report.content import result_section as result
 from chainer_profile.report.content.advice import section as tried
-from chainer_profile.report.content.answer import (
-    answer,
-    checks,
-    folded,
-    next_in_short,
-    opening,
-    steps,
-)
 from chainer_profile.report.content.boxes import timeline
 from chainer_profile.report.content.budget import picture_of, script_name
 from chainer_profile.report.content.budget import section as program
 from chainer_profile.report.content.layer_section import BRIEF_COLUMNS, Shown
-from chainer_profile.report.content.method import (
-    command,
-    command_and_versions,
-    environment,
-    experiment,
-    method,
-)
-from chainer_profile.report.content.pass_section import (
-    counters,
-    inside,
-    memory,
-    memory_on_page,
-    work,
-)
-from chainer_profile.report.content.result_section import device
 from chainer_profile.report.document import (
     BRIEF,
     FULL,
@@ -141,13 +121,13 @@ def sections(
     by_link = (REPORT,) if shown.tree or by == "link" else (FULL, REPORT)
     return [
         Section("", _what_was_run(summary), (BRIEF, FULL)),
-        Section("", opening(summary, shown.doubts), (BRIEF,)),
-        Section("", answer(summary, advice, tried_alone=True), (FULL,)),
+        Section("", first.opening(summary, shown.doubts), (BRIEF,)),
+        Section("", first.answer(summary, advice, tried_alone=True), (FULL,)),
         Section("", result.phases_in_short(summary), (BRIEF,)),
-        Section("What to do next", steps(summary)),
+        Section("What to do next", first.steps(summary)),
         Section("What was tried", tried(advice) if advice else ()),
         Section("A trial as a whole", result.whole_trial(summary)),
-        Section("On the GPU", device(summary)),
+        Section("On the GPU", result.device(summary)),
         Section("By phase", result.phases(summary)),
         layers,
         Section("The layers", by_layer.picture(summary), (REPORT,)),
@@ -155,22 +135,22 @@ def sections(
         Section("Hotspots", result.hotspots(summary)),
         Section(f"By {by}", asked, (BRIEF, FULL)),
         Section("By function", result.by_function(summary), (REPORT, PAGE)),
-        Section("Inside the layers", inside(summary)),
+        Section("Inside the layers", passes.inside(summary)),
         Section("By block", result.by_block(summary), (REPORT, PAGE) if by == "block" else WHOLE),
         Section("By link", result.by_link(summary), by_link),
         Section("Tree of links", result.tree_on_page(summary), (PAGE,)),
         Section("In time", timeline(summary), (PAGE,)),
-        Section("Work and limits", work(summary, macs=shown.macs)),
-        Section("CPU time and page faults", counters(summary)),
-        Section("Memory", memory(summary), (FULL, REPORT)),
-        Section("Memory", memory_on_page(summary), (PAGE,)),
+        Section("Work and limits", passes.work(summary, macs=shown.macs)),
+        Section("CPU time and page faults", passes.counters(summary)),
+        Section("Memory", passes.memory(summary), (FULL, REPORT)),
+        Section("Memory", passes.memory_on_page(summary), (PAGE,)),
         Section("By node", by_layer.by_node(summary), (FULL, REPORT)),
-        Section("", next_in_short(summary, advice, shown.doubts is None), (BRIEF,)),
-        Section("What else was found", checks(summary, (NOTE,)), (FULL,)),
-        Section("Experiment", experiment(summary)),
-        Section("Environment", environment(summary)),
-        Section("Method", method(summary)),
-        Section("Command and versions", command_and_versions(summary)),
+        Section("", first.next_in_short(summary, advice, shown.doubts is None), (BRIEF,)),
+        Section("What else was found", first.checks(summary, (NOTE,)), (FULL,)),
+        Section("Experiment", method.experiment(summary)),
+        Section("Environment", method.environment(summary)),
+        Section("Method", method.method(summary)),
+        Section("Command and versions", method.command_and_versions(summary)),
         Section(_BY_LAYER, by_layer.by_layer(summary), (REPORT,)),
         Section(_WORK, by_layer.work_by_layer(summary), (REPORT,)),
         Section("Columns", by_layer.glossary(summary), (PAGE,)),
@@ -220,18 +200,18 @@ def report(
     result = [name for name in parts if name not in _CHAPTERS]
     long = [name for name in result if name in (_BY_LAYER, _WORK) or _is_long(parts[name])]
     appended = _under(parts, [name for name in long if files or name != _WORK])
-    by_whom, checked = title.rows(), list(checks(summary, (WARNING, NOTE)))
+    by_whom, checked = title.rows(), list(first.checks(summary, (WARNING, NOTE)))
     blocks: list[Block] = [
         Heading(1, heading_text(summary, title, budget)),
         *([Lines(by_whom)] if by_whom else []),
         *(program(budget, summary) if budget is not None else []),
-        *answer(summary, beside.advice if beside else None),
+        *first.answer(summary, beside.advice if beside else None),
         Heading(2, "1 Experiment description"),
         *parts["Experiment"],
         Heading(2, "2 Environment"),
         *parts["Environment"],
         Heading(2, "3 Methodology"),
-        command(summary),
+        method.command(summary),
         *parts["Method"],
         Heading(2, "4 Result"),
         *parts["A trial as a whole"],
@@ -287,10 +267,10 @@ def page(summary: Summary, beside: Beside | None = None) -> Iterator[Block]:
         yield from picture_of(budget)
         yield from program(budget, summary)
         yield Heading(2, "A trial")
-    yield from (block for block in answer(summary, advice) if not block.note)
+    yield from (block for block in first.answer(summary, advice) if not block.note)
     yield from by_layer.bars(summary)
     yield by_layer.hottest(summary)
-    yield from folded(summary)
+    yield from first.folded(summary)
     yield from shown_in(PAGE, sections(summary, beside))
 
 

@@ -21,23 +21,8 @@ from chainer_profile.basics.units import (
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.comparison.significance import MIN_TRIALS
 from chainer_profile.ranks.merging import OUTSIDE
+from chainer_profile.report import document as doc
 from chainer_profile.report.content.boxes import MAX_COLOURS, laid
-from chainer_profile.report.document import (
-    FULL,
-    HOT,
-    PAGE,
-    REPORT,
-    TOTAL,
-    Box,
-    Boxes,
-    Heading,
-    Section,
-    below,
-    file,
-    shown_in,
-    strong,
-    text,
-)
 from chainer_profile.report.tables import Column, Columns, Table, columns, headed, not_shown, to_csv
 from chainer_profile.report.text import model_name, printable
 
@@ -47,7 +32,6 @@ if TYPE_CHECKING:
     from chainer_profile.ranks.merging import Ranks
     from chainer_profile.ranks.stragglers import Straggler
     from chainer_profile.record.recording import Layer
-    from chainer_profile.report.document import Block
 
 #: The files beside the report.
 LAYERS, COLLECTIVES, TRACE = "ranks.csv", "collectives.csv", "ranks-trace.json"
@@ -95,42 +79,42 @@ mb_per_s | MB/s | number? | Bytes over the median moving time of the last to com
 )
 
 
-def sections(ranks: Ranks, limit: int | None = None, hint: str = "") -> list[Section]:
+def sections(ranks: Ranks, limit: int | None = None, hint: str = "") -> list[doc.Section]:
     """All that is told of ranks; of a table at most ``limit`` rows, ``hint`` shows the others."""
     return [
-        Section("", _answer(ranks)),
-        Section("", bars(ranks), (PAGE,)),
-        Section("Ranks", _ranks(ranks, limit, hint)),
-        Section("Phases", _phases(ranks)),
-        Section("Stragglers", _stragglers(ranks, limit, hint)),
-        Section("Collectives", _slow_collectives(ranks, limit, hint)),
-        Section("", [text(*_FILES)], (REPORT, PAGE)),
-        Section("Layers by rank", _by_rank(ranks), (PAGE,)),
+        doc.Section("", _answer(ranks)),
+        doc.Section("", bars(ranks), (doc.PAGE,)),
+        doc.Section("Ranks", _ranks(ranks, limit, hint)),
+        doc.Section("Phases", _phases(ranks)),
+        doc.Section("Stragglers", _stragglers(ranks, limit, hint)),
+        doc.Section("Collectives", _slow_collectives(ranks, limit, hint)),
+        doc.Section("", [doc.text(*_FILES)], (doc.REPORT, doc.PAGE)),
+        doc.Section("Layers by rank", _by_rank(ranks), (doc.PAGE,)),
     ]
 
 
-def merged(ranks: Ranks, limit: int | None = None, hint: str = "") -> Iterator[Block]:
+def merged(ranks: Ranks, limit: int | None = None, hint: str = "") -> Iterator[doc.Block]:
     """What is slow where, how much is communication, and the tables."""
-    return shown_in(FULL, sections(ranks, limit, hint))
+    return doc.shown_in(doc.FULL, sections(ranks, limit, hint))
 
 
-def report(ranks: Ranks, limit: int | None = None) -> list[Block]:
+def report(ranks: Ranks, limit: int | None = None) -> list[doc.Block]:
     """The report of the ranks."""
-    return [Heading(1, title(ranks)), *shown_in(REPORT, sections(ranks, limit))]
+    return [doc.Heading(1, title(ranks)), *doc.shown_in(doc.REPORT, sections(ranks, limit))]
 
 
-def page(ranks: Ranks, limit: int | None = None) -> list[Block]:
+def page(ranks: Ranks, limit: int | None = None) -> list[doc.Block]:
     """The same with a bar for each rank, and the layers of all ranks."""
-    return [Heading(1, title(ranks)), *shown_in(PAGE, sections(ranks, limit))]
+    return [doc.Heading(1, title(ranks)), *doc.shown_in(doc.PAGE, sections(ranks, limit))]
 
 
 _FILES = (
-    *("All layers of all ranks, with all digits: ", file(LAYERS), "; the collectives: "),
-    *(file(COLLECTIVES), "; one iteration in time, for Perfetto: ", file(TRACE)),
+    *("All layers of all ranks, with all digits: ", doc.file(LAYERS), "; the collectives: "),
+    *(doc.file(COLLECTIVES), "; one iteration in time, for Perfetto: ", doc.file(TRACE)),
 )
 
 
-def bars(ranks: Ranks) -> Iterator[Boxes]:
+def bars(ranks: Ranks) -> Iterator[doc.Boxes]:
     """One bar a rank: the phases of its iteration, communication as waiting and moving."""
     parts, chosen, half = list(_rank_parts(ranks)), _shown_ranks(ranks), _MOST_BARS // 2
     said = "An iteration on each rank."
@@ -139,17 +123,17 @@ def bars(ranks: Ranks) -> Iterator[Boxes]:
             f"The {half} of {len(ranks.ranks)} ranks that compute longest, and the {half} shortest."
         )
     longest = max(sum(times[at] for _, _, times in parts) for at in chosen) or 1.0
-    boxes: list[Box] = []
+    boxes: list[doc.Box] = []
     for row, at in enumerate(chosen):
         name = f"rank {ranks.ranks[at].number}"
-        boxes.append(Box(0.0, _BESIDE, "beside", name, name, row))
+        boxes.append(doc.Box(0.0, _BESIDE, "beside", name, name, row))
         of_rank = [
             (part, float(times[at]), format_duration(times[at]), kind)
             for part, kind, times in parts
         ]
         boxes += laid(of_rank, (1 - _BESIDE) / longest, _BESIDE, row, f"{name}, ")
     legend = [(name, kind) for name, kind, _ in parts]
-    yield Boxes(said, boxes, legend, f"{said} Medians of the iterations.")
+    yield doc.Boxes(said, boxes, legend, f"{said} Medians of the iterations.")
 
 
 def _shown_ranks(ranks: Ranks) -> list[int]:
@@ -186,7 +170,7 @@ most_on | most on | text 10
 """)
 
 
-def _by_rank(ranks: Ranks) -> Iterator[Block]:
+def _by_rank(ranks: Ranks) -> Iterator[doc.Block]:
     """The layers, and their times on every rank; of very many ranks those of the longest."""
     times = np.median(ranks.self_ns, axis=1) * NS
     found = [
@@ -204,7 +188,7 @@ def _by_rank(ranks: Ranks) -> Iterator[Block]:
         [*_BY_RANK.values(), *map(on, _shown_ranks(ranks))],
         found,
         "The layers on every rank",
-        [HOT if layer.index in slow else "" for layer in ranks.layers],
+        [doc.HOT if layer.index in slow else "" for layer in ranks.layers],
         [("", legend)],
     )
 
@@ -226,10 +210,10 @@ def rank_name(ranks: Ranks, at: int) -> str:
     return f"rank {rank.number}" + (f" ({printable(rank.host)})" if len(ranks.hosts) > 1 else "")
 
 
-def _answer(ranks: Ranks) -> Iterator[Block]:
-    yield text(strong(verdict(ranks)))
-    yield from below(answer(ranks))
-    yield from below(doubts(ranks), note=True)
+def _answer(ranks: Ranks) -> Iterator[doc.Block]:
+    yield doc.text(doc.strong(verdict(ranks)))
+    yield from doc.below(answer(ranks))
+    yield from doc.below(doubts(ranks), note=True)
 
 
 def _shown(
@@ -363,7 +347,7 @@ last | last % | percent
 MANY = 16
 
 
-def _ranks(ranks: Ranks, limit: int | None, hint: str) -> Iterator[Block]:
+def _ranks(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
     """A row for each rank, of many those with the longest computing first."""
     waits, moves = (times.sum(axis=2) for times in (ranks.waiting_ns, ranks.moving_ns))
     parts = (ranks.iteration_ns, ranks.computing_ns, waits, moves, ranks.between_ns)
@@ -374,7 +358,7 @@ def _ranks(ranks: Ranks, limit: int | None, hint: str) -> Iterator[Block]:
         Row(
             rank=rank,
             last=float(ranks.last[at]),
-            mark=HOT if at in found else "",
+            mark=doc.HOT if at in found else "",
             **dict(zip(names, times[at], strict=True)),
         )
         for at, rank in enumerate(ranks.ranks)
@@ -401,7 +385,7 @@ ratio | most / least | factor?
 )
 
 
-def _phases(ranks: Ranks) -> Iterator[Block]:
+def _phases(ranks: Ranks) -> Iterator[doc.Block]:
     times = np.median(ranks.phase_ns, axis=1) * NS
     rows = [
         Row(
@@ -415,7 +399,7 @@ def _phases(ranks: Ranks) -> Iterator[Block]:
     yield Table(_PHASE_COLUMNS, rows, "The phases of an iteration on all ranks")
 
 
-def _stragglers(ranks: Ranks, limit: int | None, hint: str) -> Iterator[Block]:
+def _stragglers(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
     if not ranks.judged.stragglers:
         return
     found = columns(
@@ -465,7 +449,7 @@ def _collectives(ranks: Ranks) -> list[Row]:
     ]
 
 
-def _slow_collectives(ranks: Ranks, limit: int | None, hint: str) -> Iterator[Block]:
+def _slow_collectives(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
     """All of them added up, and each, those that take longest first."""
     rows = _collectives(ranks)
     if not rows:
@@ -479,7 +463,7 @@ def _slow_collectives(ranks: Ranks, limit: int | None, hint: str) -> Iterator[Bl
         waiting_s=_typical_s(ranks.waiting_ns.sum(axis=2)),
         moving_s=moving_s,
         of_last_s=moving_s,
-        mark=TOTAL,
+        mark=doc.TOTAL,
     )
     rows = [whole, *sorted(rows, key=lambda row: -row.waiting_s - row.moving_s)]
     read = [one for key, one in COLLECTIVE_COLUMNS.items() if key not in ("rank", "last")]
