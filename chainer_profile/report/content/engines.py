@@ -30,27 +30,10 @@ from chainer_profile.engines.catalogue import BASELINE, FAST
 from chainer_profile.engines.results import EngineResult, EnginesRun, main_layer, speedup
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import document as doc
+from chainer_profile.report import tables
+from chainer_profile.report import text as words
 from chainer_profile.report.columns import properties
 from chainer_profile.report.content.comparison import layer_columns, unmatched_lines
-from chainer_profile.report.tables import (
-    KINDS,
-    Column,
-    Table,
-    columns,
-    headed,
-    safe,
-    to_csv,
-    with_content,
-)
-from chainer_profile.report.text import (
-    environment_lines,
-    environment_rows,
-    gpu_rows,
-    model_name,
-    printable,
-    settings_text,
-    weights_text,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -73,7 +56,7 @@ BETWEEN = "between the functions or nodes"
 _MUCH = 0.05
 
 #: The columns of ``engines.csv``, behind which there is one ``speedup_vs_NAME`` an engine.
-COLUMNS = columns("""
+COLUMNS = tables.columns("""
 engine name | | text 24 | Name of the engine
 version | !3 | text? 8 | Its version
 precision | !2 | text 9 | What it computed in
@@ -131,8 +114,8 @@ _LEGEND = (
 #: The same for the outputs.
 _OUTPUTS = [
     *(COLUMNS[key] for key in ("engine", "precision", "largest_difference")),
-    *columns("magnitude | largest output | number").values(),
-    headed(COLUMNS["relative_difference"], "difference / output"),
+    *tables.columns("magnitude | largest output | number").values(),
+    tables.headed(COLUMNS["relative_difference"], "difference / output"),
     *(COLUMNS[key] for key in ("tolerance", "outputs")),
 ]
 
@@ -177,12 +160,12 @@ def to_file(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
     A speed-up is how many times as fast the row's engine is as the column's. It is empty for an
     engine with wrong outputs.
     """
-    factor, kind = attrgetter("factor"), KINDS["number"]
+    factor, kind = attrgetter("factor"), tables.KINDS["number"]
     versus = [
-        replace(_against(slow, factor), kind=kind, csv=f"speedup_vs_{safe(slow.name)}")
+        replace(_against(slow, factor), kind=kind, csv=f"speedup_vs_{tables.safe(slow.name)}")
         for slow in run.measured
     ]
-    return to_csv([*COLUMNS.values(), *versus], _rows(run, run.engines, recordings))
+    return tables.to_csv([*COLUMNS.values(), *versus], _rows(run, run.engines, recordings))
 
 
 def sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.Section]:
@@ -190,11 +173,11 @@ def sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.S
     title, how = about_lines(run)
     both = (doc.BRIEF, doc.REPORT)
     table = [_table(run)] if run.measured else []
-    environment = enumerate(environment_lines(run.environment))
+    environment = enumerate(words.environment_lines(run.environment))
     return [
         doc.Section("", doc.below([title, how]), (doc.BRIEF,)),
         doc.Section("", _verdict(run), both),
-        doc.Section("", [doc.text(f"{how}; {weights_text(run.settings)}.")], (doc.REPORT,)),
+        doc.Section("", [doc.text(f"{how}; {words.weights_text(run.settings)}.")], (doc.REPORT,)),
         doc.Section("Engines", table, both),
         doc.Section("", _speed(run), (doc.REPORT,)),
         doc.Section(
@@ -275,10 +258,10 @@ def _verdict(run: EnginesRun) -> Iterator[doc.Block]:
     yield from doc.below([*warnings(run), *wrong_lines(run)], note=True)
 
 
-def _table(run: EnginesRun) -> Table:
+def _table(run: EnginesRun) -> tables.Table:
     rows = _rows(run, run.measured)
-    shown = with_content(table_columns(run), rows)
-    return Table(shown, rows, "The engines", _marks(rows), _LEGEND, anchors=anchors_of(run))
+    shown = tables.with_content(table_columns(run), rows)
+    return tables.Table(shown, rows, "The engines", _marks(rows), _LEGEND, anchors=anchors_of(run))
 
 
 def _marks(rows: Iterable[Row]) -> list[str]:
@@ -302,7 +285,7 @@ def words_of(run: EnginesRun, recordings: Mapping[str, Recording]) -> dict[str, 
             found = function_shares(recordings[engine.name], recordings.get(BASELINE))
             most = sorted(found, key=lambda name: -found[name])[:_MOST_PARTS]
             parts += [f"{format_percent(found[name])} {name}" for name in most]
-        said.append(f"{printable(engine.name)}: {', '.join(filter(None, parts))}")
+        said.append(f"{words.printable(engine.name)}: {', '.join(filter(None, parts))}")
     return dict(zip(anchors_of(run), said, strict=True))
 
 
@@ -324,7 +307,7 @@ def _speed(run: EnginesRun) -> Iterator[doc.Block]:
             "How many times as fast the row's engine is as the column's, as 95 % intervals:"
         )
         versus = [_against(slow, interval_text, drop=at) for at, slow in enumerate(run.right)]
-        yield Table([COLUMNS["engine"], *versus], _rows(run, run.right), "Speed-ups")
+        yield tables.Table([COLUMNS["engine"], *versus], _rows(run, run.right), "Speed-ups")
 
 
 def _outputs(run: EnginesRun) -> Iterator[doc.Block]:
@@ -337,7 +320,7 @@ def _outputs(run: EnginesRun) -> Iterator[doc.Block]:
         "normalisations are, and again after the trials: the largest difference of all."
     )
     rows = _rows(run, compared)
-    yield Table(_OUTPUTS, rows, "Outputs", _marks(rows))
+    yield tables.Table(_OUTPUTS, rows, "Outputs", _marks(rows))
 
 
 def _nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
@@ -367,7 +350,7 @@ def _groups(name: str, recordings: Mapping[str, Recording]) -> Iterator[doc.Bloc
         return
     rows = f"The layers of {BASELINE} and of {name}"
     legend = [("", "Times are medians of the trials in which the engines timed their nodes.")]
-    yield Table(layer_columns(found), found.layers, rows, legend=legend)
+    yield tables.Table(layer_columns(found), found.layers, rows, legend=legend)
     yield from map(doc.text, unmatched_lines(found))
 
 
@@ -393,8 +376,8 @@ def _method(run: EnginesRun) -> Iterator[doc.Block]:
 
 
 def _environment(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
-    rows = environment_rows(run.environment)
-    rows += gpu_rows(recordings[BASELINE]) if BASELINE in recordings else []
+    rows = words.environment_rows(run.environment)
+    rows += words.gpu_rows(recordings[BASELINE]) if BASELINE in recordings else []
     rows += [(e.name, e.version) for e in run.engines if e.version]
     if rows:
         yield properties(rows, "The machine and its software")
@@ -406,8 +389,8 @@ def about_lines(run: EnginesRun) -> list[str]:
     threads = "" if settings.threads is None else f", {plural(settings.threads, 'thread')}"
     trials = plural(settings.trials, "trial")
     return [
-        f"{model_name(settings)} under {plural(len(run.measured), 'engine')}",
-        f"{settings_text(settings)}{threads}; {trials} of each, in turn",
+        f"{words.model_name(settings)} under {plural(len(run.measured), 'engine')}",
+        f"{words.settings_text(settings)}{threads}; {trials} of each, in turn",
     ]
 
 
@@ -428,30 +411,30 @@ def warnings(run: EnginesRun) -> list[str]:
     return found
 
 
-def table_columns(run: EnginesRun) -> list[Column]:
+def table_columns(run: EnginesRun) -> list[tables.Column]:
     """The columns of the engines that made trials; one for each of them to be compared with."""
     versus = []
     if (baseline := run.baseline) is not None:
         versus.append(_versus(baseline))
         if not crowded(run):
             interval = _against(baseline, interval_text, drop=6)
-            versus.append(headed(interval, "95 %", "95 % interval"))
+            versus.append(tables.headed(interval, "95 %", "95 % interval"))
     versus += [_versus(slow, drop=1) for slow in run.right if slow is not baseline]
     return [*(COLUMNS[key] for key in _FIRST), *versus, *(COLUMNS[key] for key in _THEN)]
 
 
-def _against(slow: EngineResult, said: Callable[[Speedup], Any], drop: int = 0) -> Column:
+def _against(slow: EngineResult, said: Callable[[Speedup], Any], drop: int = 0) -> tables.Column:
     """A column of how many times as fast engines are as this one; nothing of itself."""
 
     def value(row: Row) -> Any:
         found = None if row.engine is slow else speedup(row.engine, slow)
         return None if found is None else said(found)
 
-    column = headed(columns("versus | | figure")["versus"], f"vs {slow.name}")
+    column = tables.headed(tables.columns("versus | | figure")["versus"], f"vs {slow.name}")
     return replace(column, value=value, missing="", drop=drop)
 
 
-def _versus(slow: EngineResult, drop: int = 0) -> Column:
+def _versus(slow: EngineResult, drop: int = 0) -> tables.Column:
     """The same to read, where wrong engines are told of."""
     column = _against(slow, interval_text, drop)
     return replace(column, value=lambda row: factor_text(row.engine, slow))
@@ -626,7 +609,7 @@ def main_functions(recording: Recording, chainer: Recording | None) -> list[str]
             found.append(row.function.partition(" + ")[0])
         else:
             found.append(OWN_STEPS if recording.settings.engine else row.function)
-    return list(map(printable, found))
+    return list(map(words.printable, found))
 
 
 def function_shares(recording: Recording, chainer: Recording | None) -> dict[str, float]:

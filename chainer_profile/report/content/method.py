@@ -9,24 +9,9 @@ from chainer_profile.analyse.findings import takes_options
 from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.units import format_count, format_duration, plural
 from chainer_profile.basics.words import COMMUNICATION
+from chainer_profile.report import text as words
 from chainer_profile.report.columns import properties
 from chainer_profile.report.document import Code, Text, points, text, told
-from chainer_profile.report.text import (
-    Row,
-    engine_text,
-    environment_rows,
-    gpu_rows,
-    input_text,
-    mode_text,
-    model_name,
-    option_rows,
-    printable,
-    profiled_text,
-    trial_text,
-    trials_text,
-    versions,
-    weights_text,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +28,7 @@ def experiment(summary: Summary) -> Iterator[Block]:
     what = "each function call of the network takes"
     if summary.several_phases:
         what = "each function takes in each phase of a trial"
-    engine = engine_text(settings) if settings.engine else ""
+    engine = words.engine_text(settings) if settings.engine else ""
     if engine:
         what = f"each node of {engine} takes"
     whole = ", and how long a whole trial takes" if recording.trial_ns is not None else ""
@@ -52,29 +37,29 @@ def experiment(summary: Summary) -> Iterator[Block]:
     yield Text(_mode(summary))
 
 
-def experiment_rows(summary: Summary) -> list[Row]:
+def experiment_rows(summary: Summary) -> list[words.Row]:
     """What was run and how, one row each."""
     recording = summary.recording
     settings = recording.settings
-    network, example = f"{model_name(settings)}, {weights_text(settings)}", "image"
+    network, example = f"{words.model_name(settings)}, {words.weights_text(settings)}", "image"
     if recording.of_program:  # a program's: nobody asked for weights, or for a batch
-        network, example = model_name(settings), "example"
+        network, example = words.model_name(settings), "example"
     rows = [
         ("Network", network),
-        ("Trial", trial_text(recording)),
+        ("Trial", words.trial_text(recording)),
         _rows_of(summary),
-        ("Input", input_text(settings)),
+        ("Input", words.input_text(settings)),
         ("Batch", plural(settings.batchsize, example)),
-        ("Engine", engine_text(settings) if settings.engine else ""),
+        ("Engine", words.engine_text(settings) if settings.engine else ""),
         ("Device", settings.device),
-        ("Mode", mode_text(settings)),
-        *option_rows(settings),
-        ("Trials", trials_text(recording)),
+        ("Mode", words.mode_text(settings)),
+        *words.option_rows(settings),
+        ("Trials", words.trials_text(recording)),
     ]
-    return [(name, printable(value)) for name, value in rows if value]
+    return [(name, words.printable(value)) for name, value in rows if value]
 
 
-def _rows_of(summary: Summary) -> Row:
+def _rows_of(summary: Summary) -> words.Row:
     """The number of layers, and of each phase where there are several."""
     layers = summary.layers
     if not summary.several_phases:
@@ -118,7 +103,7 @@ def _mode(summary: Summary) -> Words:
 
 def environment(summary: Summary) -> Iterator[Block]:
     """The machine and its software."""
-    rows = environment_rows(summary.recording.environment) + gpu_rows(summary.recording)
+    rows = words.environment_rows(summary.recording.environment) + words.gpu_rows(summary.recording)
     if rows:
         yield properties(rows, "The machine and its software")
     else:
@@ -127,14 +112,14 @@ def environment(summary: Summary) -> Iterator[Block]:
 
 def command(summary: Summary) -> Block:
     """What makes the run again."""
-    said = printable(summary.recording.settings.command)
+    said = words.printable(summary.recording.settings.command)
     return Code(said) if said else text("The run was not started by a command line.")
 
 
 def command_and_versions(summary: Summary) -> Iterator[Block]:
     """What makes the run again, and with which software."""
     yield command(summary)
-    software = versions(summary.recording.environment)
+    software = words.versions(summary.recording.environment)
     if software:
         yield text(f"Versions: {', '.join(software)}.")
 
@@ -227,7 +212,7 @@ def method_points(summary: Summary) -> Iterator[Words]:
     """One point each."""
     recording, totals, layers = summary.recording, summary.totals, summary.layers
     settings, conditions, clean = recording.settings, recording.conditions, totals.clean
-    engine = settings.engine and engine_text(settings)
+    engine = settings.engine and words.engine_text(settings)
     phases = set(layers["phase"])
     paths = {(row.phase, row.path) for row in layers.itertuples()}
     hooks = layers[(layers["phase"] == "update") & (layers["path"] == "optimizer")]["function"]
@@ -246,7 +231,7 @@ def method_points(summary: Summary) -> Iterator[Words]:
         "trials": plural(recording.n_trials, "trial"),
         "every": totals.every and plural(totals.every.count, "trial"),
         "some": format_count(recording.n_trials),
-        "profiled": profiled_text(recording),
+        "profiled": words.profiled_text(recording),
         "quoted": "time" if summary.several_phases else "latency",
         "apart": clean and recording.trial_ns is not None,
         # Without their starts nothing is known of their order: in a race of engines the clean ones
@@ -261,7 +246,7 @@ def method_points(summary: Summary) -> Iterator[Words]:
         "cleargrads": ("backward", "cleargrads") in paths,
         "communication": COMMUNICATION in phases,
         "update": "update" in phases,
-        "hooks": ", ".join(map(printable, dict.fromkeys(hooks))),
+        "hooks": ", ".join(map(words.printable, dict.fromkeys(hooks))),
         "data": "data" in phases,
         "framework": totals.framework and not engine,
         "phases": recording.phases,
