@@ -182,7 +182,8 @@ def run_lines(recording: Recording) -> list[str]:
 def environment_lines(environment: Environment) -> list[str]:
     """Machine and versions, in two short lines; without what is not known."""
     machine = [environment.processor, _cores_text(environment), *_blas_texts(environment)]
-    return [line for parts in (machine, versions(environment)) if (line := _joined(parts))]
+    lines = (map(printable, filter(None, parts)) for parts in (machine, versions(environment)))
+    return [line for line in map(", ".join, lines) if line]
 
 
 def versions(environment: Environment) -> list[str]:
@@ -255,11 +256,7 @@ def _driver_text(gpu: Gpu) -> str:
 
 def _tf32_text(on: bool) -> str:
     meaning = "may round their inputs to TF32" if on else "keep all digits of float32"
-    return f"{_on(on)}: CuPy's float32 matrix products {meaning}"
-
-
-def _on(on: bool) -> str:
-    return "on" if on else "off"
+    return f"{'on' if on else 'off'}: CuPy's float32 matrix products {meaning}"
 
 
 def _state_text(state: GpuState) -> str:
@@ -295,10 +292,6 @@ def _blas_texts(environment: Environment) -> list[str]:
         + f" with {plural(blas.threads, 'thread')}"
         for blas in environment.blas
     ]
-
-
-def _joined(parts: list[str]) -> str:
-    return ", ".join(printable(part) for part in parts if part)
 
 
 def interruption(recording: Recording) -> list[str]:

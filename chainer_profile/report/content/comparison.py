@@ -171,18 +171,14 @@ def side_text(side: Side) -> str:
 
 def differences_line(comparison: Comparison) -> str:
     """One line of what differs beside the times; says so where nothing does."""
-    found = [
-        f"{one.name} ({_value(one.before)}, now {_value(one.after)})"
-        for one in comparison.differences
-    ]
+    found = []
+    for one in comparison.differences:
+        sides = (shorten(value, _MAX_VALUE) or "none" for value in (one.before, one.after))
+        found.append(f"{one.name} ({', now '.join(sides)})")
     if not found:
         return "Settings and environments are the same."
     start = "Different machines. " if comparison.other_machine else ""
     return f"{start}What differs: {_first(found, _MAX_DIFFERENCES)}."
-
-
-def _value(text: str) -> str:
-    return shorten(text, _MAX_VALUE) or "none"
 
 
 def _first(texts: Sequence[str], most: int) -> str:

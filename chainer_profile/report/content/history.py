@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 _PROFILED = "*"
 
 
-def _when(started: str) -> str:
-    """``2026-11-21 09:15``, in UTC as it is recorded."""
-    return started[:16].replace("T", " ")
-
-
 def _commit(commit: str) -> str:
     name, _, changed = commit.partition("-")
     return f"{name[:7]}+" if name and changed else name[:7]
@@ -53,7 +48,7 @@ command digest.settings.command | | text | The command line
     kind=lambda run: "clean" if run.digest.clean else "profiled",
 )
 _READ = [
-    replace(COLUMNS["when"], value=lambda run: _when(run.digest.started)),
+    replace(COLUMNS["when"], value=lambda run: run.digest.started[:16].replace("T", " ")),
     *(COLUMNS[key] for key in ("model", "device", "batch", "phase")),
     replace(COLUMNS["commit"], value=lambda run: _commit(run.digest.commit)),
     replace(COLUMNS["latency"], mark=lambda run, shown: shown + _PROFILED * (not run.digest.clean)),

@@ -198,7 +198,12 @@ def report(
         one.title: one.in_form(REPORT) for one in sections(summary, beside) if REPORT in one.forms
     }
     result = [name for name in parts if name not in _CHAPTERS]
-    long = [name for name in result if name in (_BY_LAYER, _WORK) or _is_long(parts[name])]
+    many = {
+        name
+        for name, blocks in parts.items()
+        if any(isinstance(block, Table) and len(block.rows) > _MAX_ROWS for block in blocks)
+    }
+    long = [name for name in result if name in (_BY_LAYER, _WORK, *many)]
     appended = _under(parts, [name for name in long if files or name != _WORK])
     by_whom, checked = title.rows(), list(first.checks(summary, (WARNING, NOTE)))
     blocks: list[Block] = [
@@ -233,10 +238,6 @@ def report(
 def _under(parts: Mapping[str, list[Block]], names: Iterable[str]) -> list[Block]:
     said = ((name, parts[name]) for name in names if parts[name])
     return [block for name, blocks in said for block in (Heading(3, name), *blocks)]
-
-
-def _is_long(blocks: Iterable[Block]) -> bool:
-    return any(isinstance(block, Table) and len(block.rows) > _MAX_ROWS for block in blocks)
 
 
 def _files(*, columns: bool) -> Iterator[Block]:
