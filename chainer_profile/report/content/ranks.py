@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace as Row
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import (
@@ -23,12 +23,22 @@ from chainer_profile.comparison.significance import MIN_TRIALS
 from chainer_profile.ranks.merging import OUTSIDE
 from chainer_profile.report import document as doc
 from chainer_profile.report.content.boxes import MAX_COLOURS, laid
-from chainer_profile.report.tables import Column, Columns, Table, columns, headed, not_shown, to_csv
+from chainer_profile.report.tables import (
+    Column,
+    Columns,
+    Table,
+    columns,
+    headed,
+    not_shown,
+    rows_of,
+    to_csv,
+)
 from chainer_profile.report.text import model_name, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
+    from chainer_profile.comparison.significance import Ints
     from chainer_profile.ranks.merging import Ranks
     from chainer_profile.ranks.stragglers import Straggler
     from chainer_profile.record.recording import Layer
@@ -172,31 +182,39 @@ most_on | most on | text 10
 
 def _by_rank(ranks: Ranks) -> Iterator[doc.Block]:
     """The layers, and their times on every rank; of very many ranks those of the longest."""
-    times = np.median(ranks.self_ns, axis=1) * NS
-    found = [
-        Row(layer=layer, most_on=rank_name(ranks, int(on_s.argmax())), on_s=on_s, **_ends(on_s))
-        for layer, on_s in zip(ranks.layers, times.T, strict=True)
-    ]
-
-    def on(rank: int) -> Column:
-        column = headed(_BY_RANK["median"], f"{rank_name(ranks, rank)} [ms]")
-        return replace(column, value=lambda row: float(row.on_s[rank]))
-
+    rows = _on_ranks(ranks, ranks.self_ns).assign(layer=ranks.layers)
+    rows["most_on"] = [rank_name(ranks, at) for at in rows["most_at"]]
     slow = {_layer(ranks, one).index for one in ranks.judged.stragglers}
     legend = "Times are medians of the iterations. A hot row is a straggler on a rank."
     yield Table(
-        [*_BY_RANK.values(), *map(on, _shown_ranks(ranks))],
-        found,
+        [*_BY_RANK.values(), *(_on(ranks, at) for at in _shown_ranks(ranks))],
+        rows,
         "The layers on every rank",
         [doc.HOT if layer.index in slow else "" for layer in ranks.layers],
         [("", legend)],
     )
 
 
-def _ends(on_s: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> dict[str, float]:
-    """Median, least and most of the times on the ranks."""
-    ends = {"median_s": np.median(on_s), "least_s": on_s.min(), "most_s": on_s.max()}
-    return {name: float(seconds) for name, seconds in ends.items()}
+def _on(ranks: Ranks, at: int) -> Column:
+    column = headed(_BY_RANK["median"], f"{rank_name(ranks, at)} [ms]")
+    return replace(column, value=lambda row: float(row.on_s[at]))
+
+
+def _on_ranks(ranks: Ranks, times_ns: Ints) -> pd.DataFrame:
+    """Of times, (ranks, iterations, rows), a row's on the ranks; median, least and most of them."""
+    on_s = np.median(times_ns, axis=1) * NS
+    least, most = on_s.argmin(axis=0), on_s.argmax(axis=0)
+    return pd.DataFrame(
+        {
+            "on_s": list(on_s.T),
+            "median_s": np.median(on_s, axis=0),
+            "least_s": on_s.min(axis=0),
+            "most_s": on_s.max(axis=0),
+            "least": [ranks.ranks[at] for at in least],
+            "most": [ranks.ranks[at] for at in most],
+            "most_at": most,
+        }
+    )
 
 
 def title(ranks: Ranks) -> str:
@@ -216,12 +234,11 @@ def _answer(ranks: Ranks) -> Iterator[doc.Block]:
     yield from doc.below(doubts(ranks), note=True)
 
 
-def _shown(
-    found: Columns, rows: Sequence[object], caption: str, limit: int | None, hint: str
-) -> Table:
-    shown = rows if limit is None else rows[:limit]
+def _shown(found: Columns, rows: Any, caption: str, limit: int | None, hint: str) -> Table:
+    every = rows_of(rows)
+    shown = every if limit is None else every[:limit]
     times = ("", "Times are medians of the iterations, in ms.")
-    legend = [*not_shown(len(rows) - len(shown), hint), times, *_LEGEND]
+    legend = [*not_shown(len(every) - len(shown), hint), times, *_LEGEND]
     marks = [getattr(row, "mark", "") for row in shown]
     return Table(found, shown, caption, marks, legend)
 
@@ -352,19 +369,12 @@ def _ranks(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
     waits, moves = (times.sum(axis=2) for times in (ranks.waiting_ns, ranks.moving_ns))
     parts = (ranks.iteration_ns, ranks.computing_ns, waits, moves, ranks.between_ns)
     names = ("iteration_s", "computing_s", "waiting_s", "moving_s", "between_s")
-    times = (np.median(parts, axis=2) * NS).T.tolist()
+    times = dict(zip(names, np.median(parts, axis=2) * NS, strict=True))
+    rows = pd.DataFrame({"rank": ranks.ranks, "last": ranks.last, **times})
     found = {one.rank for one in ranks.judged.slow} | {one.rank for one in ranks.judged.stragglers}
-    rows = [
-        Row(
-            rank=rank,
-            last=float(ranks.last[at]),
-            mark=doc.HOT if at in found else "",
-            **dict(zip(names, times[at], strict=True)),
-        )
-        for at, rank in enumerate(ranks.ranks)
-    ]
+    rows["mark"] = [doc.HOT if at in found else "" for at in rows.index]
     if len(rows) > MANY:
-        rows.sort(key=lambda row: -row.computing_s)
+        rows = rows.sort_values("computing_s", ascending=False, kind="stable")
     left_out = set() if len(ranks.hosts) > 1 else {"host"}
     left_out |= set() if ranks.collectives else {"waiting", "moving", "between", "last"}
     shown = [one for key, one in _RANK_COLUMNS.items() if key not in left_out]
@@ -386,16 +396,7 @@ ratio | most / least | factor?
 
 
 def _phases(ranks: Ranks) -> Iterator[doc.Block]:
-    times = np.median(ranks.phase_ns, axis=1) * NS
-    rows = [
-        Row(
-            phase=phase,
-            least=ranks.ranks[int(on_s.argmin())],
-            most=ranks.ranks[int(on_s.argmax())],
-            **_ends(on_s),
-        )
-        for phase, on_s in zip(ranks.phases, times.T, strict=True)
-    ]
+    rows = _on_ranks(ranks, ranks.phase_ns).assign(phase=ranks.phases)
     yield Table(_PHASE_COLUMNS, rows, "The phases of an iteration on all ranks")
 
 
@@ -431,41 +432,34 @@ def _interval(low_s: float, high_s: float) -> str:
     return f"{format_significant(low_s * 1e3)}-{format_significant(high_s * 1e3)}"
 
 
-def _collectives(ranks: Ranks) -> list[Row]:
+def _collectives(ranks: Ranks) -> pd.DataFrame:
     """All collectives in their order; waiting is the mean of the ranks, moving of the last."""
-    waiting = np.median(ranks.waiting_ns.mean(axis=0), axis=0) * NS
-    moving = np.median(ranks.moving_of_last_ns, axis=0) * NS
-    return [
-        Row(
-            order=str(at + 1),
-            path=ranks.layers[index].path,
-            function=ranks.layers[index].function,
-            nbytes=ranks.layers[index].input_nbytes,
-            waiting_s=float(waiting[at]),
-            moving_s=float(moving[at]),
-            of_last_s=float(moving[at]),
-        )
-        for at, index in enumerate(ranks.collectives)
-    ]
+    layers = [ranks.layers[index] for index in ranks.collectives]
+    moving_s = np.median(ranks.moving_of_last_ns, axis=0) * NS
+    return pd.DataFrame(
+        {
+            "order": [str(at) for at in range(1, len(layers) + 1)],
+            "path": [layer.path for layer in layers],
+            "function": [layer.function for layer in layers],
+            "nbytes": [layer.input_nbytes for layer in layers],
+            "waiting_s": np.median(ranks.waiting_ns.mean(axis=0), axis=0) * NS,
+            "moving_s": moving_s,
+            "of_last_s": moving_s,
+        }
+    )
 
 
 def _slow_collectives(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
     """All of them added up, and each, those that take longest first."""
-    rows = _collectives(ranks)
-    if not rows:
+    if not ranks.collectives:
         return
+    rows = _collectives(ranks).assign(mark="")
     moving_s = float(np.median(ranks.moving_of_last_ns.sum(axis=1))) * NS
-    whole = Row(
-        order="",
-        path="all",
-        function="",
-        nbytes=sum(row.nbytes or 0 for row in rows) or None,
-        waiting_s=_typical_s(ranks.waiting_ns.sum(axis=2)),
-        moving_s=moving_s,
-        of_last_s=moving_s,
-        mark=doc.TOTAL,
-    )
-    rows = [whole, *sorted(rows, key=lambda row: -row.waiting_s - row.moving_s)]
+    waiting_s = _typical_s(ranks.waiting_ns.sum(axis=2))
+    whole = {"order": "", "path": "all", "function": "", "nbytes": rows["nbytes"].sum() or None}
+    whole |= {"waiting_s": waiting_s, "moving_s": moving_s, "of_last_s": moving_s}
+    slowest = (-rows["waiting_s"] - rows["moving_s"]).sort_values(kind="stable").index
+    rows = pd.concat([pd.DataFrame([whole]).assign(mark=doc.TOTAL), rows.loc[slowest]])
     read = [one for key, one in COLLECTIVE_COLUMNS.items() if key not in ("rank", "last")]
     yield _shown(read, rows, "The collectives that take longest", limit, hint)
 
@@ -479,18 +473,13 @@ def layers_csv(ranks: Ranks) -> str:
     apart = np.full((len(known), *medians.shape), np.nan)
     apart[:, :, ranks.computing] = known
     names = ("median_s", "others_s", "excess_s", "mean_excess_s", "late_excess_s")
-    times = np.stack([medians, *apart], axis=-1).tolist()
-    rows = (
-        Row(
-            rank=rank.number,
-            layer=layer,
-            straggler="yes" if (at, layer.index) in slow else "",
-            **dict(zip(names, times[at][layer.index], strict=True)),
-        )
-        for at, rank in enumerate(ranks.ranks)
-        for layer in ranks.layers
-    )
-    return to_csv(LAYER_COLUMNS, rows)
+    frames = []
+    for at, rank in enumerate(ranks.ranks):
+        times = dict(zip(names, (medians[at], *apart[:, at]), strict=True))
+        straggles = ["yes" if (at, layer.index) in slow else "" for layer in ranks.layers]
+        found = {"layer": ranks.layers, "rank": rank.number, "straggler": straggles}
+        frames.append(pd.DataFrame(found | times))
+    return to_csv(LAYER_COLUMNS, pd.concat(frames))
 
 
 def collectives_csv(ranks: Ranks) -> str:
@@ -498,18 +487,10 @@ def collectives_csv(ranks: Ranks) -> str:
     waiting, moving = (
         np.median(times, axis=1) * NS for times in (ranks.waiting_ns, ranks.moving_ns)
     )
-    last = ranks.arrived_ns == ranks.arrived_ns.max(axis=0)
-    rows = (
-        Row(
-            **vars(one)
-            | {
-                "rank": rank.number,
-                "waiting_s": float(waiting[place, at]),
-                "moving_s": float(moving[place, at]),
-                "last": float(last[place, :, at].mean()),
-            }
-        )
-        for at, one in enumerate(_collectives(ranks))
-        for place, rank in enumerate(ranks.ranks)
-    )
-    return to_csv(COLLECTIVE_COLUMNS, rows)
+    last = (ranks.arrived_ns == ranks.arrived_ns.max(axis=0)).mean(axis=1)
+    every = _collectives(ranks)
+    frames = [
+        every.assign(rank=rank.number, waiting_s=waiting[at], moving_s=moving[at], last=last[at])
+        for at, rank in enumerate(ranks.ranks)
+    ]
+    return to_csv(COLLECTIVE_COLUMNS, pd.concat(frames).sort_index(kind="stable"))
