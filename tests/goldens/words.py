@@ -243,8 +243,9 @@ def comparisons() -> Kept:
 
 def _said_of_engines(run: EnginesRun) -> Iterator[str]:
     yield engines.verdict(run)
-    for lines in (engines.about_lines, engines.warnings, engines.wrong_lines, engines.other_lines):
+    for lines in (engines.about_lines, engines.warnings, engines.wrong_lines):
         yield from lines(run)
+    yield from map(engines.other_line, run.others)
     yield from engines.note_lines(run)
     yield from engines.fusion_lines(run, faked.recordings())
     yield from (f"- {step}" for step in engines.next_steps(run))

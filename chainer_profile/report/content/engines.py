@@ -181,7 +181,9 @@ def sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.S
         doc.Section("Engines", table, both),
         doc.Section("", _speed(run), (doc.REPORT,)),
         doc.Section(
-            "" if table else "Engines", doc.listing([*other_lines(run), *note_lines(run)]), both
+            "" if table else "Engines",
+            doc.listing([*map(other_line, run.others), *note_lines(run)]),
+            both,
         ),
         doc.Section("What to do next", doc.listing(next_steps(run)), both),
         doc.Section("Outputs", _outputs(run), (doc.REPORT,)),
@@ -453,11 +455,6 @@ def interval_text(found: Speedup) -> str:
     if math.isnan(found.low):
         return NOT_KNOWN
     return f"{format_factor(found.low)} to {format_factor(found.high)}"
-
-
-def other_lines(run: EnginesRun) -> list[str]:
-    """A line for each engine that made no trials: why, and how to get it."""
-    return [other_line(engine) for engine in run.others]
 
 
 def other_line(engine: EngineResult) -> str:
