@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chainer_profile.analyse.counted import counters_by, layer_counters, trial_counters
+from chainer_profile.analyse.device_use import (
+    DEVICE,
+    DeviceUse,
+    device_use,
+    layer_device,
+    phase_device,
+)
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Counted, Counters
 from tests.conftest import make_recording, make_training
 from tests.counting import counters
+from tests.report.devicing import (
+    LAUNCH_BOUND,
+    make_device_recording,
+    make_device_training,
+)
 
 
 def test_means_by_layer_in_seconds():
@@ -54,3 +69,103 @@ def test_groups_add_up_to_the_layers():
         assert table["layers"].sum() == len(found.layers)
         for column in ("cpu_s", "page_faults"):
             assert table[column].sum() == pytest.approx(found.layers[column].sum())
+
+
+# How a trial uses a GPU, on recordings whose times are known by hand
+
+
+US = 1e-6
+
+
+def use_of(*args: Any, **changes: Any) -> DeviceUse:
+    use = device_use(make_device_recording(*args, **changes))
+    assert use is not None
+    return use
+
+
+def test_a_run_is_launch_bound_below_a_tenth_of_waiting() -> None:
+    for changes, launch_bound in (
+        ({"wait_us": 100}, True),
+        ({"wait_us": 390, "n_held": 0}, True),
+        ({"wait_us": 433}, True),
+        ({"wait_us": 434}, False),
+        ({"wait_us": 434, "n_held": 0}, False),
+        ({"times": (*LAUNCH_BOUND[:3], (3500, 0, 0, 0, 0, 0))}, True),
+        ({"times": (*LAUNCH_BOUND[:3], (3700, 0, 0, 0, 0, 0))}, False),  # a busy device
+    ):
+        assert use_of(**changes).launch_bound is launch_bound, changes
+
+
+def test_without_held_trials_it_is_not_known_how_busy_the_device_is() -> None:
+    for recording in (
+        make_device_recording(n_held=0),
+        make_device_recording(held_ns=np.zeros((0, 6), int), held_span_ns=np.zeros(0, int)),
+    ):
+        use = device_use(recording)
+        assert use is not None
+        assert (use.busy_s, use.busy_share, use.idle_s, use.held_span_s) == (None,) * 4
+        assert use.held_trials == 0
+        assert np.isnan(layer_device(recording)["busy_s"]).all()
+
+
+def test_more_work_than_a_trial_is_all_of_it() -> None:
+    use = replace(use_of(), busy_s=5000 * US)
+    assert (use.busy_share, use.idle_s) == (1.0, 0.0)
+    assert replace(use, trial_s=0.0).busy_share is None
+
+
+def test_a_run_on_the_host_has_none_of_it() -> None:
+    for recording in (make_recording(), make_training()):
+        assert device_use(recording) is None
+        summary = summarise(recording)
+        assert summary.device is None
+        assert summary.layers[list(DEVICE)].isna().all(axis=None)
+
+
+@pytest.mark.parametrize("n_held", [20, 0])
+def test_phases_add_up_to_the_trial(n_held: int) -> None:
+    summary = summarise(make_device_training(n_held=n_held))
+    use, table = summary.device, phase_device(summary.layers)
+    assert use is not None
+    assert list(table.index) == ["forward", "backward", "update"]
+    assert table["layers_s"].tolist() == pytest.approx([1000 * US, 1800 * US, 200 * US])
+    assert table["host_s"].sum() == pytest.approx(use.calls_s)
+    assert table["layers_s"].sum() == pytest.approx(use.layers_s)
+    assert table["gap_s"].sum() == pytest.approx(use.gaps_s)
+    if n_held:
+        assert table["busy_s"].sum() == pytest.approx(use.busy_s)
+    else:
+        assert table["busy_s"].isna().all()
+
+
+times = st.integers(0, 10**9)
+
+
+@given(
+    st.lists(st.tuples(*[times] * 3), min_size=1, max_size=5),
+    st.lists(times, min_size=4, max_size=4),
+)
+def test_the_parts_of_any_trial_add_up(rows: list[tuple[int, ...]], more: list[int]) -> None:
+    own, host, gaps = (np.array([column] * 2, np.int64) for column in zip(*rows, strict=True))
+    between, wait, rest, busy = more
+    launch = host.sum(axis=1) + between
+    recording = make_recording(
+        len(rows),
+        2,
+        0,
+        self_ns=own,
+        host_ns=host,
+        gap_ns=gaps,
+        launch_ns=launch,
+        span_ns=own.sum(axis=1) + gaps.sum(axis=1) + rest,
+        trial_ns=launch + wait,
+        held_ns=np.full((3, len(rows)), busy),
+        held_span_ns=np.full(3, busy * len(rows)),
+    )
+    use = device_use(recording)
+    assert use is not None
+    assert use.launch_s + use.wait_s == pytest.approx(use.trial_s, abs=1e-12)
+    assert use.calls_s + use.between_s == pytest.approx(use.launch_s, abs=1e-12)
+    assert use.layers_s + use.gaps_s + use.rest_s == pytest.approx(use.span_s, abs=1e-12)
+    if use.idle_s is not None and use.busy_share is not None and use.busy_share < 1:
+        assert use.idle_s == pytest.approx((1 - use.busy_share) * use.trial_s)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.grouping import block_of, common_link
@@ -15,7 +15,6 @@ from chainer_profile.basics.words import GROUPS
 from chainer_profile.record.recording import Layer, LinkCalls, Recording
 from tests.conftest import make_recording
 
-US = 1e-6
 PHASES = ("forward", "backward", "update", "data")
 
 
@@ -114,7 +113,6 @@ def recordings(draw: st.DrawFn) -> Recording:
     return Recording(tuple(layers), self_ns, **changes)  # type: ignore[arg-type]
 
 
-@settings(max_examples=40)
 @given(recordings(), st.sampled_from(GROUPS))
 def test_groups_add_up(recording: Recording, by: str) -> None:
     summary = summarise(recording)
@@ -141,7 +139,6 @@ def test_groups_add_up(recording: Recording, by: str) -> None:
         assert all(any(path.startswith(name) for path in layers["path"]) for name in table.index)
 
 
-@settings(max_examples=40)
 @given(recordings())
 def test_phases_add_up_to_the_trial(recording: Recording) -> None:
     summary = summarise(recording)
@@ -175,7 +172,6 @@ def is_below(path: str, link: str) -> bool:
     return path == link or (path.startswith("/") and path.startswith(link.rstrip("/") + "/"))
 
 
-@settings(max_examples=40)
 @given(recordings())
 def test_the_tree_adds_up(recording: Recording) -> None:
     summary = summarise(recording)
@@ -209,7 +205,6 @@ def test_the_tree_adds_up(recording: Recording) -> None:
             assert row[["parameters", "calls"]].isna().all()
 
 
-@settings(max_examples=40)
 @given(recordings())
 def test_the_tree_is_in_order(recording: Recording) -> None:
     tree = summarise(recording).links

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.timeline import (
@@ -14,20 +14,15 @@ from chainer_profile.analyse.timeline import (
     LINK,
     PHASE,
     TRIAL,
-    WAIT,
     Slice,
     evenly,
     lay_out,
-    lay_out_device,
     median_trial,
     phase_framework_ns,
 )
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.recording import Layer, Recording
 from tests.conftest import make_recording
-from tests.report.tracing import nested
-
-KINDS = (TRIAL, PHASE, LINK, FUNCTION, WAIT)
 
 
 @given(st.integers(0, 10**12), st.integers(1, 50))
@@ -112,21 +107,3 @@ def test_no_trial_is_no_median() -> None:
     )
     with pytest.raises(ProfileError, match="holds no complete profiled trial"):
         median_trial(recording)
-
-
-@settings(max_examples=20)
-@given(nested())
-def test_slices_lie_in_each_other(recording: Recording) -> None:
-    for trial in range(recording.n_trials):
-        for root in (lay_out(recording, trial), lay_out_device(recording, trial)):
-            if root is None:
-                continue
-            for _, one in root.walk(KINDS):
-                at = one.begin_ns
-                for inner in one.inner:
-                    assert at <= inner.begin_ns <= inner.end_ns <= one.end_ns
-                    at = inner.end_ns
-                if one.kind in (LINK, PHASE):
-                    assert one.calls_ns == sum(inner.calls_ns for inner in one.inner)
-            begun = [one for begins, one in root.edges(KINDS) if begins]
-            assert begun == [one for _, one in root.walk(KINDS)]

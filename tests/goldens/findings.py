@@ -32,8 +32,7 @@ from tests.report.devicing import (
     make_device_recording,
     make_device_training,
 )
-from tests.report.scaled import phased, scaled
-from tests.report.working import LIMITS, with_work
+from tests.report.working import LIMITS, phased, scaled, with_work
 
 CONV, BN = "Convolution2DFunction", "FixedBatchNormalization"
 #: A command that takes options.

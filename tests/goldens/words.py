@@ -74,8 +74,7 @@ from tests.report.devicing import (
     make_device_training,
 )
 from tests.report.documents import network_of, network_row
-from tests.report.scaled import scaled
-from tests.report.working import training, working
+from tests.report.working import scaled, training, working
 from tests.sweeping import make_run as make_case
 
 UNTIMED: dict[str, Any] = {"trial_ns": None, "start_ns": None, "n_clean": 0}
@@ -117,8 +116,8 @@ def _forward_backward() -> Recording:
     return replace(step, layers=layers, self_ns=self_ns, phases=(), framework_ns=None, links=())
 
 
-def answered() -> dict[str, Summary]:
-    """Runs of every kind."""
+def answers() -> Kept:
+    """How long and how sure, where the time goes, what next."""
     recordings = {
         "forward": make_recording(n_clean=60),
         "forward and backward": _forward_backward(),
@@ -143,13 +142,7 @@ def answered() -> dict[str, Summary]:
         "training on a GPU": make_device_training(),
     }
     summaries = {name: summarise(one) for name, one in recordings.items()}
-    more = {"launch bound": launching(), "not held": launching(n_held=0), "busy": computing()}
-    return summaries | more
-
-
-def answers() -> Kept:
-    """How long and how sure, where the time goes, what next."""
-    summaries = answered()
+    summaries |= {"launch bound": launching(), "not held": launching(n_held=0), "busy": computing()}
     found = {name: list(_texts(answer.answer(one))) for name, one in summaries.items()}
     found["tried"] = list(_texts(answer.answer(summaries["training"], ADVICE)))
     return listed(found)

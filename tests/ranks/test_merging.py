@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.ranks import training
@@ -109,7 +109,6 @@ def stays(draw: st.DrawFn) -> dict[str, Recording]:
     return found
 
 
-@settings(max_examples=60)
 @given(stays())
 def test_waits_and_moves_are_the_communication_and_phases_the_iteration(
     recordings: dict[str, Recording],

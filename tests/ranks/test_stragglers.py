@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from benchmarks.comparison_simulated import OTHERS, TRIAL, WITHIN
-from benchmarks.ranks import found_in, rows, training
+from benchmarks.ranks import found_in, training
 from chainer_profile.ranks.merging import merge
 from chainer_profile.ranks.stragglers import elsewhere, judge
 from chainer_profile.record.recording import Layer
 
-LAYERS = rows(60)
 #: A convolution, a batch normalization and a ReLU, before and behind the middle.
 PLACES = (0, 16, 29)
 
@@ -111,6 +110,17 @@ def test_a_slow_rank_is_one_finding(size: int) -> None:
     assert ranks.judged.stragglers == ()
 
 
+def test_a_layer_that_straggles_on_a_slow_rank_and_one_on_another() -> None:
+    planted = {(1, 0): 20.0, (2, 16): 30.0}
+    ranks = merge(training(4, slow={1: 1.5}, planted_ms=planted))
+    assert [one.rank for one in ranks.judged.slow] == [1]
+    found = {(rank, layer): excess for rank, layer, excess in found_in(ranks)}
+    assert found == {
+        (1, 0): pytest.approx(20, rel=0.05),
+        (2, 16): pytest.approx(30, rel=0.05),
+    }
+
+
 @pytest.mark.parametrize("slow", [(0, 1), (0, 1, 2, 3)])
 def test_stragglers_do_not_hide_one_another(slow: tuple[int, ...]) -> None:
     size = 2 * len(slow)
@@ -125,7 +135,6 @@ def test_too_few_iterations_give_no_verdict() -> None:
     assert judged.excess_s[1, 0] == pytest.approx(0.1, rel=0.05)
 
 
-@settings(max_examples=50)
 @given(st.integers(2, 9).flatmap(lambda n: arrays(np.int64, (n, 3, 2), elements=st.integers(0, 9))))
 def test_elsewhere_is_the_median_of_the_other_ranks(values: np.ndarray) -> None:
     others = [np.median(np.delete(values, at, axis=0), axis=0) for at in range(len(values))]

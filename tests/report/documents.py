@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from benchmarks.ranks import training
@@ -20,7 +21,7 @@ from chainer_profile.ranks.merging import Ranks, merge
 from chainer_profile.record.budget import PARTS, Budget, Spent
 from chainer_profile.record.digest import Digest, Run
 from chainer_profile.record.network import COUNTS, TEXTS, ModelSummary
-from chainer_profile.record.recording import LinkCalls, Recording, Settings
+from chainer_profile.record.recording import Environment, LinkCalls, Recording, Settings
 from chainer_profile.report.content import (
     budget,
     comparison,
@@ -35,7 +36,7 @@ from chainer_profile.report.document import Block
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
-from tests.report.devicing import make_device_recording
+from tests.report.devicing import make_device_recording, make_device_training
 from tests.report.working import with_work
 from tests.sweeping import make_run as make_case
 
@@ -101,6 +102,40 @@ def profiles(names: Sequence[str] = ()) -> dict[str, Callable[[], Summary]]:
         "engine": of(lambda: recordings()["fast"]),
         "left out": of(lambda: make_recording(left_out=60)),
     }
+
+
+NO_TRIALS: dict[str, Any] = {"trial_ns": None, "start_ns": None}
+NO_PHASES: dict[str, Any] = {"phases": (), "framework_ns": None}
+BARE = Recording(make_recording(2).layers, np.array([[5000, 1000]]))
+#: Runs that lack something.
+LACKING: dict[str, Callable[[], Recording]] = {
+    "bare": lambda: BARE,
+    "ended": lambda: replace(BARE, ended="failed: MemoryError", settings=Settings(trials=9)),
+    "one layer": lambda: make_recording(1),
+    "one trial": lambda: make_recording(n_trials=1),
+    "one of each": lambda: make_recording(n_trials=1, n_clean=1),
+    "no clean trials": lambda: make_recording(n_clean=0),
+    "functions only": lambda: make_recording(n_clean=0, **NO_TRIALS),
+    "no begins": lambda: make_recording(start_ns=None),
+    "no time": lambda: make_recording(n_trials=5, self_ns=np.zeros((5, 6), np.int64)),
+    "no time at all": lambda: Recording(make_recording(1).layers, np.zeros((3, 1), np.int64)),
+    "no settings": lambda: make_recording(settings=Settings(), environment=Environment()),
+    "no memory": lambda: with_work(make_recording(3), memory=None),
+    "no limits": lambda: with_work(make_recording(3), limits=None),
+    "steps, no trials": lambda: make_training(**NO_TRIALS),
+    "steps, no phases": lambda: make_training(**NO_PHASES),
+    "steps, no links": lambda: make_training(links=()),
+    "steps, functions only": lambda: make_training(links=(), **NO_TRIALS, **NO_PHASES),
+    "one step": lambda: make_training(n_trials=1),
+    "gpu, no held trials": lambda: make_device_training(n_held=0),
+    "1,000 layers": lambda: with_work(make_recording(1000, n_trials=2, n_clean=0)),
+}
+
+
+def summaries() -> dict[str, Callable[[], Summary]]:
+    """Runs of every kind, and those that lack something."""
+    lacking = {name: lambda make=make: summarise(make()) for name, make in LACKING.items()}
+    return {**profiles(), **lacking}
 
 
 def compared(names: Sequence[str] = ()) -> Comparison:

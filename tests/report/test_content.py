@@ -27,7 +27,6 @@ from chainer_profile.comparison.compare import compare
 from chainer_profile.comparison.significance import FASTER, SAME, SLOWER, UNKNOWN
 from chainer_profile.record.budget import Spent
 from chainer_profile.record.recording import BlasLibrary, Environment, Layer, LinkCalls, Settings
-from chainer_profile.report.columns import explained
 from chainer_profile.report.content import boxes, comparison, engines, network, sweep
 from chainer_profile.report.content.layer_section import spreads
 from chainer_profile.report.content.method import experiment_rows, has_rate_of_zero
@@ -45,7 +44,7 @@ from tests.fusing import chainer_run, engine_run
 from tests.goldens.words import S, fast
 from tests.report.documents import compared, network_of, network_row, program
 from tests.report.tracing import nested
-from tests.report.working import with_work, working
+from tests.report.working import with_work
 
 
 @pytest.mark.parametrize("sort", SORT_KEYS)
@@ -166,11 +165,6 @@ def test_spreads_by_hand() -> None:
 
 
 # -- words
-
-
-def test_what_the_columns_of_a_gpu_mean() -> None:
-    assert explained(["mean ms", "%"]) == ""
-    assert explained(["host"]) == "Host is the time of the host in the layer's call."
 
 
 @pytest.mark.parametrize("model", ["chain", "", "\x1b[31m"])
@@ -334,9 +328,3 @@ def test_columns_of_a_network() -> None:
 def test_the_columns_of_a_sweep_are_documented() -> None:
     text = (ROOT / "docs" / "sweep.md").read_text()
     assert {name for name in meanings(sweep.COLUMNS) if f"`{name}`" not in text} == set()
-
-
-def test_a_run_on_a_cpu_says_nothing_of_a_gpu() -> None:
-    blocks = overview(replace(working(), findings=()))
-    heads = {c.name for block in blocks if isinstance(block, Table) for c in block.columns}
-    assert not heads & {"host", "gap", "busy"}

@@ -20,8 +20,8 @@ from chainer_profile.report.views import summary_html, summary_text
 from chainer_profile.report.writers import json_report
 from tests.conftest import make_recording
 from tests.report.documents import network_of, network_row
-from tests.report.page.reading import Read
 from tests.report.reading import layers_csv, report_md
+from tests.report.seen import Read
 from tests.report.working import with_work, working
 
 FORMS: dict[str, Callable[[Summary], str]] = {

@@ -16,22 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.basics.words import GROUPS
 from chainer_profile.record.budget import PARTS, PROFILER, Budget, Spent
 from chainer_profile.record.recording import COMPLETE, Layer, Recording
-from chainer_profile.report.columns import LINK_COLUMNS, group_rows, phase_rows, shares, tree_rows
+from chainer_profile.report.columns import group_rows, phase_rows, shares, tree_rows
 from chainer_profile.report.content.answer import where
 from chainer_profile.report.content.budget import BudgetRow, budget_rows, sentence
-from chainer_profile.report.content.profile import overview
 from chainer_profile.report.content.result_section import device
 from chainer_profile.report.document import Text, plain
-from chainer_profile.report.tables import Table, meanings
+from chainer_profile.report.tables import Table
 from tests.analyse.test_grouping import recordings
-from tests.conftest import make_recording, make_training
+from tests.conftest import make_training
 from tests.goldens.words import PARTS as SPENT
 from tests.report.devicing import make_device_recording
 from tests.report.documents import program
-from tests.report.reading import layers_csv, links_csv
+from tests.report.reading import layers_csv
 
 S = 10**9
 
@@ -239,27 +237,6 @@ def test_the_shown_parts_on_a_gpu_add_up_whatever_the_times(seed: int, n_trials:
 # -- tables and files
 
 
-@pytest.mark.parametrize("recording", [make_recording(66), make_training()], ids=["one", "several"])
-def test_shown_groups_add_up(recording: Recording) -> None:
-    summary = summarise(recording)
-    for by in GROUPS:
-        (found,) = (
-            block
-            for block in overview(summary, group_by=by)
-            if isinstance(block, Table) and block.caption == f"By {by}"
-        )
-        at = {one.name: number for number, one in enumerate(found.columns)}
-        calls, total, share, hot = (
-            sum(float(row[number].replace(",", "") or 0) for row in found.cells())
-            for number in (at["calls"], at["total ms"], at["%"], -1)
-        )
-        assert [row[at[by]] for row in found.cells()] == list(group_rows(summary, by).index)
-        assert recording.phases or calls == 66
-        assert total == pytest.approx(summary.totals.layers_s * 1e3, abs=1e-3)
-        assert share == pytest.approx(100, abs=0.051 * len(found.rows))
-        assert hot == len(summary.hotspots.indices)
-
-
 def read(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
@@ -280,16 +257,3 @@ def test_a_file_gives_the_same_numbers(rows: list[list[int]]) -> None:
                 if cell:
                     assert abs(float(cell) - value * 1e3) <= np.spacing(abs(float(cell)))
         assert float(row["share_percent"]) == expected.share * 100
-
-
-@given(recordings())
-def test_links_of_a_file_add_up_to_the_layers(recording: Recording) -> None:
-    summary = summarise(recording)
-    table = pd.read_csv(io.StringIO(links_csv(summary)))
-    layers_ms = pytest.approx(summary.totals.layers_s * 1e3, rel=1e-12)
-    assert table["exclusive_ms"].sum() == layers_ms
-    assert table["inclusive_ms"][table["depth"] == 0].sum() == layers_ms
-    by_phase = [name for name in meanings(LINK_COLUMNS) if name.endswith("_exclusive_ms")]
-    assert table[by_phase].sum().sum() == layers_ms
-    assert table["hot_layers"][table["depth"] == 0].sum() == len(summary.hotspots.indices)
-    assert len(table) == len(summary.links)

@@ -41,7 +41,7 @@ from tests.report.documents import (
     profiles,
     program,
 )
-from tests.report.page.reading import Read
+from tests.report.seen import Read
 
 
 def results(names: Sequence[str] = ()) -> dict[str, Callable[[], str]]:

@@ -11,19 +11,15 @@ import csv as csv_files
 import io
 import json
 import re
-from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.record.recording import Environment, Recording, Settings
 from chainer_profile.report.content import comparison, engines, history, network, ranks, sweep
 from chainer_profile.report.content.profile import overview, report
 from chainer_profile.report.document import (
@@ -43,9 +39,8 @@ from chainer_profile.report.tables import Table, safe, to_csv
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import json_report, pdf
 from tests import needs
-from tests.conftest import make_recording, make_training
-from tests.report.devicing import make_device_training
 from tests.report.documents import (
+    LACKING,
     NAMES,
     a_network,
     cases,
@@ -59,7 +54,6 @@ from tests.report.documents import (
 )
 from tests.report.reading import column, layers_csv, links_csv
 from tests.report.seen import WRITERS, seen, told, written
-from tests.report.working import with_work
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'
 
@@ -138,33 +132,6 @@ def test_any_text_is_shown_as_it_is(name: str, writer: str | int) -> None:
 
 
 # -- runs that lack something
-
-
-NO_TRIALS: dict[str, Any] = {"trial_ns": None, "start_ns": None}
-NO_PHASES: dict[str, Any] = {"phases": (), "framework_ns": None}
-BARE = Recording(make_recording(2).layers, np.array([[5000, 1000]]))
-LACKING: dict[str, Callable[[], Recording]] = {
-    "bare": lambda: BARE,
-    "ended": lambda: replace(BARE, ended="failed: MemoryError", settings=Settings(trials=9)),
-    "one layer": lambda: make_recording(1),
-    "one trial": lambda: make_recording(n_trials=1),
-    "one of each": lambda: make_recording(n_trials=1, n_clean=1),
-    "no clean trials": lambda: make_recording(n_clean=0),
-    "functions only": lambda: make_recording(n_clean=0, **NO_TRIALS),
-    "no begins": lambda: make_recording(start_ns=None),
-    "no time": lambda: make_recording(n_trials=5, self_ns=np.zeros((5, 6), np.int64)),
-    "no time at all": lambda: Recording(make_recording(1).layers, np.zeros((3, 1), np.int64)),
-    "no settings": lambda: make_recording(settings=Settings(), environment=Environment()),
-    "no memory": lambda: with_work(make_recording(3), memory=None),
-    "no limits": lambda: with_work(make_recording(3), limits=None),
-    "steps, no trials": lambda: make_training(**NO_TRIALS),
-    "steps, no phases": lambda: make_training(**NO_PHASES),
-    "steps, no links": lambda: make_training(links=()),
-    "steps, functions only": lambda: make_training(links=(), **NO_TRIALS, **NO_PHASES),
-    "one step": lambda: make_training(n_trials=1),
-    "gpu, no held trials": lambda: make_device_training(n_held=0),
-    "1,000 layers": lambda: with_work(make_recording(1000, n_trials=2, n_clean=0)),
-}
 
 
 @pytest.mark.parametrize("name", LACKING)

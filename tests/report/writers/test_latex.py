@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,40 +10,14 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.record.recording import Environment, Recording, Settings
 from chainer_profile.report.content.layer_section import MAX_ROWS, SLOWEST
 from chainer_profile.report.content.profile import ReportTitle
 from chainer_profile.report.writers.latex import label, text
 from chainer_profile.runs.wanted import Wanted
 from chainer_profile.runs.write import asked_for
 from tests import needs
-from tests.conftest import make_recording, make_training
-from tests.report.devicing import make_device_training
-
-HOSTILE = (
-    r"\end{document}\input{x}",
-    "}}} {{{ $ & # ^ _ ~ % < > \" | ` '",
-    "<script>alert(1)</script>",
-    "=cmd|' /C calc'!A0",
-    "[x]*y*",
-    "--,,``''?`!` ^^41 \\\\",
-    "\u202eabc\u202c \u200f",
-    "\u05e9\u05dc\u05d5\u05dd \u0645\u0631 \u5c42",
-    "\x1b[31m\x00\n\n\t",
-    "\ud800",
-    "\u00e9 \u00f1 \u00df \u0141 \u0151 \u0129 \u03b1\u03a9 \u2192 \u00d7 \u00b5 \u00b1 \U0001f600",
-    "a" * 300,
-)
-RECORDINGS = {
-    "inference": make_recording(66),
-    "training": make_training(data=True),
-    "gpu": make_device_training(),
-    "one layer": make_recording(1, n_trials=1, n_clean=0),
-    "bare": make_recording(
-        2, settings=Settings(), environment=Environment(), trial_ns=None, start_ns=None, n_clean=0
-    ),
-    "many layers": make_recording(MAX_ROWS + 1, n_trials=3),
-}
+from tests.conftest import make_recording
+from tests.report.documents import NAMES, named, summaries
 
 
 def render(summary: Summary, title: ReportTitle | None = None) -> str:
@@ -52,12 +25,8 @@ def render(summary: Summary, title: ReportTitle | None = None) -> str:
     return content.decode()
 
 
-def renamed(name: str) -> Recording:
-    recording = make_recording(12, n_trials=6)
-    layers = tuple(replace(row, function=name, path=f"/{name}") for row in recording.layers)
-    settings = replace(recording.settings, model=name, input=name, weights=name, command=name)
-    environment = replace(recording.environment, processor=name)
-    return replace(recording, layers=layers, settings=settings, environment=environment)
+def hostile() -> Summary:
+    return summarise(named(make_recording(len(NAMES), n_trials=6), NAMES))
 
 
 def without_signs(source: str) -> str:
@@ -105,12 +74,13 @@ def check_structure(source: str) -> None:
 
 
 def test_structure_of_any_run_with_any_name() -> None:
-    for recording in RECORDINGS.values():
-        source = render(summarise(recording))
+    for make in summaries().values():
+        source = render(make())
         check_structure(source)
         assert not re.search(r"\bnan\b|\binf\b|\bNone\b|<NA>", source)
-    for name in HOSTILE:
-        source = render(summarise(renamed(name)), title=ReportTitle(*[name] * 4))
+    short = summarise(make_recording(2, n_trials=6))
+    for summary, name in [*((short, name) for name in NAMES), (hostile(), "x")]:
+        source = render(summary, title=ReportTitle(*[name] * 4))
         check_structure(source)
         body = [line for line in source.splitlines() if not line.startswith("%")]
         assert r"\end{document}" not in "\n".join(body)
@@ -178,9 +148,9 @@ def run_latex(folder: Path, name: str) -> str:
 
 def test_it_compiles_alone_and_within_a_document(tmp_path: Path) -> None:
     names = []
-    for at, recording in enumerate([*RECORDINGS.values(), *map(renamed, HOSTILE)]):
+    for at, summary in enumerate([*(make() for make in summaries().values()), hostile()]):
         names.append(f"tables{at}.tex")
-        (tmp_path / names[-1]).write_text(render(summarise(recording)))
+        (tmp_path / names[-1]).write_text(render(summary))
     # The first one is a document of its own, all of them are parts of another one.
     out = run_latex(tmp_path, names[0])
     assert "Overfull" not in out
