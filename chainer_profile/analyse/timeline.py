@@ -5,19 +5,15 @@ Lengths are measured, places are worked out, as the following sentences say.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.paths import below, shared
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from chainer_profile.record.recording import Layer, Recording
+from chainer_profile.record.recording import Layer, Recording
 
 TRIAL, PHASE, LINK, FUNCTION, WAIT = "trial", "phase", "link", "function", "wait"
 

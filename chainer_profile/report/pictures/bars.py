@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
 from matplotlib.transforms import offset_copy
+from numpy.typing import ArrayLike
 
 from chainer_profile.report.pictures.figures import TEXT, blank, mark, plain_axes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike
 
 #: Width at which a picture is shown in its own size, in inches; a wider one is shown smaller.
 _SHOWN_WIDTH = 12.0

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.text import Annotation
 
 from chainer_profile.basics.units import duration_unit, format_count, in_unit
+from chainer_profile.comparison.compare import Comparison
 from chainer_profile.comparison.fused import short_name
 from chainer_profile.comparison.significance import FASTER, SLOWER
 from chainer_profile.report.content.comparison import change, fusion_line, verdict
 from chainer_profile.report.pictures import bars, figures
 from chainer_profile.report.text import printable, short, shorten
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.text import Annotation
-
-    from chainer_profile.comparison.compare import Comparison
 
 #: Layers that are shown of a network that has more.
 MAX_LAYERS = 80

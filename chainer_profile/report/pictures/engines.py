@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from chainer_profile.basics.units import duration_unit, format_duration, in_unit
 from chainer_profile.engines.catalogue import BASELINE
+from chainer_profile.engines.results import EnginesRun
+from chainer_profile.record.recording import Recording
 from chainer_profile.report.content.engines import (
     BETWEEN,
     about_lines,
@@ -19,15 +23,6 @@ from chainer_profile.report.content.engines import (
 )
 from chainer_profile.report.pictures import figures
 from chainer_profile.report.text import printable, shorten
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from chainer_profile.engines.results import EnginesRun
-    from chainer_profile.record.recording import Recording
 
 REST = "other functions"
 PLAIN = "no times of its parts"

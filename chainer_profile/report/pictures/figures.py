@@ -5,17 +5,22 @@ from __future__ import annotations
 import io
 import re
 import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.markers import TICKDOWN, TICKLEFT
 
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import NOT_KNOWN, format_duration, format_interval, plural
 from chainer_profile.report.text import (
     model_name,
@@ -24,15 +29,6 @@ from chainer_profile.report.text import (
     shorten,
     trial_text,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-
-    from chainer_profile.analyse.summary import Summary
 
 # A red and a blue-grey that differ in lightness too: for colour-blind readers and grey print.
 HOT_COLOUR = "#cc3311"

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from numpy.typing import NDArray
 from PIL import Image
 
 from chainer_profile.analyse.grouping import group_names
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
 from chainer_profile.report.columns import layer_anchor, link_anchor
 from chainer_profile.report.pictures import bars, figures
 from chainer_profile.report.text import ending, on_gpu, printable, short, typical_word
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from numpy.typing import NDArray
-
-    from chainer_profile.analyse.summary import Summary
 
 #: Bars of a picture; and layers by themselves where blocks are more.
 MOST, SLOWEST = 200, 30

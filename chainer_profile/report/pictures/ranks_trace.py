@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 
-from chainer_profile.analyse.timeline import FUNCTION, HOST_PLACES, PHASE, TRIAL, lay_out
+from chainer_profile.analyse.timeline import FUNCTION, HOST_PLACES, PHASE, TRIAL, Slice, lay_out
+from chainer_profile.ranks.merging import Ranks
 from chainer_profile.report.content.ranks import rank_name
 from chainer_profile.report.pictures import trace
 from chainer_profile.report.text import model_name, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chainer_profile.analyse.timeline import Slice
-    from chainer_profile.ranks.merging import Ranks
 
 #: Ranks that are shown; of more those that the others waited for most often.
 MOST_RANKS = 64

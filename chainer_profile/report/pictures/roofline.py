@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 from matplotlib.transforms import Bbox
+from numpy.typing import NDArray
 
 from chainer_profile.analyse.roofline import drawable
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_duration, format_giga, format_significant
+from chainer_profile.record.recording import MachineLimits
 from chainer_profile.report.columns import layer_anchor
 from chainer_profile.report.pictures import figures
 from chainer_profile.report.pictures.layers import MOST
 from chainer_profile.report.text import printable, shorten
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-    from numpy.typing import NDArray
-
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.record.recording import MachineLimits
 
 _GIGA = 1e9
 _WIDTH, _HEIGHT = 8.0, 5.6

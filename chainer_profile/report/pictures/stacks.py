@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from chainer_profile.analyse import timeline
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.paths import below
+from chainer_profile.record.recording import Place
 from chainer_profile.report.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.record.recording import Place
 
 FRAMEWORK = "(framework)"
 #: Kind of a frame below a layer.

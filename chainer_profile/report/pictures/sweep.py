@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from chainer_profile.basics import units
-from chainer_profile.record.digest import several_machines
+from chainer_profile.record.digest import Run, several_machines
 from chainer_profile.report.pictures import figures
 from chainer_profile.report.text import printable, shorten
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from chainer_profile.record.digest import Run
 
 # By Okabe and Ito, for colour-blind readers; in an order that differs in lightness too.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#777777", "#222222")

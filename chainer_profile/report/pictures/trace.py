@@ -5,18 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from chainer_profile.analyse import timeline
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.units import format_shapes, plural
+from chainer_profile.record.recording import LinkCalls, Recording
 from chainer_profile.report.text import model_name, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.record.recording import LinkCalls, Recording
 
 #: The tracks of a process: their names, and the kinds of slices that they hold.
 TRACKS = (

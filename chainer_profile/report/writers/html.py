@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from chainer_profile.report import document as doc
-from chainer_profile.report.tables import SPREAD, Table, is_missing
+from chainer_profile.report.tables import SPREAD, Column, Spread, Table, is_missing
 from chainer_profile.report.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from chainer_profile.report.tables import Column, Spread
 
 #: Texts of more characters take several lines.
 _LONG = 40

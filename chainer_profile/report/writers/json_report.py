@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from functools import partial
 from types import MappingProxyType, SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 import pandas as pd
@@ -19,6 +19,7 @@ from chainer_profile.analyse import counted, device_use, findings
 from chainer_profile.analyse import inside as insides
 from chainer_profile.analyse import summary as summaries
 from chainer_profile.analyse.roofline import COMPUTE, MEMORY
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.verdicts import BELOW, FAULTS
 from chainer_profile.basics.paths import above
 from chainer_profile.basics.words import GROUPS
@@ -26,9 +27,6 @@ from chainer_profile.record import recording as records
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS
 from chainer_profile.report.tables import Column, Kind, columns, to_json
 from chainer_profile.report.tables import schema as schema_of
-
-if TYPE_CHECKING:
-    from chainer_profile.analyse.summary import Summary
 
 FORMAT = "chainer-profile report"
 #: Raised when a key changes its meaning or goes. Keys may be added without that.

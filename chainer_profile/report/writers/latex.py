@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from chainer_profile.report.tables import Table
 
 
 def _pairs(lines: str) -> dict[str, str]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 from chainer_profile.report import document as doc
 from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 
 def write(blocks: Iterable[doc.Block]) -> str:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.report import document as doc
 from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
 
 #: Width in points between the margins of a page.
 _WIDTH = 482.0

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chainer_profile.report import document as doc
-from chainer_profile.report.tables import Table, not_shown
+from chainer_profile.report.tables import Column, Table, not_shown
 from chainer_profile.report.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from rich.console import Console
-
-    from chainer_profile.report.tables import Column
 
 #: Lines of a first screen, with two for what was written, rows of a table in it, and lines for what
 #: it leaves out.
