@@ -95,13 +95,10 @@ class _Part:
 
 
 def _meanings(kind: type) -> dict[str, str]:
-    """The meanings in a docstring's list of attributes, or in comments at fields."""
-    section = (inspect.getdoc(kind) or "").partition("Attributes:\n")[2]
-    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
+    """The meanings of a dataclass's fields, in comments before them or beside."""
     fields = r"^((?:    #: .*\n)*)    (\w+): [^#\n]*(?:#: (.*))?$"
-    for before, name, beside in re.findall(fields, inspect.getsource(kind), re.MULTILINE):
-        entries.append((name, f"{before.replace('#: ', '')}{beside}"))
-    return {name: _words(text) for name, text in reversed(entries)}
+    found = re.findall(fields, inspect.getsource(kind), re.MULTILINE)
+    return {name: _words(f"{before.replace('#: ', '')}{beside}") for before, name, beside in found}
 
 
 def _words(text: str) -> str:
