@@ -6,6 +6,7 @@ Texts are plain: nothing in them is a mark of Markdown, HTML or LaTeX.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from chainer_profile.report.tables import Table, joined
@@ -130,8 +131,13 @@ class Section:
     """A part of a report, and the forms that have it; its blocks may be made when they are read."""
 
     title: str
-    blocks: Iterable[Block]
+    made_of: Iterable[Block]
     forms: Collection[str] = WHOLE
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """Its blocks, which are made once for all forms."""
+        return list(self.made_of)
 
     def in_form(self, form: str) -> list[Block]:
         """Its blocks in a form that has it; boxes are for a page."""

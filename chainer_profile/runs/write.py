@@ -98,19 +98,21 @@ def _usual_reports(
     from chainer_profile.report import page, pictures
     from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
     from chainer_profile.report.content import advice as tried
-    from chainer_profile.report.content.profile import report
+    from chainer_profile.report.content.profile import report, sections
     from chainer_profile.report.document import PLOT, ROOFLINE
     from chainer_profile.report.tables import to_csv
     from chainer_profile.report.writers import markdown
 
-    drawn = pictures.of_run(summary)
+    drawn, made = pictures.of_run(summary), sections(summary, beside)
     usual: dict[str, Callable[[], bytes]] = {
         "layers.csv": lambda: to_csv(LAYER_COLUMNS, summary.layers).encode(),
         "links.csv": lambda: to_csv(LINK_COLUMNS, link_frame(summary.links)).encode(),
         PLOT: drawn[PLOT].png,
         "layers.svg": drawn[PLOT].svg,
-        "report.md": lambda: markdown.write(report(summary, wanted.title, beside=beside)).encode(),
-        "report.html": lambda: page.render(summary, beside=beside, drawn=drawn).encode(),
+        "report.md": lambda: markdown.write(
+            report(summary, wanted.title, beside=beside, made=made)
+        ).encode(),
+        "report.html": lambda: page.render(summary, beside, drawn, made).encode(),
     }
     if beside is not None and (advice := beside.advice) is not None:
         usual["advice.md"] = lambda: markdown.write(tried.report(advice)).encode()

@@ -75,9 +75,11 @@ def test_a_form_has_its_sections_under_their_titles() -> None:
     assert list(shown_in(BRIEF, sections)) == [text("answer")]
     assert made == ["answer"]  # what no form asks for costs nothing
     assert list(shown_in(FULL, sections[1:])) == [Heading(2, "All"), text("all")]
-    assert list(shown_in(PAGE, sections[3:])) == [
-        *(Heading(2, "For a page"), text("page"), Boxes("A bar", []))
+    assert list(shown_in(PAGE, sections[2:])) == [
+        *(Heading(2, "All"), text("all"), Boxes("A bar", [])),
+        *(Heading(2, "For a page"), text("page"), Boxes("A bar", [])),
     ]
+    assert made == ["answer", "all", "page"]  # once for all forms
 
 
 def test_sentences_are_told_where_their_facts_are_known() -> None:

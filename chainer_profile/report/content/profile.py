@@ -45,7 +45,7 @@ from chainer_profile.report.tables import Table, columns
 from chainer_profile.report.text import Row, engine_text, model_name, on_gpu, printable, run_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.summary import Summary
@@ -186,6 +186,7 @@ def report(
     *,
     files: bool = True,
     beside: Beside | None = None,
+    made: Sequence[Section] = (),
 ) -> list[Block]:
     """``report.md``, its tables and figures numbered; without ``files`` it is the PDF's.
 
@@ -194,9 +195,8 @@ def report(
     """
     title = title or ReportTitle()
     budget = beside.budget if beside else None
-    parts = {
-        one.title: one.in_form(REPORT) for one in sections(summary, beside) if REPORT in one.forms
-    }
+    made = made or sections(summary, beside)
+    parts = {one.title: one.in_form(REPORT) for one in made if REPORT in one.forms}
     result = [name for name in parts if name not in _CHAPTERS]
     many = {
         name
@@ -260,7 +260,9 @@ def _files(*, columns: bool) -> Iterator[Block]:
         yield Table(_MEANINGS, rows, f"The columns of {name}")
 
 
-def page(summary: Summary, beside: Beside | None = None) -> Iterator[Block]:
+def page(
+    summary: Summary, beside: Beside | None = None, made: Sequence[Section] = ()
+) -> Iterator[Block]:
     """The page: what a reader wants first comes first."""
     advice, budget = (beside.advice, beside.budget) if beside else (None, None)
     yield Heading(1, _subject(summary, budget))
@@ -272,7 +274,7 @@ def page(summary: Summary, beside: Beside | None = None) -> Iterator[Block]:
     yield from by_layer.bars(summary)
     yield by_layer.hottest(summary)
     yield from first.folded(summary)
-    yield from shown_in(PAGE, sections(summary, beside))
+    yield from shown_in(PAGE, made or sections(summary, beside))
 
 
 def words_of(summary: Summary) -> dict[str, str]:

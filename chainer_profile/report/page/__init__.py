@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chainer_profile.record.digest import Run
     from chainer_profile.record.recording import Recording
     from chainer_profile.report.content.profile import Beside
-    from chainer_profile.report.document import Block
+    from chainer_profile.report.document import Block, Section
     from chainer_profile.report.pictures.figures import Picture
 
 #: Rows of a table of ranks or collectives.
@@ -37,13 +37,16 @@ _MOST = 100
 
 
 def render(
-    summary: Summary, beside: Beside | None = None, drawn: Mapping[str, Picture] | None = None
+    summary: Summary,
+    beside: Beside | None = None,
+    drawn: Mapping[str, Picture] | None = None,
+    made: Sequence[Section] = (),
 ) -> str:
     """``report.html``: everything about a run."""
     from chainer_profile.report import pictures
     from chainer_profile.report.content import profile
 
-    blocks, about = profile.page(summary, beside), settings_text(summary.recording.settings)
+    blocks, about = profile.page(summary, beside, made), settings_text(summary.recording.settings)
     drawn = pictures.of_run(summary) if drawn is None else drawn
     return page(blocks, "Layer-wise profile", drawn, profile.words_of(summary), about)
 

@@ -130,7 +130,7 @@ class _Facts:
 
     def _layer(self, row: Any) -> Event:
         layer = self.recording.layers[row.Index]
-        facts: Event = {
+        known: Event = {
             "index": row.Index,
             "path": printable(layer.path),
             "phase": printable(layer.phase),
@@ -143,24 +143,22 @@ class _Facts:
             "hot": bool(row.hot),
         }
         if layer.flops is not None:
-            facts["flops"] = layer.flops
-            if layer.work_is_about:
-                facts["work_is_about"] = True
-        if layer.calls > 1:
-            facts["calls"] = f"{plural(layer.calls, 'call')} laid as one"
-        parent, forward = timeline.parent_of(layer, row.Index), layer.forward
-        if parent is not None:
-            facts["within"] = self._label(parent)
-        if forward is not None and 0 <= forward < len(self.recording.layers):
-            facts["goes_back_through"] = self._label(forward)
-        if layer.covers:
-            facts["covers"] = list(layer.covers)
-        if layer.node:
-            facts["node"] = printable(layer.node)
-        return facts
+            known["flops"] = layer.flops
+        more = {
+            "work_is_about": layer.flops is not None and layer.work_is_about,
+            "calls": f"{plural(layer.calls, 'call')} laid as one" if layer.calls > 1 else "",
+            "within": self._label(timeline.parent_of(layer, row.Index)),
+            "goes_back_through": self._label(layer.forward),
+            "covers": list(layer.covers),
+            "node": printable(layer.node),
+        }
+        return known | {name: value for name, value in more.items() if value}
 
-    def _label(self, index: int) -> str:
-        return printable(self.recording.layers[index].label)
+    def _label(self, index: int | None) -> str:
+        layers = self.recording.layers
+        if index is None or not 0 <= index < len(layers):
+            return ""
+        return printable(layers[index].label)
 
 
 def _led(host: timeline.Slice, device: timeline.Slice | None) -> set[int | None]:
