@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,21 +65,18 @@ def _write(
     comparisons: Sequence[Comparison], args: argparse.Namespace, asked: dict[str, Any]
 ) -> list[Path]:
     """Write everything into a folder; returns the files."""
-    # These load Matplotlib.
-    from chainer_profile.report.pictures.comparison import figure
-    from chainer_profile.report.pictures.figures import Picture
+    from chainer_profile.report.pictures.comparison import pictures  # which loads Matplotlib
 
-    several = len(comparisons) > 1
+    drawn, several = pictures(comparisons), len(comparisons) > 1
     plots = [
         f"comparison{f'-{at}' if several else ''}.png" for at in range(1, 1 + len(comparisons))
     ]
     contents = {"comparison.csv": to_csv(content.COLUMNS, content.file_rows(comparisons)).encode()}
-    for name, comparison in zip(plots, comparisons, strict=True):
-        contents[name] = Picture(partial(figure, comparison)).png()
+    contents |= {name: one.png() for name, one in zip(plots, drawn.values(), strict=True)}
     rows = 20 if args.limit is None else args.limit or None
     blocks = content.report(comparisons, plots, limit=rows, **asked)
     contents["comparison.md"] = markdown.write(blocks).encode()
-    contents["comparison.html"] = page.render_comparison(comparisons).encode()
+    contents["comparison.html"] = page.render_comparison(comparisons, drawn).encode()
     return Written(args.out).write(contents)
 
 

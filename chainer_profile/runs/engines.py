@@ -94,7 +94,7 @@ def write_reports(
     makers: dict[str, Callable[[], bytes]] = {
         "engines.csv": lambda: to_file(run, recordings).encode(),
         "engines.md": lambda: markdown.write(report(run, recordings)).encode(),
-        "engines.html": lambda: page.render_engines(run, recordings).encode(),
+        "engines.html": lambda: page.render_engines(run, recordings, picture).encode(),
         "engines.png": picture.png,
         "engines.svg": picture.svg,
     }

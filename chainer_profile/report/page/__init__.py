@@ -51,27 +51,29 @@ def render(
     return page(blocks, "Layer-wise profile", drawn, profile.words_of(summary), about)
 
 
-def render_comparison(comparisons: Sequence[Comparison]) -> str:
+def render_comparison(
+    comparisons: Sequence[Comparison], drawn: Mapping[str, Picture] | None = None
+) -> str:
     """``comparison.html``: the verdict, then the layers, those that changed first."""
     from chainer_profile.report.content.comparison import report, words_of
-    from chainer_profile.report.pictures.comparison import figure
-    from chainer_profile.report.pictures.figures import Picture
+    from chainer_profile.report.pictures.comparison import pictures
 
-    drawn, said = {}, dict[str, str]()
-    for at, comparison in enumerate(comparisons):
-        name = f"comparison{at}"
-        drawn[name] = Picture(partial(figure, comparison, name))
+    drawn, said = drawn or pictures(comparisons), dict[str, str]()
+    for name, comparison in zip(drawn, comparisons, strict=True):
         said |= words_of(comparison, name)
     return page(report(comparisons, list(drawn), everything=True), "Comparison", drawn, said)
 
 
-def render_engines(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
+def render_engines(
+    run: EnginesRun, recordings: Mapping[str, Recording], picture: Picture | None = None
+) -> str:
     """``engines.html``: the verdict, then the engines."""
     from chainer_profile.report.content.engines import PLOT, report, words_of
     from chainer_profile.report.pictures.engines import figure
     from chainer_profile.report.pictures.figures import Picture
 
-    drawn = {PLOT: Picture(lambda: figure(run, recordings))} if run.measured else {}
+    picture = picture or Picture(lambda: figure(run, recordings))
+    drawn = {PLOT: picture} if run.measured else {}
     return page(report(run, recordings), "Engines", drawn, words_of(run, recordings))
 
 

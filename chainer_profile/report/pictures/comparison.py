@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,14 @@ _CHARS = 12.0
 #: The axis reaches so many times the highest bar at least; what is written there is so many points
 #: above its bar.
 _HEADROOM, _ABOVE = 1.04, 3
+
+
+def pictures(comparisons: Sequence[Comparison]) -> dict[str, figures.Picture]:
+    """The picture of each, by what the anchors of its rows in a page begin with."""
+    return {
+        f"comparison{at}": figures.Picture(partial(figure, comparison, f"comparison{at}"))
+        for at, comparison in enumerate(comparisons)
+    }
 
 
 @figures.drawing()
