@@ -1,13 +1,9 @@
 """Values of the networks' blocks, stems and heads, against plain NumPy."""
 
-import numpy as np
-import pytest
-
-import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
-
-# isort: split
 import chainer
 import chainer.functions as F
+import numpy as np
+import pytest
 
 from models import resnet, resnet_cifar
 from models.resnet import ResNet

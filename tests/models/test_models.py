@@ -2,13 +2,9 @@
 
 import re
 
+import chainer
 import numpy as np
 import pytest
-
-import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
-
-# isort: split
-import chainer
 from chainer.initializers import HeNormal
 
 from chainer_profile.measure.learner import StructureError, learn_structure

@@ -4,10 +4,6 @@ import zipfile
 
 import numpy as np
 import pytest
-
-import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
-
-# isort: split
 from chainer import serializers
 
 from chainer_profile.basics.errors import ProfileError

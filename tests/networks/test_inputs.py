@@ -3,16 +3,12 @@
 import struct
 import zlib
 
+import chainer
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-
-import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
-
-# isort: split
-import chainer
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import parse_shape

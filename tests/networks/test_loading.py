@@ -5,13 +5,9 @@ import shutil
 import sys
 from types import ModuleType
 
+import chainer
 import numpy as np
 import pytest
-
-import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
-
-# isort: split
-import chainer
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.networks.loading import build_model, find_model

@@ -5,15 +5,11 @@ import pickle
 import zipfile
 from pathlib import Path
 
-import numpy as np
-import pytest
-
-import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
-
-# isort: split
 import chainer
 import chainer.functions as F
 import chainer.links as L
+import numpy as np
+import pytest
 from chainer import serializers, training
 
 from chainer_profile.basics.errors import ProfileError

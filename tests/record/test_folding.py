@@ -1,16 +1,12 @@
 """A flat call history, folded into layers and trials."""
 
+import chainer
+import chainer.functions as F
+import chainer.links as L
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-import chainer_profile  # noqa: F401  (lets Chainer import on current NumPy)
-
-# isort: split
-import chainer
-import chainer.functions as F
-import chainer.links as L
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError
