@@ -4,9 +4,7 @@ import dataclasses
 import json
 
 import numpy as np
-import pytest
 
-from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.recording import (
     Calibration,
     Conditions,
@@ -27,6 +25,7 @@ from chainer_profile.record.recording import (
     Stack,
 )
 from tests.conftest import make_recording
+from tests.refusing import refusal as refused
 
 ARRAYS = tuple(item.name for item in dataclasses.fields(Recording) if "axes" in item.metadata)
 
@@ -45,12 +44,8 @@ def assert_same(a, b):
 
 def refusal(path):
     """The message with which a file is refused: one line that names the file."""
-    with pytest.raises(ProfileError) as error:
-        Recording.load(path)
-    text = str(error.value)
-    assert "\n" not in text
+    text = refused(Recording.load, path)
     assert text.startswith(f"{path}: ")
-    assert len(text) > len(f"{path}: ")
     return text.removeprefix(f"{path}: ")
 
 

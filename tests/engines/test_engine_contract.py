@@ -21,7 +21,7 @@ import pytest
 
 from chainer_profile.engines.equality import chainer_intermediates
 from chainer_profile.engines.onnx.export import export_model
-from chainer_profile.engines.protocol import EngineError, EngineProfile, Network
+from chainer_profile.engines.protocol import EngineProfile, Network
 from chainer_profile.engines.runtimes import onnxruntime_engine, openvino_engine
 from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
@@ -38,6 +38,7 @@ from tests.engines.exporting import (
     prepared,
     with_scalars,
 )
+from tests.refusing import refusal
 
 CONVOLUTION = ["Convolution2DFunction", "FixedBatchNormalization"]
 
@@ -86,13 +87,6 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 def network(name: str = "mlp", *inputs: Any, **more: Any) -> Network:
     return network_of(NETWORKS[name](), *inputs, **more)
-
-
-def refusal(action: Callable[..., None], *arguments: Any) -> str:
-    with pytest.raises(EngineError) as error:
-        action(*arguments)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 def assert_accounts(profile: EngineProfile, network: Network, trials: int | None = None) -> None:

@@ -13,6 +13,7 @@ from PIL import Image
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import parse_shape
 from chainer_profile.networks.inputs import make_input
+from tests.refusing import refusal
 
 NORMAL = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2470, 0.2435, 0.2616)}
 RGB32 = (3, 32, 32)
@@ -29,11 +30,7 @@ def made(kind="random", shape=RGB32, batchsize=1, seed=0, **more):
 
 def refused(kind="random", shape=RGB32, batchsize=1, seed=0, error=UsageError, **more):
     """The one line with which it is refused."""
-    with pytest.raises(error) as caught:
-        make_input(str(kind), shape, batchsize, seed=seed, **more)
-    assert "\n" not in str(caught.value)
-    assert caught.value.exit_code == (2 if error is UsageError else 1)
-    return str(caught.value)
+    return refusal(make_input, str(kind), shape, batchsize, seed=seed, error=error, **more)
 
 
 def normalised(values):

@@ -12,6 +12,7 @@ import pytest
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.networks.loading import build_model, find_model
 from models import REGISTRY
+from tests.refusing import refusal
 
 NET = """\
 import chainer
@@ -75,10 +76,7 @@ def find(name, **more):
 
 def refused(name, error=UsageError, **more):
     """The one line with which a name is refused."""
-    with pytest.raises(error) as caught:
-        find(name, **more).build()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refusal(lambda: find(name, **more).build(), error=error)
 
 
 # --- find_model: names of the registry

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.folding import fold_call_history, shortest_period
+from tests.refusing import refusal
 
 NAMES = ("LinearFunction", "ReLU", "FixedBatchNormalization")
 
@@ -18,14 +19,6 @@ NAMES = ("LinearFunction", "ReLU", "FixedBatchNormalization")
 def history(names, first_ns=1000):
     """A history whose call i took first_ns + i nanoseconds."""
     return [(name, (first_ns + i) * 1e-9) for i, name in enumerate(names)]
-
-
-def refusal(*args, **kwargs):
-    with pytest.raises(ProfileError) as error:
-        fold_call_history(*args, **kwargs)
-    text = str(error.value)
-    assert "\n" not in text
-    return text
 
 
 @given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=12), st.integers(2, 6))
@@ -84,9 +77,9 @@ UNFIT = [
 
 def test_what_cannot_be_folded():
     for names, length, text in UNFIT:
-        assert text in refusal(history(names), length), names
+        assert text in refusal(fold_call_history, history(names), length), names
     for seconds in (float("nan"), float("inf"), -1e-9, 1e9, None):
-        text = refusal([("a", 1e-3), ("b", 2e-3), ("a", 1e-3), ("b", seconds)])
+        text = refusal(fold_call_history, [("a", 1e-3), ("b", 2e-3), ("a", 1e-3), ("b", seconds)])
         assert text == (
             f"call 3 of the history is b with a time of {seconds}: a time is a number of seconds, "
             "not below 0"

@@ -1,0 +1,21 @@
+"""Refusals: each is one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from chainer_profile.basics.errors import ProfileError
+
+
+def refusal(call: Callable[..., Any], *given: Any, error: Any = ProfileError, **more: Any) -> str:
+    """The one line with which this is refused."""
+    with pytest.raises(error) as caught:
+        call(*given, **more)
+    assert getattr(caught.value, "exit_code", 1) == getattr(error, "exit_code", 1)
+    said = str(caught.value)
+    assert said
+    assert "\n" not in said
+    return said
