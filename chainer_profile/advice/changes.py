@@ -20,8 +20,6 @@ AS_IT_IS = Change()
 
 @dataclass(frozen=True)
 class Candidate:
-    """A change that is to be tried."""
-
     name: str
     reason: str  #: Why it could help, in one line.
     keep: str  #: What to write or to type to keep it.

@@ -161,7 +161,6 @@ class _UnderEngine:
         self._engine.prepare(network)
 
     def run(self) -> object:
-        """One pass."""
         return self._engine.run(self._network.inputs)
 
     def check(self) -> str:

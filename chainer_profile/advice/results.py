@@ -81,8 +81,6 @@ class Tried:
 
 @dataclass(frozen=True)
 class Advice:
-    """All changes of one network."""
-
     tried: tuple[Tried, ...]  #: First those that help, the best first.
     untried: tuple[Untried, ...] = ()
     settings: Settings = field(default_factory=Settings)  #: The network as it is.
@@ -111,7 +109,6 @@ def gain(ratios: Sequence[float]) -> Speedup:
 
 
 def promising(found: Speedup | None) -> bool:
-    """Whether a change is worth to be measured again."""
     return found is not None and found.factor >= PROMISING
 
 
@@ -138,7 +135,6 @@ def ranked(tried: Sequence[Tried]) -> tuple[Tried, ...]:
 
 
 def write_json(advice: Advice) -> str:
-    """All of it as JSON."""
     return as_json({"format": FORMAT, "version": VERSION, **vars(advice)})
 
 

@@ -179,7 +179,6 @@ class Worker:
         return answer["value"]
 
     def close(self) -> None:
-        """End it."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):

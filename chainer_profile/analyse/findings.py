@@ -36,7 +36,6 @@ class Change:
     dtype: str = ""  #: Chainer's ``config.dtype``; empty for that of the run.
 
     def with_(self, other: Change) -> Change:
-        """Both changes at once."""
         changed = {one.name: getattr(other, one.name) for one in fields(Change)}
         return replace(self, **{name: value for name, value in changed.items() if value})
 
@@ -85,7 +84,6 @@ class Finding:
         return f"{self.advice.removesuffix('.')}: {self.command}" if self.command else self.advice
 
     def said(self, *, full: bool = False) -> str:
-        """All of it in a row."""
         parts = (self.text, self.evidence if full else "", self.to_do)
         return " ".join(filter(None, parts))
 

@@ -66,7 +66,6 @@ def _adding(
 
 
 def group_names(layers: Sequence[Layer], by: str) -> list[str]:
-    """The group of every layer."""
     if by == "function":
         return [layer.function for layer in layers]
     if by == "link":

@@ -19,8 +19,6 @@ _ROUNDING = 1 - 1e-12
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule for hotspots."""
-
     #: ``time`` (median time at or above value, seconds), ``share`` (part of the sum of the layers'
     #: medians at or above value, a fraction), ``top`` (the value slowest layers), or ``pareto``
     #: (the fewest layers that hold at least value, a fraction, of that sum).
@@ -40,8 +38,6 @@ class Rule:
 
 @dataclass(frozen=True, eq=False)
 class Hotspots:
-    """The hot layers of a run."""
-
     rule: Rule
     hot: NDArray[np.bool_]  #: Whether each layer is hot, (layers,).
     line_s: float | None  #: Median time from which a layer is hot; None where there is no line.

@@ -57,7 +57,6 @@ class Slice:
 
     @property
     def duration_ns(self) -> int:
-        """Its length."""
         return self.end_ns - self.begin_ns
 
     def walk(self, kinds: Sequence[str]) -> Iterator[tuple[int, Slice]]:
@@ -224,7 +223,6 @@ class _Calls:
                 run.inner = list(islice(times, len(run.inner)))
 
     def lay(self, begin_ns: int, length_ns: int) -> Slice:
-        """The trial as slices."""
         trial = Slice(TRIAL, self._name, begin_ns, begin_ns, calls_ns=self.total_ns)
         at = begin_ns
         for run in self._runs:

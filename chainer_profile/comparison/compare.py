@@ -327,7 +327,6 @@ def _side_keys(side: Side) -> dict[Key, int]:
 
 
 def _is_same(a: Recording, b: Recording) -> bool:
-    """Whether two recordings are of one run."""
     return a.environment.started == b.environment.started and np.array_equal(a.self_ns, b.self_ns)
 
 
@@ -345,8 +344,6 @@ def _keys(recording: Recording) -> dict[Key, int]:
 
 
 def layer_groups(layers: Sequence[Layer]) -> Groups:
-    """The layers that fare alike."""
-
     def numbers(names: Sequence[tuple[object, ...]]) -> NDArray[np.int64]:
         known = {name: number for number, name in enumerate(dict.fromkeys(names))}
         return np.array([known[name] for name in names], np.int64)

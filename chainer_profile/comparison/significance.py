@@ -204,7 +204,6 @@ class Judged:
 
 
 def judge_runs(before_ns: Ints, after_ns: Ints, run_spread: Floats, shift: Floats) -> Judged:
-    """Compare one run with one other."""
     # Two tests must both find a difference, so the larger p-value counts: Mann and Whitney's on the
     # blocks, for noise within the runs, and Student's on the log ratio without the machine's part,
     # whose variance is that of the bootstrap and that from run to run together.
@@ -303,7 +302,6 @@ def t_quantile(degrees: ArrayLike) -> Any:
 
 
 def _two_sided(statistic: Floats, degrees: ArrayLike) -> Floats:
-    """Two-sided p-values of Student's t."""
     p_values: Floats = 2 * stdtr(degrees, -np.abs(statistic))
     return p_values
 
@@ -320,8 +318,6 @@ def discovery_corrected(p_values: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Judge:
-    """How columns of samples are judged."""
-
     min_effect: float  #: The least change that matters, as a fraction.
     ends: tuple[
         float, float

@@ -84,7 +84,6 @@ class Ranks:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts, each once."""
         return tuple(dict.fromkeys(rank.host for rank in self.ranks))
 
     @property
@@ -207,8 +206,6 @@ def merge(
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """A rank's recording."""
-
     name: str
     rank: Rank
     recording: Recording
