@@ -60,30 +60,25 @@ def recordings(out):
     return [Recording.load(profile / f"rank-{rank}" / "recording.npz") for rank in (0, 1)]
 
 
-def test_each_knows_its_rank_and_the_iterations(recordings):
+def test_each_knows_its_rank_the_iterations_and_a_row_for_each_parameter(recordings):
     for number, recording in enumerate(recordings):
-        assert (recording.rank.number, recording.rank.size) == (number, 2)
-        assert (recording.rank.clock_offset_ns, recording.rank.clock_error_ns) == (0, 0)
+        rank = recording.rank
+        assert (rank.number, rank.size) == (number, 2)
+        assert (rank.clock_offset_ns, rank.clock_error_ns) == (0, 0)
         # Fires after every second one; 4 and 5 are the memory pass's, behind which 6 is profiled.
         assert recording.iteration.tolist() == [3, 6, 7, 9]
-
-
-def test_a_row_for_each_parameter(recordings):
-    for recording in recordings:
         rows = [layer for layer in recording.layers if layer.phase == "communication"]
-        assert [(row.path, row.function, row.input_nbytes) for row in rows] == [
-            ("/predictor/first/W", "Allreduce", 80),
-            ("/predictor/first/b", "Allreduce", 20),
-            ("/predictor/norm/beta", "Allreduce", 20),
-            ("/predictor/norm/gamma", "Allreduce", 20),
-            ("/predictor/second/W", "Allreduce", 60),
-            ("/predictor/second/b", "Allreduce", 12),
-        ]
-        assert {row.dtype for row in rows} == {"float32"}
-        phases = [layer.phase for layer in recording.layers]
-        assert list(dict.fromkeys(phases)) == [
-            *("data", "forward", "backward", "communication", "update")
-        ]
+        assert {row.path: row.input_nbytes for row in rows} == {
+            "/predictor/first/W": 80,
+            "/predictor/first/b": 20,
+            "/predictor/norm/beta": 20,
+            "/predictor/norm/gamma": 20,
+            "/predictor/second/W": 60,
+            "/predictor/second/b": 12,
+        }
+        assert {(row.function, row.dtype) for row in rows} == {("Allreduce", "float32")}
+        phases = list(dict.fromkeys(layer.phase for layer in recording.layers))
+        assert phases == ["data", "forward", "backward", "communication", "update"]
 
 
 def test_the_parts_are_within_the_trial(recordings):

@@ -237,27 +237,17 @@ def test_without_a_folder_there_are_limits_too(clock, counted, cache):
     assert (found.kept, found.note) == (False, f"{cache}: cannot be written (Not a directory)")
 
 
-@pytest.mark.parametrize(
-    ("other", "cores", "busy"),
-    [
-        (None, 2, False),
-        (0.2, 2, False),
-        (0.25, 2, True),
-        (0.25, None, True),
-        (3.1, 64, False),
-        (3.3, 64, True),
-    ],
-)
-def test_what_a_busy_machine_did_is_kept_with_a_mark(
-    other, cores, busy, clock, counted, monkeypatch
-):
-    monkeypatch.setattr(QuietMachine, "other_cpu", lambda self: other)
-    environment = replace(ENVIRONMENT, usable_cores=cores)
-    found = find_limits(environment, make_device(clock))
-    assert (found.kept, found.limits.busy) == (True, busy)
-    assert found.note == ("other programs were busy: the limits may be higher" if busy else "")
-    assert find_limits(environment, make_device(clock)) == found
-    assert counted.times == 1
+def test_what_a_busy_machine_did_is_kept_with_a_mark(clock, counted, monkeypatch):
+    busy_at = {(0.2, 2): False, (0.25, 2): True, (0.25, None): True, (3.1, 64): False}
+    busy_at |= {(None, 2): False, (3.3, 64): True}
+    for times, ((other, cores), busy) in enumerate(busy_at.items(), 1):
+        monkeypatch.setattr(QuietMachine, "other_cpu", lambda self, other=other: other)
+        environment = replace(ENVIRONMENT, usable_cores=cores, processor=str(times))
+        found = find_limits(environment, make_device(clock))
+        assert (found.kept, found.limits.busy) == (True, busy), (other, cores)
+        assert found.note == ("other programs were busy: the limits may be higher" if busy else "")
+        assert find_limits(environment, make_device(clock)) == found
+        assert counted.times == times
 
 
 def test_marked_limits_are_measured_once_more_behind_quiet_trials_and_the_best_are_kept(
@@ -289,12 +279,9 @@ def test_marked_limits_are_measured_once_more_behind_quiet_trials_and_the_best_a
     assert limits_of(0.0) == quiet
 
 
-def test_the_size_of_the_array():
+def test_the_device_of_a_cpu_and_the_size_of_the_array():
     sizes = {None: 128 << 20, 64 << 30: 128 << 20, 1 << 30: 107_372_544, 0: 4096}
     assert {free: machine.array_nbytes(free) for free in sizes} == sizes
-
-
-def test_the_device_of_a_cpu():
     device = machine.find_device("cpu")
     assert (device.name, device.xp, device.clock, device.gpu) == ("cpu", np, HOST_CLOCK, "")
     assert device.nbytes <= 128 << 20
