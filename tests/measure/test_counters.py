@@ -9,8 +9,6 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from chainer_profile import profile
 from chainer_profile.analyse.summaries import summarise
@@ -23,7 +21,7 @@ from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Settings
 from tests.conftest import FakeClock
-from tests.nets import Chain, Outer, Trained, Wait, image, slow_loss
+from tests.nets import Chain, Trained, Wait, image, slow_loss
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts of Linux")
 
@@ -57,30 +55,6 @@ def test_a_counter_is_folded_like_the_clock(clock):
     assert faults.trial == tuple(7 * at for at in wall.trial)
     assert sum(cpu.trial) == pytest.approx(sum(wall.trial) / 2, abs=found.trials)
     assert found["system_ns"] is None
-
-
-@given(
-    durations=st.lists(st.integers(0, 10**6), min_size=1, max_size=6),
-    nested=st.booleans(),
-    between=st.integers(0, 1000),
-)
-def test_nothing_is_lost_or_counted_twice(durations, nested, between):
-    clock = FakeClock()
-    kinds = [Outer if nested and at % 2 else Wait for at in range(len(durations))]
-
-    def network(x):
-        for kind, duration in zip(kinds, durations, strict=True):
-            clock.advance(between)
-            (x,) = kind(clock, duration).apply((x,))
-        return x
-
-    step = step_of(network)
-    structure, found = measure(clock, step)
-    wall = found["wall_ns"]
-    functions = sum(wall.layers)
-    assert functions + found.trials * between * len(durations) == sum(wall.trial)
-    one = learn_structure(step)
-    assert [row.function for row in one.layers] == [row.function for row in structure.layers]
 
 
 def test_it_lasts_so_long_ends_when_told_and_tells_the_reading_itself(clock):

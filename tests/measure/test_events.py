@@ -56,24 +56,6 @@ class TestEventPool:
         assert len(queue.events) == 5
         assert queue.log.count("record") == 1 + 4 + 5 + 2
 
-    def test_begun_is_when_the_device_has_passed_the_first_event(self, clock, queue):
-        pool = EventPool(queue)
-        assert not pool.begun
-        queue.hold(50)
-        pool.record()
-        queue.launch(10)
-        pool.record()
-        assert not pool.begun
-        clock.advance(49)
-        assert not pool.begun
-        clock.advance(1)
-        assert pool.begun
-        pool.wait()
-        assert pool.begun
-        # An event of the trial before is none of this one.
-        pool.clear()
-        assert not pool.begun
-
     @given(st.lists(st.integers(0, 30_000_000), min_size=1, max_size=60))
     def test_a_long_trial_is_as_exact_as_a_short_one(self, spans):
         """CUDA's milliseconds in single precision are exact to the nanosecond up to 8 ms.

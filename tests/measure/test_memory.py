@@ -230,24 +230,6 @@ class Kept(chainer.Chain):
         return self.y
 
 
-class TestPhases:
-    def test_a_training_step(self):
-        model = net(lambda self, x: F.tanh(F.relu(self.a(x))), a=L.Linear(500, 500))
-        _, use = measure(model, ones(500, 500), phase="train", loss=F.sum)
-        assert [part.phase for part in use.phases] == ["forward", "backward", "update"]
-        phases = by_phase(use)
-        # The outputs of ReLU and Tanh; that of Linear goes before Tanh's is there.
-        assert phases["forward"].retained_nbytes == pytest.approx(2 * MB, abs=30_000)
-        # Older NumPys take a buffer for the sum.
-        most = 30_000 + 4 * np.getbufsize()
-        assert phases["forward"].high_nbytes == pytest.approx(2 * MB, abs=most)
-        # cleargrads frees 1 MB, and the gradients of W are allocated anew.
-        assert phases["backward"].retained_nbytes == pytest.approx(0, abs=30_000)
-        assert phases["backward"].high_nbytes == use.high_water_nbytes
-        assert phases["update"].retained_nbytes <= -2 * MB + 30_000  # the graph is freed in it
-        assert phases["update"].high_nbytes < use.high_water_nbytes
-
-
 def test_phases_that_a_file_lacks_or_has_damaged(tmp_path):
     phases = PhaseMemory("forward", 30, -1), PhaseMemory("backward", -5, 0)
     use = MemoryUse((10, 20), (1, -2), 3, 4, 30, 1, kept_for_backward_nbytes=5, phases=phases)

@@ -16,7 +16,7 @@ from chainer import optimizers
 from chainer_profile.costs import work as costs
 from chainer_profile.costs.work import register_cost
 from chainer_profile.measure.learner import learn_structure
-from chainer_profile.measure.steps import ForwardStep, Loss, TrainStep, make_step
+from chainer_profile.measure.steps import ForwardStep, make_step
 from chainer_profile.measure.windows import CLEARGRADS, Mark
 from tests.nets import SlowHook, SlowOptimizer, SlowRule, Trained, image, net, slow_loss
 
@@ -251,20 +251,3 @@ def test_rows_of_other_phases_have_no_sizes():
         for row in structure.layers:
             assert (None in sizes(row)) == (row.phase != "forward")
             assert sizes(row) == (None,) * 3 or row.phase == "forward"
-
-
-def test_a_train_step_by_hand():
-    """The whole step of a linear network: rows, and what each of them does."""
-    model = L.Linear(3, 2)
-    step = TrainStep(model, (image(4, 3),), Loss("sum", F.sum))
-    with step.configured():
-        structure = learn_structure(step)
-    assert [(a.phase, a.function, a.flops, a.nbytes_read) for a in structure.layers] == [
-        ("forward", "LinearFunction", 2 * 24 + 8, 48 + 24 + 8),
-        ("forward", "Sum", 7, 32),
-        ("backward", "cleargrads", 0, 0),
-        ("backward", "Sum", 0, 0),
-        ("backward", "LinearFunction", 2 * 24 + 2 * 3, 32 + 48),
-        ("update", "WeightDecay", 2 * 8, 64),
-        ("update", "MomentumSGD", 4 * 8, 96),
-    ]
