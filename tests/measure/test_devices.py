@@ -12,10 +12,10 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.clock import HOST_CLOCK
 from chainer_profile.measure.devices import CudaQueue, _left_on_host, clock_of, move_to_gpu, use_gpu
 from tests.command import OWN, process
+from tests.measure import refusal
 
 INSTALL = "python -m pip install -r requirements-gpu.txt"
 
@@ -63,12 +63,6 @@ NONE_SHOWN = _PACKAGE.format(count="return 0", driver=13000)
 ONE_DEVICE = _PACKAGE.format(count="return 1", driver=13000)
 TWO_DEVICES = _PACKAGE.format(count="return 2", driver=13000)
 BROKEN = 'raise OSError("something else")'
-
-
-def refusal(call, *args):
-    with pytest.raises(ProfileError) as caught:
-        call(*args)
-    return str(caught.value)
 
 
 def put_cupy(folder, source):

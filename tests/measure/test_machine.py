@@ -10,7 +10,6 @@ import chainer
 import numpy as np
 import pytest
 
-from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import machine
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.machine import (
@@ -25,6 +24,7 @@ from chainer_profile.measure.machine import (
 from chainer_profile.record.recording import BlasLibrary, Conditions, Environment
 from tests.command import QuietMachine, stand_in
 from tests.conftest import make_recording
+from tests.measure import refusal
 
 ENVIRONMENT = Environment(
     processor="A processor",
@@ -147,12 +147,6 @@ def fails(error):
         raise error
 
     return fail
-
-
-def refusal(call, *args):
-    with pytest.raises(ProfileError) as caught:
-        call(*args)
-    return str(caught.value)
 
 
 def test_what_cannot_be_measured_is_said(clock):

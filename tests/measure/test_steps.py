@@ -10,7 +10,7 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.words import LOSSES, PHASES
 from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.recorder import Recorder
@@ -23,16 +23,8 @@ from chainer_profile.measure.steps import (
     learn_first,
     make_step,
 )
+from tests.measure import refusal
 from tests.nets import Trained, image, net, slow_loss
-
-
-def refusal(call, *args, kind=ProfileError, **kwargs):
-    """The one line with which a call is refused."""
-    with pytest.raises(kind) as caught:
-        call(*args, **kwargs)
-    assert type(caught.value) is kind
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_the_configuration_of_a_trial():
