@@ -15,7 +15,7 @@ import pytest
 from chainer_profile.measure.clock import HOST_CLOCK
 from chainer_profile.measure.devices import CudaQueue, _left_on_host, clock_of, move_to_gpu, use_gpu
 from tests.command import OWN, process
-from tests.measure import refusal
+from tests.refusing import refusal
 
 INSTALL = "python -m pip install -r requirements-gpu.txt"
 

@@ -24,7 +24,7 @@ from chainer_profile.measure.machine import (
 from chainer_profile.record.recording import BlasLibrary, Conditions, Environment
 from tests.command import QuietMachine, stand_in
 from tests.conftest import make_recording
-from tests.measure import refusal
+from tests.refusing import refusal
 
 ENVIRONMENT = Environment(
     processor="A processor",

@@ -23,8 +23,8 @@ from chainer_profile.measure.steps import (
     learn_first,
     make_step,
 )
-from tests.measure import refusal
 from tests.nets import Trained, image, net, slow_loss
+from tests.refusing import refusal
 
 
 def test_the_configuration_of_a_trial():
@@ -151,7 +151,7 @@ class TestMakeStep:
             ("train", {"optimizer": chainer.optimizers.SGD()}, no_setup),
             ("train", {"optimizer": elsewhere}, no_setup),
         ):
-            said = refusal(make_step, phase, model, (image(),), kind=UsageError, **given)
+            said = refusal(make_step, phase, model, (image(),), error=UsageError, **given)
             assert said == message
 
     def test_a_loss_has_a_name_and_choosing_it_runs_nothing_beside_the_trials(self, clock):
