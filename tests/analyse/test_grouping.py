@@ -61,6 +61,21 @@ def test_common_link() -> None:
         assert common_link(paths.split()) == above, paths
 
 
+def test_own_calls_of_blocks_and_of_predictors() -> None:
+    blocks: dict[str, int]
+    for times_us, blocks in (
+        # As in Chainer's ResNet50Layers: /res2/a has links and calls ReLU itself.
+        ({"/res2/a/conv1": 5, "/res2/a": 1, "/res2/b1/conv1": 7, "/res2/b1": 1, "/fc": 2},
+         {"/res2/b1": 8, "/res2/a": 6, "/fc": 2}),
+        ({"/predictor/0/conv": 4, "/predictor": 3, "/predictor/1/conv": 2, "/": 1},
+         {"/predictor/0": 4, "/predictor": 3, "/predictor/1": 2, "/": 1}),
+    ):  # fmt: skip
+        layers = tuple(Layer(at, path, "ReLU") for at, path in enumerate(times_us))
+        self_ns = np.array([[us * 1000 for us in times_us.values()]])
+        found = summarise(Recording(layers, self_ns)).group("block")["total_s"]
+        assert [(name, round(total * 1e6)) for name, total in found.items()] == [*blocks.items()]
+
+
 NAMES = st.sampled_from(["a", "ab", "0", "1", "conv", "é", "a b"])
 LINK_PATHS = st.lists(NAMES, max_size=4).map(lambda names: "/" + "/".join(names))
 PATHS = st.one_of(LINK_PATHS, st.sampled_from(["loss", "cleargrads", "optimizer", "data"]))

@@ -123,7 +123,8 @@ def training() -> Kept:
         profile.overview(summary, tree=True, depth=1, limit=3, group_by="block", sort="std"),
         *("The tree of links", "By block"),
     )
-    kept["txt"] += LINE + _terminal(full, tree, target(summary, 3e-3))
+    shapes = _under(profile.overview(summary, group_by="shape"), "By shape")
+    kept["txt"] += LINE + _terminal(full, tree, shapes, target(summary, 3e-3))
     kept["html"] = html.write(list(profile.page(summary)))
     kept["tex"] = latex.write(
         profile.tables(summary),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from benchmarks.ranks import training as ranks_of
 from chainer_profile import summarise
-from chainer_profile.advice.changes import WALL, Candidate
+from chainer_profile.advice.changes import WALL, Candidate, Possible, propose
 from chainer_profile.analyse.findings import Change
 from chainer_profile.analyse.program import program_findings
 from chainer_profile.analyse.summary import Overhead, Summary
@@ -32,6 +32,7 @@ from chainer_profile.record.recording import (
     GpuState,
     Inside,
     Layer,
+    MemoryUse,
     PhaseMemory,
     Recording,
     Settings,
@@ -166,6 +167,51 @@ def tried() -> Kept:
     return listed(
         {name: [markdown.write(advice.section(one)).strip()] for name, one in cases.items()}
     )
+
+
+def _changed(change: Change) -> str:
+    told = ((one.name, getattr(change, one.name)) for one in fields(Change))
+    return ", ".join(f"{name} {value}" for name, value in told if value) or "as it is"
+
+
+def _proposed(recording: Recording, possible: Possible) -> Iterator[str]:
+    found, untried = propose(summarise(recording), possible)
+    for one in found:
+        yield f"{one.name}: {one.reason} | {one.keep}"
+        what = f"{_changed(one.change)} against {_changed(one.against)}, by {one.decides}"
+        yield f"  {what}{'' if one.alone else ', beside others'}"
+    yield from (f"not {one.name}: {one.why}" for one in untried)
+
+
+def proposed() -> Kept:
+    """Changes that a profile proposes, and those that it does not."""
+    usual = Possible({}, threads=1, cores=2)
+    lacks = {"torch": "not installed: pip", "glibc": "for glibc alone", "openvino": "not installed"}
+
+    def of(function: str = "Convolution2DFunction", **settings: Any) -> Recording:
+        """Two layers of 40 us each in trials of 100 us."""
+        two = make_recording(n_trials=10, n_layers=2)
+        layers = tuple(replace(layer, function=function) for layer in two.layers)
+        own, trials = np.full((10, 2), 40_000), np.full(10, 100_000)
+        asked = replace(two.settings, batchsize=1, **settings)
+        return replace(two, layers=layers, self_ns=own, trial_ns=trials, settings=asked)
+
+    small = MemoryUse((1000, 131071), (0, 0), 0, 0, 0, None)
+    cases = {
+        "convolutions": (of(), usual),
+        "what is not there": (of(), Possible(lacks, threads=1, cores=1)),
+        "other functions": (of("LinearFunction"), usual),
+        "train": (of(phase="train"), usual),
+        "train mode": (of(train_mode=True), usual),
+        "halves": (of(dtype="float16"), usual),
+        "a thread as asked": (of(), Possible({}, threads=1, cores=2, asked=True)),
+        "two threads": (of(), Possible({}, threads=2, cores=2)),
+        # They are never given back.
+        "small arrays": (make_recording(2, memory=small), usual),
+        "nothing but framework": (make_recording(2, 10, self_ns=np.zeros((10, 2), int)), usual),
+        "a training": (make_training(), usual),
+    }
+    return listed({name: _proposed(*one) for name, one in cases.items()})
 
 
 def _said_of(one: Comparison) -> Iterator[str]:
@@ -629,7 +675,19 @@ def hot() -> Kept:
 WORDS: dict[str, Callable[[], Kept]] = {
     one.__name__: one
     for one in (
-        *(answers, tried, comparisons, raced, merged, methods, sums, lines, passes, programs),
+        *(
+            answers,
+            tried,
+            proposed,
+            comparisons,
+            raced,
+            merged,
+            methods,
+            sums,
+            lines,
+            passes,
+            programs,
+        ),
         *(tables, hot),
     )
 }
