@@ -189,14 +189,18 @@ def _traced(text: str, *other: str) -> Iterator[str]:
         yield f"{name}: {found.other[name]}"
 
 
-def _recorded(layers: Sequence[Layer], times: Sequence[int], trial: int, **more: Any) -> Summary:
-    """One trial of these times."""
-    given = {"self_ns": np.array([times], np.int64), "trial_ns": np.array([trial], np.int64)}
-    return summarise(
-        make_recording(
-            len(layers), 1, layers=tuple(layers), start_ns=np.array([0]), **given, **more
-        )
+def _recorded(
+    layers: Sequence[Layer], times: Sequence[int], trial: int, links: Any = (), **between: int
+) -> Summary:
+    """One trial of these times, and framework time by phase."""
+    given = {"self_ns": np.array([times]), "trial_ns": np.array([trial])}
+    made = make_recording(
+        len(layers), 1, layers=tuple(layers), start_ns=np.array([0]), links=links, **given
     )
+    if between:
+        known = {"phases": tuple(between), "framework_ns": np.array([[*between.values()]])}
+        made = replace(made, **known)
+    return summarise(made)
 
 
 def traces() -> Kept:
@@ -210,6 +214,11 @@ def traces() -> Kept:
     outer = Layer(0, "/a", "Outer"), Layer(1, "/a", "Inner", parent=0)
     equal = _recorded((*outer, Layer(2, "/b/c", "Inner", parent=0), Layer(3, "/a", "Outer")),
                       (1, 2, 4, 8), 15)  # fmt: skip
+    back = Layer(2, "/a", "F", "backward")
+    calls = Layer(0, "/a", "F"), Layer(1, "/b", "F")
+    by_phase = _recorded((*calls, back), (10, 10, 10), 60, update=5, forward=7, backward=4)
+    parts = calls[0], replace(back, index=1), replace(calls[0], index=2)
+    in_two = _recorded(parts, (1, 1, 1), 11, forward=4, backward=4)
     within = [replace(x, parent=0 if x.index == 1 else None) for x in make_layers(3)]
     memory = with_work(make_recording(3, n_trials=5, layers=tuple(within)))
     device = summarise(make_device_recording(DEVICE_BOUND, wait_us=26_300, n_trials=3))
@@ -217,6 +226,8 @@ def traces() -> Kept:
     seen = Stack((2, 0), 0.006, 600, row=0), Stack((2, 1), 0.002, 200, row=0), Stack((3,), 0.001, 9)
     found = {
         "by hand": _traced(trace.render(by_hand), "places", "settings", "environment", "trials"),
+        "framework by phase": _traced(trace.render(by_phase)),
+        "a phase in two parts": _traced(trace.render(in_two)),
         "a training step": _traced(trace.render(step, 1), "shown"),
         "a GPU": _traced(trace.render(device, 2), "places", "environment", "shown"),
         "memory": _traced(trace.render(summarise(memory)), "places"),
