@@ -10,16 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
-from chainer_profile.basics import parsing
+from chainer_profile.basics import parsing, words
 from chainer_profile.basics.units import parse_percent
-from chainer_profile.basics.words import (
-    DEFAULT_DEPTH,
-    DEFAULT_MODEL,
-    DTYPES,
-    GROUPS,
-    LOSSES,
-    PHASES,
-)
 from chainer_profile.cli import FAILED
 from chainer_profile.engines.protocol import PRECISIONS
 from chainer_profile.record.parts import Settings
@@ -74,7 +66,7 @@ OPTIONS: dict[str, Told] = {
     "-m, --model": _value(
         "a name of --list-models, package.module:Callable or path/to/file.py:Callable "
         "(default: %(default)s)",
-        default=DEFAULT_MODEL,
+        default=words.DEFAULT_MODEL,
     ),
     "--model-args ARGS": _value(
         'arguments of your own network, literals only: "100, n_out=10"', default=""
@@ -85,7 +77,7 @@ OPTIONS: dict[str, Told] = {
         "weights saved with save_npz, or a torchvision ResNet's state dict saved as .npz"
     ),
     "--dtype": _choice(
-        DTYPES,
+        words.DTYPES,
         "data type of parameters and input (Chainer's config.dtype; mixed16 is float16 with "
         "float32 where precision needs it; default: %(default)s)",
     ),
@@ -102,12 +94,12 @@ OPTIONS: dict[str, Told] = {
     ),
     # -- what a trial is
     "--phase": _choice(
-        PHASES,
+        words.PHASES,
         "forward: inference; forward-backward: with a loss and its backward; train: a whole step, "
         "with the update by momentum SGD (default: %(default)s)",
     ),
     "--loss": _choice(
-        LOSSES,
+        words.LOSSES,
         "loss to go back from, against random labels; output: the network gives its loss "
         "(default: %(default)s, softmax_cross_entropy unless the output is one number)",
     ),
@@ -275,7 +267,7 @@ OPTIONS: dict[str, Told] = {
     "--input-shapes CxHxW,...": _value("shapes of one input, in place of sizes"),
     "--batchsizes N,...": _value("inputs per trial (default: 1)"),
     "--devices D,...": _value("cpu, gpu:0 and so on (default: cpu)"),
-    "--phases P,...": _value(f"{', '.join(PHASES)} (default: {PHASES[0]})"),
+    "--phases P,...": _value(f"{', '.join(words.PHASES)} (default: {words.PHASES[0]})"),
     # -- comparing
     "--min-effect PCT": _value(
         "smaller changes are no changes (default: %(default)s)", parse_percent, "2%"
@@ -300,13 +292,13 @@ OPTIONS: dict[str, Told] = {
         _layer_columns,
     ),
     "--depth N": _value(
-        f"levels of the tree below the network (default: {DEFAULT_DEPTH}; 99 for all)",
+        f"levels of the tree below the network (default: {words.DEFAULT_DEPTH}; 99 for all)",
         parsing.whole(0),
     ),
     "--full": _flag("show all tables and findings, not only what fits on a first screen"),
     "--group-by": _value(
         "show a table that adds up by function, link, block or shape (with --full by function)",
-        choices=GROUPS,
+        choices=words.GROUPS,
     ),
     "--macs": _flag(
         "show multiply-adds of convolutions and matrix products in place of operations"
@@ -390,16 +382,16 @@ def take(
             either = group.add_mutually_exclusive_group()
             take(either, name.replace("|", " "), own, **of_all)
             continue
-        words, usual = _BY_NAME.get(name, ([name], {}))
+        said, usual = _BY_NAME.get(name, ([name], {}))
         other = own.get(name.replace("-", "_"), {})
         asked = {**of_all, **(told(other) if isinstance(other, str) else other)}
         if not asked.pop("short", True):
-            words = words[-1:]
+            said = said[-1:]
         found = {**usual, **asked}
         if found.get("default") is None and "help" not in asked:
             # What holds without the option is said all the same.
             found["help"] = found["help"].replace("%(default)s", str(usual.get("default")))
-        group.add_argument(*words, **found)
+        group.add_argument(*said, **found)
 
 
 #: Settings that an option of the same name does not say: its words name what is to be found first.

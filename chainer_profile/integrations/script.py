@@ -14,13 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.machinery import (
-    BuiltinImporter,
-    FrozenImporter,
-    PathFinder,
-    SourceFileLoader,
-    SourcelessFileLoader,
-)
+from importlib import machinery
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -78,14 +72,16 @@ class Script:
         if self.name == "-":
             sys.path[0] = ""
             content = sys.stdin.buffer.read()
-            return lambda: _run_file(content, "<stdin>", BuiltinImporter)
+            return lambda: _run_file(content, "<stdin>", machinery.BuiltinImporter)
         path = _absolute(self.name)
         if pkgutil.get_importer(path) is not None:  # a folder or an archive
             sys.path[0] = path
             return lambda: _run_module("__main__", False)
         content = self._read(path)
         compiled = content.startswith(MAGIC_NUMBER)
-        loader = (SourcelessFileLoader if compiled else SourceFileLoader)("__main__", path)
+        loader = (machinery.SourcelessFileLoader if compiled else machinery.SourceFileLoader)(
+            "__main__", path
+        )
         sys.path[0] = os.path.dirname(os.path.realpath(path))
         return lambda: _run_file(content, path, loader)
 
@@ -112,7 +108,7 @@ def _main(**names: object) -> dict[str, Any]:
     module = sys.modules["__main__"] = ModuleType("__main__")
     if sys.version_info < (3, 14):
         module.__annotations__ = {}
-    vars(module).update(__builtins__=builtins, __loader__=BuiltinImporter)
+    vars(module).update(__builtins__=builtins, __loader__=machinery.BuiltinImporter)
     vars(module).update(names)
     return vars(module)
 
@@ -132,7 +128,7 @@ def _run_text(text: str) -> None:
 
 def _run_file(content: bytes, path: str, loader: object) -> None:
     names = _main(__file__=path, __loader__=loader, __cached__=None)
-    if isinstance(loader, SourcelessFileLoader):
+    if isinstance(loader, machinery.SourcelessFileLoader):
         as_python: Any = pkgutil
         code = as_python.read_code(io.BytesIO(content))
     else:
@@ -327,9 +323,9 @@ def put_back() -> Iterator[None]:
 
 
 def _is_another(name: str, folder: str) -> bool:
-    if BuiltinImporter.find_spec(name) or FrozenImporter.find_spec(name):
+    if machinery.BuiltinImporter.find_spec(name) or machinery.FrozenImporter.find_spec(name):
         return False
-    found = PathFinder.find_spec(name, [folder])
+    found = machinery.PathFinder.find_spec(name, [folder])
     if found is None or found.loader is None:  # a folder without __init__.py stands behind others
         return False
     known = getattr(sys.modules.get(name), "__spec__", None)
