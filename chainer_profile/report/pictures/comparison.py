@@ -33,6 +33,8 @@ _CHARS = 12.0
 #: The axis reaches so many times the highest bar at least; what is written there is so many points
 #: above its bar.
 _HEADROOM, _ABOVE = 1.04, 3
+#: Bars keep the rest of the axis, where long names leave hardly room for it.
+_MOST_TAKEN = 0.6
 
 
 def pictures(comparisons: Sequence[Comparison]) -> dict[str, figures.Picture]:
@@ -130,7 +132,7 @@ def _make_room(fig: Figure, marks: Sequence[Annotation], highest: float) -> None
     for mark in marks:
         taken = (mark.get_window_extent().height + _ABOVE * figures.DPI / 72) / ax.bbox.height
         # In twentieths and with some room, as letters of other versions are a bit higher.
-        ends.append(mark.xy[1] / (1 - int(20 * taken + 1.4) / 20))
+        ends.append(mark.xy[1] / (1 - min(int(20 * taken + 1.4) / 20, _MOST_TAKEN)))
     ax.set_ylim(0, max(ends))
 
 

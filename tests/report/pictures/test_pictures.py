@@ -23,7 +23,7 @@ from chainer_profile.analyse.roofline import drawable
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.comparison.compare import Comparison, Side, compare
 from chainer_profile.engines.results import EnginesRun
-from chainer_profile.record.recording import Recording
+from chainer_profile.record.recording import Layer, Recording
 from chainer_profile.report.pictures import comparison, engines, layers, roofline, sweep
 from chainer_profile.report.pictures.figures import Picture
 from chainer_profile.report.pictures.layers import layer_bars, names_of
@@ -288,6 +288,24 @@ def test_factors_stand_below_the_end_of_the_axis() -> None:
         marks = [text for text in ax.texts if text.get_in_layout()]
         assert len(marks) == len(factors)
         assert max(mark.get_window_extent().y1 for mark in marks) < ax.bbox.y1
+
+
+def test_long_names_leave_the_bars_some_room() -> None:
+    found = of_layers(4, {3: 40.0})
+    highest = found.layers[["before_s", "after_s"]].to_numpy().max() * 1e3
+    for length in range(30, 41, 3):
+        sides = [
+            Side(
+                side.name, tuple(replace(one, layers=named(one, "W" * length)) for one in side.runs)
+            )
+            for side in (found.before, found.after)
+        ]
+        low, high = comparison.figure(compare(*sides)).axes[0].get_ylim()
+        assert (low, highest <= high <= 3 * highest) == (0, True), length
+
+
+def named(one: Recording, name: str) -> tuple[Layer, ...]:
+    return tuple(replace(row, path=f"/{name}") for row in one.layers)
 
 
 def test_small_functions_are_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
