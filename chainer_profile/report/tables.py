@@ -281,7 +281,7 @@ def _column(
     name = "" if name == '""' else name or key
     # A time's heading in full has its unit in brackets.
     own = f"{name.removesuffix(' ms')} [ms]" if name.endswith(" ms") else name
-    value = computed.get(source) or _field(source)
+    value = computed.get(source) or attrgetter(source)
     return Column(
         key,
         name,
@@ -298,15 +298,6 @@ def _column(
         drop=int(drop or 0),
         bar=value if kind.bar else None,
     )
-
-
-def _field(path: str) -> Callable[[Any], Any]:
-    """What gets a field of a row; of a part that is not there it is not known."""
-    part, _, field = path.rpartition(".")
-    if not part:
-        return attrgetter(field)
-    of = _field(part)
-    return lambda row: None if (found := of(row)) is None else getattr(found, field)
 
 
 def is_missing(value: Any) -> bool:
@@ -351,11 +342,6 @@ def schema(found: Columns) -> dict[str, tuple[Any, str]]:
         for one in listed(found)
         if one.json
     }
-
-
-def meanings(found: Columns) -> dict[str, str]:
-    """The names in CSV and what they mean."""
-    return {one.csv: one.meaning for one in listed(found) if one.csv}
 
 
 def with_content(found: Columns, rows: Any) -> list[Column]:

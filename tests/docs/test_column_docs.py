@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, USUAL
 from chainer_profile.report.content import comparison, network, ranks
-from chainer_profile.report.tables import meanings as meanings_of
 from tests import ROOT
+from tests.report.reading import meanings as meanings_of
 
 DOCS = ROOT / "docs" / "columns.md"
 

@@ -9,7 +9,7 @@ from typing import Any
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
 from chainer_profile.report.content.profile import ReportTitle, overview, report
-from chainer_profile.report.tables import Column, columns, to_csv
+from chainer_profile.report.tables import Column, Columns, columns, listed, to_csv
 from chainer_profile.report.writers import markdown, terminal
 
 
@@ -21,6 +21,11 @@ def report_md(summary: Summary, title: ReportTitle | None = None) -> str:
 def on_terminal(summary: Summary, width: int | None = 200, **shown: Any) -> str:
     """What a terminal of this width shows of a run; see :func:`.profile.overview`."""
     return terminal.written(overview(summary, **shown), width)
+
+
+def meanings(found: Columns) -> dict[str, str]:
+    """The names in CSV and what they mean."""
+    return {one.csv: one.meaning for one in listed(found) if one.csv}
 
 
 def layers_csv(summary: Summary) -> str:

@@ -33,7 +33,7 @@ from chainer_profile.report.content.method import experiment_rows, has_rate_of_z
 from chainer_profile.report.content.pass_section import memory_on_page
 from chainer_profile.report.content.profile import ReportTitle, heading_text, overview
 from chainer_profile.report.document import Boxes
-from chainer_profile.report.tables import SPREAD, Spread, Table, meanings, to_csv
+from chainer_profile.report.tables import SPREAD, Spread, Table, to_csv
 from chainer_profile.report.text import engine_text
 from tests import ROOT
 from tests.comparing import run
@@ -43,6 +43,7 @@ from tests.engines.fake_engines import make_run, recordings
 from tests.fusing import chainer_run, engine_run
 from tests.goldens.words import S, fast
 from tests.report.documents import compared, network_of, network_row, program
+from tests.report.reading import meanings
 from tests.report.tracing import nested
 from tests.report.working import with_work
 

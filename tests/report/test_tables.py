@@ -27,11 +27,11 @@ from chainer_profile.report.columns import (
     layer_columns,
 )
 from chainer_profile.report.content import comparison, engines, history, network, ranks, sweep
-from chainer_profile.report.tables import Table, choose, columns, meanings, to_csv
+from chainer_profile.report.tables import Table, choose, columns, to_csv
 from chainer_profile.report.writers import html, json_report, latex, markdown, pdf, terminal
 from tests.conftest import make_recording
 from tests.docs.test_column_docs import documentation
-from tests.report.reading import layers_csv, on_terminal
+from tests.report.reading import layers_csv, meanings, on_terminal
 from tests.report.working import training, working
 
 _NO_NUMBERS = ("hot", "output_shapes", "work_is_about")
