@@ -328,12 +328,10 @@ def first_and_others(table: pd.DataFrame, most: int | None) -> pd.DataFrame:
 
 
 def hot_marks(rows: pd.DataFrame, column: str = "hot") -> list[str]:
-    """The marks of these rows."""
     return [HOT if hot else "" for hot in rows[column]]
 
 
 def layer_anchor(index: int) -> str:
-    """What leads to a layer's row."""
     return f"layer-{index}"
 
 

@@ -198,7 +198,6 @@ def code(text: str) -> Piece:
 
 
 def strong(text: str) -> Piece:
-    """Words that stand out."""
     return Piece(text, STRONG)
 
 
@@ -208,7 +207,6 @@ def file(name: str) -> Piece:
 
 
 def plain(words: Words) -> str:
-    """The text alone."""
     return "".join(word if isinstance(word, str) else word.text for word in words)
 
 

@@ -222,7 +222,6 @@ class Table:
         return [[column.cell(row) for column in self.columns] for row in self.rows]
 
     def mark(self, row: int) -> str:
-        """The mark of a row."""
         return self.marks[row] if row < len(self.marks) else ""
 
     def notes(self, shown: Iterable[Column] | None = None) -> str:
@@ -352,7 +351,6 @@ def with_content(found: Columns, rows: Any) -> list[Column]:
 
 
 def headed(column: Column, name: str, title: str = "") -> Column:
-    """The column with another heading."""
     return replace(column, name=name, title=title or name)
 
 

@@ -295,7 +295,6 @@ def _blas_texts(environment: Environment) -> list[str]:
 
 
 def interruption(recording: Recording) -> list[str]:
-    """A sentence for a run that did not make all its trials."""
     if recording.ended == COMPLETE:
         return []
     wanted = recording.settings.trials

@@ -30,7 +30,6 @@ _MOST_SHOWN = 2
 
 
 def report(advice: Advice) -> list[Block]:
-    """The report of what was tried."""
     return [
         Heading(1, f"What was tried on {model_name(advice.settings)}"),
         *section(advice),

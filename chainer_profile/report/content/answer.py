@@ -94,7 +94,6 @@ def steps(summary: Summary) -> Iterator[doc.Block]:
 
 
 def checks(summary: Summary, severities: Sequence[str]) -> Iterator[doc.Block]:
-    """What else was found."""
     found = [one for one in summary.findings if one.severity in severities]
     return doc.listing(
         (doc.strong(one.severity), ": ", *finding_words(one, full=True)) for one in found

@@ -70,7 +70,6 @@ def bar(label: str, parts: list[Part]) -> Iterator[Boxes]:
 def laid(
     parts: Iterable[Part], scale: float, left: float = 0.0, row: int = 0, of: str = ""
 ) -> Iterator[Box]:
-    """Parts one behind the other."""
     for name, amount, said, kind in parts:
         yield Box(left, amount * scale, kind, f"{of}{name}: {said}", row=row)
         left += amount * scale

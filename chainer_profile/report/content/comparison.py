@@ -354,7 +354,6 @@ share after_share | share = share [%] !1 | percent
 
 
 def layer_columns(comparison: Comparison) -> list[Column]:
-    """Columns of the table of layers."""
     phases = comparison.layers["phase"].nunique() > 1
     return [column for key, column in _LAYERS.items() if phases or key != "phase"]
 
@@ -492,7 +491,6 @@ def not_judged(comparison: Comparison, gate: Gate) -> str:
 
 
 def gate_line(comparison: Comparison, gate: Gate) -> str:
-    """The result of a gate, in one line."""
     limit = f"{format_significant(gate.fail_above * 100, 2)} %"
     if why := not_judged(comparison, gate):
         return f"Gate: not judged. {why}."

@@ -125,7 +125,6 @@ def _rows(
     engines: Iterable[EngineResult],
     recordings: Mapping[str, Recording] = MappingProxyType({}),
 ) -> list[Row]:
-    """Engines as rows of :data:`COLUMNS`."""
     return [_row(run, one, recordings.get(one.name)) for one in engines]
 
 
@@ -169,7 +168,6 @@ def to_file(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
 
 
 def sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.Section]:
-    """All that is told of a run of engines."""
     title, how = about_lines(run)
     both = (doc.BRIEF, doc.REPORT)
     table = [_table(run)] if run.measured else []
@@ -198,13 +196,11 @@ def sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.S
 
 
 def report(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.Block]:
-    """The report of a run."""
     title, _ = about_lines(run)
     return [doc.Heading(1, title), *doc.shown_in(doc.REPORT, sections(run, recordings))]
 
 
 def overview(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
-    """What the terminal shows of it."""
     return doc.shown_in(doc.BRIEF, sections(run, recordings))
 
 
@@ -339,7 +335,6 @@ def _nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc
 
 
 def _with_nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[EngineResult]:
-    """The other engines that timed their nodes."""
     return [one for one in run.engines if one.name in recordings and one.name != BASELINE]
 
 
@@ -469,7 +464,6 @@ def wrong_lines(run: EnginesRun) -> list[str]:
 
 
 def wrong_text(engine: EngineResult) -> str:
-    """How wrong an engine's outputs are."""
     found = engine.difference
     assert found
     worst = f"; {engine.worst_layer}" if engine.worst_layer else ""
@@ -563,7 +557,6 @@ def fusion_lines(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[s
 
 
 def fusion(run: EnginesRun, recording: Recording) -> Fusion:
-    """What an engine made of the layers."""
     covered = {index for layer in recording.layers for index in layer.covers}
     nodes_ns, runs_ns = recording.self_ns.sum(axis=1), recording.trial_ns
     between_ns = 0.0 if runs_ns is None else float((runs_ns - nodes_ns).mean())
@@ -572,7 +565,7 @@ def fusion(run: EnginesRun, recording: Recording) -> Fusion:
 
 
 def fusion_text(run: EnginesRun, recording: Recording, chainer: Recording | None) -> str:
-    """The same in words: ``66 layers became 27 nodes: 5.421 ms -> 0.512 ms``."""
+    """What it made of them in words: ``66 layers became 27 nodes: 5.421 ms -> 0.512 ms``."""
     found = fusion(run, recording)
     nodes, nodes_time = plural(found.nodes, "node"), format_duration(found.nodes_s)
     between = format_duration(found.between_s)

@@ -115,7 +115,6 @@ class Shown:
 
 
 def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
-    """The terminal's table of layers."""
     every = _sorted(summary.layers, shown.sort)
     told = every if shown.limit is None else every.head(max(0, shown.limit))
     columns = (
@@ -187,7 +186,6 @@ def _legend_of_marks(columns: Sequence[Column], shown: pd.DataFrame) -> list[tup
 
 
 def bars(summary: Summary) -> Iterator[Block]:
-    """The picture of all layers."""
     several = summary.several_phases
     yield Figure(
         PLOT,
@@ -200,7 +198,7 @@ def bars(summary: Summary) -> Iterator[Block]:
 
 
 def picture(summary: Summary) -> Iterator[Block]:
-    """The same, and where the table is."""
+    """The picture of all layers, and where the table is."""
     yield from bars(summary)
     which = "all layers" if len(summary.layers) <= MAX_ROWS else "the slowest layers"
     yield text(f"The appendix has a table of {which}.")
@@ -220,7 +218,6 @@ def hottest(summary: Summary) -> Table:
 
 
 def on_page(summary: Summary) -> Iterator[Block]:
-    """A page's table of all layers."""
     yield Table(
         _page_columns(summary),
         summary.layers,
@@ -236,7 +233,7 @@ def on_page(summary: Summary) -> Iterator[Block]:
 
 
 def glossary(summary: Summary) -> Iterator[Block]:
-    """What its columns mean."""
+    """What the columns of a page's table mean."""
     yield Lines([(column.title, column.meaning) for column in _page_columns(summary)])
 
 

@@ -102,7 +102,6 @@ def _mode(summary: Summary) -> Words:
 
 
 def environment(summary: Summary) -> Iterator[Block]:
-    """The machine and its software."""
     rows = words.environment_rows(summary.recording.environment) + words.gpu_rows(summary.recording)
     if rows:
         yield properties(rows, "The machine and its software")
@@ -125,7 +124,6 @@ def command_and_versions(summary: Summary) -> Iterator[Block]:
 
 
 def method(summary: Summary) -> Iterator[Block]:
-    """How it was measured."""
     yield points(method_points(summary))
 
 
@@ -209,7 +207,6 @@ _GPU_PHASES = (
 
 
 def method_points(summary: Summary) -> Iterator[Words]:
-    """One point each."""
     recording, totals, layers = summary.recording, summary.totals, summary.layers
     settings, conditions, clean = recording.settings, recording.conditions, totals.clean
     engine = settings.engine and words.engine_text(settings)

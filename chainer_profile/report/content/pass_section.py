@@ -240,7 +240,6 @@ retained | left allocated | bytes
 
 
 def peak_columns(summary: Summary) -> list[Column]:
-    """Columns of the layers with the highest peaks."""
     which = layer_columns(WHICH, several_phases=summary.several_phases)
     sizes = [
         replace(column, drop=drop)
@@ -250,7 +249,6 @@ def peak_columns(summary: Summary) -> list[Column]:
 
 
 def memory(summary: Summary) -> Iterator[Block]:
-    """The part of the report on memory."""
     use = summary.recording.memory
     if use is None:
         return
@@ -271,7 +269,7 @@ def memory(summary: Summary) -> Iterator[Block]:
 
 
 def memory_on_page(summary: Summary) -> Iterator[Block]:
-    """The same on a page: below what there is at the peak, and its picture."""
+    """Memory on a page: below what there is at the peak, and its picture."""
     if summary.recording.memory is None:
         return
     parts = [
@@ -389,7 +387,6 @@ def _inside_columns(summary: Summary, head: str) -> list[Column]:
 
 
 def inside(summary: Summary) -> Iterator[Block]:
-    """The part of the report on what is inside the layers."""
     found = summary.inside
     if found is None:
         return

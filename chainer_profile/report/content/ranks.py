@@ -109,12 +109,11 @@ def merged(ranks: Ranks, limit: int | None = None, hint: str = "") -> Iterator[d
 
 
 def report(ranks: Ranks, limit: int | None = None) -> list[doc.Block]:
-    """The report of the ranks."""
     return [doc.Heading(1, title(ranks)), *doc.shown_in(doc.REPORT, sections(ranks, limit))]
 
 
 def page(ranks: Ranks, limit: int | None = None) -> list[doc.Block]:
-    """The same with a bar for each rank, and the layers of all ranks."""
+    """The report with a bar for each rank, and the layers of all ranks."""
     return [doc.Heading(1, title(ranks)), *doc.shown_in(doc.PAGE, sections(ranks, limit))]
 
 

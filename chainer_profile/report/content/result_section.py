@@ -141,7 +141,6 @@ NO_HELD_TRIALS = "not known: there are no held trials"
 
 
 def pace(use: DeviceUse) -> str:
-    """What sets the pace, in a sentence."""
     launch, wait = format_duration(use.launch_s), format_duration(use.wait_s)
     if use.launch_bound and use.busy_s is not None:
         return (
@@ -281,7 +280,6 @@ def groups(summary: Summary, shown: Shown) -> Iterator[Block]:
 
 
 def by_function(summary: Summary) -> Iterator[Block]:
-    """Time by function."""
     yield _groups(summary, "function", None)
 
 
@@ -335,7 +333,6 @@ def by_link(summary: Summary) -> Iterator[Block]:
 
 
 def tree(summary: Summary, shown: Shown) -> Iterator[Block]:
-    """The terminal's tree of links."""
     links, beside = tree_rows(summary, shown.depth)
     rows = pd.concat([links, beside])
     columns = [*listed(_MARKED), *tree_columns(summary.phase_names, rows, indent=True)]
