@@ -109,9 +109,9 @@ def _plain(value: Any) -> Any:
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
-    if hasattr(value, "dtype"):
-        return " ".join(map(str, value.tolist()))
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float):  # NumPy's, too
+        return value if math.isfinite(value) else str(value)
+    return " ".join(map(str, value.tolist())) if hasattr(value, "dtype") else value
 
 
 def make_folder(path: Path) -> None:
