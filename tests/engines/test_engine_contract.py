@@ -19,7 +19,14 @@ import onnxruntime
 import openvino
 import pytest
 
-from chainer_profile.engines.equality import chainer_intermediates
+from chainer_profile.engines import equality
+from chainer_profile.engines.catalogue import BASELINE, ENGINES
+from chainer_profile.engines.equality import (
+    chainer_intermediates,
+    difference,
+    other_inputs,
+    with_other_parameters,
+)
 from chainer_profile.engines.onnx.export import export_model
 from chainer_profile.engines.protocol import EngineProfile, Network
 from chainer_profile.engines.runtimes import onnxruntime_engine, openvino_engine
@@ -152,6 +159,43 @@ def test_resnet20_layer_by_layer(kind: Kind) -> None:
     assert found.count([*CONVOLUTION, "Add", "ReLU"]) == 2
     assert [node.layers for node in profile.nodes if 0 in node.layers] == [(0, 1, 2)]
     assert tuple(net.layers[index].function for index in profile.gone) == kind.gone
+
+
+#: Networks that do not run here: they repeat the blocks of one that does.
+REPEATED = {
+    *("resnet32-he", "resnet44-he", "resnet56-he", "resnet110-he"),
+    *("resnet34", "resnet50-plain", "resnet101-plain", "resnet152-plain"),
+    *("resnet34-large", "resnet50", "resnet101", "resnet152"),
+    *("resnet34-bottleneck", "resnet50-bottleneck", "resnet101-bottleneck"),
+}
+
+
+#: Kernels of chainer-fast are held by tests/kernels, function by function.
+OTHERS = [entry for entry in ENGINES.values() if entry.name not in (BASELINE, "chainer-fast")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in REGISTRY if name not in REPEATED])
+def test_networks_of_the_registry(name: str, subtests: Any) -> None:
+    channels, height, _ = REGISTRY[name].input_shape
+    side = height if name == "resnet34-relu-bn" else min(height, 32)
+    # None of its parameters hides anything.
+    model = with_other_parameters(REGISTRY[name].build())
+    net = network_of(model, images(1, channels, side, side, seed=2), threads=1)
+    both = net.inputs, other_inputs(net.inputs)
+    expected = [equality.outputs_of(model, inputs) for inputs in both]
+    # The check would fail if an engine had other weights: here it has.
+    last = [link for link in model.links() if getattr(link, "W", None) is not None][-1]
+    kept = last.W.array.copy()
+    last.W.array[...] *= np.float32(1.01)
+    assert difference(outputs_of(net), expected[0]).relative > 1e-4
+    last.W.array[...] = kept
+    for entry in OTHERS:
+        with subtests.test(entry.name):
+            assert not entry.lacks()
+            engine = prepared(entry.make, net)
+            for inputs, outputs in zip(both, expected, strict=True):
+                assert difference(outputs, engine.run(inputs)).relative < 1e-4
 
 
 def test_files_that_are_not_its_own(kind: Kind, tmp_path: Path) -> None:

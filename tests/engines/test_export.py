@@ -40,7 +40,7 @@ def check_function(function: Any, *inputs: Any) -> Any:
     return check(network_of(net(lambda net, *given: function(*given)), *inputs))
 
 
-# Networks run in the contract of the engines and, all of the registry, in test_all_networks.
+# Networks run in the contract of the engines.
 X = images(2, 4, 6, 6)
 PLAIN = "absolute elu erf flatten hard_sigmoid log_softmax selu sign softmax"
 FUNCTIONS: dict[str, Any] = {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import linecache
 import sys
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -103,18 +104,8 @@ def interrupted(at: int, does: Callable[[], Any]) -> Any:
 
 
 def in_thread(does: Callable[[], Any]) -> Any:
-    found: list[Any] = []
-
-    def call() -> None:
-        with suppress(KeyboardInterrupt):
-            found.append(does())
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    if not found:
-        raise KeyboardInterrupt
-    return found[0]
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(does).result()
 
 
 def at_once(does: Callable[[], Any]) -> Any:
@@ -163,17 +154,13 @@ def test_any_nesting(steps: Any) -> None:
                     return one
 
                 with suppress(KeyboardInterrupt):
-                    one = where(lambda at=at, enter=enter: interrupted(at, enter))
+                    one = where(partial(interrupted, at, enter))
                     opened.append((one, keep, threads))
             elif opened:
                 one, *_ = opened.pop(place % len(opened))
-                error = ValueError() if place == 1 else None
-
-                def leave(one: Any = one, error: Any = error) -> Any:
-                    return one.__exit__(type(error) if error else None, error, None)
-
+                error = (ValueError, ValueError(), None) if place == 1 else (None, None, None)
                 with suppress(KeyboardInterrupt, ValueError):
-                    where(lambda at=at, leave=leave: interrupted(at, leave))
+                    where(partial(interrupted, at, partial(one.__exit__, *error)))
             check()
         for one, *_ in opened:
             one.__exit__(None, None, None)

@@ -129,16 +129,12 @@ class _Bottleneck(chainer.Chain):
     def __init__(self, n_in, n_mid, n_out, stride=2, project=True):
         super().__init__()
         self.project = project
+        sizes = [(n_in, n_mid, 1, stride, 0), (n_mid, n_mid, 3, 1, 1), (n_mid, n_out, 1, 1, 0)]
+        sizes += [(n_in, n_out, 1, stride, 0)] * project
         with self.init_scope():
-            self.conv1 = L.Convolution2D(n_in, n_mid, 1, stride, 0, nobias=True)
-            self.bn1 = L.BatchNormalization(n_mid)
-            self.conv2 = L.Convolution2D(n_mid, n_mid, 3, 1, 1, nobias=True)
-            self.bn2 = L.BatchNormalization(n_mid)
-            self.conv3 = L.Convolution2D(n_mid, n_out, 1, 1, 0, nobias=True)
-            self.bn3 = L.BatchNormalization(n_out)
-            if project:
-                self.conv4 = L.Convolution2D(n_in, n_out, 1, stride, 0, nobias=True)
-                self.bn4 = L.BatchNormalization(n_out)
+            for at, size in enumerate(sizes, 1):
+                setattr(self, f"conv{at}", L.Convolution2D(*size, nobias=True))
+                setattr(self, f"bn{at}", L.BatchNormalization(size[1]))
 
     def forward(self, x):
         h = F.relu(self.bn1(self.conv1(x)))
