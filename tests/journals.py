@@ -33,42 +33,28 @@ def add_groups(journal, trials):
         journal.add_group(kind, [(start, wall, words(*more)) for _, start, wall, more in group])
 
 
+#: Arrays of what a profiled trial has beside its start and wall time, in a record's order.
+PROFILED = (
+    *("self_ns", "framework_ns", "host_ns", "gap_ns", "launch_ns", "span_ns"),
+    *("arrived_ns", "left_ns", "iteration"),
+)
+
+
 def trials_of(recording):
     """A recording's trials as lists by kind, each trial as it was added."""
-    times = recording.self_ns
-    if recording.framework_ns is not None:
-        times = np.hstack([times, recording.framework_ns])
-    if recording.on_device:
-        whole = np.stack([recording.launch_ns, recording.span_ns], axis=1)
-        times = np.hstack([times, recording.host_ns, recording.gap_ns, whole])
-    if recording.arrived_ns is not None:
-        times = np.hstack([times, recording.arrived_ns, recording.left_ns])
-    if recording.iteration is not None:
-        times = np.hstack([times, recording.iteration[:, None]])
-    clean_cpu = np.zeros((len(recording.clean_ns), 0), np.int64).tolist()
-    if recording.clean_cpu_ns is not None:
-        clean_cpu = recording.clean_cpu_ns[:, None].tolist()
-    held = [] if recording.held_ns is None else list(recording.held_ns)
-    held_walls = [] if recording.held_span_ns is None else recording.held_span_ns
+
+    def trials(times, *more):
+        known = [getattr(recording, name) for name in (*times, *more)]
+        known = [one if one.ndim > 1 else one[:, None] for one in known if one is not None]
+        rows = np.hstack(known).tolist() if known else []
+        return [(*row[: len(times)], tuple(row[len(times) :])) for row in rows]
+
     return {
-        Kind.WARMUP: [(int(wall), ()) for wall in recording.warmup_ns],
-        Kind.CLEAN: [
-            (int(start), int(wall), tuple(used))
-            for start, wall, used in zip(
-                recording.clean_start_ns, recording.clean_ns, clean_cpu, strict=True
-            )
-        ],
-        Kind.PROFILED: [
-            (int(start), int(wall), tuple(map(int, row)))
-            for start, wall, row in zip(recording.start_ns, recording.trial_ns, times, strict=True)
-        ],
-        Kind.PROBE: [
-            (int(wall), (int(threads),))
-            for wall, threads in zip(recording.probe_ns, recording.probe_threads, strict=True)
-        ],
-        Kind.HELD: [
-            (int(wall), tuple(map(int, row))) for wall, row in zip(held_walls, held, strict=True)
-        ],
+        Kind.WARMUP: trials(["warmup_ns"]),
+        Kind.CLEAN: trials(["clean_start_ns", "clean_ns"], "clean_cpu_ns"),
+        Kind.PROFILED: trials(["start_ns", "trial_ns"], *PROFILED),
+        Kind.PROBE: trials(["probe_ns"], "probe_threads"),
+        Kind.HELD: trials(["held_span_ns"], "held_ns"),
     }
 
 
