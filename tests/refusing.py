@@ -1,16 +1,11 @@
 """Refusals: each is one line."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from chainer_profile.basics.errors import ProfileError
 
 
-def refusal(call: Callable[..., Any], *given: Any, error: Any = ProfileError, **more: Any) -> str:
+def refusal(call, *given, error=ProfileError, **more):
     """The one line with which this is refused."""
     with pytest.raises(error) as caught:
         call(*given, **more)

@@ -1,14 +1,11 @@
 """No process that we start outlives us, whatever ends us, and none leaves a file behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import threading
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -42,7 +39,7 @@ child, fifo = sys.argv[1:]
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells a child")
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGHUP])
 @pytest.mark.parametrize("door", DOORS)
-def test_a_child_ends_with_its_parent(door: str, signum: signal.Signals, tmp_path: Path) -> None:
+def test_a_child_ends_with_its_parent(door, signum, tmp_path):
     child, fifo, folder = tmp_path / "child.py", tmp_path / "fifo", tmp_path / "tmp"
     child.write_text(CHILD)
     os.mkfifo(fifo)
@@ -54,7 +51,7 @@ def test_a_child_ends_with_its_parent(door: str, signum: signal.Signals, tmp_pat
         stdout=subprocess.DEVNULL,
     )
 
-    def wake() -> None:
+    def wake():
         """Let go of the fifo where the parent ends without a child."""
         parent.wait()
         with suppress(OSError):  # nobody waits

@@ -1,12 +1,9 @@
 """How much memory is free to this process, and that no more is handed out."""
 
-from __future__ import annotations
-
 import mmap
 import resource
 import sys
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,9 +23,7 @@ V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
 V2 = ("memory.max", "memory.current", "")
 
 
-def make_group(
-    folder: Path, names: tuple[str, str, str], limit: str, used: int, files: int
-) -> None:
+def make_group(folder, names, limit, used, files):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / names[0]).write_text(f"{limit}\n")
     (folder / names[1]).write_text(f"{used}\n")
@@ -37,7 +32,7 @@ def make_group(
 
 
 @pytest.fixture
-def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def process(tmp_path, monkeypatch):
     """A process of a system with 1000 MiB left, without limits of its own."""
     memory = SimpleNamespace(available=1000 * MIB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
@@ -50,14 +45,12 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_without_a_limit_it_is_what_the_system_has(process: Path, tmp_path: Path) -> None:
+def test_without_a_limit_it_is_what_the_system_has(process, tmp_path):
     assert free_nbytes(process, tmp_path / "none") == 1000 * MIB
     assert free_nbytes(tmp_path / "none", tmp_path / "none") == 1000 * MIB
 
 
-def test_the_least_that_a_control_group_or_one_around_it_has_left(
-    process: Path, tmp_path: Path
-) -> None:
+def test_the_least_that_a_control_group_or_one_around_it_has_left(process, tmp_path):
     for mount, names in (("memory", V1), (".", V2), ("unified", V2)):
         groups = tmp_path / mount / "groups"
         unlimited = "9223372036854771712" if names is V1 else "max"
@@ -73,9 +66,7 @@ def test_the_least_that_a_control_group_or_one_around_it_has_left(
         assert free_nbytes(process, groups) == 0
 
 
-def test_the_limits_of_the_process(
-    process: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_limits_of_the_process(process, tmp_path, monkeypatch):
     none = resource.RLIM_INFINITY
     for kind, left in ((resource.RLIMIT_AS, 300), (resource.RLIMIT_DATA, 350)):
         limits = {kind: (400 * MIB, none)}
@@ -85,9 +76,7 @@ def test_the_limits_of_the_process(
         assert free_nbytes(process, tmp_path / "none") == left * MIB
 
 
-def test_memory_that_is_not_there_is_refused_and_the_limit_is_put_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_memory_that_is_not_there_is_refused_and_the_limit_is_put_back(monkeypatch):
     before = resource.getrlimit(resource.RLIMIT_DATA)
     monkeypatch.setattr(free_memory, "free_nbytes", lambda: 200 * MIB)
     with no_more_than_is_free() as free:
@@ -103,8 +92,8 @@ def test_memory_that_is_not_there_is_refused_and_the_limit_is_put_back(
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
-def test_what_is_held_and_what_a_run_takes_at_its_most() -> None:
-    def taken(nbytes: int) -> mmap.mmap:
+def test_what_is_held_and_what_a_run_takes_at_its_most():
+    def taken(nbytes):
         """Memory of the system's: malloc may have some that it kept, of other tests."""
         block = mmap.mmap(-1, nbytes)
         np.frombuffer(block, np.uint8).fill(1)
@@ -125,14 +114,12 @@ def test_what_is_held_and_what_a_run_takes_at_its_most() -> None:
     held.close()
 
 
-def test_a_system_that_does_not_tell_or_forget_the_most(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_system_that_does_not_tell_or_forget_the_most(monkeypatch, tmp_path):
     status, references = tmp_path / "status", tmp_path / "refs"
     monkeypatch.setattr(free_memory, "status_nbytes", partial(status_nbytes, process=tmp_path))
     monkeypatch.setattr(free_memory, "_REFERENCES", tmp_path / "no" / "refs")
 
-    def grown() -> int | None:
+    def grown():
         growth = Growth()
         growth.settle()
         return growth.nbytes()

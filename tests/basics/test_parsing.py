@@ -1,7 +1,5 @@
 """How values of options are read."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,7 +108,7 @@ def test_a_device_is_a_gpus_number(word):
 KNOWN = ("path", "mean", "peak", "verdict")
 
 
-def test_names_in_the_order_asked_for_and_once() -> None:
+def test_names_in_the_order_asked_for_and_once():
     names = split_names(" peak, path,peak")
     assert choose_names(names, KNOWN, "the table") == ("peak", "path")
 
@@ -128,7 +126,7 @@ UNKNOWN = [
 ]
 
 
-def test_an_unknown_name_says_the_nearest_and_all() -> None:
+def test_an_unknown_name_says_the_nearest_and_all():
     for names, wrong in UNKNOWN:
         for others in ((), ["mean_ms"]):  # other spellings are taken but not listed
             said = refusal(choose_names, names, KNOWN, "the table", others, error=UsageError)
@@ -138,7 +136,7 @@ def test_an_unknown_name_says_the_nearest_and_all() -> None:
 
 
 @given(st.text() | st.lists(st.sampled_from(KNOWN), min_size=1).map(",".join))
-def test_any_text_is_names_or_one_line(text: str) -> None:
+def test_any_text_is_names_or_one_line(text):
     names = split_names(text)
     if set(names) <= set(KNOWN):
         assert set(choose_names(names, KNOWN, "the table")) == set(names)

@@ -1,7 +1,5 @@
 """Paths of links."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,13 +28,13 @@ PATHS = st.lists(NAMES, max_size=4).map(lambda names: "/" + "/".join(names))
         ("loss", ["loss"]),
     ],
 )
-def test_the_links_to_a_path(path: str, chain: list[str]) -> None:
+def test_the_links_to_a_path(path, chain):
     assert links_to(path) == chain
     assert above(path) == (chain[-2] if len(chain) > 1 else None)
 
 
 @given(PATHS, PATHS)
-def test_what_leads_from_one_to_another(path: str, holder: str) -> None:
+def test_what_leads_from_one_to_another(path, holder):
     chain = links_to(path)
     ways = below(path, holder)
     assert ways == chain[len(chain) - len(ways) :]
@@ -45,14 +43,14 @@ def test_what_leads_from_one_to_another(path: str, holder: str) -> None:
 
 
 @given(PATHS, st.integers(0, 5))
-def test_a_path_is_cut_to_one_of_those_above_it(path: str, depth: int) -> None:
+def test_a_path_is_cut_to_one_of_those_above_it(path, depth):
     found = cut(path, depth)
     assert found in links_to(path)
     assert len(links_to(found)) == min(depth + 1, len(links_to(path)))
 
 
 @given(st.lists(PATHS, max_size=12))
-def test_what_is_below_comes_after_and_together(paths: list[str]) -> None:
+def test_what_is_below_comes_after_and_together(paths):
     found = depth_first(paths)
     assert sorted(found) == sorted(set(paths))
     for link in found:
@@ -61,7 +59,7 @@ def test_what_is_below_comes_after_and_together(paths: list[str]) -> None:
 
 
 @given(PATHS, PATHS)
-def test_a_path_with_something_before_it(prefix: str, path: str) -> None:
+def test_a_path_with_something_before_it(prefix, path):
     whole = joined(prefix.rstrip("/"), path)
     assert whole.startswith(prefix.rstrip("/") or "/")
     assert link_of(f"{path.rstrip('/')}/W") == path
@@ -76,5 +74,5 @@ def test_a_path_with_something_before_it(prefix: str, path: str) -> None:
         ("loss", "/", "loss"),
     ],
 )
-def test_the_part_below_a_link(path: str, holder: str, part: str) -> None:
+def test_the_part_below_a_link(path, holder, part):
     assert part_below(path, holder) == part

@@ -1,8 +1,5 @@
 """Calls of every function that has a formula, on tiny arrays, with their gradients."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,25 +17,25 @@ from chainer_profile.costs.work import ArraySpec, backward_work, forward_work
 RNG = np.random.default_rng(0)
 
 
-def real(*shape: int) -> Any:
+def real(*shape):
     """Numbers of both signs, none near 0."""
     return positive(*shape) * RNG.choice([-1.0, 1.0], shape)
 
 
-def positive(*shape: int) -> Any:
+def positive(*shape):
     return RNG.uniform(0.2, 0.9, shape)
 
 
-def labels(*shape: int, below: int = 3) -> Any:
+def labels(*shape, below=3):
     return RNG.integers(0, below, shape).astype(np.int32)
 
 
-def matrices(n: int) -> Any:
+def matrices(n):
     a = RNG.normal(size=(2, n, n))
     return a @ a.transpose(0, 2, 1) + np.eye(n)
 
 
-def array(word: str) -> Any:
+def array(word):
     """Numbers of both signs (2x3), above 0 (+2x3), whole and below 5 (2x3:5), in float32 (2x3f)."""
     size, _, below = word.strip("+f").partition(":")
     shape = [int(n) for n in size.split("x")]
@@ -59,37 +56,37 @@ class Ran(NamedTuple):
     needed: tuple[bool, ...]
 
     @property
-    def specs(self) -> tuple[tuple[ArraySpec, ...], tuple[ArraySpec, ...]]:
+    def specs(self):
         return tuple(map(ArraySpec.of, self.inputs)), tuple(map(ArraySpec.of, self.ys))
 
     @property
-    def has_backward(self) -> bool:
+    def has_backward(self):
         return any(self.needed) and (not self.grads or any(g is not None for g in self.grads))
 
-    def forward(self) -> Any:
+    def forward(self):
         return forward_work(self.function, *self.specs)
 
-    def backward(self, needed: tuple[bool, ...] | None = None) -> Any:
+    def backward(self, needed=None):
         return backward_work(self.function, *self.specs, needed or self.needed)
 
 
 class Recorder(chainer.FunctionHook):
     name = "cost-recorder"
 
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, tuple[Any, ...]]] = []
+    def __init__(self):
+        self.calls = []
         self.depth = 0
 
-    def forward_preprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
+    def forward_preprocess(self, function, in_data):
         if not self.depth:
             self.calls.append((function, in_data))
         self.depth += 1
 
-    def forward_postprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
+    def forward_postprocess(self, function, in_data):
         self.depth -= 1
 
 
-def run(call: Callable[..., Any], *arrays: Any, gradients: bool = True) -> Ran:
+def run(call, *arrays, gradients=True):
     """Call one Chainer function and get the gradients of all its inputs of real numbers."""
     variables = [
         chainer.Variable(a, requires_grad=a.dtype.kind == "f") if isinstance(a, np.ndarray) else a
@@ -102,7 +99,7 @@ def run(call: Callable[..., Any], *arrays: Any, gradients: bool = True) -> Ran:
     nodes = function.inputs or ()
     needed = tuple(node.requires_grad for node in nodes)
     gys = tuple(np.asarray(real(*y.shape), y.dtype) for y in ys)
-    grads: tuple[Any, ...] = ()
+    grads = ()
     if gradients and any(needed):
         xs = [node.get_variable() for node, need in zip(nodes, needed, strict=True) if need]
         some = iter(chainer.grad(ys, xs, [chainer.Variable(gy.copy()) for gy in gys]))
@@ -115,22 +112,22 @@ A = np.array
 
 
 #: What is called, on which arrays.
-CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
+CASES = {}
 
 
-def case(name: str) -> Ran:
+def case(name):
     """Call it."""
     call, arrays = CASES[name]
     return run(call, *arrays)
 
 
-def add(name: str, call: Callable[..., Any], words: str = "", *arrays: Any) -> None:
+def add(name, call, words="", *arrays):
     """A case: a function, and arrays in words, or as they are."""
     assert name not in CASES
     CASES[name] = call, (*map(array, words.split()), *arrays)
 
 
-def named(names: str) -> dict[str, Callable[..., Any]]:
+def named(names):
     """Functions of chainer.functions by their names."""
     return {name: getattr(F, name) for name in names.split()}
 

@@ -1,7 +1,5 @@
 """Arrays that count the operations on them: whatever NumPy code runs on such arrays is counted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ class Counting(np.ndarray[Any, Any]):
 
     flops = 0
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **more: Any) -> Any:
+    def __array_ufunc__(self, ufunc, method, *inputs, **more):
         plain = [plainly(given) for given in inputs]
         out = more.pop("out", ())
         if out:
@@ -32,7 +30,7 @@ class Counting(np.ndarray[Any, Any]):
             Counting.flops += np.size(result)
         return out[0] if out else counting(result)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, more: Any) -> Any:
+    def __array_function__(self, function, types, args, more):
         if function not in PRODUCTS:
             return super().__array_function__(function, types, args, more)
         args = [plainly(given) for given in args]
@@ -40,13 +38,13 @@ class Counting(np.ndarray[Any, Any]):
         Counting.flops += 2 * int(np.sum(function(*ones, **more)))
         return counting(function(*args, **more))
 
-    def dot(self, other: Any, *_: Any) -> Any:
+    def dot(self, other, *_):
         return np.dot(self, other)
 
 
-def counting(array: Any) -> Any:
+def counting(array):
     return array.view(Counting) if isinstance(array, np.ndarray) else array
 
 
-def plainly(array: Any) -> Any:
+def plainly(array):
     return array.view(np.ndarray) if isinstance(array, Counting) else array

@@ -4,12 +4,9 @@ An exact figure is what Chainer's NumPy code does, whose operations are counted 
 what is worked out by hand, where that code does something else.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from contextlib import suppress
-from typing import Any
 
 import chainer
 import chainer.functions as F
@@ -48,11 +45,11 @@ WITHOUT_CASE = {
 }
 
 
-def function_classes() -> set[type]:
+def function_classes():
     """Every class of a function in chainer.functions and its modules."""
     for module in pkgutil.walk_packages(F.__path__, "chainer.functions."):
         importlib.import_module(module.name)
-    found: set[type] = set()
+    found = set()
     left = [chainer.FunctionNode, chainer.Function]
     while left:
         new = set(left.pop().__subclasses__()) - found
@@ -61,7 +58,7 @@ def function_classes() -> set[type]:
     return {cls for cls in found if cls.__module__.startswith("chainer.functions.")}
 
 
-def test_every_function_of_chainer_has_a_formula_or_a_reason() -> None:
+def test_every_function_of_chainer_has_a_formula_or_a_reason():
     classes = function_classes()
     names = {cls.__name__ for cls in classes}
     assert len(names) == len(classes) > 250
@@ -75,7 +72,7 @@ def test_every_function_of_chainer_has_a_formula_or_a_reason() -> None:
 SHAPES = ((), (1,), (5,), (2, 3), (2, 1), (0, 3), (2, 3, 4), (1, 1, 1), (2, 3, 2, 2))
 
 
-def test_every_figure(subtests: Any) -> None:
+def test_every_figure(subtests):
     """It is known; each array counts once; one gradient alone takes no more than all."""
     for name, (call, arrays) in CASES.items():
         with subtests.test(name):
@@ -98,13 +95,13 @@ def test_every_figure(subtests: Any) -> None:
                         check(ran.backward())
 
 
-def check(work: Work) -> None:
+def check(work):
     assert work.flops >= 2 * work.macs >= 0
     assert min(work.nbytes_read, work.nbytes_written) >= 0
     assert all(type(value) is int for value in (work.flops, work.macs, work.nbytes))
 
 
-def check_backward(ran: Any, forward: Work) -> None:
+def check_backward(ran, forward):
     whole = ran.backward()
     check(whole)
     if forward.macs and not whole.about and min(x.ndim for x in ran.inputs[:2]) > 1:
@@ -132,7 +129,7 @@ PER_EXAMPLE = {
 }
 
 
-def test_work_is_linear_in_the_batch(subtests: Any) -> None:
+def test_work_is_linear_in_the_batch(subtests):
     for n_data, names in PER_EXAMPLE.items():
         for name in names.split():
             with subtests.test(name):
@@ -146,14 +143,14 @@ def test_work_is_linear_in_the_batch(subtests: Any) -> None:
                         tuple(ArraySpec((n * s.shape[0], *s.shape[1:]), s.dtype) for s in specs)
                         for specs in (inputs[:n_data], outputs)
                     )
-                    work: Any = forward_work(ran.function, given + inputs[n_data:], made)
+                    work = forward_work(ran.function, given + inputs[n_data:], made)
                     assert work.flops - constant == n * (one.flops - constant)
                     assert work.macs == n * one.macs
                     assert work.nbytes_written == n * one.nbytes_written
                     assert work.nbytes_read - parameters == n * (one.nbytes_read - parameters)
 
 
-def test_work_adds_up() -> None:
+def test_work_adds_up():
     work = Work(10, 4, 1, 5) + Work(2, 1, 0, about=True)
     assert work == Work(12, 5, 1, 5, about=True)
     assert work.nbytes == 6
@@ -162,7 +159,7 @@ def test_work_adds_up() -> None:
 # -- exact figures
 
 #: Operations forward and backward, with multiply-adds among them; None where they are Chainer's.
-BY_HAND: dict[str, tuple[Any, Any]] = {
+BY_HAND = {
     # 24 elements, or 6; drawing a number is an operation, a mask is none.
     "relu": (None, 24),
     "leaky_relu": (2 * 24, 2 * 24),
@@ -231,7 +228,7 @@ BY_HAND: dict[str, tuple[Any, Any]] = {
 }
 
 
-def test_exact_figures_are_what_chainer_does_or_what_is_worked_out(subtests: Any) -> None:
+def test_exact_figures_are_what_chainer_does_or_what_is_worked_out(subtests):
     for name, (call, arrays) in CASES.items():
         with subtests.test(name):
             known = case(name)
@@ -248,14 +245,14 @@ def test_exact_figures_are_what_chainer_does_or_what_is_worked_out(subtests: Any
                 compare(known.backward(), backward)
 
 
-def compare(work: Work, stated: Any) -> None:
+def compare(work, stated):
     if stated is not None:
         assert not work.about
         assert (work.flops, work.macs) == (stated if isinstance(stated, tuple) else (stated, 0))
     assert work.about or stated is not None or work.flops == Counting.flops
 
 
-def test_operations_of_a_normalisation() -> None:
+def test_operations_of_a_normalisation():
     """By element, of arrays so large that what is done once a channel or example rounds away."""
     for name, shape, channels, *operations in (
         ("batch_normalization", (60, 5, 70), 5, 7, 10),
@@ -310,7 +307,7 @@ BYTES = {
 }
 
 
-def test_bytes() -> None:
+def test_bytes():
     found = {}
     for name in BYTES:
         works = case(name).forward(), case(name).backward()
@@ -318,7 +315,7 @@ def test_bytes() -> None:
     assert found == BYTES
 
 
-def test_a_convolution_whose_input_needs_no_gradient() -> None:
+def test_a_convolution_whose_input_needs_no_gradient():
     ran = case("convolution")
     whole, without_x = ran.backward(), ran.backward((False, True, True))
     assert without_x.macs == whole.macs // 2
@@ -336,13 +333,13 @@ class Works(chainer.FunctionHook):
 
     name = "cost-works"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.sum = Work(0, 0, 0)
 
-    def forward_preprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
+    def forward_preprocess(self, function, in_data):
         run_forward = function.forward
 
-        def forward(inputs: tuple[Any, ...]) -> Any:
+        def forward(inputs):
             outputs = run_forward(inputs)
             specs = tuple(map(ArraySpec.of, inputs)), tuple(map(ArraySpec.of, outputs))
             self.sum += forward_work(function, *specs)
@@ -350,11 +347,11 @@ class Works(chainer.FunctionHook):
 
         function.forward = forward
 
-    def forward_postprocess(self, function: Any, in_data: tuple[Any, ...]) -> None:
+    def forward_postprocess(self, function, in_data):
         del function.forward
 
 
-def test_multiply_adds_of_the_references_networks() -> None:
+def test_multiply_adds_of_the_references_networks():
     for name, giga in {"resnet18": "1.814", "resnet34": "3.664", "resnet50": "4.089"}.items():
         x = np.zeros((1, *REGISTRY[name].input_shape), np.float32)
         model = REGISTRY[name].build()
@@ -372,8 +369,8 @@ def test_multiply_adds_of_the_references_networks() -> None:
     ],
 )
 def test_recurrent_networks_of_cudnn_have_the_products_that_chainer_makes_on_the_cpu(
-    cls: type, call: Any, gates: int, directions: int
-) -> None:
+    cls, call, gates, directions
+):
     layers, n, width, hidden, lengths = 3, 3, 4, 5, (3, 2, 2)
     hx = real(layers * directions, n, hidden).astype("f")
     xs = [real(length, width).astype("f") for length in lengths]
@@ -387,15 +384,15 @@ def test_recurrent_networks_of_cudnn_have_the_products_that_chainer_makes_on_the
     states = (hx, hx) if gates == 4 else (hx,)
     with chainer.using_config("train", False), Works() as hook:
         call(layers, 0.0, *states, ws, bs, xs)
-    function: Any = object.__new__(cls)
+    function = object.__new__(cls)
     function.n_layers = layers
     n_weights = sum(w.size for layer in ws + bs for w in layer)
     kept = tuple(map(ArraySpec.of, states))
     x, y = ((sum(lengths), size) for size in (width, hidden * directions))
     inputs = *kept, ArraySpec((n_weights,), "float32"), ArraySpec(x, "float32")
     outputs = *kept, ArraySpec(y, "float32")
-    forward: Any = forward_work(function, inputs, outputs)
-    backward: Any = backward_work(function, inputs, outputs, (True,) * len(inputs))
+    forward = forward_work(function, inputs, outputs)
+    backward = backward_work(function, inputs, outputs, (True,) * len(inputs))
     assert (forward.macs, forward.flops) == (hook.sum.macs, hook.sum.flops)
     assert backward.macs == 2 * forward.macs
 
@@ -404,10 +401,10 @@ def test_recurrent_networks_of_cudnn_have_the_products_that_chainer_makes_on_the
 
 
 class Cubing:
-    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def forward(self, inputs):
         return (inputs[0] ** 3,)
 
-    def backward(self, indexes: Any, gys: Any) -> Any:
+    def backward(self, indexes, gys):
         return (gys[0],)
 
 
@@ -428,21 +425,21 @@ class MyReLU(ReLU):
 
 
 @pytest.fixture(autouse=True)
-def _no_formula_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_formula_stays(monkeypatch):
     monkeypatch.setattr(work, "_users", {})
 
 
-def called(cls: type) -> Any:
+def called(cls):
     return run(lambda x: cls()(x) if cls is OldCube else cls().apply((x,))[0], real(2, 3))
 
 
 @pytest.mark.parametrize(("cls", "base"), [(Cube, Cube), (BigCube, Cube), (OldCube, OldCube)])
-def test_a_formula_returns_a_number_or_work_or_nothing(cls: type, base: type) -> None:
+def test_a_formula_returns_a_number_or_work_or_nothing(cls, base):
     ran = called(cls)
     assert ran.forward() is ran.backward() is None
     seen = []
 
-    def formula(call: Any) -> int:
+    def formula(call):
         seen.append((type(call.function), call.needed))
         return (2 + len(call.needed)) * call.inputs[0].size
 
@@ -456,14 +453,14 @@ def test_a_formula_returns_a_number_or_work_or_nothing(cls: type, base: type) ->
     assert (ran.forward(), ran.backward()) == (None, Work(1, 2, 3, 4))
 
 
-def test_a_derived_class_takes_the_formula_of_its_base_until_it_has_its_own() -> None:
+def test_a_derived_class_takes_the_formula_of_its_base_until_it_has_its_own():
     ran, base = called(MyReLU), run(F.relu, real(2, 3))
     assert ran.forward() == base.forward()
     register_cost(MyReLU)(lambda call: 100)
     assert [one.flops for one in (ran.forward(), base.forward(), ran.backward())] == [100, 6, 6]
 
 
-def test_integers_count_like_other_numbers_and_a_constant_array_is_broadcast() -> None:
+def test_integers_count_like_other_numbers_and_a_constant_array_is_broadcast():
     ones = np.ones((2, 3), np.int32)
     assert run(lambda a, b: a + b, ones, ones).forward() == Work(6, 48, 24)
     ran = run(lambda x: x * np.float32(2), real(2, 3).astype("f"))

@@ -1,9 +1,5 @@
 """Update rules and hooks: operations by hand, bytes by what is there and what changed."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import chainer
 import numpy as np
 import pytest
@@ -11,7 +7,7 @@ from chainer import optimizer_hooks as hooks
 from chainer import optimizers
 
 from chainer_profile.costs import work
-from chainer_profile.costs.update import UPDATES, UpdateCall, hook_work, update_work
+from chainer_profile.costs.update import UPDATES, hook_work, update_work
 from chainer_profile.costs.work import ArraySpec, Work, register_cost
 from tests.costs.cases import real
 from tests.costs.counting import Counting, counting
@@ -21,12 +17,12 @@ N = 6
 F32 = "float32"
 
 
-def specs(*shapes: tuple[int, ...], dtype: str = F32) -> tuple[ArraySpec, ...]:
+def specs(*shapes, dtype=F32):
     return tuple(ArraySpec(shape, dtype) for shape in shapes)
 
 
 #: Optimizer, and operations an element.
-RULES: dict[str, tuple[Any, int]] = {
+RULES = {
     "sgd": (optimizers.SGD(0.1), 2),
     "momentum": (optimizers.MomentumSGD(0.1), 4),
     "corrected_momentum": (optimizers.CorrectedMomentumSGD(0.1), 4),
@@ -52,7 +48,7 @@ RULES: dict[str, tuple[Any, int]] = {
 ELSE = ("rmsprop_graves", "smorms3", "msvag", "msvag_decay", "ada_bound", "ams_bound")
 
 
-def updated(optimizer: Any) -> int:
+def updated(optimizer):
     """What the NumPy code of a second update does."""
     param = chainer.Parameter(counting(real(*SHAPE)))
     param.update_rule = optimizer.create_update_rule()
@@ -63,7 +59,7 @@ def updated(optimizer: Any) -> int:
 
 
 @pytest.mark.parametrize("dtype", ["float64", F32])
-def test_updates(dtype: str, subtests: Any) -> None:
+def test_updates(dtype, subtests):
     for name, (optimizer, an_element) in RULES.items():
         with subtests.test(name):
             param = chainer.Parameter(real(*SHAPE).astype(dtype))
@@ -86,7 +82,7 @@ def test_updates(dtype: str, subtests: Any) -> None:
             assert work == first  # before the first update, when there is no state, as well
 
 
-def test_every_rule_and_hook_of_chainer_is_known() -> None:
+def test_every_rule_and_hook_of_chainer_is_known():
     rules = [
         made().create_update_rule()
         for made in vars(optimizers).values()
@@ -101,13 +97,13 @@ def test_every_rule_and_hook_of_chainer_is_known() -> None:
 # -- what comes with a rule
 
 
-def test_the_scale_of_a_loss_is_divided_out() -> None:
+def test_the_scale_of_a_loss_is_divided_out():
     rule = optimizers.SGD().create_update_rule()
     # Gradients are divided in place, before the rule reads them.
     assert update_work(rule, specs(SHAPE), scaled=True) == Work(3 * N, 24 + 48, 24 + 24)
 
 
-def test_hooks_of_the_rule_itself_are_steps_of_their_own() -> None:
+def test_hooks_of_the_rule_itself_are_steps_of_their_own():
     rule = optimizers.MomentumSGD().create_update_rule()
     rule.add_hook(hooks.WeightDecay(0.1))
     rule.add_hook(hooks.Lasso(0.1), timing="post")
@@ -118,7 +114,7 @@ def test_hooks_of_the_rule_itself_are_steps_of_their_own() -> None:
     assert update_work(rule, specs(SHAPE)) is None
 
 
-def test_float16_with_a_copy_in_float32() -> None:
+def test_float16_with_a_copy_in_float32():
     rule = optimizers.MomentumSGD().create_update_rule()
     plain = update_work(rule, specs(SHAPE, dtype="float16"))
     rule.use_fp32_update()
@@ -128,7 +124,7 @@ def test_float16_with_a_copy_in_float32() -> None:
     assert update_work(rule, specs(SHAPE)) == Work(4 * N, N * 12, N * 8)
 
 
-def test_work_of_all_parameters_is_added_up() -> None:
+def test_work_of_all_parameters_is_added_up():
     rule = optimizers.Adam().create_update_rule()
     assert update_work(rule, specs((5, 7), (3,))) == Work(13 * 38, 4 * 4 * 38, 3 * 4 * 38)
     assert update_work(rule, ()) == update_work(rule, specs((0, 3))) == Work(0, 0, 0)
@@ -138,7 +134,7 @@ def test_work_of_all_parameters_is_added_up() -> None:
 # -- hooks
 
 #: Hook, operations for all elements, and whether it reads the parameter.
-HOOKS: dict[str, tuple[Any, int, bool]] = {
+HOOKS = {
     "weight_decay": (hooks.WeightDecay(0.1), 2 * N, True),
     "lasso": (hooks.Lasso(0.1), 3 * N, True),
     "hard_clipping": (hooks.GradientHardClipping(-0.5, 0.5), 2 * N, False),
@@ -150,10 +146,10 @@ HOOKS: dict[str, tuple[Any, int, bool]] = {
 }
 
 
-def test_hooks(subtests: Any) -> None:
+def test_hooks(subtests):
     for name, (hook, flops, takes_param) in HOOKS.items():
         with subtests.test(name):
-            work: Any = hook_work(hook, specs(SHAPE, dtype="float64"))
+            work = hook_work(hook, specs(SHAPE, dtype="float64"))
             assert work == Work(flops, (2 if takes_param else 1) * 8 * N, 8 * N)
             assert hook_work(hook, specs(SHAPE, SHAPE, dtype="float64")) == work + work
     # All gradients at once: a square, an addition and a product each; a root, a quotient and the
@@ -173,7 +169,7 @@ class MyRule(chainer.UpdateRule):
 class MyHook:
     call_for_each_param = True
 
-    def __call__(self, rule: Any, param: Any) -> None:
+    def __call__(self, rule, param):
         pass
 
 
@@ -182,17 +178,17 @@ class Everything:
 
 
 @pytest.fixture(autouse=True)
-def _no_formula_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_formula_stays(monkeypatch):
     monkeypatch.setattr(work, "_users", {})
 
 
-def test_formulas_of_users() -> None:
+def test_formulas_of_users():
     assert update_work(MyRule(), specs(SHAPE)) is None
     assert hook_work(MyHook(), specs(SHAPE)) is None
     assert hook_work(lambda optimizer: None, specs(SHAPE)) is None
 
     @register_cost(MyRule)
-    def rule(call: UpdateCall) -> int:
+    def rule(call):
         """Five operations an element."""
         assert isinstance(call.function, MyRule)
         return 5 * call.p.size

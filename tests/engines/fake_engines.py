@@ -1,10 +1,7 @@
 """Engines whose runs take an exact time on a fake clock, and hand-made results of a race."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,19 +9,17 @@ import numpy as np
 from chainer_profile.engines.engine_recording import engine_recording
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 from chainer_profile.engines.results import EngineResult, EnginesRun, OutputDifference
-from chainer_profile.record.recording import Environment, Layer, Recording, Settings
+from chainer_profile.record.recording import Environment, Layer, Settings
 from tests.conftest import FakeClock, make_layers
 
 X = np.arange(6, dtype=np.float32).reshape(1, 6)
 
 
-def double(x: Any) -> Any:
+def double(x):
     return x * 2
 
 
-def profile(
-    times_us: list[int], covers: list[tuple[int, ...]], run_us: int, trials: int = 4
-) -> Any:
+def profile(times_us, covers, run_us, trials=4):
     """Nodes of constant times."""
     nodes = tuple(EngineNode(f"n{i}", "Fused", layers) for i, layers in enumerate(covers))
     node_ns = np.tile(np.array(times_us, np.int64) * 1000, (trials, 1))
@@ -47,13 +42,13 @@ class FakeEngine:
     network: Network | None = None
     layer_trials: int = 0
 
-    def prepare(self, network: Network) -> None:
+    def prepare(self, network):
         self.clock.advance(1_000_000)
         if self.fails_to_prepare:
             raise EngineError(self.fails_to_prepare)
         self.network = network
 
-    def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def run(self, inputs):
         self.calls += 1
         if self.calls == self.fails_at:
             raise RuntimeError("out\nof order")
@@ -61,7 +56,7 @@ class FakeEngine:
         self.clock.advance(self.run_ns)
         return (self.function(*inputs),)
 
-    def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile | None:
+    def layers(self, inputs, trials):
         self.layer_trials = trials
         return self.given
 
@@ -72,10 +67,10 @@ class SavingEngine(FakeEngine):
     suffix = ".fake"
     version = "1.2"
 
-    def save(self, path: Path) -> None:
+    def save(self, path):
         path.write_text("kept")
 
-    def load(self, network: Network, path: Path) -> None:
+    def load(self, network, path):
         if path.read_text() != "kept":
             raise EngineError("is damaged")
         self.network = network
@@ -86,7 +81,7 @@ class InspectingEngine(FakeEngine):
 
     shown: dict[int, Any] | None = None
 
-    def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
+    def intermediates(self, inputs):
         if self.shown is None:
             raise RuntimeError("nothing to show")
         return self.shown
@@ -109,7 +104,7 @@ SETTINGS = Settings(
 )
 
 
-def layers(n_layers: int = 6) -> tuple[Layer, ...]:
+def layers(n_layers=6):
     """Chainer's layers: convolution, normalisation, ReLU; the work of convolutions is known."""
     return tuple(
         Layer(**{**vars(layer), "flops": 600 if layer.index % 3 == 0 else 6, "macs": 300})
@@ -117,9 +112,9 @@ def layers(n_layers: int = 6) -> tuple[Layer, ...]:
     )
 
 
-def result(name: str, time_us: int, **changes: Any) -> EngineResult:
+def result(name, time_us, **changes):
     """An engine with 60 trials in 30 rounds; a round's time is up to 3 % above and below."""
-    values: dict[str, Any] = {
+    values = {
         "name": name,
         "version": "1.0",
         "precision": "fp32",
@@ -133,13 +128,13 @@ def result(name: str, time_us: int, **changes: Any) -> EngineResult:
     return EngineResult(**(values | changes))
 
 
-def _trials(time_us: int) -> dict[str, Any]:
+def _trials(time_us):
     clean_ns = result("", time_us).clean_ns
     starts = np.cumsum(clean_ns) * 2
     return {"clean_ns": clean_ns, "clean_start_ns": starts, "environment": ENVIRONMENT}
 
 
-def recordings() -> dict[str, Recording]:
+def recordings():
     """Chainer with 1,000 us in six layers and 200 between, and an engine with three nodes."""
     own = profile([400, 100, 50, 350, 80, 20], [(i,) for i in range(6)], 1200)
     chainer = engine_recording(own, layers(), SETTINGS, **_trials(1000))
@@ -150,10 +145,10 @@ def recordings() -> dict[str, Recording]:
     return {"chainer": chainer, "fast": fast}
 
 
-def make_run(*more: EngineResult, **changes: Any) -> EnginesRun:
+def make_run(*more, **changes):
     """Chainer, an engine ten times as fast, and others."""
     chainer = result("chainer", 1000, differences=(OutputDifference(0.0, 2.0),))
-    values: dict[str, Any] = {
+    values = {
         "engines": (chainer, result("fast", 100), *more),
         "n_layers": 6,
         "settings": SETTINGS,

@@ -1,9 +1,5 @@
 """Exported networks that take any batch."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import chainer.functions as F
 import chainer.links as L
 import numpy as np
@@ -23,7 +19,7 @@ from tests.engines.exporting import (
 )
 
 
-def engine_of(model: Any, *inputs: Any) -> tuple[OnnxRuntimeEngine, Any]:
+def engine_of(model, *inputs):
     network = network_of(model, *inputs, threads=1)
     return prepared(OnnxRuntimeEngine, network), network
 
@@ -37,7 +33,7 @@ FUNCTIONS = {
 }
 
 
-def test_any_batch(subtests: Any) -> None:
+def test_any_batch(subtests):
     # 6 is a side of the images, too: a number may stand for either.
     for name in FUNCTIONS:
         for batch in (1, 2, 6):
@@ -50,7 +46,7 @@ def test_any_batch(subtests: Any) -> None:
                     assert_close(engine.run(network.inputs), outputs_of(network))
 
 
-def test_networks_of_any_batch(subtests: Any) -> None:
+def test_networks_of_any_batch(subtests):
     labels = np.array([[1, 3], [0, 2]], np.int32)
     embedding = net(lambda net, x: F.reshape(net.embed(x), (len(x), -1)), embed=L.EmbedID(4, 3))
     cases = {name: (make(), ()) for name, make in NETWORKS.items() if name != "grouped"}
@@ -63,11 +59,11 @@ def test_networks_of_any_batch(subtests: Any) -> None:
             assert_close(engine.run(other.inputs), outputs_of(other), 1e-4)
 
 
-def tiled(net: Any, x: Any) -> Any:
+def tiled(net, x):
     return F.tile(F.mean(x, axis=0, keepdims=True), (len(x), 1, 1, 1))
 
 
-def test_a_batch_that_is_held_is_refused() -> None:
+def test_a_batch_that_is_held_is_refused():
     for model in (net(tiled), NETWORKS["grouped"]()):
         engine, network = engine_of(model)
         with pytest.raises(EngineError):

@@ -2,8 +2,6 @@
 each has beside.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
@@ -28,7 +26,6 @@ from chainer_profile.engines.equality import (
     with_other_parameters,
 )
 from chainer_profile.engines.onnx.export import export_model
-from chainer_profile.engines.protocol import EngineProfile, Network
 from chainer_profile.engines.runtimes import onnxruntime_engine, openvino_engine
 from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
@@ -88,15 +85,15 @@ KINDS = {
 
 
 @pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> Kind:
+def kind(request):
     return KINDS[request.param]
 
 
-def network(name: str = "mlp", *inputs: Any, **more: Any) -> Network:
+def network(name="mlp", *inputs, **more):
     return network_of(NETWORKS[name](), *inputs, **more)
 
 
-def assert_accounts(profile: EngineProfile, network: Network, trials: int | None = None) -> None:
+def assert_accounts(profile, network, trials=None):
     """Every layer is done once or is gone, and the nodes' times fit into those of the runs."""
     done = [index for node in profile.nodes for index in node.layers]
     assert sorted([*done, *profile.gone]) == list(range(len(network.layers)))
@@ -107,13 +104,13 @@ def assert_accounts(profile: EngineProfile, network: Network, trials: int | None
     assert (profile.node_ns.sum(1) <= profile.run_ns).all()
 
 
-def functions_of(profile: EngineProfile, network: Network) -> list[list[str]]:
+def functions_of(profile, network):
     """Chainer's functions in every node that has some."""
     found = [[network.layers[i].function for i in node.layers] for node in profile.nodes]
     return [names for names in found if names]
 
 
-def test_every_network_of_ours(kind: Kind, tmp_path: Path, subtests: Any) -> None:
+def test_every_network_of_ours(kind, tmp_path, subtests):
     for name in NETWORKS:
         with subtests.test(name):
             net = network(name, threads=1)
@@ -147,7 +144,7 @@ def test_every_network_of_ours(kind: Kind, tmp_path: Path, subtests: Any) -> Non
                     assert_close((array.astype(layers[index].dtype),), (layers[index],))
 
 
-def test_resnet20_layer_by_layer(kind: Kind) -> None:
+def test_resnet20_layer_by_layer(kind):
     entry = REGISTRY["resnet20"]
     net = network_of(entry.build(), images(1, *entry.input_shape), threads=1)
     profile = prepared(kind.make, net).layers(net.inputs, 4)
@@ -176,7 +173,7 @@ OTHERS = [entry for entry in ENGINES.values() if entry.name not in (BASELINE, "c
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in REGISTRY if name not in REPEATED])
-def test_networks_of_the_registry(name: str, subtests: Any) -> None:
+def test_networks_of_the_registry(name, subtests):
     channels, height, _ = REGISTRY[name].input_shape
     side = height if name == "resnet34-relu-bn" else min(height, 32)
     # None of its parameters hides anything.
@@ -198,7 +195,7 @@ def test_networks_of_the_registry(name: str, subtests: Any) -> None:
                 assert difference(outputs, engine.run(inputs)).relative < 1e-4
 
 
-def test_files_that_are_not_its_own(kind: Kind, tmp_path: Path) -> None:
+def test_files_that_are_not_its_own(kind, tmp_path):
     net, path = network("residual"), tmp_path / kind.files[0]
     engine = prepared(kind.make, net)
     with file_size_limit(1000), pytest.raises(Exception, match="cannot be written"):
@@ -220,7 +217,7 @@ def test_files_that_are_not_its_own(kind: Kind, tmp_path: Path) -> None:
     assert "cannot be read" in refusal(engine.load, net, path)
 
 
-def test_a_model_of_others_has_no_layers(kind: Kind, tmp_path: Path) -> None:
+def test_a_model_of_others_has_no_layers(kind, tmp_path):
     net = network()
     model, path = export_model(net), tmp_path / kind.files[0]
     del model.metadata_props[:]
@@ -240,14 +237,14 @@ def test_a_model_of_others_has_no_layers(kind: Kind, tmp_path: Path) -> None:
     assert "takes inputs of 2x8x8x8, and the network's are 3x4" in said
 
 
-def test_trials_are_made_in_blocks(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trials_are_made_in_blocks(kind, monkeypatch):
     """Of bounded memory, or as many as the runtime adds up."""
     monkeypatch.setattr(onnxruntime_engine, "_MOST_EVENTS", 60)
     monkeypatch.setattr(openvino_engine, "_LEAST_BLOCK", 4)
     name = "_timed_runs" if kind.trials else "_block"
     block, sizes = getattr(kind.make, name), []
 
-    def counting(self: Any, inputs: Any, trials: int, *more: Any) -> Any:
+    def counting(self, inputs, trials, *more):
         sizes.append(trials)
         return block(self, inputs, trials, *more)
 
@@ -261,12 +258,12 @@ def test_trials_are_made_in_blocks(kind: Kind, monkeypatch: pytest.MonkeyPatch) 
 class FakeCore:
     """OpenVINO on a CPU that can do less."""
 
-    def get_property(self, device: str, name: str) -> list[str]:
+    def get_property(self, device, name):
         assert (device, name) == ("CPU", "OPTIMIZATION_CAPABILITIES")
         return ["FP32", "INT8"]
 
 
-def test_what_they_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_they_cannot_do(monkeypatch):
     monkeypatch.setattr(openvino_engine, "shared_core", FakeCore)
     for name, more, message in (
         ("onnxruntime", {"precision": "bf16"}, "no kernels for bfloat16"),
@@ -281,7 +278,7 @@ def test_what_they_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
         assert message in refusal(KINDS[name].make().load, net, Path("none"))
 
 
-def test_threads_and_precision_are_those_asked_for() -> None:
+def test_threads_and_precision_are_those_asked_for():
     options = prepared(OnnxRuntimeEngine, network(threads=3))._session.get_session_options()
     assert (options.intra_op_num_threads, options.inter_op_num_threads) == (3, 1)
     compiled = prepared(OpenVinoEngine, network(threads=2))._request.get_compiled_model()
@@ -289,7 +286,7 @@ def test_threads_and_precision_are_those_asked_for() -> None:
     assert compiled.get_property("INFERENCE_NUM_THREADS") == 2
 
 
-def test_chainer_s_own_nodes_are_the_layers() -> None:
+def test_chainer_s_own_nodes_are_the_layers():
     net = network("residual")
     engine = prepared(ChainerEngine, net)
     assert engine.version == chainer.__version__
@@ -304,7 +301,7 @@ def test_chainer_s_own_nodes_are_the_layers() -> None:
 # -- ONNX Runtime
 
 
-def test_a_residual_block_is_two_or_three_nodes() -> None:
+def test_a_residual_block_is_two_or_three_nodes():
     net = network("residual")
     profile = prepared(OnnxRuntimeEngine, net).layers(net.inputs, 1)
     # The sum and its activation belong to the convolution that runs last.
@@ -314,7 +311,7 @@ def test_a_residual_block_is_two_or_three_nodes() -> None:
 
 
 @pytest.mark.parametrize(("number", "gone"), [(0.0, (2, 5)), (0.25, ())])
-def test_scalars_that_do_nothing_are_gone(number: float, gone: tuple[int, ...]) -> None:
+def test_scalars_that_do_nothing_are_gone(number, gone):
     # Those beside the network's input and output stay.
     net = network_of(with_scalars(number))
     profile = prepared(OnnxRuntimeEngine, net).layers(net.inputs, 1)
@@ -322,14 +319,14 @@ def test_scalars_that_do_nothing_are_gone(number: float, gone: tuple[int, ...]) 
     assert profile.gone == gone
 
 
-def event(name: str, kind: str, begin: int, duration: int, index: int = 0) -> dict[str, Any]:
+def event(name, kind, begin, duration, index=0):
     name = name if kind == "Session" or name.endswith("_before") else f"{name}_kernel_time"
     args = {} if kind == "Session" else {"op_name": kind, "node_index": str(index)}
     category = "Session" if kind == "Session" else "Node"
     return {"cat": category, "name": name, "ts": begin, "dur": duration, "args": args}
 
 
-def test_events_are_put_in_order() -> None:
+def test_events_are_put_in_order():
     events = [
         event("model_run", "Session", 100, 50),
         event("SequentialExecutor::Execute", "Session", 101, 40),
@@ -350,7 +347,7 @@ def test_events_are_put_in_order() -> None:
     assert onnxruntime_engine._runs(events) == [(first, 40), ({("Gemm", "Gemm", 0): 9}, 50)]
 
 
-def test_a_file_that_onnx_runtime_cannot_compile(tmp_path: Path) -> None:
+def test_a_file_that_onnx_runtime_cannot_compile(tmp_path):
     network = network_of(net(lambda net, x: F.relu(x)))
     model = prepared(OnnxRuntimeEngine, network).model
     model.graph.node[0].op_type = "NoSuchThing"
@@ -362,7 +359,7 @@ def test_a_file_that_onnx_runtime_cannot_compile(tmp_path: Path) -> None:
 # -- OpenVINO
 
 
-def test_bfloat16_where_the_cpu_has_it() -> None:
+def test_bfloat16_where_the_cpu_has_it():
     if "BF16" not in openvino_engine.shared_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         pytest.skip("this CPU has no bfloat16")
     net = network("residual", precision="bf16")
@@ -371,7 +368,7 @@ def test_bfloat16_where_the_cpu_has_it() -> None:
     assert np.abs(got[0] - expected[0]).max() > 1e-5 * np.abs(expected[0]).max()
 
 
-def test_damaged_files(tmp_path: Path) -> None:
+def test_damaged_files(tmp_path):
     net, path, weights = network(), tmp_path / "net.xml", tmp_path / "net.bin"
     engine = prepared(OpenVinoEngine, net)
     engine.save(path)
@@ -384,7 +381,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     assert "net.xml is damaged, or no model of OpenVINO" in refusal(engine.load, net, path)
 
 
-def test_signals_still_arrive_when_engines_are_gone() -> None:
+def test_signals_still_arrive_when_engines_are_gone():
     """OpenVINO takes the stack of signal handlers away with its cores."""
     net = network()
     for _ in range(2):
@@ -396,7 +393,7 @@ def test_signals_still_arrive_when_engines_are_gone() -> None:
         gc.collect()
         engines.clear()
         gc.collect()
-    seen: list[int] = []
+    seen = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
     try:
         os.kill(os.getpid(), signal.SIGTERM)

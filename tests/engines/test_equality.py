@@ -1,9 +1,6 @@
 """Outputs of engines against Chainer's."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import chainer.functions as F
 import chainer.links as L
@@ -32,7 +29,7 @@ ONE = np.array([1.0, -4.0, 2.0], np.float32)
 ZEROS = np.zeros(3, np.float32)
 
 
-def test_the_largest_difference_of_all_outputs() -> None:
+def test_the_largest_difference_of_all_outputs():
     found = difference((ONE, ONE), (ONE + np.float32(0.25), ONE * np.float32(1.5)))
     assert (found.largest, found.magnitude, found.output) == (2.0, 4.0, 1)
     assert found.relative == 0.5
@@ -56,21 +53,21 @@ arrays = npst.arrays(np.float32, (2, 3), elements=st.floats(-100, 100, width=32)
 
 
 @given(arrays, arrays)
-def test_a_difference_is_that_of_numpy_and_the_same_both_ways(a: Any, b: Any) -> None:
+def test_a_difference_is_that_of_numpy_and_the_same_both_ways(a, b):
     found = difference((a,), (b,))
     assert found.largest == np.abs(a.astype(float) - b.astype(float)).max()
     assert found.largest == difference((b,), (a,)).largest
     assert difference((a,), (a,)).relative == 0.0
 
 
-def test_copies_do_not_change_with_the_array() -> None:
+def test_copies_do_not_change_with_the_array():
     array = ONE.copy()
     (copy,) = host_copies((array,))
     array[:] = 0
     np.testing.assert_array_equal(copy, ONE)
 
 
-def test_chainers_intermediates_tell_the_layer_that_differs() -> None:
+def test_chainers_intermediates_tell_the_layer_that_differs():
     model = net(lambda net, x: F.dropout(F.relu(net.fc(x))) + 1, fc=L.Linear(3, 2))
     network = network_of(model, ONE[None])
     found = chainer_intermediates(network)
@@ -82,7 +79,7 @@ def test_chainers_intermediates_tell_the_layer_that_differs() -> None:
     np.testing.assert_array_equal(found[1], np.maximum(found[0], 0))
     np.testing.assert_array_equal(found[2], found[1] + 1)
 
-    def worst(got: dict[int, Any]) -> str:
+    def worst(got):
         return worst_layer(found, got, network.layers, 1e-4)
 
     beyond = {0: found[0], 1: found[1] + 1, 2: found[2] + 100}
@@ -107,7 +104,7 @@ SHAPES = npst.array_shapes(min_dims=0, max_dims=4, min_side=0)
         npst.arrays(np.bool_, SHAPES),
     )
 )
-def test_other_inputs_are_of_the_same_shapes_and_within_the_same_limits(array: Any) -> None:
+def test_other_inputs_are_of_the_same_shapes_and_within_the_same_limits(array):
     (other,) = other_inputs((array,))
     assert (other.shape, other.dtype) == (array.shape, array.dtype)
     assert other is not array
@@ -119,7 +116,7 @@ def test_other_inputs_are_of_the_same_shapes_and_within_the_same_limits(array: A
         assert set(other.flat) <= set(array.flat)
 
 
-def test_other_inputs_are_no_permutation_and_other_numbers() -> None:
+def test_other_inputs_are_no_permutation_and_other_numbers():
     for seed in range(5):
         array = images(3, 4, seed=seed)
         (other,) = other_inputs((array,))
@@ -138,16 +135,16 @@ def test_other_inputs_are_no_permutation_and_other_numbers() -> None:
 class Passing(FakeEngine):
     """An engine that leaves out normalisations."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(FakeClock(), function=lambda x: x)
 
 
-def test_what_initial_parameters_hide_is_seen(clock: FakeClock) -> None:
+def test_what_initial_parameters_hide_is_seen(clock):
     network = network_of(net(lambda net, x: net.bn(x), bn=L.BatchNormalization(3)), images(4, 3))
     for make, wrong in ((None, False), (Passing, True)):
         ours = Contestant(name="chainer", engine=ChainerEngine())
         theirs = Contestant(name="x", engine=Passing(), make=make)
-        Race([ours, theirs], network, trials=2, clock=clock).run()  # type: ignore[arg-type]
+        Race([ours, theirs], network, trials=2, clock=clock).run()
         assert theirs.wrong == wrong
     kept = network.model.bn
     assert (kept.gamma.array == 1).all()

@@ -1,10 +1,7 @@
 """Networks as ONNX models: the right numbers under the right names, or a clear refusal."""
 
-from __future__ import annotations
-
 import re
 import warnings
-from typing import Any
 
 import chainer
 import chainer.functions as F
@@ -12,7 +9,6 @@ import chainer.links as L
 import numpy as np
 import onnx
 import onnxruntime
-import pytest
 
 from chainer_profile.engines.onnx.export import OPSET, export_model
 from chainer_profile.engines.onnx.nodes import METADATA, read_origin
@@ -23,7 +19,7 @@ from tests.engines.random_networks import check_exported
 from tests.refusing import refusal
 
 
-def check(network: Any, tolerance: float = 1e-5) -> Any:
+def check(network, tolerance=1e-5):
     """Export a network, run it, and give its model."""
     model = export_model(network)
     session = onnxruntime.InferenceSession(
@@ -35,7 +31,7 @@ def check(network: Any, tolerance: float = 1e-5) -> Any:
     return model
 
 
-def check_function(function: Any, *inputs: Any) -> Any:
+def check_function(function, *inputs):
     """The same of a network that is one function."""
     return check(network_of(net(lambda net, *given: function(*given)), *inputs))
 
@@ -43,7 +39,7 @@ def check_function(function: Any, *inputs: Any) -> Any:
 # Networks run in the contract of the engines.
 X = images(2, 4, 6, 6)
 PLAIN = "absolute elu erf flatten hard_sigmoid log_softmax selu sign softmax"
-FUNCTIONS: dict[str, Any] = {
+FUNCTIONS = {
     # Looked up when they are called: the exporter replaces some.
     **{name: lambda x, name=name: getattr(F, name)(x) for name in PLAIN.split()},
     "local_response_normalization": lambda x: F.local_response_normalization(x),
@@ -120,7 +116,7 @@ LINKS = {
 }
 
 
-def test_functions_and_links_give_what_chainer_gives(subtests: Any) -> None:
+def test_functions_and_links_give_what_chainer_gives(subtests):
     for name, function in FUNCTIONS.items():
         with subtests.test(name):
             check_function(function, X)
@@ -130,12 +126,12 @@ def test_functions_and_links_give_what_chainer_gives(subtests: Any) -> None:
             check(network_of(link(), given))
 
 
-def test_several_inputs() -> None:
+def test_several_inputs():
     model = check_function(lambda x, y: x * y, images(2, 3), images(2, 1))
     assert [value.name for value in model.graph.input] == ["input_0", "input_1"]
 
 
-def test_half_precision_of_the_network() -> None:
+def test_half_precision_of_the_network():
     with chainer.using_config("dtype", np.float16):
         model = net(lambda net, x: F.relu(net.a(x)) + 1, a=L.Linear(3, 2))
         network = network_of(model, images(2, 3, dtype=np.float16))
@@ -145,7 +141,7 @@ def test_half_precision_of_the_network() -> None:
 # The names.
 
 
-def test_names_say_the_layers() -> None:
+def test_names_say_the_layers():
     network = network_of(NETWORKS["branches"]())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -167,23 +163,23 @@ def test_names_say_the_layers() -> None:
     onnx.checker.check_model(model, full_check=True)
 
 
-def layers_of(model: Any) -> list[tuple[int, ...]]:
+def layers_of(model):
     """Of each node."""
-    origin: Any = read_origin(model)
+    origin = read_origin(model)
     return [origin.layers_of(node.name) for node in model.graph.node]
 
 
 class Doubling(chainer.FunctionNode):
     """A function that calls others within its own forward."""
 
-    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def forward(self, inputs):
         return ((F.sigmoid(inputs[0]) * 2).array,)
 
 
-def test_calls_within_a_function_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_within_a_function_are_its_own(monkeypatch):
     from chainer_profile.engines.onnx import converters as onnx_converters
 
-    def convert(params: Any) -> Any:
+    def convert(params):
         nodes = onnx.helper.make_node("Sigmoid", params.input_names, ["half"])
         return nodes, onnx.helper.make_node("Add", ["half", "half"], params.output_names)
 
@@ -192,7 +188,7 @@ def test_calls_within_a_function_are_its_own(monkeypatch: pytest.MonkeyPatch) ->
     assert layers_of(model) == [(0, 1, 2), (0, 1, 2), (3,)]
 
 
-def test_nodes_of_one_layer_are_counted_and_those_that_the_exporter_makes_up_are_none() -> None:
+def test_nodes_of_one_layer_are_counted_and_those_that_the_exporter_makes_up_are_none():
     model = check_function(lambda x: F.stack((x, x)), X)
     assert [node.name for node in model.graph.node] == [f"0_Stack@/#{n}" for n in range(3)]
     assert layers_of(model) == [(0,)] * 3
@@ -201,7 +197,7 @@ def test_nodes_of_one_layer_are_counted_and_those_that_the_exporter_makes_up_are
     check_function(lambda x: (F.cumsum(x, axis=1), F.relu(x))[1], X)
 
 
-def test_the_network_stays_as_it_was() -> None:
+def test_the_network_stays_as_it_was():
     network = network_of(NETWORKS["twice"]())
     network.model.cleargrads()
     before = {name: param.array.copy() for name, param in network.model.namedparams()}
@@ -220,23 +216,23 @@ def test_the_network_stays_as_it_was() -> None:
 # What cannot be exported.
 
 
-def by_kind(net: Any, x: Any) -> Any:
+def by_kind(net, x):
     return F.relu(x) if x.array.flat[0] == X.flat[0] else F.tanh(x)
 
 
-def cut(net: Any, x: Any) -> Any:
+def cut(net, x):
     with chainer.no_backprop_mode():
         h = F.relu(x)
     return F.tanh(h)
 
 
-def by_chance() -> Any:
+def by_chance():
     calls = iter([False, False] + [True] * 9)
     return lambda net, x: F.tanh(x) if next(calls) else F.relu(x)
 
 
 DEPENDS = "the network's calls depend on its data: "
-REFUSED: dict[str, Any] = {
+REFUSED = {
     "the ONNX exporter does not know Cumsum (layer 1_Cumsum at /inner)": net(
         lambda net, x: net.inner(F.relu(x)), inner=net(lambda net, x: F.crelu(F.cumsum(x, axis=1)))
     ),
@@ -255,14 +251,14 @@ REFUSED: dict[str, Any] = {
 }
 
 
-def test_what_cannot_be_exported_is_said(subtests: Any) -> None:
+def test_what_cannot_be_exported_is_said(subtests):
     for said, model in REFUSED.items():
         with subtests.test(said):
             network = network_of(model if isinstance(model, chainer.Link) else net(model), X)
             assert refusal(export_model, network, error=EngineError).startswith(said)
 
 
-def test_files_of_others() -> None:
+def test_files_of_others():
     relu = network_of(net(lambda net, x: F.relu(x)))
     longer = network_of(net(lambda net, x: F.tanh(F.relu(x))))
     start = OnnxRuntimeEngine().start
@@ -280,7 +276,7 @@ def test_files_of_others() -> None:
         assert re.search("is damaged|another version", refusal(start, relu, model)), text
 
 
-def test_an_exported_random_network_is_never_wrong() -> None:
+def test_an_exported_random_network_is_never_wrong():
     """benchmarks/random_networks.py tries more of them."""
     outcomes = [check_exported(seed) for seed in range(60)]
     assert [found.wrong for found in outcomes] == [[]] * 60

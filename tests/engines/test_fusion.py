@@ -1,17 +1,15 @@
 """What an optimiser made of a graph, told by the names of its tensors."""
 
-from __future__ import annotations
-
 from chainer_profile.engines.onnx.fusion import Step, blocked_by, done_by
 
 
-def steps(text: str) -> list[Step]:
+def steps(text):
     """Steps in words: name, kind, inputs and outputs."""
     parts = [step.split() for step in text.split("; ")]
     return [Step(a, kind, tuple(x.split(",")), tuple(y.split(","))) for a, kind, x, y in parts]
 
 
-def chain(kinds: str) -> list[Step]:
+def chain(kinds):
     """Steps one after the other: ``x`` goes in, each gives a tensor of its name."""
     names = ["x", *(f"{place}{kind}" for place, kind in enumerate(kinds.split()))]
     return [
@@ -58,7 +56,7 @@ DONE = [
 ]
 
 
-def test_which_steps_an_optimised_one_does() -> None:
+def test_which_steps_an_optimised_one_does():
     found = [(original, made, done_by(original, steps(made))) for original, made, _ in DONE]
     assert found == DONE
     summed = steps("sum Add input,0Exp sum")  # of a constant, which is gone
@@ -82,7 +80,7 @@ RAN = [
 ]
 
 
-def test_which_steps_one_that_ran_does() -> None:
+def test_which_steps_one_that_ran_does():
     for original, ran, expected in RAN:
         names = [name.replace("|", " ") for name in ran.split()]
         assert blocked_by(original, names) == expected, ran

@@ -1,11 +1,6 @@
 """Engines in turn, on a clock that only they advance."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +10,6 @@ from chainer_profile.engines.protocol import Network
 from chainer_profile.engines.race import Contestant, Race
 from chainer_profile.engines.results import round_medians
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT
-from tests.conftest import FakeClock
 from tests.engines.fake_engines import (
     FakeEngine,
     InspectingEngine,
@@ -27,12 +21,12 @@ from tests.engines.fake_engines import (
 )
 
 
-def network(**changes: Any) -> Network:
-    values: Any = {"name": "net", "model": None, "inputs": (X.copy(),), "layers": layers()}
+def network(**changes):
+    values = {"name": "net", "model": None, "inputs": (X.copy(),), "layers": layers()}
     return Network(**(values | changes))
 
 
-def race(clock: FakeClock, *engines: Any, trials: int = 60, **options: Any) -> Race:
+def race(clock, *engines, trials=60, **options):
     contestants = [
         engine if isinstance(engine, Contestant) else Contestant(name=engine.name, engine=engine)
         for engine in engines
@@ -41,18 +35,18 @@ def race(clock: FakeClock, *engines: Any, trials: int = 60, **options: Any) -> R
     return Race(contestants, options.pop("network"), trials=trials, **options)
 
 
-def ran(clock: FakeClock, *engines: Any, **options: Any) -> Race:
+def ran(clock, *engines, **options):
     """A race that is over."""
     one = race(clock, *engines, **options)
     one.run()
     return one
 
 
-def chainer(clock: FakeClock, **more: Any) -> FakeEngine:
+def chainer(clock, **more):
     return FakeEngine(clock, 1000, "chainer", **more)
 
 
-def test_every_trial_takes_what_the_engine_takes(clock: FakeClock) -> None:
+def test_every_trial_takes_what_the_engine_takes(clock):
     one = ran(clock, chainer(clock), FakeEngine(clock, 100))
     slow, fast = one.contestants
     assert slow.clean_ns.tolist() == [1000] * 60
@@ -66,7 +60,7 @@ def test_every_trial_takes_what_the_engine_takes(clock: FakeClock) -> None:
     assert [d.relative for d in fast.differences] == [0.0, 0.0, 0.0]
 
 
-def test_a_warm_up_takes_about_ten_seconds_at_most(clock: FakeClock) -> None:
+def test_a_warm_up_takes_about_ten_seconds_at_most(clock):
     for seconds, made in ((0, 50), (1, 10), (60, 1)):
         slow = FakeEngine(clock, seconds * 10**9)
         ran(clock, chainer(clock), slow, trials=1, warmups=50)
@@ -74,8 +68,8 @@ def test_a_warm_up_takes_about_ten_seconds_at_most(clock: FakeClock) -> None:
         assert slow.calls == 2 + made + 2 + 1
 
 
-def test_engines_take_turns_in_an_order_that_changes(clock: FakeClock) -> None:
-    log: list[str] = []
+def test_engines_take_turns_in_an_order_that_changes(clock):
+    log = []
     engines = [FakeEngine(clock, 10, name, log=log) for name in ("chainer", "b", "c")]
     one = ran(clock, *engines, trials=60, warmups=0)
     # Two runs of each for its outputs, which Chainer makes twice, and one at the end.
@@ -89,18 +83,18 @@ def test_engines_take_turns_in_an_order_that_changes(clock: FakeClock) -> None:
     assert one.contestants[1].block == 2
 
 
-def test_there_are_many_rounds_of_few_trials(clock: FakeClock) -> None:
+def test_there_are_many_rounds_of_few_trials(clock):
     for trials, rounds in ((1, 1), (29, 29), (59, 59), (61, 31), (1000, 100)):
         (slow,) = ran(clock, chainer(clock), trials=trials).contestants
         assert (len(slow.clean_ns), len(round_medians(slow))) == (trials, rounds)
 
 
-def test_one_that_fails_is_out_keeps_what_it_made_and_the_others_go_on(clock: FakeClock) -> None:
+def test_one_that_fails_is_out_keeps_what_it_made_and_the_others_go_on(clock):
     lacks = FakeEngine(clock, name="lacks", fails_to_prepare="no such function: Roll")
     # Two runs for outputs, three warm-ups, then one untimed and two timed runs a round.
     breaks = FakeEngine(clock, name="breaks", fails_at=5 + 3 + 2)
 
-    def spoil(x: Any) -> Any:
+    def spoil(x):
         x *= 2
         return x
 
@@ -118,14 +112,14 @@ def test_one_that_fails_is_out_keeps_what_it_made_and_the_others_go_on(clock: Fa
     assert one.ended == COMPLETE
 
 
-def test_without_chainer_there_is_no_race(clock: FakeClock) -> None:
+def test_without_chainer_there_is_no_race(clock):
     with pytest.raises(ProfileError, match=r"^chainer: cannot$"):
         race(clock, chainer(clock, fails_to_prepare="cannot"), FakeEngine(clock)).run()
     with pytest.raises(ProfileError, match=r"^chainer: after 1 trials: RuntimeError: out of order"):
         race(clock, chainer(clock, fails_at=10), trials=10).run()
 
 
-def test_a_tolerance_can_be_given_and_else_goes_by_precision(clock: FakeClock) -> None:
+def test_a_tolerance_can_be_given_and_else_goes_by_precision(clock):
     one = race(clock, chainer(clock), FakeEngine(clock), tolerance=0.5)
     assert one.contestants[1].tolerance == 0.5
     other = Contestant(name="fake", engine=FakeEngine(clock), precision="bf16")
@@ -135,7 +129,7 @@ def test_a_tolerance_can_be_given_and_else_goes_by_precision(clock: FakeClock) -
     assert found == ["fp32", "bf16"]
 
 
-def test_wrong_outputs_are_seen(clock: FakeClock) -> None:
+def test_wrong_outputs_are_seen(clock):
     kept = double(X)
     breaking = FakeEngine(clock, name="breaking")
     breaking.function = lambda x: x * (2 if breaking.calls < 50 else 3)
@@ -159,15 +153,13 @@ def test_wrong_outputs_are_seen(clock: FakeClock) -> None:
     assert [d.relative for d in one.contestants[3].differences] == [0.0, 0.0, 0.5]
 
 
-def test_outputs_in_memory_that_is_used_again_are_right(clock: FakeClock) -> None:
+def test_outputs_in_memory_that_is_used_again_are_right(clock):
     again = partial(np.multiply, 2, out=np.empty_like(X))
     one = ran(clock, chainer(clock, function=again), FakeEngine(clock, function=again))
     assert [d.relative for d in one.contestants[1].differences] == [0.0] * 3
 
 
-def test_the_worst_layer_is_told_by_engines_that_show_theirs(
-    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_worst_layer_is_told_by_engines_that_show_theirs(clock, monkeypatch):
     known = {0: X, 3: X}
     monkeypatch.setattr("chainer_profile.engines.equality.chainer_intermediates", lambda _: known)
     engine = InspectingEngine(clock, function=lambda x: x)
@@ -180,7 +172,7 @@ def test_the_worst_layer_is_told_by_engines_that_show_theirs(
     ]
 
 
-def test_a_signal_ends_it_with_what_was_measured(clock: FakeClock) -> None:
+def test_a_signal_ends_it_with_what_was_measured(clock):
     engine = FakeEngine(clock)
     stop = lambda: "interrupted" if engine.calls >= 20 else ""  # noqa: E731
     one = ran(clock, chainer(clock), engine, stop=stop)
@@ -195,7 +187,7 @@ def test_a_signal_ends_it_with_what_was_measured(clock: FakeClock) -> None:
     assert nothing.ended == "interrupted"
 
 
-def test_a_time_limit_is_one_of_the_trials_alone(clock: FakeClock) -> None:
+def test_a_time_limit_is_one_of_the_trials_alone(clock):
     engine = FakeEngine(clock, 100, given=profile([1], [()], 2))
     one = ran(clock, chainer(clock), engine, max_seconds=20e-6)
     assert one.ended == TIME_LIMIT
@@ -206,15 +198,15 @@ def test_a_time_limit_is_one_of_the_trials_alone(clock: FakeClock) -> None:
     assert enough.ended == COMPLETE
 
 
-def test_progress_is_told_for_all_engines_together(clock: FakeClock) -> None:
-    seen: list[tuple[int, int, float]] = []
+def test_progress_is_told_for_all_engines_together(clock):
+    seen = []
     ran(clock, chainer(clock), FakeEngine(clock, 100), progress=lambda *told: seen.append(told))
     assert seen[-1][:2] == (120, 120)
     assert seen[-1][2] == pytest.approx(550e-9)
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
 
 
-def test_an_engine_can_come_from_a_file(clock: FakeClock, tmp_path: Path) -> None:
+def test_an_engine_can_come_from_a_file(clock, tmp_path):
     path = tmp_path / "engine.fake"
     path.write_text("kept")
     one = race(clock, chainer(clock), SavingEngine(clock), FakeEngine(clock, name="plain"))
@@ -231,12 +223,12 @@ def test_an_engine_can_come_from_a_file(clock: FakeClock, tmp_path: Path) -> Non
     assert again.contestants[1].error == "is damaged"
 
 
-def test_nodes_are_timed_for_a_while_only(clock: FakeClock) -> None:
+def test_nodes_are_timed_for_a_while_only(clock):
     given = profile([1], [()], 2)
     engine = FakeEngine(clock, 1_000_000, given=given)
     silent = FakeEngine(clock, name="silent")
     failing = FakeEngine(clock, name="failing")
-    failing.layers = lambda inputs, trials: 1 / 0  # type: ignore[method-assign]
+    failing.layers = lambda inputs, trials: 1 / 0
     one = ran(clock, chainer(clock), engine, silent, failing)
     one.profile_nodes(200, most_seconds=0.05)
     assert engine.layer_trials == 50
@@ -252,14 +244,14 @@ class Server(FakeEngine):
     asked: tuple[int, int] = (0, 0)
     broken = False
 
-    def serve(self, inputs: tuple[Any, ...], requests: int, jobs: int) -> Callable[[], None]:
+    def serve(self, inputs, requests, jobs):
         self.asked = requests, jobs
         if self.broken:
             raise RuntimeError("no threads")
         return lambda: self.clock.advance(self.run_ns * requests // jobs)
 
 
-def test_several_runs_at_a_time(clock: FakeClock) -> None:
+def test_several_runs_at_a_time(clock):
     engines = chainer(clock), Server(clock, 100_000_000), FakeEngine(clock, name="other")
     one = ran(clock, *engines, trials=3)
     one.serve(1)
@@ -277,14 +269,14 @@ def test_several_runs_at_a_time(clock: FakeClock) -> None:
     assert not one.contestants[1].error
 
 
-def test_memory_is_that_of_the_runs(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
+def test_memory_is_that_of_the_runs(clock, monkeypatch):
+    told = []
 
     class Told:
-        def settle(self) -> None:
+        def settle(self):
             told.append(f"settled before run {engine.calls}")
 
-        def nbytes(self) -> int:
+        def nbytes(self):
             told.append(f"asked after run {engine.calls}")
             return 1 << 20
 
@@ -299,7 +291,7 @@ def test_memory_is_that_of_the_runs(clock: FakeClock, monkeypatch: pytest.Monkey
     assert on_gpu.contestants[0].memory_nbytes is None
 
 
-def test_a_network_that_draws_random_numbers_is_compared_with_nothing(clock: FakeClock) -> None:
+def test_a_network_that_draws_random_numbers_is_compared_with_nothing(clock):
     draw = np.random.default_rng(0).standard_normal
     random = FakeEngine(clock, name="chainer", function=lambda x: x + draw(x.shape))
     with pytest.raises(ProfileError, match="chainer: the network gives other outputs for the same"):

@@ -1,11 +1,8 @@
 """From a network and engines to recordings and results, what follows from them, and their file."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import chainer
@@ -16,7 +13,7 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.engines.engine_recording import engine_recording, node_rows
-from chainer_profile.engines.measuring import Measured, measure
+from chainer_profile.engines.measuring import measure
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile
 from chainer_profile.engines.race import Contestant
 from chainer_profile.engines.results import (
@@ -39,7 +36,6 @@ from chainer_profile.record.recording import (
     Settings,
 )
 from tests.command import Net
-from tests.conftest import FakeClock
 from tests.engines.fake_engines import (
     MISSING,
     SETTINGS,
@@ -59,7 +55,7 @@ FAST = replace(SETTINGS, engine="fast 1.0", precision="fp32")
 # -- from nodes to rows of a recording
 
 
-def test_a_row_stands_for_the_layers_that_the_node_does() -> None:
+def test_a_row_stands_for_the_layers_that_the_node_does():
     fused, own, last = recordings()["fast"].layers
     assert (fused.path, fused.covers, fused.node) == ("/res2/0/conv1", (0, 1, 2), "Fused n0")
     assert fused.function == "Convolution2DFunction + FixedBatchNormalization + ReLU"
@@ -86,7 +82,7 @@ def test_a_row_stands_for_the_layers_that_the_node_does() -> None:
     st.lists(st.integers(-1, 3), min_size=6, max_size=6),
     st.lists(st.integers(0, 99), min_size=12, max_size=12),
 )
-def test_every_layer_is_there_and_times_add_up_to_the_trial(owners: Any, samples: Any) -> None:
+def test_every_layer_is_there_and_times_add_up_to_the_trial(owners, samples):
     covers = [tuple(i for i, owner in enumerate(owners) if owner == n) for n in range(4)]
     gone = tuple(i for i, owner in enumerate(owners) if owner < 0)
     times, extra = np.array(samples, np.int64).reshape(3, 4), np.array([0, 5, 9])
@@ -104,7 +100,7 @@ def test_every_layer_is_there_and_times_add_up_to_the_trial(owners: Any, samples
 
 GOOD = profile([10, 20], [(0, 1, 2), (3, 4, 5)], 40)
 #: What is changed in it, and what is said of it.
-BAD: dict[str, dict[str, Any]] = {
+BAD = {
     "nodes took longer than the whole run": {"run_ns": np.full(4, 29_000)},
     "a time below 0": {"node_ns": np.full((4, 2), -1)},
     "not int64 nanoseconds": {"node_ns": np.ones((4, 2))},
@@ -115,7 +111,7 @@ BAD: dict[str, dict[str, Any]] = {
 }
 
 
-def test_times_that_cannot_be_are_refused() -> None:
+def test_times_that_cannot_be_are_refused():
     for message, changes in BAD.items():
         assert message in refusal(engine_recording, replace(GOOD, **changes), layers(), FAST)
     own = recordings()["chainer"]
@@ -125,7 +121,7 @@ def test_times_that_cannot_be_are_refused() -> None:
     assert "not Chainer's layers, one each" in said
 
 
-def test_it_is_saved_reported_and_read_like_any_other(tmp_path: Path) -> None:
+def test_it_is_saved_reported_and_read_like_any_other(tmp_path):
     clean = np.array([90_000, 91_000, 95_000], np.int64)
     known = {"clean_ns": clean, "clean_start_ns": clean.cumsum()}
     links = (LinkCalls("/", "Chain", 1, 0),)
@@ -156,29 +152,29 @@ class Reference(FakeEngine):
 
     recording: Any = None
 
-    def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile:
+    def layers(self, inputs, trials):
         nodes = tuple(EngineNode(str(i), "Layer", (i,)) for i in range(2))
         return EngineProfile(nodes, np.full((trials, 2), 400), np.full(trials, 1000))
 
 
 @pytest.fixture
-def reference(clock: FakeClock, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Reference:
+def reference(clock, monkeypatch, one_thread):
     monkeypatch.setattr(runner, "calibrated", lambda *_: Calibration(1e-3, 7e-4))
     return Reference(clock, 1000, "chainer")
 
 
-def measured(*engines: FakeEngine) -> Measured:
+def measured(*engines):
     contestants = [Contestant(name=e.name, engine=e, version="1") for e in engines]
     settings = Settings(model="net", trials=12, warmups=1, precision="fp16")
     x, clock = np.ones((1, 3), np.float32), engines[0].clock
-    return measure(Net(), x, settings, contestants, layer_trials=5, clock=clock)  # type: ignore[arg-type]
+    return measure(Net(), x, settings, contestants, layer_trials=5, clock=clock)
 
 
-def fused(*covers: int) -> EngineProfile:
+def fused(*covers):
     return EngineProfile((EngineNode("a", "Fused", covers),), np.full((5, 1), 70), np.full(5, 90))
 
 
-def test_every_engine_has_its_own_settings(reference: Reference) -> None:
+def test_every_engine_has_its_own_settings(reference):
     found = measured(reference, FakeEngine(reference.clock, 100, given=fused(0, 1)))
     assert list(found.recordings) == ["chainer", "fake"]
     chainer, fake = found.recordings.values()
@@ -213,7 +209,7 @@ def test_every_engine_has_its_own_settings(reference: Reference) -> None:
     assert again.clean_ns.tolist() == [1000] * 12
 
 
-def test_times_that_make_no_sense_are_a_note(reference: Reference) -> None:
+def test_times_that_make_no_sense_are_a_note(reference):
     found = measured(reference, FakeEngine(reference.clock, 100, given=fused(0)))
     assert list(found.recordings) == ["chainer"]
     fake, why = found.run.engines[1], "it does not say what became of layer 1"
@@ -221,10 +217,8 @@ def test_times_that_make_no_sense_are_a_note(reference: Reference) -> None:
     assert (fake.folder, len(fake.clean_ns)) == ("", 12)
 
 
-def test_a_network_that_takes_gradients_in_its_forward_is_for_no_engine(
-    reference: Reference, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def forward(self: Net, x: Any) -> Any:
+def test_a_network_that_takes_gradients_in_its_forward_is_for_no_engine(reference, monkeypatch):
+    def forward(self, x):
         x = chainer.Variable(x)
         return chainer.grad([self.fc(x)], [x])[0] * 2
 
@@ -232,7 +226,7 @@ def test_a_network_that_takes_gradients_in_its_forward_is_for_no_engine(
     assert "in its forward pass, which no engine does" in refusal(measured, reference)
 
 
-def test_a_network_that_fails_in_the_race_keeps_the_others(reference: Reference) -> None:
+def test_a_network_that_fails_in_the_race_keeps_the_others(reference):
     reference.fails_at = 10
     found = measured(reference, FakeEngine(reference.clock, 100))
     assert str(found.failure) == "chainer: after 2 trials: RuntimeError: out of order"
@@ -243,7 +237,7 @@ def test_a_network_that_fails_in_the_race_keeps_the_others(reference: Reference)
 # -- their file
 
 
-def test_a_run_is_the_same_when_read_again(tmp_path: Path) -> None:
+def test_a_run_is_the_same_when_read_again(tmp_path):
     odd = result("odd", 10, differences=(OutputDifference(math.inf, 0.0, 2),), note="as is")
     run = make_run(MISSING, odd, WRONG, other_cpu=0.5, ended="interrupted by SIGINT")
     path, made = tmp_path / RESULTS, recordings()
@@ -261,7 +255,7 @@ def test_a_run_is_the_same_when_read_again(tmp_path: Path) -> None:
     json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_none_is_refused(tmp_path):
     path, whole = tmp_path / RESULTS, json.loads(write_json(make_run(), {}))
     assert "holds no run of engines (no engines.json)" in refusal(read_json, path)
     times = [whole["engines"][0] | {"clean_ns": "1 b"}]
@@ -280,7 +274,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 # -- what follows
 
 
-def test_a_speed_up_is_the_median_of_ratios_by_round() -> None:
+def test_a_speed_up_is_the_median_of_ratios_by_round():
     slow, fast = result("a", 1000), result("b", 100)
     found = speedup(fast, slow)
     assert found is not None
@@ -305,7 +299,7 @@ def test_a_speed_up_is_the_median_of_ratios_by_round() -> None:
         assert speedup(slow, other) is None
 
 
-def test_an_engine_is_wrong_beyond_the_tolerance_on_any_input() -> None:
+def test_an_engine_is_wrong_beyond_the_tolerance_on_any_input():
     assert not result("a", 1).wrong
     assert result("a", 1, tolerance=1e-7).wrong
     differences = (OutputDifference(0.0, 2.0), OutputDifference(1.0, 2.0, 1))

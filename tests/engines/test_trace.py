@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import chainer
 import chainer.functions as F
@@ -14,7 +11,7 @@ from tests.engines.exporting import NETWORKS, images, net, network_of, outputs_o
 from tests.refusing import refusal
 
 
-def test_calls_are_the_layers_in_their_order_and_values_come_from_earlier_ones() -> None:
+def test_calls_are_the_layers_in_their_order_and_values_come_from_earlier_ones():
     network = network_of(NETWORKS["residual"](), images(2, 8, 6, 6))
     before = outputs_of(network)
     traced, known = trace(network.model, network.inputs), {0}
@@ -31,41 +28,41 @@ def test_calls_are_the_layers_in_their_order_and_values_come_from_earlier_ones()
 
 
 class Outer(chainer.FunctionNode):
-    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def forward(self, inputs):
         return (F.relu(inputs[0]).array + 1,)
 
 
-def test_calls_within_calls_count_but_are_not_kept() -> None:
+def test_calls_within_calls_count_but_are_not_kept():
     traced = trace(lambda x: F.sigmoid(Outer().apply((x,))[0]), (images(2, 3),))
     assert [(call.index, call.name) for call in traced.calls] == [(0, "Outer"), (2, "Sigmoid")]
 
 
 class Old(chainer.Function):
-    def __init__(self, factor: int) -> None:
+    def __init__(self, factor):
         self.factor = factor
 
-    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def forward(self, inputs):
         return (inputs[0] * self.factor,)
 
 
-def test_settings_of_old_functions_are_compared() -> None:
+def test_settings_of_old_functions_are_compared():
     once, again, other = (trace(lambda x, n=n: Old(n)(x), (images(2, 3),)) for n in (2, 2, 3))
     assert difference(once, again) == ""
     assert difference(once, other) == "call 0, Old, has other settings for another input"
 
 
-def test_a_call_of_constants_alone_gives_constants() -> None:
+def test_a_call_of_constants_alone_gives_constants():
     table = images(2, 3)
     relu, add = trace(lambda x: x + F.relu(table), (images(2, 3),)).calls
     assert relu.outputs == ()
     assert isinstance(add.inputs[0], Value) != isinstance(add.inputs[1], Value)
 
 
-def refused(model: Any, x: Any, message: str) -> None:
+def refused(model, x, message):
     assert re.search(message, refusal(require_static, model, (x,), error=EngineError))
 
 
-def test_what_cannot_be_exported_is_said(subtests: Any) -> None:
+def test_what_cannot_be_exported_is_said(subtests):
     for message, model in {
         "output 0 .* that no Chainer function": lambda x: chainer.Variable(np.ones((2, 3), "f")),
         "the network gives a str": lambda x: "no",
@@ -76,18 +73,18 @@ def test_what_cannot_be_exported_is_said(subtests: Any) -> None:
             refused(model, images(2, 3), message)
 
 
-def deciding(net: Any, x: Any) -> Any:
+def deciding(net, x):
     """Takes one of two ways by the first number of its input."""
     h = net.fc(x)
     return F.relu(h) if x.array[0, 0] > 0 else F.sigmoid(h)
 
 
-def more(x: Any) -> Any:
+def more(x):
     y = F.relu(x)
     return F.relu(y) if x[0, 0] > 0 else y
 
 
-def in_place(x: Any) -> Any:
+def in_place(x):
     h = F.relu(x)
     h.array[...] *= 2
     return F.sigmoid(h)
@@ -108,7 +105,7 @@ NUMBERS = [
 ]
 
 
-def test_code_that_looks_at_numbers(subtests: Any) -> None:
+def test_code_that_looks_at_numbers(subtests):
     x = np.array([[1, 2, 3, -4], [-5, 6, 7, -9]], np.float32)
     for number, (model, message) in enumerate(NUMBERS):
         with subtests.test(message, number=number):
@@ -116,8 +113,8 @@ def test_code_that_looks_at_numbers(subtests: Any) -> None:
     require_static(lambda x: F.where(np.array([True, False, True, True]), x, F.tanh(x)), (x,))
 
 
-def test_code_that_looks_at_shapes_and_types_alone() -> None:
-    def model(x: Any) -> Any:
+def test_code_that_looks_at_shapes_and_types_alone():
+    def model(x):
         h = F.relu(x.reshape(len(x), -1)) + np.zeros_like(x).reshape(len(x), -1).shape[1]
         assert x.dtype == np.float32
         assert np.ndim(x) == 3
@@ -126,7 +123,7 @@ def test_code_that_looks_at_shapes_and_types_alone() -> None:
     assert require_static(model, (images(2, 3, 4),)).outputs
 
 
-HOLDING: list[Any] = [
+HOLDING = [
     lambda x: F.permutate(x, np.array([1, 0]).astype(np.int32)),
     lambda x: F.get_item(x, (np.array([1, 0]), slice(None))),
     lambda x: F.select_item(x, np.array([1, 0])),
@@ -134,20 +131,20 @@ HOLDING: list[Any] = [
 ]
 
 
-def test_arrays_that_a_function_holds_and_that_stay_the_same(subtests: Any) -> None:
+def test_arrays_that_a_function_holds_and_that_stay_the_same(subtests):
     for number, model in enumerate(HOLDING):
         with subtests.test(number=number):
             assert len(require_static(model, (images(2, 3),)).outputs) == 1
 
 
-def test_an_input_that_a_function_holds_is_a_value() -> None:
+def test_an_input_that_a_function_holds_is_a_value():
     mask = np.array([[True, False, True]] * 2)
     traced = require_static(lambda c, x: F.where(c, x, F.relu(x)), (mask, images(2, 3)))
     assert traced.calls[-1].held == {"condition": 0}
 
 
-def test_nothing_is_left_of_the_second_pass() -> None:
-    def forward(net: Any, x: Any) -> Any:
+def test_nothing_is_left_of_the_second_pass():
+    def forward(net, x):
         y = F.relu(x)
         net.calls += 1
         chainer.report({"most": F.max(y)}, net)
@@ -164,7 +161,7 @@ def test_nothing_is_left_of_the_second_pass() -> None:
     assert model.calls == 1
 
 
-def test_a_value_is_known_by_its_number() -> None:
+def test_a_value_is_known_by_its_number():
     for model, outputs in (
         # A function may give the array that it took; a shape outside of functions is no call.
         (lambda x: (F.identity(x), F.relu(x)), [1, 2]),

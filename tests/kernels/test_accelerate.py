@@ -1,10 +1,7 @@
 """What accelerate() does to a process: it is put in place, falls back, and goes again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import Any
 
 import chainer
 import chainer.functions as F
@@ -25,7 +22,7 @@ from tests.engines.random_networks import drawn
 RNG = np.random.default_rng(0)
 
 
-def owned() -> list[Any]:
+def owned():
     """What stands where kernels are put."""
     return [
         vars(owner).get(name, getattr(owner, name))
@@ -34,14 +31,14 @@ def owned() -> list[Any]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stays() -> Any:
+def _nothing_stays():
     before = owned()
     yield
     assert all(now is was for now, was in zip(owned(), before, strict=True))
     assert not module._ACTIVE
 
 
-def test_it_takes_effect_at_once_and_goes_when_its_block_is_left() -> None:
+def test_it_takes_effect_at_once_and_goes_when_its_block_is_left():
     before = Convolution2DFunction._forward_cpu_core
     fast = accelerate()
     assert Convolution2DFunction._forward_cpu_core is not before
@@ -53,7 +50,7 @@ def test_it_takes_effect_at_once_and_goes_when_its_block_is_left() -> None:
     assert Convolution2DFunction._forward_cpu_core is before
 
 
-def test_kernels_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_are_not_there(monkeypatch):
     assert chainer_profile.accelerate is accelerate
     with pytest.raises(UsageError, match="no kernels 'fast': known are numpy and torch"):
         accelerate("fast")
@@ -63,13 +60,13 @@ def test_kernels_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         accelerate("torch")
 
 
-def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def used(monkeypatch):
     """Names of the kernels that are called from now on."""
-    names: list[str] = []
+    names = []
     for name in ("convolution", "deconvolution", "convolution_gradient_w", "max_pooling"):
         kernel = getattr(numpy_kernels, name)
 
-        def noting(*args: Any, name: str = name, kernel: Any = kernel) -> Any:
+        def noting(*args, name=name, kernel=kernel):
             names.append(name)
             return kernel(*args)
 
@@ -77,7 +74,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_what_it_is_put_under(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_is_put_under(monkeypatch):
     names = used(monkeypatch)
     x, w = RNG.normal(size=(2, 3, 6, 6)).astype("f"), RNG.normal(size=(4, 3, 3, 3)).astype("f")
     variables = chainer.Variable(x), chainer.Variable(w)
@@ -86,7 +83,7 @@ def test_what_it_is_put_under(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names == ["convolution", "max_pooling", "deconvolution", "convolution_gradient_w"]
 
 
-def test_other_types_are_left_to_chainer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_types_are_left_to_chainer(monkeypatch):
     names = used(monkeypatch)
     for x, w in (("float16", "float16"), ("float32", "float64"), ("float32", "float16")):
         arrays = RNG.normal(size=(2, 3, 6, 6)).astype(x), RNG.normal(size=(4, 3, 3, 3)).astype(w)
@@ -97,7 +94,7 @@ def test_other_types_are_left_to_chainer(monkeypatch: pytest.MonkeyPatch) -> Non
         np.testing.assert_array_equal(found.array, expected.array)
 
 
-def test_a_graph_may_cross_its_end() -> None:
+def test_a_graph_may_cross_its_end():
     """Forward within and backward behind it, and the other way round."""
     x = RNG.normal(size=(4, 3, 8, 8))
     grads = []
@@ -116,7 +113,7 @@ def test_a_graph_may_cross_its_end() -> None:
             np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12 * abs(theirs).max())
 
 
-def test_a_training_step_of_resnet20_has_the_same_gradients() -> None:
+def test_a_training_step_of_resnet20_has_the_same_gradients():
     x, t = RNG.random((4, 3, 32, 32)), RNG.integers(0, 10, 4).astype(np.int32)
     with chainer.using_config("dtype", np.dtype(np.float64)):
         model = REGISTRY["resnet20"].build()
@@ -132,7 +129,7 @@ def test_a_training_step_of_resnet20_has_the_same_gradients() -> None:
         np.testing.assert_allclose(found[1][name], grad, rtol=1e-9, atol=1e-12 * largest)
 
 
-def test_random_networks(subtests: Any) -> None:
+def test_random_networks(subtests):
     for seed in range(40):
         with subtests.test(seed=seed), chainer.using_config("train", False):
             model, inputs = drawn(seed)
@@ -149,7 +146,7 @@ def test_random_networks(subtests: Any) -> None:
 # -- memory
 
 
-def test_elsewhere_memory_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elsewhere_memory_is_left_alone(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert not memory.keep(object())
     with accelerate() as fast:
@@ -157,7 +154,7 @@ def test_elsewhere_memory_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is Linux's")
-def test_kept_memory_is_not_fetched_again_and_goes_back_in_the_end() -> None:
+def test_kept_memory_is_not_fetched_again_and_goes_back_in_the_end():
     """Page faults of making large arrays, and what is resident, in a process of its own."""
     code = (
         "import resource, numpy as np, psutil\n"

@@ -1,7 +1,5 @@
 """Accelerated functions give what Chainer gives: outputs and gradients, or the same error."""
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 from collections.abc import Callable
@@ -34,14 +32,14 @@ ODD = (np.inf, -np.inf, np.nan, 0.0)
 TOLERANCE = {"f": 1e-4, "d": 1e-10}
 
 
-def sizes(draw: st.DrawFn, usual: int, count: int, least: int = 1) -> tuple[int, ...]:
+def sizes(draw, usual, count, least=1):
     """Sizes of so many axes; one draw in eight holds some that are 0 or negative."""
     if draw(st.integers(0, 7)) == 0:
         least = -1
     return tuple(draw(st.lists(st.integers(least, usual), min_size=count, max_size=count)))
 
 
-def array(draw: st.DrawFn, shape: tuple[int, ...], dtype: str) -> Any:
+def array(draw, shape, dtype):
     """Small integers, whose sums are exact in any order and which tie; some no finite numbers."""
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     values = rng.integers(-3, 4, [max(0, size) for size in shape]).astype(dtype)
@@ -51,26 +49,26 @@ def array(draw: st.DrawFn, shape: tuple[int, ...], dtype: str) -> Any:
     return np.asfortranarray(values) if draw(st.integers(0, 3)) == 0 else values
 
 
-def image(draw: st.DrawFn, channels: int, axes: int, dtype: str) -> Any:
+def image(draw, channels, axes, dtype):
     batch, *dims = sizes(draw, 2, 1) + sizes(draw, 7, axes)
     return array(draw, (batch, channels, *dims), dtype)
 
 
-def bias(draw: st.DrawFn, channels: int, dtype: str) -> list[Any]:
+def bias(draw, channels, dtype):
     if draw(st.booleans()):
         return []
     other = draw(st.integers(0, 7)) == 0  # of another size
     return [array(draw, (1 if other else channels,), dtype)]
 
 
-def convolutions(draw: st.DrawFn, dtype: str) -> Call:
+def convolutions(draw, dtype):
     axes, transposed = draw(st.integers(1, 3)), draw(st.booleans())
     two = axes == 2 and draw(st.booleans())
     groups = draw(st.sampled_from([1, 1, 1, 2, 3, 4, 0, -1]))
     inside, outside = sizes(draw, 3, 2)
     ksize, stride = sizes(draw, 3, axes), sizes(draw, 3, axes)
     pad, dilate = sizes(draw, 2, axes, least=0), sizes(draw, 2, axes)
-    more: dict[str, Any] = {"dilate": dilate, "groups": groups}
+    more = {"dilate": dilate, "groups": groups}
     x = image(draw, inside * abs(groups), axes, dtype)
     if transposed:
         w = array(draw, (inside * abs(groups), outside, *ksize), dtype)
@@ -85,7 +83,7 @@ def convolutions(draw: st.DrawFn, dtype: str) -> Call:
     return lambda x, w, b=None: call(x, w, b, stride, pad, **more), [x, w, *b]
 
 
-def poolings(draw: st.DrawFn, dtype: str) -> Call:
+def poolings(draw, dtype):
     axes = draw(st.integers(1, 3))
     ksize, stride = sizes(draw, 3, axes), sizes(draw, 3, axes)
     pad, cover_all = sizes(draw, 2, axes, least=0), draw(st.booleans())
@@ -95,7 +93,7 @@ def poolings(draw: st.DrawFn, dtype: str) -> Call:
     return lambda x: F.max_pooling_nd(x, ksize, stride, pad, cover_all), [x]
 
 
-def normalizations(draw: st.DrawFn, dtype: str) -> Call:
+def normalizations(draw, dtype):
     channels, axes = sizes(draw, 3, 1)[0], draw(st.integers(0, 3))
     x = image(draw, channels, axes, dtype)
     given = [array(draw, (channels,), dtype) for _ in range(4)]
@@ -105,19 +103,19 @@ def normalizations(draw: st.DrawFn, dtype: str) -> Call:
     return lambda *arrays: F.fixed_batch_normalization(*arrays, eps=0.1), [x, *given]
 
 
-def activations(draw: st.DrawFn, dtype: str) -> Call:
+def activations(draw, dtype):
     return F.relu, [image(draw, *sizes(draw, 3, 1), draw(st.integers(0, 3)), dtype)]
 
 
 @st.composite
-def calls(draw: st.DrawFn) -> tuple[Call, Any]:
+def calls(draw):
     """A function, its inputs, and what the gradient of its output is drawn from."""
     kinds = [convolutions, convolutions, convolutions, poolings, normalizations, activations]
     dtype = draw(st.sampled_from(["f", "d"]))
     return draw(st.sampled_from(kinds))(draw, dtype), array(draw, (37,), dtype)
 
 
-def outcome(call: Call, gradient: Any) -> Any:
+def outcome(call, gradient):
     """The output and all gradients, or the error: its type and what it says."""
     function, arrays = call
     variables = [chainer.Variable(given.copy(order="K")) for given in arrays]
@@ -130,7 +128,7 @@ def outcome(call: Call, gradient: Any) -> Any:
     return [y.array, *(one.grad for one in variables)]
 
 
-def check(kernels: str, call: Call, gradient: Any, tolerance: float = 0.0) -> None:
+def check(kernels, call, gradient, tolerance=0.0):
     with np.errstate(all="ignore"):
         expected = outcome(call, gradient)
         with accelerate(kernels):
@@ -149,21 +147,19 @@ def check(kernels: str, call: Call, gradient: Any, tolerance: float = 0.0) -> No
 @pytest.mark.parametrize("kernels", KERNELS)
 @settings(max_examples=500, deadline=None)
 @given(drawn=calls())
-def test_the_same_result_or_the_same_error(kernels: str, drawn: tuple[Call, Any]) -> None:
+def test_the_same_result_or_the_same_error(kernels, drawn):
     check(kernels, *drawn)
 
 
 # -- in float64, with real numbers
 
 
-def compare(
-    function: Callable[..., Any], arrays: list[Any], kernels: str, scale: float = 1
-) -> None:
+def compare(function, arrays, kernels, scale=1):
     check(kernels, (function, arrays), np.cos(np.arange(997)), TOLERANCE["d"] * scale)
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-def test_convolutions_of_usual_sizes(kernels: str) -> None:
+def test_convolutions_of_usual_sizes(kernels):
     for groups, dilate, stride, pad in itertools.product((1, 2, 8), (1, 2), (1, 2), (0, 1)):
         x, w = RNG.normal(size=(2, 8, 9, 8)), RNG.normal(size=(8, 8 // groups, 3, 3))
         for call in (F.convolution_2d, F.deconvolution_2d):
@@ -176,10 +172,10 @@ BATCHES = [(4, 3, 5, 6), (4, 3, 5), (2, 3, 4, 5, 6), (5, 3), (1, 3, 4, 4), (3, 3
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-def test_batch_normalization(kernels: str) -> None:
-    running: list[Any] = []
+def test_batch_normalization(kernels):
+    running = []
 
-    def training(x: Any, gamma: Any, beta: Any) -> Any:
+    def training(x, gamma, beta):
         running[:] = np.ones(3), np.ones(3)
         mean, var = running
         return F.batch_normalization(x, gamma, beta, running_mean=mean, running_var=var)
@@ -204,7 +200,7 @@ def test_batch_normalization(kernels: str) -> None:
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-def test_pooling(kernels: str) -> None:
+def test_pooling(kernels):
     for case in itertools.product((1, 2, 3), (1, 2, 3), (0,), (True, False)):
         ties = RNG.integers(0, 3, (2, 3, 7, 6)).astype(float)
         with accelerate(kernels):
@@ -216,10 +212,10 @@ def test_pooling(kernels: str) -> None:
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-def test_second_gradients(kernels: str) -> None:
+def test_second_gradients(kernels):
     x, w = RNG.normal(size=(2, 3, 6, 6)), RNG.normal(size=(4, 3, 3, 3))
 
-    def penalty(x: Any, w: Any) -> Any:
+    def penalty(x, w):
         h = F.max_pooling_2d(F.relu(F.convolution_2d(x, w, pad=1)), 2)
         (gx,) = chainer.grad([F.sum(h * h)], [x], enable_double_backprop=True)
         return F.sum(gx * gx)

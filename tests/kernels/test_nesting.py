@@ -1,15 +1,11 @@
 """accelerate() and keeping_memory() in any order, cut short anywhere: the last brings all back."""
 
-from __future__ import annotations
-
 import linecache
 import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
-from types import CodeType, ModuleType
-from typing import Any
+from types import ModuleType
 
 import pytest
 from chainer.functions.connection.convolution_2d import Convolution2DFunction
@@ -31,21 +27,21 @@ _ENTRIES = {"undo", "__enter__", "__exit__"}
 class Process:
     """What ``accelerate()`` changes in a process, with a glibc and a PyTorch that note it."""
 
-    def __init__(self) -> None:
-        self.told: list[tuple[int, int]] = []
+    def __init__(self):
+        self.told = []
         self.threads = OWN_THREADS
         self.gnu_get_libc_version = self.malloc_trim = lambda *_: None
 
-    def mallopt(self, name: int, value: int) -> int:
+    def mallopt(self, name, value):
         self.told.append((name, value))
         return 1
 
     @property
-    def keeps(self) -> bool:
+    def keeps(self):
         return dict(self.told).get(memory._M_MMAP_MAX) == 0
 
     @property
-    def wrapped(self) -> int:
+    def wrapped(self):
         """How many kernels stand around Chainer's own convolution."""
         method, depth = Convolution2DFunction._forward_cpu_core, 0
         while hasattr(method, "__wrapped__"):
@@ -54,12 +50,12 @@ class Process:
 
 
 @contextmanager
-def process() -> Iterator[Process]:
+def process():
     here = Process()
     kernels = ModuleType("kernels")
     vars(kernels).update(vars(numpy_kernels))
-    kernels.threads = lambda: here.threads  # type: ignore[attr-defined]
-    kernels.set_threads = lambda count: setattr(here, "threads", count)  # type: ignore[attr-defined]
+    kernels.threads = lambda: here.threads
+    kernels.set_threads = lambda count: setattr(here, "threads", count)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "_glibc", lambda: here)
         patch.setattr(module, "_kernels", lambda _: kernels)
@@ -72,19 +68,19 @@ def process() -> Iterator[Process]:
                 one.undo() if isinstance(one, module.Accelerated) else memory.give_back(one)
 
 
-def _is_guarded(code: CodeType, line: int) -> bool:
+def _is_guarded(code, line):
     """Whether an interrupt may come there: none does between a block's end and its lock's."""
     if linecache.getline(code.co_filename, line).lstrip().startswith("with "):
         return False
     return code.co_filename != module.__file__ or code.co_name not in _ENTRIES
 
 
-def interrupted(at: int, does: Callable[[], Any]) -> Any:
+def interrupted(at, does):
     """Do it, with an interrupt at so many lines of the code under test, if it has as many."""
     files = {memory.__file__, module.__file__, replacements.__file__}
     left = at
 
-    def trace(frame: Any, event: str, _: Any) -> Any:
+    def trace(frame, event, _):
         nonlocal left
         code = frame.f_code
         if code.co_filename not in files:
@@ -103,17 +99,17 @@ def interrupted(at: int, does: Callable[[], Any]) -> Any:
         sys.settrace(before)
 
 
-def in_thread(does: Callable[[], Any]) -> Any:
+def in_thread(does):
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(does).result()
 
 
-def at_once(does: Callable[[], Any]) -> Any:
+def at_once(does):
     return does()
 
 
 @st.composite
-def openings(draw: Any) -> tuple[Callable[[], AbstractContextManager[Any]], bool, int | None]:
+def openings(draw):
     """What opens one, whether it keeps memory, and its threads: None where it is not fast."""
     if draw(st.booleans()):
         return keeping_memory, True, None
@@ -133,12 +129,12 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_any_nesting(steps: Any) -> None:
+def test_any_nesting(steps):
     """Opened where the place is negative, otherwise the one at that place is closed."""
     with process() as here:
-        opened: list[tuple[Any, bool, int | None]] = []
+        opened = []
 
-        def check() -> None:
+        def check():
             fast = [threads for _, _, threads in opened if threads is not None]
             wanted = [threads for threads in fast if threads]
             assert here.wrapped == len(fast)
@@ -148,7 +144,7 @@ def test_any_nesting(steps: Any) -> None:
         for (make, keep, threads), place, where, at in steps:
             if place < 0:
 
-                def enter(make: Any = make) -> Any:
+                def enter(make=make):
                     one = make()
                     one.__enter__()
                     return one
@@ -170,8 +166,8 @@ def test_any_nesting(steps: Any) -> None:
             assert here.told == []
 
 
-def test_a_generator_that_is_dropped_gives_back() -> None:
-    def batches() -> Iterator[int]:
+def test_a_generator_that_is_dropped_gives_back():
+    def batches():
         with keeping_memory(), accelerate():
             yield 1
 
@@ -183,11 +179,11 @@ def test_a_generator_that_is_dropped_gives_back() -> None:
         assert (here.keeps, here.wrapped) == (False, 0)
 
 
-def test_a_glibc_that_refuses_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_glibc_that_refuses_is_as_it_was(monkeypatch):
     with process() as here:
         refused = memory._M_TRIM_THRESHOLD
 
-        def mallopt(name: int, value: int) -> int:
+        def mallopt(name, value):
             keeps = (name, value) in memory._KEPT
             return 0 if name == refused and keeps else Process.mallopt(here, name, value)
 

@@ -1,7 +1,5 @@
 """Networks of old programs, each by one command."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import chainer

@@ -1,14 +1,10 @@
 """CIFAR by Chainer's loaders, from archives of its site's format that are made here."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import pickle
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import chainer
 import numpy as np
@@ -27,7 +23,7 @@ COPY = "pfnet/chainer/cifar/cifar-100.npz"
 
 
 @pytest.fixture(autouse=True)
-def root(tmp_path: Path) -> Iterator[Path]:
+def root(tmp_path):
     """Chainer's dataset root, empty."""
     before = chainer.dataset.get_dataset_root()
     chainer.dataset.set_dataset_root(str(tmp_path / "root"))
@@ -36,14 +32,14 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    def download(*_: object) -> None:
+def offline(monkeypatch):
+    def download(*_):
         raise OSError("no network")
 
     monkeypatch.setattr(chainer.dataset.download.request, "urlretrieve", download)
 
 
-def write_archive(folder: Path, content: bytes | None = None) -> Path:
+def write_archive(folder, content=None):
     folder.mkdir(exist_ok=True)
     path = folder / "cifar-100-python.tar.gz"
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
@@ -57,7 +53,7 @@ def write_archive(folder: Path, content: bytes | None = None) -> Path:
 
 
 @pytest.fixture
-def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def archive(tmp_path, monkeypatch):
     """A known archive, in a folder of its own."""
     path = write_archive(tmp_path / "mine")
     md5 = hashlib.md5(path.read_bytes()).hexdigest()
@@ -65,9 +61,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_an_archive_in_a_folder_is_read_and_kept_as_chainer_keeps_it(
-    archive: Path, root: Path
-) -> None:
+def test_an_archive_in_a_folder_is_read_and_kept_as_chainer_keeps_it(archive, root):
     before = archive.read_bytes()
     found = load_cifar("cifar100", archive.parent)
     for dataset, (images, labels) in zip(found, PARTS.values(), strict=True):
@@ -83,11 +77,11 @@ def test_an_archive_in_a_folder_is_read_and_kept_as_chainer_keeps_it(
     assert len(load_cifar("cifar100")[0]) == 20
 
 
-def test_an_archive_that_is_not_the_known_one_is_not_unpickled(tmp_path: Path, root: Path) -> None:
+def test_an_archive_that_is_not_the_known_one_is_not_unpickled(tmp_path, root):
     mark = tmp_path / "mark"
 
     class Evil:
-        def __reduce__(self) -> Any:
+        def __reduce__(self):
             return Path.touch, (mark,)
 
     path = write_archive(tmp_path / "mine", pickle.dumps(Evil()))
@@ -98,7 +92,7 @@ def test_an_archive_that_is_not_the_known_one_is_not_unpickled(tmp_path: Path, r
     assert not root.exists()
 
 
-def test_without_the_archive_or_a_network(tmp_path: Path, root: Path) -> None:
+def test_without_the_archive_or_a_network(tmp_path, root):
     said = refusal(load_cifar, "cifar10", tmp_path)
     assert said.startswith(f"--data-dir {tmp_path}: cifar-10-python.tar.gz cannot be read (No such")
     assert refusal(load_cifar, "cifar100") == (
@@ -108,7 +102,7 @@ def test_without_the_archive_or_a_network(tmp_path: Path, root: Path) -> None:
     assert not (root / COPY).exists()
 
 
-def test_the_test_images_alone_and_a_damaged_copy(root: Path) -> None:
+def test_the_test_images_alone_and_a_damaged_copy(root):
     images, labels = PARTS["test"]
     ten, hundred = root / COPY.replace("cifar-100", "cifar-10"), root / COPY
     ten.parent.mkdir(parents=True)

@@ -1,15 +1,11 @@
 """Recordings that no run has made: refused in one line, or fit for a summary."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import json
 import warnings
-from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,9 +39,7 @@ ARRAYS = {
 
 
 @given(st.data())
-def test_a_changed_recording_is_refused_in_one_line_or_can_be_summarised(
-    tmp_path_factory: pytest.TempPathFactory, data: Any
-) -> None:
+def test_a_changed_recording_is_refused_in_one_line_or_can_be_summarised(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "absurd.npz"
     base = data.draw(st.sampled_from(BASES))
     base.save(path)
@@ -83,7 +77,7 @@ BROKEN = st.sampled_from([-1, -(2**62), 2**63, 2**70, float("nan"), float("inf")
 
 
 @st.composite
-def broken(draw: Any, part: Any) -> Any:
+def broken(draw, part):
     """A part of a recording with one number that cannot be, or one thing more or less."""
     if isinstance(part, tuple) and part and draw(st.booleans()):
         return part[1:] if draw(st.booleans()) else (*part, part[0])
@@ -102,9 +96,7 @@ ARRAYS_BESIDE = ("iteration", "arrived_ns", "held_ns", "clean_cpu_ns", "warmup_n
 
 
 @given(st.data())
-def test_what_is_written_can_be_read_whatever_is_wrong_with_its_parts(
-    tmp_path_factory: pytest.TempPathFactory, data: Any
-) -> None:
+def test_what_is_written_can_be_read_whatever_is_wrong_with_its_parts(tmp_path_factory, data):
     base = data.draw(st.sampled_from(BASES))
     wrong = {
         name: data.draw(broken(getattr(base, name)))

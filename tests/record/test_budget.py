@@ -1,11 +1,7 @@
 """The file of a program's budget."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,9 +20,7 @@ BUDGETS = st.builds(
 
 
 @given(budget=BUDGETS)
-def test_it_is_read_as_it_was_written(
-    budget: Budget, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_it_is_read_as_it_was_written(budget, tmp_path_factory):
     folder = tmp_path_factory.getbasetemp()
     (folder / BUDGET).write_text(write_json(budget), encoding="utf-8")
     assert read_budget(folder) == budget
@@ -62,7 +56,7 @@ DAMAGED = [
 ]
 
 
-def test_what_is_wrong_with_it_is_one_line(tmp_path: Path) -> None:
+def test_what_is_wrong_with_it_is_one_line(tmp_path):
     place = tmp_path / BUDGET
     for content, said in DAMAGED:
         whole = content if isinstance(content, bytes) else json.dumps(GOOD | content).encode()
@@ -75,7 +69,7 @@ def test_what_is_wrong_with_it_is_one_line(tmp_path: Path) -> None:
     assert budget.spent == (Spent("data", "", 5),)
 
 
-def test_none_and_one_that_cannot_be_read(tmp_path: Path) -> None:
+def test_none_and_one_that_cannot_be_read(tmp_path):
     (tmp_path / "file").touch()
     for place in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
         assert read_budget(place) is None

@@ -1,9 +1,5 @@
 """The facts of a run, and how they stand in its file."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,7 +14,7 @@ from tests.sweeping import LINKS, make_case, recording_of
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
-def test_the_facts_of_a_run() -> None:
+def test_the_facts_of_a_run():
     case = make_case(batchsize=2)
     result = digest_of(recording_of(case.settings))
     assert result.settings == case.settings
@@ -33,8 +29,8 @@ def test_the_facts_of_a_run() -> None:
     assert result.mean_s == pytest.approx(1.001e-3)
 
 
-def test_the_kind_of_blocks() -> None:
-    def links(*words: str) -> tuple[LinkCalls, ...]:
+def test_the_kind_of_blocks():
+    def links(*words):
         return tuple(LinkCalls(*word.split(), 1, 1) for word in words)
 
     bottleneck = links("/res/1 BottleneckBlock", "/res/1/conv Convolution2D")
@@ -55,9 +51,7 @@ def test_the_kind_of_blocks() -> None:
 
 
 @given(st.integers(1, 5), st.integers(0, 5), ANY_TEXT, ANY_TEXT)
-def test_the_file_ends_with_its_digest(
-    tmp_path_factory: pytest.TempPathFactory, trials: int, clean: int, model: str, commit: str
-) -> None:
+def test_the_file_ends_with_its_digest(tmp_path_factory, trials, clean, model, commit):
     path = tmp_path_factory.getbasetemp() / "digest.npz"
     recording = make_recording(
         2,
@@ -75,7 +69,7 @@ def test_the_file_ends_with_its_digest(
 MARK = b"chainer-profile digest 1\n"
 
 
-def test_a_digest_that_is_too_long_is_left_out_and_another_file_has_none(tmp_path: Path) -> None:
+def test_a_digest_that_is_too_long_is_left_out_and_another_file_has_none(tmp_path):
     path = tmp_path / "long.npz"
     recording = make_recording(2, 3, environment=Environment(commit="x" * 9000))
     recording.save(path)

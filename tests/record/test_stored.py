@@ -4,8 +4,6 @@
 second, of the network in ``net.py``: ``profile.py -m net.py:Net --input-shape 3x8x8 -n 20 -w 2``.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -38,13 +36,13 @@ EXPECTED = {
 }
 
 
-def read(name: str) -> Recording:
+def read(name):
     path = STORED / name
     return recover(path) if path.suffix == ".journal" else Recording.load(path)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_it_loads_and_is_written_anew_without_loss(name: str, tmp_path: Path) -> None:
+def test_it_loads_and_is_written_anew_without_loss(name, tmp_path):
     recording = read(name)
     trials, functions, total_ns = EXPECTED[name]
     assert recording.n_trials == trials
@@ -64,7 +62,7 @@ def test_it_loads_and_is_written_anew_without_loss(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name.endswith(".journal")])
-def test_what_was_killed_is_made_whole(name: str, tmp_path: Path) -> None:
+def test_what_was_killed_is_made_whole(name, tmp_path):
     shutil.copy(STORED / name, tmp_path / JOURNAL)
     assert load_run(tmp_path).n_trials == EXPECTED[name][0]
     assert (tmp_path / RECORDING).exists()
