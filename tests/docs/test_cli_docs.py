@@ -1,11 +1,7 @@
 """docs/cli.md lists just the options that there are."""
 
-from __future__ import annotations
-
 import argparse
 import re
-
-import pytest
 
 from chainer_profile.cli.parsers import parsers
 from tests import ROOT
@@ -29,11 +25,11 @@ terminals only: a pipe or a file gets plain text, and so does a terminal with `N
 """
 
 
-def escaped(text: str) -> str:
+def escaped(text):
     return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
 
 
-def value(action: argparse.Action) -> str:
+def value(action):
     """How an option's value is written: ``N``, ``{a,b}``, or nothing for a flag."""
     if action.nargs == 0:
         return ""
@@ -44,7 +40,7 @@ def value(action: argparse.Action) -> str:
     return action.dest.upper()
 
 
-def name(action: argparse.Action) -> str:
+def name(action):
     """All ways to write an option, in code."""
     shown = value(action)
     if not action.option_strings:
@@ -53,7 +49,7 @@ def name(action: argparse.Action) -> str:
     return ", ".join(f"`{option} {shown}`".replace(" `", "`") for option in action.option_strings)
 
 
-def meaning(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+def meaning(parser, action):
     """The help of an option, with its default where the words do not say it."""
     help = action.help or ""
     default = action.default
@@ -64,11 +60,11 @@ def meaning(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
     return escaped(text)
 
 
-def row(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+def row(parser, action):
     return f"| {name(action)} | {meaning(parser, action)} |"
 
 
-def section(parser: argparse.ArgumentParser, known: set[str]) -> str:
+def section(parser, known):
     """A command's options; those that ``profile.py`` has with the same words are named alone."""
     lines = [f"## {parser.prog}", "", escaped(parser.description or "")]
     shared: list[str] = []
@@ -90,7 +86,7 @@ def section(parser: argparse.ArgumentParser, known: set[str]) -> str:
     return "\n".join(lines)
 
 
-def documentation() -> str:
+def documentation():
     found = list(parsers().values())
     first = found[0]
     known = {row(first, action) for action in first._actions}
@@ -110,40 +106,19 @@ def documentation() -> str:
     )
 
 
-def test_the_documentation_is_that_of_the_code() -> None:
+def test_the_documentation_is_that_of_the_code():
     assert DOCS.read_text() == documentation()
 
 
-def test_every_option_of_every_command_is_there() -> None:
+def test_every_option_of_every_command_is_there_and_has_a_meaning():
     lines = DOCS.read_text()
-    for parser in list(parsers().values()):
+    for parser in parsers().values():
+        assert parser.description
         part = lines.partition(f"\n## {parser.prog}\n")[2].partition("\n## ")[0]
         for action in parser._actions:
             found = [one for one in action.option_strings if re.search(f"`{one}[ `]", part)]
             assert found or not action.option_strings, f"{parser.prog} {action.option_strings}"
-
-
-def test_every_option_has_a_meaning() -> None:
-    for parser in list(parsers().values()):
-        assert parser.description
-        for action in parser._actions:
             assert meaning(parser, action), f"{parser.prog} {action.option_strings}"
-
-
-@pytest.mark.parametrize("page", ["reading.md", "files.md", "compare.md", "history.md"])
-def test_a_page_names_options_and_pages_that_there_are(page: str) -> None:
-    text = (DOCS.parent / page).read_text()
-    known = {
-        option
-        for parser in list(parsers().values())
-        for action in parser._actions
-        for option in action.option_strings
-    }
-    of_others = {"--countname"}  # of flamegraph.pl
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - of_others
-    assert named <= known, named - known
-    for target in re.findall(r"\]\((?!https:)([^)#]+)", text):
-        assert (DOCS.parent / target).exists(), target
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """docs/columns.md lists just the columns that there are."""
 
-from __future__ import annotations
-
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, USUAL
 from chainer_profile.report.content import comparison, network, ranks
 from tests import ROOT
@@ -73,17 +71,17 @@ _VIEWS = {
 }
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head, rows):
     lines = [head, ("---",) * len(head), *rows]
     cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
     return "\n".join("| " + " | ".join(line) + " |" for line in cells)
 
 
-def meanings(columns: dict[str, str]) -> str:
+def meanings(columns):
     return table(("column", "meaning"), [(f"`{k}`", meaning) for k, meaning in columns.items()])
 
 
-def layer_table() -> str:
+def layer_table():
     rows = [
         (
             f"`{name}`",
@@ -97,7 +95,7 @@ def layer_table() -> str:
     return table(("name", "heading", "usual", "in layers.csv", "meaning"), rows)
 
 
-def summary_table(view: str) -> str:
+def summary_table(view):
     usual = network.DEFAULTS[view]
     rows = [
         (f"`{name}`", "yes" if name in usual else "", column.meaning)
@@ -106,7 +104,7 @@ def summary_table(view: str) -> str:
     return table(("column", "usual", "meaning"), rows)
 
 
-def documentation() -> str:
+def documentation():
     parts = [
         *(HEAD, TERMINAL, layer_table(), LAYERS),
         *(LINKS, meanings(meanings_of(LINK_COLUMNS)), SUMMARY),
@@ -119,11 +117,11 @@ def documentation() -> str:
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def test_the_documentation_is_that_of_the_code() -> None:
+def test_the_documentation_is_that_of_the_code():
     assert DOCS.read_text() == documentation()
 
 
-def test_every_view_of_the_summary_is_there() -> None:
+def test_every_view_of_the_summary_is_there():
     assert set(_VIEWS) == set(network.COLUMNS)
 
 

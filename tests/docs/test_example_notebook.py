@@ -3,10 +3,7 @@
 ``python -m tests.docs.test_example_notebook`` runs it again and keeps what it shows then.
 """
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
 
@@ -17,7 +14,7 @@ pytestmark = pytest.mark.process
 NOTEBOOK = ROOT / "examples/notebook.ipynb"
 
 
-def executed(trials: int | None = None) -> Any:
+def executed(trials=None):
     """The example notebook, run from top to bottom in its own folder, with so many trials."""
     nbformat, nbclient = needs.module("nbformat"), needs.module("nbclient")
     needs.module("ipykernel")
@@ -34,7 +31,7 @@ def executed(trials: int | None = None) -> Any:
     return notebook
 
 
-def kinds(notebook: Any) -> list[list[tuple[str, ...]]]:
+def kinds(notebook):
     """Of every cell the types of what it shows."""
     return [
         [
@@ -45,7 +42,7 @@ def kinds(notebook: Any) -> list[list[tuple[str, ...]]]:
     ]
 
 
-def test_the_example_runs_and_shows_what_it_keeps() -> None:
+def test_the_example_runs_and_shows_what_it_keeps():
     nbformat = needs.module("nbformat")
     kept = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(kept)
@@ -55,7 +52,7 @@ def test_the_example_runs_and_shows_what_it_keeps() -> None:
     assert kinds(executed(trials=3)) == kinds(kept)
 
 
-def test_the_example_was_run_from_top_to_bottom() -> None:
+def test_the_example_was_run_from_top_to_bottom():
     nbformat = needs.module("nbformat")
     cells = [c for c in nbformat.read(NOTEBOOK, as_version=4).cells if c.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))

@@ -1,10 +1,6 @@
 """docs/report.schema.json says just what report.json holds."""
 
-from __future__ import annotations
-
 import json
-
-import pytest
 
 from chainer_profile.report.writers.json_report import schema
 from tests import ROOT
@@ -12,15 +8,15 @@ from tests import ROOT
 SCHEMA = ROOT / "docs" / "report.schema.json"
 
 
-def schema_text() -> str:
+def schema_text():
     return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 
 
-def test_the_schema_is_that_of_the_code() -> None:
+def test_the_schema_is_that_of_the_code():
     assert SCHEMA.read_text() == schema_text()
 
 
-def test_every_key_has_a_meaning_in_plain_words() -> None:
+def test_every_key_has_a_meaning_in_plain_words():
     for name, part in schema()["$defs"].items():
         for key, value in part["properties"].items():
             meaning = value.get("description")
@@ -29,11 +25,10 @@ def test_every_key_has_a_meaning_in_plain_words() -> None:
             assert "\n" not in meaning, f"{name}.{key}"
 
 
-@pytest.mark.parametrize(
-    "rule", ["seconds", "_nbytes", "no NaN", "pass over keys", "ASCII", "line of its own"]
-)
-def test_the_rules_of_all_keys_are_in_its_description(rule: str) -> None:
-    assert rule in schema()["description"]
+def test_the_rules_of_all_keys_are_in_its_description():
+    told = schema()["description"]
+    rules = ("seconds", "_nbytes", "no NaN", "pass over keys", "ASCII", "line of its own")
+    assert [rule for rule in rules if rule not in told] == []
 
 
 if __name__ == "__main__":

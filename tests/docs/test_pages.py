@@ -1,0 +1,144 @@
+"""What the texts for readers say is there: links, modules, options, commands and figures."""
+
+import re
+import shlex
+from urllib.parse import unquote, urlsplit
+
+from markdown_it import MarkdownIt
+
+from chainer_profile.analyse.changes import KNOWN_GAINS
+from chainer_profile.cli.parsers import parser_of, parsers
+from chainer_profile.cli.sweep import cases_of, read_toml
+from models.registry import REGISTRY
+from tests import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md"]
+for folder in ("docs", "reports/samples", "reports/references"):
+    PAGES += sorted((ROOT / folder).rglob("*.md"))
+
+
+def links(text):
+    """The addresses of a text's links and pictures."""
+    for block in MarkdownIt().enable("table").parse(text):
+        for token in block.children or []:
+            address = token.attrs.get("href") or token.attrs.get("src")
+            if address:
+                yield unquote(str(address))
+
+
+def anchors(text):
+    """What GitHub calls the headings."""
+    titles = re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken(page):
+    """The relative links that lead nowhere."""
+    found = []
+    for address in links(page.read_text()):
+        parts = urlsplit(address)
+        if parts.scheme or parts.netloc:
+            continue
+        target = page.parent / parts.path if parts.path else page
+        if not target.exists() or (
+            parts.fragment
+            and target.suffix == ".md"
+            and parts.fragment not in anchors(target.read_text())
+        ):
+            found.append(address)
+    return found
+
+
+def test_links_lead_to_files_and_headings(tmp_path):
+    assert {str(page): found for page in PAGES if (found := broken(page))} == {}
+    # A broken one is seen.
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A `b-c`, d\n\n[x](#a-b-c-d) [x](#e) ![y](y.png) [z](<no z.md>) [w](https://example.org)\n\n"
+        "| a |\n| - |\n| [p](page.md) [n](none.md) |\n\n`[code](none)`\n"
+    )
+    assert broken(page) == ["#e", "y.png", "no z.md", "none.md"]
+    assert len(PAGES) > 40
+
+
+def test_the_index_has_every_page_once():
+    listed = re.findall(r"^- \[(.+)\]\(\1\): ", (DOCS / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted({page.name for page in DOCS.glob("*.md")} - {"README.md"})
+
+
+def test_modules_that_a_page_names_are_there():
+    rooms = [ROOT / room for room in ("chainer_profile", "models", "tests", "benchmarks")]
+    there = {path.as_posix() for room in rooms for path in room.rglob("*.py")}
+    examples = re.compile(r"(my_\w+|tiny|tsv)\.py$")
+    for page in ("architecture.md", "recipes.md"):
+        named = set(re.findall(r"`([\w/]+\.py)`", (DOCS / page).read_text()))
+        assert len(named) > 8
+        gone = {name for name in named if not any(path.endswith(f"/{name}") for path in there)}
+        assert {name for name in gone if not examples.search(name)} == set(), page
+
+
+def test_options_that_a_page_names_are_there():
+    actions = [action for parser in parsers().values() for action in parser._actions]
+    known = {option for action in actions for option in action.option_strings}
+    known |= {"--countname"}  # of flamegraph.pl
+    for page in ("reading.md", "files.md", "compare.md", "history.md"):
+        named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", (DOCS / page).read_text()))
+        assert named <= known, page
+
+
+def commands(word):
+    """The arguments of every such command that the command's page shows."""
+    text = (DOCS / f"{word}.md").read_text().replace("\\\n", " ")
+    lines = re.findall(r"^    .*?python .*?profile\.py (.*)$", text, re.MULTILINE)
+    found = [shlex.split(line.replace(">", "#"), comments=True) for line in lines]
+    return [parser_of(word).parse_args(words[1:]) for words in found if words[0] == word]
+
+
+def find(model):
+    return model, REGISTRY[model].input_shape
+
+
+def test_sweeps_and_histories_that_the_documentation_shows(tmp_path):
+    assert len(commands("history")) == 5
+    sweeps = commands("sweep")
+    assert len(sweeps) == 3
+    first = sweeps[0]
+    options = {"models": first.models, "input-sizes": first.input_sizes, "devices": first.devices}
+    assert len(cases_of(options, find)) == 12
+    toml = re.search(r"```toml\n(.*?)```", (DOCS / "sweep.md").read_text(), re.DOTALL)
+    (tmp_path / "r3.toml").write_text(toml[1])
+    name, groups = read_toml(tmp_path / "r3.toml")
+    assert name == "r3"
+    cases = [case for where, group in groups for case in cases_of(group, find, where)]
+    assert sorted(case.settings.trials for case in cases) == [300] * 6 + [1000] * 6
+
+
+def column(file, heading):
+    """The numbers of a table's column that begins with a word."""
+    lines = [line.split("|") for line in (ROOT / file).read_text().splitlines()]
+    at, begin = next(
+        (cells.index(cell), row)
+        for row, cells in enumerate(lines)
+        for cell in cells
+        if cell.strip() == heading
+    )
+    found = []
+    for cells in lines[begin + 2 :]:
+        if len(cells) <= at:
+            break
+        if cells[at].strip():
+            found.append(float(cells[at]))
+    return found
+
+
+def test_known_gains_are_those_of_the_tables():
+    for name, heading in {
+        "onnxruntime": "onnxruntime",
+        "openvino": "openvino fp32",
+        "numpy": "NumPy alone",
+        "torch": "PyTorch's kernels",
+    }.items():
+        known = KNOWN_GAINS[name]
+        numbers = column(known.source, heading)
+        assert (known.least, known.most) == (min(numbers), max(numbers)), name
