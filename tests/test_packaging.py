@@ -34,17 +34,15 @@ def requirements(name):
     return [line for line in lines if line and not line.startswith(("#", "-r"))]
 
 
-def test_requirements_are_the_projects_dependencies():
+def test_requirements_are_those_of_the_project_and_its_extras():
     chainer = "./packaging/chainer"
     assert [chainer, *project()["dependencies"][1:]] == requirements("requirements.txt")
     backend = (ROOT / chainer / "build_backend.py").read_text()
     version = re.search(r'^VERSION = "(.*)"$', backend, re.MULTILINE)
     assert project()["dependencies"][0] == f"chainer=={version[1]}"
-
-
-@pytest.mark.parametrize("extra", ["dev", "gpu", "gpu-cuda13"])
-def test_requirements_are_those_of_the_extra(extra):
-    assert project()["optional-dependencies"][extra] == requirements(f"requirements-{extra}.txt")
+    for extra in ("dev", "gpu", "gpu-cuda13"):
+        asked = project()["optional-dependencies"][extra]
+        assert asked == requirements(f"requirements-{extra}.txt"), extra
 
 
 def test_the_lock_has_all_that_tests_need():
@@ -98,11 +96,17 @@ _RECORDINGS = ("reports/samples/", "reports/references/", "tests/record/stored/"
 _LARGE = ("report.html", "recording.npz")
 
 
-def test_git_holds_text_pictures_and_recordings_and_little_else_that_is_large():
+def git(*words):
+    """What git says of this checkout, and its exit code."""
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("no checkout of git")
-    command = ["git", "-C", str(ROOT), "ls-files", "-z"]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    command = ["git", "-C", str(ROOT), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout, done.returncode
+
+
+def test_git_holds_text_pictures_and_recordings_and_little_else_that_is_large():
+    listed, _ = git("ls-files", "-z")
     names = [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
     assert "README.md" in names
     for name in names:
@@ -113,9 +117,6 @@ def test_git_holds_text_pictures_and_recordings_and_little_else_that_is_large():
         assert len(content) < 1e6 or sample, name
 
 
-@pytest.mark.parametrize("name", ["py_spy-0.4-py3-none-any.whl", "a.egg", "a.so", "dist/a.tar.gz"])
-def test_git_passes_over_what_is_built(name):
-    if not (ROOT / ".git").exists() or shutil.which("git") is None:
-        pytest.skip("no checkout of git")
-    command = ["git", "-C", str(ROOT), "check-ignore", "-q", name]
-    assert subprocess.run(command, check=False).returncode == 0
+def test_git_passes_over_what_is_built():
+    for name in ("py_spy-0.4-py3-none-any.whl", "a.egg", "a.so", "dist/a.tar.gz"):
+        assert git("check-ignore", "-q", name)[1] == 0, name

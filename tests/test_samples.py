@@ -1,14 +1,11 @@
 """The samples are what the code makes of their recordings: ``benchmarks/samples.py``."""
 
-from __future__ import annotations
-
 import io
 import math
 import re
 import shutil
 import sys
 import zipfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,30 +24,30 @@ from tests.command import ROOT
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?")
 
 
-def assert_same_text(old: str, new: str, where: Path) -> None:
+def assert_same_text(old, new, where):
     """Words are equal, and numbers but for what NumPy's versions make of their last digit."""
     assert _NUMBER.split(old) == _NUMBER.split(new), where
     for one, other in zip(_NUMBER.findall(old), _NUMBER.findall(new), strict=True):
         assert one == other or math.isclose(float(one), float(other), rel_tol=1e-9), where
 
 
-def page_words(content: bytes) -> str:
+def page_words(content):
     """What a page says; its pictures, style and script are looked at by other tests."""
     return re.sub(rb"<(script|style)\b.*?</\1>|<[^>]*>", b" ", content, flags=re.DOTALL).decode()
 
 
-def pdf_words(content: bytes) -> list[str]:
+def pdf_words(content):
     reader = needs.module("pypdf").PdfReader(io.BytesIO(content))
     return [word for page in reader.pages for word in page.extract_text().split()]
 
 
-def pixels(content: bytes) -> np.ndarray:
+def pixels(content):
     """A picture in 16 x 16 colours, in which letters are grey."""
     picture = Image.open(io.BytesIO(content)).convert("RGB")
     return np.asarray(picture.resize((16, 16), Image.Resampling.BOX), float)
 
 
-def assert_same(kept: Path, made: Path) -> None:
+def assert_same(kept, made):
     """One file of a sample is what was made again; pictures but for the details of fonts."""
     old, new = kept.read_bytes(), made.read_bytes()
     if old == new:
@@ -70,15 +67,13 @@ def assert_same(kept: Path, made: Path) -> None:
         assert_same_text(old.decode(), new.decode(), kept)
 
 
-def names_in(folder: Path) -> set[str]:
+def names_in(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sample", KEPT)
-def test_files_are_made_from_the_recordings(
-    sample: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_made_from_the_recordings(sample, tmp_path, monkeypatch):
     # How few the colours are is looked at by no comparison of pictures; one sample has them.
     if sample != "resnet18-cpu-b1":
         monkeypatch.setattr(samples, "in_few_colours", lambda path: None)
@@ -92,7 +87,7 @@ def test_files_are_made_from_the_recordings(
         assert_same(SAMPLES / sample / name, tmp_path / name)
 
 
-def test_the_samples() -> None:
+def test_the_samples():
     assert {path.name for path in SAMPLES.iterdir() if path.is_dir()} == set(KEPT)
     assert sum(path.stat().st_size for path in SAMPLES.rglob("*") if path.is_file()) < 8e6
     assert {*FILES.values(), "report.html", "layers.svg"} <= set(KEPT["resnet20-cpu-b1"])
@@ -103,9 +98,7 @@ def test_the_samples() -> None:
 
 
 @pytest.mark.parametrize("sample", KEPT)
-def test_the_command_of_a_sample_can_be_run_again(
-    sample: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_of_a_sample_can_be_run_again(sample, tmp_path, monkeypatch):
     program, *words = samples.command(sample)
     assert program == PROG
     of_engines = words[0] == "engines"
@@ -123,66 +116,50 @@ def test_the_command_of_a_sample_can_be_run_again(
     assert (options["cwd"], options["check"]) == (ROOT, True)
 
 
-def copy_of_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of samples, with little in it."""
-    sample = "resnet18-cpu-b1"
-    monkeypatch.setattr(samples, "SAMPLES", place)
-    monkeypatch.setitem(KEPT, sample, ("recording.npz", "report.md"))
-    (place / sample).mkdir()
-    write_again(place / sample)
-    return place / sample
+SAMPLE = "resnet18-cpu-b1"
 
 
-def write_again(folder: Path) -> None:
-    recording = SAMPLES / folder.name / "recording.npz"
-    (folder / "recording.npz").write_bytes(recording.read_bytes())
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of samples with one, of which little is kept."""
+    monkeypatch.setattr(samples, "SAMPLES", tmp_path)
+    monkeypatch.setitem(KEPT, SAMPLE, ("recording.npz", "report.md"))
+    (tmp_path / SAMPLE).mkdir()
+    shutil.copy(SAMPLES / SAMPLE / "recording.npz", tmp_path / SAMPLE)
+    return tmp_path / SAMPLE
 
 
-def test_a_sample_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = copy_of_one(tmp_path, monkeypatch)
+def test_a_sample_is_made_again_measured_only_if_asked(folder, monkeypatch, capsys):
     monkeypatch.setattr(samples.subprocess, "run", lambda *_, **__: pytest.fail("measures"))
     (folder / "report.md").write_text("old")
     (folder / "report.html").write_text("not kept")
-    samples.main([folder.name])
+    samples.main([SAMPLE])
     assert names_in(folder) == {"recording.npz", "report.md"}
-    assert_same(SAMPLES / folder.name / "report.md", folder / "report.md")
-    assert capsys.readouterr().out == f"{folder.name}\n"
+    assert_same(SAMPLES / SAMPLE / "report.md", folder / "report.md")
+    assert capsys.readouterr().out == f"{SAMPLE}\n"
+    other = SAMPLES / "resnet20-cpu-b1"
+    copy = lambda *_, **__: shutil.copy(other / "recording.npz", folder)  # noqa: E731
+    monkeypatch.setattr(samples.subprocess, "run", copy)
+    samples.main(["--measure", SAMPLE])
+    assert (folder / "report.md").read_text().startswith("# Where ResNet20 spends")
 
 
-def test_a_sample_is_measured_before_it_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = copy_of_one(tmp_path, monkeypatch)
-    other = (SAMPLES / "resnet18-cpu-b1" / "recording.npz").read_bytes()
-    monkeypatch.setattr(
-        samples.subprocess, "run", lambda *_, **__: (folder / "recording.npz").write_bytes(other)
-    )
-    samples.main(["--measure", folder.name])
-    assert_same(SAMPLES / "resnet18-cpu-b1" / "report.md", folder / "report.md")
-
-
-def test_what_cannot_be_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = copy_of_one(tmp_path, monkeypatch)
-    (folder / "recording.npz").unlink()
-    (folder / "kept").touch()
-    with pytest.raises(SystemExit, match=f"^{folder.name}: .*holds no run"):
-        samples.main([folder.name])
+def test_what_cannot_be_made(folder, monkeypatch, capsys):
+    (folder / "recording.npz").rename(folder / "kept")
+    with pytest.raises(SystemExit, match=f"^{SAMPLE}: .*holds no run"):
+        samples.main([SAMPLE])
     assert names_in(folder) == {"kept"}
-    write_again(folder)
-    monkeypatch.setitem(KEPT, folder.name, ("recording.npz", "report.md", "engine.png"))
-    with pytest.raises(SystemExit, match=f"^{folder.name}: there is no engine.png$"):
-        samples.main([folder.name])
-    assert names_in(folder) == {"kept", "recording.npz", "report.md"}
+    (folder / "kept").rename(folder / "recording.npz")
+    monkeypatch.setitem(KEPT, SAMPLE, ("recording.npz", "report.md", "engine.png"))
+    with pytest.raises(SystemExit, match=f"^{SAMPLE}: there is no engine.png$"):
+        samples.main([SAMPLE])
+    assert names_in(folder) == {"recording.npz", "report.md"}
     with pytest.raises(SystemExit):
         samples.main(["resnet19"])
     assert "there is no sample resnet19: it is one of resnet20-cpu-b1" in capsys.readouterr().err
 
 
-def test_few_colours_look_the_same(tmp_path: Path) -> None:
+def test_few_colours_look_the_same(tmp_path):
     grey = np.arange(256, dtype=np.uint8).repeat(16).reshape(64, 64)
     Image.fromarray(grey).convert("RGBA").save(tmp_path / "a.png")
     samples.in_few_colours(tmp_path / "a.png")
@@ -191,7 +168,7 @@ def test_few_colours_look_the_same(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.asarray(made.convert("L")), grey)
 
 
-def test_a_recording_in_fewer_bytes_is_the_same(tmp_path: Path) -> None:
+def test_a_recording_in_fewer_bytes_is_the_same(tmp_path):
     source = SAMPLES / "resnet18-cpu-b1" / "recording.npz"
     path = tmp_path / source.name
     shutil.copy(source, path)
@@ -203,7 +180,7 @@ def test_a_recording_in_fewer_bytes_is_the_same(tmp_path: Path) -> None:
         assert one.comment == other.comment != b""
 
 
-def test_a_sample_that_differs_is_seen(tmp_path: Path) -> None:
+def test_a_sample_that_differs_is_seen(tmp_path):
     (tmp_path / "a.csv").write_text("x,1.00000001\n")
     for text in ("x,1.00000002\n", "y,1.00000001\n", "x,1.00000001,2\n", "x,-1.00000001\n"):
         (tmp_path / "b.csv").write_text(text)

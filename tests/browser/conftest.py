@@ -1,7 +1,5 @@
 """One headless Chromium for all tests here; they are skipped where there is none."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import dataclass, field
@@ -35,19 +33,19 @@ class Opened:
     faults: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self.page, name)
 
-    def texts(self, selector: str) -> list[str]:
+    def texts(self, selector):
         return self.page.locator(selector).all_inner_texts()
 
-    def column(self, name: str) -> list[str]:
+    def column(self, name):
         """The cells of a column of the table of all layers, of all rows that are shown."""
         heads = self.texts(f"{TABLE} thead th, {TABLE} thead td")
         at = heads.index(name) + 1
         return self.texts(f"{TABLE} tbody:not([hidden]) tr td:nth-child({at})")
 
-    def sort(self, name: str) -> str:
+    def sort(self, name):
         """Click a heading; how its column is sorted now."""
         head = self.page.locator(
             f"{TABLE} th", has=self.page.get_by_role("button", name=name, exact=True)
@@ -55,14 +53,14 @@ class Opened:
         head.get_by_role("button").click()
         return head.get_attribute("aria-sort")
 
-    def saved(self, selector: str) -> tuple[str, list[list[str]]]:
+    def saved(self, selector):
         """Click a button that saves a table; the file's name and rows."""
         with self.page.expect_download() as waiting:
             self.page.click(selector)
         content = Path(waiting.value.path()).read_text(encoding="utf-8")
         return waiting.value.suggested_filename, list(csv.reader(io.StringIO(content)))
 
-    def background(self) -> str:
+    def background(self):
         return self.page.evaluate("getComputedStyle(document.body).backgroundColor")
 
 
@@ -71,14 +69,7 @@ def open_page(browser, tmp_path):
     """Opens a page from a file; at the end there must be no fault and no other request."""
     opened = []
 
-    def open_it(
-        html: str,
-        *,
-        width: int = 1280,
-        scheme: str = "light",
-        at: str = "",
-        bypass_csp: bool = False,
-    ) -> Opened:
+    def open_it(html, *, width=1280, scheme="light", at="", bypass_csp=False):
         path = tmp_path / f"page{len(opened)}.html"
         path.write_text(html, encoding="utf-8")
         context = browser.new_context(

@@ -62,6 +62,10 @@ def test_sort_and_filter(open_page, html, training):
         page.sort("MFLOP")
         assert page.column("MFLOP")[-1] == "-"
     page.sort("#")
+    # In the file it is an empty cell.
+    _, (head, *rows) = page.saved("#all-layers .save")
+    assert rows[-1][head.index("MFLOP")] == ""
+    assert "trials" not in head or not any(row[head.index("trials")] == "-" for row in rows)
     page.fill("#all-layers [type=search]", "CONV backward")
     expected = [
         str(row.Index)
@@ -84,12 +88,6 @@ def test_sort_and_filter(open_page, html, training):
     assert page.column("#") == [str(i) for i in training.hotspots.indices]
 
 
-def test_what_is_not_known_is_an_empty_cell_of_the_file(open_page, html):
-    _, (head, *rows) = open_page(html).saved("#all-layers .save")
-    assert rows[-1][head.index("MFLOP")] == ""
-    assert "trials" not in head or not any(row[head.index("trials")] == "-" for row in rows)
-
-
 def test_a_bar_says_what_it_is_and_leads_to_its_row(open_page, html, training):
     page = open_page(html)
     at = int(training.layers["mean_s"].idxmax())
@@ -105,17 +103,12 @@ def test_a_bar_says_what_it_is_and_leads_to_its_row(open_page, html, training):
     chosen = page.locator("tr.chosen")
     assert chosen.get_attribute("id") == f"layer-{at}"
     assert 0 < chosen.bounding_box()["y"] < 900
-
-
-def test_bars_are_reached_by_keyboard(open_page, html):
-    page = open_page(html)
+    # By the keyboard too: one stop for all bars of a picture.
     page.locator("#answer figure a").first.focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowLeft"):
         page.keyboard.press(key)
-    focused = "document.activeElement.getAttribute('href')"
-    assert page.evaluate(focused) == "#layer-1"
+    assert page.evaluate("document.activeElement.getAttribute('href')") == "#layer-1"
     assert page.locator("#tip").is_visible()
-    # One stop for all bars of a picture.
     assert page.locator('#answer figure a[tabindex="0"]').count() == 1
     page.keyboard.press("Enter")
     assert page.locator("tr.chosen").get_attribute("id") == "layer-1"

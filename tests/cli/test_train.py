@@ -136,11 +136,12 @@ def test_a_training_writes_its_files_and_says_so(done):
     assert [entry["lr"] for entry in log()] == pytest.approx([0.1, 0.01, 0.001])
 
 
-def test_every_test_image_counts_once():
-    """The last batch, of 5 images, has no more weight than its images."""
-    assert main("-q", "-e", "1", "--no-augmentation", "--snapshot", "every=5") == 0
+def test_every_test_image_counts_once_and_snapshots_come_by_iteration():
+    # The last batch, of 5 images, has no more weight than its images.
+    assert main("-q", "-e", "2", "--no-augmentation", "--snapshot", "every=4") == 0
     accuracy = log()[0]["validation/main/accuracy"]
     assert accuracy * 25 == pytest.approx(round(accuracy * 25))
+    assert snapshots() == ["snapshot_iter_10", "snapshot_iter_4", "snapshot_iter_8"]
 
 
 def test_the_same_seed_gives_the_same_model(done):
@@ -195,11 +196,6 @@ def test_profile_writes_a_report_and_changes_no_loss():
     assert recording.n_trials >= 2
     assert recording.settings.model == "tiny"
     assert recording.settings.command.startswith("python train.py ")
-
-
-def test_snapshots_by_iteration():
-    assert main("-q", "--snapshot", "every=4", "-e", "2") == 0
-    assert snapshots() == ["snapshot_iter_10", "snapshot_iter_4", "snapshot_iter_8"]
 
 
 def test_an_own_network_needs_no_entry():
@@ -307,27 +303,19 @@ def test_networks_that_cannot_be_trained(fails):
 # --- the terminal
 
 
-def test_codes_are_for_terminals():
+def test_the_terminal_and_readers_that_go_away(monkeypatch):
     for stream, text in ((Terminal(), "\033[Jepoch"), (io.StringIO(), "epoch")):
         Console(stream).write("\033[Jepoch")
         assert stream.getvalue() == text
-
-
-def test_a_reader_that_goes_away_does_not_end_training(monkeypatch):
-    class Gone(io.StringIO):
-        def write(self, text):
-            raise BrokenPipeError
-
-    monkeypatch.setattr(sys, "stdout", Gone())
-    assert main() == 0
-    assert (DEFAULT / "model.npz").exists()
-
-
-def test_a_terminal_shows_a_progress_bar(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
-    assert main("-e", "2") == 0
+    assert main("-e", "2", "-o", "shown") == 0
     assert "this epoch [" in terminal.getvalue()
+    gone = io.StringIO()
+    gone.write = command.raising(BrokenPipeError())
+    monkeypatch.setattr(sys, "stdout", gone)
+    assert main() == 0
+    assert (DEFAULT / "model.npz").exists()
 
 
 # --- the images

@@ -1,11 +1,7 @@
 """What a GPU is to be accepted by, as far as the stand-in shows it: no figure here is a GPU's."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -44,7 +40,7 @@ print(json.dumps([found, recording.n_trials, recording.on_device, theirs.tolist(
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Any]:
+def measured(tmp_path_factory):
     """The planted network, and what the table of costs is made of."""
     folder = tmp_path_factory.mktemp("planted")
     result = process(["-c", MEASURE], folder)
@@ -53,11 +49,11 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Any]:
 
 
 @pytest.fixture
-def planted(measured: tuple[Recording, Any]) -> Recording:
+def planted(measured):
     return measured[0]
 
 
-def test_the_table_of_costs(measured: tuple[Recording, Any]) -> None:
+def test_the_table_of_costs(measured):
     added, n_trials, on_device, theirs = measured[1]
     assert added.keys() >= {"recorder", "TimerHook", "nothing"}
     assert set(added.values()) == {2}
@@ -66,11 +62,11 @@ def test_the_table_of_costs(measured: tuple[Recording, Any]) -> None:
     assert theirs[0] > 0
 
 
-def missed(recording: Recording) -> list[str]:
+def missed(recording):
     return [figure.name for figure in truth_gpu.figures(recording) if not figure.holds]
 
 
-def test_planted_kernels_are_found(planted: Recording, capsys: pytest.CaptureFixture[str]) -> None:
+def test_planted_kernels_are_found(planted, capsys):
     found = list(truth_gpu.figures(planted))
     judged = [figure for figure in found if "+/-" in figure.target]
     # Two ways of four lengths and two phases; one of them is not judged.
@@ -80,7 +76,7 @@ def test_planted_kernels_are_found(planted: Recording, capsys: pytest.CaptureFix
     assert "MISSED" not in capsys.readouterr().out
 
 
-def test_what_is_wrong_is_missed(planted: Recording) -> None:
+def test_what_is_wrong_is_missed(planted):
     rows = {(layer.path, layer.phase, layer.function): layer.index for layer in planted.layers}
     row = rows["/middle", "backward", "Planted"]
     longer = planted.self_ns.copy()
@@ -96,16 +92,16 @@ def test_what_is_wrong_is_missed(planted: Recording) -> None:
     assert missed(late) == ["time on the GPU / wall time"]
 
 
-def test_every_case_is_a_command() -> None:
+def test_every_case_is_a_command():
     for name, options in gpu_acceptance.cases().items():
         args = parser_of("profile").parse_args(["--gpu", "0", *options, "--out", name])
         assert args.model in REGISTRY
 
 
-def accept(monkeypatch: pytest.MonkeyPatch, out: Path, codes: dict[str, int], *words: str) -> int:
+def accept(monkeypatch, out, codes, *words):
     """The exit code, where cases end as told."""
 
-    def run(name: str, out: Path, gpu: int, quick: bool) -> int:
+    def run(name, out, gpu, quick):
         if name not in codes:
             (out / name).mkdir(parents=True)
             make_device_recording().save(out / name / "recording.npz")
@@ -116,9 +112,7 @@ def accept(monkeypatch: pytest.MonkeyPatch, out: Path, codes: dict[str, int], *w
     return gpu_acceptance.main()
 
 
-def test_it_goes_on_where_it_ended(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_goes_on_where_it_ended(monkeypatch, tmp_path, capsys):
     two = ["--only", "resnet20-gpu-b1", "resnet50-gpu-b32"]
     assert accept(monkeypatch, tmp_path, {}, *two, "--seconds", "0") == gpu_acceptance.LEFT
     assert accept(monkeypatch, tmp_path, {"resnet50-gpu-b32": 2}, *two) == 1
@@ -132,7 +126,7 @@ def test_it_goes_on_where_it_ended(
         accept(monkeypatch, tmp_path, {}, "--only", "resnet21")
 
 
-def test_what_is_printed_is_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_printed_is_kept(tmp_path, capfd):
     assert gpu_acceptance.printed(["-c", "print('a figure')"], tmp_path / "out" / "a.txt") == 0
     assert (tmp_path / "out" / "a.txt").read_text() == "a figure\n"
     failing = ["-c", "print('another'); raise SystemExit(4)"]

@@ -1,14 +1,10 @@
 """The stand-in for CuPy in tests/fake_cupy does as CuPy does, where the package relies on it."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
 
-def test_arrays_are_on_their_side(cupy: Any) -> None:
+def test_arrays_are_on_their_side(cupy):
     host = np.arange(6, dtype=np.float32).reshape(2, 3)
     x = cupy.asarray(host)
     assert cupy.asarray(x) is x
@@ -29,7 +25,7 @@ def test_arrays_are_on_their_side(cupy: Any) -> None:
         _ = cupy.no_such_name
 
 
-def test_launches_are_in_the_queue(cupy: Any) -> None:
+def test_launches_are_in_the_queue(cupy):
     x = cupy.zeros(3)
     cupy.cuda.runtime.deviceSynchronize()
     begin, end = cupy.cuda.Event(), cupy.cuda.Event()
@@ -45,7 +41,7 @@ def test_launches_are_in_the_queue(cupy: Any) -> None:
     assert cupy.cuda.get_elapsed_time(begin, end) == pytest.approx(0.032)
 
 
-def test_blocks_of_the_pool(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_the_pool(cupy, monkeypatch):
     monkeypatch.setattr(cupy, "memory_nbytes", 8192)
     pool = cupy.get_default_memory_pool()
     x = cupy.zeros((10, 100), np.float32)

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Timer
@@ -29,8 +28,6 @@ DEADLINE_S = 240
 #: For this machine alone. Only mpiexec itself listens elsewhere, which cannot be changed.
 HERE = "--host 127.0.0.1 --dashboard-address 127.0.0.1:0 --no-dashboard"
 MPI = ["--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "sm,self"]
-
-Start = Callable[..., "subprocess.Popen[str]"]
 
 #: Lets the stand-in run the cases of this process.
 STAND_IN = f"""
@@ -52,6 +49,8 @@ if __name__ == "__main__":
 """
 TWO = ["--models", "resnet18,resnet34", "--input-shapes", "3x8x8", "--out", "s"]
 TWO += ["--trials", "4", "--warmups", "1"]
+#: How the cases behave.
+HOW = json.dumps({"resnet18": "die once", "resnet34": "gate"})
 
 
 @pytest.fixture(autouse=True)
@@ -120,41 +119,37 @@ def ran():
     return sorted(Path("ran.log").read_text().split())
 
 
-def until_ended(sweep, name):
-    """What a sweep says until a case has ended."""
-    assert sweep.stderr is not None
-    said = ""
-    for line in sweep.stderr:
-        said += line
-        if re.search(rf"\[\d/\d\] {name}", line):
-            return said
-    raise AssertionError(said)
+def stopped(start, command):
+    """A sweep that was stopped in its second case, and what it said then."""
+    sweep = start(command)
+    with open("gate") as gate:  # until the case is there
+        said = ""
+        while not re.search(r"\[\d/\d\] resnet18", said):
+            line = sweep.stderr.readline()
+            assert line, said
+            said += line
+        assert "killed by SIGKILL; it is tried once more" in said
+        sweep.send_signal(signal.SIGINT)
+        assert gate.read() == ""  # the case ends with the sweep; mpiexec ends all
+    return sweep, sweep.communicate()[1]
 
 
-class Cluster:
-    """A scheduler of Dask and two workers.
-
-    Attributes:
-        address: Host and port of the scheduler.
-        scheduler: The scheduler.
-    """
-
-    def __init__(self, start, *more, env=None):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.address = f"127.0.0.1:{port}"
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        # Away from the project: the scheduler cannot import it.
-        self.scheduler = start(
-            [*documented("dask scheduler"), *HERE.split(), "--port", str(port)], **quiet
-        )
-        worker = [*documented("dask worker", self.address), *HERE.split(), *more]
-        env = os.environ | (env or {})
-        for _ in range(2):
-            start(worker, cwd=ROOT, env=env, **quiet)
-        with Client(f"tcp://{self.address}", timeout=DEADLINE_S, set_as_default=False) as client:
-            client.wait_for_workers(2, timeout=DEADLINE_S)
+def cluster(start, *more, env):
+    """The address of a scheduler of Dask with two workers, and the scheduler."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"127.0.0.1:{port}"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    # Away from the project: the scheduler cannot import it.
+    words = [*documented("dask scheduler"), *HERE.split(), "--port", str(port)]
+    scheduler = start(words, **quiet)
+    for _ in range(2):
+        worker = [*documented("dask worker", address), *HERE.split(), *more]
+        start(worker, cwd=ROOT, env=os.environ | env, **quiet)
+    with Client(f"tcp://{address}", timeout=DEADLINE_S, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=DEADLINE_S)
+    return address, scheduler
 
 
 def test_the_options_are_documented():
@@ -165,22 +160,16 @@ def test_the_options_are_documented():
 
 
 def test_dask_tries_again_stops_and_misses_its_scheduler(start, folder):
-    how = {"SWEEP": json.dumps({"resnet18": "die once", "resnet34": "gate"})}
-    cluster = Cluster(start, "--no-nanny", "--preload", str(folder / "stand_in.py"), env=how)
-    command = documented("profile.py .*dask:", cluster.address)
-    sweep = start(command)
-    with open("gate") as gate:  # until the case is there
-        said = until_ended(sweep, "resnet18")
-        assert "killed by SIGKILL; it is tried once more" in said
-        sweep.send_signal(signal.SIGINT)
-        assert gate.read() == ""  # the case ends with the sweep
-    _, err = sweep.communicate()
+    preload = ("--no-nanny", "--preload", str(folder / "stand_in.py"))
+    address, scheduler = cluster(start, *preload, env={"SWEEP": HOW})
+    command = documented("profile.py .*dask:", address)
+    sweep, err = stopped(start, command)
     assert sweep.returncode == 130
     assert "interrupted; 1 of 2 cases are done: the same command goes on" in err
     assert ran() == ["resnet18", "resnet18", "resnet34"]
     sweep = start(command)
     with open("gate"):  # until the case is there again
-        cluster.scheduler.kill()
+        scheduler.kill()
         _, err = sweep.communicate()
     assert sweep.returncode == 1
     assert "1 of 2 cases are done already" in err
@@ -193,14 +182,8 @@ def test_dask_tries_again_stops_and_misses_its_scheduler(start, folder):
 
 def test_mpi_tries_again_and_goes_on(start, monkeypatch):
     command = documented("--executor mpi")
-    monkeypatch.setenv("SWEEP", json.dumps({"resnet18": "die once", "resnet34": "gate"}))
-    sweep = start(command)
-    with open("gate") as gate:  # until the case is there
-        said = until_ended(sweep, "resnet18")
-        assert "killed by SIGKILL; it is tried once more" in said
-        sweep.send_signal(signal.SIGINT)
-        assert gate.read() == ""  # mpiexec ends all
-    sweep.communicate()
+    monkeypatch.setenv("SWEEP", HOW)
+    sweep, _ = stopped(start, command)
     assert sweep.returncode != 0
     monkeypatch.delenv("SWEEP")
     sweep = start(command)
