@@ -89,15 +89,6 @@ def test_the_limits_are_shown(done, monkeypatch):
     assert "BLAS threads" not in found
 
 
-def test_they_are_measured_once_and_again_with_refresh(measured, done):
-    assert done("machine") == done("machine")
-    assert len(measured.threads) == 1
-    assert "20.00 GB/s, read" not in done("machine")
-    assert "20.00 GB/s, read" in done("machine", "--refresh")
-    assert "20.00 GB/s, read" in done("machine")
-    assert len(measured.threads) == 2
-
-
 def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, tmp_path, done):
     Path("file").write_text("mine")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -108,13 +99,14 @@ def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, tmp_path, done)
     assert Path("file").read_text() == "mine"
 
 
-def test_a_busy_machine_is_said(monkeypatch, done):
+def test_a_busy_machine_is_said_and_measured_again_when_asked(monkeypatch, measured, done):
     monkeypatch.setattr(QuietMachine, "other_cpu", lambda self: 1.5)
     says = "other programs were busy: the limits may be higher"
     for words, more in (((), "; --refresh measures again"), (("--refresh",), "")):
         lines = done("machine", *words).splitlines()
         assert lines[-2].startswith("kept in")
         assert lines[-1] == f"{'note':24}{says}{more}"
+    assert len(measured.threads) == 2
 
 
 def test_a_machine_that_cannot_be_measured(monkeypatch, fails, capsys):
@@ -140,23 +132,6 @@ def test_limits_are_those_of_the_threads(measured, done):
     assert load_limits() == {limits.key: limits}
     assert main("-q", "-o", "three", "--no-machine") == 0
     assert limits_of("three") is None
-
-
-def test_limits_are_measured_after_the_last_trial(monkeypatch):
-    events = []
-
-    class Seen(Net):
-        def at_call(self, number):
-            events.append("call")
-
-    def measure(*given):
-        events.append("measure")
-        return stand_in(*given)
-
-    monkeypatch.setattr(machine, "measure_limits", measure)
-    assert main("-q", build=Seen) == 0
-    assert events.count("measure") == 1
-    assert events[-1] == "measure"
 
 
 def test_limits_that_would_take_too_long_are_not_measured(measured, monkeypatch):

@@ -7,8 +7,6 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-import chainer
-import chainer.functions as F
 import pytest
 
 from chainer_profile.basics.errors import ProfileError, UsageError
@@ -22,7 +20,6 @@ from tests.command import (
     ALL_FILES,
     FILES,
     FIRST_TRIAL,
-    Net,
     acting,
     file_size_limit,
     main,
@@ -169,50 +166,7 @@ def test_a_run_killed_in_its_first_trial_says_so(fails):
     assert kept()[0] == 4
 
 
-# -- networks that fail, and that differ from trial to trial
-
-
-class Branching(Net):
-    """Another function from a call on."""
-
-    branch = FIRST_TRIAL + 3
-
-    def forward(self, x):
-        self.calls += 1
-        y = self.fc(x)
-        return F.sigmoid(y) if self.calls >= self.branch else F.relu(y)
-
-
-class Shrinking(Net):
-    """Fewer rows from a call on, by the same functions."""
-
-    branch = FIRST_TRIAL + 3
-
-    def forward(self, x):
-        self.calls += 1
-        return F.relu(self.fc(x[: 1 if self.calls >= self.branch else 2]))
-
-
-class Growing(Net):
-    """One more call in each trial."""
-
-    def forward(self, x):
-        self.calls += 1
-        y = self.fc(x)
-        for _ in range(self.calls):
-            y = F.relu(y)
-        return y
-
-
-@pytest.mark.parametrize("build", [Branching, Shrinking, Growing])
-def test_trials_that_differ_have_rows_by_link(build, done):
-    out = done(*("-n", "10", "--clean-trials", "5", "-b", "2", "-o", "run"), build=build)
-    assert "median of 5 clean trials" in out
-    recording = load_run(Path("run"))
-    assert recording.by_link
-    assert (*kept(), recording.left_out) == (10, "complete", 0)
-    assert (recording.self_ns.sum(axis=1) <= recording.trial_ns).all()
-    assert recording.memory is not None
+# -- networks that fail
 
 
 @pytest.mark.parametrize(
@@ -232,44 +186,6 @@ def test_a_network_that_fails_at_its_50th_call(error, message, fails):
     assert said == f"{message}; 45 of 60 trials are in run"
     assert names_in("run") == FILES
     assert kept() == (45, f"failed: {message}")
-
-
-def breaking(number):
-    """A network whose backward fails at its so many-th call."""
-    calls = []
-
-    class Fuse(chainer.FunctionNode):
-        def forward(self, inputs):
-            return inputs
-
-        def backward(self, indexes, grads):
-            calls.append(1)
-            if len(calls) == number:
-                raise RuntimeError("out of\nluck")
-            return grads
-
-    class Breaking(Net):
-        def forward(self, x):
-            return Fuse().apply((super().forward(x),))[0]
-
-    return Breaking
-
-
-def test_a_backward_that_fails(fails):
-    said = fails("--phase", "train", build=breaking(1))
-    assert said == (
-        "the network fails with an input of 1x3, in the backward of layer 6_Fuse at /: "
-        "RuntimeError: out of luck"
-    )
-    assert os.listdir() == []
-    message = (
-        "the network fails after 3 trials, in or after layer 6_Fuse: RuntimeError: out of luck"
-    )
-    for phase in ("forward-backward", "train"):
-        # Three structure passes, one warm-up, and four trials.
-        words = ("--phase", phase, "-n", "9", "-q", *INTO, "--force")
-        assert fails(*words, build=breaking(3 + 1 + 4)) == f"{message}; 3 of 9 trials are in run"
-        assert kept() == (3, f"failed: {message}")
 
 
 def test_force_replaces_only_what_is_complete(fails):
