@@ -220,7 +220,7 @@ def folder(
     for form in ("png", "svg"):
         monkeypatch.setattr(Picture, form, lambda self: b"plot")
     monkeypatch.setattr(runner, "calibrated", lambda *_: Calibration(1e-3, 7e-4))
-    monkeypatch.setattr(page, "render", lambda summary, **more: "page")
+    monkeypatch.setattr(page, "render", lambda *_, **__: "page")
     return tmp_path
 
 

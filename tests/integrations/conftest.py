@@ -19,7 +19,7 @@ def no_drawing(monkeypatch):
     """Drawing takes longer than all else."""
     for form in ("png", "svg"):
         monkeypatch.setattr(Picture, form, lambda self: b"plot")
-    monkeypatch.setattr(page, "render", lambda summary, **more: "page")
+    monkeypatch.setattr(page, "render", lambda *_, **__: "page")
 
 
 @pytest.fixture(autouse=True)
