@@ -333,15 +333,3 @@ def test_windows_without_ends_are_not_those_of_other_calls(clock):
     assert recording.self_ns.tolist() == [[20]] * N_TRIALS
     assert recording.calls.tolist() == [[4]] * N_TRIALS
     assert recording.warmup_ns.tolist() == [20, 25]
-
-
-def test_what_raises_now_and_then_is_in_all_trials(clock):
-    def does(self, x, n):
-        self.a(x)
-        with suppress(WorkError):
-            busy(clock, 0, n % 5 == 4).apply((x,))
-
-    found, recording = profiled(clock, does)
-    assert found == [("/a", "Identity", 0), ("/", "Busy", 5)]
-    assert recording.n_trials == N_TRIALS
-    assert (recording.self_ns.sum(axis=1) == recording.trial_ns).all()

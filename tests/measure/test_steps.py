@@ -174,15 +174,6 @@ class TestMakeStep:
         assert step.loss.name == "output"
         assert {layer.phase for layer in layers} >= {"forward", "backward"}
 
-    @pytest.mark.parametrize("phase", PHASES[1:])
-    def test_a_gradient_penalty(self, phase):
-        step = make_step(phase, Penalised(), (image(4, 2) + 1,))
-        with step.configured():
-            first, second = learn_structure(step), learn_structure(step)
-        assert step.loss.name == "output"
-        assert first.is_alike(second)
-        assert step.model.a.W.grad.any()
-
     def test_uninitialised_parameters(self):
         model = chainer.Sequential(L.Linear(None, 4), L.Linear(None, 3))
         step = make_step("train", model, (image() + 1,), loss=F.sum)

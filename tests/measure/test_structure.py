@@ -177,24 +177,6 @@ def test_one_row_of_the_update_for_each_link_with_its_parameters():
 # -- unusual graphs
 
 
-def test_a_gradient_in_the_loss():
-    """Double backprop: backward runs in the forward phase, and is gone back through."""
-
-    def loss(y):
-        (gx,) = chainer.grad([F.sum(y)], [model.fc.W], enable_double_backprop=True)
-        return F.sum(y) + F.sum(gx * gx)
-
-    model = net(lambda self, x: F.tanh(self.fc(x)), fc=L.Linear(2, 3))
-    structure = learn(model, image() + 1, phase="forward-backward", loss=loss)
-    (tanh,) = [a for a in structure.layers if a.forward == 1]
-    # Once in the loss, once by the loss's own backward.
-    assert (tanh.path, tanh.function, tanh.phase, tanh.calls) == ("/", "Tanh", "backward", 2)
-    # What the first one called is gone back through as well: to the link where it came from.
-    again = [a for a in structure.layers if a.phase == "backward" and a.forward is None]
-    assert {("/", "Tanh"), ("/fc", "LinearFunction")} <= {(a.path, a.function) for a in again}
-    assert structure.owners.tolist().count(-1) == 3
-
-
 def test_a_graph_from_before_is_not_taken_for_a_call_of_this_pass():
     h, kept = L.Linear(2, 2)(image()), []
 

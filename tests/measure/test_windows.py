@@ -12,16 +12,14 @@ import pytest
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.windows import (
     BACKWARD,
-    CLEARGRADS,
     FORWARD,
     UPDATE,
-    Mark,
     hook_name,
     time_optimizer,
     timed,
     timed_loss,
 )
-from tests.nets import SlowHook, SlowOptimizer, Trained, image, slow_loss
+from tests.nets import image
 
 
 class Events(list):
@@ -137,35 +135,6 @@ def update(optimizer, events, *args, prefix=""):
         time_optimizer(replacements, optimizer, events.enter, events.leave, prefix)
         optimizer.update(*args)
     return [event for event in events if event != "leave"]
-
-
-def test_all_parts_of_an_update_in_order_and_everything_is_as_before(clock, events):
-    model = Trained(clock)
-    optimizer = SlowOptimizer(clock).setup(model)
-    optimizer.add_hook(SlowHook(clock, 1, "before"))
-    optimizer.add_hook(SlowHook(clock, 1, "after", timing="post"))
-    loss = slow_loss(clock)
-    optimizer.update(lambda: loss(model(image())))
-    owners = [optimizer, model, *(param.update_rule for param in model.params())]
-    before = [set(vars(owner)) for owner in owners]
-    marks = update(optimizer, events, lambda: loss(model(image())))
-    assert marks == [
-        UPDATE,
-        FORWARD,
-        CLEARGRADS,
-        BACKWARD,
-        Mark("update", "optimizer", "before"),
-        Mark("update", "/first", "SlowOptimizer"),
-        Mark("update", "/second", "SlowOptimizer"),
-        Mark("update", "optimizer", "after"),
-    ]
-    assert events[:3] == [UPDATE, FORWARD, "leave"]
-    assert events.count("leave") == len(marks)
-    assert events[-1] == "leave"
-    assert [set(vars(owner)) for owner in owners] == before
-    events.clear()
-    optimizer.update()
-    assert not events
 
 
 def test_a_prefix_stands_before_the_paths(events):
