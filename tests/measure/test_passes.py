@@ -65,18 +65,17 @@ def test_the_passes_behind_see_what_it_found(clock, monkeypatch):
     assert (second.given[0].recording.rank, first.given[0].recording.rank) == (None, FOUND)
 
 
-@pytest.mark.parametrize(
-    ("error", "said"), [(ProfileError("no way"), "no way"), (OSError("no"), "OSError: no")]
-)
-def test_one_that_fails_is_a_line_and_no_more(clock, monkeypatch, error, said):
-    MadeUp(monkeypatch, error)
-    lines = []
-    recording = run(clock, warn=lines.append)
-    assert lines == [f"the made-up pass fails: {said}"]
-    assert recording.rank is None
-    assert recording.memory is not None
-    with pytest.warns(UserWarning, match=f"the made-up pass fails: {said}"):
-        run(clock)
+def test_one_that_fails_is_a_line_and_no_more(clock, monkeypatch):
+    for error, said in ((ProfileError("no way"), "no way"), (OSError("no"), "OSError: no")):
+        lines = []
+        with monkeypatch.context() as patch:
+            MadeUp(patch, error)
+            recording = run(clock, warn=lines.append)
+            assert lines == [f"the made-up pass fails: {said}"]
+            assert recording.rank is None
+            assert recording.memory is not None
+            with pytest.warns(UserWarning, match=lines[0]):
+                run(clock)
 
 
 @pytest.mark.parametrize("when", ["trials", "pass"])
