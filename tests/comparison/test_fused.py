@@ -12,84 +12,11 @@ from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.comparison.fused import Fusion, engine_name, merged, place, short_name
-from chainer_profile.record.recording import MemoryUse
-from tests.conftest import make_training
 from tests.fusing import ENGINE, chainer_run, engine_run, in_threes
-from tests.recordings import assert_same, on_gpu
+from tests.recordings import assert_same
 
 N_LAYERS = 7
 CONV_BN_RELU = "Convolution2DFunction + FixedBatchNormalization + ReLU"
-
-
-def covers(recording):
-    return [layer.covers for layer in recording.layers]
-
-
-def test_a_node_of_three_layers_makes_one_row_of_the_three():
-    chainer = chainer_run(n_layers=6)
-    engine = engine_run(chainer, [(0, 1, 2), (), (3,), (4, 5)])
-    first, second = merged([chainer, engine])
-    assert covers(first) == [(0, 1, 2), (3,), (4, 5)]
-    assert covers(second) == [(0, 1, 2), (), (3,), (4, 5)]
-    # The path is that of the layer with the most operations, or of the first.
-    assert [(layer.function, layer.path) for layer in first.layers] == [
-        (CONV_BN_RELU, "/res2/0/conv1"),
-        ("Convolution2DFunction", "/res2/1/conv1"),
-        ("FixedBatchNormalization + ReLU", "/res2/1/bn1"),
-    ]
-    assert [layer.index for layer in second.layers] == [0, 1, 2, 3]
-    assert second.layers[1].function == "Reorder"
-    np.testing.assert_array_equal(first.self_ns[:, 0], chainer.self_ns[:, :3].sum(axis=1))
-    np.testing.assert_array_equal(second.self_ns, engine.self_ns)
-    assert first.layers[0].flops == 1000 + 10 + 10
-    assert (first.layers[0].calls, second.layers[0].calls) == (3, 1)
-    assert second.layers[0].node == "Node 0"
-
-
-def test_rows_that_are_no_layers_of_forward_stay():
-    training = make_training(n_trials=4)
-    engine = engine_run(training, [(0, 1), tuple(range(2, 8))])
-    found = merged([training, engine])[0]
-    assert covers(found)[:3] == [(0, 1), tuple(range(2, 8)), ()]
-    assert len(found.layers) == len(training.layers) - 6
-    loss = found.layers[2]
-    assert (loss.path, loss.function) == ("loss", "SoftmaxCrossEntropy")
-    backward = next(layer for layer in found.layers if layer.phase == "backward" and layer.forward)
-    assert found.layers[backward.forward].function == backward.function
-    assert found.framework_ns is training.framework_ns
-
-
-def test_what_layers_allocate_is_dropped_and_times_on_a_gpu_are_added():
-    gpu = on_gpu()
-    memory = MemoryUse((1, 2, 3), (0, 0, 0), 0, 0, 3, 2)
-    gpu = replace(gpu, memory=memory)
-    engine = engine_run(chainer_run(n_layers=3), [(0, 1, 2)])
-    found = merged([gpu, engine])[0]
-    assert found.memory is None
-    for name in ("host_ns", "gap_ns", "held_ns", "self_ns"):
-        expected = getattr(gpu, name).sum(axis=1, keepdims=True)
-        np.testing.assert_array_equal(getattr(found, name), expected)
-    assert found.span_ns is gpu.span_ns
-
-
-def test_numbers_that_one_row_does_not_know_are_not_known():
-    chainer = chainer_run(n_layers=3)
-    layers = [replace(layer, nbytes_read=8, macs=4) for layer in chainer.layers]
-    layers[1] = replace(layers[1], macs=None)
-    chainer = replace(chainer, layers=tuple(layers))
-    layer = merged([chainer, engine_run(chainer, [(0, 1, 2)])])[0].layers[0]
-    assert (layer.nbytes_read, layer.macs) == (24, None)
-    assert layer.input_shapes == layers[0].input_shapes
-
-
-def test_a_nested_call_is_no_parent_of_itself():
-    chainer = chainer_run(n_layers=4)
-    layers = list(chainer.layers)
-    layers[1] = replace(layers[1], parent=0)
-    layers[3] = replace(layers[3], parent=1)
-    chainer = replace(chainer, layers=tuple(layers))
-    found = merged([chainer, engine_run(chainer, [(0, 1, 2), (3,)])])[0]
-    assert [layer.parent for layer in found.layers] == [None, 0]
 
 
 def test_another_network_and_a_damaged_recording_are_refused():

@@ -15,6 +15,7 @@ from chainer_profile.advice.changes import WALL, Candidate, Possible, propose
 from chainer_profile.analyse.findings import Change
 from chainer_profile.analyse.program import program_findings
 from chainer_profile.analyse.summary import Overhead, Summary
+from chainer_profile.comparison import fused
 from chainer_profile.comparison.compare import Comparison, Side, compare
 from chainer_profile.engines.results import EngineResult, EnginesRun, Speedup
 from chainer_profile.ranks.merging import Ranks, merge
@@ -66,6 +67,7 @@ from tests.fusing import chainer_run, engine_run, in_threes
 from tests.goldens.keeping import Kept, listed
 from tests.goldens.scenarios import ACCELERATED, ADVICE
 from tests.ranks.test_merging import two
+from tests.recordings import on_gpu
 from tests.report.devicing import (
     GPU,
     STATE,
@@ -249,7 +251,7 @@ def comparisons() -> Kept:
     elsewhere = replace(elsewhere, environment=replace(elsewhere.environment, processor="Z"))
     when = replace(run(1).environment, started="2026-01-02T03:04:05Z", commit="abc")
     all_slow = slower(run(2), dict.fromkeys(range(24), 1.5))
-    fused = engine_run(chainer_run(2), [(), *in_threes()[:-1], (21, 22)])
+    by_engine = engine_run(chainer_run(2), [(), *in_threes()[:-1], (21, 22)])
     cases = {
         "a slower and a faster layer": compared(),
         "slower as a whole": compared(whole=1.5),
@@ -271,13 +273,54 @@ def comparisons() -> Kept:
         "another device": compare(run(1), with_settings(device="gpu:0")),
         "another machine": compare(run(1), elsewhere),
         "more layers": compare(run(1), run(2, 36)),
-        "an engine": compare(chainer_run(), fused),
-        "from an engine": compare(fused, run(1)),
+        "an engine": compare(chainer_run(), by_engine),
+        "from an engine": compare(by_engine, run(1)),
         "an engine that fuses none": compare(
             chainer_run(), engine_run(chainer_run(2), [(at,) for at in range(24)])
         ),
     }
     return listed({name: _said_of(one) for name, one in cases.items()})
+
+
+def _joined(recordings: list[Recording]) -> Iterator[str]:
+    for one in fused.merged(recordings):
+        beside = ("trial_ns", "framework_ns", "host_ns", "gap_ns", "held_ns", "span_ns")
+        sums = (f"{name} {values.sum()}" for name in beside
+                if (values := getattr(one, name)) is not None)  # fmt: skip
+        yield f"{', '.join(sums)}; memory {one.memory}"
+        for row, times in zip(one.layers, one.self_ns.T, strict=True):
+            what = f"{row.index}: {row.covers} {row.function} at {row.path} ({row.phase})"
+            counts = f"{row.flops} flops, {row.macs} macs, {row.nbytes_read} bytes"
+            place = f"parent {row.parent}, forward {row.forward}, {row.node}, {row.input_shapes}"
+            yield f"  {what}: {times.sum()} ns in {row.calls} calls; {counts}; {place}"
+
+
+def joined() -> Kept:
+    """Layers that an engine does together."""
+    six, four, three = (chainer_run(n_layers=count) for count in (6, 4, 3))
+    step = make_training(n_trials=4)
+    use = MemoryUse((1, 2, 3), (0, 0, 0), 0, 0, 3, 2)
+    some = [replace(x, nbytes_read=8, macs=None if x.index == 1 else 4) for x in three.layers]
+    inner = [replace(x, parent={1: 0, 3: 1}.get(x.index)) for x in four.layers]
+    unknown, nested = replace(three, layers=tuple(some)), replace(four, layers=tuple(inner))
+    engines_of_six = [
+        engine_run(six, [(0, 1), (2,), (3,), (4, 5)]),
+        engine_run(six, [(0,), (1, 2), (3,), (4,), (5,)], engine="openvino 2026.4"),
+    ]
+    cases = {
+        "a node of three layers": [six, engine_run(six, [(0, 1, 2), (), (3,), (4, 5)])],
+        "a layer of two nodes": [three, engine_run(three, [(0,), (0,), (1, 2)])],
+        "two engines": engines_of_six,
+        "a layer that the engine lost": [three, engine_run(three, [(0, 2)])],
+        "a training": [step, engine_run(step, [(0, 1), tuple(range(2, 8))])],
+        "data": [make_training(4, data=True), engine_run(step, [(0, 1)])],
+        "a GPU": [on_gpu(memory=use), engine_run(three, [(0, 1, 2)])],
+        "numbers that one row does not know": [unknown, engine_run(unknown, [(0, 1, 2)])],
+        "a nested call": [nested, engine_run(nested, [(0, 1, 2), (3,)])],
+        "no engine": [six],
+        "nothing": [],
+    }
+    return listed({name: _joined(one) for name, one in cases.items()})
 
 
 def _said_of_engines(run: EnginesRun) -> Iterator[str]:
@@ -675,19 +718,7 @@ def hot() -> Kept:
 WORDS: dict[str, Callable[[], Kept]] = {
     one.__name__: one
     for one in (
-        *(
-            answers,
-            tried,
-            proposed,
-            comparisons,
-            raced,
-            merged,
-            methods,
-            sums,
-            lines,
-            passes,
-            programs,
-        ),
-        *(tables, hot),
+        *(answers, tried, proposed, comparisons, joined, raced, merged, methods),
+        *(sums, lines, passes, programs, tables, hot),
     )
 }
