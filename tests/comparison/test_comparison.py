@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.comparison.compare import CLEAN, CPU, PROFILED, Side, compare
-from chainer_profile.comparison.fused import Fusion
 from chainer_profile.comparison.run_differences import (
     Difference,
     Movement,
@@ -22,84 +21,16 @@ from chainer_profile.comparison.run_differences import (
     same_place,
 )
 from chainer_profile.comparison.significance import FASTER, SAME, SLOWER, UNCLEAR
-from chainer_profile.record.recording import BlasLibrary, Calibration, Conditions, Gpu, Layer
+from chainer_profile.record.recording import BlasLibrary, Calibration, Conditions, Gpu
 from tests.comparing import CALM, alike, run, scaled
 from tests.conftest import make_recording, make_training
-from tests.fusing import ENGINE, chainer_run, engine_run, in_threes
+from tests.fusing import chainer_run, engine_run, in_threes
 
 
 def sides_of(runs):
     """The first half against the second."""
     half = len(runs) // 2
     return Side("A", tuple(runs[:half])), Side("B", tuple(runs[half:]))
-
-
-def test_a_slower_and_a_faster_layer_are_found_and_no_other():
-    before = run(1)
-    after = scaled(run(2), {3: 1.10, 7: 0.80})
-    comparison = compare(before, after)
-    verdicts = comparison.layers["verdict"].tolist()
-    assert verdicts == [{3: SLOWER, 7: FASTER}.get(i, SAME) for i in range(24)]
-    row = comparison.layers.loc[3]
-    expected = np.median(after.self_ns[:, 3]) / np.median(before.self_ns[:, 3])
-    assert row["ratio"] == expected
-    assert row["before_s"] == pytest.approx(np.median(before.self_ns[:, 3]) * 1e-9, rel=1e-15)
-    assert row["low"] < expected < row["high"]
-    assert comparison.changed.index.tolist() == [3, 7]
-    assert (comparison.judged, comparison.several) == (True, False)
-    for name in ("before_share", "after_share"):
-        assert comparison.layers[name].sum() == pytest.approx(1)
-
-
-def test_totals_are_the_trial_and_its_parts():
-    before, after = run(1), scaled(run(1), dict.fromkeys(range(24), 1.2), whole=1.2)
-    totals = compare(before, after).totals
-    assert totals.index.tolist() == ["clean trial", "profiled trial", "layers", "framework"]
-    assert totals["verdict"].tolist() == [SLOWER, SLOWER, SLOWER, SAME]
-    assert totals.loc["layers", "ratio"] == pytest.approx(1.2, rel=1e-4)
-    assert totals.loc["framework", "ratio"] == 1
-    assert compare(before, after).headline == "clean trial"
-
-
-def test_layers_are_matched_by_path_function_phase_and_number():
-    layers = [
-        Layer(0, "/a", "ReLU"),
-        Layer(1, "/b", "ReLU"),
-        Layer(2, "/a", "ReLU"),
-        Layer(3, "/a", "ReLU", "backward"),
-        Layer(4, "/c", "Add"),
-    ]
-    before = replace(run(1, 5), layers=tuple(layers))
-    moved = [layers[i] for i in (4, 0, 3, 2)] + [Layer(4, "/a", "ReLU"), Layer(5, "/d", "Add")]
-    after = replace(
-        run(2, 6), layers=tuple(replace(layer, index=i) for i, layer in enumerate(moved))
-    )
-    comparison = compare(before, after)
-    pairs = comparison.layers[["before_index", "after_index"]].to_numpy().tolist()
-    assert pairs == [[0, 1], [2, 3], [3, 2], [4, 0]]
-    assert [layer.index for layer in comparison.only_before] == [1]
-    assert [layer.index for layer in comparison.only_after] == [4, 5]
-    row = comparison.layers.iloc[1]
-    assert row["after_s"] == np.median(after.self_ns[:, 3]) * 1e-9
-
-
-def test_of_other_phases_the_common_layers_are_compared_and_no_totals():
-    training = make_training(n_trials=200)
-    kept = [layer.index for layer in training.layers if layer.phase == "forward"]
-    forward = replace(
-        training,
-        layers=tuple(training.layers[i] for i in kept),
-        self_ns=training.self_ns[:, kept],
-        phases=(),
-        framework_ns=None,
-        settings=replace(training.settings, phase="forward"),
-    )
-    comparison = compare(training, forward)
-    assert len(comparison.layers) == 9
-    assert len(comparison.only_before) == 16
-    assert not len(comparison.totals)
-    assert comparison.headline == ""
-    assert comparison.slower_than(0.01) == []
 
 
 def test_no_common_phase_and_no_common_layer_say_so():
@@ -121,81 +52,6 @@ def test_a_run_without_trials_says_so():
 def conditions(factor=1.0, other_cpu=0.0):
     one = Calibration(1e-3 * factor, 7e-4 * factor)
     return replace(CALM, calibrations=(one, one), other_cpu=other_cpu)
-
-
-def test_what_the_machine_accounts_for_is_no_change():
-    before = run(1, 24)
-    slow = dict.fromkeys(range(24), 1.20)
-    code = compare(before, scaled(run(2, 24), slow, 1.20))
-    assert set(code.layers["verdict"]) == {SLOWER}
-    assert code.totals.loc["clean trial", "verdict"] == SLOWER
-    assert not code.moved
-
-    machine = scaled(run(2, 24, conditions=conditions(1.20)), slow, 1.20)
-    comparison = compare(before, machine)
-    assert set(comparison.layers["verdict"]) == {SAME}
-    assert comparison.totals.loc["clean trial", "verdict"] == UNCLEAR
-    assert comparison.totals.loc["clean trial", "low"] < 1
-    assert (comparison.layers["low"] < 1).all()
-    assert comparison.moved
-
-    both = compare(before, scaled(machine, {4: 1.2}))
-    assert both.changed.index.tolist() == [4]
-
-
-def test_busy_cores_account_for_totals():
-    before = run(1)
-    busy = scaled(run(2, conditions=conditions(other_cpu=1.5)), {}, whole=1.8)
-    comparison = compare(before, busy)
-    assert comparison.totals.loc["clean trial", "verdict"] == UNCLEAR
-    assert comparison.moved
-    calm = scaled(run(2, conditions=conditions(other_cpu=0.5)), {}, whole=1.8)
-    assert compare(before, calm).totals.loc["clean trial", "verdict"] == SLOWER
-
-
-def test_a_gate_looks_at_the_trial_and_at_layers_that_matter():
-    before = run(1)
-    after = scaled(run(2), {0: 1.2, 1: 1.045}, whole=1.2)
-    failed = compare(before, after).slower_than(0.06)
-    assert [slower.name for slower in failed] == [
-        "clean trial",
-        "0_Convolution2DFunction at /res2/0/conv1",
-    ]
-    assert failed[1].ratio == pytest.approx(1.2, rel=0.02)
-    assert failed[1].low < failed[1].ratio < failed[1].high
-    tiny = np.ones(24)
-    tiny[2] = 1e-2
-    small = [replace(r, self_ns=(r.self_ns * tiny).astype(np.int64)) for r in (before, after)]
-    slow = scaled(small[1], {2: 5.0})
-    comparison = compare(scaled(small[0], {0: 1.2}), slow)
-    assert comparison.layers.loc[2, "verdict"] == SLOWER
-    assert not [x for x in comparison.slower_than(0.05) if x.name.startswith("2_")]
-
-
-def test_several_runs_measure_their_variance():
-    before = [alike(i) for i in range(10, 13)]
-    after = [scaled(alike(i), {5: 1.08}) for i in range(13, 16)]
-    comparison = compare(Side("A", tuple(before)), Side("B", tuple(after)))
-    assert comparison.several
-    assert comparison.changed.index.tolist() == [5]
-    row = comparison.layers.loc[5]
-    medians = [np.median(r.self_ns[:, 5]) for r in before]
-    assert row["before_s"] == pytest.approx(np.exp(np.log(medians).mean()) * 1e-9)
-    assert row["ratio"] == pytest.approx(row["after_s"] / row["before_s"])
-    assert comparison.before.share(5) == pytest.approx(row["before_share"])
-
-
-def test_several_runs_without_time_and_of_one_layer():
-    zeros = [replace(run(i, 3), self_ns=np.zeros((200, 3), np.int64)) for i in (1, 2)]
-    later = replace(run(1).environment, started="later")
-    zeros[1] = replace(zeros[1], environment=later)
-    comparison = compare(Side("A", tuple(zeros)), run(3, 3))
-    assert set(comparison.layers["verdict"]) == {SAME}
-    assert comparison.run_spread == 0
-    single = [alike(i, 1, 0.02) for i in range(6)]
-    (row,) = compare(*sides_of(single)).layers.itertuples()
-    assert row.verdict == SAME
-    assert row.low < 0.99 < 1.01 < row.high
 
 
 def test_runs_of_one_side_must_be_of_one_thing():
@@ -261,39 +117,6 @@ def test_few_layers_of_the_same_code_are_called_different(runs):
         sides = sides_of([alike(20 * at + i) for i in range(2 * runs)])
         called.append(len(compare(*sides).changed))
     assert sum(called) / (12 * 66) <= 0.01
-
-
-def test_layers_that_an_engine_does_together_are_compared_together():
-    chainer = chainer_run()
-    engine = engine_run(chainer_run(2), [(), *in_threes()], factor=1 / 8)
-    comparison = compare(chainer, engine)
-    layers = comparison.layers
-    assert layers["covers"].tolist() == in_threes()
-    assert set(layers["function"]) == {"Convolution2DFunction + FixedBatchNormalization + ReLU"}
-    assert layers["before_index"].tolist() == list(range(8))
-    assert layers["after_index"].tolist() == list(range(1, 9))
-    assert set(layers["verdict"]) == {FASTER}
-    sums = chainer.self_ns[:, :3].sum(axis=1)
-    assert layers.loc[0, "before_s"] == np.median(sums) * 1e-9
-    assert layers.loc[0, "after_s"] == np.median(engine.self_ns[:, 1]) * 1e-9
-    assert [layer.function for layer in comparison.only_after] == ["Reorder"]
-    assert comparison.only_before == ()
-    assert comparison.fusion == Fusion("chainer", ENGINE, 24, 9, 8)
-    # A trial is what it was, and so is what of it is no layer's.
-    totals = comparison.totals
-    assert totals.index.tolist() == ["clean trial", "profiled trial", "layers", "framework"]
-    assert totals.loc["profiled trial", "before_s"] == np.median(chainer.trial_ns) * 1e-9
-    assert totals.loc["framework", ["before_s", "after_s"]].tolist() == pytest.approx([5e-5, 7e-6])
-
-
-def test_layers_that_an_engine_does_not_do_are_taken_for_no_others():
-    chainer = chainer_run(n_layers=6)
-    layers = [replace(layer, path="/", function="ReLU") for layer in chainer.layers]
-    chainer = replace(chainer, layers=tuple(layers))
-    comparison = compare(chainer, engine_run(chainer, [(1,), (2, 3), (5,)]))
-    assert comparison.layers["covers"].tolist() == [(1,), (2, 3), (5,)]
-    assert comparison.layers["ratio"].tolist() == pytest.approx([1 / 8] * 3, rel=1e-4)
-    assert [layer.covers for layer in comparison.only_before] == [(0,), (4,)]
 
 
 def test_an_engine_and_another_network_are_not_compared():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from chainer_profile.analyse.program import program_findings
 from chainer_profile.analyse.summary import Overhead, Summary
 from chainer_profile.comparison import fused
 from chainer_profile.comparison.compare import Comparison, Side, compare
+from chainer_profile.comparison.significance import SAME
 from chainer_profile.engines.results import EngineResult, EnginesRun, Speedup
 from chainer_profile.ranks.merging import Ranks, merge
 from chainer_profile.record.budget import REPORTS, RUNNING, Budget, Looked, Spent
@@ -57,7 +58,7 @@ from chainer_profile.report.content.result_section import hotspots
 from chainer_profile.report.document import Block, Heading, Text, plain
 from chainer_profile.report.writers import markdown, terminal
 from tests.analyse import test_inside
-from tests.comparing import run
+from tests.comparing import alike, run
 from tests.comparing import scaled as slower
 from tests.comparison.test_comparison import conditions
 from tests.conftest import make_recording, make_training
@@ -230,11 +231,105 @@ def _said_of(one: Comparison) -> Iterator[str]:
         yield from comparison.failures(one, gate)
 
 
+def _numbers_of(one: Comparison) -> Iterator[str]:
+    named = ("judged", "several", "same_run", "moved", "other_machine", "headline", "fusion")
+    yield ", ".join(f"{name} {getattr(one, name)}" for name in named)
+    yield f"runs differ by {one.run_spread:.4g}"
+    names = ("before_s", "after_s", "ratio", "low", "high", "p_value")
+    for table in (one.totals, one.layers):
+        for row in table.itertuples():
+            numbers = " ".join(f"{getattr(row, name):.4g}" for name in names)
+            place = ""
+            if table is one.layers:
+                place = f"{row.before_index} to {row.after_index}, {row.covers} {row.function} "
+                place += f"at {row.path} ({row.phase}) "
+            if table is one.totals or row.Index < 4 or row.verdict != SAME:
+                yield f"{row.Index}: {place}{numbers} {row.verdict}"
+    yield from (f"before alone: {row.covers or row.index}" for row in one.only_before)
+    yield from (f"after alone: {row.covers or row.index}" for row in one.only_after)
+    yield from (f"too slow: {it.name}, {it.ratio:.4g}" for it in one.slower_than(0.06))
+
+
+def compared_runs() -> Kept:
+    """Layers and trials of two runs, by numbers."""
+    every, first = dict.fromkeys(range(24), 1.2), run(1)
+
+    def against(factors: dict[int, float], whole: float = 1.0, **changes: Any) -> Comparison:
+        return compare(first, slower(run(2, **changes), factors, whole))
+
+    def sides(runs: Sequence[Recording]) -> Comparison:
+        half = len(runs) // 2
+        return compare(Side("A", tuple(runs[:half])), Side("B", tuple(runs[half:])))
+
+    def short(recording: Recording, of: int) -> Recording:
+        factor = np.where(np.arange(24) == 2, 1, of)
+        return replace(recording, self_ns=recording.self_ns * factor // of)
+
+    machine = slower(run(2, conditions=conditions(1.2)), every, 1.2)
+    place = replace(machine.environment, processor="Another")
+    layers = [Layer(0, "/a", "ReLU"), Layer(1, "/b", "ReLU"), Layer(2, "/a", "ReLU"),
+              Layer(3, "/a", "ReLU", "backward"), Layer(4, "/c", "Add")]  # fmt: skip
+    moved = [*(layers[at] for at in (4, 0, 3, 2, 2)), Layer(5, "/d", "Add")]
+    moved = [replace(layer, index=at) for at, layer in enumerate(moved)]
+    step = make_training(n_trials=200)
+    kept = [layer.index for layer in step.layers if layer.phase == "forward"]
+    forward = replace(
+        step, layers=tuple(step.layers[at] for at in kept), self_ns=step.self_ns[:, kept],
+        phases=(), framework_ns=None, settings=replace(step.settings, phase="forward"),
+    )  # fmt: skip
+    zeros = [replace(run(at, 3), self_ns=np.zeros((200, 3), np.int64)) for at in (1, 2)]
+    zeros[1] = replace(zeros[1], environment=replace(zeros[1].environment, started="later"))
+    six = chainer_run(n_layers=6)
+    six = replace(six, layers=tuple(replace(x, path="/", function="ReLU") for x in six.layers))
+    codes = [alike(seed, 24) for seed in range(6)]
+    ours = [engine_run(one, in_threes(), 0.2) for one in codes[:3]]
+    theirs = [engine_run(one, [(0, 1), *in_threes()[1:]], 0.1, "b 2") for one in codes[3:]]
+    after = slower(run(2), {0: 1.2, 1: 1.045}, 1.2)
+    folded = replace(untimed := run(1, trial_ns=None, start_ns=None, n_clean=0),
+                     settings=replace(untimed.settings, inclusive=True))  # fmt: skip
+    cases = {
+        "a slower and a faster layer": against({3: 1.1, 7: 0.8}),
+        "slower": against(every, 1.2),
+        "slower, as its machine": compare(first, machine),
+        "slower, as its machine, but for a layer": compare(first, slower(machine, {4: 1.2})),
+        "slower, on another machine": compare(first, replace(machine, environment=place)),
+        "busy cores": against({}, 1.8, conditions=conditions(other_cpu=1.5)),
+        "cores that are free": against({}, 1.8, conditions=conditions(other_cpu=0.5)),
+        "the same factor for all": compare(first, slower(first, every, 1.2)),
+        "three trials": against({0: 2.0}, n_trials=3, n_clean=2),
+        "a least effect": compare(first, slower(first, {0: 1.08}), 0.10),
+        "less than the clock can show": compare(
+            *(replace(one, self_ns=one.self_ns // 1000) for one in (first, slower(first, {0: 1.2})))
+        ),
+        "layers that moved": compare(
+            replace(run(1, 5), layers=tuple(layers)), replace(run(2, 6), layers=tuple(moved))
+        ),
+        "phases that one has alone": compare(step, forward),
+        "layers that matter": compare(first, after),
+        "a layer that does not": compare(
+            slower(short(first, 100), {0: 1.2}), slower(short(after, 100), {2: 5.0})
+        ),
+        "no time": compare(zeros[0], zeros[0]),
+        "no time before": compare(zeros[0], run(1, 3)),
+        "several without time": compare(Side("A", tuple(zeros)), run(3, 3)),
+        "several of one layer": sides([alike(at, 1, 0.02) for at in range(6)]),
+        "several of few trials": sides([run(at, 2, 2, n_clean=0) for at in (0, 1, 2, 9, 10, 11)]),
+        "several": sides(
+            [*map(alike, (10, 11, 12)), *(slower(alike(at), {5: 1.08}) for at in (13, 14, 15))]
+        ),
+        "an engine": compare(chainer_run(), engine_run(chainer_run(2), [(), *in_threes()])),
+        "layers that it does not do": compare(six, engine_run(six, [(1,), (2, 3), (5,)])),
+        "several of two engines": sides([*ours, *theirs]),
+        "inclusive times": compare(folded, untimed),
+    }
+    return listed({name: _numbers_of(one) for name, one in cases.items()})
+
+
 def comparisons() -> Kept:
     """What is said of two runs."""
     slow, alone = {3: 1.5, 7: 0.6}, dict.fromkeys(("trial_ns", "start_ns"))
 
-    def compared(*, whole: float = 1.0, **changes: Any) -> Comparison:
+    def changed(*, whole: float = 1.0, **changes: Any) -> Comparison:
         return compare(Side("A", (run(1),)), Side("B", (slower(run(2, **changes), slow, whole),)))
 
     def untimed(recording: Recording, **changes: Any) -> Recording:
@@ -253,14 +348,14 @@ def comparisons() -> Kept:
     all_slow = slower(run(2), dict.fromkeys(range(24), 1.5))
     by_engine = engine_run(chainer_run(2), [(), *in_threes()[:-1], (21, 22)])
     cases = {
-        "a slower and a faster layer": compared(),
-        "slower as a whole": compared(whole=1.5),
-        "faster as a whole": compared(whole=0.5),
-        "slower, by the machine": compared(whole=1.5, conditions=conditions(1.4)),
-        "a machine that others kept": compared(conditions=conditions(1.5, other_cpu=1.6)),
-        "a machine not known": compared(conditions=Conditions()),
-        "one trial": compared(n_trials=1),
-        "few clean trials": compared(whole=1.5, n_clean=2),
+        "a slower and a faster layer": changed(),
+        "slower as a whole": changed(whole=1.5),
+        "faster as a whole": changed(whole=0.5),
+        "slower, by the machine": changed(whole=1.5, conditions=conditions(1.4)),
+        "a machine that others kept": changed(conditions=conditions(1.5, other_cpu=1.6)),
+        "a machine not known": changed(conditions=Conditions()),
+        "one trial": changed(n_trials=1),
+        "few clean trials": changed(whole=1.5, n_clean=2),
         "profiled trials alone": compare(untimed(run(1)), untimed(all_slow)),
         "layers alone": compare(untimed(run(1), **alone), untimed(all_slow, **alone)),
         "a run with itself": compare(run(1), run(1)),
@@ -718,7 +813,7 @@ def hot() -> Kept:
 WORDS: dict[str, Callable[[], Kept]] = {
     one.__name__: one
     for one in (
-        *(answers, tried, proposed, comparisons, joined, raced, merged, methods),
+        *(answers, tried, proposed, compared_runs, comparisons, joined, raced, merged, methods),
         *(sums, lines, passes, programs, tables, hot),
     )
 }
