@@ -115,7 +115,6 @@ def _plain(value: Any) -> Any:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, unless it is there."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -87,7 +87,6 @@ def every(text: str) -> int:
 
 
 def size(text: str) -> tuple[int, ...]:
-    """A height and a width."""
     lengths = parse_shape(text)
     if len(lengths) != 2:
         raise UsageError(f"not a height and a width: {text!r}; write them as 1024x2048")
@@ -95,7 +94,6 @@ def size(text: str) -> tuple[int, ...]:
 
 
 def folder(text: str) -> Path:
-    """A folder's name."""
     if not text:
         raise UsageError("must be the name of a folder, not ''")
     return Path(text)

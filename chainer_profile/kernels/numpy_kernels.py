@@ -294,7 +294,6 @@ def max_pooling_gradient(gy: Array, indexes: Array, windows: Windows) -> Array:
 
 
 def sum_pooling(x: Array, windows: Windows) -> Array:
-    """The sum of every window."""
     y: Array = np.zeros((*x.shape[:2], *windows.outs), x.dtype)
     for _, image, which in windows.within:
         y[(..., *which)] += x[(..., *image)]

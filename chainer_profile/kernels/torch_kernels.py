@@ -64,7 +64,6 @@ def _geometry(windows: Windows) -> tuple[Any, ...]:
 
 
 def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
-    """A convolution."""
     order = _format(windows, x.shape[1], len(w))
     return torch.ops.aten.convolution(
         _tensor(x).contiguous(memory_format=order),
@@ -153,7 +152,6 @@ def batch_normalization_gradients(
 
 
 def relu(x: Array) -> Array:
-    """max(x, 0)."""
     return torch.ops.aten.relu(_tensor(x)).numpy()
 
 

@@ -26,8 +26,6 @@ _TEST_IMAGES = 10_000
 
 @dataclass(frozen=True)
 class InputBatch:
-    """What a network is run on."""
-
     #: The first array, and what it is in a few words for the report.
     array: NDArray[Any]
     description: str
@@ -74,7 +72,6 @@ def _drawn(generator: np.random.Generator, spec: InputSpec, shape: tuple[int, ..
 
 
 def as_batch(args: tuple[Any, ...], kwargs: Mapping[str, Any], description: str) -> InputBatch:
-    """A batch of these arguments."""
     first = (*args, *kwargs.values())[0]
     many = len(args) + len(kwargs)
     text = description if many == 1 else f"{description}, {many} arguments"

@@ -166,7 +166,6 @@ def _find_own_model(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 
 def import_module(name: str) -> ModuleType:
-    """Imports a module by its dotted name."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

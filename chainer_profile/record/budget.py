@@ -93,13 +93,11 @@ class Budget(Escaped):
         )
 
     def of(self, part: str) -> Spent:
-        """A part as a whole."""
         found = self.part(part)
         return Spent(part, "", sum(one.ns for one in found), sum(one.count for one in found))
 
 
 def write_json(budget: Budget) -> str:
-    """It as JSON."""
     return as_json({"format": FORMAT, "version": VERSION, **vars(budget)})
 
 

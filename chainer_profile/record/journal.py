@@ -77,8 +77,6 @@ _BY_LINK = (
 
 
 class Kind(IntEnum):
-    """What a record is of."""
-
     WARMUP = 1
     CLEAN = 2
     PROFILED = 3
@@ -126,7 +124,6 @@ class Header:
 
     @property
     def rows(self) -> Rows:
-        """What it tells of rows."""
         return Rows(self.layers, self.phases, self.links, self.settings)
 
     def widths(self, names: Sequence[str], n_rows: int, n_phases: int, n_moves: int) -> list[int]:
@@ -172,7 +169,6 @@ class Journal:
         self._identity = None if self.file is None else _identity(self.file.fileno())
 
     def begin(self, header: Header) -> None:
-        """Write the header."""
         self._header = header
         text = msgspec.json.encode({"version": VERSION, **vars(header)})
         if self.file is not None:
@@ -180,7 +176,6 @@ class Journal:
             self._begin = self._end
 
     def add(self, kind: Kind, start_ns: int, wall_ns: int, more: bytes = b"") -> None:
-        """Append one trial."""
         self.add_group(kind, [(start_ns, wall_ns, more)])
 
     def add_rows(self, rows: Rows) -> None:
@@ -396,13 +391,11 @@ class _Iterations:
         return self._header.widths(_BY_LINK, *_COUNTS.unpack(counts)[1:])
 
     def tell(self, rows: Rows) -> None:
-        """Know further rows."""
         told = self._told
         layers, phases = told.layers + rows.layers, told.phases + rows.phases
         self._told = Rows(layers, phases, rows.links or told.links, rows.settings)
 
     def add(self, counts: bytes, content: bytes) -> None:
-        """Add an iteration."""
         self._numbers.append(_COUNTS.unpack(counts)[0])
         samples = np.frombuffer(content, np.int64)
         self._samples.append(np.split(samples, np.cumsum(self._widths(counts)[:-1])))
