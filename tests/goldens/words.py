@@ -19,13 +19,15 @@ from chainer_profile.comparison import fused
 from chainer_profile.comparison.compare import Comparison, Side, compare
 from chainer_profile.comparison.significance import SAME
 from chainer_profile.engines.results import EngineResult, EnginesRun, Speedup
-from chainer_profile.ranks.merging import Ranks, merge
+from chainer_profile.ranks.merging import Ranks, merge, who_died
 from chainer_profile.record.budget import REPORTS, RUNNING, Budget, Looked, Spent
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.inside import Stack
+from chainer_profile.record.journal import KILLED
 from chainer_profile.record.parts import UNKNOWN_NS
 from chainer_profile.record.recording import (
     COMPLETE,
+    TIME_LIMIT,
     BlasLibrary,
     Conditions,
     Counters,
@@ -36,6 +38,7 @@ from chainer_profile.record.recording import (
     Layer,
     MemoryUse,
     PhaseMemory,
+    Rank,
     Recording,
     Settings,
 )
@@ -508,6 +511,85 @@ def merged() -> Kept:
     )  # fmt: skip
 
 
+def _counted_of(one: Ranks) -> Iterator[str]:
+    named = ("names", "size", "numbered", "phases", "collectives", "clock_doubt_s")
+    yield ", ".join(f"{name} {getattr(one, name)}" for name in named)
+    yield f"efficiency {one.efficiency:.6g}"
+    times = ("waiting_ns", "moving_ns", "moving_of_last_ns", "communication_ns", "between_ns")
+    more = ("computing_ns", "iteration_ns", "phase_ns", "last", "iterations", "trials")
+    for name in (*times, *more):
+        values = getattr(one, name)
+        yield f"{name}: {values.tolist() if values.size < 20 else values.sum()}"
+    yield from one.notes
+
+
+def _ended(ended: Sequence[str], outcomes: dict[str, str], **more: Any) -> list[str]:
+    recordings = {
+        name: replace(one, ended=end, **{key: values[at] for key, values in more.items()})
+        for at, ((name, one), end) in enumerate(
+            zip(ranks_of(3, iterations=4).items(), ended, strict=True)
+        )
+    }
+    return [who_died(recordings, outcomes) or "nothing is told"]
+
+
+def ranked() -> Kept:
+    """What is known of ranks by numbers, and of how they ended."""
+    usual, four, pair = two(), ranks_of(4, iterations=10), ranks_of(2, iterations=10)
+    rows = usual["rank-0"].layers
+    root = (rows[0], replace(rows[1], function="Bcast"), *rows[2:])
+    away = Rank(1, 2, "there", clock_offset_ns=-1_000_000, clock_error_ns=5)
+    second = usual["rank-1"]
+    assert second.arrived_ns is not None
+    assert second.left_ns is not None
+    later = {"arrived_ns": second.arrived_ns + 10**6, "left_ns": second.left_ns + 10**6}
+    short = four.pop("rank-2")
+    parts = (
+        "self_ns",
+        "trial_ns",
+        "start_ns",
+        "iteration",
+        "framework_ns",
+        "arrived_ns",
+        "left_ns",
+    )
+    cut = replace(short, ended=KILLED, **{name: getattr(short, name)[:3] for name in parts})
+    del four["rank-1"]
+    late = replace(pair["rank-1"], ended=KILLED, iteration=np.arange(3, 13) * 100)
+    cases = {
+        "two": merge(usual),
+        "on another clock": merge(usual | {"rank-1": replace(second, rank=away, **later)}),
+        "a broadcast": merge({name: replace(one, layers=root) for name, one in usual.items()}),
+        "not all iterations": merge(two(iteration=np.array([2, 3]))),
+        "iterations without numbers": merge(two(iteration=None)),
+        "arrivals not known": merge(two(arrived_ns=None, left_ns=None)),
+        "what is missing": merge(
+            four | {"rank-2": cut, "x": replace(short, rank=None)}, problems=["rank-7: damaged"]
+        ),
+        "cut short late": merge(pair | {"rank-1": late}),
+        "one alone": merge({"rank-1": pair["rank-1"]}),
+    }
+    found = {name: list(_counted_of(one)) for name, one in cases.items()}
+    bad, names = "ValueError: a batch is bad", [f"rank-{at}" for at in range(3)]
+    end, end_now, kill = COMPLETE, "exit code 0", KILLED
+    stopped = [np.arange(4) + after for after in (1000, 0, 1000)]
+    endings: tuple[tuple[list[str], dict[str, str]], ...] = (
+        ([end] * 3, {}),
+        ([TIME_LIMIT] * 3, {"rank-0": end}),
+        ([end] * 3, dict.fromkeys(names, "interrupted")),
+        # A program's error is not in its recording, and a rank may have none at all.
+        ([kill, end, kill], {"rank-0": RUNNING, "rank-1": bad}),
+        ([kill] * 3, {"rank-9": "exit code 3"}),
+        (["failed: full", end, end], {}),
+        ([end, kill, end], {"rank-0": end, "rank-1": RUNNING, "rank-2": end_now}),
+        ([end, kill, end], {}),
+        ([kill] * 3, {}),
+    )
+    found |= {f"ended {ended}, {known}": _ended(ended, known) for ended, known in endings}
+    found["killed at other iterations"] = _ended([kill] * 3, {}, iteration=stopped)
+    return listed(found)
+
+
 def _experiment(summary: Summary) -> Iterator[str]:
     blocks = report(summary)
     named = {block.text: at for at, block in enumerate(blocks) if isinstance(block, Heading)}
@@ -813,7 +895,7 @@ def hot() -> Kept:
 WORDS: dict[str, Callable[[], Kept]] = {
     one.__name__: one
     for one in (
-        *(answers, tried, proposed, compared_runs, comparisons, joined, raced, merged, methods),
-        *(sums, lines, passes, programs, tables, hot),
+        *(answers, tried, proposed, compared_runs, comparisons, joined, raced, merged, ranked),
+        *(methods, sums, lines, passes, programs, tables, hot),
     )
 }
