@@ -20,8 +20,7 @@ from chainer.functions.rnn.n_step_rnn import NStepRNNTanh
 from chainer_profile.costs import formulas, work
 from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work, register_cost
 from models.registry import REGISTRY
-from tests.costs.cases import CASES, case, positive, real, run
-from tests.costs.counting import Counting, counting
+from tests.costs.cases import CASES, Counting, case, counting, positive, real, run
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -9,8 +9,7 @@ from chainer import optimizers
 from chainer_profile.costs import work
 from chainer_profile.costs.update import UPDATES, hook_work, update_work
 from chainer_profile.costs.work import ArraySpec, Work, register_cost
-from tests.costs.cases import real
-from tests.costs.counting import Counting, counting
+from tests.costs.cases import Counting, counting, real
 
 SHAPE = (2, 3)
 N = 6
