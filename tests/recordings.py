@@ -136,3 +136,21 @@ def rewrite(path, change_meta=None, **arrays):
         content["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     content = {k: v for k, v in (content | arrays).items() if v is not None}
     np.savez(path, **content)
+
+
+#: What may stand at any place in JSON, though no run has written it.
+VALUES = [
+    *(None, -1, 0, 1, 2**31, 2**63, -(2**63), 2**70, float("nan"), float("inf"), -0.5, 1e308),
+    *("", "x", "a\nb", "\x1b[2J", [], {}, True, [-1], [None], [[1]], "/"),
+]
+
+
+def places(node, path=()):
+    """All places in JSON below a node."""
+    items = node.items() if isinstance(node, dict) else enumerate(node)
+    found = []
+    for key, value in items:
+        found.append((*path, key))
+        if isinstance(value, dict | list):
+            found += places(value, (*path, key))
+    return found

@@ -8,7 +8,7 @@ from benchmarks.ranks import training
 from chainer_profile.record.journal import Header, Journal, Kind
 from chainer_profile.runs.folder import save_recording
 from tests import names_in
-from tests.journals import add, trials_of
+from tests.record.test_journal import add, trials_of
 
 FILES = ["collectives.csv", "ranks-trace.json", "ranks.csv", "ranks.html", "ranks.md"]
 

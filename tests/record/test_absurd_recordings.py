@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from chainer_profile import ProfileError, summarise
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.writers import json_report
-from tests.absurd import VALUES, places
 from tests.conftest import make_recording, make_training
-from tests.recordings import of_rank, rewrite, whole
+from tests.recordings import VALUES, of_rank, places, rewrite, whole
 from tests.report.reading import on_terminal, report_md
 
 BASES = (
