@@ -24,7 +24,8 @@ from chainer_profile.record.recording import Rank, Recording
 #: the part of them that is left as it is, to see what profiling adds.
 _DENSE, _PLAIN = 400, 0.125
 #: First trials that are profiled whatever they cost, and what profiling may cost of the trials' own
-#: time behind them; where it costs more, so many trials go by until it is asked again.
+#: time behind them; where it costs more, it is asked again after :data:`_LOOK_NS`, and so many
+#: trials at least.
 _FIRST, _COST, _UNTIL_ASKED = 2, 0.05, 100
 #: Of several ranks all profile the same trials: every second one at first, then every tenth.
 _OFTEN, _SELDOM, _OFTEN_TRIALS = 0.5, 0.1, 60
@@ -70,13 +71,9 @@ class Watched:
         self.ahead, self.is_settled = 0, False
         # When it is asked again what is to be done.
         self._look_ns = 0
-        # Of the plain trial that is open: what measures it, its start and the CPU time until then,
-        # and how often it counts in its account.
-        self._plain: LiveTrials | None = None
-        self._start_ns = self._used_ns = 0
-        self._count = 1
         # What profiling added so far, and the time of the last trial that no counting slowed.
         self._profiling_ns = self._usual_ns = 0
+        self.begin_plain = self._plain_trials()
 
     def measure(
         self, entries: Entries, journal: Callable[[], Journal], memory: bool, calibrates: bool
@@ -127,45 +124,67 @@ class Watched:
         self.saved()
         live = self.live
         if live is not None:
+            live.write_group(self.accounts.at_ns)
             most_ns = max(_MEMORY_NS, _MEMORY_COST * self.own_ns)
             live.counts = live.calls * _MEMORY_CALL_NS <= most_ns
             if not goes_by and self._chooses():
                 live.wanted = True
         else:
-            self.ahead = _UNTIL_ASKED
+            self.ahead = self._until_asked
         self.is_settled = live is None or live.is_plain
         if live is not None and not self.is_settled:
             return self._begin_seen(live, count)
         self._look_ns = self.accounts.at_ns + _LOOK_NS
         return self.begin_plain(count)
 
-    def begin_plain(self, count: int) -> End:
-        """A trial begins that is timed as a whole and no more."""
-        # As most trials are, it takes few steps.
-        live = self._plain = self.live
-        self._count = count
-        if live is not None:
-            self._used_ns = live.cpu_ns()
-        self._start_ns = self.accounts.open(self.spent)
-        return self._end_plain
+    def _plain_trials(self) -> Callable[[int], End]:
+        """What begins a trial that is timed as a whole and no more."""
+        # As most trials are: it takes few steps, which find what they need in closure cells, and
+        # opens and closes its account itself.
+        accounts = self.accounts
+        opened, own_times, now_ns = accounts.opened, accounts.own_times, accounts.now_ns
+        live: LiveTrials | None = None
+        start_ns = used_ns = 0
+        count = 1
 
-    def _end_plain(self, error: BaseException | None) -> None:
-        live, accounts = self._plain, self.accounts
-        if error is not None:
-            into = _account_of(error)
-            if live is not None and into is None:
+        def begin(counts: int) -> End:
+            nonlocal live, start_ns, used_ns, count
+            live, count = self.live, counts
+            if live is not None:
+                used_ns = live.cpu_ns()
+            start_ns = now_ns()
+            own_times[-1] += start_ns - accounts.at_ns
+            accounts.at_ns = start_ns
+            opened.append(self.spent)
+            own_times.append(0)
+            return end
+
+        def end(error: BaseException | None) -> None:
+            if error is not None:
+                into = _account_of(error)
+                if live is not None and into is None:
+                    live.iteration += 1
+                accounts.close(into, 0)
+                return
+            end_ns = now_ns()
+            self._usual_ns = ns = own_times.pop() + end_ns - accounts.at_ns
+            accounts.at_ns = end_ns
+            total = accounts.totals[opened.pop()]
+            total[0] += ns
+            total[1] += count
+            self.own_ns += ns
+            self.count += 1
+            if live is not None:
                 live.iteration += 1
-            accounts.close(into, 0)
-            return
-        self._usual_ns = ns = accounts.close(None, self._count)
-        if live is not None:
-            used_ns = live.cpu_ns() - self._used_ns
-            live.iteration += 1
-            live.add_plain(self._start_ns, accounts.at_ns - self._start_ns, used_ns)
-        self.own_ns += ns
-        self.count += 1
-        if accounts.at_ns >= self._look_ns:
-            self.is_settled = False
+                live.plain_trials.extend((start_ns, end_ns - start_ns, live.cpu_ns() - used_ns))
+            if end_ns >= self._look_ns:
+                self.is_settled = False
+
+        return begin
+
+    @property
+    def _until_asked(self) -> int:
+        return max(_UNTIL_ASKED, _LOOK_NS // max(1, self._usual_ns))
 
     def _chooses(self) -> bool:
         """Whether the next trial is to be profiled: late ones are, too, however long it goes on."""
@@ -180,7 +199,8 @@ class Watched:
         elif self._profiling_ns > _COST * self.own_ns:
             # Until their own time has paid for what profiling added so far.
             owed_ns = self._profiling_ns / _COST - self.own_ns
-            self.ahead = min(_UNTIL_ASKED, int(owed_ns / max(1, self._usual_ns or owed_ns)))
+            owed = int(owed_ns / max(1, self._usual_ns or owed_ns))
+            self.ahead = min(self._until_asked, owed)
             return False
         # How many trials go by until a coin of this chance falls on its head.
         self.ahead = int(log(1 - self._coin.random()) / log(1 - chance))

@@ -18,12 +18,12 @@ class Accounts:
 
     def __init__(self, now_ns: NowNs, start_ns: int) -> None:
         self.at_ns = start_ns  # when an account was opened or closed last
-        self._now_ns = now_ns
+        self.now_ns = now_ns
         # The accounts that are open, outermost first, and their own time so far.
         self.opened: list[Account] = [(REST, "")]
-        self._own_ns = [0]
+        self.own_times = [0]
         # Time of each account, and how often it was opened.
-        self._totals: defaultdict[Account, list[int]] = defaultdict(lambda: [0, 0])
+        self.totals: defaultdict[Account, list[int]] = defaultdict(lambda: [0, 0])
 
     @property
     def account(self) -> Account:
@@ -35,20 +35,20 @@ class Accounts:
 
     def open(self, account: Account) -> int:
         """Open an account, within the one that is open; gives when."""
-        now_ns = self._now_ns()
-        self._own_ns[-1] += now_ns - self.at_ns
+        now_ns = self.now_ns()
+        self.own_times[-1] += now_ns - self.at_ns
         self.at_ns = now_ns
         self.opened.append(account)
-        self._own_ns.append(0)
+        self.own_times.append(0)
         return now_ns
 
     def close(self, into: Account | None = None, count: int = 1) -> int:
         """Close it again, for itself or ``into`` another, which counts; gives its own time."""
-        now_ns = self._now_ns()
-        own_ns = self._own_ns.pop() + now_ns - self.at_ns
+        now_ns = self.now_ns()
+        own_ns = self.own_times.pop() + now_ns - self.at_ns
         self.at_ns = now_ns
         account = self.opened.pop()
-        total = self._totals[account if into is None else into]
+        total = self.totals[account if into is None else into]
         total[0] += own_ns
         total[1] += count
         return own_ns
@@ -63,20 +63,20 @@ class Accounts:
 
     def add(self, account: Account, ns: int) -> None:
         """Add time that passed before the first account was opened."""
-        self._totals[account][0] += ns
+        self.totals[account][0] += ns
 
     def move(self, source: Account, target: Account, ns: int) -> None:
         """Let time of one account be another's."""
-        self._totals[source][0] -= ns
-        self._totals[target][0] += ns
+        self.totals[source][0] -= ns
+        self.totals[target][0] += ns
 
     def spent(self) -> tuple[Spent, ...]:
         """All accounts until now, with what is still open, by part."""
-        now_ns = self._now_ns()
-        self._own_ns[-1] += now_ns - self.at_ns
+        now_ns = self.now_ns()
+        self.own_times[-1] += now_ns - self.at_ns
         self.at_ns = now_ns
-        totals = {account: tuple(total) for account, total in self._totals.items()}
-        for account, own_ns in zip(self.opened, self._own_ns, strict=True):
+        totals = {account: tuple(total) for account, total in self.totals.items()}
+        for account, own_ns in zip(self.opened, self.own_times, strict=True):
             ns, count = totals.get(account, (0, 0))
             totals[account] = ns + own_ns, count
         spent = [Spent(part, name, *total) for (part, name), total in totals.items()]

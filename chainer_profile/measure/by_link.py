@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import chainer
@@ -60,6 +61,7 @@ def _as_it_is(entry: str, owner: Any, call: Callable[[], Any]) -> Any:
     return call()
 
 
+@cache
 def cost_of_a_call(now_ns: NowNs) -> tuple[float, float]:
     """Nanoseconds that are shown for a function that does nothing, and that a call really adds."""
     recorder = LinkRecorder(now_ns, LoopTrial([]), Entries(_as_it_is))

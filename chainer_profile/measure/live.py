@@ -77,9 +77,9 @@ class LiveTrials:
         self._calibrated_ns: int | None = clock.now_ns() if calibrates else None
         self._last: Iteration | None = None
         self._told: ToldRows | None = None
-        # Start, wall and CPU time of plain trials that are not written yet, one after the other,
-        # and whether the next one stands behind a profiled one.
-        self._plain_trials = array("q")
+        #: Start, wall and CPU time of plain trials that are not written yet, one after the other.
+        self.plain_trials = array("q")
+        # Whether the next one stands behind a profiled one.
         self._behind = False
 
     def times(self) -> dict[Layer | str, float]:
@@ -102,7 +102,7 @@ class LiveTrials:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the next trial runs as it is, and :meth:`add_plain` may be told of it: no GPU."""
+        """Whether the next trial runs as it is, and :attr:`plain_trials` may get it: no GPU."""
         return self._clock.device is None and not self.looks
 
     @contextmanager
@@ -122,11 +122,9 @@ class LiveTrials:
         with run:
             yield
 
-    def add_plain(self, start_ns: int, wall_ns: int, used_ns: int) -> None:
-        """A trial ran as it is: in :meth:`trial`, or where it :attr:`is_plain` with the caller."""
-        trials = self._plain_trials
-        trials.extend((start_ns, wall_ns, used_ns))
-        if start_ns - trials[0] >= _GROUP_NS:
+    def write_group(self, now_ns: int) -> None:
+        """Write the plain trials, where the first of them is some time ago."""
+        if self.plain_trials and now_ns - self.plain_trials[0] >= _GROUP_NS:
             self._write_plain()
 
     @contextmanager
@@ -141,7 +139,8 @@ class LiveTrials:
         begin_ns, start_ns = cpu_ns(), now_ns()
         yield
         wall_ns = now_ns() - start_ns
-        self.add_plain(start_ns, wall_ns, cpu_ns() - begin_ns)
+        self.plain_trials.extend((start_ns, wall_ns, cpu_ns() - begin_ns))
+        self.write_group(start_ns)
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
@@ -207,10 +206,10 @@ class LiveTrials:
         self._try_to_write(partial(self._told.add, one))
 
     def _write_plain(self) -> None:
-        journal, trials = self._journal, self._plain_trials
-        if journal is not None and trials:
-            self._plain_trials = array("q")
-            self._try_to_write(partial(journal.add_clean, trials))
+        if self._journal is not None and self.plain_trials:
+            trials = self.plain_trials[:]
+            del self.plain_trials[:]
+            self._try_to_write(partial(self._journal.add_clean, trials))
 
     def _try_to_write(self, write: Callable[[], object]) -> None:
         try:
