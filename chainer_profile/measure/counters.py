@@ -1,27 +1,26 @@
 """The counters pass: what the calling thread does in every row, beside passing time.
 
-A clock that reads several counters gives the number of each reading as the time; the readings of a
-counter are then folded as if they were times.
+The readings of a counter are folded as if they were times.
 """
 
 from __future__ import annotations
 
 import mmap
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, suppress
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import count
 from statistics import median
-from struct import Struct
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import NS
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.by_link import ByLink
 from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.passes import Pass, Timed
-from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.readings import Readings, trials_of
 from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.windows import Step
 from chainer_profile.record.recording import Counted, Counters
@@ -101,35 +100,6 @@ def _new_pages() -> NDArray[np.uint8]:
     return np.frombuffer(pages, np.uint8)[:: mmap.PAGESIZE]
 
 
-class _Readings:
-    """A clock whose times are numbers of readings, which lie in an array made before."""
-
-    def __init__(self, now_ns: NowNs, counters: Read, width: int, most: int) -> None:
-        row = Struct(f"{width}q")
-        self._buffer = bytearray(row.size * most)
-        # Written once: a page that is touched for the first time would count for a row.
-        self._buffer[:] = b"\1" * len(self._buffer)
-        self.values = np.frombuffer(self._buffer, np.int64).reshape(most, width)
-        self._at = 0
-        pack, buffer, size, end = row.pack_into, self._buffer, row.size, row.size * most
-
-        def read() -> int:
-            at = self._at
-            if at < end:  # another trial may make more calls
-                pack(buffer, at, now_ns(), *counters())
-            self._at = at + size
-            return at // size
-
-        self.read = read
-
-    def clear(self) -> None:
-        self._at = 0
-
-    @property
-    def count(self) -> int:
-        return self._at // self.values.itemsize // self.values.shape[1]
-
-
 def measure_counters(
     step: Step,
     rows: Structure | ByLink,
@@ -143,24 +113,24 @@ def measure_counters(
     """Run a step for so long, and say what the calling thread did in every row."""
     counted, read = usage or thread_usage()
     names = ("wall_ns", *counted)
-    trials: Callable[[_Readings], Generator[_Seen, None, None]]
-    if isinstance(rows, Structure):
-        reads, n_layers = len(rows.owners) + 2, len(rows.layers)
-        trials = partial(_by_call, step, rows)
-    else:
-        reads, n_layers = 2 * len(rows.recorder.log), len(rows.recorder.rows)
-        trials = partial(_by_link, step, rows)
-    readings = _Readings(now_ns, read, len(names), max(reads, 2 * _WINDOWS))
-    windows = _window(Recorder(readings.read, step), readings)
+    traced = trials_of(step, rows)
+    log = Readings(lambda: (now_ns(), *read()), len(names), max(traced.most_reads, 2 * _WINDOWS))
+    windows = _window(log)
     found: list[NDArray[np.int64]] = []
     begin_ns = now_ns()
-    with closing(trials(readings)) as seen_trials:
-        for made, seen in enumerate(seen_trials, 1):
-            if seen is not None:
-                structure, stamps = seen
-                of_rows = structure.times_ns(readings.values[list(stamps)].T)
-                trial = readings.values[readings.count - 1] - readings.values[0]
-                found.append(np.column_stack([of_rows, trial]))
+    with traced.entries:
+        for made in count(1):
+            log.clear()
+            with traced.recording(log):
+                step()
+            if log.failure:
+                raise ProfileError(log.failure)
+            # Trials that make other calls, or too many, are left out.
+            with suppress(ProfileError):
+                structure = traced.structure(log)
+                n_layers, values = len(structure.layers), log.values[: log.count]
+                of_rows = structure.times_ns(values[1:-1].T)
+                found.append(np.column_stack([of_rows, values[-1] - values[0]]))
             long = made >= _MOST_TRIALS or (now_ns() - begin_ns) * NS >= seconds
             if stop() or (long and made >= LEAST_TRIALS):
                 break
@@ -184,50 +154,14 @@ def measure_counters(
     )
 
 
-#: A trial's windows, and which readings are theirs; None where it is of no use.
-_Seen = tuple[Structure, Sequence[int]] | None
-
-
-def _by_call(step: Step, structure: Structure, readings: _Readings) -> Generator[_Seen, None, None]:
-    """Trials that make the calls of a structure."""
-    recorder = Recorder(readings.read, step, raising=structure.raising)
-    with recorder:
-        while True:
-            recorder.clear()
-            readings.clear()
-            readings.read()
-            step()
-            readings.read()
-            stamps = structure.stamps(recorder.log)
-            yield None if stamps is None else (structure, stamps)
-
-
-def _by_link(step: Step, by_link: ByLink, readings: _Readings) -> Generator[_Seen, None, None]:
-    """Trials by link, which may be too long for the readings."""
-    recorder, rows = by_link.recorder, by_link.recorder.rows
-    with by_link.entries:
-        while True:
-            readings.clear()
-            with recorder.recording(readings.read):
-                readings.read()
-                step()
-                recorder.close()
-                readings.read()
-            log = recorder.log
-            fits = readings.count <= len(readings.values)
-            yield (rows.structure(log), rows.fold(log).stamps.tolist()) if fits else None
-
-
-def _window(recorder: Recorder, readings: _Readings) -> NDArray[np.float64]:
+def _window(log: Readings) -> NDArray[np.float64]:
     """What each counter shows on average for a function that does nothing."""
-    hook = recorder.hook
+    hook = log.hook
     for _ in range(_WINDOWS):
-        hook.forward_preprocess(recorder, ())
-        hook.forward_postprocess(recorder, ())
-    values = readings.values[: 2 * _WINDOWS]
+        hook.forward_preprocess(log, ())
+        hook.forward_postprocess(log, ())
+    values = log.values[: 2 * _WINDOWS]
     mean: NDArray[np.float64] = (values[1::2] - values[::2]).mean(axis=0)
-    recorder.clear()
-    readings.clear()
     return mean
 
 

@@ -22,7 +22,8 @@ from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.link_rows import Iteration
 from chainer_profile.measure.loop import LoopTrial
-from chainer_profile.measure.memory import ByLinks, IterationMemory
+from chainer_profile.measure.memory import IterationMemory
+from chainer_profile.measure.readings import ByLinks
 from chainer_profile.record.journal import Header, Journal, JournalError
 from chainer_profile.record.recording import (
     COMPLETE,

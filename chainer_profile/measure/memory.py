@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import chainer
 import numpy as np
-from chainer import FunctionHook
 from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.arguments import arrays_in
-from chainer_profile.measure.calls import BACKWARD, Entry
-from chainer_profile.measure.hooks import hook_of, kind_of, watching
-from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.passes import Pass, Timed
+from chainer_profile.measure.readings import Read, Readings, trials_of
 from chainer_profile.measure.structure import Structure
 from chainer_profile.measure.windows import FORWARD, Step, Trial
 from chainer_profile.record.recording import MemoryUse, PhaseMemory
@@ -33,8 +29,6 @@ from chainer_profile.record.recording import MemoryUse, PhaseMemory
 _OUTSIDE = -1
 #: The pass takes about as long as so many structure passes.
 _CALLS = 4
-#: Reads that are kept beyond twice those of the iteration before.
-_MORE_READS = 20_000
 
 
 class Counter(Protocol):
@@ -107,140 +101,20 @@ class PoolCounter:
         self._peak = self._now
 
 
-class MemoryLog:
-    """A recorder's clock and its log: a counter is read at every window that begins or ends."""
+def reading(counter: Counter) -> Callable[[], tuple[int, int]]:
+    """What reads bytes that are allocated now, and the most since the read before."""
 
-    def __init__(self, counter: Counter, most: int) -> None:
-        # All is made before: a log that grows would count for a row.
-        self.values = array("q", bytes(8 * most))
-        self.peaks = array("q", bytes(8 * most))  # since the read before
-        self.entered: list[Any] = [None] * most
-        self.backward = bytearray(most)
-        self.count = self.depth = 0
-        self.failure = ""  # of the counter, which is not read again
-        self._read, self._reset = counter.read, counter.reset
+    def read() -> tuple[int, int]:
+        found = counter.read()
+        counter.reset()
+        return found
 
-    def now_ns(self) -> int:
-        """Read the counter; gives 0, for a log of times. Raises nothing into the program."""
-        if not self.failure:
-            try:
-                if self.count < len(self.values):
-                    self.values[self.count], self.peaks[self.count] = self._read()
-                self._reset()
-            except Exception as error:
-                self.failure = one_line(error)
-        self.count += 1
-        return 0
-
-    def extend(self, items: tuple[Any, ...]) -> None:
-        if self.count <= len(self.values):
-            self.entered[self.count - 1] = items[0]
-            self.backward[self.count - 1] = items[1] == BACKWARD
-        self.depth += 1
-
-    def append(self, now_ns: int) -> None:
-        self.depth -= 1
-
-    # What is told of windows by call, where nothing that a clock's log notes is alive.
-
-    @property
-    def hook(self) -> FunctionHook:
-        def forward_preprocess(hook: Any, function: Any, in_data: Any) -> None:
-            self.enter(kind_of(function))
-
-        def forward_postprocess(hook: Any, function: Any, in_data: Any) -> None:
-            self.leave()
-
-        def backward_preprocess(hook: Any, function: Any, in_data: Any, out_grad: Any) -> None:
-            self.enter(kind_of(function), BACKWARD)
-
-        def backward_postprocess(hook: Any, function: Any, in_data: Any, out_grad: Any) -> None:
-            self.leave()
-
-        return hook_of(
-            forward_preprocess, forward_postprocess, backward_preprocess, backward_postprocess
-        )
-
-    def enter(self, what: Entry, size: int | str = 0) -> None:
-        self.now_ns()
-        self.extend((what, size))
-
-    def leave(self) -> None:
-        self.append(self.now_ns())
-
-    def position(self) -> int:
-        return self.depth
-
-    def running(self, position: int) -> int:
-        return self.depth - position
-
-    def items(self) -> Iterator[Any]:
-        """The same as a log of times by link; the first and the last read are no window's."""
-        for entered in self.entered[1 : self.count - 1]:
-            if entered is not None:
-                yield entered
-            yield 0
-
-    def __len__(self) -> int:
-        return self.count
-
-    @property
-    def is_full(self) -> bool:
-        return self.count > len(self.values)
-
-    def trim(self) -> None:
-        del self.values[self.count :], self.peaks[self.count :], self.entered[self.count :]
+    return read
 
 
 def counter_of(arrays: list[Any]) -> Counter:
     xp = chainer.backend.get_array_module(*arrays)
     return PoolCounter(xp) if _is_cupy(xp) else HostCounter()
-
-
-class ByCall:
-    """Trials that make the calls of a structure."""
-
-    def __init__(self, step: Trial, structure: Structure) -> None:
-        self.most_reads = len(structure.owners) + 2
-        self._step, self._structure = step, structure
-
-    @contextmanager
-    def recording(self, log: MemoryLog) -> Iterator[None]:
-        """Within this a trial runs, whose windows the log is told of."""
-        with watching(self._step, log, self._structure.raising):
-            log.now_ns()
-            yield
-            log.now_ns()
-
-    def structure(self, log: MemoryLog) -> Structure:
-        """The structure, where the trial's windows are its windows."""
-        pairs = zip(log.entered, map(bool, log.backward), strict=False)
-        seen = [(what, backward) for what, backward in pairs if what is not None]
-        known = [(what, nbytes == BACKWARD) for what, nbytes in self._structure.windows]
-        if log.count != self.most_reads or seen != known:
-            raise ProfileError("its trial made other calls than those before")
-        return self._structure
-
-
-class ByLinks:
-    """Trials by link, whatever they call."""
-
-    def __init__(self, recorder: LinkRecorder) -> None:
-        self.most_reads = 2 * len(recorder.log) + _MORE_READS
-        self._recorder = recorder
-
-    @contextmanager
-    def recording(self, log: MemoryLog) -> Iterator[None]:
-        with self._recorder.recording(log.now_ns, log):
-            log.now_ns()
-            yield
-            self._recorder.close()
-            log.now_ns()
-
-    def structure(self, log: MemoryLog) -> Structure:
-        if log.is_full:
-            raise ProfileError("its trial made many more calls than others")
-        return self._recorder.rows.structure(log.items())
 
 
 class IterationMemory:
@@ -267,10 +141,10 @@ class IterationMemory:
             self.is_on = True
 
     @contextmanager
-    def tracing(self, traced: ByCall | ByLinks) -> Iterator[None]:
+    def tracing(self, traced: Read) -> Iterator[None]:
         """Within this an iteration runs: find what its rows allocate."""
         assert self._counter is not None
-        log = MemoryLog(self._counter, traced.most_reads)
+        log = Readings(reading(self._counter), 2, traced.most_reads)
         # Cyclic garbage goes before, and not within: what only the collector frees counts as kept.
         gc.collect()
         with ExitStack() as stack:
@@ -294,13 +168,12 @@ class IterationMemory:
         self.is_due = self.is_due or self.is_on
         self.end()
 
-    def _find(self, log: MemoryLog, traced: ByCall | ByLinks) -> None:
+    def _find(self, log: Readings, traced: Read) -> None:
         if log.failure:
             self.problem = f"memory cannot be counted: {log.failure}"
             return
         try:
             structure = traced.structure(log)
-            log.trim()
             self.use = use_of(log, structure, self._trial)
         except ProfileError as error:
             self.problem = str(error)
@@ -324,7 +197,7 @@ class IterationMemory:
 
 
 def measure_memory(
-    step: Step, traced: ByCall | ByLinks, n_rows: int, counter: Counter | None = None
+    step: Step, traced: Read, n_rows: int, counter: Counter | None = None
 ) -> MemoryUse | None:
     """Run a step twice, and say what the second trial allocates, for so many rows."""
     memory = IterationMemory(step)
@@ -344,17 +217,15 @@ def measure_memory(
 def _measure(timed: Timed) -> MemoryUse | None:
     if timed.left_s < _CALLS * timed.pass_s:
         return None
-    n_rows = len(timed.recording.layers)
-    if isinstance(timed.rows, Structure):
-        return measure_memory(timed.step, ByCall(timed.step, timed.rows), n_rows)
-    with timed.rows.entries:
-        return measure_memory(timed.step, ByLinks(timed.rows.recorder), n_rows)
+    traced = trials_of(timed.step, timed.rows)
+    with traced.entries:
+        return measure_memory(timed.step, traced, len(timed.recording.layers))
 
 
 MEMORY = Pass("memory", _measure, "the memory pass fails ({}): left out", calls=_CALLS)
 
 
-def use_of(log: MemoryLog, structure: Structure, step: Trial) -> MemoryUse:
+def use_of(log: Readings, structure: Structure, step: Trial) -> MemoryUse:
     """What the reads of a step's trial say about its rows, and what there is beside them."""
     parameters, inputs = _parameters(step), _inputs(step)
     found = [param for _, root in step.roots for param in root.params(include_uninit=False)]
@@ -376,9 +247,11 @@ def _is_cupy(module: Any) -> bool:
     return str(module.__name__).startswith("cupy")
 
 
-def memory_use(log: MemoryLog, structure: Structure, **there: int) -> MemoryUse:
+def memory_use(log: Readings, structure: Structure, **there: int) -> MemoryUse:
     """What the reads of a trial, which is one of a structure, say about its rows."""
     n_layers = len(structure.layers)
+    # Bytes at each read, and the most since the one before.
+    now, peaks = log.values[: log.count].T
     # Whose is what passes between every two reads.
     owners = np.concatenate([[_OUTSIDE], structure.owners])
     peak_nbytes = [0] * n_layers
@@ -392,21 +265,24 @@ def memory_use(log: MemoryLog, structure: Structure, **there: int) -> MemoryUse:
             kept = max(kept or 0, window.end - window.low)
     retained = np.zeros(n_layers, np.int64)
     of_rows = (owners >= 0) & (owners < n_layers)
-    np.add.at(retained, owners[of_rows], np.diff(_int64(log.values))[of_rows])
-    highest = int(_int64(log.peaks)[1:].argmax())
+    np.add.at(retained, owners[of_rows], np.diff(now)[of_rows])
+    highest = int(peaks[1:].argmax())
     return MemoryUse(
         peak_nbytes=tuple(peak_nbytes),
         retained_nbytes=tuple(retained.tolist()),
-        high_water_nbytes=log.peaks[highest + 1] - log.values[0],
+        high_water_nbytes=int(peaks[highest + 1] - now[0]),
         high_water_layer=int(owners[highest]) if of_rows[highest] else None,
         kept_for_backward_nbytes=kept,
-        phases=tuple(_phases(log, owners, structure)),
+        phases=tuple(_phases(peaks[1:] - now[0], np.diff(now), owners, structure)),
         **there,
     )
 
 
 def _phases(
-    log: MemoryLog, owners: NDArray[np.intp], structure: Structure
+    highs: NDArray[np.int64],
+    grown: NDArray[np.int64],
+    owners: NDArray[np.intp],
+    structure: Structure,
 ) -> Iterator[PhaseMemory]:
     """What every phase allocates, in the order of their first rows."""
     columns = [*(layer.phase for layer in structure.layers), *structure.phases]
@@ -414,8 +290,6 @@ def _phases(
     # The last one is of moments outside of all phases, whose owner is -1.
     outside = 0 if len(names) == 1 and not structure.phases else _OUTSIDE
     moments = np.array([*map(names.index, columns), outside])[owners]
-    highs = _int64(log.peaks)[1:] - log.values[0]
-    grown = np.diff(_int64(log.values))
     for number, name in enumerate(names):
         of_phase = moments == number
         yield PhaseMemory(name, int(highs[of_phase].max()), int(grown[of_phase].sum()))
@@ -432,13 +306,12 @@ class _Window:
     end: int = 0
 
 
-def _windows(log: MemoryLog, owners: NDArray[np.intp]) -> Iterator[_Window]:
+def _windows(log: Readings, owners: NDArray[np.intp]) -> Iterator[_Window]:
     """All windows; one within another of the same owner is a part of that one, and not given."""
     running: list[_Window] = []
-    for event in range(1, len(log.values) - 1):
-        now = log.values[event]
+    for event, (now, peak) in enumerate(log.values[1 : log.count - 1].tolist(), 1):
         if running:
-            running[-1].high = max(running[-1].high, log.peaks[event])
+            running[-1].high = max(running[-1].high, peak)
             running[-1].low = min(running[-1].low, now)
         if log.entered[event] is not None:
             running.append(_Window(int(owners[event]), now, now, now))
@@ -450,10 +323,6 @@ def _windows(log: MemoryLog, owners: NDArray[np.intp]) -> Iterator[_Window]:
             running[-1].low = min(running[-1].low, window.low)
         if all(window.owner != outer.owner for outer in running):
             yield window
-
-
-def _int64(values: array[int]) -> NDArray[np.int64]:
-    return np.frombuffer(values, np.int64)
 
 
 def _parameters(step: Trial) -> list[Any]:

@@ -34,12 +34,12 @@ class OfLedger:
         pass
 
 
-def framework(trace, structure):
+def framework(values, structure):
     """Bytes that were retained outside of all rows, one interval at a time."""
     total, owner = 0, -1
-    for index in range(len(trace.values) - 1):
+    for index in range(len(values) - 1):
         if not 0 <= owner < len(structure.layers):
-            total += trace.values[index + 1] - trace.values[index]
+            total += values[index + 1] - values[index]
         if index < len(structure.owners):
             owner = structure.owners[index]
     return total
@@ -47,9 +47,10 @@ def framework(trace, structure):
 
 def peaks(trace, structure):
     """Peak of every row, by looking at each of its windows from its begin to its end."""
+    values, highest = trace.values.T.tolist()
     found = [0] * len(structure.layers)
     owners = [-1, *structure.owners.tolist()]
-    for begin in range(1, len(trace.values) - 1):
+    for begin in range(1, len(values) - 1):
         depth, end = 1, begin
         while trace.entered[begin] and depth:
             end += 1
@@ -57,13 +58,14 @@ def peaks(trace, structure):
         row = owners[begin]
         # Within a window of its own a row has no other.
         if end > begin and row < len(found) and owners[begin - 1] != row:
-            high = max(trace.peaks[begin + 1 : end + 1]) - trace.values[begin]
+            high = max(highest[begin + 1 : end + 1]) - values[begin]
             found[row] = max(found[row], high)
     return tuple(found)
 
 
 def phases(trace, structure):
     """What every phase allocates, one moment at a time; and the same outside of all."""
+    values, highest = trace.values.T.tolist()
     names = [layer.phase for layer in structure.layers] + list(structure.phases)
     owners = [-1, *structure.owners.tolist()]
     highs, grown = {}, {}
@@ -71,9 +73,9 @@ def phases(trace, structure):
         name = names[owner] if owner >= 0 else "outside"
         if not structure.phases:
             name = "forward"
-        high = trace.peaks[moment + 1] - trace.values[0]
+        high = highest[moment + 1] - values[0]
         highs[name] = max(highs.get(name, high), high)
-        grown[name] = grown.get(name, 0) + trace.values[moment + 1] - trace.values[moment]
+        grown[name] = grown.get(name, 0) + values[moment + 1] - values[moment]
     return highs, grown
 
 
@@ -104,9 +106,10 @@ def test_all_that_is_retained_is_what_the_trial_grew_by(program, phase, seed):
         for counter in (script, HostCounter()):
             trace = trace_memory(step, structure, counter)
             use = memory_use(trace, structure, parameter_nbytes=0, input_nbytes=0)
-            grown = trace.values[-1] - trace.values[0]
-            assert sum(use.retained_nbytes) + framework(trace, structure) == grown
-            assert use.high_water_nbytes == max(trace.peaks[1:]) - trace.values[0]
+            values, highest = trace.values.T.tolist()
+            grown = values[-1] - values[0]
+            assert sum(use.retained_nbytes) + framework(values, structure) == grown
+            assert use.high_water_nbytes == max(highest[1:]) - values[0]
             assert use.peak_nbytes == peaks(trace, structure)
             highs, retained = phases(trace, structure)
             assert max(highs.values()) == use.high_water_nbytes

@@ -16,19 +16,19 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
+from chainer.functions.activation.relu import ReLU
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.by_link import ByLink
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.memory import (
-    ByCall,
-    ByLinks,
     HostCounter,
-    MemoryLog,
     PoolCounter,
     counter_of,
+    reading,
 )
 from chainer_profile.measure.memory import measure_memory as measure_by
+from chainer_profile.measure.readings import ByCall, ByLinks, Readings
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import MemoryUse, PhaseMemory, Recording, Settings
@@ -47,7 +47,7 @@ def measure_memory(step, structure, counter=None):
 
 def trace_memory(step, structure, counter):
     traced = ByCall(step, structure)
-    log = MemoryLog(counter, traced.most_reads)
+    log = Readings(reading(counter), 2, traced.most_reads)
     with counter.counting():
         step()
         with traced.recording(log):
@@ -293,11 +293,10 @@ class TestAfterwards:
         step = make_step("forward", net(lambda self, x: F.relu(x)), (image(),))
         with step.configured():
             structure = learn_structure(step)
-        ((kind, _),) = structure.windows
         traced = ByCall(step, structure)
-        log = MemoryLog(Script(range(9), [0] * 9), traced.most_reads)
+        log = Readings(reading(Script(range(9), [0] * 9)), 2, traced.most_reads)
         log.now_ns()
-        log.enter(other or kind)
+        log.hook.forward_preprocess(other(None, 1) if other else ReLU(), (image(),))
         for _ in range(ends):
             log.leave()
         log.now_ns()
@@ -306,7 +305,7 @@ class TestAfterwards:
             assert traced.structure(log) is structure
 
     def test_a_log_keeps_no_more_than_it_has_room_for(self):
-        log = MemoryLog(Script(range(9), [0] * 9), 3)
+        log = Readings(reading(Script(range(9), [0] * 9)), 2, 3)
         hook = log.hook
         log.now_ns()
         for _ in range(2):
@@ -314,10 +313,9 @@ class TestAfterwards:
             hook.backward_preprocess(None, (), ())
             hook.forward_postprocess(None, ())
         log.now_ns()
-        assert log.values.tolist() == [0, 1, 2]
+        assert log.values[:, 0].tolist() == [0, 1, 2]
         assert (log.count, log.depth, log.is_full) == (8, 2, True)
         assert [what is not None for what in log.entered] == [False, True, True]
-        assert list(log.backward) == [0, 0, 1]
 
     def test_the_log_of_a_trial_by_link_is_no_rows_memory(self):
         def forward(self, x):
@@ -341,7 +339,7 @@ class TestAfterwards:
             raise OSError("no counter")
 
         monkeypatch.setattr(counter, fails, fail)
-        log = MemoryLog(counter, 4)
+        log = Readings(reading(counter), 2, 4)
         assert [log.now_ns() for _ in range(3)] == [0, 0, 0]
         assert (log.failure, calls, log.count) == ("OSError: no counter", [fails], 3)
 
