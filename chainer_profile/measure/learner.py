@@ -288,13 +288,13 @@ class Learner:
     def _trace(self, path: str) -> None:
         """A function takes an array that the link at a path keeps: so its call is known."""
         for link in self._links.links:
-            above = self._known.path_of(link)
+            above = self._known.by_link.get(id(link), "")
             if id(link) in self._calls and (path + "/").startswith(above.rstrip("/") + "/"):
                 self._calls[id(link)][0] = True
 
     def _decide(self) -> set[str]:
         """Decide which links need no marks from now on; the paths of those marked here for that."""
-        new = [link for link in self._known.links() if link not in DECIDED]
+        new = [link for link in self._known.alive() if link not in DECIDED]
         of_link: dict[int, list[bool]] = {}
         for link, (known,) in self._traces:
             of_link.setdefault(id(link), []).append(known)
@@ -346,18 +346,22 @@ class Learner:
                 for index, row in enumerate(self._rows)
             ),
             phases=tuple(self._phases),
-            links=self._known.link_calls(self._links.calls),
+            links=self._known.links(self._link_calls(), 1),
             owners=np.array(owners, np.intp),
             windows=tuple(items[:2] for items, _, _ in self._noted if len(items) > 1),
             parameters=tuple(kept for items, _, kept in self._noted if len(items) > 1),
             of_network=(
-                *((ref(param), "array", path) for path, param in self._known.params),
+                *((ref(param), "array", path) for path, param in self._known.with_paths),
                 *((ref(link), name, path) for path, link, name in self._known.persistents),
             ),
             raising=frozenset(self._raising),
             log=self.log,
             made_nbytes=tuple(row.made_nbytes for row in self._rows),
         )
+
+    def _link_calls(self) -> dict[str, int]:
+        paths = self._known.by_link
+        return {paths[key]: n for key, n in self._links.calls.items() if key in paths}
 
     def where(self, error: BaseException) -> str:
         """Where an exception of the pass came from, in words."""

@@ -11,96 +11,6 @@ from chainer_profile.basics.paths import above, joined, link_of
 from chainer_profile.record.recording import LinkCalls
 
 
-class Owners:
-    """The links and parameters that calls may belong to."""
-
-    def __init__(self, roots: Sequence[tuple[str, Any]]) -> None:
-        self._paths: dict[int, tuple[str, Any]] = {}
-        self.params: list[tuple[str, Any]] = []
-        for prefix, root in roots:
-            for path, link in root.namedlinks():
-                # A shared link goes by its first path.
-                self._paths.setdefault(id(link), (joined(prefix, path), link))
-            self.params += [
-                (joined(prefix, link_of(path)), param) for path, param in root.namedparams()
-            ]
-        self._by_array: dict[int, list[tuple[str, Any]]] = {}
-        self._by_path: dict[str, list[Any]] = {}
-        for path, param in self.params:
-            self._by_path.setdefault(path, []).append(param)
-        # Arrays that are no parameters, with the link that keeps each and its name there.
-        self.persistents = [
-            (path, link, name)
-            for path, link in self._paths.values()
-            for name in sorted(link._persistent)
-            if hasattr(getattr(link, name, None), "nbytes")
-        ]
-        self._persistent = {
-            id(getattr(link, name)): (path, link, name) for path, link, name in self.persistents
-        }
-        self._order = {path: at for at, path in enumerate(self._by_path)}
-        self._find_arrays(list(self._by_path))
-
-    def _find_arrays(self, paths: Iterable[str]) -> None:
-        """Look up the arrays of links' parameters, which may get one while the network runs."""
-        for path in paths:
-            for param in self._by_path.get(path, ()):
-                found = self._by_array.setdefault(id(param.array), [])
-                if param.array is not None and not any(known is param for _, known in found):
-                    found.append((path, param))
-
-    def _of(self, array: Any) -> list[tuple[str, Any]]:
-        """The parameters, with their links' paths, whose array this is."""
-        found = () if array is None else self._by_array.get(id(array), ())
-        return [(path, param) for path, param in found if param.array is array]
-
-    def kept(self, array: Any) -> tuple[Any, str, str] | None:
-        """Where the networks keep an array, if so: parameter or link, attribute, and path."""
-        for path, param in self._of(array):
-            return param, "array", path
-        path, link, name = self._persistent.get(id(array), ("", None, ""))
-        return (link, name, path) if link is not None and getattr(link, name) is array else None
-
-    def path_of(self, link: Any) -> str:
-        """Path of a link; empty for one of no network here."""
-        return self._paths.get(id(link), ("", None))[0]
-
-    def links(self) -> list[Any]:
-        """All links of the networks."""
-        return [link for _, link in self._paths.values()]
-
-    def innermost(self, running: Sequence[Any]) -> str | None:
-        """Path of the last of these links that belongs to a network."""
-        for link in reversed(running):
-            found = self._paths.get(id(link))
-            if found is not None:
-                return found[0]
-        return None
-
-    def of_call(self, running: str, arrays: Sequence[Any]) -> str:
-        """Path of the link that a call belongs to."""
-        # That is the innermost running link, or one below it whose parameters the call takes: link
-        # hooks do not fire for link.forward(x) or for functions that are given link.W.
-        self._find_arrays([running])
-        below = running.rstrip("/") + "/"
-        taken = [path for array in arrays for path, _ in self._of(array) if path.startswith(below)]
-        return min(taken, key=self._order.__getitem__, default=running)
-
-    def parameters(self, path: str) -> tuple[Any, ...]:
-        """The arrays of the parameters of the link at a path."""
-        arrays = tuple(param.array for of, param in self.params if of == path)
-        return tuple(array for array in arrays if array is not None)
-
-    def weights(self, arrays: Sequence[Any]) -> set[int]:
-        """Which of the arrays are parameters of the networks, by identity."""
-        return {id(array) for array in arrays if self._of(array)}
-
-    def link_calls(self, calls: dict[int, int]) -> tuple[LinkCalls, ...]:
-        """The links, with how often each was called."""
-        by_path = {path: calls.get(identity, 0) for identity, (path, _) in self._paths.items()}
-        return _with_calls(self._paths.values(), by_path, self.params)
-
-
 class Paths:
     """The paths of the links of networks, and whose their parameters are."""
 
@@ -132,6 +42,11 @@ class Paths:
         if self._links.get(key) is link:
             del self._links[key], self.by_link[key]
 
+    def alive(self) -> list[Any]:
+        """The links that are there."""
+        found = (one() for one in list(self._links.values()))
+        return [link for link in found if link is not None]
+
     def adopt(self, link: Any, holder: str) -> str:
         """Path of a link that is of no network here: below another, by the name of its class."""
         # One that is gone leaves its path to the next one of its class.
@@ -156,9 +71,71 @@ class Paths:
 
     def links(self, calls: dict[str, int], iterations: int) -> tuple[LinkCalls, ...]:
         """The links that are there, with their mean calls, and parameters of their own."""
-        alive = ((path, self._links[key]()) for key, path in self.by_link.items())
+        alive = ((self.by_link[id(link)], link) for link in self.alive())
         mean = {path: whole_or_mean(count / iterations) for path, count in calls.items()}
         return _with_calls(alive, mean, self.params())
+
+
+class Owners(Paths):
+    """The same with the arrays that they keep, for a pass that looks at all of them."""
+
+    def __init__(self, roots: Sequence[tuple[str, Any]]) -> None:
+        super().__init__(roots)
+        self.with_paths = list(self.params())
+        self._by_array: dict[int, list[tuple[str, Any]]] = {}
+        self._by_path: dict[str, list[Any]] = {}
+        for path, param in self.with_paths:
+            self._by_path.setdefault(path, []).append(param)
+        # Arrays that are no parameters, with the link that keeps each and its name there.
+        self.persistents = [
+            (self.by_link[id(link)], link, name)
+            for link in self.alive()
+            for name in sorted(link._persistent)
+            if hasattr(getattr(link, name, None), "nbytes")
+        ]
+        self._persistent = {
+            id(getattr(link, name)): (path, link, name) for path, link, name in self.persistents
+        }
+        self._order = {path: at for at, path in enumerate(self._by_path)}
+        self._find_arrays(list(self._by_path))
+
+    def _find_arrays(self, paths: Iterable[str]) -> None:
+        """Look up the arrays of links' parameters, which may get one while the network runs."""
+        for path in paths:
+            for param in self._by_path.get(path, ()):
+                found = self._by_array.setdefault(id(param.array), [])
+                if param.array is not None and not any(known is param for _, known in found):
+                    found.append((path, param))
+
+    def _of(self, array: Any) -> list[tuple[str, Any]]:
+        """The parameters, with their links' paths, whose array this is."""
+        found = () if array is None else self._by_array.get(id(array), ())
+        return [(path, param) for path, param in found if param.array is array]
+
+    def kept(self, array: Any) -> tuple[Any, str, str] | None:
+        """Where the networks keep an array, if so: parameter or link, attribute, and path."""
+        for path, param in self._of(array):
+            return param, "array", path
+        path, link, name = self._persistent.get(id(array), ("", None, ""))
+        return (link, name, path) if link is not None and getattr(link, name) is array else None
+
+    def innermost(self, running: Sequence[Any]) -> str | None:
+        """Path of the last of these links that belongs to a network."""
+        paths = (self.by_link.get(id(link)) for link in reversed(running))
+        return next((path for path in paths if path is not None), None)
+
+    def of_call(self, running: str, arrays: Sequence[Any]) -> str:
+        """Path of the link that a call belongs to."""
+        # That is the innermost running link, or one below it whose parameters the call takes: link
+        # hooks do not fire for link.forward(x) or for functions that are given link.W.
+        self._find_arrays([running])
+        below = running.rstrip("/") + "/"
+        taken = [path for array in arrays for path, _ in self._of(array) if path.startswith(below)]
+        return min(taken, key=self._order.__getitem__, default=running)
+
+    def weights(self, arrays: Sequence[Any]) -> set[int]:
+        """Which of the arrays are parameters of the networks, by identity."""
+        return {id(array) for array in arrays if self._of(array)}
 
 
 def _with_calls(
