@@ -142,7 +142,9 @@ def test_a_program_that_knows_of_no_profiler(tmp_path):
         *("/predictor/first/W", "/predictor/first/b"),
         *("/predictor/second/W", "/predictor/second/b"),
     ]
-    longest = max(ranks.judged.stragglers, key=lambda one: one.excess_s)
-    layer = ranks.layers[ranks.computing[longest.layer]]
-    assert (longest.rank, layer.function) == (1, "Nap")
-    assert longest.excess_s >= 0.02
+    # A busy machine may make other layers slow as well.
+    found = {
+        ranks.layers[ranks.computing[one.layer]].function: one for one in ranks.judged.stragglers
+    }
+    assert found["Nap"].rank == 1
+    assert found["Nap"].excess_s >= 0.02
