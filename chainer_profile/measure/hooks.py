@@ -31,17 +31,20 @@ _NUMBERS = count()
 
 
 def windows(
-    now_ns: NowNs, log: Log, record: Record | None = None
-) -> tuple[Callable[[Mark], None], Callable[[], None]]:
-    """What enters and leaves windows that are no function's."""
+    now_ns: NowNs, log: Any, record: Record | None = None, of_no_call: tuple[int, ...] = (0, 0)
+) -> tuple[Callable[[Any], None], Callable[[], None]]:
+    """What notes that windows are entered and left which are no function's.
+
+    Behind what is entered stand as many items as a log has of a function's inputs.
+    """
     # The device's event stands outside of the host's clock reads, so that recording it counts for
     # no layer's host time.
     note, stamp = log.extend, log.append
 
-    def enter(mark: Mark) -> None:
+    def enter(what: Any) -> None:
         if record is not None:
             record()
-        note((mark, 0, 0, now_ns()))
+        note((what, *of_no_call, now_ns()))
 
     def leave() -> None:
         stamp(now_ns())

@@ -7,7 +7,7 @@ folded behind the iteration. What is looked up is a window too, whose time is no
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
@@ -33,7 +33,7 @@ from chainer_profile.measure.facts import (
     sums_gradients,
     work_by,
 )
-from chainer_profile.measure.hooks import end_when_raising, hook_of, kind_of
+from chainer_profile.measure.hooks import end_when_raising, hook_of, kind_of, windows
 from chainer_profile.measure.link_rows import NO_ROW, Entry, Iteration, Rows
 from chainer_profile.measure.links import is_running
 from chainer_profile.measure.owners import Paths
@@ -124,7 +124,7 @@ class LinkRecorder:
         self._table = self._tables.setdefault(self._phase, {})
         events = self._events if times else None
         self._record = None if events is None else events.record
-        self._note, self._stamp = _noting(log, now_ns, self._record)
+        self._note, self._stamp = windows(now_ns, log, self._record, ())
 
     def start(self) -> None:
         self._watch.begin()
@@ -440,22 +440,3 @@ class LinkRecorder:
         entry.work = work_by(
             str(function._impl_name), lambda: backward_work(function, inputs, outputs, asked)
         )
-
-
-def _noting(
-    log: Any, now_ns: NowNs, record: Callable[[], None] | None
-) -> tuple[Callable[[Entry], None], Callable[[], None]]:
-    """What notes the begin of a window, and an end; a device's event stands outside of both."""
-    extend, append = log.extend, log.append
-
-    def note(entry: Entry) -> None:
-        if record is not None:
-            record()
-        extend((entry, now_ns()))
-
-    def stamp() -> None:
-        append(now_ns())
-        if record is not None:
-            record()
-
-    return note, stamp
