@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import py_compile
 import shutil
+import signal
 import subprocess
 import sys
 import zipapp
@@ -144,6 +145,8 @@ def said_by_python(words, stdin=os.devnull, closed=""):
             text=True,
             timeout=HANGS_S,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
+            # A shell's background job, such as these tests may be, passes over Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
     return done.stderr, sorted(done.stdout.split("\n")), done.returncode
 
