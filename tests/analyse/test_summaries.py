@@ -330,7 +330,7 @@ def test_clean_trials_of_other_calls_too_are_compared_with_none() -> None:
         assert digest_of(recording).timed == (100 if mixed else 10), left_out
 
 
-# test_memory
+# Memory of layers
 
 
 OUTPUT = 16 * 32 * 32 * 4  # bytes of every output of make_recording
