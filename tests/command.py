@@ -1,7 +1,5 @@
 """The command line on a tiny network: what its tests share."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource
@@ -9,11 +7,10 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +24,7 @@ from chainer_profile.cli import main as cli
 from chainer_profile.cli.main import Context
 from chainer_profile.cli.parsers import parser_of
 from chainer_profile.measure import machine, runner
-from chainer_profile.record.recording import Calibration, Environment, MachineLimits
+from chainer_profile.record.recording import Calibration, MachineLimits
 from chainer_profile.report import page
 from chainer_profile.report.pictures.figures import Picture
 from tests import HANGS_S, ROOT
@@ -57,43 +54,43 @@ class Net(L.Linear):
 class Net(chainer.Chain):
     """Two layers; ``at_call`` may be replaced."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.calls = 0
         with self.init_scope():
             self.fc = L.Linear(3, 2)
 
-    def at_call(self, number: int) -> None:
+    def at_call(self, number):
         pass
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         self.calls += 1
         y = self.fc(x)
         self.at_call(self.calls)
         return F.relu(y)
 
 
-def acting(number: int, act: Callable[[], Any]) -> type[Net]:
+def acting(number, act):
     """The network that does something in one of its calls."""
 
     class Acting(Net):
-        def at_call(self, call: int) -> None:
+        def at_call(self, call):
             if call == number:
                 act()
 
     return Acting
 
 
-def raising(error: BaseException) -> Callable[..., Any]:
+def raising(error):
     """What raises an error."""
 
-    def act(*_: Any) -> None:
+    def act(*_):
         raise error
 
     return act
 
 
-def sending(signum: int, times: int = 1) -> Callable[[], None]:
+def sending(signum, times=1):
     """What sends signals to this process."""
     return lambda: [os.kill(os.getpid(), signum) for _ in range(times)]
 
@@ -117,7 +114,7 @@ USUAL = {"": [*_NETWORK, *_FEW], "engines": [*_NETWORK, *_FEW], "train": _NETWOR
 USUAL |= dict.fromkeys(("advise", "export", "summary"), _NETWORK)
 
 
-def main(*argv: str, build: Any = Net, **entry: Any) -> int:
+def main(*argv, build=Net, **entry):
     """Run a command in this process; what takes a network takes a tiny one, with few trials."""
     word, words = ("", argv) if not argv or argv[0].startswith("-") else (argv[0], argv[1:])
     usual = [] if words and not words[0].startswith("-") else USUAL.get(word, [])
@@ -128,9 +125,7 @@ def main(*argv: str, build: Any = Net, **entry: Any) -> int:
     return cli.main([*([word] if word else []), *usual, *words], registry)
 
 
-def command(
-    word: str, argv: Sequence[str], registry: Mapping[str, Any] | None = None, **more: Any
-) -> int:
+def command(word, argv, registry=None, **more):
     """Run one of the commands in this process without what catches its errors and signals."""
     module = import_module(f"chainer_profile.cli.{word}")
     nobody: Any = SimpleNamespace(signum=0, reason=str, measuring=nullcontext)
@@ -140,7 +135,7 @@ def command(
     return int(module.run(parser_of(word).parse_args(argv), context))
 
 
-def process(*argv: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+def process(*argv, **kwargs):
     """Run a command in a process of its own, in ``cwd``; a run does not measure the machine."""
     own = argv[:1] in (("report",), ("machine",))
     words = [sys.executable, str(ROOT / "profile.py"), *argv, *([] if own else ["--no-machine"])]
@@ -149,7 +144,7 @@ def process(*argv: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, stderr=subprocess.PIPE, text=True, timeout=HANGS_S, **kwargs)
 
 
-def stand_in(environment: Environment, device: machine.Device, seconds: float = 0) -> MachineLimits:
+def stand_in(environment, device, seconds=0):
     """Limits that cost no time: 200 GFLOP/s, 40 GB/s, 20 GB/s."""
     return MachineLimits(
         key=machine.limits_key(environment, device),
@@ -167,11 +162,11 @@ def stand_in(environment: Environment, device: machine.Device, seconds: float = 
 class QuietMachine:
     """In place of CpuWatch: no other program is busy."""
 
-    def other_cpu(self) -> float | None:
+    def other_cpu(self):
         return 0.0
 
 
-def one_line(text: str) -> str:
+def one_line(text):
     """The single line of a message; fails if there are more."""
     lines = text.splitlines()
     assert len(lines) == 1, text
@@ -179,10 +174,10 @@ def one_line(text: str) -> str:
 
 
 @pytest.fixture
-def done(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def done(capsys):
     """Runs a command that goes well and complains of nothing; gives what it printed."""
 
-    def run(*argv: str, **more: Any) -> str:
+    def run(*argv, **more):
         capsys.readouterr()
         assert main(*argv, **more) == 0
         out, err = capsys.readouterr()
@@ -193,10 +188,10 @@ def done(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 
 @pytest.fixture
-def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def fails(capsys):
     """Runs a command that fails with a code, 1 unless told; gives the one line that it says."""
 
-    def run(*argv: str, code: int = 1, **more: Any) -> str:
+    def run(*argv, code=1, **more):
         capsys.readouterr()
         assert main(*argv, **more) == code
         out, err = capsys.readouterr()
@@ -207,9 +202,7 @@ def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 
 @pytest.fixture(autouse=True)
-def folder(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def folder(tmp_path, tmp_path_factory, monkeypatch):
     """An empty current folder without the user's data; plots, pages and limits cost nothing."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
@@ -225,7 +218,7 @@ def folder(
 
 
 @contextmanager
-def file_size_limit(nbytes: int) -> Iterator[None]:
+def file_size_limit(nbytes):
     """No file may grow beyond this: the next best thing to a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -1,13 +1,10 @@
 """Recordings whose differences are known: what the tests of comparisons share."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from chainer_profile.record.recording import Calibration, Conditions, Recording
+from chainer_profile.record.recording import Calibration, Conditions
 from tests.conftest import make_recording
 
 CALM = Conditions(
@@ -15,13 +12,13 @@ CALM = Conditions(
 )
 
 
-def run(seed: int = 0, n_layers: int = 24, n_trials: int = 200, **changes: Any) -> Recording:
+def run(seed=0, n_layers=24, n_trials=200, **changes):
     """A run on a calm machine; runs differ in their seeds."""
     settings = {"n_clean": 40, "conditions": CALM} | changes
     return make_recording(n_layers, n_trials, seed=seed, **settings)
 
 
-def scaled(recording: Recording, factors: dict[int, float], whole: float = 1.0) -> Recording:
+def scaled(recording, factors, whole=1.0):
     """The same run with some layers slower or faster, and the clean trials by a factor."""
     factor = np.ones(len(recording.layers))
     for index, value in factors.items():
@@ -33,7 +30,7 @@ def scaled(recording: Recording, factors: dict[int, float], whole: float = 1.0) 
     return replace(recording, self_ns=self_ns, trial_ns=trial_ns, clean_ns=clean_ns)
 
 
-def alike(seed: int, n_layers: int = 66, spread: float = 0.01, n_trials: int = 300) -> Recording:
+def alike(seed, n_layers=66, spread=0.01, n_trials=300):
     """A run of the same network in another process: each layer is off by some factor, for good."""
     rng = np.random.default_rng(1000 + seed)
     factors = np.exp(rng.normal(0, spread, n_layers))

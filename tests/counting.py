@@ -1,25 +1,23 @@
 """Counters made by hand."""
 
-from __future__ import annotations
-
-from chainer_profile.record.recording import Counted, Counters, Recording
+from chainer_profile.record.recording import Counted, Counters
 
 US = 1000
 
 
 def counters(
-    recording: Recording,
+    recording,
     *,
-    trials: int = 4,
-    wall_us: int = 100,
-    cpu_us: int = 90,
-    system_us: int = 9,
-    page_faults: int = 50,
-    fault_ns: float | None = 100.0,
-    waits: int = 0,
-    preemptions: int = 0,
-    **more: int,
-) -> Counters:
+    trials=4,
+    wall_us=100,
+    cpu_us=90,
+    system_us=9,
+    page_faults=50,
+    fault_ns=100.0,
+    waits=0,
+    preemptions=0,
+    **more,
+):
     """Each layer and the framework have these; system time is told of the trials alone."""
     values = {
         "wall_ns": wall_us * US,

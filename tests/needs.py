@@ -4,24 +4,21 @@ A test that misses it is skipped, but where `.ci/run` has installed it all (`TES
 there it fails, so that a broken installation is not taken for a passing test.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil
-from typing import Any, NoReturn
 
 import pytest
 
 
-def missing(what: str) -> NoReturn:
+def missing(what):
     """Skip the test, or fail it in CI."""
     if os.environ.get("TESTS_MISS_NOTHING"):
         pytest.fail(f"{what} is missing, though CI installs it")
     pytest.skip(f"{what} is missing", allow_module_level=True)
 
 
-def module(name: str) -> Any:
+def module(name):
     """A module of requirements-dev.txt."""
     try:
         return importlib.import_module(name)
@@ -29,7 +26,7 @@ def module(name: str) -> Any:
         missing(name)
 
 
-def program(*names: str, package: str) -> str:
+def program(*names, package):
     """The first program there is of several names; ``package`` is Debian's that has it."""
     for name in names:
         if path := shutil.which(name):

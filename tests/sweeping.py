@@ -6,8 +6,6 @@ it to behave otherwise for some networks, as JSON: ``fail`` (with a message), ``
 ``die once``, ``gate`` (to open the pipe ``gate`` and then to wait for ever).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -44,7 +42,7 @@ LINKS = (
 )
 
 
-def recording_of(settings: Settings, **changes: Any) -> Recording:
+def recording_of(settings, **changes):
     """A recording with three clean trials of 1, 2 and 3 ms times the batch."""
     trials = np.full((settings.trials, 1), 1_000_000, np.int64)
     values: dict[str, Any] = {
@@ -62,7 +60,7 @@ def recording_of(settings: Settings, **changes: Any) -> Recording:
     return Recording(**(values | changes))
 
 
-def make_case(model: str = "resnet18", **changes: Any) -> Case:
+def make_case(model="resnet18", **changes):
     """A case on images of 8 x 8 with 4 trials, unless the changes of its settings say otherwise."""
     shape = changes.pop("input_shape", (3, 8, 8))
     usual = {"batchsize": 1, "device": "cpu", "phase": "forward", "trials": 4, "warmups": 1}
@@ -74,7 +72,7 @@ def make_case(model: str = "resnet18", **changes: Any) -> Case:
     return Case(model, settings, tuple(words))
 
 
-def make_run(model: str = "resnet18", mean_ms: float = 2.0, **changes: Any) -> Run:
+def make_run(model="resnet18", mean_ms=2.0, **changes):
     of_case = ("input_shape", "batchsize", "device", "phase", "dtype", "threads", "trials", "seed")
     case = make_case(model, **{name: changes.pop(name) for name in of_case if name in changes})
     of_run = {name: changes.pop(name) for name in ("name", "machine", "error") if name in changes}
@@ -98,7 +96,7 @@ def make_run(model: str = "resnet18", mean_ms: float = 2.0, **changes: Any) -> R
     )
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser()
     for name in ("model", "input-shape", "device", "phase", "dtype", "out"):
         parser.add_argument(f"--{name}")

@@ -1,7 +1,5 @@
 """Commands on a terminal: a pseudo-terminal of a given width, with a process of its own."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import os
@@ -14,7 +12,6 @@ import sys
 import termios
 import time
 import traceback
-from collections.abc import Callable, Mapping
 
 #: What a terminal does not show: colours and other codes.
 CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\^_])")
@@ -25,16 +22,11 @@ _OURS = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TERM"
 class Terminal(io.StringIO):
     """Stands in for a stream that is a terminal; keeps what is written."""
 
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
-def on_terminal(
-    command: Callable[[], object],
-    width: int = 80,
-    environment: Mapping[str, str] | None = None,
-    seconds: float = 60,
-) -> str:
+def on_terminal(command, width=80, environment=None, seconds=60):
     """What a command writes to a terminal, standard error included, with its codes.
 
     Args:
@@ -90,6 +82,6 @@ def on_terminal(
     return written.decode(errors="replace").replace("\r\n", "\n")
 
 
-def plain(text: str) -> str:
+def plain(text):
     """The text without codes."""
     return CODES.sub("", text)

@@ -3,7 +3,6 @@
 import ast
 import inspect
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -114,15 +113,6 @@ def test_every_public_name_has_a_docstring():
     assert [one for one in public if callable(one) and not one.__doc__] == []
 
 
-def test_help_imports_nothing_heavy():
-    result = python("-X", "importtime", "profile.py", "--help")
-    assert "--trials" in result.stdout
-    imported = set(re.findall(r"^import time:.*\| *([\w.]+)$", result.stderr, re.MULTILINE))
-    assert "chainer_profile.cli.main" in imported
-    heavy = {"numpy", "pandas", "scipy", "matplotlib", "PIL", "rich", "chainer", "cupy"}
-    assert not {name.partition(".")[0] for name in imported} & heavy
-
-
 def imports(path):
     """Every module that a source file names in an import, at any depth."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -140,11 +130,7 @@ def test_no_source_imports_the_networks_and_each_import_says_in_full_what_it_imp
     assert {
         one for one in named if one[1].startswith((".", "models.")) or one[1] == "models"
     } == set()
-
-
-def test_the_sources_were_found():
-    assert {"main.py", "recording.py"} <= {path.name for path in SOURCES}
-    assert "chainer_profile.basics.errors" in set(imports(PACKAGE / "record" / "recording.py"))
+    assert ("record/recording.py", "chainer_profile.basics.errors") in named
 
 
 def test_optimize_says_what_to_use_in_its_place():

@@ -20,7 +20,6 @@ import sys
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 from unittest.mock import patch
@@ -41,11 +40,11 @@ class Host:
 
     time_ns = 1_000_000
 
-    def now_ns(self) -> int:
+    def now_ns(self):
         self.advance(READ_NS)
         return self.time_ns
 
-    def advance(self, duration_ns: int) -> None:
+    def advance(self, duration_ns):
         self.time_ns += duration_ns
 
 
@@ -54,14 +53,14 @@ queue = FakeQueue(Host())
 launches: Counter[str] = Counter()
 
 
-def _launch(name: str) -> None:
+def _launch(name):
     """Put work in the queue."""
     launches[name] += 1
     queue.clock.advance(LAUNCH_NS)
     queue.launch(KERNEL_NS)
 
 
-def _synchronize(*_: object) -> None:
+def _synchronize(*_):
     queue.synchronize()
 
 
@@ -70,28 +69,28 @@ class _Current:
 
     current: ClassVar[Any] = None
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._before: list[Any] = []
 
-    def __enter__(self) -> None:
+    def __enter__(self):
         self._before.append(self.current)
         self.use()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         type(self).current = self._before.pop()
 
-    def use(self) -> None:
+    def use(self):
         type(self).current = self
 
 
 class Stream(_Current):
     """A stream: its work is in the one queue."""
 
-    def __init__(self, non_blocking: bool = False) -> None:
+    def __init__(self, non_blocking=False):
         super().__init__()
         self.ptr = id(self)
 
-    def wait_event(self, event: object) -> None:
+    def wait_event(self, event):
         pass
 
     synchronize = _synchronize
@@ -100,7 +99,7 @@ class Stream(_Current):
 Stream.current = Stream()
 
 
-def _count() -> int:
+def _count():
     if n_devices < 1:
         raise CUDARuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient")
     return n_devices
@@ -109,11 +108,11 @@ def _count() -> int:
 class Device(_Current):
     """A device by its number; the current one without."""
 
-    def __init__(self, device: int | None = None) -> None:
+    def __init__(self, device=None):
         super().__init__()
         self.id = self.current.id if device is None else device
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):
         return isinstance(other, Device) and other.id == self.id
 
 
@@ -125,10 +124,10 @@ class MemoryHook:
 
     running: ClassVar[list[Any]] = []
 
-    def __enter__(self) -> None:
+    def __enter__(self):
         self.running.append(self)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.running.remove(self)
 
 
@@ -137,11 +136,11 @@ class Pool:
 
     all: ClassVar[weakref.WeakSet[Pool]] = weakref.WeakSet()
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.used = self.total = 0
         self.all.add(self)
 
-    def malloc(self, size: int) -> Block:
+    def malloc(self, size):
         size = -(-size // 512) * 512
         more = max(0, self.used + size - self.total)
         if _taken_nbytes() + more > memory_nbytes:
@@ -154,25 +153,25 @@ class Pool:
         self._tell("malloc", size, id(block))
         return block
 
-    def _free(self, size: int, pointer: int) -> None:
+    def _free(self, size, pointer):
         self.used -= size
         self._tell("free", size, pointer)
 
-    def _tell(self, moment: str, size: int, pointer: int) -> None:
+    def _tell(self, moment, size, pointer):
         for hook in MemoryHook.running:
             getattr(hook, f"{moment}_postprocess")(mem_size=size, mem_ptr=pointer)
 
-    def used_bytes(self) -> int:
+    def used_bytes(self):
         return self.used
 
-    def free_bytes(self) -> int:
+    def free_bytes(self):
         return self.total - self.used
 
-    def total_bytes(self) -> int:
+    def total_bytes(self):
         return self.total
 
 
-def _taken_nbytes() -> int:
+def _taken_nbytes():
     return sum(pool.total for pool in Pool.all)
 
 
@@ -183,7 +182,7 @@ class Block:
     by_owner: ClassVar[weakref.WeakValueDictionary[int, Block]] = weakref.WeakValueDictionary()
     owner: Any
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.device = Device()
         Block.made += 1
 
@@ -195,10 +194,10 @@ _allocate = _pool.malloc
 class ndarray(NDArrayOperatorsMixin):  # noqa: N801
     """An array on the device. A view shares its block; any other array has a block of its own."""
 
-    def __new__(cls, shape: Any, dtype: Any = float) -> ndarray:
+    def __new__(cls, shape, dtype=float):
         return _box(np.zeros(shape, dtype))
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         if name.startswith("_"):
             raise AttributeError(name)
         value = getattr(self.host, name)
@@ -206,49 +205,49 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
             return functools.partial(_call, name, getattr(np.ndarray, name), self)
         return _box(value) if isinstance(value, np.ndarray) else value
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc, method, *args, **kwargs):
         return _call(ufunc.__name__, getattr(ufunc, method), *args, **kwargs)
 
-    def __array__(self, *_: object, **__: object) -> Any:
+    def __array__(self, *_, **__):
         raise TypeError("Implicit conversion to a NumPy array is not allowed.")
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index):
         return _call("getitem", np.ndarray.__getitem__, self, index)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index, value):
         _call("setitem", np.ndarray.__setitem__, self, index, value)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.host)
 
-    def __bool__(self) -> bool:
+    def __bool__(self):
         return bool(self.get())
 
-    def __float__(self) -> float:
+    def __float__(self):
         return float(self.get())
 
-    def get(self, *_: object, **__: object) -> Any:
+    def get(self, *_, **__):
         """A copy on the host, when the device is done."""
         _launch("memcpy DtoH")
         _synchronize()
         return self.host.copy()
 
-    def dot(self, b: Any, out: Any = None) -> Any:
+    def dot(self, b, out=None):
         return _call("dot", np.dot, self, b, out=out)
 
-    def reduced_view(self) -> Any:
+    def reduced_view(self):
         return self
 
     @property
-    def device(self) -> Device:
+    def device(self):
         return self.block.device
 
     @property
-    def data(self) -> Any:
+    def data(self):
         return SimpleNamespace(ptr=self.host.ctypes.data)
 
 
-def _box(host: Any) -> Any:
+def _box(host):
     """An array on the device."""
     box = object.__new__(ndarray)
     owner = host
@@ -262,7 +261,7 @@ def _box(host: Any) -> Any:
     return box
 
 
-def _unboxed(value: Any, boxes: list[ndarray]) -> Any:
+def _unboxed(value, boxes):
     """Arguments for NumPy; the boxes in them are noted."""
     if isinstance(value, ndarray):
         boxes.append(value)
@@ -274,7 +273,7 @@ def _unboxed(value: Any, boxes: list[ndarray]) -> Any:
     return value
 
 
-def _call(name: str, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def _call(name, func, /, *args, **kwargs):
     """Call NumPy. What gives only views or empty arrays launches nothing."""
     boxes: list[ndarray] = []
     hosts, named = _unboxed(args, boxes), {k: _unboxed(v, boxes) for k, v in kwargs.items()}
@@ -291,7 +290,7 @@ def _call(name: str, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> 
     return result
 
 
-def array(obj: Any, dtype: Any = None, copy: bool = True, **_: Any) -> Any:
+def array(obj, dtype=None, copy=True, **_):
     """A new array on the current device, of an array on either side, or of lists or numbers."""
     host = obj if isinstance(obj, np.ndarray) else _unboxed(obj, [])
     made = np.array(host, dtype)
@@ -299,7 +298,7 @@ def array(obj: Any, dtype: Any = None, copy: bool = True, **_: Any) -> Any:
     return _box(made)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name):
     """All else is NumPy's, its functions on arrays of the device."""
     value = None if name.startswith("_") else getattr(np, name, None)
     if value is None or isinstance(value, ModuleType):
@@ -312,12 +311,12 @@ def __getattr__(name: str) -> Any:
 class ElementwiseKernel:
     """A kernel in CUDA C; it gives outputs of the right shapes and types."""
 
-    def __init__(self, in_params: str, out_params: str, *code: Any, **_: Any) -> None:
+    def __init__(self, in_params, out_params, *code, **_):
         find = re.compile(r"(raw\s+)?(\w+)\s+\w+\s*(?:,|$)").findall
         self._ins, self._outs = find(in_params.strip()), find(out_params.strip())
         self._reduces = len(code) > 2  # a ReductionKernel: over all axes
 
-    def __call__(self, *args: Any, size: int | None = None, **_: Any) -> Any:
+    def __call__(self, *args, size=None, **_):
         _launch("kernel")
         outs = args[len(self._ins) :]
         if not outs:
@@ -331,7 +330,7 @@ class ElementwiseKernel:
         return outs[0] if len(outs) == 1 else outs
 
 
-def _module(name: str, **names: Any) -> ModuleType:
+def _module(name, **names):
     module = ModuleType(name)
     vars(module).update(names)
     if __name__ == "cupy":

@@ -1,7 +1,5 @@
 """Pictures, pages and reports of what is measured here have tests of their own."""
 
-from __future__ import annotations
-
 from unittest.mock import create_autospec
 
 import pytest
