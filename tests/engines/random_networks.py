@@ -20,7 +20,7 @@ import numpy as np
 from chainer_profile.engines.catalogue import ENGINES
 from chainer_profile.engines.equality import difference, in_test_mode, other_inputs, outputs_of
 from chainer_profile.engines.protocol import EngineError
-from tests.engines.exporting import network_of
+from tests.engines.exporting import network_of, normalised
 
 #: Makes one value of others.
 Layer = Callable[..., Any]
@@ -115,14 +115,8 @@ class Drawing:
         return layer
 
     def normalization(self, x: Any) -> Any:
-        link = L.BatchNormalization(x.shape[1], dtype=self.dtype)
-        size = link.avg_mean.shape
-        if self.rng.random() < 0.9:
-            link.avg_mean[...] = self.rng.normal(0, 0.3, size)
-            link.avg_var[...] = self.rng.uniform(0.5, 1.5, size)
-            link.gamma.array[...] = self.rng.uniform(0.5, 1.5, size)
-            link.beta.array[...] = self.rng.normal(0, 0.3, size)
-        return link
+        make = self.among(*9 * [normalised], L.BatchNormalization)
+        return make(x.shape[1], dtype=self.dtype)
 
     def convolution(self, x: Any, out: int = 0) -> Any:
         """Of so many channels and the same sides, or of any."""

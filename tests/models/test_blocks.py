@@ -5,6 +5,7 @@ import chainer.functions as F
 import numpy as np
 import pytest
 
+from chainer_profile.engines.equality import with_other_parameters
 from models import resnet, resnet_cifar
 from models.resnet import ResNet
 from models.resnet34_relu_bn import ReluBNBlock, ResNet34ReluBN
@@ -37,25 +38,6 @@ def normalise(x, bn):
 
     scaled = (x - column(bn.avg_mean)) / np.sqrt(column(bn.avg_var) + bn.eps)
     return column(bn.gamma.array) * scaled + column(bn.beta.array)
-
-
-def draw(block, generator):
-    """Gives what starts from 0 or 1 values that matter: normalizations, biases and scalars."""
-    for link in block.links():
-        if hasattr(link, "avg_mean"):
-            size = link.avg_mean.shape
-            link.avg_mean[...] = generator.normal(size=size)
-            link.avg_var[...] = generator.uniform(0.5, 2, size)
-            link.gamma.array[...] = generator.uniform(0.5, 2, size)
-            link.beta.array[...] = generator.normal(size=size)
-        elif getattr(link, "b", None) is not None:
-            link.b.array[...] = generator.normal(size=link.b.shape)
-    if isinstance(block, SEFixupBlock):
-        for name, parameter in block.namedparams():
-            size = parameter.shape
-            scale = 1 if parameter.ndim == 1 else (2 / np.prod(size[1:])) ** 0.5
-            parameter.array[...] = generator.normal(0, scale, size)
-            assert name.count("/") == 1 or parameter.ndim > 1 or name.startswith("/se/")
 
 
 # What blocks give before the last activation.
@@ -130,10 +112,8 @@ def test_blocks_compute_what_plain_numpy_does(subtests):
         for *widths, stride in cases:
             for side in (5, 6):
                 with subtests.test(reference.__name__, widths=widths, stride=stride, side=side):
-                    generator = np.random.default_rng(1)
-                    block = make(*widths, stride)
-                    draw(block, generator)
-                    x = generator.standard_normal((2, widths[0], 5, side), dtype=np.float32)
+                    block = with_other_parameters(make(*widths, stride))
+                    x = images(2, channels=widths[0], side=side)[:, :, :5]
                     expected = relu(reference(block, x, stride))
                     assert (expected > 0).any()
                     y = infer(block, chainer.as_variable(x)).array
@@ -161,9 +141,10 @@ def test_stages_of_cifar_halve_the_side_rounded_up_and_the_head_averages_the_who
 
 
 def test_stem_and_head_of_resnets():
-    model = ResNet(18, variant="bottleneck", classes=5)
-    draw(model, np.random.default_rng(3))
-    x = images(2, side=41)
+    model, x = (
+        with_other_parameters(ResNet(18, variant="bottleneck", classes=5)),
+        images(2, side=41),
+    )
     h = relu(normalise(convolve(x, model.conv1, 2, 3), model.bn1))
     assert h.shape == (2, 64, 21, 21)
     padded = np.pad(h, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-np.inf)
@@ -205,7 +186,7 @@ def test_gradients_reach_the_scalars():
     network = SEResNet9Fixup(channels=1)
     for block in (network.res2, network.res3):
         block.conv2.W.array[...] = 0.01
-    loss = F.sum(network(images(1, side=16)[:, :1]))
+    loss = F.sum(network(images(side=16, channels=1)))
     network.cleargrads()
     loss.backward()
     for name in SCALARS:

@@ -82,9 +82,9 @@ def infer(model, x):
         return model(x)
 
 
-def images(batchsize=1, side=32, seed=0):
-    generator = np.random.default_rng(seed)
-    return generator.standard_normal((batchsize, 3, side, side), dtype=np.float32)
+def images(batchsize=1, side=32, channels=3):
+    shape = batchsize, channels, side, side
+    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
 
 
 def of_stages(*counts, block, first, tail=TAIL):
