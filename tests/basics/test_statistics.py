@@ -56,6 +56,8 @@ def test_describe_says_what_numpy_says_in_any_unit(times, factor):
         assert math.isnan(found.half_width) or not found.median_s
     else:
         assert 0 <= found.ci_low_s <= found.median_s <= found.ci_high_s
+        half = (found.ci_high_s - found.ci_low_s) / 2
+        assert found.half_width * found.median_s == pytest.approx(half, abs=1e-12)
     scaled = describe(times * factor)
     for name in ALL:
         assert getattr(scaled, name) == pytest.approx(

@@ -74,7 +74,7 @@ READ = {
     units.parse_duration: {
         "0.36ms": 0.36e-3,
         "360 us": 360e-6,
-        "360µs": 360e-6,
+        **dict.fromkeys(("360µs", "360\u03bcs"), 360e-6),
         "1e-3s": 1e-3,
         "  2s ": 2.0,
         "5E2ns": 500e-9,
