@@ -227,6 +227,8 @@ def _batch_normalization_gradients(kernels: ModuleType, self: Any, *given: Any) 
     axis, gamma, gy, x, _, _, _, mean, inv_std, *_ = given
     if not _plain(x, gy, gamma, mean, inv_std) or not _by_channel(axis, x, gamma):
         return None
+    if not np.isfinite(gamma).all():  # the kernel multiplies by it in another order
+        return None
     gx, ggamma, gbeta = kernels.batch_normalization_gradients(x, gy, gamma, mean, inv_std)
     return gx, None, ggamma, gbeta
 

@@ -197,6 +197,9 @@ def test_batch_normalization(kernels):
         shape = tuple(n for i, n in enumerate(x.shape) if i not in axis)
         arrays = [x, RNG.uniform(0.5, 2, shape), RNG.normal(size=shape)]
         compare(partial(F.batch_normalization, axis=axis), arrays, kernels)
+    # A scale that is not finite.
+    x, odd = np.array([[[2, 1]], [[0, -2]]], "f"), np.array([np.inf], "f")
+    check(kernels, (partial(F.batch_normalization, eps=0.1), [x, odd, odd]), np.full(4, 2, "f"))
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
