@@ -6,21 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from chainer_profile.analyse.grouping import OUTSIDE
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.paths import above
 from chainer_profile.basics.units import NOT_KNOWN, format_count, format_ms, format_ratio
 from chainer_profile.basics.words import BACKWARD, FORWARD, GROUPS
 from chainer_profile.report.document import HOT
 from chainer_profile.report.tables import Column, Table, columns, headed, rows_of
-from chainer_profile.report.text import printable
-
-if TYPE_CHECKING:
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.text import Row
+from chainer_profile.report.text import Row, printable
 
 
 def _interval(row: Any) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
+from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, next_step
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_count,
@@ -18,12 +20,6 @@ from chainer_profile.report.columns import shares
 from chainer_profile.report.content.advice import best_of, keeping, verdict
 from chainer_profile.report.content.pass_section import inside_said
 from chainer_profile.report.text import engine_text, gaps, on_gpu, printable, trial_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from chainer_profile.advice.results import Advice
-    from chainer_profile.analyse.summary import Summary
 
 #: Parts of a trial that are named, and the least that is worth a name.
 _PARTS, _LEAST = 3, 0.03

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.timeline import FUNCTION, lay_out, median_trial
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import format_duration, format_percent
@@ -14,13 +15,9 @@ from chainer_profile.report.columns import shares, tree_rows
 from chainer_profile.report.document import Box, Boxes
 from chainer_profile.report.text import printable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+#: A part of a bar: its name, how much it is, that in words, and its kind.
+Part = tuple[str, float, str, str]
 
-    from chainer_profile.analyse.summary import Summary
-
-    #: A part of a bar: its name, how much it is, that in words, and its kind.
-    Part = tuple[str, float, str, str]
 
 #: Functions that have a colour of their own.
 MAX_COLOURS = 7

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.analyse.program import own_ns, program_findings, share_of
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import format_count, format_duration, format_percent, plural
 from chainer_profile.record.budget import (
@@ -20,21 +22,15 @@ from chainer_profile.record.budget import (
     REST,
     RUNNING,
     START,
+    Budget,
     Spent,
 )
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content.answer import finding_words
 from chainer_profile.report.content.boxes import LEAST, bar, series
-from chainer_profile.report.document import TOTAL, Heading, strong, text
+from chainer_profile.report.document import TOTAL, Block, Boxes, Heading, strong, text
 from chainer_profile.report.tables import Table, columns
 from chainer_profile.report.text import short
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.record.budget import Budget
-    from chainer_profile.report.document import Block, Boxes
 
 #: What an iteration takes outside of its phases, such as the program's own loop.
 _OUTSIDE = "code between the phases"

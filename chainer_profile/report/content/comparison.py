@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pandas as pd
 
@@ -17,7 +18,7 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.comparison.compare import LAYERS
+from chainer_profile.comparison.compare import LAYERS, Comparison, Side
 from chainer_profile.comparison.fused import CHAINER, place, short_name
 from chainer_profile.comparison.run_differences import COPY, OTHERS, PRODUCT
 from chainer_profile.comparison.significance import (
@@ -39,12 +40,6 @@ from chainer_profile.report.text import (
     settings_text,
     shorten,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any
-
-    from chainer_profile.comparison.compare import Comparison, Side
 
 #: The table with all digits.
 CSV = "comparison.csv"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from types import MappingProxyType
 from types import SimpleNamespace as Row
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,20 +28,13 @@ from chainer_profile.basics.units import (
 from chainer_profile.basics.words import PROG
 from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.engines.catalogue import BASELINE, FAST
-from chainer_profile.engines.results import EngineResult, EnginesRun, main_layer, speedup
-from chainer_profile.record.recording import COMPLETE
+from chainer_profile.engines.results import EngineResult, EnginesRun, Speedup, main_layer, speedup
+from chainer_profile.record.recording import COMPLETE, Recording
 from chainer_profile.report import document as doc
 from chainer_profile.report import tables
 from chainer_profile.report import text as words
 from chainer_profile.report.columns import properties
 from chainer_profile.report.content.comparison import layer_columns, unmatched_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any
-
-    from chainer_profile.engines.results import Speedup
-    from chainer_profile.record.recording import Recording
 
 #: The table with all digits, and the picture.
 CSV, PLOT = "engines.csv", "engines.png"

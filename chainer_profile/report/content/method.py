@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from chainer_profile.analyse.checks import probed_threads
 from chainer_profile.analyse.findings import takes_options
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.units import format_count, format_duration, plural
 from chainer_profile.basics.words import COMMUNICATION
+from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report import text as words
 from chainer_profile.report.columns import properties
-from chainer_profile.report.document import Code, Text, points, text, told
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.record.recording import Recording, Settings
-    from chainer_profile.report.document import Block, Words
+from chainer_profile.report.document import Block, Code, Text, Words, points, text, told
 
 
 def experiment(summary: Summary) -> Iterator[Block]:

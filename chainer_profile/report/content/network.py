@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from chainer_profile.basics.units import (
     format_about,
@@ -12,19 +15,11 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.record.network import WORK
+from chainer_profile.record.network import WORK, ModelSummary
 from chainer_profile.report.columns import ABOUT, properties
-from chainer_profile.report.document import Heading, text
+from chainer_profile.report.document import Block, Heading, text
 from chainer_profile.report.tables import Column, Table, choose, columns, kept, not_shown, to_csv
 from chainer_profile.report.text import Row
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
-
-    from chainer_profile.record.network import ModelSummary
-    from chainer_profile.report.document import Block
 
 LAYERS, LINKS = "layers", "links"
 _COUNTED = """

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from chainer_profile.analyse.counted import counters_by, trial_counters
-from chainer_profile.analyse.inside import REST
+from chainer_profile.analyse.counted import TrialCounters, counters_by, trial_counters
+from chainer_profile.analyse.inside import REST, Part, Parts
 from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_duration,
@@ -20,17 +22,8 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.report.columns import ABOUT, WHICH, layer_columns
 from chainer_profile.report.content.boxes import bar, series
-from chainer_profile.report.document import MEMORY, ROOFLINE, Figure, text
+from chainer_profile.report.document import MEMORY, ROOFLINE, Block, Figure, text
 from chainer_profile.report.tables import Column, Table, columns, headed, listed, with_content
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from chainer_profile.analyse.counted import TrialCounters
-    from chainer_profile.analyse.inside import Part, Parts
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.document import Block
-
 
 _MAX_LAYERS = 10
 

@@ -6,11 +6,15 @@ out, what to do next, and an appendix. The page and the terminal begin with the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.findings import NOTE, WARNING
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_percent
+from chainer_profile.record.budget import Budget
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, layer_anchor, link_anchor
 from chainer_profile.report.content import answer as first
 from chainer_profile.report.content import layer_section as by_layer
@@ -30,6 +34,7 @@ from chainer_profile.report.document import (
     PAGE,
     REPORT,
     WHOLE,
+    Block,
     Heading,
     Lines,
     Section,
@@ -43,14 +48,6 @@ from chainer_profile.report.document import (
 )
 from chainer_profile.report.tables import Table, columns
 from chainer_profile.report.text import Row, engine_text, model_name, on_gpu, printable, run_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from chainer_profile.advice.results import Advice
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.record.budget import Budget
-    from chainer_profile.report.document import Block
 
 _NOTHING = "All layers took less than the clock can show, so nothing follows from this run."
 #: What the report has in chapters of its own.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,8 +20,10 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.basics.words import COMMUNICATION
-from chainer_profile.comparison.significance import MIN_TRIALS
-from chainer_profile.ranks.merging import OUTSIDE
+from chainer_profile.comparison.significance import MIN_TRIALS, Ints
+from chainer_profile.ranks.merging import OUTSIDE, Ranks
+from chainer_profile.ranks.stragglers import Straggler
+from chainer_profile.record.recording import Layer
 from chainer_profile.report import document as doc
 from chainer_profile.report.content.boxes import MAX_COLOURS, laid
 from chainer_profile.report.tables import (
@@ -34,14 +37,6 @@ from chainer_profile.report.tables import (
     to_csv,
 )
 from chainer_profile.report.text import model_name, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chainer_profile.comparison.significance import Ints
-    from chainer_profile.ranks.merging import Ranks
-    from chainer_profile.ranks.stragglers import Straggler
-    from chainer_profile.record.recording import Layer
 
 #: The files beside the report.
 LAYERS, COLLECTIVES, TRACE = "ranks.csv", "collectives.csv", "ranks-trace.json"

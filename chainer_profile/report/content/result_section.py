@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pandas as pd
 
 from chainer_profile.analyse.amdahl import ways
-from chainer_profile.analyse.device_use import phase_device
+from chainer_profile.analyse.device_use import DeviceUse, phase_device
 from chainer_profile.analyse.grouping import common_link
+from chainer_profile.analyse.summary import Summary
+from chainer_profile.basics.describe import Statistics
 from chainer_profile.basics.paths import part_below
 from chainer_profile.basics.units import (
     NOT_KNOWN,
@@ -39,20 +42,10 @@ from chainer_profile.report.columns import (
     tree_rows,
 )
 from chainer_profile.report.content import boxes
-from chainer_profile.report.content.layer_section import MAX_ROWS, hidden
-from chainer_profile.report.document import LINKS, TOTAL, Fold, file, strong, text
+from chainer_profile.report.content.layer_section import MAX_ROWS, Shown, hidden
+from chainer_profile.report.document import LINKS, TOTAL, Block, Fold, file, strong, text
 from chainer_profile.report.tables import HOT_MARK, Table, columns, headed, listed
-from chainer_profile.report.text import between, of_layers, on_gpu
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from chainer_profile.analyse.device_use import DeviceUse
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.basics.describe import Statistics
-    from chainer_profile.report.content.layer_section import Shown
-    from chainer_profile.report.document import Block
-    from chainer_profile.report.text import Row
+from chainer_profile.report.text import Row, between, of_layers, on_gpu
 
 MAX_GROUPS = 20
 #: Hot layers that the result lists; the appendix has them all.

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from chainer_profile.basics.units import NOT_KNOWN, format_count, plural
-from chainer_profile.record.digest import machines_of, several_machines
-from chainer_profile.report.document import Code, Figure, Heading, text
+from chainer_profile.record.digest import Run, machines_of, several_machines
+from chainer_profile.report.document import Block, Code, Figure, Heading, text
 from chainer_profile.report.tables import Column, Table, columns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from chainer_profile.record.digest import Run
-    from chainer_profile.report.document import Block
 
 #: The columns, of a :class:`.Run`; all of them are in ``sweep.csv``.
 COLUMNS = columns(

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.pictures.figures import Picture
+from chainer_profile.analyse.summary import Summary
+from chainer_profile.report.pictures.figures import Picture
 
 
 def of_run(summary: Summary, widest: float | None = None) -> dict[str, Picture]:
