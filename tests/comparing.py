@@ -19,7 +19,7 @@ def run(seed=0, n_layers=24, n_trials=200, **changes):
 
 
 def scaled(recording, factors, whole=1.0):
-    """The same run with some layers slower or faster, and the clean trials by a factor."""
+    """The same run with some layers slower or faster, and the unprofiled trials by a factor."""
     factor = np.ones(len(recording.layers))
     for index, value in factors.items():
         factor[index] = value

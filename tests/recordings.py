@@ -45,8 +45,8 @@ def assert_same(a, b):
 def refusal(path):
     """The message with which a file is refused: one line that names the file."""
     text = refused(Recording.load, path)
-    assert text.startswith(f"{path}: ")
-    return text.removeprefix(f"{path}: ")
+    assert text.startswith((f"{path}: ", f"{path} "))
+    return text.removeprefix(str(path)).removeprefix(":").removeprefix(" ")
 
 
 #: What a recording of a training has beside.

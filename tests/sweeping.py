@@ -43,7 +43,7 @@ LINKS = (
 
 
 def recording_of(settings, **changes):
-    """A recording with three clean trials of 1, 2 and 3 ms times the batch."""
+    """A recording with three unprofiled trials of 1, 2 and 3 ms times the batch."""
     trials = np.full((settings.trials, 1), 1_000_000, np.int64)
     values: dict[str, Any] = {
         "layers": (Layer(0, "/conv", "Convolution2DFunction"),),

@@ -146,7 +146,7 @@ def test_a_sample_is_made_again_measured_only_if_asked(folder, monkeypatch, caps
 
 def test_what_cannot_be_made(folder, monkeypatch, capsys):
     (folder / "recording.npz").rename(folder / "kept")
-    with pytest.raises(SystemExit, match=f"^{SAMPLE}: .*holds no run"):
+    with pytest.raises(SystemExit, match=f"^{SAMPLE}: .*contains no run"):
         samples.main([SAMPLE])
     assert names_in(folder) == {"kept"}
     (folder / "kept").rename(folder / "recording.npz")

@@ -68,7 +68,8 @@ def _changes(
         yield Candidate(
             change.name,
             said.text.partition(". ")[0].removesuffix("."),
-            change.keep + (" (another training: choose its learning rate anew)" if anew else ""),
+            change.keep
+            + (" (this changes the training: choose the learning rate again)" if anew else ""),
             change,
             decides=CPU if possible.threads == 1 else WALL,
             alone=not (change.batchsize or change.dtype),
@@ -97,22 +98,22 @@ def summed(promising: list[Candidate]) -> list[Candidate]:
 def _threads(possible: Possible) -> Iterator[Candidate | Untried]:
     cores, has_one = possible.cores, possible.threads == 1
     if cores < 2:
-        yield Untried("more BLAS threads", "BLAS takes one by itself")
+        yield Untried("more BLAS threads", "BLAS already uses one")
         return
     many = cores if has_one else possible.threads
     one = Candidate(
         "one BLAS thread",
-        f"small products wait for {many} threads longer than they gain",
+        f"small products lose more by waiting for {many} threads than they gain",
         "OPENBLAS_NUM_THREADS=1 (or MKL_NUM_THREADS=1) before the command",
         Change(threads=1),
         decides=WALL,
         alone=False,
     )
-    every, reason = Change(threads=cores), f"{one.reason}; the run has one"
+    every, reason = Change(threads=cores), f"{one.reason}; the run used one"
     if not has_one:
         yield one
     elif possible.asked:
-        name, reason = plural(cores, "BLAS thread"), f"the run has one of {cores}"
+        name, reason = plural(cores, "BLAS thread"), f"the run used one of {cores}"
         yield replace(one, name=name, reason=reason, keep="without --threads 1", change=every)
     else:
         yield replace(one, reason=reason, change=AS_IT_IS, against=every)

@@ -50,7 +50,7 @@ def network_under(build: Build, settings: Settings, loss: str, change: Change) -
         stack.enter_context(configuration.configured(own))
         model, given = build(own.batchsize)
         if change.batchsize not in (None, given.batchsize):
-            raise WorkerError(f"the input is a file's, of {given.batchsize} at a time")
+            raise WorkerError(f"the input file fixes the batch size at {given.batchsize}")
         own = replace(own, batchsize=given.batchsize)
         given = given.with_floats(configuration.input_dtype())
         step = _step(model, given, own, loss)
@@ -58,7 +58,7 @@ def network_under(build: Build, settings: Settings, loss: str, change: Change) -
         structure = learn_first(step)
         if change.engine:
             if given.kwargs or not all(hasattr(value, "dtype") for value in given.args):
-                raise WorkerError("engines take arrays by position")
+                raise WorkerError("engines take only arrays, by position")
             network = Network(
                 own.model, model, given.args, structure.layers, "cpu", "fp32", own.threads
             )

@@ -125,7 +125,7 @@ class Trial:
         undone = [one for one in found if one.gain is None and not one.error]
         return (
             results.ranked([one for one in found if one not in undone]),
-            tuple(Untried(one.candidate.name, "there was no time left") for one in undone),
+            tuple(Untried(one.candidate.name, "no time was left") for one in undone),
         )
 
     def look(self, part: float = 1.0) -> list[Speedup | None]:

@@ -168,7 +168,7 @@ class Worker:
                 if self._stop():
                     return None
                 if time.monotonic() > end:
-                    raise WorkerError(f"does not answer for {patience_s:.0f} s") from None
+                    raise WorkerError(f"has not answered for {patience_s:.0f} s") from None
         if not line:
             code = self._process.wait()
             said = f"killed by signal {-code}" if code < 0 else f"exit code {code}"

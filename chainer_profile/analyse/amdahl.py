@@ -1,4 +1,4 @@
-"""What a faster layer would bring to a whole trial: Amdahl's law on the clean trials."""
+"""What a faster layer would bring to a whole trial: Amdahl's law on the unprofiled trials."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIMES = (2.0, 4.0, 10.0)
 
 
 def trial_s(recording: Recording) -> float | None:
-    """Median of the clean trials, or else of the profiled ones; None where layers add to none."""
+    """Median of the unprofiled trials, else of the profiled ones; None where layers add to none."""
     # A layer's inclusive time holds others', a GPU runs beside the host, and mixed trials differ.
     if recording.settings.inclusive or recording.mixed or recording.host_ns is not None:
         return None
@@ -34,7 +34,7 @@ def if_twice(recording: Recording, layers_s: NDArray[np.float64]) -> NDArray[np.
 
 @dataclass(frozen=True)
 class Way:
-    """``count`` of the slowest layers, which hold ``share`` of a trial, ``times`` as fast."""
+    """``count`` of the slowest layers, which take ``share`` of a trial, ``times`` as fast."""
 
     count: int
     times: float

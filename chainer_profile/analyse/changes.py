@@ -101,8 +101,8 @@ def proposed(summary: Summary) -> Iterator[Finding | Untried]:
 def _measure(summary: Summary, otherwise: str) -> tuple[str, str]:
     """What to do to see what a change brings: advice and command."""
     if is_run(summary.recording.settings.command):
-        return "To measure what it brings here, run.", f"{PROG} advise {FOLDER}"
-    where = "At the begin of the program write." if summary.recording.of_program else "Try."
+        return "To measure the gain here, run.", f"{PROG} advise {FOLDER}"
+    where = "At the beginning of the program, write." if summary.recording.of_program else "Try."
     return where, otherwise
 
 
@@ -158,7 +158,7 @@ def _kernels(summary: Summary) -> Iterator[Finding | Untried]:
 def _engines(summary: Summary) -> Iterator[Finding | Untried]:
     settings = summary.recording.settings
     for hinders, why in (
-        (settings.phase != "forward" or settings.train_mode, "they only infer"),
+        (settings.phase != "forward" or settings.train_mode, "they only do inference"),
         (settings.with_graph, "the network takes gradients in its forward pass, which they do not"),
         (settings.dtype != "float32", f"they compute in float32, and the run in {settings.dtype}"),
     ):
@@ -169,11 +169,11 @@ def _engines(summary: Summary) -> Iterator[Finding | Untried]:
     evidence, (whole_s, what) = "", whole(summary)
     if limit is not None and limit >= 1:
         evidence = (
-            "At this machine's limits of arithmetic and memory the layers would take "
+            "At this machine's limits of arithmetic and memory, the layers would take "
             f"{format_duration(whole_s / limit)}, {limit:.1f} times less than the {what}."
         )
     advice, command = _measure(summary, f"{PROG} engines --model FILE.py:NETWORK")
-    text, gain = "Inference engines make no graph and check no types", None
+    text, gain = "Inference engines build no graph and check no types", None
     if _share(summary, _REPLACED) >= MUCH:  # the benchmarks are of networks of convolutions
         text += f": under ONNX Runtime networks ran {known.text}"
         gain = known.typical if limit is None else min(known.most, max(1.0, limit))
@@ -191,24 +191,26 @@ def _memory(summary: Summary) -> Iterator[Finding | Untried]:
     if peak is not None and peak < _LARGE_NBYTES:
         yield Untried(
             change.name,
-            f"no layer takes {format_nbytes(_LARGE_NBYTES)}, from where on glibc gives memory back",
+            f"no layer takes {format_nbytes(_LARGE_NBYTES)} or more, at which glibc "
+            "returns memory to the kernel",
         )
         return
-    text = "glibc gives large arrays back to the kernel and fetches them anew"
+    text = "glibc returns large arrays to the kernel and requests them again"
     gain, evidence = None, ""
     faults = "" if counted is None else _faults(summary.layers, counted)
     if counted is not None and faults and counted.system_s > 2 * counted.system_error_s:
         share = counted.system_share
         text = (
-            f"The kernel takes {format_percent(share)} of a trial's CPU time "
-            f"({format_duration(counted.system_s)}), to hand out memory among others"
+            f"The kernel uses {format_percent(share)} of a trial's CPU time "
+            f"({format_duration(counted.system_s)}), partly to allocate memory"
         )
         gain, evidence = gain_without(share), faults
     elif peak is not None:
         text += f", up to {format_nbytes(peak)} a layer"
-    advice, command = "To keep it in the process, write.", "chainer_profile.accelerate()"
+    advice, command = "To keep the memory in the process, write.", "chainer_profile.accelerate()"
     if takes_options(settings):
-        advice, command = "To see what keeping it in the process brings, add.", "--keep-memory"
+        advice = "To measure the gain of keeping memory in the process, add."
+        command = "--keep-memory"
     yield step(
         "page-faults", f"{text}.", advice, evidence, command=command, gain=gain, changes=(change,)
     )
@@ -233,21 +235,21 @@ def _batch(summary: Summary) -> Iterator[Finding | Untried]:
     settings, larger = summary.recording.settings, larger_batch(summary)
     framework, between = summary.totals.framework_share or 0.0, summary.totals.framework
     if larger is None:
-        yield Untried("a larger batch", f"{settings.batchsize} are many already")
+        yield Untried("a larger batch", f"{settings.batchsize} inputs are many already")
     elif between is None or framework < MUCH:
         yield Untried(
             "a larger batch",
-            f"between the functions pass {format_percent(framework)} of a trial, and a larger "
-            "batch spreads no more than that",
+            f"only {format_percent(framework)} of a trial is spent between the functions, and "
+            "a larger batch saves no more than that",
         )
     else:
         per_call = format_duration(between.mean_s / int(summary.layers["calls"].sum()))
         trains = BACKWARD in set(summary.layers["phase"])
         yield step(
             "batch",
-            f"{format_percent(framework)} of the trial passes between the functions (framework). "
-            "A larger batch spreads this over more inputs"
-            f"{', and is another training' if trains else ''}.",
+            f"{format_percent(framework)} of the trial is spent between the functions "
+            "(framework). A larger batch spreads this over more "
+            f"inputs{', but changes the training' if trains else ''}.",
             f"Try a batch of {larger}.",
             f"That is {per_call} a call{_mostly_in(summary)}.",
             command=f"-b {larger}" if takes_options(settings) else "",

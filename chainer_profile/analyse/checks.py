@@ -72,12 +72,14 @@ def _ended_early(summary: Summary) -> Iterator[Finding]:
     of = f"{format_count(made)} of " if wanted else ""
     text = f"The run ended after {of}{plural(wanted or made, 'trial')}: {recording.ended}."
     if recording.ended in (TIME_LIMIT, INTERVAL):
-        yield note("ended-early", text, "This was asked for; nothing needs to be done.")
+        yield note("ended-early", text, "You requested this; nothing needs to be done.")
         return
-    advice = f"Run it again for {'the full number of trials' if wanted else 'those behind them'}."
+    advice = (
+        f"Run it again for {'the full number of trials' if wanted else 'the remaining trials'}."
+    )
     if recording.ended.startswith("failed"):
-        advice = "Mend that first: the network cannot be profiled as it is."
-    yield warning("interrupted", f"{text} The results are of those trials.", advice)
+        advice = "Fix that first: the network cannot be profiled as it is."
+    yield warning("interrupted", f"{text} The results cover those trials.", advice)
 
 
 def _left_out(summary: Summary) -> Iterator[Finding]:
@@ -87,9 +89,9 @@ def _left_out(summary: Summary) -> Iterator[Finding]:
         yield said(
             "left-out",
             f"{format_count(left_out)} of {plural(of, 'profiled trial')} "
-            f"({format_percent(left_out / of)}) made other calls than those shown: they are in no "
-            "result.",
-            "Profile it again: rows are then of links, and hold all trials.",
+            f"({format_percent(left_out / of)}) were discarded because their calls differ "
+            "from those shown.",
+            "Profile it again: rows are then links' functions, which include all trials.",
         )
 
 
@@ -99,13 +101,13 @@ def _few_trials(summary: Summary) -> Iterator[Finding]:
     if count < MIN_TRIALS:
         yield warning(
             "few-trials",
-            f"{plural(count, 'trial')}: too few for an interval, and for percentiles that can be "
-            "relied on.",
-            f"Run at least {MIN_TRIALS} trials, better 1,000"
-            f"{bracketed(option(settings, 'trials', 1000))}.",
+            f"{plural(count, 'trial')}: too few for a confidence interval and for reliable "
+            "percentiles.",
+            f"Run at least {MIN_TRIALS} trials, preferably "
+            f"1,000{bracketed(option(settings, 'trials', 1000))}.",
         )
         return
-    timed = {"clean": totals.clean, "profiled": totals.profiled}
+    timed = {"unprofiled": totals.clean, "profiled": totals.profiled}
     wide = {kind: of for kind, of in timed.items() if of and of.half_width > WIDE_INTERVAL}
     if not wide:
         return
@@ -117,9 +119,9 @@ def _few_trials(summary: Summary) -> Iterator[Finding]:
     needed = {
         k: math.ceil(of.count * (of.half_width / WIDE_INTERVAL) ** 2) for k, of in wide.items()
     }
-    advice = "They vary too much for more trials to help: close other programs and run again."
+    advice = "They vary too much for more trials to help. Close other programs and run again."
     if max(needed.values()) <= MOST_TRIALS:
-        names = {"clean": "clean_trials", "profiled": "trials"}
+        names = {"unprofiled": "clean_trials", "profiled": "trials"}
         options = " ".join(option(settings, names[kind], n) for kind, n in needed.items()).strip()
         more = " and ".join(plural(n, f"{kind} trial") for kind, n in needed.items())
         narrow = f"{format_percent(WIDE_INTERVAL, 0)}{bracketed(options)}"
@@ -134,9 +136,9 @@ def _unstable(summary: Summary) -> Iterator[Finding]:
     if trial is not None and trial.spread >= UNSTABLE:
         yield warning(
             "unstable",
-            f"The trials vary: their standard deviation is {format_percent(trial.spread, 0)} of "
-            f"the mean, and the slowest took {format_duration(trial.max_s)} against a median of "
-            f"{format_duration(trial.median_s)}.",
+            f"The trials vary: their standard deviation is {format_percent(trial.spread, 0)} "
+            f"of the mean, and the slowest took {format_duration(trial.max_s)} (median "
+            f"{format_duration(trial.median_s)}).",
             "Close other programs and run again. Report the median; a few slow trials distort the "
             "mean.",
         )
@@ -161,7 +163,7 @@ def _drift(summary: Summary) -> Iterator[Finding]:
             "drift",
             f"The second half of the run was {format_percent(abs(change))} "
             f"{'slower' if change > 0 else 'faster'} than the first.",
-            "The machine changed during the run (heat, clock frequency, other programs): run "
+            "The machine changed during the run (heat, clock frequency, other programs). Run "
             "again on a quiet machine.",
         )
 
@@ -201,10 +203,10 @@ def _many_trials(summary: Summary) -> NDArray[np.int64] | None:
 def _near_resolution(summary: Summary) -> Iterator[Finding]:
     conditions, layers = summary.recording.conditions, summary.layers
     if summary.recording.on_device:
-        window_s, shown_by = EVENT_S, "that events on the GPU can tell"
+        window_s, shown_by = EVENT_S, "that events on the GPU can resolve"
     elif conditions.window_ns is not None:
         window_s = max(conditions.window_ns, conditions.clock_resolution_ns or 0) * NS
-        shown_by = "that the clock can tell or an empty function shows"
+        shown_by = "that the clock can resolve or an empty function takes"
     else:
         return
     near = layers[layers["median_s"] < WINDOWS * window_s]
@@ -214,9 +216,9 @@ def _near_resolution(summary: Summary) -> Iterator[Finding]:
         yield note(
             "near-resolution",
             f"{plural(len(near), 'layer')} took less than {WINDOWS} times the "
-            f"{format_duration(window_s)} {shown_by}: up to "
-            f"{format_percent(min(share, 1.0), 0)} of {smallest['label']}.",
-            "Do not compare these layers with one another; together they hold "
+            f"{format_duration(window_s)} {shown_by}, which is up to "
+            f"{format_percent(min(share, 1.0), 0)} of the time of {smallest['label']}.",
+            "Do not compare these layers with one another; together they take "
             f"{format_percent(near['share'].sum())} of the layers' time.",
         )
 
@@ -226,7 +228,7 @@ def _overhead(summary: Summary) -> Iterator[Finding]:
     # Without an interval (NaN) a short run's noise would be called overhead.
     if overhead is not None and overhead.low > HIGH_OVERHEAD:
         text = f"Profiling made a trial {format_percent(overhead.fraction)} slower."
-        advice = "Report the clean trials; the layers' times are too long by up to this part."
+        advice = "Report the unprofiled trials; the layers' times are too long by up to this share."
         yield warning("overhead", text, advice)
 
 
@@ -240,15 +242,15 @@ def _threads(summary: Summary) -> Iterator[Finding]:
     if probe is None:
         if threads > 1 and settings.threads is None:
             text = f"BLAS used {threads} threads. Small layers are often faster with one."
-            advice = f"Try {option(settings, 'threads', 1) or 'one'} and compare."
+            advice = f"Try {option(settings, 'threads', 1) or 'one thread'} and compare."
             yield note("threads", text, advice)
     elif threads == 1:
         asked = option(settings, "threads", probe.many)
         prefix = _PREFIXES.get(recording.environment.blas[0].name, "OMP")
-        advice = f"Other programs run it with {probe.many} unless {prefix}_NUM_THREADS=1 is set"
+        advice = f"Your own programs use {probe.many} unless {prefix}_NUM_THREADS=1 is set"
         advice += f"; {asked} measures that." if asked else "."
         yield note("threads", f"BLAS ran with {probe.text(1)}.", advice)
-    # Older versions tried one thread behind the trials, and did not take it.
+    # Older versions tried one thread after the trials, and did not take it.
     elif probe.one_s <= (1 - FASTER_WITH_ONE_THREAD) * probe.many_s:
         yield note("threads", f"BLAS ran with {probe.text()}.", "Run with one thread.")
 
@@ -297,7 +299,7 @@ def _held_back(summary: Summary) -> Iterator[Finding]:
             f"{' and '.join(environment.variables)} {'was' if len(names) == 1 else 'were'} set: "
             "libraries may use slower instructions than this processor has"
             f"{bracketed(f'BLAS ran {kernels} kernels' if kernels else '')}.",
-            f"Unset {' and '.join(names)} and run again, unless that is what you want to measure.",
+            f"Unset {' and '.join(names)} and run again, unless you want to measure exactly that.",
         )
 
 
@@ -308,9 +310,10 @@ def _not_finite(summary: Summary) -> Iterator[Finding]:
         shown += f" and {format_count(more)} more" if more > 0 else ""
         yield warning(
             "not-finite",
-            f"NaN or infinite numbers are in the network: in {shown}.",
-            "Functions may take another time with them. chainer.set_debug(True) stops at the first "
-            "function that gives NaN; of a training that has diverged profile an earlier state.",
+            f"The network contains NaN or infinite numbers: in {shown}.",
+            "They can change the time of functions. chainer.set_debug(True) stops at the "
+            "first function that produces NaN. If a training has diverged, profile an earlier "
+            "state.",
         )
 
 
@@ -318,9 +321,9 @@ def _busy(summary: Summary) -> Iterator[Finding]:
     other = summary.recording.conditions.other_cpu
     if other is not None and other >= BUSY_CORES:
         cores = summary.recording.environment.usable_cores
-        of = f" of {plural(cores, 'core')}" if cores else ""
-        text = f"Other programs kept {other:.1f}{of} busy during the trials."
-        advice = "Close them and run again: they slow the trials and make them vary."
+        of = f"of {plural(cores, 'core')}" if cores else "cores"
+        text = f"Other programs kept {other:.1f} {of} busy during the trials."
+        advice = "They slow the trials and make them vary. Close them and run again."
         yield warning("busy", text, advice)
 
 
@@ -336,18 +339,20 @@ def _disturbed(summary: Summary) -> Iterator[Finding]:
         where = f"; most of that in {layers['label'][place]} ({format_duration(off_s[place])})"
     if trial.preemptions >= trial.waits:
         said = warning
-        why = f"its processor was taken from it {trial.preemptions:.1f} times a trial"
+        why = f"it was preempted {trial.preemptions:.1f} times a trial"
         advice = (
-            "Other programs took the processor: compare CPU times (cpu_ms), or run on a quiet "
+            "Other programs used the processor. Compare CPU times (cpu_ms), or run on a quiet "
             "machine."
         )
     else:
         said = note
         why = f"it waited {trial.waits:.1f} times a trial"
-        advice = "It waited for a disk, a lock or another thread: faster arithmetic would not help."
+        advice = (
+            "It waited for a disk, a lock or another thread, so faster arithmetic would not help."
+        )
     text = (
-        f"In {format_percent(trial.off_share, 0)} of the wall time of the counters pass the thread "
-        f"did not run: {why}{where}."
+        f"The thread did not run in {format_percent(trial.off_share, 0)} of the wall time of "
+        f"the counters pass: {why}{where}."
     )
     yield said("disturbed", text, advice)
 
@@ -361,9 +366,9 @@ def _outside_of_phases(summary: Summary) -> Iterator[Finding]:
     if share >= MUCH_OUTSIDE:
         yield note(
             "outside-of-phases",
-            f"{format_percent(share)} of the trial passes outside of its phases "
+            f"{format_percent(share)} of the trial is spent outside its phases "
             f"({', '.join(summary.phase_names)}).",
-            "No layer holds this time: look at what the training loop does around the step.",
+            "No layer contains this time. Look at what the training loop does around the step.",
         )
 
 
@@ -381,7 +386,7 @@ def _gpu_clocks(summary: Summary) -> Iterator[Finding]:
             "throttled",
             f"The GPU had lowered its clocks ({', '.join(reasons)})"
             f"{f'; its clock was {ends}' if before else ''}.",
-            "Its layers can be faster than this: cool it, or give it the power it asks for; to "
+            "Its layers can be faster than this. Cool it, or raise its power limit; to "
             "compare runs, fix a clock that it can hold (nvidia-smi --lock-gpu-clocks).",
         )
     if abs(after - before) <= CLOCK_CHANGE * before or recording.by_means:
@@ -391,15 +396,15 @@ def _gpu_clocks(summary: Summary) -> Iterator[Finding]:
         yield note(
             "gpu-clock",
             f"The GPU's clock rose {by}",
-            "A GPU at rest has a low clock, and raises it in the warm-up; if first trials are "
-            "slower than later ones, use more warm-up trials.",
+            "An idle GPU has a low clock and raises it during the warm-up. If the first "
+            "trials are slower than later ones, use more warm-up trials.",
         )
     elif not reasons:  # which say so
         yield warning(
             "gpu-clock",
             f"The GPU's clock fell {by}",
-            "Times from before and after the change differ: fix the clock "
-            "(nvidia-smi --lock-gpu-clocks), or let the GPU warm up for longer.",
+            "Times before and after the change differ. Fix the clock (nvidia-smi "
+            "--lock-gpu-clocks), or let the GPU warm up longer.",
         )
 
 
@@ -410,11 +415,11 @@ def _no_held_trials(summary: Summary) -> Iterator[Finding]:
         return
     yield note(
         "no-held-trials",
-        "No trial could be held back until all of it was launched, so it is not known for how long "
-        "the GPU works and for how long it waits.",
-        "The network waits for the GPU in its middle, or launches more than the GPU's queue takes: "
-        "read layers' times as work and waiting together, or look at a trace of Nsight Systems "
-        "(docs/gpu.md).",
+        "No trial could be held back until all of it was launched, so it is unknown how long "
+        "the GPU works and how long it waits.",
+        "The network waits for the GPU midway, or launches more than the GPU's queue "
+        "holds. Read the layers' times as work and waiting together, or look at a trace of "
+        "Nsight Systems (docs/gpu.md).",
     )
 
 

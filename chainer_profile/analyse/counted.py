@@ -44,11 +44,11 @@ class TrialCounters:
     cpu_s: float  #: CPU time of the calling thread.
     system_s: float  #: The system's part of it.
     system_error_s: float  #: Standard error of that mean.
-    page_faults: float  #: How often the system handed out memory, a page at a time.
+    page_faults: float  #: How often the system provided a page of memory.
     #: CPU time that each of these takes at least: for a small page, not for a huge one.
     fault_s: float
-    waits: float  #: How often the thread gave its processor up.
-    preemptions: float  #: How often its processor was taken from it.
+    waits: float  #: How often the thread gave up its processor.
+    preemptions: float  #: How often the thread was preempted.
 
     @property
     def system_share(self) -> float:

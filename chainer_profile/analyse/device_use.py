@@ -34,7 +34,7 @@ class DeviceUse:
     #: Of that, within the layers: working, or waiting for the host to launch more.
     layers_s: float
     gaps_s: float  #: Of that, between the layers.
-    rest_s: float  #: Of that, behind the last layer.
+    rest_s: float  #: Of that, after the last layer.
     #: What the device takes for the layers when it never waits for the host: the sum of their
     #: medians over the held trials. None without such trials.
     busy_s: float | None

@@ -72,7 +72,7 @@ class Finding:
     text: str  #: What was found, with its number: one sentence or two.
     advice: str = ""  #: What to do about it: one sentence; empty where nothing follows.
     evidence: str = ""  #: More numbers that show it, for reports; empty without any.
-    command: str = ""  #: What to type or to write for it; empty without.
+    command: str = ""  #: Command to type or code to write; empty if there is none.
     #: How many times as fast a trial would be, at most or as known in general (the text says
     #: which); None where that is not known.
     gain: float | None = None
@@ -141,5 +141,5 @@ def option(settings: Settings, name: str, value: object) -> str:
 
 
 def bracketed(words: str) -> str:
-    """Words behind a sentence: `` (--trials 1000)``; nothing of nothing."""
+    """Words after a sentence: `` (--trials 1000)``; nothing of nothing."""
     return f" ({words})" if words else ""

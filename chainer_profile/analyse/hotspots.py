@@ -33,7 +33,8 @@ class Rule:
             return f"layers with at least {units.format_percent(self.value)} of the layers' time"
         if self.kind == "top":
             return f"the {units.plural(int(self.value), 'slowest layer')}"
-        return f"the fewest layers that hold {units.format_percent(self.value)} of the layers' time"
+        share = units.format_percent(self.value)
+        return f"the fewest layers that take {share} of the layers' time"
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +65,8 @@ def parse_rule(text: str) -> Rule:
         return Rule("time", units.parse_duration(text), text)
     except UsageError:
         raise UsageError(
-            f"{text!r} is no rule for hotspots: give a time (0.36ms), a share (5%), top:10 or "
-            "pareto:50%"
+            f"{text!r} is not a rule for hotspots: give a time (0.36ms), a share (5%), top:10 "
+            "or pareto:50%"
         ) from None
 
 

@@ -102,8 +102,8 @@ class Part:
     name: str  #: What it is, in words or as the line's source.
     share: float  #: Its fraction of that time.
     seconds: float  #: That fraction of the time measured in the timed trials, in seconds.
-    #: Lower end of the fraction's 95 % interval, from the number of independent samples and what
-    #: looking itself moves; None where every line was timed.
+    #: Lower end of the fraction's 95 % interval, from the number of independent samples and the
+    #: effect of sampling itself; None where every line was timed.
     low: float | None = None
     high: float | None = None  #: Upper end.
     #: What causes it: ``copying``, ``matrix product``, ``elementwise arithmetic``, ``allocation``,
@@ -120,8 +120,8 @@ class Parts:
     name: str  #: The layer's label, the function's name, or ``framework``.
     phase: str  #: Its phase; empty for the framework.
     row: int | None  #: The layer's index; None for others.
-    #: Median self time in the timed trials, in seconds, with that of calls within it; of a function
-    #: the sum of its layers'; where lines were timed in some of them, of those.
+    #: Median self time in the timed trials, in seconds, including calls within it; of a function,
+    #: the sum over its layers; if lines were timed in only some of these, over those.
     seconds: float
     samples: int  #: How often it was seen; 0 where lines were timed.
     parts: tuple[Part, ...]  #: Largest first; together all of it.

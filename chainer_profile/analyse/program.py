@@ -49,9 +49,9 @@ def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Fi
 
 def _beside_the_network(budget: Budget) -> Iterator[Finding]:
     for part, least, advice in (
-        (EXTENSIONS, 0.2, "Extend with a rarer trigger, such as trigger=(1, 'epoch')."),
-        (SNAPSHOTS, 0.2, "Take snapshots at a rarer trigger."),
-        (EVALUATION, 0.3, "Evaluate more rarely, on fewer examples, or in larger batches."),
+        (EXTENSIONS, 0.2, "Call it less often, such as with trigger=(1, 'epoch')."),
+        (SNAPSHOTS, 0.2, "Take snapshots less often."),
+        (EVALUATION, 0.3, "Evaluate less often, on fewer examples, or in larger batches."),
     ):
         for one in [budget.of(part)] if part == EVALUATION else budget.part(part):
             if (share := share_of(one, budget)) >= least:
@@ -62,5 +62,5 @@ def _beside_the_network(budget: Budget) -> Iterator[Finding]:
     moved = sum(one.ns for one in budget.looked if re.search(r"\bto_(gpu|device)\b", one.name))
     if moved >= _MOVED * own_ns(budget) > 0:
         share = moved / own_ns(budget)
-        text = f"to_gpu takes {format_percent(share)} of the program, again and again."
+        text = f"Repeated to_gpu calls take {format_percent(share)} of the program."
         yield step("moved", text, "Move a network once, before the loop.")

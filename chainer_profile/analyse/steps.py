@@ -75,13 +75,14 @@ def _launching(summary: Summary) -> Iterator[Finding]:
     )
     if use.busy_s is None:
         text = (
-            f"It seems that the {text}, and the host then waits for {format_duration(use.wait_s)} "
-            "only. That is so as well where the network waits for the GPU in its middle."
+            f"Probably the {text}, and the host then waits for only "
+            f"{format_duration(use.wait_s)}. A network that waits for the GPU midway looks "
+            "the same."
         )
     else:
         text = (
             f"The {text}, and the GPU works for {format_duration(use.busy_s)} of it "
-            f"({format_percent(use.busy_share)}). Only less launching would shorten the trial."
+            f"({format_percent(use.busy_share)}). Only less launching shortens the trial."
         )
     by_function = summary.layers.groupby("function", sort=False)[["host_s", "calls"]].sum()
     name = place_of_most(by_function["host_s"], use.calls_s)
@@ -94,7 +95,7 @@ def _launching(summary: Summary) -> Iterator[Finding]:
         )
     larger = larger_batch(summary)
     gain = 1 / use.busy_share if larger and use.busy_share else None
-    advice = "Try fewer and larger functions, or an engine that launches without Python"
+    advice = "Use fewer and larger functions, or an engine that launches without Python"
     if larger is not None:
         grows = "" if gain is None else f", up to about {format_factor(gain)}"
         advice = (
@@ -114,17 +115,17 @@ def _most_time(summary: Summary) -> Iterator[Finding]:
     if 0 < len(half) < len(layers):
         evidence.append(
             f"{format_count(len(half))} of {plural(len(layers), 'layer')} "
-            f"{'holds' if len(half) == 1 else 'hold'} half of the layers' time"
+            f"{'takes' if len(half) == 1 else 'take'} half of the layers' time"
             f"{_which(half, summary)}."
         )
     # Where the host sets the pace, a faster function on the GPU would not shorten the trial.
     if not summary.launch_bound:
         shorter = format_percent(part / 2)
-        advice = f"Begin there: twice as fast, it would shorten the {what} by {shorter}."
+        advice = f"Start there: twice as fast, it would shorten the {what} by {shorter}."
         if part < 1:
             evidence.append(
-                f"Work on it alone can make the {what} {format_factor(1 / (1 - part))} as fast at "
-                "most (Amdahl's law)."
+                f"Optimising {first.name} alone makes the {what} at most "
+                f"{format_factor(1 / (1 - part))} as fast (Amdahl's law)."
             )
     text = (
         f"{first.name} takes the most time of all functions: {format_percent(part)} of the {what} "
@@ -134,7 +135,7 @@ def _most_time(summary: Summary) -> Iterator[Finding]:
 
 
 def _which(half: pd.DataFrame, summary: Summary) -> str:
-    """What the layers are that hold half of the time."""
+    """What the layers are that take half of the time."""
     functions = half["function"].value_counts()
     most = int(functions.iloc[0])
     which = f": {_listed(half['label'])}"
@@ -211,21 +212,23 @@ def _update(summary: Summary) -> Iterator[Finding]:
             f"{format_percent(part)} of the update."
         )
         if one and "WeightDecay" in set(hooks["function"]):
-            advice = "Decay within the update rule would save that pass."
+            advice = "Apply the decay within the update rule to save that pass."
     params = rows[rows["path"].str.startswith("/")]
     calls, params_s = params["calls"].sum(), float(params["mean_s"].sum())
     # No call is quicker than what any call costs.
     least_s = float((params["mean_s"] / params["calls"]).min()) if len(params) else 0.0
     if calls > 1 and least_s * calls >= 0.5 * params_s >= 0.5 * _MUCH_OF_UPDATE * update_s:
         evidence.append(
-            f"It makes {plural(calls, 'call')}, of which even the quickest takes "
-            f"{format_duration(least_s)}; so much for each is "
-            f"{format_percent(least_s * calls / params_s)} of their time. Fewer, larger parameters "
-            "would make it shorter."
+            f"The update rule makes {plural(calls, 'call')}, and even the fastest takes "
+            f"{format_duration(least_s)}; this minimum alone is "
+            f"{format_percent(least_s * calls / params_s)} of their time. Fewer, larger "
+            "parameters would shorten the update."
         )
     larger = larger_batch(summary)
     if not advice and larger is not None and not summary.recording.of_program:
-        advice = f"It does not grow with the batch: one of {larger} spreads it over more inputs."
+        advice = (
+            f"It does not grow with the batch, so a batch of {larger} spreads it over more inputs."
+        )
     text = (
         f"The update takes {format_percent(share)} of the {whole(summary)[1]} "
         f"({format_duration(update_s)})."
@@ -239,15 +242,14 @@ def _data(summary: Summary) -> Iterator[Finding]:
         return
     name, advice = str(rows["function"][rows["typical_s"].idxmax()]), ""
     if name.startswith("Multi"):
-        advice = "It does not keep up: give it more workers and let it prefetch more."
+        advice = "It does not keep up. Give it more workers and a longer prefetch."
     elif name.endswith("Iterator"):
         advice = (
-            "MultiprocessIterator or MultithreadIterator would load the next batch while this one "
+            "MultiprocessIterator or MultithreadIterator loads the next batch while this one "
             "is computed."
         )
     text = (
-        f"Loading of data takes {format_percent(share)} of the {whole(summary)[1]}, the largest "
-        f"part of it in {name}."
+        f"Loading data takes {format_percent(share)} of the {whole(summary)[1]}, mostly in {name}."
     )
     yield step("data", text, advice, gain=gain_without(share) if advice else None)
 
@@ -261,7 +263,7 @@ def _accumulation(summary: Summary) -> Iterator[Finding]:
         text = (
             "Adding up the gradients of variables that several functions use takes "
             f"{format_percent(row['total_s'] / whole_s)} of the {what} in "
-            f"{plural(row['calls'], 'call')}: each shortcut and each branch costs one."
+            f"{plural(row['calls'], 'call')}, one for each shortcut and branch."
         )
         yield step("accumulation", text)
 
@@ -286,9 +288,7 @@ def _nearness_to_limits(summary: Summary) -> Iterator[Finding]:
         f"{'runs' if len(calls) == 1 else 'run'} at {about}{format_percent(rate)} of this "
         f"machine's matrix rate ({format_giga(limits.flops_per_s)} GFLOP/s)."
     )
-    evidence = (
-        f"Arithmetic and memory are what bounds {'it' if len(calls) == 1 else 'most of them'}."
-    )
+    evidence = f"Arithmetic and memory bound {'it' if len(calls) == 1 else 'most of them'}."
     if len(slow) * 2 >= len(calls):
         evidence = (
             f"{format_count(len(slow))} of {plural(len(calls), 'call')} "
@@ -347,8 +347,8 @@ def _normalisations(summary: Summary) -> Iterator[Finding]:
             f"{format_count(len(foldable))} of {plural(int(fixed.sum()), 'call')} of "
             f"FixedBatchNormalization {'comes' if one else 'come'} right after a convolution and "
             f"{'takes' if one else 'take'} {format_percent(part)} of the {what}.",
-            f"In inference {'its' if one else 'their'} scale and shift can be folded into the "
-            "convolution's weights and bias, as ONNX Runtime does.",
+            f"In inference, {'its' if one else 'their'} scale and shift can be folded into "
+            "the convolution's weights and bias, as ONNX Runtime does.",
             # Less launching is worth more than what it saves of it.
             gain=None if summary.launch_bound else gain_without(part),
         )
@@ -365,16 +365,16 @@ def _follow_convolutions(layers: pd.DataFrame) -> pd.Series[bool]:
 def _framework(summary: Summary) -> Iterator[Finding]:
     """Time between the functions that no larger batch spreads."""
     settings, share = summary.recording.settings, summary.totals.framework_share
-    # On a GPU that is no time between functions, and what it tells is said of launching.
+    # On a GPU that is no time between functions, and what it shows is said of launching.
     if summary.recording.on_device or share is None or share < _MUCH_FRAMEWORK:
         return
-    text = f"{format_percent(share)} of the trial passes between the"
+    text = f"{format_percent(share)} of the trial is spent between the"
     if settings.engine:
-        text = f"{text} engine's nodes, a part of it in its profiling."
+        text = f"{text} engine's nodes, partly in its profiling."
         yield step("framework", text)
     elif larger_batch(summary) is None or summary.recording.of_program:
         of = "" if summary.recording.of_program else f", at a batch of {settings.batchsize}"
-        advice = "Fewer function calls would cut it."
+        advice = "Fewer function calls would reduce it."
         yield step("framework", f"{text} functions (framework){of}.", advice)
 
 
@@ -398,7 +398,7 @@ def _another_device(summary: Summary) -> Iterator[Finding]:
             stays += f" and the {format_percent(data)} of loading data"
         evidence = f"The {stays} would stay on the CPU"
         if (most := 1 / (framework + data)) <= _TELLING:
-            evidence += f": {format_factor(most)} at most at this batch"
+            evidence += f", so the gain is at most {format_factor(most)} at this batch"
         evidence += "."
     way = "--gpu 0" if takes_options(settings) else "it"
     if in_python(settings):
@@ -408,7 +408,7 @@ def _another_device(summary: Summary) -> Iterator[Finding]:
         "gpu",
         f"{_listed(dense.index)} {takes} of the layers' time: dense arithmetic, which a GPU does "
         "well.",
-        f"Where there is one, try {way}.",
+        f"If you have one, try {way}.",
         evidence,
     )
 

@@ -41,15 +41,17 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
         hotspots: Rule for hot layers: ``0.36ms``, ``5%``, ``top:10`` or ``pareto:50%``.
 
     Raises:
-        ProfileError: The recording holds no complete profiled trial, or what cannot be.
-        UsageError: The rule cannot be read.
+        ProfileError: The recording contains no complete profiled trial, or impossible values.
+        UsageError: The rule is invalid.
     """
     if not recording.self_ns.size:
-        raise ProfileError("the recording holds no complete profiled trial, so there is no result")
+        raise ProfileError(
+            "the recording contains no complete profiled trial, so there is no result"
+        )
     try:
         check(recording)
     except ValueError as error:  # made by hand: a run and a file have none of this
-        raise ProfileError(f"the recording is of no run: {error}") from None
+        raise ProfileError(f"the recording cannot be from a run: {error}") from None
     rule = parse_rule(hotspots) if isinstance(hotspots, str) else hotspots
     statistics = describe_columns(recording.self_ns)
     inside = inside_parts(recording, statistics["median_s"])

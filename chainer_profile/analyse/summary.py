@@ -23,7 +23,7 @@ from chainer_profile.record.recording import Recording
 class Overhead:
     """What the recorder adds to a trial."""
 
-    fraction: float  #: Added time as a fraction of a clean trial.
+    fraction: float  #: Added time as a fraction of an unprofiled trial.
     low: float  #: Lower end of its 95 % interval; NaN for fewer than 6 pairs of blocks.
     high: float  #: Upper end.
 
@@ -42,8 +42,8 @@ class Totals:
     clean: Statistics | None
     #: Time between the functions, in the profiled trials; None like profiled.
     framework: Statistics | None
-    overhead: Overhead | None  #: The recorder's cost; None without profiled or clean trials.
-    #: Inputs per second in clean trials (profiled ones without those), batch / mean.
+    overhead: Overhead | None  #: The recorder's cost; None without profiled or unprofiled trials.
+    #: Inputs per second in unprofiled trials (profiled ones without those), batch / mean.
     fps: float | None
     #: Wall time of all iterations of a program, profiled or not; None of a run, whose trials are
     #: the same again and again.
@@ -51,7 +51,7 @@ class Totals:
 
     @property
     def trial(self) -> Statistics | None:
-        """The latency to quote is the median of these: the clean trials, or else the profiled.
+        """The latency to quote is the median of these: the unprofiled trials, or else the profiled.
 
         Of a program it is that of all iterations.
         """

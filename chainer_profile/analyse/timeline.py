@@ -18,28 +18,29 @@ from chainer_profile.record.recording import Layer, Recording
 TRIAL, PHASE, LINK, FUNCTION, WAIT = "trial", "phase", "link", "function", "wait"
 
 _NESTED = (
-    "A call that was made within another one lies within it; the own time of the outer call is "
-    "spread evenly before, between and behind its inner calls.",
-    "A layer with several calls in a trial is one slice as long as all of them, at the place of "
-    "the first.",
-    "A link is as long as its calls and what lies between them.",
+    "A call made within another one lies within it; the outer call's own time is spread "
+    "evenly before, between and after its inner calls.",
+    "A layer with several calls in a trial is one slice as long as all of them, placed at the "
+    "first.",
+    "A link is as long as its calls and the time between them.",
 )
 HOST_PLACES = (
-    "The lengths of calls and of the trial are measured. Calls lie in the order in which they were "
-    "made.",
-    "The framework time of a phase is spread evenly before, between and behind its calls, and what "
-    "is outside of all phases before, between and behind the phases. Where it is not known by "
-    "phase, it is spread evenly before, between and behind all calls.",
+    "The lengths of calls and of the trial are measured. Calls are placed in the order in "
+    "which they were made.",
+    "The framework time of a phase is spread evenly before, between and after its calls, and "
+    "time outside all phases before, between and after the phases. If it is unknown by phase, "
+    "it is spread evenly before, between and after all calls.",
     *_NESTED,
 )
 LAUNCH_PLACES = (
-    "On the host: the lengths of calls, of launching and of the trial are measured. The time "
-    "between the calls is spread evenly before, between and behind them.",
+    "On the host, the lengths of calls, of launching and of the trial are measured. The time "
+    "between the calls is spread evenly before, between and after them.",
     *_NESTED,
 )
 DEVICE_PLACES = (
-    "On the device: the lengths of layers and the gaps between them are measured. The whole is "
-    "laid so that it ends with the trial, as the host waits for the device at the end.",
+    "On the device, the lengths of layers and the gaps between them are measured. The whole "
+    "is placed so that it ends with the trial, because the host waits for the device at the "
+    "end.",
 )
 
 
@@ -91,7 +92,9 @@ def median_trial(recording: Recording) -> int:
     """The trial, from 0, whose length is nearest the median; the first of several."""
     lengths = wall_ns(recording)
     if not lengths:
-        raise ProfileError("the recording holds no complete profiled trial, so there is no median")
+        raise ProfileError(
+            "the recording contains no complete profiled trial, so there is no median"
+        )
     return int(np.argmin(np.abs(np.array(lengths) - np.median(lengths))))
 
 

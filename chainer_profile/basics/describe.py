@@ -135,7 +135,7 @@ def describe_columns(samples_ns: NDArray[np.int64]) -> dict[str, NDArray[np.floa
     """
     count, width = samples_ns.shape
     if count == 0:
-        raise ValueError("statistics of no samples")
+        raise ValueError("statistics need at least one sample")
     step = max(1, _CHUNK // count)
     # One part at least, which has the names where there are no samples.
     parts = [

@@ -8,17 +8,16 @@ from argparse import ArgumentTypeError
 class ProfileError(Exception):
     """Something outside the program is wrong: a file, a network, a device.
 
-    The message is one line for the user, which the command line prints: what is wrong, and what
-    would be right.
+    The message is one line for the user: what is wrong, and what would be right.
     """
 
     exit_code = 1
 
 
 class UsageError(ProfileError, ArgumentTypeError):
-    """The command was given words or values that it does not take (exit code 2).
+    """The command got words or values that it does not accept (exit code 2).
 
-    Parsers of options raise it; argparse adds which option it is.
+    Parsers of options raise it; argparse adds the option's name.
     """
 
     exit_code = 2

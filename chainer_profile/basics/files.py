@@ -22,14 +22,14 @@ if sys.platform != "win32":
 _JUNK = ("Thumbs.db", "desktop.ini")
 
 
-def lock(opened: BinaryIO | int, folder: Path, by: str = "its run is still going on") -> None:
+def lock(opened: BinaryIO | int, folder: Path, by: str = "a run is still writing into it") -> None:
     """Mark an open file or folder as in use, until it is closed or the process ends."""
     if sys.platform == "win32":
         return
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise ProfileError(f"{folder}: {by}; wait for its end") from error
+        raise ProfileError(f"{folder}: {by}; wait until it ends") from error
     except OSError:  # a file system without locks
         pass
 

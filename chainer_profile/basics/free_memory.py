@@ -59,8 +59,8 @@ def does_not_fit(error: MemoryError, free: int | None) -> str:
         return f"does not fit into memory ({one_line(error)})"
     needed = math.prod(shape) * dtype.itemsize + max(0, free - now)
     if needed <= free:  # the rest was taken without being used yet
-        return f"needs more than the {format_nbytes(free)} of memory that are free"
-    return f"needs at least {format_nbytes(needed)} of memory, and {format_nbytes(free)} are free"
+        return f"needs more than the {format_nbytes(free)} of free memory"
+    return f"needs at least {format_nbytes(needed)} of memory, but {format_nbytes(free)} are free"
 
 
 def _left_in_groups(process: Path, groups: Path) -> Iterator[int]:

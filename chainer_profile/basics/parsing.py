@@ -40,7 +40,7 @@ def check_threads(threads: int | None) -> None:
     """Refuse more BLAS threads than there are cores: they would wait for one another."""
     cores = usable_cores()
     if threads is not None and cores and threads > cores:
-        raise UsageError(f"{threads:,} threads are more than {plural(cores, 'core')} can run")
+        raise UsageError(f"{threads:,} threads are too many for {plural(cores, 'core')}")
 
 
 def thread_count(text: str) -> int:
@@ -103,7 +103,9 @@ def executor(text: str) -> str:
     """The name of an executor of a sweep."""
     if re.fullmatch(r"local(:[1-9][0-9]{0,3})?|mpi|dask://[^\s/]+:[0-9]{1,5}/?", text):
         return text
-    raise UsageError(f"{text[:60]!r} is no executor: give local, local:N, dask://HOST:PORT or mpi")
+    raise UsageError(
+        f"{text[:60]!r} is not an executor: give local, local:N, dask://HOST:PORT or mpi"
+    )
 
 
 def moment(text: str) -> str:
@@ -112,7 +114,7 @@ def moment(text: str) -> str:
         # Python 3.10 knows no Z.
         found = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text.strip()))
     except ValueError:
-        raise UsageError(f"{text[:40]!r} is no date: write it as 2026-11-21") from None
+        raise UsageError(f"{text[:40]!r} is not a date: write it as 2026-11-21") from None
     if found.tzinfo is not None:
         found = found.astimezone(timezone.utc)
     return found.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -125,8 +127,8 @@ def parse_device(text: str) -> int:
     match = re.fullmatch(r"(?:(?:@?cupy|gpu|cuda):)?([0-9]{1,4})", text)
     if match is None:
         raise UsageError(
-            f"{text[:40]!r} is no device that can be profiled: give @numpy for the CPU, or @cupy:0 "
-            "for the first GPU"
+            f"{text[:40]!r} is not a device that can be profiled: give @numpy for the CPU, or "
+            "@cupy:0 for the first GPU"
         )
     return int(match[1])
 
@@ -218,7 +220,7 @@ def parse_input(text: str) -> InputSpec:
             raise UsageError(f"not an input: {text!r}; a range is for integers")
         integers = ""
     elif integers and not re.fullmatch(r"u?int(8|16|32|64)", integers):
-        raise UsageError(f"not an input: {text!r}; {dtype} is no data type: {_FORM}")
+        raise UsageError(f"not an input: {text!r}; {dtype} is not a data type: {_FORM}")
     if values is not None and dtype is None:
         raise UsageError(f"not an input: {text!r}; {_FORM}")
     return InputSpec(shape, lengths, integers, parse_range(values or "2"), name or "")
@@ -232,7 +234,7 @@ def parse_range(text: str) -> tuple[int, int]:
     least = int(match[1] or 0)
     most = int(match[2]) - (match[1] is None)
     if most < least:
-        raise UsageError(f"not a range: {text!r}; it holds no number")
+        raise UsageError(f"not a range: {text!r}; it contains no number")
     return least, most
 
 

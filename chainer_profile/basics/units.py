@@ -213,7 +213,9 @@ def parse_duration(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise UsageError(f"{text!r} is no time: give a number with s, ms, us or ns, such as 0.36ms")
+        raise UsageError(
+            f"{text!r} is not a time: give a number with s, ms, us or ns, such as 0.36ms"
+        )
     return seconds
 
 
@@ -225,7 +227,9 @@ def parse_percent(text: str) -> float:
     except ValueError:
         fraction = math.nan
     if not 0 < fraction <= 1:
-        raise UsageError(f"{text!r} is no percentage: give a number above 0 up to 100, such as 5%")
+        raise UsageError(
+            f"{text!r} is not a percentage: give a number above 0 and up to 100, such as 5%"
+        )
     return fraction
 
 

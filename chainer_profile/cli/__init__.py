@@ -11,20 +11,20 @@ PROFILE = "profile"
 
 #: The commands, and what each does.
 COMMANDS = {
-    PROFILE: "profile a network layer by layer; needs no word",
-    "run": "run any program that uses Chainer, and say where its time goes",
-    "report": "make the reports of a run again, from its recording",
-    "compare": "say what became faster or slower between runs, and what is noise",
-    "ranks": "put the recordings of a training's ranks together: who waits for whom",
-    "advise": "try what could make the network faster, and say what each change brings",
-    "engines": "run the network under faster engines too, and compare",
+    PROFILE: "profile a network layer by layer (the default)",
+    "run": "run any Chainer program and show where its time goes",
+    "report": "make a run's reports again from its recording",
+    "compare": "show what became faster or slower between runs, and what is noise",
+    "ranks": "merge the recordings of a training's ranks: who waits for whom",
+    "advise": "try changes that could make the network faster, and measure the gain of each",
+    "engines": "run the network under faster engines and compare",
     "sweep": "profile many networks, inputs and devices",
-    "history": "list the runs so far",
+    "history": "list earlier runs",
     "summary": "show a network's layers without timing",
-    "export": "write a network for a runtime",
+    "export": "export a network to ONNX or OpenVINO",
     "train": "train a network",
-    "machine": "show what this machine can do at best",
-    "completion": "print a script that completes all this in a shell",
+    "machine": "measure this machine's limits",
+    "completion": "print a shell completion script",
 }
 
 #: Options that ask for something in place of a run, which :mod:`.instead` answers.

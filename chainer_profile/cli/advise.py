@@ -93,13 +93,15 @@ def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
     settings = load_run(folder).settings
     words = run_words(settings.command)
     if words is None or settings.engine:
-        raise UsageError(f"{args.run}: was not made by a run of a network: name one with --model")
+        raise UsageError(
+            f"{args.run} is not a run of a network that can be built again; name one with --model"
+        )
     if settings.device != "cpu":
-        raise UsageError(f"{args.run}: ran on {settings.device}; advise tries changes on the CPU")
+        raise UsageError(f"{args.run} ran on {settings.device}; advise tries changes on the CPU")
     if not folder.is_dir():
-        raise UsageError(f"{args.run}: is a file; name the folder of the run")
+        raise UsageError(f"{args.run} is a file; name the folder of the run")
     if (folder / ADVICE).exists() and not args.force:
-        raise UsageError(f"{args.run}: has advice already; replace it with --force")
+        raise UsageError(f"{args.run} contains advice already; replace it with --force")
     Written(folder).refuse(is_of_run)
     return folder, words
 
@@ -174,7 +176,7 @@ def _possible(recording: Recording) -> Possible:
         for name, entry in ENGINES.items()
     }
     torch = "" if find_spec("torch") else "not installed: python -m pip install torch"
-    glibc = "" if platform.libc_ver()[0] == "glibc" else "for glibc alone, which is not here"
+    glibc = "" if platform.libc_ver()[0] == "glibc" else "needs glibc, which this system lacks"
     cores = most(environment.blas_libraries())
     return Possible(
         {**lacks, "torch": torch, "glibc": glibc},

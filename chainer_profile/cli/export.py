@@ -41,8 +41,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
         words = f"outputs differ by at most {format_scientific(found.relative)} of the largest"
         tolerance = TOLERANCES[args.precision]
         if found.relative > tolerance:
-            may = f"{args.precision} may by {format_scientific(tolerance)}"
-            wrong = ProfileError(f"{path}: {words}, where {may}; nothing is written")
+            most = f"more than the {format_scientific(tolerance)} that {args.precision} allows"
+            wrong = ProfileError(f"{path}: {words}, {most}; nothing is written")
             wrong.exit_code = WRONG
             raise wrong
         _keep(part, args.files)

@@ -20,9 +20,9 @@ from chainer_profile.runs.history import REPORTS, Query, history
 def run(args: argparse.Namespace, context: Context) -> int:
     reports: Path = args.reports
     if reports.exists() and not reports.is_dir():
-        raise UsageError(f"--reports {reports}: is a file; name a folder")
+        raise UsageError(f"--reports {reports} is a file; name a folder")
     if not reports.exists() and reports != REPORTS:
-        raise UsageError(f"--reports {reports}: there is no such folder")
+        raise UsageError(f"--reports {reports}: no such folder")
     query = Query(
         words=tuple(args.words),
         model=args.model,
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     elif is_table:
         text = f"no runs under {reports}/"
         if found.total:
-            text = f"none of {found.total:,d} runs under {reports}/ is such a run"
+            text = f"none of the {found.total:,d} runs under {reports}/ matches"
     elif args.format == "csv":
         text = to_csv(content.COLUMNS, shown).rstrip("\n")
     else:

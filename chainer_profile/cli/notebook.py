@@ -59,12 +59,12 @@ _ABOUT = """Profiles a Chainer network layer by layer.
 
 %layerprofile [options] model(x) profiles the network or function `model` on its input `x`, as
 chainer_profile.profile(model, x) does: its forward pass in test mode, or what --phase says. Any
-arguments are right, as long as there is an array among them.
+arguments will do, as long as at least one contains an array.
 
-%%layerprofile [options] profiles all Chainer functions that the cell calls. The cell is a trial: it
-runs again and again. A row is a function of a link, with its calls in a trial: these may differ.
-What the cell sets stays, from the last run; what it prints is shown for the first run alone. Links
-go by the names of the variables that hold their networks.
+%%layerprofile [options] profiles all Chainer functions that the cell calls. The cell is a trial and
+runs many times. A row is a function of a link with all its calls in a trial, whose number may vary.
+Variables keep the values of the last run; only the first run's output is shown. Links are named
+after the variables that contain their networks.
 """
 
 
@@ -97,7 +97,7 @@ def run_magic(ipython: Any, line: str, cell: str | None) -> None:
         if cell is None:
             recording = _profile_call(ipython, args, line, code)
         elif code:
-            raise UsageError(f"%%{NAME} takes options alone, not {code!r}: the code is the cell")
+            raise UsageError(f"%%{NAME} takes only options, not {code!r}: the code is the cell")
         else:
             recording = _profile_cell(ipython, args, line, cell)
         summary = summarise(recording, args.hotspots)
@@ -135,10 +135,10 @@ def _parser() -> Parser:
         "trials": {"default": TRIALS},
         "warmups": {"default": WARMUPS},
         "phase": told(
-            f"what %%{NAME} makes of the network: forward (default), forward-backward or train",
+            f"what a trial of %%{NAME} is: forward (default), forward-backward or train",
             default=None,
         ),
-        "group_by": "what the second table adds up by (default: function)",
+        "group_by": "what the second table groups by (default: function)",
         "depth": {"default": DEFAULT_DEPTH},
         "quiet": "show nothing",
     }
@@ -195,15 +195,15 @@ def _profile_call(ipython: Any, args: argparse.Namespace, line: str, code: str) 
 def _called(ipython: Any, code: str) -> tuple[Any, Arguments]:
     """The network, or function, and the arguments of a call such as ``model(x)``."""
     __tracebackhide__ = True
-    wanted = f"give the call of a network, such as %{NAME} model(x); %%{NAME} profiles any code"
+    wanted = f"give a call of a network, such as %{NAME} model(x), or use %%{NAME} for any code"
     if not code:
         raise UsageError(wanted)
     try:
         call = ast.parse(code, mode="eval").body
     except SyntaxError:
-        raise UsageError(f"{code[:60]!r} is no expression: {wanted}") from None
+        raise UsageError(f"{code[:60]!r} is not an expression: {wanted}") from None
     if not isinstance(call, ast.Call):
-        raise UsageError(f"{code[:60]!r} is no call: {wanted}")
+        raise UsageError(f"{code[:60]!r} is not a call: {wanted}")
     name = ipython.compile.cache(code, ipython.execution_count, raw_code=code)
     # The same call of what gives its arguments back.
     gathering = ast.Call(_GATHER, call.args, call.keywords)
@@ -224,7 +224,7 @@ def _called(ipython: Any, code: str) -> tuple[Any, Arguments]:
 def _profile_cell(ipython: Any, args: argparse.Namespace, line: str, cell: str) -> Recording:
     __tracebackhide__ = True
     if args.phase:
-        raise UsageError(f"--phase is for %{NAME}: what a trial does is what the cell does")
+        raise UsageError(f"--phase is for %{NAME}: a trial of %%{NAME} is the cell")
     code = _of_user(lambda: _compiled(ipython, cell))
     first = _of_user(lambda: FirstRun(code, ipython.user_ns))
     if not first.calls:

@@ -64,12 +64,12 @@ LAYER_TRIALS = 200
 OPTIONS: dict[str, Told] = {
     # -- the network
     "-m, --model": _value(
-        "a name of --list-models, package.module:Callable or path/to/file.py:Callable "
+        "a name from --list-models, package.module:Callable or path/to/file.py:Callable "
         "(default: %(default)s)",
         default=words.DEFAULT_MODEL,
     ),
     "--model-args ARGS": _value(
-        'arguments of your own network, literals only: "100, n_out=10"', default=""
+        'arguments for your own network, literals only: "100, n_out=10"', default=""
     ),
     "--list-models": _flag("list the networks and exit"),
     "--classes N": _value("outputs, in place of the network's own", parsing.whole(1)),
@@ -82,15 +82,15 @@ OPTIONS: dict[str, Told] = {
         "float32 where precision needs it; default: %(default)s)",
     ),
     "--fast KERNELS": _value(
-        "faster kernels under Chainer's functions, see docs/accelerate.md: numpy (the default), or "
-        "torch for PyTorch's (CPU)",
+        "faster kernels for Chainer's functions on the CPU: numpy (the default), or torch for "
+        "PyTorch's; see docs/accelerate.md",
         nargs="?",
         choices=("numpy", "torch"),
         const="numpy",
     ),
     "--keep-memory": _flag(
-        "have glibc keep freed memory in the process, in place of fetching it anew for every "
-        "array; --fast does so too"
+        "let glibc keep freed memory in the process instead of requesting it again for every "
+        "array; --fast implies it"
     ),
     # -- what a trial is
     "--phase": _choice(
@@ -100,192 +100,188 @@ OPTIONS: dict[str, Told] = {
     ),
     "--loss": _choice(
         words.LOSSES,
-        "loss to go back from, against random labels; output: the network gives its loss "
-        "(default: %(default)s, softmax_cross_entropy unless the output is one number)",
+        "loss of the backward pass, against random labels; output: the network returns its "
+        "loss (default: %(default)s, softmax_cross_entropy unless the output is one number)",
     ),
     "--train-mode": _flag(
-        "run the forward phase with chainer.config.train on; inference is done in test mode, "
-        "without it"
+        "run the forward phase with chainer.config.train on (inference uses test mode)"
     ),
     # -- its input
     "-i, --input": _value(
-        "random, cifar10 (a test image), a picture's file, or the arguments themselves, batch "
+        "random, cifar10 (a test image), an image file, or the arguments themselves, batch "
         "included, in a .npy or .npz file (default: %(default)s)",
         default="random",
     ),
     "--index I": _value("first test image (default: 0)", parsing.whole(0), 0),
     "--data-dir DIR": _value("folder with cifar-10-python.tar.gz"),
     "--input-shape SPEC": _value(
-        "shape of one input without the batch; needed for your own network. Once for each "
-        "argument: [NAME=]SHAPE[:DTYPE[:RANGE]], such as 3x224x224, 20:int32:10000 (integers "
-        "below that), one:int32:1000 (a number for each input), or 5..20x128 (a list of sequences "
-        "of 5 to 20 steps)",
+        "shape of one input without the batch, required for your own network. Give it once "
+        "for each argument: [NAME=]SHAPE[:DTYPE[:RANGE]], such as 3x224x224, 20:int32:10000 "
+        "(integers below 10000), one:int32:1000 (one integer for each input), or 5..20x128 (a "
+        "list of sequences of 5 to 20 steps)",
         parsing.parse_input,
         action="append",
     ),
     "--input-size HxW": _value("height and width of the images, such as 1024x2048", parsing.size),
     "--input-dtype": _choice(
         ("float32", "float16", "float64", "int32", "int64"),
-        "data type of the input; integers are 0, for a network of indices (default: %(default)s)",
+        "data type of the input; integers are all 0, for a network that takes indices "
+        "(default: %(default)s)",
     ),
     "-b, --batchsize N": _value("inputs per trial (default: 1)", parsing.whole(1)),
     # -- measuring
     "-n, --trials N": _value("profiled trials (default: %(default)s)", parsing.whole(1), 1000),
     "--clean-trials N": _value(
-        "trials without hooks on top (default: a tenth of the trials, at least 30 or as many)",
+        "additional unprofiled trials (default: a tenth of the trials, but at least 30, or as "
+        "many as the trials if these are fewer)",
         parsing.whole(0),
     ),
     "-w, --warmups N": _value(
-        "warm-up trials, for ten seconds at most (default: %(default)s)", parsing.whole(0), 50
+        "warm-up trials, for at most ten seconds (default: %(default)s)", parsing.whole(0), 50
     ),
-    "--max-seconds S": _value(
-        "time for all passes together; the trials end before", parsing.positive_seconds
-    ),
+    "--max-seconds S": _value("time limit for all passes together", parsing.positive_seconds),
     "--until-ci PCT": _value(
-        "end the trials when the 95%% interval of the median profiled trial is within PCT per "
-        "cent (looked at from 200 trials on)",
+        "stop when the 95%% confidence interval of the median profiled trial is within PCT "
+        "per cent (checked from 200 trials on)",
         parse_percent,
     ),
     "--threads N": _value("BLAS threads (default: as many as BLAS chooses)", parsing.thread_count),
     "-g, --gpu ID": _value("GPU to run on (default: -1, the CPU)", parsing.whole(-1), -1),
     "-d, --device DEVICE": _value(
-        "the same in Chainer's words: @numpy or @cupy:0",
+        "the device by Chainer's name: @numpy or @cupy:0",
         parsing.parse_device,
         argparse.SUPPRESS,
         dest="gpu",
     ),
     "--why": _flag(
-        "look inside the layers for some seconds after the trials: in which parts their time goes, "
-        "and the framework's between them"
+        "sample the layers for some seconds after the trials, to show which parts of their "
+        "code, and of the framework between them, take the time"
     ),
     "--no-memory": _flag(
-        "leave out the memory pass, two trials more after the timed ones",
+        "skip the memory pass (two more trials after the timed ones)",
         action="store_false",
         dest="memory",
     ),
     "--counters": _flag(
-        "count CPU time, page faults and switches of the thread by layer, in trials of their own "
-        "after the timed ones: for five seconds, or none (default: for a tenth of the trials' "
-        "time, five seconds at most; on a CPU)",
+        "count the thread's CPU time, page faults and context switches of each layer in separate "
+        "trials after the timed ones, for five seconds or not at all (default: for a tenth of the "
+        "trials' time, but at most five seconds; on a CPU)",
         action=argparse.BooleanOptionalAction,
     ),
     "--no-machine": _flag(
-        "leave out the machine's limits, which are measured after the trials of the first run and "
-        "kept for later ones",
+        "do not measure the machine's limits (measured once, after the first run, and kept)",
         action="store_false",
         dest="limits",
     ),
     "--layer-frames": _flag(
-        "run every layer below a function of its name, for samplers such as py-spy and perf; a "
-        "call takes about 7 us more"
+        "run each layer within a function named after it, for samplers such as py-spy and "
+        "perf; adds about 7 us per call"
     ),
     "--seed N": _value(
         "seed of the weights and of the random input (default: %(default)s)", parsing.whole(0), 0
     ),
     "--tf32": _flag("let float32 matrix products round their inputs to TF32 (CUPY_TF32=1)"),
-    "--refresh": _flag("measure again, and keep that"),
-    "--budget TIME": _value(
-        "time for all of it, such as 90s or 3m (default: 3m)", parsing.duration, 180.0
-    ),
+    "--refresh": _flag("measure again and keep the result"),
+    "--budget TIME": _value("total time, such as 90s or 3m (default: 3m)", parsing.duration, 180.0),
     # -- engines
     "--engines A,B": _value(
-        "names of --list-engines, or module:Class of your own; chainer always comes first "
+        "names from --list-engines, or your own as module:Class; chainer always comes first "
         "(default: all that can run on the device)",
         parsing.split_names,
     ),
     "--list-engines": _flag("list the engines and exit"),
-    "--precision": _choice(PRECISIONS, "what the engine is to compute in (default: %(default)s)"),
+    "--precision": _choice(PRECISIONS, "precision of the engine (default: %(default)s)"),
     "--tolerance F": _value(
-        "largest difference of an output that is right, as a fraction of the largest output "
+        "largest accepted difference of an output, as a fraction of the largest output "
         "(default: 1e-4 for fp32, 1e-2 for fp16, 5e-2 for bf16)",
         parsing.fraction,
     ),
-    "--save-engine FILE": _value("keep an engine made ready; the file's ending says which", Path),
-    "--load-engine FILE": _value(
-        "run an engine from such a file, with the weights that are in it", Path
-    ),
+    "--save-engine FILE": _value("save a prepared engine; the file's suffix selects which", Path),
+    "--load-engine FILE": _value("run an engine from such a file, with the file's weights", Path),
     "--layer-trials N": _value(
-        "further trials of each, in which its layers are timed (default: as many as trials, "
-        f"{LAYER_TRIALS} at most)",
+        "additional trials of each engine that time its layers (default: as many as trials, "
+        f"but at most {LAYER_TRIALS})",
         parsing.whole(1),
     ),
     "--to FILE": _value(".onnx, or .xml (OpenVINO, with a .bin beside it)", Path, required=True),
     "--dynamic-batch": _flag(
-        ".onnx: a file for any batch size, or for this one alone; without either for any, if the "
-        "network allows it",
+        ".onnx: a file for any batch size, or only for this one (default: any, if the network "
+        "allows it)",
         action=argparse.BooleanOptionalAction,
     ),
-    "--opset N": _value(".onnx: the version of ONNX's operators, such as 17; 11 by default", int),
+    "--opset N": _value(".onnx: version of the ONNX operator set, such as 17 (default: 11)", int),
     # -- training
     "-d, --dataset": _choice(
         ("cifar10", "cifar100", "synthetic"),
-        "what to train on (default: %(default)s); synthetic needs no download",
+        "data set (default: %(default)s); synthetic needs no download",
     ),
     "--synthetic-size N": _value(
         "training images of the synthetic set (default: 1000)", parsing.whole(1)
     ),
     "--no-augmentation": _flag("do not crop and flip the training images"),
-    "-e, --epoch N": _value("epochs (default: 164, for synthetic 6)", parsing.whole(1)),
+    "-e, --epoch N": _value("epochs (default: 164, or 6 for synthetic)", parsing.whole(1)),
     "-l, --learning-rate RATE": _value(
-        "learning rate at the begin (default: 0.1, for synthetic 0.02)",
+        "initial learning rate (default: 0.1, or 0.02 for synthetic)",
         parsing.number("a number above 0"),
     ),
     "--profile every=N": _value(
         "profile every N-th iteration layer by layer, into OUT/profile", parsing.every
     ),
     "-r, --resume": _flag(
-        "go on from the newest snapshot in the folder; give the other options as before"
+        "continue from the newest snapshot in the folder; repeat the other options"
     ),
     "--snapshot every=N": _value(
         "write a snapshot every N iterations (default: every epoch); the last 3 are kept",
         parsing.every,
     ),
     # -- programs, sweeps, runs so far
-    "-m, --module": _flag("run a module by its name, as python -m does"),
-    "-c": _flag("run a program's own text, as python -c does", dest="text"),
-    "--compat-only": _flag("mend Chainer, run the program, and measure nothing"),
+    "-m, --module": _flag("run a module by its name, like python -m"),
+    "-c": _flag("run a program given as text, like python -c", dest="text"),
+    "--compat-only": _flag("make Chainer run on this Python and NumPy, but measure nothing"),
     "--no-layers": _flag(
-        "measure the program's parts alone: no layers, and no functions beside Chainer"
+        "measure only the program's parts: no layers, no functions outside Chainer"
     ),
     "--no-samples": _flag(
-        "do not look at the main thread, 100 times a second, for what takes time beside Chainer"
+        "do not sample the main thread (100 times a second) for slow functions outside Chainer"
     ),
     "--executor WHERE": _value(
         "local (one case at a time), local:N, dask://HOST:PORT or mpi (default: local)",
         parsing.executor,
         "local",
     ),
-    "--dry-run": _flag("list the cases and their commands, and exit"),
-    "--since DATE": _value("begun on this day or later, such as 2026-11-21 (UTC)", parsing.moment),
+    "--dry-run": _flag("list the cases and their commands and exit"),
+    "--since DATE": _value(
+        "started on this day or later, such as 2026-11-21 (UTC)", parsing.moment
+    ),
     "--commit C": _value("commit, or its beginning", default=""),
-    "--names": _flag("names only, one a line, for other commands"),
+    "--names": _flag("print only names, one per line, for other commands"),
     "--reports DIR": _value(
         "folder of the runs (default: %(default)s)", parsing.folder, Path("reports")
     ),
     "--models A,B,C": _value("networks, as --model of profile.py takes them"),
     "--input-sizes HxW,...": _value("heights and widths of images, such as 1024x2048,500x334"),
-    "--input-shapes CxHxW,...": _value("shapes of one input, in place of sizes"),
+    "--input-shapes CxHxW,...": _value("shapes of one input, instead of sizes"),
     "--batchsizes N,...": _value("inputs per trial (default: 1)"),
     "--devices D,...": _value("cpu, gpu:0 and so on (default: cpu)"),
     "--phases P,...": _value(f"{', '.join(words.PHASES)} (default: {words.PHASES[0]})"),
     # -- comparing
     "--min-effect PCT": _value(
-        "smaller changes are no changes (default: %(default)s)", parse_percent, "2%"
+        "ignore smaller changes (default: %(default)s)", parse_percent, "2%"
     ),
     "--fail-above PCT": _value(
-        f"exit with {FAILED} where the trial, or a layer with more than 1%% of the time, is "
-        "significantly slower by more than this: a gate for CI",
+        f"exit with {FAILED} if the trial, or a layer with more than 1%% of the time, is "
+        "significantly slower by more than this (a gate for CI)",
         parse_percent,
     ),
     "--gate": _choice(
         ("wall", "cpu"),
-        "what that gate looks at: wall times, or the CPU time of clean trials, for machines that "
-        "other programs share (default: %(default)s)",
+        "what the gate compares: wall times, or the CPU time of unprofiled trials for shared "
+        "machines (default: %(default)s)",
     ),
     "--all": _flag("show unchanged layers too"),
     # -- what is shown
     "--tree": _flag(
-        "show the tree of links, with inclusive and exclusive times, in place of the layers"
+        "show the tree of links with inclusive and exclusive times instead of the layers"
     ),
     "--columns A,B,C": _value(
         "columns of the layer table, such as path,median,verdict,peak (an unknown one lists all)",
@@ -295,50 +291,48 @@ OPTIONS: dict[str, Told] = {
         f"levels of the tree below the network (default: {words.DEFAULT_DEPTH}; 99 for all)",
         parsing.whole(0),
     ),
-    "--full": _flag("show all tables and findings, not only what fits on a first screen"),
+    "--full": _flag("show all tables and findings, not only the first screen"),
     "--group-by": _value(
-        "show a table that adds up by function, link, block or shape (with --full by function)",
+        "show totals by function, link, block or shape (with --full: by function)",
         choices=words.GROUPS,
     ),
-    "--macs": _flag(
-        "show multiply-adds of convolutions and matrix products in place of operations"
-    ),
+    "--macs": _flag("show multiply-adds of convolutions and matrix products instead of operations"),
     "--hotspots RULE": _value(
         "which layers are hot: 0.36ms, 5%%, top:10 or pareto:50%% (default: %(default)s, the "
-        "fewest layers that hold half of the layers' time)",
+        "fewest layers that take half of the layers' time)",
         parse_rule,
         DEFAULT_RULE,
     ),
     "--sort": _choice(SORT_KEYS, "order of the layer table; memory is the peak (default: time)"),
     "--target Fx": _value(
-        "say which layers must become how fast for a trial that is so many times as fast, such as "
-        "1.5x",
+        "show how much faster which layers must become to make a trial this many times as fast, "
+        "such as 1.5x",
         parsing.factor,
     ),
     "--limit N": _value(
-        "rows of the layer table and of the groups on the terminal, 0 for all (default: 10, with "
-        "--full 20)",
+        "rows of the layer table and of the groups on the terminal, 0 for all (default: 10, or 20 "
+        "with --full)",
         parsing.whole(0),
     ),
-    "-q, --quiet": _flag("print nothing but errors"),
+    "-q, --quiet": _flag("print only errors"),
     "--debug": _flag("show the traceback of an error"),
     # -- what is written
     "-o, --out DIR": _value("write the files into this folder", parsing.folder),
     "--force": _flag("replace a run in the --out folder"),
-    "--report DIR": _value("make the reports of such a run again", parsing.folder),
+    "--report DIR": _value("make this run's reports again", parsing.folder),
     "--format A,B": _value(
-        f"files beside CSV, plots, report.md and report.html: {', '.join(FILES)} or {ALL}; {NONE} "
-        "writes no report at all",
+        f"files in addition to CSV, plots, report.md and report.html: {', '.join(FILES)} or {ALL}; "
+        f"{NONE} writes no report",
         parse_formats,
         (),
         dest="formats",
     ),
-    "--json": _flag("print report.json on the standard output in place of the tables"),
+    "--json": _flag("print report.json to standard output instead of the tables"),
     "--title": _value("title of the report", default=""),
     "--author": _value("who wrote it", default=""),
-    "--course": _value("what it was written for", default=""),
+    "--course": _value("the course it was written for", default=""),
     "--trace-trial N": _value(
-        "a trial that the trace shows beside the median one, counted from 0", parsing.whole(0)
+        "trial that the trace shows in addition to the median one, counted from 0", parsing.whole(0)
     ),
 }
 

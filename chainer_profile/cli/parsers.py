@@ -40,7 +40,7 @@ _SHOWN = {
 _BY_TRIALS = "BLAS threads (default: one, or as many as BLAS chooses where these are faster)"
 _ONE_ARRAY: dict[str, Told] = {
     "input_shape": told(
-        "shape of one input without the batch; needed for your own network",
+        "shape of one input without the batch; required for your own network",
         metavar="CxHxW",
         action="store",
         type=parse_shape,
@@ -91,56 +91,57 @@ _TABLE = {
         out=_results("the next free reports/MODEL-DEVICE-bBATCH"),
     ),
     "run": _command(
-        "Runs a program that uses Chainer, unchanged, as Python would, and says where its time "
-        "went: imports, data, iterations by layer, evaluation, every extension of a Trainer, "
-        "snapshots. Its exit code is the program's. Chainer is mended for current Python, NumPy "
-        "and CuPy first.",
+        "Runs a Chainer program unchanged, as Python would, and shows where its time went: "
+        "imports, data, iterations by layer, evaluation, each extension of a Trainer, "
+        "snapshots. The exit code is the program's. Chainer is first made to run on current "
+        "Python, NumPy and CuPy.",
         {
             "": "module|c compat-only no-layers no-memory no-samples format quiet program",
             "output": "out force",
         },
-        no_memory="leave out the memory pass, one trial of a kind",
-        quiet="print nothing of our own",
+        no_memory="skip the memory pass (one trial)",
+        quiet="print nothing but the program's own output",
         out=_results("the next free reports/NAME of the script"),
         program=told(argparse.SUPPRESS, nargs=argparse.REMAINDER),
     ),
     "report": _command(
-        "Makes the table, the plot and the report of a run again, from its recording alone. "
-        "Recovers the trials of a run that was killed.",
+        "Makes a run's table, plot and report again from its recording alone. Recovers the "
+        "trials of a killed run.",
         {"": "run", **_SHOWN},
         run=told("folder of a run, or a recording", metavar="DIR", type=Path),
     ),
     "compare": _command(
-        "Compares runs layer by layer, and says what is noise. The first run is the one that each "
-        "of the others is compared with. Several runs of the same thing, separated by commas "
-        "(A1,A2,A3 B1,B2,B3), are taken together, which measures how runs differ.",
+        "Compares runs layer by layer and says what is noise. Each of the other runs is "
+        "compared with the first one. Separate several runs of the same thing with commas "
+        "(A1,A2,A3 B1,B2,B3): this measures how much they differ.",
         {
             "": "runs",
             "judging": "min-effect fail-above gate",
             "what is shown": f"sort limit full all out {_MESSAGES}",
         },
-        runs=told("folders of runs, or recordings, two at least", metavar="DIR", nargs="+"),
+        runs=told("folders of runs, or recordings; at least two", metavar="DIR", nargs="+"),
         sort=told(
-            "order of the layers; change is by the time that a trial gains or loses (default: "
-            "%(default)s)",
+            "order of the layers; change sorts by the time that a trial gains or loses "
+            "(default: %(default)s)",
             choices=("change", "time", "index", "path"),
             default="change",
         ),
-        limit="rows of the layer table, 0 for all (default: 10, with --full 20)",
+        limit="rows of the layer table, 0 for all (default: 10, or 20 with --full)",
         out="write comparison.csv, .md, .png and .html into this folder",
     ),
     "ranks": _command(
-        "Puts the recordings of the ranks of a ChainerMN training together: which rank or layer "
-        "the others wait for, how long, and what the communication takes. It needs no MPI.",
+        "Merges the recordings of the ranks of a ChainerMN training and shows which rank or "
+        "layer the others wait for, how long, and what the communication takes. It needs no "
+        "MPI.",
         {"": "folder", "what is shown": f"limit full out {_MESSAGES}"},
-        folder=told("folder with rank-0, rank-1, ... in it", metavar="DIR", type=folder),
-        limit="rows of a table, 0 for all (default: 10, with --full 20)",
+        folder=told("folder that contains rank-0, rank-1, ...", metavar="DIR", type=folder),
+        limit="rows of a table, 0 for all (default: 10, or 20 with --full)",
         out="write the files into this folder (default: DIR)",
     ),
     "advise": _command(
-        "Profiles a network, then tries on the CPU what could make it faster, each change in fresh "
-        "processes that take turns with the network as it is, and says how much each brings, what "
-        "to write to keep it, and what was in vain.",
+        "Profiles a network, then tries changes that could make it faster on the CPU. Each "
+        "change runs in new processes that take turns with the unchanged network. The result "
+        "says how much each change gains, how to keep it, and what did not help.",
         {
             "": "run",
             "network": "model model-args classes weights dtype",
@@ -151,7 +152,7 @@ _TABLE = {
             "output": f"out force full {_MESSAGES}",
         },
         run=told(
-            "folder of a run, whose network and settings are taken; the advice goes there",
+            "folder of a run: use its network and settings, and write the advice there",
             metavar="DIR",
             nargs="?",
         ),
@@ -160,8 +161,9 @@ _TABLE = {
         force="replace a run in the --out folder, or the advice in DIR",
     ),
     "engines": _command(
-        "Runs the same network with the same weights under several engines, compares their outputs "
-        "with Chainer's, and shows how fast each is and what became of every layer.",
+        "Runs the same network with the same weights under several engines, compares their "
+        "outputs with Chainer's, and shows how fast each engine is and what it did with each "
+        "layer.",
         {
             "network": _NETWORK,
             "input": _INPUT,
@@ -169,45 +171,47 @@ _TABLE = {
             "measuring": f"trials warmups layer-trials max-seconds {_MACHINE} seed",
             "output": f"out force report full {_MESSAGES}",
         },
-        precision="what the other engines compute in; Chainer stays in fp32 (default: %(default)s)",
+        precision="precision of the other engines; Chainer stays in fp32 (default: %(default)s)",
         trials="trials of each engine, taken in turn (default: %(default)s)",
         warmups=told(
-            "warm-up runs of each, for ten seconds at most (default: %(default)s)", default=10
+            "warm-up runs of each engine, for at most ten seconds (default: %(default)s)",
+            default=10,
         ),
-        max_seconds="end the trials after so many seconds",
+        max_seconds="time limit for the trials",
         out=_results("the next free reports/engines-MODEL-DEVICE-bBATCH"),
         force="replace a run in the --out folder, or a saved engine",
     ),
     "sweep": _command(
-        "Profiles many cases, a case for each combination of the lists, each in a fresh process, "
-        "and writes one table and plots. The same command goes on with a sweep that was "
-        "interrupted.",
+        "Profiles one case for each combination of the lists, each in a new process, and "
+        "writes one table and plots. Repeat the command to continue an interrupted sweep.",
         {
             "": "file",
-            "cases, a combination of lists": " ".join(LISTS),
-            "every case, in place of what the file says": " ".join(SINGLES),
+            "cases (all combinations of these lists)": " ".join(LISTS),
+            "settings of every case, overriding those of the file": " ".join(SINGLES),
             "running": "executor dry-run",
             "output": f"out force {_MESSAGES}",
         },
-        file=told("the cases, in place of the lists", metavar="FILE.toml", nargs="?", type=Path),
+        file=told(
+            "file with the cases, instead of the lists", metavar="FILE.toml", nargs="?", type=Path
+        ),
         # A sweep's own reader reads them, with those of the file.
         **{
             name.replace("-", "_"): {"short": False, "type": None, "default": None}
             for name in SINGLES[:-1]
         },
         no_machine={"action": "store_true", "default": None, "dest": "no_machine"},
-        out=_results("reports/sweep-NAME, by the file or the networks"),
-        force="measure all again, and replace another sweep",
+        out=_results("reports/sweep-NAME, named after the file or the networks"),
+        force="measure everything again and replace another sweep",
     ),
     "history": _command(
-        "Lists the runs under reports/, with those of sweeps. A run's name is its folder below "
-        "that.",
+        "Lists the runs under reports/, including those of sweeps. A run's name is its folder "
+        "below reports/.",
         {
             "which runs": "words model device since commit",
             "what is shown": "sort limit format names reports debug",
         },
         words=told(
-            "words that must all be in a run's name, network, input, machine, layer or command",
+            "words that must all occur in a run's name, network, input, machine, layers or command",
             metavar="WORD",
             nargs="*",
         ),
@@ -218,8 +222,8 @@ _TABLE = {
             type=_pattern,
         ),
         sort=told("order (default: when, newest first)", choices=RUN_ORDERS, default="when"),
-        limit=f"so many runs at most, 0 for all (default: {HISTORY_ROWS} in a table, else all)",
-        format={**_FORM, "help": "form (default: %(default)s)"},
+        limit=f"at most this many runs, 0 for all (default: {HISTORY_ROWS} in a table, else all)",
+        format={**_FORM, "help": "form of the output (default: %(default)s)"},
     ),
     "summary": _command(
         "Shows a network's layers with output shapes, parameters, operations and bytes, its totals "
@@ -230,8 +234,9 @@ _TABLE = {
             "what is shown": "depth columns limit format debug",
         },
         **_ONE_ARRAY,
-        phase=told("inference, the only one here", choices=("forward",)),
-        depth="one row a link, to so many levels below the network, in place of one a layer",
+        phase=told("inference, the only choice here", choices=("forward",)),
+        depth="one row per link, down to this many levels below the network, instead of one per "
+        "layer",
         columns=told(
             "columns of the table, such as path,output_shapes,macs (an unknown one lists all)",
             type=str,
@@ -240,34 +245,34 @@ _TABLE = {
         format=_FORM,
     ),
     "export": _command(
-        "Writes a network for ONNX Runtime or OpenVINO; then reads it again, and compares the "
+        "Exports a network for ONNX Runtime or OpenVINO, reads it back, and compares the "
         "outputs with Chainer's.",
         {
             "network": f"{_NETWORK} seed",
-            "input; the file takes no other shape but for its batch": "input-shape input-size "
+            "input (apart from the batch, the file accepts only this)": "input-shape input-size "
             "batchsize",
             "output": f"to dynamic-batch opset precision force {_MESSAGES}",
         },
         **_ONE_ARRAY,
-        force="replace a file that is there",
+        force="replace an existing file",
     ),
     "train": _command(
-        "Trains a network on CIFAR-10, CIFAR-100 or a small synthetic set with Chainer's Trainer: "
-        "momentum SGD, the learning rate falls to a tenth at half and again at three quarters of "
-        "the epochs.",
+        "Trains a network on CIFAR-10, CIFAR-100 or a small synthetic set with Chainer's "
+        "Trainer: momentum SGD, with the learning rate divided by ten after half and again "
+        "after three quarters of the epochs.",
         {
             "network and data": "model dataset data-dir synthetic-size no-augmentation",
             "training": f"epoch batchsize learning-rate seed {_MACHINE} fast profile",
             "output": f"out force resume snapshot {_MESSAGES}",
         },
-        model=f"a network of {PROG} --list-models, package.module:Callable or "
+        model=f"a name from {PROG} --list-models, package.module:Callable or "
         "path/to/file.py:Callable (default: %(default)s)",
         data_dir=told(
-            "folder with the archive of the set, such as cifar-10-python.tar.gz (default: "
-            "Chainer's own copy, downloaded if need be)",
+            "folder with the data set's archive, such as cifar-10-python.tar.gz (default: "
+            "Chainer's own copy, downloaded if necessary)",
             type=folder,
         ),
-        batchsize="images per iteration (default: 128, for synthetic 32)",
+        batchsize="images per iteration (default: 128, or 32 for synthetic)",
         seed="seed of the weights, the order, the crops and the synthetic set (default: "
         "%(default)s)",
         device={"short": False},  # -d is the data's
@@ -275,15 +280,15 @@ _TABLE = {
         force="replace a training in the folder",
     ),
     "machine": _command(
-        "Shows what this machine can do at best: the rate of matrix products and of memory. They "
-        "are measured once, which takes about a second, and kept.",
+        "Shows this machine's limits: the rate of matrix products and of memory. They are "
+        "measured once, in about a second, and kept.",
         {"measuring": f"{_MACHINE} refresh debug"},
     ),
     "completion": _command(
-        f"Prints a script that lets a shell complete the commands, options and networks of the "
-        f"installed command. For bash put 'eval \"$({COMPLETED} completion bash)\"' into "
-        "~/.bashrc, for zsh the same with zsh into ~/.zshrc, behind compinit; for fish write the "
-        f"output into ~/.config/fish/completions/{COMPLETED}.fish.",
+        "Prints a script that makes a shell complete the commands, options and networks of the "
+        f"installed command. For bash, put 'eval \"$({COMPLETED} completion bash)\"' into "
+        "~/.bashrc. For zsh, put the same with zsh into ~/.zshrc, after compinit. For fish, save "
+        f"the output as ~/.config/fish/completions/{COMPLETED}.fish.",
         {"": "shell debug"},
         shell=told("the shell", choices=("bash", "zsh", "fish")),
     ),
@@ -327,9 +332,9 @@ def _check_run(args: argparse.Namespace) -> None:
     _check_input(args)
     _check_fast(args)
     if args.tf32 and args.gpu < 0:
-        raise UsageError("--tf32 is for a GPU: give --gpu 0 as well")
+        raise UsageError("--tf32 is for a GPU: add --gpu 0")
     if args.counters and args.gpu >= 0:
-        raise UsageError("--counters are the CPU's: leave --counters or --gpu out")
+        raise UsageError("--counters is for the CPU: leave out --counters or --gpu")
 
 
 def _check_program(args: argparse.Namespace) -> None:
@@ -341,11 +346,13 @@ def _check_program(args: argparse.Namespace) -> None:
 
 def _check_comparison(args: argparse.Namespace) -> None:
     if len(args.runs) < 2:
-        raise UsageError(f"give two runs at least: {PROG} compare BEFORE AFTER")
+        raise UsageError(f"give at least two runs: {PROG} compare BEFORE AFTER")
     if args.fail_above is not None and args.fail_above < args.min_effect:
-        raise UsageError("--fail-above is less than --min-effect, below which nothing is a change")
+        raise UsageError(
+            "--fail-above must be at least --min-effect, below which changes are ignored"
+        )
     if args.gate == "cpu" and args.fail_above is None:
-        raise UsageError("--gate cpu goes with --fail-above")
+        raise UsageError("--gate cpu needs --fail-above")
 
 
 def _check_advice(args: argparse.Namespace) -> None:
@@ -364,7 +371,7 @@ def _check_engines(args: argparse.Namespace) -> None:
         raise UsageError(f"--load-engine {args.load_engine}: there is no such file")
     if args.save_engine is not None and args.save_engine.exists() and not args.force:
         raise UsageError(
-            f"--save-engine {args.save_engine}: is there already; replace it with --force"
+            f"--save-engine {args.save_engine} exists already; replace it with --force"
         )
 
 
@@ -375,23 +382,25 @@ def _check_export(args: argparse.Namespace) -> None:
     if args.dynamic_batch and path.suffix != ".onnx":
         raise UsageError(f"--dynamic-batch: {path} is for one batch size; only .onnx is for any")
     if args.opset is not None and path.suffix != ".onnx":
-        raise UsageError(f"--opset {args.opset}: only .onnx files have one, and not {path}")
+        raise UsageError(f"--opset {args.opset}: only .onnx files have an opset, not {path}")
     args.files = [path, path.with_suffix(".bin")] if path.suffix == ".xml" else [path]
     for file in args.files:
         if file.is_dir():
-            raise UsageError(f"--to {file}: is a folder; name a file")
+            raise UsageError(f"--to {file} is a folder; name a file")
         if file.exists() and not args.force:
-            raise UsageError(f"--to {file}: is there already; replace it with --force")
+            raise UsageError(f"--to {file} exists already; replace it with --force")
 
 
 def _check_training(args: argparse.Namespace) -> None:
     if args.resume and args.force:
-        raise UsageError("--resume goes on with a training, --force replaces it: give one of them")
+        raise UsageError(
+            "--resume continues a training and --force replaces it: give only one of them"
+        )
     _check_fast(args)
     if args.synthetic_size is not None and args.dataset != "synthetic":
         raise UsageError("--synthetic-size is for --dataset synthetic")
     if args.data_dir is not None and args.dataset == "synthetic":
-        raise UsageError("--data-dir is for CIFAR: the synthetic set is made anew each time")
+        raise UsageError("--data-dir is for CIFAR: the synthetic set is generated each time")
 
 
 def _check_force(args: argparse.Namespace) -> None:
@@ -408,16 +417,16 @@ def _check_input(args: argparse.Namespace) -> None:
     """Refuse options of an input that is another one."""
     if args.input != "cifar10" and (args.index or args.data_dir is not None):
         option = "--index" if args.index else "--data-dir"
-        raise UsageError(f"{option} is for CIFAR-10: give --input cifar10 as well")
+        raise UsageError(f"{option} is for CIFAR-10: add --input cifar10")
     if args.input != "random" and asks_for_more(args):
         raise UsageError(
             f"--input {args.input} is one array of floats: give one plain --input-shape"
         )
     if is_file_of_arrays(args.input):
         if args.input_shape or args.input_size:
-            raise UsageError(f"--input {args.input} has its own shapes: leave --input-shape out")
+            raise UsageError(f"--input {args.input} has its own shapes: leave out --input-shape")
         if args.batchsize is not None:
-            raise UsageError(f"--input {args.input} has its own batch: leave --batchsize out")
+            raise UsageError(f"--input {args.input} has its own batch: leave out --batchsize")
 
 
 def is_file_of_arrays(name: str) -> bool:

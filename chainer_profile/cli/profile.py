@@ -108,7 +108,7 @@ def _measure(
             raise ProfileError(f"{failure}; {error}" if failure else str(error)) from error
     if failure is not None:
         full = isinstance(failure.__cause__, JournalError)
-        advice = "free some space, or name a folder elsewhere with --out" if full else ""
+        advice = "free some space, or choose another folder with --out" if full else ""
         raise ProfileError("; ".join(filter(None, [str(failure), kept, advice]))) from failure
     if interrupts.signum:
         done = kept or "no profiled trial was complete"

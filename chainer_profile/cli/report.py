@@ -31,7 +31,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if (run / RESULTS).exists():
         if args.formats:
             raise UsageError(
-                f"{run}: holds a run of several engines; --format is for the folder of one of them"
+                f"{run} contains a run of several engines; use --format with the folder of one"
             )
         report_engines(run, args)
         return 0

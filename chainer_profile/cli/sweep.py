@@ -90,7 +90,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         except Interrupted as interrupt:
             good = sum(not result.error for result in results.values())
             done = f"{good} of {plural(len(cases), 'case is', 'cases are')} done"
-            interrupt.hint = f"; {done}: the same command goes on"
+            interrupt.hint = f"; {done}: repeat the command to continue"
             raise
         finally:
             found = [results[case] for case in cases if case in results]
@@ -132,7 +132,7 @@ def cases_of(options: Options, find: FindModel, where: str = "") -> list[Case]:
     values = {name: _listed(asked[name], name, where) for name in KNOWN if name in asked}
     count = math.prod(map(len, values.values()))
     if count > _MAX_CASES:
-        raise UsageError(f"these are {count:,d} cases; a sweep takes up to {_MAX_CASES:,d}")
+        raise UsageError(f"these are {count:,d} cases; a sweep takes at most {_MAX_CASES:,d}")
     try:
         read = _reader()
         choices = [[read(name, value) for value in given] for name, given in values.items()]
@@ -193,11 +193,11 @@ def read_toml(path: Path) -> tuple[str, list[tuple[str, Options]]]:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"{path}: {error}; it takes a name of letters, digits and ._+-, and options below "
+            f"{path}: {error}; a sweep takes a name of letters, digits and ._+-, and options below "
             "[common] and [[cases]]"
         ) from None
     except ValueError as error:  # the message names line and column
-        raise UsageError(f"{path}: is no TOML: {' '.join(str(error).split())}") from None
+        raise UsageError(f"{path}: not valid TOML: {' '.join(str(error).split())}") from None
     common = _table(content.common, f"{path}: [common]: ")
     if content.cases is None:
         return content.name or path.stem, [(f"{path}: [common]: ", common)]
@@ -277,8 +277,8 @@ def _show(results: Sequence[Run], files: Iterable[str], path: Path, quiet: bool)
     if failed:
         more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
         raise ProfileError(
-            f"{len(failed)} of {plural(len(results), 'case')} failed: {', '.join(failed[:3])}"
-            f"{more}; the same command tries again"
+            f"{len(failed)} of {plural(len(results), 'case')} failed: "
+            f"{', '.join(failed[:3])}{more}; repeat the command to try again"
         )
     return 0
 

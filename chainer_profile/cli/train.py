@@ -83,7 +83,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     out = args.out or Path("results") / f"{source.name}-{args.dataset}"
     if args.resume and not out.is_dir():
         raise UsageError(f"--resume: there is no folder {out}; name it with --out")
-    with made(out), locked(out, "another training writes into it"):
+    with made(out), locked(out, "another training is writing there"):
         _check_folder(out, args)
         return train(args, source, out, context)
 
@@ -103,8 +103,8 @@ def _check_folder(out: Path, args: argparse.Namespace) -> None:
         refuse_foreign(out, args.force, is_of_training, "training")
     elif not args.force and any(is_of_training(path.name) for path in out.iterdir()):
         raise UsageError(
-            f"--out {out}: holds a training already; go on with it by --resume, replace it by "
-            "--force, or name another folder"
+            f"--out {out} contains a training already; continue it with --resume, replace it "
+            "with --force, or name another folder"
         )
 
 
@@ -146,7 +146,7 @@ def train(args: argparse.Namespace, source: Any, out: Path, context: Context) ->
         trigger = (args.profile, "iteration")
         trainer.extend(LayerProfile(trigger, title=source.name, command=command))
     if args.resume:
-        console.write(f"Going on from {snapshots(out)[-1]}\n")
+        console.write(f"Continuing from {snapshots(out)[-1]}\n")
     elif args.force:
         for path in (*snapshots(out), *(out / name for name in FILES)):
             remove_file(path)
@@ -163,7 +163,7 @@ def train(args: argparse.Namespace, source: Any, out: Path, context: Context) ->
     if interrupts.signum:
         print(
             f"{TRAIN_PROG}: {interrupts.reason()}: the snapshot is {snapshots(out)[-1]}; "
-            "go on with --resume",
+            "continue with --resume",
             file=sys.stderr,
         )
         return 128 + interrupts.signum
@@ -239,8 +239,8 @@ def _try_network(network: Any, images: Any, classes: int, name: str) -> None:
     if getattr(array, "shape", None) != expected or array.dtype.kind != "f":
         given = getattr(array, "shape", type(output).__name__)
         raise ProfileError(
-            f"{what}: for {len(images)} images it must give floats of the shape {expected}, but "
-            f"it gives {given}"
+            f"{what}: for {len(images)} images it must return floats of shape {expected}, but "
+            f"it returns {given}"
         )
 
 

@@ -38,8 +38,8 @@ from chainer_profile.comparison.significance import (
 )
 from chainer_profile.record.recording import Layer, Recording
 
-#: Names of the totals. CPU time is that of the process in a clean trial.
-CLEAN, CPU, PROFILED = "clean trial", "CPU time", "profiled trial"
+#: Names of the totals. CPU time is that of the process in an unprofiled trial.
+CLEAN, CPU, PROFILED = "unprofiled trial", "CPU time", "profiled trial"
 LAYERS, FRAMEWORK = "layers", "framework"
 MIN_EFFECT = 0.02
 #: Differences of less than so many empty windows of the recorder are none.
@@ -59,7 +59,7 @@ Key = tuple[str, str, str, tuple[int, ...], int]
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One side of a comparison: a run, or several of the same thing.
+    """One side of a comparison: a run, or several runs of the same thing.
 
     Attributes:
         name: What the user calls it.
@@ -87,7 +87,7 @@ class Side:
 class Slower:
     """Something that a gate fails for: time after over time before, with its 95 % interval."""
 
-    name: str  #: ``clean trial``, or a layer: ``27_ReLU at /res3``.
+    name: str  #: ``unprofiled trial``, or a layer: ``27_ReLU at /res3``.
     ratio: float
     low: float
     high: float
@@ -101,7 +101,7 @@ class Comparison(Shown):
         before: The runs to compare with.
         after: The runs to judge.
         min_effect: Changes of less than this fraction are called noise.
-        totals: What a trial takes as a whole, indexed by name (``clean trial``, ``CPU time``,
+        totals: What a trial takes as a whole, indexed by name (``unprofiled trial``, ``CPU time``,
             ``profiled trial``, ``layers``, ``framework``; what all runs know), with the columns
             ``before_s``, ``after_s``, ``ratio``, ``low``, ``high``, ``p_value`` and ``verdict`` of
             :attr:`layers`; a verdict may be :data:`UNCLEAR` too: it differs, as the machine itself
@@ -177,7 +177,7 @@ class Comparison(Shown):
 
     @property
     def headline(self) -> str:
-        """Name of the total to quote: of the clean trial where both runs have it."""
+        """Name of the total to quote: of the unprofiled trial where both runs have it."""
         return str(self.totals.index[0]) if len(self.totals) else ""
 
     def enough_trials(self, cpu: bool = False) -> bool:
@@ -205,7 +205,7 @@ class Comparison(Shown):
                 if why := _without_cpu(run):
                     raise ProfileError(f"{side.name}: {why}")
         if CPU not in self.totals.index:
-            raise ProfileError("CPU times of trials of different phases are not compared")
+            raise ProfileError("CPU times of trials of different phases cannot be compared")
 
     def slower_than(self, fraction: float, cpu: bool = False) -> list[Slower]:
         """What a gate fails for: whatever is significantly slower by more than this fraction.
@@ -236,13 +236,14 @@ def compare(
     """Compare two runs layer by layer, or several runs of one thing with several of another.
 
     Args:
-        before: The run to compare with, or several.
-        after: The run to judge, or several.
-        min_effect: Changes of less than this fraction are called noise.
+        before: The run, or runs, to compare with.
+        after: The run, or runs, to judge.
+        min_effect: Changes smaller than this fraction count as noise.
 
     Raises:
-        ProfileError: A run holds no trial, runs of one side are not of the same thing, the sides
-            have no layer in common, or one is of an engine and the other of another network.
+        ProfileError: A run contains no trial, the runs of one side differ in what they measured,
+            the sides have no layer in common, or one is of an engine and the other of another
+            network.
     """
     sides = [
         side if isinstance(side, Side) else Side(name, (side,))
@@ -311,18 +312,18 @@ def _side_keys(side: Side) -> dict[Key, int]:
     first, *others = side.runs
     for run in side.runs:
         if not run.self_ns.size:
-            raise ProfileError(f"{side.name}: holds no complete profiled trial to compare")
+            raise ProfileError(f"{side.name} contains no complete profiled trial to compare")
     for other in others:
         for difference in differences(first, other):
             raise ProfileError(
-                f"{side.name}: its runs are not of the same thing ({difference.name}: "
-                f"{difference.before or 'none'}, and {difference.after or 'none'})"
+                f"{side.name}: its runs differ in {difference.name}: "
+                f"{difference.before or 'none'} and {difference.after or 'none'}"
             )
         if _keys(other) != _keys(first):
             raise ProfileError(f"{side.name}: its runs do not have the same layers")
     for run, other in combinations(side.runs, 2):
         if _is_same(run, other):
-            raise ProfileError(f"{side.name}: a run is given twice; repeat the run instead")
+            raise ProfileError(f"{side.name}: a run is given twice; record another run instead")
     return _keys(first)
 
 
@@ -367,15 +368,19 @@ def _nothing_common(before: Recording, after: Recording) -> str:
 
 
 def _without_cpu(run: Recording) -> str:
-    """Why the CPU times of a run's clean trials are not compared; empty where they are."""
+    """Why the CPU times of a run's unprofiled trials are not compared; empty where they are."""
     if run.clean_cpu_ns is None or not len(run.clean_cpu_ns):
-        return "holds no CPU time of clean trials, which a gate on CPU time needs: profile it again"
+        return (
+            "its unprofiled trials have no CPU times, which a gate on CPU time needs: "
+            "profile it again"
+        )
     if run.mixed:
         return (
-            "many of its clean trials made other calls, which a gate on CPU time cannot tell apart"
+            "many of its unprofiled trials made other calls, which a gate on CPU time "
+            "cannot tell apart"
         )
     if np.median(run.clean_cpu_ns) <= 0:
-        return "its trials take less CPU time than this system's clock tells"
+        return "its trials take less CPU time than this system's clock can resolve"
     return ""
 
 

@@ -65,13 +65,13 @@ def register_cost(cls: type, *, backward: bool = False) -> Callable[[FormulaT], 
     The formula of a function is called with a :class:`Call`: ``call.function``, ``call.inputs``,
     ``call.outputs`` (shapes and types) and, in backward, ``call.needed``. That of an update rule
     or of an optimizer hook is called with an :class:`~chainer_profile.costs.update.UpdateCall`:
-    ``call.function``, ``call.p`` and ``call.g``; ``call.params`` and ``call.grads`` where a hook is
+    ``call.function``, ``call.p`` and ``call.g``; ``call.params`` and ``call.grads`` if a hook is
     called once for all parameters. It returns one of:
 
     - a number of operations: each array is read or written once. A rule writes the parameter, a
       hook the gradient;
     - a :class:`Work`;
-    - None where the work is not known.
+    - None if the work is unknown.
 
     For example::
 
@@ -83,8 +83,8 @@ def register_cost(cls: type, *, backward: bool = False) -> Callable[[FormulaT], 
         def gelu_backward(call): ...
 
     Args:
-        cls: A FunctionNode, an old-style Function, an UpdateRule, or a hook. The formula takes the
-            place of the one that the class has already.
+        cls: A FunctionNode, an old-style Function, an UpdateRule, or a hook. The formula
+            replaces the one that the class has.
         backward: Whether the formula is for a function's backward.
 
     Raises:
@@ -93,7 +93,7 @@ def register_cost(cls: type, *, backward: bool = False) -> Callable[[FormulaT], 
     if is_a(cls, "chainer.function_node.FunctionNode", "chainer.function.Function"):
         phase = BACKWARD if backward else FORWARD
     elif backward:
-        raise ValueError(f"{cls.__name__} is no function: it has no backward")
+        raise ValueError(f"{cls.__name__} is not a function: it has no backward")
     else:
         phase = UPDATE
 

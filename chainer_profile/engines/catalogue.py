@@ -52,12 +52,12 @@ _HERE = "chainer_profile.engines"
 _ENTRIES = (
     EngineEntry(
         BASELINE,
-        "Chainer as it is: what the others are compared with",
+        "Chainer unchanged: the baseline",
         f"{_HERE}.runtimes.chainer_engine:ChainerEngine",
     ),
     EngineEntry(
         FAST,
-        "Chainer on faster kernels, NumPy alone: also for training, see accelerate()",
+        "Chainer with faster NumPy kernels; also for training, see accelerate()",
         f"{_HERE}.runtimes.chainer_engine:FastEngine",
     ),
     EngineEntry(
@@ -103,5 +103,5 @@ def find_engine(name: str) -> Engine:
             raise ProfileError(f"engine {name}: cannot be made: {one_line(error)}") from error
     lacks = [method for method in _METHODS if not callable(getattr(engine, method, None))]
     if lacks:
-        raise UsageError(f"engine {name}: is no engine, as it has no {' and no '.join(lacks)}")
+        raise UsageError(f"engine {name} is not an engine: it lacks {', '.join(lacks)}")
     return engine

@@ -40,7 +40,7 @@ def _check(profile: EngineProfile, n_layers: int) -> None:
         raise EngineError("its times are not int64 nanoseconds")
     if not nodes or runs.ndim != 1 or times.shape != (len(runs), len(nodes)) or not len(runs):
         raise EngineError(
-            f"it gives times of shape {times.shape} and {runs.shape} for "
+            f"it reports times of shape {times.shape} and {runs.shape} for "
             f"{plural(len(nodes), 'node')}"
         )
     done = {index for node in nodes for index in node.layers}
@@ -49,7 +49,7 @@ def _check(profile: EngineProfile, n_layers: int) -> None:
     if lost := sorted(set(range(n_layers)) - done - set(profile.gone)):
         raise EngineError(f"it does not say what became of layer {lost[0]}")
     if (times < 0).any():
-        raise EngineError("it gives a time below 0")
+        raise EngineError("it reports a negative time")
     if (times.sum(axis=1) > runs).any():
         raise EngineError("its nodes took longer than the whole run")
 

@@ -56,14 +56,14 @@ def difference(expected: Sequence[Any], got: Sequence[Any]) -> OutputDifference:
     """How far outputs are from the expected ones."""
     if len(expected) != len(got):
         raise EngineError(
-            f"gives {plural(len(got), 'output')}, and Chainer {plural(len(expected), 'output')}"
+            f"returns {plural(len(got), 'output')}, but Chainer {plural(len(expected), 'output')}"
         )
     largest, magnitude, where = 0.0, 0.0, 0
     pairs = zip(host_copies(expected), host_copies(got), strict=True)
     for index, (ours, theirs) in enumerate(pairs):
         if ours.shape != theirs.shape:
             raise EngineError(
-                f"output {index} has the shape {format_shape(theirs.shape)}, and Chainer's "
+                f"output {index} has shape {format_shape(theirs.shape)}, but Chainer's has "
                 f"{format_shape(ours.shape)}"
             )
         if not ours.size:
@@ -117,10 +117,10 @@ def worst_layer(
         if relative > most or math.isnan(relative):
             worst, most = index, relative
     if worst < 0:
-        return "no layer that the engine shows differs: the difference arises in fused layers only"
+        return "no layer that the engine shows differs, so the difference arises in fused layers"
     return (
-        "no layer that the engine shows differs by more than the tolerance; the largest difference "
-        f"is that of {_named(layers[worst])}"
+        "no layer that the engine shows differs by more than the tolerance; the largest "
+        f"difference is in {_named(layers[worst])}"
     )
 
 

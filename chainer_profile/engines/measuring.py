@@ -62,8 +62,8 @@ def measure(
         check_samples(settings, _RACE_ROWS * len(contestants))
         if getattr(step, "with_graph", False):
             raise ProfileError(
-                "the network takes gradients in its forward pass, which no engine does: profile it "
-                "with Chainer alone"
+                "the network computes gradients in its forward pass, which no engine can do: "
+                "profile it with Chainer"
             )
         network = Network(
             name=settings.model,
@@ -115,13 +115,13 @@ def _keep(contestants: Sequence[Contestant], path: Path) -> None:
     contestant = of_file(contestants, path, "--save-engine")
     if contestant.error or contestant.prepare_s is None:
         why = contestant.error or "the run was interrupted"
-        raise ProfileError(f"--save-engine: {contestant.name} cannot be kept: {why}")
+        raise ProfileError(f"--save-engine: {contestant.name} cannot be saved: {why}")
     try:
         contestant.engine.save(path)
     except ProfileError:
         raise
     except Exception as error:  # an engine's own code
-        raise ProfileError(f"--save-engine {path}: fails ({one_line(error)})") from error
+        raise ProfileError(f"--save-engine {path}: failed ({one_line(error)})") from error
 
 
 def _folded(
@@ -166,7 +166,7 @@ def _folded(
                     )
                 recordings[one.name] = found
             except (EngineError, ValueError) as error:
-                one.note = f"the times of its nodes are of no use: {error}"
+                one.note = f"the times of its nodes are unusable: {error}"
         one.folder = folders[one.name] if one.name in recordings else ""
     run = EnginesRun(
         engines=tuple(one.result for one in race.contestants),

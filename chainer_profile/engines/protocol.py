@@ -1,7 +1,7 @@
-"""What an engine is: something that runs a Chainer network's forward pass in another way.
+"""Protocol of an engine, which runs a Chainer network's forward pass in another way.
 
-An engine of one's own is a class with :class:`Engine`'s three methods, which is made without
-arguments; ``--engines my_module:MyEngine`` measures it beside the others.
+Your own engine is a class with :class:`Engine`'s three methods that is created without arguments;
+``--engines my_module:MyEngine`` measures it with the others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EngineError(ProfileError):
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """What engines are given; they leave it as it is."""
+    """A network for engines, which must not change it."""
 
     name: str  #: Name of the network.
     model: Any  #: The network, a :class:`chainer.Link`, on its device.
@@ -39,7 +39,7 @@ class Network:
     device: str = "cpu"  #: ``cpu`` or ``gpu:0``.
     #: One of :data:`PRECISIONS`. An engine that cannot compute in it raises :class:`EngineError`.
     precision: str = "fp32"
-    threads: int | None = None  #: Threads that the engine may use; None leaves its own choice.
+    threads: int | None = None  #: Threads that the engine may use; None: its own choice.
 
     @property
     def gpu(self) -> bool:
@@ -52,9 +52,9 @@ class EngineNode:
 
     name: str  #: Its name in the engine.
     kind: str  #: What it is, in the engine's words (``FusedConv``).
-    #: Indices of Chainer's layers that it does, ascending: several where they were fused. Empty for
-    #: a step of the engine's own, such as a change of the arrays' layout. A layer may be done by
-    #: several nodes.
+    #: Indices of Chainer's layers that it executes, ascending: several where they were fused. Empty
+    #: for a step of the engine's own, such as a change of the arrays' layout. Several nodes may
+    #: execute one layer.
     layers: tuple[int, ...] = ()
 
 
@@ -65,25 +65,25 @@ class EngineProfile:
     nodes: tuple[EngineNode, ...]  #: Its nodes, in the order in which they run.
     #: Time of every node in every trial, int64 nanoseconds, (trials, nodes).
     node_ns: NDArray[np.int64]
-    #: Time of every trial as a whole, (trials,); what no node took of it is the runtime's overhead.
+    #: Time of every trial as a whole, (trials,); time outside its nodes is overhead.
     run_ns: NDArray[np.int64]
-    #: Indices of Chainer's layers that no node does any more: views that became nothing, and layers
-    #: that were folded into constants.
+    #: Indices of Chainer's layers that no node executes: removed views, and layers that were folded
+    #: into constants.
     gone: tuple[int, ...] = ()
 
 
 class Engine(Protocol):
-    """The three things that an engine does, and what else it may have.
+    """The three methods of an engine. It may also have:
 
     - ``version``: text, such as ``1.20.1``.
-    - ``suffix``, what its files end with, ``save(path)``, which writes the prepared engine into a
-      file, and ``load(network, path)``, which makes it ready from one; weights and all are the
-      file's. It raises EngineError where that is missing, damaged, or of another network.
-    - ``intermediates(inputs)``: output arrays by index of Chainer's layer, as far as it can tell.
-    - ``block()``: a context manager, within which runs are made in a row; it may make ready for
-      them, and leaves the process as it was.
-    - ``serve(inputs, requests, jobs)``: makes ready for so many runs on these inputs, so many at a
-      time; gives what makes them, and returns when all are done.
+    - ``suffix``, the ending of its files, with ``save(path)``, which writes the prepared engine to
+      a file, and ``load(network, path)``, which prepares it from a file with the file's weights.
+      ``load`` raises EngineError if the file is missing, damaged, or of another network.
+    - ``intermediates(inputs)``: output arrays by index of Chainer's layer, as far as it knows them.
+    - ``block()``: a context manager around runs in a row; it may prepare for them, and leaves the
+      process as it was.
+    - ``serve(inputs, requests, jobs)``: prepares ``requests`` runs on these inputs, ``jobs`` at a
+      time; returns a function that makes them and returns when all are done.
     """
 
     #: What tables call it.
@@ -93,7 +93,7 @@ class Engine(Protocol):
         """Make the network ready to run: convert, compile, take memory.
 
         Raises:
-            EngineError: The engine cannot run this network; says why.
+            EngineError: The engine cannot run this network; the message says why.
         """
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -103,11 +103,11 @@ class Engine(Protocol):
             inputs: Arrays of the shapes and types of the network's inputs.
 
         Returns:
-            The outputs, arrays in the order in which the network gives them.
+            The outputs, arrays in the order in which the network returns them.
         """
 
     def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile | None:
-        """Times of the engine's nodes over so many trials; None where it cannot tell them."""
+        """Times of the engine's nodes in ``trials`` trials; None if it cannot measure them."""
 
 
 def flat_arrays(value: Any) -> tuple[Any, ...]:
@@ -116,13 +116,13 @@ def flat_arrays(value: Any) -> tuple[Any, ...]:
     for part in leaves(value):
         array = getattr(part, "array", part)
         if not hasattr(array, "shape") or not hasattr(array, "dtype"):
-            raise EngineError(f"the network gives a {type(part).__name__}, not arrays")
+            raise EngineError(f"the network returns a {type(part).__name__}, not arrays")
         arrays.append(array)
     return tuple(arrays)
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """What is in tuples, lists and dicts of them, in order; a value that is none by itself."""
+    """The values in nested tuples, lists and dicts, in order; of any other value itself."""
     if isinstance(value, (tuple, list, dict)):
         for part in value.values() if isinstance(value, dict) else value:
             yield from leaves(part)

@@ -103,11 +103,11 @@ def of_file(contestants: Sequence[Contestant], path: Path, option: str) -> Conte
         return found[0]
     if found:
         names = " or ".join(one.name for one in found)
-        raise UsageError(f"{option} {path}: is it {names}? Name one of them with --engines")
+        raise UsageError(f"{option} {path} could be for {names}: name one of them with --engines")
     known = ", ".join(f"{name} *{suffix}" for name, suffix in able.items())
     raise UsageError(
-        f"{option} {path}: no engine of this run has files of this ending; there are "
-        f"{known or 'none that can be kept'}"
+        f"{option} {path}: no engine of this run has files with this ending; "
+        + (f"known are {known}" if known else "none of them can be saved")
     )
 
 
@@ -171,10 +171,10 @@ class Race:
             try:
                 contestant.profile = contestant.engine.layers(self.network.inputs, count)
             except Exception as error:  # an engine's own code; its clean times are good
-                contestant.note = f"no times of its nodes: {_said(error)}"
+                contestant.note = f"no node times: {_said(error)}"
             else:
                 if contestant.profile is None:
-                    contestant.note = "it does not tell the times of its nodes"
+                    contestant.note = "it does not report the times of its nodes"
 
     def serve(self, jobs: int) -> None:
         """Have every engine that can make several runs at a time; one that fails gets no figure."""
@@ -225,8 +225,9 @@ class Race:
                 self._compare(contestant, number)
             if baseline and contestant.wrong:
                 raise EngineError(
-                    "the network gives other outputs for the same input, as where it draws random "
-                    "numbers in test mode: no engine can be compared with it"
+                    "the network returns different outputs for the same input (for example, "
+                    "it draws random numbers in test mode), so no engine can be compared with "
+                    "it"
                 )
             if contestant.make is not None and contestant.saved is None and not baseline:
                 self._compare_with_others(contestant, contestant.make())
@@ -251,7 +252,7 @@ class Race:
             (now,) = equality.host_copies((given,))
             if not np.array_equal(now, was, equal_nan=was.dtype.kind in "fc"):
                 given[...] = chainer.backend.get_array_module(given).asarray(was)
-                raise EngineError("changes the input that it is given")
+                raise EngineError("changes its input")
         found = equality.difference(expected, got)
         contestant.differences += (found,)
         wrong = not found.relative <= contestant.tolerance
@@ -287,7 +288,7 @@ class Race:
                 contestant.tolerance,
             )
         except Exception as error:  # the outputs differ, whether this can be told or not
-            return f"from which layer on is not known ({_said(error)})"
+            return f"the first differing layer is unknown ({_said(error)})"
 
     @staticmethod
     def _guarded(contestant: Contestant, work: Callable[[], None]) -> None:

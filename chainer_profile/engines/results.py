@@ -209,7 +209,7 @@ def read_json(path: Path) -> EnginesRun:
     try:
         content = read_known(path, path.read_bytes(), FORMAT, VERSION)
     except FileNotFoundError:
-        raise ProfileError(f"{path.parent}: holds no run of engines (no {path.name})") from None
+        raise ProfileError(f"{path.parent} contains no run of engines (no {path.name})") from None
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read ({error.strerror})") from None
     try:

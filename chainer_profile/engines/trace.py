@@ -192,7 +192,7 @@ class _Tracer:
             if other is not None and (other.size, other.dtype) == (array.size, array.dtype):
                 return value
         if isinstance(array, Tracked):
-            self.look("an array that is a part of another one")
+            self.look("an array that is part of another one")
         return array
 
     def look(self, what: str) -> None:
@@ -215,7 +215,7 @@ class _Tracer:
             }
             settings = _settings(function, held)
             if any(isinstance(array, Tracked) for array in _arrays_in(settings)):
-                self.look(f"{function._impl_name} holds them")
+                self.look(f"{function._impl_name} keeps them")
             self._running = self._count - 1, settings, inputs, held
             if any(isinstance(array, Tracked) for array in in_data):
                 function.forward = _on_plain(function.forward)
@@ -303,29 +303,33 @@ def trace(model: Any, inputs: tuple[Any, ...]) -> Trace:
 def difference(one: Trace, other: Trace) -> str:
     """What depends on the network's data, by two passes on different inputs; empty if nothing."""
     if other.looked:
-        return f"its own code looks at numbers ({other.looked})"
+        return f"its own code reads values ({other.looked})"
     for a, b in zip(one.calls, other.calls, strict=False):
         if a.kind is not b.kind or a.name != b.name:
             return f"call {a.index} was {a.name} for one input, and {b.name} for another"
         if [v and v.shape for v in a.outputs] != [v and v.shape for v in b.outputs]:
-            return f"the outputs of call {a.index}, {a.name}, have other shapes for another input"
+            return (
+                f"the outputs of call {a.index}, {a.name}, have different shapes for another input"
+            )
         for x, y in zip(a.inputs, b.inputs, strict=False):
             known = isinstance(x, Value), isinstance(y, Value)
             if known[0] != known[1] or (known[0] and x.number != y.number):
-                return f"call {a.index}, {a.name}, takes its input from elsewhere"
+                return (
+                    f"call {a.index}, {a.name}, takes its input from another call for another input"
+                )
             if not known[0] and not _equal(x, y):
                 return (
                     f"call {a.index}, {a.name}, takes an array that was computed outside of "
                     "Chainer's functions"
                 )
         if a.held != b.held:
-            return f"call {a.index}, {a.name}, holds something else for another input"
+            return f"call {a.index}, {a.name}, keeps different values for another input"
         if not _equal(a.settings, b.settings):
-            return f"call {a.index}, {a.name}, has other settings for another input"
+            return f"call {a.index}, {a.name}, has different settings for another input"
     if len(one.calls) != len(other.calls):
-        return f"{len(one.calls)} calls for one input, and {len(other.calls)} for another"
+        return f"{len(one.calls)} calls for one input, but {len(other.calls)} for another"
     if [value.number for value in one.outputs] != [value.number for value in other.outputs]:
-        return "it gives what other calls made for another input"
+        return "its outputs come from other calls for another input"
     return ""
 
 

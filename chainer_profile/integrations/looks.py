@@ -55,7 +55,7 @@ class Looks:
     def start(self) -> None:
         program = samplers.find_py_spy()
         if not sys.platform.startswith("linux"):
-            self.problem = "py-spy looks without being root on Linux alone"
+            self.problem = "py-spy runs without root privileges only on Linux"
             return
         if program is None:
             self.problem = "py-spy is not installed (python -m pip install py-spy)"
@@ -80,7 +80,7 @@ class Looks:
             )
             self._out, self._pid = out, int(started.stdout)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self.problem = f"py-spy does not start: {error}"
+            self.problem = f"py-spy cannot be started: {error}"
 
     def end(self, own_ns: int) -> tuple[Looked, ...]:
         """Look no more; the functions beside Chainer that took the most of so much time."""

@@ -57,12 +57,12 @@ _GONE = (
 _REFUSED = (
     (
         r"only 0-dimensional arrays can be converted to Python scalars",
-        "makes a number only of an array without dimensions; write x.item() for an array of one "
-        "element",
+        "converts only 0-dimensional arrays to numbers; write x.item() for an array of one element",
     ),
     (
         r"inhomogeneous shape",
-        "makes no array of rows of different lengths by itself; write np.array(rows, dtype=object)",
+        "no longer makes an array from rows of different lengths; write "
+        "np.array(rows, dtype=object)",
     ),
     (
         r"Unable to avoid copy while creating an array",
@@ -74,16 +74,16 @@ _REFUSED = (
     ),
     (
         r"The binary mode of fromstring is removed",
-        "reads no bytes by np.fromstring; write np.frombuffer(x, dtype).copy()",
+        "no longer reads bytes with np.fromstring; write np.frombuffer(x, dtype).copy()",
     ),
     (
         r"Object arrays cannot be loaded when allow_pickle=False",
-        "loads no pickled objects by itself; write np.load(file, allow_pickle=True) for a file "
-        "that you trust",
+        "loads pickled objects only on request; write np.load(file, allow_pickle=True) for a "
+        "file that you trust",
     ),
     (
         r"arrays to stack must be passed as a \"sequence\" type",
-        "stacks no generators; write the arrays as a list: np.stack(list(arrays))",
+        "no longer stacks generators; write np.stack(list(arrays))",
     ),
 )
 

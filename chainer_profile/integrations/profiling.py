@@ -41,7 +41,7 @@ class Profiling:
                 optimizer.update()
         print(profiling.summary())
 
-    or, for a function, whose ``profiling`` then has what its calls gave::
+    It also decorates a function, whose ``profiling`` attribute then has the results::
 
         @chainer_profile.profiling()
         def step(x, t):
@@ -49,16 +49,16 @@ class Profiling:
 
         print(step.profiling.summary())
 
-    Each block, or call, is a trial; they may differ. A row is a function of a link. The first trial
-    is profiled, the third shows what each row allocates, and of those behind it every other one is
-    profiled; the others are timed as a whole. Links go by the names of the variables that hold
-    their networks: of the block's, or of the function's and its arguments, and attributes of an
-    object such as ``self`` among them. Blocks that raise count for nothing.
+    Each block, or call, is a trial; trials may differ. A row is a function of a link. The first
+    trial is profiled, the third shows what each row allocates, and every other one after that is
+    profiled; the rest are timed as a whole. Links are named after the variables that hold their
+    networks: variables of the block, or of the function and its arguments, and attributes of an
+    object such as ``self``. Blocks that raise are not counted.
 
     Args:
-        title: Name of the network for the reports; by default the name of its class.
+        title: Name of the network for the reports. Default: the name of its class.
         memory: Make the memory pass.
-        clock: The clock that measures; by default one that fits the device.
+        clock: The clock that measures. Default: one that fits the device.
     """
 
     def __init__(self, title: str = "", memory: bool = True, clock: Clock | None = None) -> None:
@@ -80,7 +80,9 @@ class Profiling:
     def __call__(self, function: Function) -> Function:
         """A function each call of which is a trial."""
         if not inspect.isfunction(function):
-            raise UsageError("profiling() decorates a function; around other code write it as with")
+            raise UsageError(
+                "profiling() decorates a function; around other code, use it in a with statement"
+            )
         signature = inspect.signature(function)
 
         @functools.wraps(function)
@@ -104,7 +106,7 @@ class Profiling:
     def _begin(self, names: Mapping[str, Any], frame: FrameType | None) -> None:
         """A trial begins, in which these names are known."""
         if self._open is not None:
-            raise UsageError("this profiling is open already: each block is a trial of its own")
+            raise UsageError("this profiling is already open; each block is a separate trial")
         if self._live is None:
             known = _with_attributes(names if frame is None else {**names, **frame.f_locals})
             roots = networks(known)
@@ -129,24 +131,26 @@ class Profiling:
         """The trials so far.
 
         Raises:
-            ProfileError: There are none, or no Chainer function was called in them.
+            ProfileError: No trial has completed, or none called a Chainer function.
         """
         live = self._live
         if live is None or self._open is not None:
-            raise ProfileError("no block has come to its end under this profiling")
+            raise ProfileError("no block has completed under this profiling")
         live.pause()
         recording = live.recording()
         if recording is not None:
             return recording
         if live.iteration:
-            raise ProfileError("the block calls no Chainer function: there is nothing to profile")
-        raise ProfileError("no block has come to its end under this profiling")
+            raise ProfileError(
+                "the block calls no Chainer function, so there is nothing to profile"
+            )
+        raise ProfileError("no block has completed under this profiling")
 
     def summary(self) -> Summary:
-        """Their summary: it prints as a table, and its ``save(folder)`` writes the reports.
+        """The trials' summary: it prints as a table, and its ``save(folder)`` writes the reports.
 
         Raises:
-            ProfileError: As of :meth:`recording`.
+            ProfileError: As for :meth:`recording`.
         """
         from chainer_profile.analyse.summaries import summarise
 

@@ -27,7 +27,7 @@ from chainer_profile.record.recording import Recording
 #: Trainings that are measured, and networks that are called outside of them.
 _MOST = 4
 #: What the profiler does in a program, beside :mod:`.watched`.
-FOLDING = "putting trials together"
+FOLDING = "merging trials"
 #: Of a class that is not built in, whose methods can be replaced.
 _HEAP_TYPE = 1 << 9
 #: Where a program's own code runs, in which a trial may begin.

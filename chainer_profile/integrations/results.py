@@ -112,7 +112,7 @@ class Results:
             except ProfileError as error:
                 self.warn(str(error))
             except (OSError, MemoryError) as error:
-                self.warn(f"{kind}: the trials are not saved: {one_line(error)}")
+                self.warn(f"{kind}: the trials could not be saved: {one_line(error)}")
         return saved
 
     def save_budget(self, budget: Budget) -> None:

@@ -92,7 +92,7 @@ class Script:
         except OSError as error:
             raise UsageError(f"{self.name}: cannot be read ({error.strerror})") from None
         if path.endswith(".pyc") and not content.startswith(MAGIC_NUMBER):
-            raise UsageError(f"{self.name}: is not compiled by this Python; run its source")
+            raise UsageError(f"{self.name} was compiled by another Python; run its source")
         return content
 
 

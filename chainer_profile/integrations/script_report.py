@@ -80,9 +80,9 @@ def _written(folders: Sequence[str], first_rank: bool) -> str:
     if not places:
         return ""
     ranks = Path(places[0]).parent
-    more = f"; {PROG} ranks {ranks} puts the ranks together" if first_rank else ""
+    more = f"; to merge the ranks, run {PROG} ranks {ranks}" if first_rank else ""
     if len(places) > 1:
-        more = f"; {PROG} report {places[1]} makes the reports of the calls in test mode{more}"
+        more = f"; for the reports of the calls in test mode, run {PROG} report {places[1]}{more}"
     return f"Written to {', '.join(places)}{more}"
 
 

@@ -172,7 +172,7 @@ class ScriptRun:
         """Save what was measured, then make the reports and say where the time went."""
         if not self._program.called_chainer:
             if not quiet:
-                say(f"{PROG}: the program called nothing of Chainer's")
+                say(f"{PROG}: the program called nothing in Chainer")
             return
         ended = _now()
         with self._excused():
@@ -205,7 +205,7 @@ class ScriptRun:
         )
         failure = self._start.run(REPORTING, asdict(ended))
         if failure:
-            say(f"{PROG}: the reports are not made ({failure}): {self._kept}")
+            say(f"{PROG}: the reports could not be made ({failure}): {self._kept}")
 
     @contextmanager
     def _excused(self) -> Iterator[None]:
@@ -238,7 +238,7 @@ class ScriptRun:
         own_ns = sum(one.ns for one in self._accounts.spent() if one.part not in (PROFILER, START))
         found = self._looks.end(own_ns)
         if self._looks.problem:
-            self._warn(f"functions beside Chainer are not told: {self._looks.problem}")
+            self._warn(f"functions outside Chainer are not shown: {self._looks.problem}")
         return found
 
     def _save_now_and_then(self, outcome: str = RUNNING) -> None:

@@ -35,33 +35,33 @@ class LayerProfile(Extension):
 
         trainer.extend(LayerProfile(trigger=(100, "iteration")))
 
-    When the trigger fires after an iteration, the next one is profiled; iterations may differ. A
-    row is a function of a link. Of the two iterations behind the first profiled one the second is
-    the memory pass, which shows what each row allocates; allocations are counted from the one
-    before it on. All other iterations are timed as a whole (on a GPU those behind a profiled one).
-    At the end of the training the
-    recording and its reports are written, as ``profile.py`` writes them, with the machine's limits
-    where an earlier run of ``profile.py`` or ``profile.py machine`` has kept some;
-    ``profile.py report`` recovers them after a kill, without memory and limits.
+    When the trigger fires after an iteration, the next iteration is profiled. Iterations may
+    differ; a row is a function of a link. The second iteration after the first profiled one is
+    the memory pass, which shows what each row allocates (allocations count from the iteration
+    before it). All other iterations are timed as a whole; on a GPU only those right after a
+    profiled one.
 
-    A training is never stopped by this: a disk that is full is a warning.
+    At the end of the training the recording and its reports are written, as ``profile.py`` writes
+    them, with the machine's limits if ``profile.py`` or ``profile.py machine`` has measured them
+    before. After a kill, ``profile.py report`` recovers them, without memory and limits. A full
+    disk causes a warning and never stops the training.
 
-    Each rank of a training with ChainerMN is to have it. They write to ``rank-0``, ``rank-1`` and
-    so on in the folder of the results, with a phase ``communication``: a row for each parameter, or
+    With ChainerMN, add the extension on each rank. The ranks write to ``rank-0``, ``rank-1`` and so
+    on in the folder of the results, with a phase ``communication``: a row for each parameter, or
     bucket, that a collective of the optimizer's ``update`` moves.
 
     Args:
-        trigger: When to profile; the iteration after each firing.
-        out: Folder of the results in the trainer's ``out``; a number is added to its name where
-            it holds something already.
-        title: Name of the network for the reports; by default the name of its class.
+        trigger: When to profile: the iteration after each firing.
+        out: Folder of the results within the trainer's ``out``; a number is added to its name if
+            the folder is not empty.
+        title: Name of the network for the reports. Default: the name of its class.
         command: The command line that started the training, for the reports.
-        clock: The clock that measures; by default one that fits the device.
+        clock: The clock that measures. Default: one that fits the device.
         memory: Make the memory pass, in one iteration of the training.
-        report: Report every profiled iteration's milliseconds by phase (``profile/forward``) and of
-            its slowest layers (``profile/layer/forward/res4/0/conv1``) to the trainer's
-            observation, so that LogReport, and what sends observations elsewhere, has them.
-        machine: Give the recording the limits of this machine that are kept; see
+        report: Report the milliseconds of each profiled iteration by phase (``profile/forward``)
+            and of its slowest layers (``profile/layer/forward/res4/0/conv1``) to the trainer's
+            observation, for LogReport and others.
+        machine: Add this machine's limits if they were measured before; see
             :func:`chainer_profile.measure.machine.with_kept_limits`.
     """
 

@@ -248,7 +248,7 @@ class Watched:
         try:
             yield
         except Exception as error:
-            self.warn(f"measured no further: {one_line(error)}")
+            self.warn(f"measuring stopped: {one_line(error)}")
             with suppress(Exception):
                 self._stop()
 

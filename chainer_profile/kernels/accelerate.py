@@ -28,31 +28,31 @@ def accelerate(
 ) -> Accelerated:
     """Make Chainer's functions faster on the CPU, in training and in inference.
 
-    It takes effect at once and for the whole process, until the ``with`` block that it opens is
-    left or :meth:`Accelerated.undo` is called. Convolutions, deconvolutions and their gradients,
-    batch normalisation and pooling are computed without the copies that Chainer makes in vain;
-    networks, optimizers, snapshots and reports stay as they are. Where a replacement does not
-    apply (arrays on a GPU, of mixed types, in float16; other layouts) Chainer's own code runs, and
-    errors are Chainer's. In float64 results agree to about 1e-12; in float32 sums are added in
-    another order, so that a training does not repeat earlier ones to the last digit.
+    It takes effect at once and for the whole process, until you leave the ``with`` block that it
+    opens or call :meth:`Accelerated.undo`. Convolutions, deconvolutions and their gradients, batch
+    normalisation and pooling run without Chainer's unnecessary copies; networks, optimizers,
+    snapshots and reports stay as they are. Where a replacement does not apply (arrays on a GPU, of
+    mixed types, in float16; other layouts), Chainer's own code runs. Errors are Chainer's. In
+    float64, results agree to about 1e-12. In float32, sums are added in another order, so a
+    training does not repeat earlier ones to the last digit.
 
     Args:
-        kernels: ``numpy`` needs nothing else. ``torch`` puts PyTorch's CPU kernels (oneDNN) under
-            the same functions, grouped convolutions among them; arrays are shared with it, not
+        kernels: ``numpy`` needs nothing else. ``torch`` uses PyTorch's CPU kernels (oneDNN) for the
+            same functions, including grouped convolutions; arrays are shared with PyTorch, not
             copied.
-        keep_memory: Have glibc keep freed memory in the process in place of fetching it from the
-            kernel for every array anew (Linux with glibc alone; elsewhere nothing happens).
-        threads: PyTorch's threads; None leaves them as they are. NumPy's are BLAS's, which
+        keep_memory: Let glibc keep freed memory in the process instead of requesting it again from
+            the kernel for each array (Linux with glibc only; elsewhere nothing happens).
+        threads: PyTorch's threads; None leaves them as they are. NumPy's threads are BLAS's, which
             ``threadpoolctl`` limits.
 
     Raises:
-        UsageError: There are no such kernels, or PyTorch cannot be imported.
+        UsageError: The kernels are unknown, or PyTorch cannot be imported.
     """
     return Accelerated(kernels, keep_memory, threads)
 
 
 class Accelerated:
-    """That Chainer is faster; see :func:`accelerate`. It has ``kernels`` and ``keeps_memory``."""
+    """What :func:`accelerate` returns, with ``kernels`` and ``keeps_memory``."""
 
     def __init__(self, kernels: str, keep_memory: bool, threads: int | None) -> None:
         self.kernels, self.keeps_memory = kernels, False
@@ -76,7 +76,7 @@ class Accelerated:
                 self.keeps_memory = memory.keep(self)
 
     def undo(self) -> None:
-        """Let Chainer's own code run again; once more does nothing."""
+        """Let Chainer's own code run again; another call does nothing."""
         try:
             self._end()
         finally:  # an interrupt may have cut the first short
@@ -111,7 +111,7 @@ def _choose_threads(torch: ModuleType) -> None:
 
 def _kernels(name: str) -> ModuleType:
     if name not in KERNELS:
-        raise UsageError(f"there are no kernels {name!r}: known are {' and '.join(KERNELS)}")
+        raise UsageError(f"unknown kernels {name!r}: choose {' or '.join(KERNELS)}")
     try:
         return import_module(f"chainer_profile.kernels.{KERNELS[name]}")
     except ImportError as error:

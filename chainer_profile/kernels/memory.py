@@ -62,7 +62,7 @@ def keeping_memory() -> Iterator[None]:
     try:
         try:
             if not keep(keeper):
-                raise UsageError("only glibc can be told to keep memory: leave out --keep-memory")
+                raise UsageError("only glibc can keep memory: leave out --keep-memory")
             yield
         finally:
             give_back(keeper)

@@ -14,8 +14,8 @@ from chainer_profile.basics.units import plural
 from chainer_profile.record.recording import Shape
 
 _FORMS = (
-    "give an array or Variable, a tuple of arguments, a list of arrays (one argument), or a dict "
-    "of arguments by their names"
+    "give an array or Variable, a tuple of arguments, a list of arrays (one argument), or a "
+    "dict of arguments by name"
 )
 
 
@@ -32,7 +32,7 @@ class Arguments:
         # A list is one argument: Chainer's recurrent links take a list of sequences.
         found = cls((), x) if isinstance(x, dict) else cls(x if isinstance(x, tuple) else (x,), {})
         if not all(isinstance(name, str) for name in found.kwargs):
-            raise UsageError(f"x has an argument that is not named by a text: {_FORMS}")
+            raise UsageError(f"x has an argument whose name is not a string: {_FORMS}")
         if not found.arrays:
             held = "None" if x is None else f"a {type(x).__name__} without an array"
             raise UsageError(f"x is {held}: {_FORMS}")
@@ -115,9 +115,9 @@ def as_network(model: Any, arrays: tuple[Any, ...]) -> chainer.Link:
     if isinstance(model, chainer.Link):
         return model
     if isinstance(model, type):
-        raise UsageError(f"{model.__name__} is a class: give a network, an object of it")
+        raise UsageError(f"{model.__name__} is a class: give an instance of it")
     if not callable(model):
-        raise UsageError(f"a network is a chainer.Link or a function, not a {type(model).__name__}")
+        raise UsageError(f"a network is a chainer.Link or a function, not {type(model).__name__}")
     return FunctionLink(model, arrays)
 
 

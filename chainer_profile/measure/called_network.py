@@ -174,7 +174,7 @@ class CalledNetwork:
     def recording(self) -> Recording:
         """Its trials, which are folded."""
         if not self._walls:
-            raise ProfileError("no call of the network came to its end under this hook")
+            raise ProfileError("no call of the network completed under this hook")
         warmups = [self._walls[0], *self._lost_ns]
         if self.recorder is not None and self._by_link:
             found = self._folded_by_link(self.recorder)

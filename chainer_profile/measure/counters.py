@@ -182,7 +182,7 @@ def _measure(timed: Timed) -> Counters | None:
 COUNTERS = Pass(
     "counters",
     _measure,
-    "the counters pass fails ({}): left out",
+    "the counters pass failed ({}); it is left out",
     seconds=_SECONDS,
     limit_part=_LIMIT_PART,
     on_device=False,

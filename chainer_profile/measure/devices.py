@@ -65,17 +65,19 @@ def use_gpu(gpu: int) -> Any:
         if isinstance(error, ModuleNotFoundError) and error.name == "cupy":
             problem = f"CuPy is not installed; install it with: {_INSTALL}"
         else:
-            problem = f"CuPy cannot be imported ({_last_line(error)}); install it anew: {_INSTALL}"
+            problem = f"CuPy cannot be imported ({_last_line(error)}); reinstall it: {_INSTALL}"
         raise ProfileError(f"--gpu {gpu}: {problem}") from error
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except Exception as error:  # CuPy's own exception types cannot be named without CuPy
         raise ProfileError(f"--gpu {gpu}: {_no_device(cupy, error)}") from error
     if count < 1:
-        raise ProfileError(f"--gpu {gpu}: this machine shows no GPU; run without --gpu for the CPU")
+        raise ProfileError(
+            f"--gpu {gpu}: this machine has no visible GPU; leave out --gpu to run on the CPU"
+        )
     if gpu >= count:
         known = "only --gpu 0" if count == 1 else f"--gpu 0 to {count - 1}"
-        raise ProfileError(f"--gpu {gpu}: there is no such device; this machine has {known}")
+        raise ProfileError(f"--gpu {gpu}: no such device; this machine has {known}")
     import chainer
 
     try:
@@ -93,16 +95,16 @@ def _no_device(cupy: Any, error: Exception) -> str:
         driver = int(cupy.cuda.runtime.driverGetVersion())
         cuda = int(cupy.cuda.runtime.runtimeGetVersion())
         if not driver:
-            return f"{name} finds no NVIDIA driver; run without --gpu for the CPU"
+            return f"{name} finds no NVIDIA driver; leave out --gpu to run on the CPU"
         if driver // 1000 < cuda // 1000:
             return (
-                f"the driver knows CUDA up to {cuda_version(driver)}, and {name} is for "
+                f"the driver supports CUDA up to {cuda_version(driver)}, but {name} needs "
                 f"{cuda_version(cuda)}: update the driver, or install cupy-cuda{driver // 1000}x "
-                "in its place"
+                "instead"
             )
     return (
-        f"{name} finds no usable CUDA driver or device ({_last_line(error)}); run without --gpu "
-        "for the CPU"
+        f"{name} finds no usable CUDA driver or device ({_last_line(error)}); leave out --gpu to "
+        "run on the CPU"
     )
 
 
@@ -115,13 +117,13 @@ def move_to_gpu(model: Any, array: Any, gpu: int) -> tuple[Any, Clock]:
         array = array.converted(send) if isinstance(array, Arguments) else send(array)
     except Exception as error:
         raise ProfileError(
-            f"--gpu {gpu}: the network cannot be moved there: {one_line(error)}"
+            f"--gpu {gpu}: the network cannot be moved to it: {one_line(error)}"
         ) from error
     left = _left_on_host(model, device.xp)
     if left:
         raise ProfileError(
-            f"--gpu {gpu}: {left} of the network stays on the host: do not keep the network from "
-            "moving it (its to_device, or device_resident_accept), and make no copies of arrays"
+            f"--gpu {gpu}: {left} of the network stays on the host. Let the network's to_device "
+            "or device_resident_accept move it, and keep no copies of arrays"
         )
     return array, clock_of(device)
 

@@ -1,7 +1,7 @@
 """Machine, versions, threads, commit and GPU of a run.
 
-A GPU is asked through CuPy, and through NVML where that is installed; what cannot be read
-is left out: no run fails for it.
+A GPU is asked through CuPy, and through NVML where that is installed; what cannot be
+read is left out: no run fails for it.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def work_by(name: str, formula: Callable[[], Work | None]) -> Work | None:
         return formula()
     except Exception as error:
         warnings.warn(
-            f"the cost formula of {name} fails ({one_line(error)}): it is left out",
+            f"the cost formula of {name} failed ({one_line(error)}); it is left out",
             stacklevel=2,
         )
         return None

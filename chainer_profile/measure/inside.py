@@ -96,7 +96,7 @@ def look_inside(
         whole = sum(weight for one in groups.values() for _, weight, _ in one)
         samples = sum(count for one in groups.values() for *_, count in one)
         if samples < LEAST_SAMPLES:
-            raise ProfileError(f"{samples} samples of trials are too few to tell anything")
+            raise ProfileError(f"{samples} samples of trials are too few")
         scale = wall_s / trials / whole
         method, lined = seen.method, _tells_lines(seen.method)
         by_group = [
@@ -109,9 +109,9 @@ def look_inside(
             try:
                 times = timed_lines(lambda: run(min(seconds, LINE_SECONDS)), now_ns)
             except ProfileError as error:
-                notes += (f"{error}: functions are told, and no lines",)
+                notes += (f"{error}: functions are reported, but no lines",)
             else:
-                method += ", lines of layers of 1 ms and more by sys.monitoring"
+                method += " (lines of layers of 1 ms and more: sys.monitoring)"
                 exact = _found(
                     (
                         (_within_trial(stack)[1], ns * NS / len(walls), 0)
@@ -333,9 +333,9 @@ def _installed() -> tuple[str, ...]:
 def _measure(timed: Timed) -> Inside:
     recording = timed.recording
     if recording.on_device:
-        raise ProfileError("the layers run on the GPU, where Python is not")
+        raise ProfileError("the layers run on the GPU, where no Python code runs")
     if timed.left_s <= 0:
-        raise ProfileError("no time is left")
+        raise ProfileError("no time was left")
     return look_inside(
         timed.step,
         recording.layers,
@@ -347,4 +347,4 @@ def _measure(timed: Timed) -> Inside:
     )
 
 
-INSIDE = Pass("inside", _measure, "nothing is seen inside the layers: {}", seconds=SECONDS)
+INSIDE = Pass("inside", _measure, "the layers were not sampled: {}", seconds=SECONDS)

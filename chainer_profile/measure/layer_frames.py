@@ -23,13 +23,13 @@ _LABEL = "_chainer_profile_label"
 
 @contextmanager
 def layer_frames(model: Any) -> Iterator[None]:
-    """Let samplers see the layers of a network: within this block each is a frame of its own.
+    """Show the layers of a network to samplers: within this block each layer is a frame.
 
     py-spy, ``perf`` (``python -X perf``), memray, Scalene and Python 3.15's ``profiling.sampling``
-    attribute what they find to Python functions. Here every call of a Chainer function runs below
-    a function named after its layer, such as ``6_Convolution2DFunction@/res2/0/conv2`` (the label
-    and path of a profile's row), and its backward below the same with ``backward`` behind it. A
-    call takes about 7 us more. Calls of other threads are left as they are.
+    attribute samples to Python functions. Within this block each call of a Chainer function runs
+    in a function named after its layer, such as ``6_Convolution2DFunction@/res2/0/conv2`` (the
+    label and path of a profile's row); its backward has the same name followed by ``backward``.
+    This adds about 7 us to a call. Calls in other threads are unchanged.
 
     Args:
         model: The network, a :class:`chainer.Link`.

@@ -43,7 +43,7 @@ _SEARCHED = 3
 
 
 class LayerTimerHook(TimerHook):
-    """Times every function call, as TimerHook does, and folds the calls into layers.
+    """Times each function call, as TimerHook does, and assigns the calls to layers.
 
     ::
 
@@ -55,12 +55,12 @@ class LayerTimerHook(TimerHook):
         recording = hook.recording()         # by layer
         print(summarise(recording).layers)
 
-    Each call of the outermost link is a trial. The first one of a network teaches the layers' link
-    paths and shapes; as long as the others make the same calls with the same shapes, each call is
-    a row. Once one differs (a smaller last batch, another branch), a row is a link's function, and
-    :attr:`~.Recording.calls` has its calls in every trial. Times are the host's, without what
-    learning takes; functions of backward passes and outside the network are in ``call_history``
-    but not in the recording.
+    Each call of the outermost link is a trial. The first trial of a network teaches the layers'
+    link paths and shapes. While the other trials make the same calls with the same shapes, each
+    call is a row. From the first trial that differs (a smaller last batch, another branch), a row
+    is a function of a link, and :attr:`~.Recording.calls` has its calls in each trial. Times are
+    the host's, in seconds, without the time for learning. Functions of backward passes and outside
+    the network are in ``call_history`` but not in the recording.
 
     Several hooks may be active at once.
     """
@@ -99,7 +99,7 @@ class LayerTimerHook(TimerHook):
         self._look(not self._knows_all)
 
     def deleted(self, function: Any) -> None:
-        """End: Chainer calls this when the hook is taken away."""
+        """End: Chainer calls this when the hook is removed."""
         self._look(False)
         self._active.close()
         self._fold()
@@ -111,14 +111,14 @@ class LayerTimerHook(TimerHook):
     def call_history(self) -> list[tuple[str, float]]:
         """Pairs of function name and time in seconds, in the order in which the calls ended.
 
-        The time of a call holds that of the calls within it.
+        The time of a call includes that of nested calls.
         """
         self._fold()
         return self._history.pairs()
 
     @property
     def self_history(self) -> list[tuple[str, float]]:
-        """The same without the time of the calls within each."""
+        """The same without the time of nested calls."""
         self._fold()
         return self._history.pairs(own=True)
 
@@ -132,7 +132,7 @@ class LayerTimerHook(TimerHook):
 
         Args:
             unit: ``sec``, ``ms``, ``us``, ``ns``, ``auto`` or ``auto_foreach``.
-            file: Where to; standard output by default.
+            file: Where to print. Default: standard output.
         """
         file = file or sys.stdout
         if self.call_history:
@@ -151,15 +151,15 @@ class LayerTimerHook(TimerHook):
     def recording(self, network: Any = None) -> Recording:
         """The trials so far, folded into layers.
 
-        Trials that tell of no row's time are kept apart as warm-ups: the one that taught, where
-        there are others, and the first one that made other calls.
+        Trials without times of rows count as warm-ups: the one that taught the layers, if there
+        are others, and the first one that made different calls.
 
         Args:
-            network: One of :attr:`networks`; by default the first.
+            network: One of :attr:`networks`. Default: the first.
 
         Raises:
-            ProfileError: Nothing ran, no trial came to its end, this network was not called, or
-                functions without links ran that have no period.
+            ProfileError: Nothing ran, no trial completed, this network was not called, or functions
+                without links ran that have no period.
         """
         self._fold()
         if not self._networks:

@@ -48,9 +48,9 @@ def timed_lines(run: Callable[[], None], now_ns: NowNs) -> dict[Frames, int]:
     """Run something, and time all lines that this thread runs, without what the callbacks take."""
     monitoring: Any = getattr(sys, "monitoring", None)
     if monitoring is None:
-        raise ProfileError("Python tells of lines from 3.12 on")
+        raise ProfileError("timing lines needs Python 3.12 or newer")
     if sys.gettrace() or sys.getprofile() or any(map(monitoring.get_tool, _TOOLS)):
-        raise ProfileError("a debugger or another tool watches the program")
+        raise ProfileError("a debugger or another tool is monitoring the program")
     tool, events = monitoring.PROFILER_ID, monitoring.events
     root = _Node(None, None, 0)
     callbacks = _callbacks(root, now_ns)

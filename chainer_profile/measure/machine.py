@@ -80,7 +80,7 @@ def find_device(name: str) -> Device:
         properties = xp.cuda.runtime.getDeviceProperties(number)
         free, _ = xp.cuda.runtime.memGetInfo()
     except Exception as error:  # CuPy's own exception types cannot be named without CuPy
-        raise ProfileError(f"--gpu {number}: cannot be asked: {one_line(error)}") from error
+        raise ProfileError(f"--gpu {number}: cannot be queried: {one_line(error)}") from error
     return Device(
         name,
         xp,
@@ -127,7 +127,7 @@ def find_limits(
     return Found(limits, True, note)
 
 
-_BUSY = "other programs were busy: the limits may be higher"
+_BUSY = "other programs were busy, so the limits may be higher"
 
 
 def _is_busy(other_cpu: float | None, environment: Environment) -> bool:
@@ -160,7 +160,7 @@ def _limits_of(recording: Recording, left_s: float) -> MachineLimits | None:
 LIMITS = Pass(
     "limits",
     lambda timed: _limits_of(timed.recording, timed.left_s),
-    "the machine's limits are left out: {}",
+    "the machine's limits were not measured: {}",
 )
 
 
@@ -205,7 +205,7 @@ def measure_limits(environment: Environment, device: Device) -> MachineLimits:
     )
 
 
-TOO_LITTLE = "there is too little memory to measure the machine's limits"
+TOO_LITTLE = "there is not enough memory to measure the machine's limits"
 
 
 def limits_key(environment: Environment, device: Device) -> str:

@@ -61,7 +61,7 @@ class HostCounter:
 
     def read(self) -> tuple[int, int]:
         if not tracemalloc.is_tracing():
-            raise ProfileError("tracemalloc was stopped meanwhile")
+            raise ProfileError("the program stopped tracemalloc")
         return tracemalloc.get_traced_memory()
 
     def reset(self) -> None:
@@ -161,7 +161,7 @@ class IterationMemory:
         try:
             self._counting.close()
         except Exception as error:
-            self.problem = f"the counting of memory does not end: {one_line(error)}"
+            self.problem = f"counting memory could not be ended: {one_line(error)}"
 
     def pause(self) -> None:
         """Count no more; where no iteration was traced, another one begins anew."""
@@ -178,7 +178,7 @@ class IterationMemory:
         except ProfileError as error:
             self.problem = str(error)
         except Exception as error:
-            self.problem = f"the memory pass fails: {one_line(error)}"
+            self.problem = f"the memory pass failed: {one_line(error)}"
 
     def use_of_rows(self, n_rows: int) -> MemoryUse | None:
         """What was found, for so many rows: those that came later allocated nothing."""
@@ -222,7 +222,7 @@ def _measure(timed: Timed) -> MemoryUse | None:
         return measure_memory(timed.step, traced, len(timed.recording.layers))
 
 
-MEMORY = Pass("memory", _measure, "the memory pass fails ({}): left out", calls=_CALLS)
+MEMORY = Pass("memory", _measure, "the memory pass failed ({}); it is left out", calls=_CALLS)
 
 
 def use_of(log: Readings, structure: Structure, step: Trial) -> MemoryUse:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.paths import link_of
-from chainer_profile.basics.units import format_shape
+from chainer_profile.basics.units import format_shape, plural
 from chainer_profile.measure.arguments import Arguments, arrays_in, as_network, network_name
 from chainer_profile.measure.learner import StructureError
 from chainer_profile.measure.steps import ForwardStep, learn_first
@@ -30,24 +30,24 @@ def summary(
     *,
     name: str = "",
 ) -> ModelSummary:
-    """Run a network once, in test mode and without timing, and say what it consists of.
+    """Run a network once, in test mode and without timing, and list its layers.
 
     Args:
-        model: The network, a :class:`chainer.Link`, or a function. It is run where it is;
-            parameters that get their shape at the first call have it afterwards, and so has the
+        model: The network, a :class:`chainer.Link`, or a function. It runs on its own device.
+            Parameters that get their shape at the first call have it afterwards, and so has the
             state of a link such as LSTM.
-        shape: Shape of its input, batch included, or of each of several inputs; or the input
+        shape: Shape of the input, batch included, or of each of several inputs; or the input
             itself, in all forms that :func:`~chainer_profile.profile` takes.
-        dtype: Data type of the input, or of each, where a shape is given. Floats are random,
-            integers are 0: right for indices, such as of an EmbedID.
-        name: Name of the network; by default that of its class.
+        dtype: Data type of the input, or of each input, if a shape is given. Floats are random and
+            integers are 0, which suits indices, such as those of an EmbedID.
+        name: Name of the network. Default: the name of its class.
 
     Returns:
         ModelSummary: Its layers and totals.
 
     Raises:
-        ProfileError: The network fails with such an input, or this does not fit into memory.
-        UsageError: This is no shape or data type.
+        ProfileError: The network fails with such an input, or the input does not fit into memory.
+        UsageError: The shape or data type is invalid.
     """
     as_given = bool(arrays_in(shape))
     given = Arguments.of(shape if as_given else tuple(_inputs(shape, dtype)))
@@ -87,11 +87,12 @@ def _inputs(shape: Any, dtype: str | Sequence[str]) -> list[Any]:
         shapes = [(-1,)]
     if not all(isinstance(n, _WHOLE) and n >= 0 for part in shapes for n in part):
         raise UsageError(
-            f"not a shape: {shape!r}; give whole numbers, batch included, such as (1, 3, 32, 32)"
+            f"not a shape: {shape!r}; give integers including the batch, such as (1, 3, 32, 32)"
         )
     dtypes = list(dtype) if isinstance(dtype, list | tuple) else [dtype] * len(shapes)
     if len(dtypes) != len(shapes):
-        raise UsageError(f"{len(dtypes)} data types are given, for {len(shapes)} inputs")
+        given, inputs = plural(len(dtypes), "data type"), plural(len(shapes), "input")
+        raise UsageError(f"{given} given for {inputs}")
     return [_input(part, kind) for part, kind in zip(shapes, dtypes, strict=True)]
 
 
@@ -99,9 +100,9 @@ def _input(shape: Shape, dtype: Any) -> Any:
     try:
         kind = np.dtype(dtype)
     except TypeError:
-        raise UsageError(f"unknown data type {dtype!r}: float32 or int32, for example") from None
+        raise UsageError(f"unknown data type {dtype!r}: give, say, float32 or int32") from None
     if kind.kind not in "biuf":
-        raise UsageError(f"a network takes no {kind}: float32 or int32, for example")
+        raise UsageError(f"an input cannot be {kind}: give, say, float32 or int32")
     try:
         if kind.kind != "f":
             return np.zeros(shape, kind)

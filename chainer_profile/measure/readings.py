@@ -138,7 +138,7 @@ class ByCall:
     def structure(self, log: Readings) -> Structure:
         """The structure, where the trial's windows are its windows."""
         if log.is_full or self._structure.stamps(list(log.items(by_link=False))) is None:
-            raise ProfileError("its trial made other calls than those before")
+            raise ProfileError("its trial made different calls from the earlier ones")
         return self._structure
 
 
@@ -160,7 +160,7 @@ class ByLinks:
 
     def structure(self, log: Readings) -> Structure:
         if log.is_full:
-            raise ProfileError("its trial made many more calls than others")
+            raise ProfileError("its trial made many more calls than the earlier ones")
         return self._recorder.rows.structure(log.items(by_link=True))
 
 

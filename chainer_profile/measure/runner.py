@@ -103,56 +103,54 @@ def profile(
     why: bool = False,
     progress: Progress | None = None,
 ) -> Recording:
-    """Profile a network layer by layer: its forward pass, backward too, or a training step.
+    """Profile a network layer by layer: its forward pass, forward and backward, or a training step.
 
-    As long as trials are alike, each call is a row. Once one differs (another branch, other
-    shapes), a row is a link's function, and :attr:`~.Recording.calls` has its calls in each trial.
+    While all trials make the same calls, each call is a row. From the first trial that differs
+    (another branch, other shapes), a row is a function of a link, and
+    :attr:`~.Recording.calls` has its calls in each trial.
 
     On a GPU, after ``model.to_device("@cupy:0")``, the layers' times are the device's. The network,
     the optimizer and ``numpy.random`` are left as they were found.
 
     Args:
-        model: The network, a :class:`chainer.Link`; or a function, which has no links whose paths
-            its layers could go by.
+        model: The network, a :class:`chainer.Link`; or a function, whose layers have no link paths.
         x: Its input, on the network's device: an array or a Variable; a tuple of several arguments;
             a list of arrays, which is one argument; or a dict of arguments by name.
         trials: Number of profiled trials; an upper bound with max_seconds or until_ci.
-        warmups: Trials before those, kept apart; fewer where they take more than ten seconds.
-        clean_trials: Trials without hooks on top; by default a tenth of trials, and at least 30 or
+        warmups: Trials before those, not counted; fewer if they take more than ten seconds.
+        clean_trials: Unprofiled trials in addition. Default: a tenth of trials, but at least 30 or
             as many as trials.
         phase: ``forward``, ``forward-backward``, or ``train`` (forward, loss, backward, update).
-        loss: A callable from the network's output to a scalar variable, or a name: ``auto`` is
-            softmax cross-entropy against random labels, and the output itself where it is one
-            number; see :func:`chainer_profile.measure.steps.choose_loss`.
-        optimizer: For ``train``: one that is set up for the network, which trains it during the
-            run. By default momentum SGD with weight decay and learning rate 0, so that all trials
-            have the same weights.
-        train_mode: Run ``forward`` with ``chainer.config.train`` on. Inference is False; the other
-            phases always have it on.
-        threads: BLAS threads. By default those that are faster, one or as many as the library
-            takes, by a few trials before the others; unless a variable such as
-            ``OPENBLAS_NUM_THREADS`` or the program itself has set their number. At the end BLAS has
-            as many as before.
-        max_seconds: Time for all of it, from the structure passes to the memory pass. Trials end in
-            time for the rest; one clean and one profiled trial are made in any case.
-        until_ci: Stop when the half width of the 95 % interval of the median profiled trial is, at
-            looks from 200 trials on (see :class:`.stopping.PreciseEnough`), at most this
-            fraction of it.
-        memory: Make the memory pass: two more calls after the trials, where max_seconds leaves
-            time for them.
+        loss: A callable from the network's output to a scalar variable, or a name. ``auto`` is
+            softmax cross-entropy against random labels, or the output itself if it is one number;
+            see :func:`chainer_profile.measure.steps.choose_loss`.
+        optimizer: For ``train``: an optimizer that is set up for the network; it trains the network
+            during the run. Default: momentum SGD with weight decay and learning rate 0, so that all
+            trials have the same weights.
+        train_mode: Run ``forward`` with ``chainer.config.train`` on. Inference uses False; the
+            other phases always have it on.
+        threads: BLAS threads. Default: one or as many as the library uses, whichever is faster in
+            a few trials before the others, unless the program or a variable such as
+            ``OPENBLAS_NUM_THREADS`` has set the number. BLAS has its former number afterwards.
+        max_seconds: Time limit in seconds for all passes, from the structure passes to the memory
+            pass. At least one unprofiled and one profiled trial are made.
+        until_ci: Stop when half of the 95 % confidence interval of the median profiled trial is at
+            most this fraction of the median, checked from 200 trials on (see
+            :class:`.stopping.PreciseEnough`).
+        memory: Make the memory pass: two more calls after the trials, if max_seconds allows.
         counters: Make the counters pass on a CPU: more trials after the others, which count CPU
-            time, page faults and switches of the thread in every layer. By default they take a
-            tenth of the trials' time, five seconds at most; True takes five seconds.
-        why: Look inside the layers after the trials, for some seconds: in which parts their time
-            goes, and that of the framework between them.
-        progress: Called now and then, see :data:`Progress`.
+            time, page faults and context switches of the thread in each layer. Default: for a tenth
+            of the trials' time, at most five seconds; True: for five seconds.
+        why: Sample the layers for some seconds after the trials, to show which parts of their code,
+            and of the framework between them, take the time.
+        progress: Called now and then; see :data:`Progress`.
 
     Returns:
-        The recording; :func:`chainer_profile.summarise` makes the statistics.
+        The recording; :func:`chainer_profile.summarise` computes its statistics.
 
     Raises:
         ProfileError: The network fails.
-        UsageError: An argument is none that this takes, or there are fewer cores than threads.
+        UsageError: An argument is invalid, or there are fewer cores than threads.
     """
     check_threads(threads)
     trials = _whole("trials", trials, 1)

@@ -57,7 +57,7 @@ Run = Callable[[], None]
 
 
 def sampled(run: Run, now_ns: NowNs, *, stopped: bool) -> tuple[Seen, tuple[str, ...]]:
-    """Look at the stack, from another process where that is possible, else by ticks of a timer."""
+    """Look at the stack, from another process where that is possible, else by timer ticks."""
     # Where py-spy does not stop the program for each look, stacks of functions that end while it
     # reads them are lost, which makes what takes longer look larger.
     try:
@@ -66,8 +66,8 @@ def sampled(run: Run, now_ns: NowNs, *, stopped: bool) -> tuple[Seen, tuple[str,
         seen = _py_spied(run, stopped)
     except ProfileError as error:
         note = (
-            f"{error}: ticks of a timer look instead, which tell no lines, and count a function "
-            "that calls no other for the one that called it"
+            f"{error}: timer ticks are used instead; these show no lines, and attribute "
+            "the time of a function that calls no other to its caller"
         )
         return ticked(run, now_ns), (note,)
     return seen, ()
@@ -131,7 +131,7 @@ def _attached(command: list[str], begins: str, run: Run) -> str:
         if stacks:
             return stacks
         last = _content(said).strip().rpartition("\n")[2]
-        raise ProfileError(f"{name} sees nothing ({last[:80] or 'no word of it'})")
+        raise ProfileError(f"{name} recorded nothing ({last[:80] or 'no message'})")
 
 
 def _content(file: IO[bytes]) -> str:
@@ -203,7 +203,7 @@ def folded(text: str) -> Iterator[tuple[list[str], int]]:
 def ticked(run: Run, now_ns: NowNs) -> Seen:
     """Look whenever a timer ticks, between two of the interpreter's steps."""
     if not hasattr(signal, "setitimer"):
-        raise ProfileError("there is no timer that ticks on this system")
+        raise ProfileError("this system has no usable timer")
     if signal.getitimer(signal.ITIMER_REAL)[0]:
         raise ProfileError("the program uses the timer (ITIMER_REAL)")
     weights: Counter[tuple[tuple[object, int], ...]] = Counter()
@@ -230,7 +230,7 @@ def ticked(run: Run, now_ns: NowNs) -> Seen:
     try:
         before = signal.signal(signal.SIGALRM, tick)
     except ValueError:
-        raise ProfileError("timers tick in the main thread alone") from None
+        raise ProfileError("timers work only in the main thread") from None
     try:
         signal.setitimer(signal.ITIMER_REAL, 1 / RATE, 1 / RATE)
         run()
@@ -245,7 +245,7 @@ def ticked(run: Run, now_ns: NowNs) -> Seen:
         return found
 
     by_time = {stack: ns * NS for stack, ns in named(weights).items()}
-    return Seen("ticks of a timer", by_time, named(counts))
+    return Seen("timer ticks", by_time, named(counts))
 
 
 def code_frame(code: object, line: int) -> Frame:

@@ -141,8 +141,8 @@ class TrainStep(BackwardStep):
         super().__init__(model, inputs, loss, keywords)
         if isinstance(model, FunctionLink):
             raise UsageError(
-                "a function has no parameters to update: give the network, a chainer.Link, or the "
-                "phase forward-backward"
+                "a function has no parameters to update: give a chainer.Link, or use the phase "
+                "forward-backward"
             )
         if optimizer is None:  # in mixed16 it has float32 updates
             optimizer = chainer.optimizers.MomentumSGD(lr=0.0, momentum=MOMENTUM)
@@ -185,7 +185,7 @@ def make_step(
 ) -> AnyStep:
     """What a trial of a phase runs."""
     if phase not in PHASES:
-        raise UsageError(f"unknown phase {phase!r}: it is {', '.join(PHASES)}")
+        raise UsageError(f"unknown phase {phase!r}: choose {', '.join(PHASES)}")
     if phase == "forward":
         return ForwardStep(model, inputs, train_mode, keywords)
     if callable(loss):
@@ -224,7 +224,7 @@ def _works(step: Step, graph: bool) -> bool:
 def _by_first_output(name: str, seed: int | None) -> Loss:
     """A loss by name: it is chosen when the network gives its first output."""
     if name not in LOSSES:
-        raise UsageError(f"unknown loss {name!r}: it is {', '.join(LOSSES)}")
+        raise UsageError(f"unknown loss {name!r}: choose {', '.join(LOSSES)}")
 
     def choose(output: Any) -> Any:
         chosen = choose_loss(name, output, seed)
@@ -245,17 +245,15 @@ def choose_loss(name: str, output: Any, seed: int | None = 0) -> Loss:
     shape, kind = getattr(array, "shape", None), getattr(getattr(array, "dtype", None), "kind", "")
     if shape is None or kind != "f":
         raise ProfileError(
-            f"the network gives a {type(output).__name__}, which has no loss to go back from: let "
-            "its forward give the loss, a scalar Variable, or one Variable of floats"
+            f"no loss can be computed from the network's output, a {type(output).__name__}: let "
+            "its forward return the loss (a scalar Variable), or one Variable of floats"
         )
     size = int(np.prod(shape))
     if name == "auto":
         name = "output" if size == 1 else "softmax_cross_entropy"
     if name == "output":
         if size != 1:
-            raise ProfileError(
-                f"the network's output has the shape {shape}: it is no loss, which is one number"
-            )
+            raise ProfileError(f"the network's output has shape {shape}, but a loss is one number")
         return Loss(name, lambda y: y)
     rng = np.random.default_rng(seed)
     device = chainer.backend.get_device_from_array(array)
@@ -264,8 +262,8 @@ def choose_loss(name: str, output: Any, seed: int | None = 0) -> Loss:
         return Loss(name, lambda y: F.mean_squared_error(y, target))
     if len(shape) < 2:
         raise ProfileError(
-            f"the network's output has the shape {shape}, and softmax_cross_entropy needs "
-            "(batch, classes): choose another loss, such as mean_squared_error"
+            f"the network's output has shape {shape}, but softmax_cross_entropy needs (batch, "
+            "classes): choose another loss, such as mean_squared_error"
         )
     labels = rng.integers(0, shape[1], (shape[0], *shape[2:])).astype(np.int32)
     labels = device.send(labels)

@@ -98,7 +98,7 @@ def check_samples(settings: Settings, rows: int) -> None:
     if free is not None and needed > free:
         raise ProfileError(
             f"{plural(settings.trials, 'trial')} need {format_nbytes(needed)} of memory for their "
-            f"samples, and {format_nbytes(free)} are free: make fewer trials"
+            f"samples, but {format_nbytes(free)} are free: use fewer trials"
         )
 
 
@@ -109,7 +109,7 @@ def memory_full(
     # Of those of CuPy's some are MemoryError too.
     if isinstance(error, MemoryError) and clock.device is None:
         batch = format_count(settings.batchsize)
-        return f"a batch of {batch} {does_not_fit(error, free)}: take a smaller --batchsize"
+        return f"a batch of {batch} {does_not_fit(error, free)}: use a smaller --batchsize"
     # CuPy's own exception types cannot be named without CuPy.
     if clock.device is None or type(error).__name__ != "OutOfMemoryError":
         return ""
@@ -120,7 +120,7 @@ def memory_full(
         left = ""
     return (
         f"the GPU's memory is full with a batch of {format_count(settings.batchsize)} "
-        f"({left}{one_line(error)}): take a smaller --batchsize"
+        f"({left}{one_line(error)}): use a smaller --batchsize"
     )
 
 
@@ -152,7 +152,9 @@ class SlowTrials:
                 if other is not None and other >= _BUSY_CORES
                 else "something else slows this machine"
             )
-            self._say(f"trials take {mean_ns / self._fastest_ns:.0f} times the fastest: {why}")
+            self._say(
+                f"trials take {mean_ns / self._fastest_ns:.0f} times as long as the fastest: {why}"
+            )
             self._say = None
         self._count, self._sum_ns, self._slowest_ns = 0, 0, 0
         self._watch = CpuWatch()

@@ -46,7 +46,7 @@ def load_cifar(name: str, data_dir: Path | None = None) -> tuple[Any, Any]:
             raise ProfileError(f"{copy} is damaged: delete it and try again") from error
         raise ProfileError(
             f"no {stem.upper()} here, and it cannot be downloaded ({one_line(error)}): name a "
-            f"folder with {stem}-python.tar.gz by --data-dir"
+            f"folder with {stem}-python.tar.gz with --data-dir"
         ) from error
     finally:
         socket.setdefaulttimeout(timeout)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.free_memory import does_not_fit, no_more_than_is_free
 from chainer_profile.basics.parsing import InputSpec
-from chainer_profile.basics.units import format_count
+from chainer_profile.basics.units import format_count, plural
 from chainer_profile.networks.cifar import CIFAR10_CLASSES, load_cifar10_test
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _drawn(generator: np.random.Generator, spec: InputSpec, shape: tuple[int, ..
     least, most = spec.values
     limits = np.iinfo(spec.dtype)
     if least < limits.min or most > limits.max:
-        raise UsageError(f"{spec.dtype} holds {limits.min} to {limits.max}, not {least} to {most}")
+        raise UsageError(f"{spec.dtype} is {limits.min} to {limits.max}, not {least} to {most}")
     return generator.integers(least, most, shape, spec.dtype, endpoint=True)
 
 
@@ -98,7 +98,7 @@ def load_arguments(path: Path) -> InputBatch:
     except Exception as error:  # of a damaged file anything
         raise ProfileError(f"{path} cannot be read: {one_line(error)}") from error
     if not arrays:
-        raise ProfileError(f"{path} holds no array")
+        raise ProfileError(f"{path} contains no array")
     # By their names; those called arr_0 and so on by position.
     named = {name: array for name, array in arrays.items() if not name.startswith("arr_")}
     rest = tuple(array for name, array in arrays.items() if name.startswith("arr_"))
@@ -122,9 +122,10 @@ def make_input(
     if len(shape) == 3:
         for word, values in (("mean", mean), ("std", std)):
             if values is not None and len(values) != shape[0]:
+                wanted = plural(len(values), "channel")
                 raise UsageError(
-                    f"the {word} is for {len(values)} channels, but the input has {shape[0]}: give "
-                    f"a shape of {len(values)} channels"
+                    f"the {word} is for {wanted}, but the input has {shape[0]}: give a shape of "
+                    f"{wanted}"
                 )
     with _in_memory(f"a batch of {format_count(batchsize)} inputs of shape {_by(shape)}"):
         if kind == "random":
@@ -172,9 +173,7 @@ def _cifar10(
     last = index + batchsize - 1
     if index < 0 or last >= _TEST_IMAGES:
         wanted = f"image {index}" if batchsize == 1 else f"images {index} to {last}"
-        raise UsageError(
-            f"CIFAR-10 has the test images 0 to {_TEST_IMAGES - 1}; asked for: {wanted}"
-        )
+        raise UsageError(f"CIFAR-10 has test images 0 to {_TEST_IMAGES - 1}, not {wanted}")
     all_images, labels = load_cifar10_test(None if data_dir is None else Path(data_dir))
     images = all_images[index : last + 1]
     if batchsize == 1:
@@ -192,7 +191,7 @@ def _cifar10(
 def _picture(path: str, shape: tuple[int, ...], batchsize: int) -> InputBatch:
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise UsageError(
-            f"a picture has 1 or 3 channels, height and width, but the network takes "
+            "a picture has 1 or 3 channels, height and width, but the network takes "
             f"{_by(shape)}: use a random input"
         )
     picture = _open_picture(Path(path), "L" if shape[0] == 1 else "RGB")
@@ -223,7 +222,7 @@ def _open_picture(path: Path, mode: str) -> PIL.Image.Image:
     except FileNotFoundError as error:
         if not path.suffix:
             raise UsageError(
-                f"unknown input {str(path)!r}: it is random, cifar10 or the path of a picture"
+                f"unknown input {str(path)!r}: use random, cifar10 or the path of a picture"
             ) from error
         raise ProfileError(f"there is no picture {path}") from error
     except UnidentifiedImageError as error:

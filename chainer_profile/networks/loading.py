@@ -57,7 +57,7 @@ def find_model(
     if name in registry:
         entry = registry[name]
         if classes is not None and entry.classes is None:
-            raise UsageError(f"{name} gives feature maps: it has no classes to choose")
+            raise UsageError(f"{name} returns feature maps, so it has no number of classes")
         overrides = {} if classes is None else {"classes": classes}
         return ModelSource(
             name=entry.name,
@@ -71,7 +71,7 @@ def find_model(
     if classes is not None:
         raise UsageError(f"model {name!r}: only networks of --list-models take a number of classes")
     if ":" not in name and name.endswith(".py"):
-        raise UsageError(f"model {name!r}: say which network of the file, as {name}:Callable")
+        raise UsageError(f"model {name!r}: name a network of the file, as in {name}:Callable")
     if ":" not in name:
         nearest = difflib.get_close_matches(name.lower(), registry, n=3, cutoff=0.5)
         hint = f"did you mean {_or(nearest)}?" if nearest else f"known are {', '.join(registry)}."
@@ -105,7 +105,7 @@ def _literals(text: str) -> tuple[list[Any], dict[str, Any]]:
         )
     except (SyntaxError, ValueError, AssertionError):
         raise UsageError(
-            f"--model-args {text!r}: give numbers, texts, lists and so on, as in 100, n_out=10"
+            f"--model-args {text!r}: give numbers, strings, lists and so on, as in 100, n_out=10"
         ) from None
 
 
@@ -121,7 +121,7 @@ def own_code(name: str, what: str, form: str) -> tuple[ModuleType, Path]:
         raise UsageError(f"{what} {name!r}: your own {form}")
     folder = path.resolve().parent if is_file else Path.cwd()
     with importable(folder):
-        return import_file(path) if is_file else import_module(place), folder
+        return import_file(path) if is_file else import_module(place, form), folder
 
 
 def _find_own_model(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ModelSource:
@@ -135,7 +135,7 @@ def _find_own_model(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     if not isinstance(target, chainer.Link):
         _check_callable(target, place, attribute, args, kwargs)
     elif args or kwargs:
-        raise UsageError(f"{attribute} of {place} is a network already: it takes no --model-args")
+        raise UsageError(f"{attribute} of {place} is already a network: leave out --model-args")
 
     def build() -> chainer.Link:
         if isinstance(target, chainer.Link):
@@ -149,7 +149,7 @@ def _find_own_model(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
                 ) from error
         if not isinstance(link, chainer.Link):
             raise ProfileError(
-                f"{attribute} of {place} gives {_kind(link)}, not a chainer.Link such as a Chain"
+                f"{attribute} of {place} returns {_kind(link)}, not a chainer.Link such as a Chain"
             )
         return link
 
@@ -165,14 +165,13 @@ def _find_own_model(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     )
 
 
-def import_module(name: str) -> ModuleType:
+def import_module(name: str, form: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise UsageError(
-                f"there is no module {error.name!r} here or installed: "
-                f"an own network is {_OWN_MODEL}"
+                f"module {error.name!r} is neither here nor installed: your own {form}"
             ) from error
         raise ProfileError(_failed_import(name, error, Path.cwd())) from error
     except (Exception, SystemExit) as error:
@@ -239,8 +238,8 @@ def _check_callable(
 ) -> None:
     if not callable(target):
         raise UsageError(
-            f"{attribute} of {place} is {_kind(target)}: name a class or a function that "
-            "gives a chainer.Link, or a link"
+            f"{attribute} of {place} is {_kind(target)}: name a chainer.Link, or a class or "
+            "function that returns one"
         )
     try:
         signature = inspect.signature(target)
@@ -255,7 +254,7 @@ def _check_callable(
             if one.default is one.empty and one.kind not in _ANY_NUMBER
         )
         raise UsageError(
-            f"{attribute} of {place} takes ({needed}), and {error}: give --model-args, such as "
+            f"{attribute} of {place} takes ({needed}): {error}; give --model-args, such as "
             '--model-args "100, n_out=10"'
         ) from None
 
@@ -283,10 +282,10 @@ def check_arguments(model: chainer.Link, args: Sequence[Any], kwargs: Mapping[st
         name = type(model).__name__
         if not needed:
             raise UsageError(
-                f"{name} takes no argument: its forward has to take the input"
+                f"{name} takes no argument, but its forward must take the input"
             ) from None
         raise UsageError(
-            f"{name} takes ({', '.join(one.name for one in needed)}), and {error}: give an "
+            f"{name} takes ({', '.join(one.name for one in needed)}): {error}; give an "
             f"--input-shape for each, such as {' '.join(map(_offered, needed))}"
         ) from None
 
@@ -318,8 +317,8 @@ def _missing_attribute(module: ModuleType, place: str, attribute: str) -> str:
         )
     ]
     if networks:
-        return f"{message}: it has the networks {', '.join(networks)}"
-    return f"{message}, and no other network"
+        return f"{message}: its networks are {', '.join(networks)}"
+    return f"{message}, and it contains no network"
 
 
 def _failed_import(place: str, error: BaseException, folder: Path) -> str:

@@ -16,7 +16,7 @@ from chainer_profile.basics.errors import ProfileError, one_line
 if TYPE_CHECKING:
     import chainer
 
-_SAVE = "weights are files of chainer.serializers.save_npz or of a Trainer snapshot"
+_SAVE = "weights come from chainer.serializers.save_npz or a Trainer snapshot"
 
 
 @dataclass(frozen=True)
@@ -113,11 +113,11 @@ def _find_part(names: set[str], expected: set[str], path: Path) -> str:
         prefix = "updater/model:main/"
         if "model:main" not in models:
             raise ProfileError(
-                f"{path} is a Trainer snapshot that holds {', '.join(models)}, but no model:main: "
+                f"{path} is a Trainer snapshot with {', '.join(models)}, but no model:main: "
                 "save the wanted network with chainer.serializers.save_npz"
             )
     elif any(name.startswith(("updater/", "optimizer:")) for name in names):
-        raise ProfileError(f"{path} holds the state of a training, but no network: {_SAVE}")
+        raise ProfileError(f"{path} contains the state of a training, but no network: {_SAVE}")
     inner = f"{prefix}predictor/"
     # A network with a child called predictor is itself the classifier.
     if any(name.startswith(inner) for name in names) and not any(
@@ -143,13 +143,17 @@ def require_fit(
         wanted, given = expected[key], stored[key]
         if given.dtype == object:
             if wanted.dtype != object or key in parameters:
-                problems.append(f"it holds no values for {key} (saved before the first call?)")
+                problems.append(f"it has no values for {key} (was it saved before the first call?)")
         elif wanted.dtype == object:
             continue
         elif given.shape != wanted.shape:
-            problems.append(f"{key} is {given.shape} in the file, {wanted.shape} in the network")
+            problems.append(
+                f"{key} is {given.shape} in the file, but {wanted.shape} in the network"
+            )
         elif not numpy.can_cast(given.dtype, wanted.dtype, casting="same_kind"):
-            problems.append(f"{key} is {given.dtype} in the file, {wanted.dtype} in the network")
+            problems.append(
+                f"{key} is {given.dtype} in the file, but {wanted.dtype} in the network"
+            )
     if problems:
         rest = f", and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise ProfileError(f"{what} does not fit this network: {'; '.join(problems[:3])}{rest}")

@@ -179,7 +179,7 @@ def merge(
     left_out = [name for name, one in recordings.items() if one.rank is None]
     notes = [
         *problems,
-        *(f"{name}: is left out, it is no recording of a rank" for name in left_out),
+        *(f"{name}: left out, because it is not a recording of a rank" for name in left_out),
     ]
     found = sorted(
         (_Found(name, one.rank, one) for name, one in recordings.items() if one.rank is not None),
@@ -195,12 +195,16 @@ def merge(
     numbered = all(one.recording.iteration is not None for one in found)
     common = sorted(set.intersection(*(set(one.numbers(numbered)) for one in found)))
     if not common:
-        raise ProfileError("the ranks have no iteration in common: record the same ones on all")
+        raise ProfileError(
+            "the ranks have no iteration in common: record the same iterations on all"
+        )
     most = max(one.recording.n_trials for one in found)
     if len(common) < most:
-        notes.append(f"{len(common):,d} of {plural(most, 'iteration')} are on all ranks shown")
+        were = "was" if len(common) == 1 else "were"
+        of = plural(most, "iteration")
+        notes.append(f"{len(common):,d} of {of} {were} recorded on all ranks shown")
     if not numbered:
-        notes.append("iterations have no numbers: the first of each rank are taken for the same")
+        notes.append("iterations have no numbers, so the first ones of each rank are matched")
     return _together(found, common, numbered, tuple(notes))
 
 
@@ -227,7 +231,7 @@ def _check_together(found: Sequence[_Found]) -> None:
             )
         if one.rank.number == before.rank.number:
             raise ProfileError(
-                f"{before.name} and {one.name} are both rank {one.rank.number}: take one away"
+                f"{before.name} and {one.name} are both rank {one.rank.number}: remove one"
             )
     rows = _rows(first.recording)
     for one in found:
@@ -269,7 +273,7 @@ def _with_enough(found: Sequence[_Found], notes: list[str]) -> list[_Found]:
     most = max(one.recording.n_trials for one in found)
     for one in found:
         count, ended = one.recording.n_trials, one.recording.ended
-        left_out = "is left out: " if count < _FEW * most else ""
+        left_out = "left out: " if count < _FEW * most else ""
         why = "" if ended == COMPLETE else f", its run ended early ({ended})"
         if left_out or why:
             notes.append(f"{one.name}: {left_out}{count:,d} of {plural(most, 'iteration')}{why}")
@@ -352,7 +356,7 @@ def who_died(recordings: Mapping[str, Recording], outcomes: Mapping[str, str]) -
         said = "; ".join(f"{name} died: {end}" for name, end in failed.items())
         return f"{said}; {_were(killed)} killed from outside" if killed else said
     if killed and len(killed) + len(whole) == len(ends) and whole:
-        return f"{_were(killed)} killed; {', '.join(whole)} came to the end"
+        return f"{_were(killed)} killed; {', '.join(whole)} finished"
     if len(killed) < max(len(ends), 1):
         return ""
     last = {
@@ -363,10 +367,10 @@ def who_died(recordings: Mapping[str, Recording], outcomes: Mapping[str, str]) -
     earliest = min(last.values(), default=0)
     first = [name for name, iteration in last.items() if iteration == earliest]
     if len(last) < len(ends) or len(first) == len(last):
-        return "all ranks were killed, and nothing tells which one died first"
+        return "all ranks were killed, and it is unknown which one died first"
     return (
-        f"all ranks were killed; {', '.join(first)} stopped first, behind iteration "
-        f"{earliest:,d}, the others behind {max(last.values()):,d}"
+        f"all ranks were killed; {', '.join(first)} stopped first, after iteration "
+        f"{earliest:,d}, the others after {max(last.values()):,d}"
     )
 
 

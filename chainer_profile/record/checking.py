@@ -51,10 +51,10 @@ def _check_arrays(recording: Any) -> None:
         if not isinstance(samples, np.ndarray) or not samples.size:
             continue
         if samples.min() < (-_MOST if name in _READINGS else name in _COUNTS):
-            raise ValueError(f"{name} holds {samples.min()}")
+            raise ValueError(f"{name} contains {samples.min()}")
         durations = name not in _READINGS + _COUNTS
         if (samples.sum(dtype=np.float64) if durations else samples.max()) >= _MOST:
-            raise ValueError(f"{name} holds {samples.max()}, which is too large")
+            raise ValueError(f"{name} contains {samples.max()}, which is too large")
     if recording.left_ns is not None and (recording.left_ns < recording.arrived_ns).any():
         raise ValueError("left_ns: a collective was left before it was entered")
 
@@ -110,7 +110,7 @@ def _check_parts(recording: Any) -> None:
     if memory is not None:
         for of in (len(memory.peak_nbytes), len(memory.retained_nbytes)):
             if of != n_layers:
-                raise ValueError(f"memory is of {of} layers, for {n_layers}")
+                raise ValueError(f"memory has {of} layers, not {n_layers}")
         if not _is_row(memory.high_water_layer, n_layers):
             raise ValueError(f"memory is highest in layer {memory.high_water_layer}, of {n_layers}")
     for one in () if counters is None else counters.counted:
@@ -118,20 +118,22 @@ def _check_parts(recording: Any) -> None:
         if found not in ((0, 0), (n_layers, len(recording.phases))):
             raise ValueError(f"counters: {one.name} is {found}")
         if len(one.trial) != counters.trials:
-            raise ValueError(f"counters: {one.name} is of {len(one.trial)} trials")
+            raise ValueError(f"counters: {one.name} has {len(one.trial)} trials")
     inside, functions = recording.inside, {layer.function for layer in recording.layers}
     problem = wrong_number("inside", inside)
     if problem:
         raise ValueError(f"inside: {problem}")
     if inside is not None and inside.repeats < 1:
-        raise ValueError(f"a sample inside the layers is one of {inside.repeats}")
+        raise ValueError(f"inside: repeats is {inside.repeats}")
     for stack in () if inside is None else inside.stacks:
         if not _is_row(stack.row, n_layers):
             raise ValueError(f"a stack is in layer {stack.row}, of {n_layers}")
         if stack.function and stack.function not in functions:
-            raise ValueError(f"a stack is in {stack.function}, which no layer is")
+            raise ValueError(f"a stack is in {stack.function}, but no layer is")
         if not stack.places or not 0 <= min(stack.places) <= max(stack.places) < len(inside.places):
-            raise ValueError(f"a stack leads over {stack.places}, of {len(inside.places)} places")
+            raise ValueError(
+                f"a stack passes places {stack.places}, of {len(inside.places)} places"
+            )
 
 
 def wrong_number(name: str, value: Any) -> str:

@@ -26,7 +26,7 @@ _TAIL = 4096
 class Digest:
     """What a run was, and what came out. Numbers not known are NaN or None, texts empty.
 
-    The latency is of the clean trials, or else of the profiled ones.
+    The latency is of the unprofiled trials, or else of the profiled ones.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -39,7 +39,7 @@ class Digest:
     #: Kind of the network's blocks, such as ``basic``.
     blocks: str = ""
     parameters: int | None = None
-    #: The most that was allocated in a trial, beyond what was there at its begin.
+    #: Peak allocated in a trial, excluding what existed before it.
     memory_nbytes: int | None = None
     trials: int = 0
     ended: str = ""

@@ -25,24 +25,24 @@ def fold_call_history(
 ) -> Recording:
     """Fold a ``call_history`` into a recording: call i belongs to layer i mod layers_per_trial.
 
-    The times of a bare history are inclusive: that of a call holds those of the calls within it,
-    and nothing tells which these are. So the recording's times may add up to more than a trial
-    took, and no trial's time is made of them. Those of a LayerTimerHook itself are exclusive.
+    The times of a bare history are inclusive: the time of a call contains the calls within it, and
+    a history does not say which these are. So the recording's times may add up to more than a
+    trial took, and it has no trial times. The times of a LayerTimerHook itself are exclusive.
 
     Args:
         history: Pairs of function name and time in seconds, in the order of the calls: the
             ``call_history`` of :class:`chainer.function_hooks.TimerHook` or of
             :class:`~chainer_profile.LayerTimerHook`, of forward passes only; or a LayerTimerHook.
-        layers_per_trial: Calls in one trial. By default the shortest period of the names. A network
-            that is itself periodic (such as linear, ReLU, linear, ReLU) has a shorter period than
-            a trial, so give it for such a network.
+        layers_per_trial: Calls in one trial. Default: the shortest period of the names. Give it for
+            a network that is itself periodic (such as linear, ReLU, linear, ReLU), because its
+            shortest period is shorter than a trial.
 
     Returns:
-        A recording without trial times: a history does not know what passed between the calls.
+        A recording without trial times, because a history does not contain the time between calls.
 
     Raises:
-        ProfileError: The history is empty, has no period, does not fit layers_per_trial, or holds
-            a time that cannot be.
+        ProfileError: The history is empty, has no period, does not fit layers_per_trial, or
+            contains an impossible time.
     """
     inclusive = isinstance(history, Sequence)
     if not isinstance(history, Sequence):

@@ -222,7 +222,9 @@ class Journal:
         try:
             # A program that closes all descriptors may open a file of its own under this number.
             if _identity(fd) != self._identity:
-                raise OSError(errno.EBADF, "its file was closed, and another one has its number")
+                raise OSError(
+                    errno.EBADF, ("its file was closed, and another file now has its descriptor")
+                )
             os.lseek(fd, self._end, os.SEEK_SET)
             while left:
                 left = left[os.write(fd, left) :]
@@ -254,7 +256,7 @@ def recover(path: Path) -> Recording:
         raise ProfileError(f"{path}: cannot be read ({error.strerror})") from None
     begin = len(_MAGIC)
     if content[:begin] != _MAGIC[: len(content)]:
-        raise ProfileError(f"{path}: is no chainer-profile journal")
+        raise ProfileError(f"{path} is not a chainer-profile journal")
     header, stream = _EMPTY, BytesIO(content)
     try:
         end = content.find(b"\n", begin)
@@ -267,7 +269,7 @@ def recover(path: Path) -> Recording:
         left = max(0, len(content) - stop)
         return _assemble([(stream, left)], header, Conditions(), KILLED)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ProfileError(f"{path}: damaged: its header or its samples are not readable") from None
+        raise ProfileError(f"{path} is damaged: its header or its samples cannot be read") from None
 
 
 @dataclass

@@ -35,11 +35,11 @@ class ModelSummary(Shown):
         name: The network's name.
         input_shapes: Shapes of its inputs, batch included.
         input_dtypes: Their data types.
-        table: One row a layer (function call), in order, indexed by it. The columns are
-            explained in docs/columns.md. The
-            parameters of a link are in the row of its first call; a link with parameters of which
-            no call is known has a row of its own at the end, without a function. Operations and
-            bytes are <NA> where a function has no formula (see :mod:`chainer_profile.costs.work`).
+        table: One row per layer (function call), in call order, which is the index. The columns
+            are explained in docs/columns.md. The parameters of a link are in the row of its first
+            call; a link with parameters but without a known call has a row at the end, without a
+            function. Operations and bytes are <NA> where a function has no formula (see
+            :mod:`chainer_profile.costs.work`).
         kinds: Class of every link, by its path.
         input_nbytes: Bytes of the inputs.
         parameter_nbytes: Bytes of the parameters.
@@ -56,18 +56,18 @@ class ModelSummary(Shown):
     persistent_nbytes: int
 
     def by_link(self, depth: int) -> pd.DataFrame:
-        """The layers added up by link, to so many levels below the network.
+        """Sums of the layers by link, down to ``depth`` levels below the network.
 
-        Every layer counts once, for its link or for the one above that at this depth. So a link
-        at this depth holds all below it, and one further up the calls of its own alone. Links
-        without either are left out. The columns add up to those of :attr:`table`.
+        Every layer counts once: for its link, or for the link above it at this depth. So a link
+        at this depth includes all links below it, and a link further up only its own calls. Links
+        with neither are left out. The columns add up to those of :attr:`table`.
 
         Args:
             depth: Levels below the network; 0 is the network as a whole.
 
         Returns:
-            One row a link, indexed by its path, every link before those below it; the columns are
-            explained in docs/columns.md.
+            One row per link, indexed by path, parents before children; the columns are explained
+            in docs/columns.md.
         """
         paths = self.table["path"].map(lambda path: cut(path, depth))
         groups = self.table.groupby(paths, sort=False)
@@ -101,11 +101,11 @@ class ModelSummary(Shown):
         "flops", "Floating-point operations of the functions with a formula; a multiply-add is two."
     )
     nbytes_read: ClassVar = _total(
-        "nbytes_read", "Bytes that the functions with a formula must read at least."
+        "nbytes_read", "Bytes that the functions with a formula read at least."
     )
-    nbytes_written: ClassVar = _total("nbytes_written", "Bytes that they must write at least.")
+    nbytes_written: ClassVar = _total("nbytes_written", "Bytes that they write at least.")
     forward_nbytes: ClassVar = _total(
-        "nbytes_output", "Bytes of all activations: the outputs of all layers that are no views."
+        "nbytes_output", "Bytes of all activations: the outputs of all layers, without views."
     )
 
     @cached_property

@@ -48,7 +48,7 @@ class Layer(Escaped):
         nbytes_written: Bytes that they must write at least; None likewise.
         work_is_about: Whether these four are approximate: so many operations for each element of
             the largest array, and each array once. False in recordings of older versions.
-        input_nbytes: In forward, bytes of the input arrays that are no parameters of the network,
+        input_nbytes: In forward, bytes of the input arrays other than parameters of the network,
             an array that is passed twice counting once. In communication, bytes of the buffer that
             one call moves. None in other phases.
         parameter_nbytes: In forward, bytes of those that are; None in other phases.
@@ -63,7 +63,7 @@ class Layer(Escaped):
     ``cleargrads``, ``optimizer`` for its hooks, ``data`` for the loading of data. In communication
     a row is named after the collective, as MPI calls it (``Allreduce``, ``Bcast``). A row named
     ``gradient_accumulation`` adds up gradients of a variable that several functions use. In update
-    a row is named after the optimizer, and holds the parameters of one link.
+    a row is named after the optimizer, and covers the parameters of one link.
     """
 
     index: int
@@ -139,13 +139,13 @@ class Settings(Escaped):
     #: Kernels that :func:`~chainer_profile.accelerate` put under Chainer's functions; empty for
     #: Chainer's own.
     fast: str = ""
-    keep_memory: bool = False  #: Whether freed memory was kept in the process, also by these.
+    keep_memory: bool = False  #: Whether freed memory was kept in the process.
     #: The engine that ran the network, with its version (``onnxruntime 1.20.1``); empty for Chainer
     #: itself.
     engine: str = ""
     #: What that engine computed in: ``fp32``, ``bf16`` or ``fp16``; empty for Chainer.
     precision: str = ""
-    #: Whether the time of a call holds those of the calls within it, so that the times add up to no
+    #: Whether the time of a call includes the calls within it, so that the times do not add up to a
     #: trial; see :func:`~chainer_profile.fold_call_history`.
     inclusive: bool = False
 
@@ -181,13 +181,13 @@ class Gpu:
 
 @dataclass(frozen=True)
 class GpuState:
-    """How a GPU fared at one moment, by NVML; None for what it does not tell."""
+    """State of a GPU at one moment, by NVML; None for what NVML does not report."""
 
     sm_mhz: int | None = None  #: Clock of its processors, in MHz.
-    most_sm_mhz: int | None = None  #: The highest that this may be.
+    most_sm_mhz: int | None = None  #: Its highest possible clock.
     memory_mhz: int | None = None  #: Clock of its memory, in MHz.
     temperature_c: int | None = None  #: Its temperature in degrees Celsius.
-    power_w: float | None = None  #: What it draws, in watts.
+    power_w: float | None = None  #: Its power, in watts.
     throttle: tuple[str, ...] = ()  #: Why its clocks are lower than they could be, in words.
 
 
@@ -195,7 +195,7 @@ class GpuState:
 class Environment(Escaped):
     """The machine and the software of a run."""
 
-    started: str = ""  #: Begin of the run (UTC).
+    started: str = ""  #: Start of the run (UTC).
     system: str = ""  #: Operating system and architecture.
     processor: str = ""  #: Name of the processor.
     physical_cores: int | None = None  #: Its cores.
@@ -209,8 +209,8 @@ class Environment(Escaped):
     commit: str = ""  #: Commit of chainer-profile's sources, where they are a git repository.
     blas: tuple[BlasLibrary, ...] = ()  #: The BLAS libraries in the process.
     gpu: Gpu | None = None  #: The GPU of the run.
-    #: Variables of the process, with their values, that make a library compute in another way than
-    #: it would on this processor (``OPENBLAS_CORETYPE=Nehalem``).
+    #: Variables of the process, with their values, that make a library compute differently than by
+    #: default on this processor (``OPENBLAS_CORETYPE=Nehalem``).
     variables: tuple[str, ...] = ()
 
 
@@ -246,16 +246,16 @@ class Conditions:
     clock_resolution_ns: float | None = None  #: Smallest step of the clock that was seen.
     #: Time that the recorder shows for a function that does nothing.
     window_ns: float | None = None
-    #: What recording really adds to a call, where rows are by link; None elsewhere.
+    #: Time that recording adds to a call, where rows are by link; None elsewhere.
     call_ns: float | None = None
     #: Processor cores that other programs kept busy on average during the trials.
     other_cpu: float | None = None
-    gpu_before: GpuState | None = None  #: How the GPU fared before the trials; None without NVML.
+    gpu_before: GpuState | None = None  #: State of the GPU before the trials; None without NVML.
     gpu_after: GpuState | None = None  #: The same after them.
     #: How fast the machine was before the trials, and after them; empty where that was not
     #: measured.
     calibrations: tuple[Calibration, ...] = ()
-    not_finite: tuple[str, ...] = ()  #: What of the network held NaN or an infinity.
+    not_finite: tuple[str, ...] = ()  #: Parts of the network with NaN or infinities.
 
 
 @dataclass(frozen=True)
@@ -271,8 +271,8 @@ class MachineLimits:
     half_flops_per_s: float | None  #: The same in float16; None on a CPU.
     #: Bytes a second, read and written, of a pass over a large array in place.
     copy_nbytes_per_s: float
-    #: The same of a copy into newly allocated memory, which is what functions do that allocate
-    #: their output: the system hands such memory out page by page.
+    #: The same for a copy into newly allocated memory, as functions write their outputs: the
+    #: system provides such memory page by page.
     fresh_nbytes_per_s: float
     copied_nbytes: int  #: Size of that array.
     #: Whether other programs kept the machine busy meanwhile: the rates may be too low.
@@ -290,13 +290,13 @@ class Counted:
 
     #: ``wall_ns``; ``cpu_ns`` and ``system_ns``, CPU time of the thread and the part of it that the
     #: system ran for it; ``page_faults``; ``waits`` and ``preemptions``, how often the thread gave
-    #: its processor up, and how often it was taken from it. Recordings of older versions may hold
+    #: its processor up, and how often it was taken from it. Recordings of older versions may have
     #: ``cycles``, ``instructions`` and ``cache_misses`` of the processor, which nothing reads.
     name: str
     #: Sum over the trials of every layer, without calls within it. Empty for ``system_ns``, which
-    #: is right for whole trials alone; recordings of older versions hold it, and nothing reads it.
+    #: is right only for whole trials; recordings of older versions have it, and nothing reads it.
     layers: tuple[int, ...]
-    #: The same of what passed between the layers of every phase whose framework is known by itself.
+    #: The same between the layers of every phase whose own framework time is known.
     framework: tuple[int, ...]
     trial: tuple[int, ...]  #: Of every trial as a whole.
     #: What a function that does nothing shows on average: the reading of the counters.
@@ -325,8 +325,8 @@ class PhaseMemory:
     """What one phase of a trial allocates: its rows, and its framework between them."""
 
     phase: str  #: Its name, as the layers have it.
-    #: The most bytes that were allocated while it ran, beyond what was there when the trial began;
-    #: negative where it ran with less than that.
+    #: The most bytes that were allocated while it ran, above what was allocated when the trial
+    #: started; negative where it ran with less than that.
     high_nbytes: int
     #: Bytes that were allocated in it and not freed in it; negative where it freed more.
     retained_nbytes: int
@@ -336,29 +336,29 @@ class PhaseMemory:
 class MemoryUse:
     """What the layers of one trial allocate, from the memory pass. All sizes are bytes.
 
-    When a trial begins, gradients and what else the step before left are there, and are freed in
-    it. In a training that may be the whole graph of the iteration before: where the network keeps
-    its loss, as Chainer's Classifier does, the forward phase frees it.
+    When a trial starts, gradients and what else the step before left are allocated, and are freed
+    in it. In a training that may be the whole graph of the iteration before: where the network
+    keeps its loss, as Chainer's Classifier does, the forward phase frees it.
     """
 
-    #: Of each layer, the most that was allocated within it beyond what was there at its begin, in
-    #: nested calls too; over several calls, of the one with the highest peak.
+    #: Of each layer, the most that was allocated within it above what was allocated when it
+    #: started, in nested calls too; over several calls, of the one with the highest peak.
     peak_nbytes: tuple[int, ...]
     #: Of each layer, what it left allocated at its end, summed over its calls and without that of
     #: nested calls; negative where it freed more.
     retained_nbytes: tuple[int, ...]
     parameter_nbytes: int  #: All parameters and persistent arrays of the network.
     input_nbytes: int  #: The inputs of the trial.
-    #: The most that was allocated in the trial beyond what was there at its begin.
+    #: The most that was allocated in the trial above what was allocated when it started.
     high_water_nbytes: int
     high_water_layer: int | None  #: Index of the layer where that was; None outside of all layers.
-    #: What the forward phase left for the backward phase, beyond the least that was allocated
+    #: What the forward phase left for the backward phase, above the least that was allocated
     #: within it; None where it is not known which part of the trial the forward phase is, and
     #: without a backward phase.
     kept_for_backward_nbytes: int | None = None
-    #: The same by phase, in the order of the phases' first rows. What passed outside of all phases
-    #: belongs to none of them, but in a trial of a single phase, which has no known framework, to
-    #: that one. Empty in recordings of older versions.
+    #: The same by phase, in the order of the phases' first rows. What was allocated outside all
+    #: phases belongs to none of them; in a trial of a single phase, which has no known framework,
+    #: it belongs to that phase. Empty in recordings of older versions.
     phases: tuple[PhaseMemory, ...] = ()
     #: On a GPU, what CuPy's memory pool had handed out after the trial; None on a CPU.
     pool_used_nbytes: int | None = None
@@ -373,7 +373,7 @@ class MemoryUse:
 
     @property
     def there_nbytes(self) -> int | None:
-        """What network, optimizer and inputs have when the trial begins; None if not known."""
+        """Bytes of network, optimizer and inputs when the trial starts; None if not known."""
         if self.gradient_nbytes is None or self.state_nbytes is None:
             return None
         mine = self.parameter_nbytes + self.input_nbytes

@@ -77,16 +77,15 @@ class Recording(Shown):
 
     On a GPU the times of layers and phases are the device's, from event to event, and those of
     trials the host's, from the first call to the moment when the device is done. A layer's time on
-    the device holds what the device waited within the layer for the host to launch the next
-    kernel; ``held_ns`` does not. There
-    ``span_ns = self_ns.sum(axis=1) + gap_ns.sum(axis=1) + what follows the last layer``, and
+    the device includes its waits for the host to launch the next kernel; ``held_ns`` does not.
+    There ``span_ns = self_ns.sum(axis=1) + gap_ns.sum(axis=1) + what follows the last layer``, and
     ``trial_ns = launch_ns + what the host waited for the device at the end``.
 
     Attributes:
         layers: The rows of one trial, in the order in which they were first entered.
         self_ns: Self time of every layer in every profiled trial, (trials, layers). The time of a
             call nested in another counts for the inner one only.
-        phases: The phases whose framework time is known by itself.
+        phases: The phases whose own framework time is known.
         framework_ns: That time in every profiled trial, (trials, phases).
         calls: Calls of every row in every profiled trial, (trials, layers), where rows are by link
             and function and trials may differ; None where every trial makes the same calls, each
@@ -109,10 +108,10 @@ class Recording(Shown):
         held_ns: Times of layers on the device in trials that it began when the host had launched
             all of them, so that it never waited, (held trials, layers); None where there were none.
         held_span_ns: Time on the device of these trials, (held trials,).
-        clean_ns: Wall time of every trial without hooks, (clean trials,).
+        clean_ns: Wall time of every trial without hooks, (unprofiled trials,).
         clean_start_ns: Their starts, on the same clock.
-        clean_cpu_ns: CPU time of the process in each of them, of all its threads, (clean trials,);
-            on a GPU the host's alone. None where it was not measured.
+        clean_cpu_ns: CPU time of the process in each of them, of all its threads, (unprofiled
+            trials,); on a GPU only the host's. None where it was not measured.
         warmup_ns: Wall time of every warm-up trial.
         probe_ns: Wall times of trials that tried another number of BLAS threads, (probes,).
         probe_threads: That number for each of them, (probes,).
@@ -124,9 +123,9 @@ class Recording(Shown):
         counters: What the counters pass found; None without one.
         inside: What the pass inside the layers found; None without one.
         rank: Which rank of a training with ChainerMN this is; None without it.
-        ended: ``complete``, or why the run ended before.
-        left_out: Number of profiled trials that are not here: in a recording of before, those that
-            made other calls than the most. Its clean trials may have made either.
+        ended: ``complete``, or why the run ended early.
+        left_out: Number of profiled trials that are left out: in recordings of older versions those
+            whose calls differ from most trials'. Unprofiled trials may be of either kind.
     """
 
     layers: tuple[Layer, ...]
@@ -146,9 +145,11 @@ class Recording(Shown):
     span_ns: Samples | None = field(default=None, metadata=_along("trials"))
     held_ns: Samples | None = field(default=None, metadata=_along("held trials", "layers"))
     held_span_ns: Samples | None = field(default=None, metadata=_along("held trials"))
-    clean_ns: Samples = field(default_factory=_no_samples, metadata=_along("clean trials"))
-    clean_start_ns: Samples = field(default_factory=_no_samples, metadata=_along("clean trials"))
-    clean_cpu_ns: Samples | None = field(default=None, metadata=_along("clean trials"))
+    clean_ns: Samples = field(default_factory=_no_samples, metadata=_along("unprofiled trials"))
+    clean_start_ns: Samples = field(
+        default_factory=_no_samples, metadata=_along("unprofiled trials")
+    )
+    clean_cpu_ns: Samples | None = field(default=None, metadata=_along("unprofiled trials"))
     warmup_ns: Samples = field(default_factory=_no_samples, metadata=_along("warm-ups"))
     probe_ns: Samples = field(default_factory=_no_samples, metadata=_along("probes"))
     probe_threads: Samples = field(default_factory=_no_samples, metadata=_along("probes"))
@@ -186,7 +187,7 @@ class Recording(Shown):
                     raise ValueError(f"{name} is {samples.shape}, for {sizes[axis]} {axis}")
         for together in (_ON_DEVICE, _BY_COLLECTIVE):
             if len({getattr(self, name) is None for name in together}) > 1:
-                raise ValueError(f"of {', '.join(together)} there are all or none")
+                raise ValueError(f"{', '.join(together)} must be all there or all absent")
         for first, second in _AS_LONG:
             one, other = getattr(self, first), getattr(self, second)
             if len(() if one is None else one) != len(() if other is None else other):
@@ -201,7 +202,7 @@ class Recording(Shown):
 
     @property
     def all_trials(self) -> int:
-        """Number of profiled trials, with those that are left out."""
+        """Number of profiled trials, including those that are left out."""
         return self.n_trials + self.left_out
 
     @property
@@ -211,24 +212,24 @@ class Recording(Shown):
 
     @property
     def of_program(self) -> bool:
-        """Whether a program made the trials anyway, so that no clean ones stand beside them."""
+        """Whether a program made the trials anyway, so that there are no unprofiled ones."""
         return self.by_link and self.iteration is not None
 
     @property
     def by_means(self) -> bool:
-        """Whether rows go by their means: a program's, and where trials make different calls."""
+        """Whether rows show means: those of a program, and those of trials that differ."""
         differ = self.calls is not None and bool((self.calls != self.calls[:1]).any())
         return differ or self.of_program
 
     @property
     def all_ns(self) -> Samples:
-        """Wall times of all trials, profiled and clean; of those whose time is known."""
+        """Wall times of all trials, profiled and unprofiled, as far as they are known."""
         profiled = _no_samples() if self.trial_ns is None else self.trial_ns
         return np.concatenate([profiled, self.clean_ns])
 
     @property
     def mixed(self) -> bool:
-        """Whether many clean trials made other calls, so that they tell nothing of these."""
+        """Whether many unprofiled trials made other calls, so that they say nothing about these."""
         return self.left_out > FEW_LEFT_OUT * self.all_trials
 
     @property
@@ -242,21 +243,21 @@ class Recording(Shown):
         A warning says what is left out.
 
         Raises:
-            ProfileError: The layers, or the times of trials, are those of no run.
+            ProfileError: The layers, or the times of trials, cannot be from a run.
         """
         found, left_out = _mended(self)
         for what in left_out:
-            warnings.warn(f"the recording leaves out what cannot be: {what}", stacklevel=3)
+            warnings.warn(f"the recording leaves out impossible values: {what}", stacklevel=3)
         return found
 
     def save(self, file: BinaryIO | Path) -> None:
-        """Write the recording as a compressed .npz file that holds no pickled objects.
+        """Write the recording as a compressed .npz file without pickled objects.
 
         What is written can be read: see :meth:`readable`.
 
         Raises:
-            ProfileError: The layers, or the times of trials, are those of no run. The file is as
-                it was.
+            ProfileError: The layers, or the times of trials, cannot be from a run. The file
+                stays as it was.
         """
         self.readable()._write(file)
 
@@ -291,17 +292,17 @@ class Recording(Shown):
                 file.seek(0)
                 arrays = dict(np.load(file, allow_pickle=False)) if is_archive else {}
         except FileNotFoundError:
-            raise ProfileError(f"{path}: there is no such recording") from None
+            raise ProfileError(f"{path}: no such recording") from None
         except IsADirectoryError:
-            raise ProfileError(f"{path}: is a folder, not a recording file") from None
+            raise ProfileError(f"{path} is a folder, not a recording file") from None
         except PermissionError:
             raise ProfileError(f"{path}: may not be read (permission denied)") from None
         except Exception as error:  # a damaged archive raises errors of a dozen types
             raise ProfileError(f"{path}: damaged, or not a recording ({one_line(error)})") from None
         if not is_archive:
-            raise ProfileError(f"{path}: damaged, or not a recording (it is no .npz archive)")
+            raise ProfileError(f"{path}: damaged, or not a recording (not an .npz archive)")
         if "meta" not in arrays:
-            raise ProfileError(f"{path}: is no {FORMAT} (it holds no 'meta')")
+            raise ProfileError(f"{path} is not a {FORMAT} (it contains no 'meta')")
         text = arrays.pop("meta")
         content = text.tobytes() if isinstance(text, np.ndarray) else b""
         meta = read_known(path, content, FORMAT, VERSION)
@@ -390,7 +391,7 @@ def _mended(recording: Recording) -> tuple[Recording, list[str]]:
     kept = dataclasses.replace(found, **without)
     problem = _problem(kept)
     if problem:
-        raise ProfileError(f"the recording is of no run, and is not written ({problem})")
+        raise ProfileError(f"the recording cannot be from a run, so it is not written ({problem})")
     for names in _OPTIONAL:
         parts: dict[str, Any] = {name: getattr(found, name) for name in names}
         with_it = dataclasses.replace(kept, **parts)
@@ -430,7 +431,7 @@ def _samples(arrays: dict[str, Any]) -> dict[str, Any]:
     found = {name: arrays[name] for name in _AXES if name in arrays}
     for name, samples in found.items():
         if samples.dtype.kind not in "iu":
-            raise ValueError(f"{name} holds {samples.dtype}, not integers")
+            raise ValueError(f"{name} contains {samples.dtype}, not integers")
     return {name: samples.astype(np.int64) for name, samples in found.items()}
 
 

@@ -22,7 +22,7 @@ def read_known(path: Path, content: bytes, form: str, version: int) -> dict[str,
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or found.get("format") != form:
-        raise ProfileError(f"{path}: is no {form}")
+        raise ProfileError(f"{path} is not a {form} file")
     check_version(path, found.get("version"), version)
     return found
 
@@ -45,7 +45,7 @@ def check_version(path: Path, found: object, newest: int) -> None:
     """Refuse a file whose format is newer than this program."""
     if not isinstance(found, int) or found > newest:
         raise ProfileError(
-            f"{path}: has format version {found!r}, this program reads up to {newest}: "
+            f"{path} has format version {found!r}, but this program reads up to {newest}: "
             "update the program, or use the one that wrote the file"
         )
 
@@ -64,5 +64,5 @@ def build(kind: type[T], values: Mapping[str, Any], *, words: bool = False) -> T
 def _array(_kind: type, text: Any) -> Any:
     """An array from the words of its integers."""
     if not isinstance(text, str):
-        raise ValueError("times are no text")
+        raise ValueError("times are not text")
     return np.array([int(word) for word in text.split()], np.int64)

@@ -32,23 +32,23 @@ LAYER_COLUMNS = columns(
 index Index | # | plain | Place of the layer in a trial, from 0
 label | | text | Index and function
 path | | text 30 | Path of the link that made the call; / is the network itself, and a path without
-  a slash is outside of it: loss, cleargrads, optimizer, data
+  a slash is outside the network: loss, cleargrads, optimizer, data
 function | | text | Chainer's name of the function, or of the optimizer or its hook
 phase | !11 | text 12 | Phase of the trial that the layer belongs to: forward, backward, update or
   data
-calls | | calls | Calls in a trial that count for the layer; the mean of a program's iterations
-forward_index forward | goes back through | count_? | In backward, index
-  of the call that this goes back through; empty where there is none
+calls | | calls | Calls of the layer in a trial; for a program, the mean over its iterations
+forward_index forward | goes back through | count_? | In backward, index of the call that this row
+  goes back through; empty if there is none
 input_shapes | input | shapes 36 | Shapes of the input arrays, parameters included, such as
-  1x3x32x32 16x3x3x3; in backward of the gradients that come in, in update of the parameters
-output_shapes | output !5 | shapes_beside | Shapes of the output arrays; in backward of the
-  gradients that go out
+  1x3x32x32 16x3x3x3; in backward those of the incoming gradients, in update those of the parameters
+output_shapes | output !5 | shapes_beside | Shapes of the output arrays; in backward those of the
+  outgoing gradients
 dtype | | text 12 | Data type of the first output
 trials | | count | Number of profiled trials
 mean | mean = mean [ms] !6 | ms | Mean self time
 std | std ms | ms? | Standard deviation of the self time (with trials - 1)
-ci95_low ci_low_s | low ms | ms? | Lower end of the 95 % confidence interval
-  of the median; not known of fewer than 30 trials
+ci95_low ci_low_s | low ms | ms? | Lower end of the 95 % confidence interval of the median; empty
+  for fewer than 30 trials
 ci95_high ci_high_s | high ms | ms? | Upper end of this interval
 min | | ms | Shortest self time
 p5 | p5 = 5th percentile [ms] | ms | 5th percentile
@@ -58,57 +58,56 @@ p99 | | ms | 99th percentile
 max | | ms | Longest self time
 host | host = host [ms] !12 | ms? | On a GPU, mean time of the host in the layer's call, mostly
   launching; empty on a CPU, where the times above are the host's
-gap | gap = gap [ms] !10 | ms? | On a GPU, mean time on the device between the layer before and this
-  one; empty likewise
+gap | gap = gap [ms] !10 | ms? | On a GPU, mean time on the device between the previous layer and
+  this one; empty on a CPU
 busy | busy = busy [ms] !13 | ms? | On a GPU, median time on the device when it never waits for the
   host; empty without held trials
-share | % = share [%] | bar | Part that the median has of the sum of all layers' medians
-cumulative_share | cum. % !7 | percent | Part that this and all slower layers hold together
+share | % = share [%] | bar | The median as a part of the sum of all layers' medians
+cumulative_share | cum. % !7 | percent | Share of this and all slower layers together
 if_twice | if 2x | times? | How many times as fast a trial would be if the layer were twice as fast,
-  by Amdahl's law on the clean trials; empty on a GPU
+  by Amdahl's law on the unprofiled trials; empty on a GPU
 hot | "" | hot | Whether the rule for hotspots chose the layer: true or false
-flops | MFLOP | ~mega? | Floating-point operations in a trial, a multiply-add being two; empty
+flops | MFLOP | ~mega? | Floating-point operations in a trial (a multiply-add counts as two); empty
   without a formula
 macs | MMAC | ~mega? | Multiply-adds of convolutions and matrix products in a trial; empty likewise
 read nbytes_read nbytes_read | MB read | ~mega? | Bytes that the layer must read at least; empty
   likewise
 written nbytes_written nbytes_written | MB written | ~mega? | Bytes that it must write at least;
   empty likewise
-work_is_about | about | about | Whether figures of work are approximate, and shown with ~: true or
+work_is_about | about | about | Whether the figures of work are estimates, shown with ~: true or
   false
-gflops flops_per_s gflops_per_s flops_per_s | GFLOP/s !1 | ~giga? | Billions of operations a
-  second, from the median self time
-gbytes nbytes_per_s gbytes_per_s nbytes_per_s | GB/s | ~giga? | Billions of bytes a second, read
-  and written
+gflops flops_per_s gflops_per_s flops_per_s | GFLOP/s !1 | ~giga? | Billions of operations a second,
+  from the median self time
+gbytes nbytes_per_s gbytes_per_s nbytes_per_s | GB/s | ~giga? | Billions of bytes a second, read and
+  written
 intensity | flop/byte = operations a byte | ~number? | Operations a byte
-reached | % of limit = limit reached [%] !4 | ~percent? | Least time at this machine's limits over
-  the median self time; empty where the limits are not known
+reached | % of limit = limit reached [%] !4 | ~percent? | Shortest possible time at this machine's
+  limits divided by the median self time; empty if the limits are unknown
 verdict | limit = limited by !14 | text? 20 | What takes most of the layer's time: compute or memory
-  where a third of that limit is reached; else the largest part that is known, if it is a quarter:
-  page faults (each at the least that one costs on the machine), waiting (the thread gave its
-  processor up), and by --why copying, matrix product, elementwise arithmetic, allocation, call
-  cost, garbage collection, where without it copying (of im2col's windows) and call cost are
-  estimates; or below both limits
-peak | !2 | bytes? | Most bytes that were allocated in the layer beyond those at its begin; empty
-  without a memory pass
-retained | left allocated | bytes? | Bytes that the layer left allocated; negative where it freed
-  more
-input_bytes input_nbytes input_nbytes | input size | bytes? | Bytes of the input arrays that are no
-  parameters, of a forward call; empty where they are not known
+  if the layer reaches a third of that limit; otherwise the largest known part, if it is a quarter:
+  page faults (counted at their minimum cost on the machine), waiting (the thread gave up its
+  processor), and with --why copying, matrix product, elementwise arithmetic, allocation, call cost,
+  garbage collection (without --why, copying of im2col's windows and call cost are estimates);
+  otherwise below both limits
+peak | !2 | bytes? | Peak of the bytes allocated within the layer, excluding those that existed
+  before it; empty without a memory pass
+retained | left allocated | bytes? | Bytes that the layer left allocated; negative if it freed more
+input_bytes input_nbytes input_nbytes | input size | bytes? | Bytes of a forward call's input
+  arrays, without parameters; empty if unknown
 parameter_bytes parameter_nbytes parameter_nbytes | parameters | bytes? | Bytes of the parameters
   among its inputs; empty likewise
 output_bytes output_nbytes output_nbytes | output size | bytes? | Bytes of its outputs; empty
   likewise
-workspace | | bytes? | The peak of a forward call beyond its outputs, at least 0; empty likewise
+workspace | | bytes? | The peak of a forward call minus its outputs, at least 0; empty likewise
 cpu | cpu ms = CPU [ms] | ms? | Mean CPU time of the thread that calls the layer, in the trials of
   the counters pass; empty without one
-page_faults | page faults | number? | How often the system handed out a page of memory in a trial,
-  mean of the counters pass; empty where it is not counted
-waits | | number? | How often the thread gave its processor up in a trial, mean of the counters
-  pass; empty where it is not counted
-preemptions | | number? | How often its processor was taken from it in a trial, mean of the counters
-  pass; empty where it is not counted
-ci half - | +/- ms !8 | ms | Half of the 95 % interval of the median
+page_faults | page faults | number? | Page faults in a trial, mean of the counters pass; empty if
+  not counted
+waits | | number? | How often the thread gave up its processor in a trial, mean of the counters
+  pass; empty if not counted
+preemptions | | number? | How often the thread was preempted in a trial, mean of the counters pass;
+  empty if not counted
+ci half - | +/- ms !8 | ms | Half of the 95 % confidence interval of the median
 interval interval - | 95 % interval ms | figure | The 95 % confidence interval of the median
 moved moved - | MB moved | ~mega | Bytes that the layer must read and write at least; empty without
   a formula
@@ -119,16 +118,16 @@ moved moved - | MB moved | ~mega | Bytes that the layer must read and write at l
 )
 #: What the mark of approximate figures means.
 ABOUT = (
-    "~ is about: so many operations for each element of the largest array, and each array read or "
-    "written once."
+    "~ marks estimates: a number of operations for each element of the largest array, and "
+    "each array read or written once."
 )
 #: Those that only a run on a GPU fills.
 DEVICE = ("host", "gap", "busy")
 #: What the columns say that only a GPU fills.
 MEANINGS = {
-    "host": "host is the time of the host in the layer's call",
-    "gap": "gap is the time on the device between the layer before and this one",
-    "busy": "busy is the time on the device when it never waits for the host",
+    "host": "host is the host's time in the layer's call",
+    "gap": "gap is the device's time between the previous layer and this one",
+    "busy": "busy is the device's time when it never waits for the host",
 }
 #: Those of the terminal's table, where none were chosen.
 USUAL = (
@@ -151,21 +150,21 @@ _PHASE_LINES = "\n".join(
     for kind in ("inclusive", "exclusive")
 )
 LINK_COLUMNS = columns(f"""
-path Index | link | text | Path of the link; / is the network, and a path without a slash
-  is no link, but what is outside of it: loss, cleargrads, optimizer, data
-kind | !1 | text 20 | Its class; empty where it is not known
+path Index | link | text | Path of the link; / is the network, and a path without a slash is not a
+  link but outside the network: loss, cleargrads, optimizer, data
+kind | !1 | text 20 | Its class; empty if unknown
 depth | | plain | Levels below the network
-calls | !2 | calls_? | Calls of the link in a trial; 0 where its functions or parameters are used
+calls | !2 | calls_? | Calls of the link in a trial; 0 if its functions or parameters are used
   without calling it
-parameters | params = parameters !3 | count_? | Number of its parameters, with those of the links
-  below; what several links share counts for the first alone
+parameters | params = parameters !3 | count_? | Number of its parameters and those of the links
+  below; parameters that several links share count for the first link only
 inclusive | incl. ms = inclusive [ms] | ms | Time of the functions of the link and of all links
-  below
+  below it
 exclusive | excl. ms = exclusive [ms] !4 | ms_ | Time of the functions that the link calls itself
 {_PHASE_LINES}
-share | % = share [%] | bar_ | Inclusive part of the sum of all layers' means
-hot_layers hot | hot = hot layers !5 | count_ | Number of hot layers of the
-  link and of all links below
+share | % = share [%] | bar_ | Inclusive time as a part of the sum of all layers' means
+hot_layers hot | hot = hot layers !5 | count_ | Number of hot layers of the link and of all links
+  below
 """)
 
 
@@ -292,7 +291,7 @@ def shares(summary: Summary) -> list[tuple[str, float]]:
     found = []
     if totals.profiled is not None and totals.framework is not None and totals.profiled.mean_s:
         whole = totals.profiled.mean_s
-        between = "beside the layers" if summary.recording.on_device else "between the functions"
+        between = "outside the layers" if summary.recording.on_device else "between the functions"
         if summary.recording.settings.engine:
             between = "between the nodes"
         found.append((between, totals.framework.mean_s / whole))

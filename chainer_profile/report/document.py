@@ -57,6 +57,13 @@ class Text:
     aside: bool = False
     #: Whether it belongs to what stands above it.
     below: bool = False
+    #: What a note is, if it is more than that, such as ``Warning``.
+    lead: str = ""
+
+    @property
+    def led(self) -> Words:
+        """The words after what the note is."""
+        return (f"{self.lead}: ", *self.words) if self.lead else self.words
 
 
 @dataclass(frozen=True)
@@ -155,9 +162,15 @@ def shown_in(form: str, sections: Iterable[Section]) -> Iterator[Block]:
         yield from blocks
 
 
-def text(*words: str | Piece, note: bool = False, aside: bool = False, below: bool = False) -> Text:
+def text(
+    *words: str | Piece,
+    note: bool = False,
+    aside: bool = False,
+    below: bool = False,
+    lead: str = "",
+) -> Text:
     """A paragraph of these words; see :class:`Text`."""
-    return Text(words, note, aside, below)
+    return Text(words, note, aside, below, lead)
 
 
 def points(items: Iterable[str | Words]) -> Points:

@@ -151,12 +151,12 @@ def typical_word(recording: Recording) -> str:
 
 
 def trials_text(recording: Recording) -> str:
-    """The trials that were made: ``10,000 profiled trials, 1,000 clean trials, 50 warm-ups``."""
+    """The trials: ``10,000 profiled trials, 1,000 unprofiled trials, 50 warm-ups``."""
     warmups = len(recording.warmup_ns) or recording.settings.warmups
     return ", ".join(
         (
             profiled_text(recording),
-            plural(len(recording.clean_ns), "clean trial"),
+            plural(len(recording.clean_ns), "unprofiled trial"),
             plural(warmups, "warm-up"),
         )
     )
@@ -300,8 +300,8 @@ def interruption(recording: Recording) -> list[str]:
     wanted = recording.settings.trials
     of = f" of {format_count(wanted)}" if wanted else ""
     return [
-        f"The run ended before all its trials were made ({printable(recording.ended)}): "
-        f"this is the result of {format_count(recording.all_trials)}{of} profiled trials."
+        f"The run ended early ({printable(recording.ended)}): this is the result of "
+        f"{format_count(recording.all_trials)}{of} profiled trials."
     ]
 
 
@@ -310,20 +310,20 @@ def gaps(recording: Recording) -> list[str]:
     found = []
     if recording.mixed and len(recording.clean_ns):
         found.append(
-            "Clean trials made other calls too, so the latency is that of the profiled trials that "
-            "are shown."
+            "Unprofiled trials also made other calls, so the latency is that of the profiled "
+            "trials shown."
         )
     elif not len(recording.clean_ns) and not recording.of_program:
-        found.append("No clean trials were made, so the time without the recorder is not known.")
+        found.append("There are no unprofiled trials, so the time without the recorder is unknown.")
     if recording.settings.inclusive:
         found.append(
-            "Times are inclusive: that of a call holds those of the calls within it, so they add "
-            "up to no trial."
+            "Times are inclusive: a call's time contains the calls within it, so times do not "
+            "add up to a trial."
         )
     if recording.trial_ns is None:
         found.append(
-            "Only the functions were timed, not whole trials, so the time between the functions "
-            "is not known."
+            "Only functions were timed, not whole trials, so the time between the functions "
+            "is unknown."
         )
     return found
 

@@ -69,7 +69,7 @@ def recording_line(recording: Recording) -> str:
         printable(settings.device),
     ]
     if recording.left_out:
-        parts.append(f"{format_count(recording.left_out)} trials of other calls left out")
+        parts.append(f"{format_count(recording.left_out)} trials with other calls discarded")
     if recording.ended != COMPLETE:
         parts.append(printable(recording.ended))
     return f"<Recording of {model_name(settings)}: {', '.join(parts)}>"
@@ -91,7 +91,7 @@ def summary_line(summary: Summary) -> str:
 
 
 def comparison_line(comparison: Comparison) -> str:
-    """What a comparison says in short: ``<Comparison of A with B: clean trial 1.11x faster, ...>``.
+    """A comparison in short: ``<Comparison of A with B: unprofiled trial 1.11x faster, ...>``.
 
     Verdicts are those of the comparison.
     """

@@ -96,7 +96,7 @@ def _run(sweep: str, words: Sequence[str], folder: str, scratch: Path) -> tuple[
     if code < 0:
         return b"", f"its process was killed by {signal.Signals(-code).name}"
     lines = said.read_text(errors="replace").strip().splitlines()
-    last = lines[-1] if lines else f"exit code {code} without a word"
+    last = lines[-1] if lines else f"exit code {code} without a message"
     return b"", last.partition(": error: ")[2] or last
 
 
@@ -137,7 +137,7 @@ def _dask(place: str) -> Iterator[Workers]:
     # Its log would tell of a lost connection with tracebacks; here one line does.
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    at = f"the scheduler of Dask at {place}"
+    at = f"the Dask scheduler at {place}"
     try:
         client = distributed.Client(f"tcp://{place}", timeout=_CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:

@@ -72,8 +72,8 @@ def take_folder(
                     if out is None:
                         continue
                     raise UsageError(
-                        f"--out {folder}: holds a run already; name another folder, or replace it "
-                        "with --force"
+                        f"--out {folder} contains a run already; name another folder, or "
+                        "replace it with --force"
                     ) from None
                 except OSError as error:
                     raise ProfileError(f"{folder}: cannot be written ({error.strerror})") from error
@@ -175,7 +175,7 @@ def load_run(place: Path) -> Recording:
             f"{place}: the run was killed before its first trials were written; run it again with "
             "--force"
         )
-    raise ProfileError(f"{place}: holds no run (there is no {RECORDING} in it)")
+    raise ProfileError(f"{place} contains no run (no {RECORDING})")
 
 
 def read_ranks(folder: Path) -> tuple[dict[str, Recording], list[str], dict[str, str]]:
@@ -185,7 +185,7 @@ def read_ranks(folder: Path) -> tuple[dict[str, Recording], list[str], dict[str,
     ended, as far as their budgets tell.
     """
     if not folder.is_dir():
-        raise UsageError(f"{folder}: there is no such folder")
+        raise UsageError(f"{folder}: no such folder")
     places = {
         int(number): place
         for place in folder.iterdir()
@@ -195,7 +195,7 @@ def read_ranks(folder: Path) -> tuple[dict[str, Recording], list[str], dict[str,
     if not places:
         below = sorted(folder.glob(f"*/{_RANK}0"))
         hint = f"; {below[0].parent} does" if below else ""
-        raise UsageError(f"{folder}: holds no folders {_RANK}0, {_RANK}1, ... of ranks{hint}")
+        raise UsageError(f"{folder} contains no folders {_RANK}0, {_RANK}1, ... of ranks{hint}")
     found, problems, outcomes = {}, [], {}
     for _, place in sorted(places.items()):
         try:

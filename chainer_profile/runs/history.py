@@ -115,7 +115,7 @@ def _digest(name: str, path: str) -> Digest:
         digest = None  # loading it says what is wrong
     digest = digest or digest_of(Recording.load(Path(path)))
     if not digest.hot_layer:
-        raise ProfileError(f"{name}: holds no complete profiled trial")
+        raise ProfileError(f"{name} contains no complete profiled trial")
     return digest
 
 

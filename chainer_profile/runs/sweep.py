@@ -140,12 +140,12 @@ class SweepFolder:
 def take_sweep(path: Path, cases: Sequence[Case], force: bool) -> Iterator[SweepFolder]:
     """Within this, a folder is this sweep's; with ``force``, all is measured again."""
     if (path / RECORDING).exists() or (path / JOURNAL).exists():
-        raise UsageError(f"--out {path}: holds a run; name another folder for the sweep")
+        raise UsageError(f"--out {path} contains a run; name another folder for the sweep")
     with made(path), locked(path, "another sweep is writing there"):
         folder = SweepFolder(path, cases, force)
         if folder.others and not force:
             raise UsageError(
-                f"--out {path}: holds another sweep (with {folder.others[0]}); name another "
+                f"--out {path} contains another sweep (with {folder.others[0]}); name another "
                 "folder, or replace it with --force"
             )
         is_ours = force or bool(folder.kept)
@@ -195,7 +195,7 @@ def run_cases(
                 if recording is not None:
                     yield case, folder.keep(case, outcome, recording)
                 elif attempt < TRIES:
-                    say(f"{name}: {outcome.error}; it is tried once more")
+                    say(f"{name}: {outcome.error}; trying once more")
                     futures[workers.submit(sweep, case.words, directory)] = case, attempt + 1
                 else:
                     yield case, Run(name, Digest(case.settings), outcome.machine, outcome.error)
@@ -212,7 +212,7 @@ def _brought(future: Future[Outcome]) -> tuple[Outcome, Recording | None]:
         outcome = future.result()
     except CancelledError as error:  # by Dask
         raise ProfileError(
-            "the scheduler went away; the same command goes on when it is back"
+            "the scheduler disconnected; repeat the command when it is back"
         ) from error
     except Exception as error:  # of any kind: a worker that died, or lacks this package
         outcome = Outcome(error=one_line(error)[:300])
@@ -224,4 +224,4 @@ def _brought(future: Future[Outcome]) -> tuple[Outcome, Recording | None]:
             place.write_bytes(outcome.recording)
             return outcome, Recording.load(place)
     except (OSError, ProfileError) as error:
-        return outcome._replace(error=f"what came back is bad: {error}"), None
+        return outcome._replace(error=f"the result is unusable: {error}"), None

@@ -59,13 +59,13 @@ def parse_formats(text: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.split(",")]
     if NONE in names:
         if len(names) > 1:
-            raise UsageError("none is for no report at all: give it alone")
+            raise UsageError("none means no report: give it alone")
         return (NONE,)
     for name in names:
         if name not in (*FILES, ALL):
             raise UsageError(
-                f"unknown format {name!r}: it is {', '.join(FILES)} or {ALL} (CSV, plots, "
-                f"report.md and report.html are written without it, but for {NONE})"
+                f"unknown format {name!r}: choose {', '.join(FILES)} or {ALL} (CSV, plots, "
+                f"report.md and report.html are always written, except with {NONE})"
             )
     return tuple(FILES) if ALL in names else tuple(dict.fromkeys(names))
 
@@ -79,7 +79,7 @@ def check(wanted: Wanted, n_trials: int) -> None:
     if wanted.trace_trial is None:
         return
     if "trace" not in wanted.formats:
-        raise UsageError("--trace-trial is for a trace: give --format trace as well")
+        raise UsageError("--trace-trial is for a trace: add --format trace")
     if wanted.trace_trial >= n_trials:
         known = f"the trials are 0 to {n_trials - 1}" if n_trials else "there are no trials"
         raise UsageError(f"--trace-trial {wanted.trace_trial}: {known}")

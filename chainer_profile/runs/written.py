@@ -66,8 +66,8 @@ class Written:
         for path in self._entries():
             if is_wanted(path.name) and not self.is_ours(path.name):
                 raise UsageError(
-                    f"{path}: was not written by chainer-profile, or was changed since; move it "
-                    "away, or name another folder"
+                    f"{path} was not written by chainer-profile, or was changed since; move "
+                    "it away, or name another folder"
                 )
 
     def write(self, contents: Mapping[str, bytes]) -> list[Path]:
@@ -137,15 +137,15 @@ def refuse_foreign(
     written = Written(folder)
     if not (force or is_empty(folder)):
         if written.any:
-            said = f"holds a {what} already; name another folder, or replace it with --force"
+            said = f"contains a {what} already; name another folder, or replace it with --force"
         else:
             names = sorted(path.name for path in folder.iterdir() if path.name[0] != ".")
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             said = (
-                f"holds {names[0]}{more}, and no {what}; name another folder, or write beside that "
+                f"contains {names[0]}{more}, but no {what}; name another folder, or add to it "
                 "with --force"
             )
-        raise UsageError(f"--out {folder}: {said}")
+        raise UsageError(f"--out {folder} {said}")
     written.refuse(is_wanted)
 
 

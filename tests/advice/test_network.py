@@ -91,6 +91,6 @@ def test_networks_of_several_arguments_and_of_a_batch_that_is_given() -> None:
         work.run()
         assert work.check() == ""
         assert work.batchsize == 2
-    refused = pytest.raises(WorkerError, match="a file's, of 2 at a time")
+    refused = pytest.raises(WorkerError, match="fixes the batch size at 2")
     with refused, network_under(build_loss, settings, "auto", Change(batchsize=8)):
         pass

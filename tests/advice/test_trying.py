@@ -227,4 +227,4 @@ def test_what_there_was_no_time_for_is_said() -> None:
     world = World({"fast": 0.5e-3}, stop_after=0)
     found, undone = tried(world, [candidate("fast"), candidate("other")])
     assert not found
-    assert undone == dict.fromkeys(["fast", "other"], "there was no time left")
+    assert undone == dict.fromkeys(["fast", "other"], "no time was left")

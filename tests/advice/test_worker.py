@@ -97,7 +97,7 @@ def test_a_process_that_fails_has_ended_or_hangs() -> None:
     made = worker("print('{\"value\": null}', flush=True)")
     made.ask(READY, 60)
     assert failure(made, BLOCK) == "its process ended (exit code 0)"
-    assert failure(worker("input()"), patience_s=0.0) == "does not answer for 0 s"
+    assert failure(worker("input()"), patience_s=0.0) == "has not answered for 0 s"
 
 
 def test_nobody_waits_who_is_stopped() -> None:

@@ -83,7 +83,7 @@ def probed(one_us, many_us, **changes):
 
 
 def alternating(added, spread=0.0, cycles=8):
-    """Eight cycles of 20 profiled and 10 clean trials."""
+    """Eight cycles of 20 profiled and 10 unprofiled trials."""
     kinds = np.tile(np.repeat([True, False, True], 10), cycles)
     times = noise(len(kinds), spread, seed=4) * np.where(kinds, 1 + added, 1) * US
     times = np.rint(times).astype(np.int64)

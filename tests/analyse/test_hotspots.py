@@ -25,9 +25,9 @@ def test_rules_are_read_and_shown():
         ("5%", "share", 0.05, "layers with at least 5.0 % of the layers' time"),
         ("top:1", "top", 1, "the 1 slowest layer"),
         ("top:10", "top", 10, "the 10 slowest layers"),
-        ("pareto:99.9%", "pareto", 0.999, "the fewest layers that hold 99.9 % of the layers' time"),
-        ("pareto:0.5%", "pareto", 0.005, "the fewest layers that hold 0.5 % of the layers' time"),
-        (DEFAULT_RULE, "pareto", 0.5, "the fewest layers that hold 50.0 % of the layers' time"),
+        ("pareto:99.9%", "pareto", 0.999, "the fewest layers that take 99.9 % of the layers' time"),
+        ("pareto:0.5%", "pareto", 0.005, "the fewest layers that take 0.5 % of the layers' time"),
+        (DEFAULT_RULE, "pareto", 0.5, "the fewest layers that take 50.0 % of the layers' time"),
     ):
         rule = parse_rule(text)
         assert (rule.kind, rule.text, str(rule)) == (kind, text, shown), text

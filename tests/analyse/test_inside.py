@@ -136,7 +136,9 @@ def test_a_stack_that_leads_nowhere_is_refused() -> None:
         Stack((0,), 1.0, function="Sigmoid"),
         Stack((0,), -1.0, row=0),
     ):
-        with pytest.raises(chainer_profile.ProfileError, match="the recording is of no run: "):
+        with pytest.raises(
+            chainer_profile.ProfileError, match=("the recording cannot be from a run: ")
+        ):
             summarise(recording(stack))
 
 

@@ -208,7 +208,7 @@ def test_what_is_missing_is_not_known_and_the_layers_are():
 
 
 def timeline(blocks, added, pace, jitter=0.0, seed=0):
-    """A run of blocks ('P' or 'C', trials): clean trials take 10 ms x pace(i), others more."""
+    """A run of blocks ('P' or 'C', trials): unprofiled trials take 10 ms x pace(i), others more."""
     rng = np.random.default_rng(seed)
     kinds = np.array([kind for kind, count in blocks for _ in range(count)])
     i = np.arange(len(kinds)) / len(kinds)

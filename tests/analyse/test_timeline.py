@@ -51,5 +51,5 @@ def test_no_trial_is_no_median() -> None:
         trial_ns=None,
         start_ns=None,
     )
-    with pytest.raises(ProfileError, match="holds no complete profiled trial"):
+    with pytest.raises(ProfileError, match="contains no complete profiled trial"):
         median_trial(recording)

@@ -89,7 +89,7 @@ def test_devices():
         assert [parse_device(text) for text in texts] == [number] * len(texts)
     for text in ("", "@cupy", "-2", "@intel64", "native", "cpu:0", "0x1", "1" * 50):
         said = refusal(parse_device, text, error=UsageError)
-        assert "is no device that can be profiled" in said
+        assert "is not a device that can be profiled" in said
         assert len(said) < 160
 
 

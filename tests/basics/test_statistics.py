@@ -75,7 +75,7 @@ def test_means_add_up_as_the_samples_do(rows):
 
 
 def test_no_trials_is_an_error_of_the_program():
-    with pytest.raises(ValueError, match="no samples"):
+    with pytest.raises(ValueError, match="at least one sample"):
         describe(np.zeros(0, np.int64))
 
 

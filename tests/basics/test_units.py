@@ -136,7 +136,7 @@ NO_PERCENTAGES = [
 
 REFUSED = {
     "give a number with s, ms, us or ns, such as 0.36ms": (units.parse_duration, NO_DURATIONS),
-    "give a number above 0 up to 100, such as 5%": (units.parse_percent, NO_PERCENTAGES),
+    "give a number above 0 and up to 100, such as 5%": (units.parse_percent, NO_PERCENTAGES),
 }
 
 

@@ -101,7 +101,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, tmp_path, done)
 
 def test_a_busy_machine_is_said_and_measured_again_when_asked(monkeypatch, measured, done):
     monkeypatch.setattr(QuietMachine, "other_cpu", lambda self: 1.5)
-    says = "other programs were busy: the limits may be higher"
+    says = "other programs were busy, so the limits may be higher"
     for words, more in (((), "; --refresh measures again"), (("--refresh",), "")):
         lines = done("machine", *words).splitlines()
         assert lines[-2].startswith("kept in")
@@ -113,7 +113,7 @@ def test_a_machine_that_cannot_be_measured(monkeypatch, fails, capsys):
     monkeypatch.setattr(machine, "measure_limits", raising(ProfileError("too little memory")))
     assert fails("machine") == "too little memory"
     assert main("-q", "-o", "run") == 0
-    said = "profile.py: the machine's limits are left out: too little memory"
+    said = "profile.py: the machine's limits were not measured: too little memory"
     assert one_line(capsys.readouterr().err) == said
     assert limits_of("run") is None
 

@@ -29,9 +29,13 @@ def runs(folder):
 
 #: Words of a command, and what it says.
 SHOWN = {
-    "A B": ("No change of the clean trial can be told: ", "Before: A: chain", "1 of 24 matched"),
+    "A B": (
+        "No significant change in the unprofiled trial: ",
+        "Before: A: chain",
+        "1 of 24 matched",
+    ),
     "A/recording.npz B": ("Before: A/recording.npz: chain",),
-    "A,A2,A3 B,B2,B3": ("3 runs of 200 profiled trials", "Noise from run to run is measured"),
+    "A,A2,A3 B,B2,B3": ("3 runs of 200 profiled trials", "Run-to-run noise is measured"),
     "A,B B": ("Before: A,B: chain",),  # a folder's name
     "A A": ("it is compared with itself",),
     "A B --min-effect 50%": ("0 of 24 matched layers changed significantly.",),
@@ -95,7 +99,13 @@ GATES: list[tuple[Callable[[], Recording] | None, tuple[str, ...], int, str, str
     ),
     (None, ("B", "--fail-above", "40%"), 0, "Gate: passed", ""),
     (None, ("B", "A2", *GATE, "-q"), 3, "", "slower: B: 3_Convolution2DFunction at "),
-    (lambda: scaled(run(7), {}, whole=1.2), ("B", *GATE, "-q"), 3, "", "slower: clean trial: 1."),
+    (
+        lambda: scaled(run(7), {}, whole=1.2),
+        ("B", *GATE, "-q"),
+        3,
+        "",
+        "slower: unprofiled trial: 1.",
+    ),
     (lambda: run(7, n_trials=1), ("B",), 0, "no verdicts", ""),
     (
         *(lambda: run(7, n_trials=1), ("B", *GATE), 1, ""),
@@ -124,7 +134,7 @@ def test_gates(capsys):
 
 
 def with_cpu(name, factor, **changes):
-    """The run of a folder with CPU times; its clean trials take twice as long by the clock."""
+    """The run of a folder with CPU times; its unprofiled trials take twice as long by the clock."""
     recording = scaled(load_run(Path(name)), {}, whole=2.0)
     used = {"clean_cpu_ns": (recording.clean_ns * factor / 2).astype("int64")} | changes
     save_recording(Path(name), replace(recording, **used))  # type: ignore[arg-type]
@@ -135,7 +145,7 @@ def test_a_gate_on_cpu_time_looks_at_nothing_else(done, fails):
         save_recording(Path(name), replace(load_run(Path(name)), conditions=CALM))
     for name, factor in (("A", 1.0), ("A2", 1.0), ("B", 1.3), ("B2", 1.3)):
         with_cpu(name, factor)
-    assert "CPU time of a trial alone" in done("compare", "A", "A2", *CPU)
+    assert "only the CPU time of a trial" in done("compare", "A", "A2", *CPU)
     said = fails("compare", "A,A2", "B,B2", *CPU, "-q", code=3)
     assert said.startswith("profile.py: slower: CPU time: 1.3")
     # By the clock it is slower, in CPU time it is not.

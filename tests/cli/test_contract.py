@@ -35,7 +35,7 @@ class Command(NamedTuple):
     #: Somebody's files that are in its way.
     taken: tuple[str, ...]
     #: What it says where the folder has its results; nothing if it takes it again.
-    again: str = "holds a run already"
+    again: str = "contains a run already"
 
 
 COMPARISON = [f"comparison.{end}" for end in ("csv", "html", "md", "png")]
@@ -61,7 +61,7 @@ COMMANDS = {
         TRAIN,
         ["accuracy.png", "log", "loss.png", "model.npz", "snapshot_iter_2"],
         ("log", "model.npz", "loss.png", "accuracy.png", "snapshot_iter_7"),
-        again="holds a training already",
+        again="contains a training already",
     ),
     "compare": Command(("compare", "run", "run"), COMPARISON, (), again=""),
     # Only what is refused: they run programs of their own, or start processes.
@@ -125,7 +125,7 @@ def test_files_of_the_users_are_refused_before_anything_is_measured(nothing_is_m
                 path.write_text("mine")
             assert call(name, "-q", "-o", str(place)) == 2, mine
             said = capsys.readouterr().err
-            assert f"{place}: holds" in said
+            assert f"{place} contains" in said
             assert "name another folder" in said
             assert call(name, "-q", "-o", str(place), "--force") == 2, mine
             assert str(mine) in capsys.readouterr().err
@@ -159,7 +159,7 @@ def test_what_measures_nothing_takes_no_file_of_the_users_place(nothing_is_measu
     ):
         Path(mine).write_text("mine")
         before = names_in(Path(mine).parent)
-        assert f"{mine}: was not written" in fails(*words, "-q", code=2)
+        assert f"{mine} was not written" in fails(*words, "-q", code=2)
         assert names_in(Path(mine).parent) == before
         assert Path(mine).read_text() == "mine"
         Path(mine).unlink()
@@ -171,7 +171,7 @@ def test_a_summary_is_not_saved_over_a_file_of_the_users():
     summary.save("th", ["json"])
     Path("th/links.csv").write_text("mine")
     before = Path("th/recording.npz").stat().st_mtime_ns
-    with pytest.raises(ProfileError, match=r"th/links\.csv: was not written by chainer-profile"):
+    with pytest.raises(ProfileError, match=r"th/links\.csv was not written by chainer-profile"):
         summary.save("th")
     assert Path("th/recording.npz").stat().st_mtime_ns == before
     assert Path("th/links.csv").read_text() == "mine"

@@ -191,7 +191,7 @@ def test_a_network_that_fails_at_its_50th_call(error, message, fails):
 def test_force_replaces_only_what_is_complete(fails):
     assert main("-q", "-o", "run") == 0
     before = Path("run/recording.npz").read_bytes()
-    said = "--out run: holds a run already; name another folder, or replace it with --force"
+    said = "--out run contains a run already; name another folder, or replace it with --force"
     assert fails("-q", "-o", "run", code=2) == said
     assert main("-q", "-o", "run", "--force", "--input-shape", "5") == 1
     assert names_in("run") == ALL_FILES
@@ -208,8 +208,8 @@ def test_a_disk_that_is_full_at_the_start(fails):
     with file_size_limit(100):
         said = fails("-n", "10000", "-o", "run")
     assert said == (
-        "the samples cannot be written after 0 trials: File too large; free some space, "
-        "or name a folder elsewhere with --out"
+        "the samples cannot be written after 0 trials: File too large; free some space, or "
+        "choose another folder with --out"
     )
     assert os.listdir() == []
 
@@ -222,7 +222,7 @@ def test_a_disk_that_fills_up_during_the_trials(fails):
     assert 10 < written < done < 1000
     assert said == (
         f"the samples cannot be written after {written} trials: File too large; {done} of "
-        "1,000 trials are in run; free some space, or name a folder elsewhere with --out"
+        "1,000 trials are in run; free some space, or choose another folder with --out"
     )
     assert names_in("run") == FILES
 

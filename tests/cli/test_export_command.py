@@ -51,7 +51,7 @@ def test_a_file_is_written_checked_and_replaced_with_force(to, export, fails):
     read(to, model, 3, engine)
     Path(to).write_bytes(b"old")
     said = fails("export", "--to", to, code=2)
-    assert said.endswith("is there already; replace it with --force")
+    assert said.endswith("exists already; replace it with --force")
     assert Path(to).read_bytes() == b"old"
     assert export(to, "--force", "-q", "-b", "3", build=lambda: model) == ""
     read(to, model, 3, engine)
@@ -75,8 +75,8 @@ def test_what_cannot_be_written_leaves_nothing(fails, monkeypatch):
             if old:  # what was there before was good
                 Path("net.onnx").write_bytes(old)
             assert re.fullmatch(
-                r"net\.onnx: outputs differ by at most \S+ of the largest, where fp32 may by "
-                r"1\.0e-04; nothing is written",
+                r"net\.onnx: outputs differ by at most \S+ of the largest, more than the "
+                r"1\.0e-04 that fp32 allows; nothing is written",
                 fails("export", "--to", "net.onnx", "--force", code=4),
             )
             assert names_in(".") == ["net.onnx"] * bool(old)
@@ -109,15 +109,15 @@ def test_batches(export, fails):
     export("any.onnx", "-b", "2", "-q", "--dynamic-batch", build=lambda: model)
     for batch in (1, 2, 5):
         read("any.onnx", model, batch)
-    with pytest.raises(ProfileError, match="takes inputs of 2x3, and the network's are 2x4"):
+    with pytest.raises(ProfileError, match="takes inputs of 2x3, but the network's are 2x4"):
         OnnxRuntimeEngine().load(
             network_of(chainer.Sequential(F.relu), images(2, 4)), Path("any.onnx")
         )
     # One batch size where the network has no other.
     words, pooled = ("net.onnx", "-b", "2"), {"build": Pooled}
-    assert "; for a batch of 2 (the network takes no other: " in export(*words, **pooled)
+    assert "; for a batch of 2 (the network accepts no other: " in export(*words, **pooled)
     said = fails("export", "--to", "b.onnx", "-b", "2", "--dynamic-batch", **pooled)
-    assert "--dynamic-batch: the network takes no other" in said
+    assert "--dynamic-batch: the network accepts no other" in said
     out = export(*words, "--no-dynamic-batch", "--force")
     assert out.endswith("; for a batch of 2\n")
 

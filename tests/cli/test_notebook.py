@@ -168,14 +168,14 @@ def test_lists_of_arrays(shell):
 
 #: What the magic of a line, or of a cell, is given, and what is said of it.
 REFUSED = """
- | give the call of a network
-model | 'model' is no call
-model( | 'model(' is no expression
+ | give a call of a network
+model | 'model' is not a call
+model( | 'model(' is not an expression
 max(1, 2) | has no array among its inputs
 model() | has no array among its inputs
 model(3) | has no array among its inputs
-n(x) | is a chainer.Link or a function, not a int
-Net(x) | Net is a class: give a network, an object of it
+n(x) | is a chainer.Link or a function, not int
+Net(x) | Net is a class: give an instance of it
 np.sum(x) | calls no Chainer function
 --phase train F.relu(x) | a function has no parameters to update
 -n 0 model(x) | must be a whole number, 1 or more, not '0'
@@ -183,11 +183,11 @@ np.sum(x) | calls no Chainer function
 -o 1x model(x) | must be the name of a variable, not '1x'
 -o if model(x) | must be the name of a variable, not 'if'
 --phase sideways model(x) | invalid choice: 'sideways'
---hotspots pareto:0 model(x) | is no rule for hotspots
+--hotspots pareto:0 model(x) | is not a rule for hotspots
 model(x[:, :2]) | the network fails with an input of 2x2, in Linear at /first
  | y = 1 | the cell calls no Chainer function
  | # nothing | the cell calls no Chainer function
-model(x) | model(x) | takes options alone, not 'model(x)'
+model(x) | model(x) | takes only options, not 'model(x)'
 --phase train | model(x) | --phase is for %layerprofile
 -n 9 -w 9 | n += 1; model(x); n != 6 or signal.raise_signal(2) | no complete profiled trial
 """

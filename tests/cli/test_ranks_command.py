@@ -31,7 +31,7 @@ def test_text_and_files(done):
     out = done("ranks", "out")
     assert out.startswith("BatchNormalization at /res0 in forward takes ")
     assert "longer on rank 1 than on the others." in out
-    assert "Rank 1 is most often the one waited for: in 8 of 8 iterations." in out
+    assert "The others most often wait for rank 1: in 8 of 8 iterations." in out
     assert "Written to out: ranks.md" in out
     assert names("out") == FILES
     rows = Path("out/ranks.csv").read_text().splitlines()
@@ -73,9 +73,9 @@ def test_missing_and_damaged_ranks_are_said(done):
     Path("out/rank-3").rename("out/away")
     out = done("ranks", "out")
     assert "rank-1: recording.npz: damaged, or not a recording (" in out
-    assert "rank-2: holds no run (there is no recording.npz in it)" in out
+    assert "rank-2 contains no run (no recording.npz)" in out
     assert "there is no recording of rank 3 (1 of 4)" in out
-    assert "Rank 0 is here alone" in out
+    assert "Only rank 0 is recorded" in out
 
 
 def test_a_killed_rank_is_read_from_its_journal(done):
@@ -102,4 +102,4 @@ def test_a_killed_rank_is_read_from_its_journal(done):
             add(journal, (Kind.PROFILED, int(start), int(wall), times))
     out = done("ranks", "out")
     assert "rank-1: 6 of 8 iterations, its run ended early (" in out
-    assert "6 of 8 iterations are on all ranks shown" in out
+    assert "6 of 8 iterations were recorded on all ranks shown" in out

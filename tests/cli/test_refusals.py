@@ -54,7 +54,7 @@ REFUSED = f"""
 2 | --clean-trials x | argument --clean-trials: must be a whole number, 0 or more, not 'x'
 2 | --batchsize 0 | argument -b/--batchsize: must be a whole number, 1 or more, not '0'
 2 | --threads 0 | argument --threads: must be a whole number, 1 or more, not '0'
-2 | --threads 999999999 | argument --threads: 999,999,999 threads are more than {CORES} can run
+2 | --threads 999999999 | argument --threads: 999,999,999 threads are too many for {CORES}
 2 | --gpu -2 | argument -g/--gpu: must be a whole number, -1 or more, not '-2'
 2 | --seed -1 | argument --seed: must be a whole number, 0 or more, not '-1'
 2 | --seed 4294967296 | the seed must be from 0 to 4294967295, not 4294967296
@@ -63,24 +63,24 @@ REFUSED = f"""
 2 | --max-seconds nan | argument --max-seconds: must be a number of seconds above 0, not 'nan'
 2 | --out '' | argument -o/--out: must be the name of a folder, not ''
 2 | --force | --force replaces the run in a folder: name it with --out
-2 | --index 3 | --index is for CIFAR-10: give --input cifar10 as well
-2 | --data-dir x | --data-dir is for CIFAR-10: give --input cifar10 as well
+2 | --index 3 | --index is for CIFAR-10: add --input cifar10
+2 | --data-dir x | --data-dir is for CIFAR-10: add --input cifar10
 2 | --zzz | unrecognized arguments: --zzz
 2 | --trial 4 | unrecognized arguments: --trial 4 (did you mean --trials?)
 2 | --seed 0 extra | unrecognized arguments: extra
 2 | --trials | argument -n/--trials: expected one argument
 2 | --sort size | argument --sort: invalid choice: 'size'
-2 | --hotspots many | argument --hotspots: 'many' is no rule for hotspots: give a time (0.36ms), a s
-2 | --until-ci 0 | argument --until-ci: '0' is no percentage: give a number above 0 up to 100, such
+2 | --hotspots many | argument --hotspots: 'many' is not a rule for hotspots: give a time (0.36ms),
+2 | --until-ci 0 | argument --until-ci: '0' is not a percentage: give a number above 0 and up to 100
 2 | --input-shape 3xx | argument --input-shape: not a shape: '3xx'; write whole numbers such as 3,32
 2 | --input-shape 0x3 | argument --input-shape: not a shape: '0x3'; every number must be at least 1
-2 | --input photo --input-shape 3x8x8 | unknown input 'photo': it is random, cifar10 or the path of
+2 | --input photo --input-shape 3x8x8 | unknown input 'photo': use random, cifar10 or the path of a
 2 | --input photo.png | a picture has 1 or 3 channels, height and width, but the network takes 3: us
 2 | --model tinny | unknown model 'tinny': did you mean tiny? Your own network is package.module:Cal
 2 | --model zzz | unknown model 'zzz': known are tiny, other. Your own network is package.module:Cal
-2 | --model absent:Net | there is no module 'absent' here or installed: an own network is package.mo
+2 | --model absent:Net | module 'absent' is neither here nor installed: your own network is package.
 2 | --model absent.py:Net | model absent.py:Net: there is no file absent.py
-2 | --model os.path:nothing | os.path has no 'nothing', and no other network
+2 | --model os.path:nothing | os.path has no 'nothing', and it contains no network
 2 | report | the following arguments are required: DIR (see profile.py report --help)
 2 | report a b | unrecognized arguments: b (see profile.py report --help)
 2 | --phase backward | argument --phase: invalid choice: 'backward'
@@ -97,45 +97,45 @@ REFUSED = f"""
 2 | --input-size 8x8 --input-shape 3x8x8 | give --input-shape or --input-size, not both
 2 | --input-size 8x8 | --input-size: tiny takes no images
 2 | --classes 0 | argument --classes: must be a whole number, 1 or more, not '0'
-2 | --classes 5 | tiny gives feature maps: it has no classes to choose
+2 | --classes 5 | tiny returns feature maps, so it has no number of classes
 2 | --tirals 100 | unrecognized arguments: --tirals 100 (did you mean --trials?)
 2 | --tirals=100 | unrecognized arguments: --tirals=100 (did you mean --trials?)
 2 | compare a b --fail-abov 3 | unrecognized arguments: --fail-abov 3 (did you mean --fail-above?)
 2 | train --dataste x | unrecognized arguments: --dataste x (did you mean --dataset?)
 2 | history --zzz | unrecognized arguments: --zzz (see profile.py history --help)
-2 | --input-shape 3 --model own.py | model 'own.py': say which network of the file, as own.py:Callab
+2 | --input-shape 3 --model own.py | model 'own.py': name a network of the file, as in own.py:Callab
 2 | --input-shape 3 --model own.py:Nett | own.py has no 'Nett': did you mean Net?
-2 | --input-shape 3 --model own.py:seven | seven of own.py is an int: name a class or a function tha
-2 | --input-shape 3 --model own.py:take | take of own.py takes (n), and missing a required argument:
-1 | --input-shape 3 --model own.py:give | give of own.py gives an int, not a chainer.Link such as a
+2 | --input-shape 3 --model own.py:seven | seven of own.py is an int: name a chainer.Link, or a clas
+2 | --input-shape 3 --model own.py:take | take of own.py takes (n): missing a required argument: 'n'
+1 | --input-shape 3 --model own.py:give | give of own.py returns an int, not a chainer.Link such as
 1 | --input-shape 3 --model own.py:fail | building fail of own.py failed: ValueError: no network tod
 1 | --input-shape 3 --model bad.py:Net | importing bad.py failed: ModuleNotFoundError: No module nam
 1 | --input-shape 3 --model syntax.py:Net | importing syntax.py failed: SyntaxError:
 1 | --weights absent.npz | there is no weights file absent.npz
 1 | --weights . | . is a folder, not a weights file
-1 | --weights text.npz | text.npz is not an npz file: weights are files of chainer.serializers.save_
+1 | --weights text.npz | text.npz is not an npz file: weights come from chainer.serializers.save_npz
 1 | --weights cut-good.npz | cut-good.npz is cut short or damaged
-1 | --weights wide.npz | wide.npz does not fit this network: fc/W is (2, 4) in the file, (2, 3) in t
+1 | --weights wide.npz | wide.npz does not fit this network: fc/W is (2, 4) in the file, but (2, 3)
 1 | --weights other.npz | other.npz does not fit this network: it has no fc/W; it has no fc/b; the n
 1 | --input-shape 3x8x8 --input absent.png | there is no picture absent.png
 1 | --input-shape 3x8x8 --input text.png | text.png is not a picture that Pillow can read
 1 | --input-shape 3x8x8 --input cut-good.png | cannot read the picture cut-good.png: image file is t
-1 | report absent.npz | absent.npz: there is no such recording
-1 | report empty | empty: holds no run (there is no recording.npz in it)
+1 | report absent.npz | absent.npz: no such recording
+1 | report empty | empty contains no run (no recording.npz)
 1 | report cut-run.npz | cut-run.npz: damaged, or not a recording (
-1 | report text.npz | text.npz: damaged, or not a recording (it is no .npz archive)
-1 | report one.npy | one.npy: damaged, or not a recording (it is no .npz archive)
-1 | report other.npz | other.npz: is no chainer-profile recording (it holds no 'meta')
-1 | report newer.npz | newer.npz: has format version 1000, this program reads up to
-1 | report none | none: holds no run (there is no recording.npz in it)
+1 | report text.npz | text.npz: damaged, or not a recording (not an .npz archive)
+1 | report one.npy | one.npy: damaged, or not a recording (not an .npz archive)
+1 | report other.npz | other.npz is not a chainer-profile recording (it contains no 'meta')
+1 | report newer.npz | newer.npz has format version 1000, but this program reads up to
+1 | report none | none contains no run (no recording.npz)
 2 | machine --gpu x | argument -g/--gpu: must be a whole number, -1 or more, not 'x'
 2 | machine more | unrecognized arguments: more (see profile.py machine --help)
 2 | machine --quiet | unrecognized arguments: --quiet (see profile.py machine --help)
 2 | advise --budget soon | argument --budget: must be a time such as 90s or 3m, not 'soon'
 2 | advise --budget 0m | argument --budget: must be a time such as 90s or 3m, not '0m'
 2 | advise --force | --force replaces the run in a folder: name it with --out
-1 | advise nowhere | nowhere: there is no such recording
-2 | advise --index 3 | --index is for CIFAR-10: give --input cifar10 as well
+1 | advise nowhere | nowhere: no such recording
+2 | advise --index 3 | --index is for CIFAR-10: add --input cifar10
 2 | advise --gpu 0 | unrecognized arguments: --gpu (see profile.py advise --help)
 2 | export --to net.pt | --to net.pt: name a file that ends with .onnx or .xml
 2 | export --to . | --to .: name a file that ends with .onnx or .xml
@@ -153,52 +153,52 @@ REFUSED = f"""
 1 | summary --input-shape 4 | the network fails with an input of 1x4, in Linear at /fc: InvalidType:
 2 | --model own.py:Net | --model own.py:Net: give the shape of its input, such as --input-shape 3x32
 1 | --input-shape 5 | the network fails with an input of 1x5, in Linear at /fc: InvalidType:
-1 | --phase train --loss output | the network's output has the shape (1, 2): it is no loss, which is
-1 | report damaged | damaged/recording.journal: damaged
+1 | --phase train --loss output | the network's output has shape (1, 2), but a loss is one number
+1 | report damaged | damaged/recording.journal is damaged
 2 | report run.npz --columns meen | argument --columns: unknown column of the layer table: 'meen' (d
 2 | compare | the following arguments are required: DIR
-2 | compare run.npz | give two runs at least: profile.py compare BEFORE AFTER
-1 | compare run.npz absent.npz | absent.npz: there is no such recording
+2 | compare run.npz | give at least two runs: profile.py compare BEFORE AFTER
+1 | compare run.npz absent.npz | absent.npz: no such recording
 2 | compare run.npz run.npz, | 'run.npz,': name a folder before and after each comma
 1 | compare run.npz,run.npz again.npz | run.npz,run.npz: a run is given twice
-2 | compare a b --fail-above 1% | --fail-above is less than --min-effect, below which nothing is a c
-2 | compare a b --fail-above x | argument --fail-above: 'x' is no percentage: give a number above 0
-2 | compare a b --gate cpu | --gate cpu goes with --fail-above
+2 | compare a b --fail-above 1% | --fail-above must be at least --min-effect, below which changes ar
+2 | compare a b --fail-above x | argument --fail-above: 'x' is not a percentage: give a number above
+2 | compare a b --gate cpu | --gate cpu needs --fail-above
 2 | compare a b --sort name | argument --sort: invalid choice: 'name'
 2 | compare a b --limit -1 | argument --limit: must be a whole number, 0 or more, not '-1'
 1 | compare run.npz cut-run.npz | cut-run.npz: damaged, or not a recording (
 1 | compare run.npz elsewhere.npz | the runs have no layer in common
 1 | compare run.npz again.npz data.npz | data.npz: the runs have no phase in common
-1 | compare run.npz,training.npz again.npz | run.npz,training.npz: its runs are not of the same thin
-1 | compare run.npz empty | empty: holds no run
-2 | ranks nowhere | nowhere: there is no such folder
-2 | ranks empty | empty: holds no folders rank-0, rank-1, ... of ranks
+1 | compare run.npz,training.npz again.npz | run.npz,training.npz: its runs differ in network: cha
+1 | compare run.npz empty | empty contains no run (no recording.npz)
+2 | ranks nowhere | nowhere: no such folder
+2 | ranks empty | empty contains no folders rank-0, rank-1, ... of ranks
 2 | advise run.npz --model tiny | run.npz has its own network and folder: leave out --model
 2 | advise run.npz --out there | run.npz has its own network and folder: leave out --out
-2 | export --to there.onnx | --to there.onnx: is there already; replace it with --force
-2 | export --to there.xml | --to there.bin: is there already; replace it with --force
-2 | export --to folder.onnx --force | --to folder.onnx: is a folder; name a file
+2 | export --to there.onnx | --to there.onnx exists already; replace it with --force
+2 | export --to there.xml | --to there.bin exists already; replace it with --force
+2 | export --to folder.onnx --force | --to folder.onnx is a folder; name a file
 2 | export --to net.xml --dynamic-batch | --dynamic-batch: net.xml is for one batch size; only .onnx
-2 | export --to net.xml --opset 17 | --opset 17: only .onnx files have one, and not net.xml
+2 | export --to net.xml --opset 17 | --opset 17: only .onnx files have an opset, not net.xml
 1 | export --to net.onnx --opset 9999 | net.onnx: --opset 9999:
 1 | export --to net.onnx --precision bf16 | net.onnx: it has no kernels for bfloat16: choose fp32
 1 | export --to net.onnx --input-shape 4 | the network fails with an input of 1x4, in Linear at /fc:
 1 | export --to text.npz/net.onnx | text.npz: cannot be written (File exists)
 2 | engines --force | --force replaces the run in a folder: name it with --out
-2 | engines --index 3 | --index is for CIFAR-10: give --input cifar10 as well
-2 | engines --data-dir x | --data-dir is for CIFAR-10: give --input cifar10 as well
+2 | engines --index 3 | --index is for CIFAR-10: add --input cifar10
+2 | engines --data-dir x | --data-dir is for CIFAR-10: add --input cifar10
 2 | engines --load-engine absent.onnx | --load-engine absent.onnx: there is no such file
-2 | engines --save-engine there.onnx | --save-engine there.onnx: is there already; replace it with -
+2 | engines --save-engine there.onnx | --save-engine there.onnx exists already; replace it with --fo
 2 | engines --tolerance 2 | argument --tolerance: must be a number above 0 up to 1, such as 1e-4, no
 2 | engines --precision int8 | argument --precision: invalid choice: 'int8'
 2 | engines --engines chainer --out own.py | --out own.py: is a file; name a folder
 2 | engines --engines onnx-runtime | unknown engine 'onnx-runtime': did you mean onnxruntime?
 2 | engines --engines own:Absent | engine own:Absent: own has no 'Absent'
-2 | engines --engines own:Net | engine own:Net: is no engine, as it has no prepare and no run and no
+2 | engines --engines own:Net | engine own:Net is not an engine: it lacks prepare, run, layers
 2 | engines --engines absent.py:Fast | engine absent.py:Fast: there is no file absent.py
-2 | engines --engines no_such_place:Fast | there is no module 'no_such_place'
+2 | engines --engines no_such_place:Fast | module 'no_such_place' is neither here nor installed: you
 2 | engines --engines own:Fast --save-engine x.onnx | --save-engine x.onnx: no engine of this run ha
-2 | engines --engines own:Fast,own:Wrong --save-engine x.fast | --save-engine x.fast: is it fast or
+2 | engines --engines own:Fast,own:Wrong --save-engine x.fast | --save-engine x.fast could be for fa
 2 | engines --engines own:a-b | engine 'own:a-b': your own engine is module:Class or path/to/file.py
 1 | engines --engines own:fail | engine own:fail: cannot be made: ValueError: no network today
 2 | run | name a program: profile.py run SCRIPT [ARGS ...]
@@ -208,20 +208,20 @@ REFUSED = f"""
 1 | --gpu 0 | --gpu 0: CuPy
 1 | --input-shape 3 --model own.py:Nothing | the network calls no Chainer function, so there is noth
 1 | --input-shape 3 --model own.py:Ends | the network ends the program: SystemExit: bye
-1 | --input-shape 3 --model own.py:Twice --phase train | the network gives a tuple, which has no los
-1 | --input-shape 3 --model own.py:Index --phase train | the network gives a Variable, which has no
-1 | --input-shape 3 --model own.py:First --phase train | the network's output has the shape (2,), an
-2 | --format '' | argument --format: unknown format '': it is pdf, latex, json, trace, folded or all
-2 | --format html | argument --format: unknown format 'html': it is pdf, latex, json, trace, folded
-2 | --format pdf, | argument --format: unknown format '': it is pdf, latex, json, trace, folded or a
-2 | --format PDF | argument --format: unknown format 'PDF': it is pdf, latex, json, trace, folded or
-2 | --format speedscope | argument --format: unknown format 'speedscope': it is pdf, latex, json, tr
-2 | --format none,pdf | argument --format: none is for no report at all: give it alone (see profile.
-2 | --format all,none | argument --format: none is for no report at all: give it alone (see profile.
-2 | --trace-trial 1 | --trace-trial is for a trace: give --format trace as well
+1 | --input-shape 3 --model own.py:Twice --phase train | no loss can be computed from the network
+1 | --input-shape 3 --model own.py:Index --phase train | no loss can be computed from the network
+1 | --input-shape 3 --model own.py:First --phase train | the network's output has shape (2,), but so
+2 | --format '' | argument --format: unknown format '': choose pdf, latex, json, trace, folded or al
+2 | --format html | argument --format: unknown format 'html': choose pdf, latex, json, trace, folded
+2 | --format pdf, | argument --format: unknown format '': choose pdf, latex, json, trace, folded or
+2 | --format PDF | argument --format: unknown format 'PDF': choose pdf, latex, json, trace, folded o
+2 | --format speedscope | argument --format: unknown format 'speedscope': choose pdf, latex, json, t
+2 | --format none,pdf | argument --format: none means no report: give it alone (see profile.
+2 | --format all,none | argument --format: none means no report: give it alone (see profile.
+2 | --trace-trial 1 | --trace-trial is for a trace: add --format trace
 2 | --trace-trial -1 | argument --trace-trial: must be a whole number, 0 or more, not '-1' (see prof
 2 | --format trace --trace-trial 4 | --trace-trial 4: the trials are 0 to 3
-2 | report several --format pdf | several: holds a run of several engines; --format is for the folde
+2 | report several --format pdf | several contains a run of several engines; use --format with the
 2 | --out own.py | --out own.py: is a file; name a folder
 2 | --out own.py/a/run | --out own.py/a/run: a part of this path is a file
 1 | --out empty/9... | empty/99999999999999999999
@@ -232,9 +232,9 @@ REFUSED = f"""
 2 | train --snapshot every=0 | argument --snapshot: must be every=N with N iterations, 1 or more, no
 2 | train -o '' | argument -o/--out: must be the name of a folder, not '' (see train.py --help)
 2 | train -d mnist | argument -d/--dataset: invalid choice: 'mnist' (choose from 'cifar10', 'cifar10
-2 | train --resume --force | --resume goes on with a training, --force replaces it: give one of them
+2 | train --resume --force | --resume continues a training and --force replaces it: give only one of
 2 | train -d cifar10 --synthetic-size 5 | --synthetic-size is for --dataset synthetic
-2 | train -d synthetic --data-dir . | --data-dir is for CIFAR: the synthetic set is made anew each t
+2 | train -d synthetic --data-dir . | --data-dir is for CIFAR: the synthetic set is generated each
 2 | train -d synthetic --synthetic-size 50 -b 51 | --batchsize 51: the training set has only 50 imag
 2 | train -m tinny | unknown model 'tinny': did you mean tiny? Your own network is package.module:Ca
 2 | train -d synthetic -o own.py | --out own.py: is a file; name a folder
@@ -248,7 +248,7 @@ REFUSED = f"""
 2 | sweep --models "a^b" | unknown model 'a\\nb'
 2 | sweep --models tiny,othr | unknown model 'othr': did you mean other? Your own network is package
 2 | sweep --models own.py:Net | --model own.py:Net: give the shape of its input, such as --input-sha
-2 | sweep --models tiny --devices tpu | argument --device: 'tpu' is no device that can be profiled:
+2 | sweep --models tiny --devices tpu | argument --device: 'tpu' is not a device that can be profile
 2 | sweep --models tiny --input-sizes 1024 | argument --input-size: not a height and a width: '1024'
 2 | sweep --models tiny --input-sizes 0x3 | argument --input-size: not a shape: '0x3'; every number
 2 | sweep --models tiny --input-sizes 3x3 --input-shapes 3 | input-sizes and input-shapes: give one
@@ -258,25 +258,25 @@ REFUSED = f"""
 2 | sweep --models tiny --phases backward | argument --phase: invalid choice: 'backward' (choose fro
 2 | sweep --models tiny --dtype int8 | argument --dtype: invalid choice: 'int8' (choose from 'float3
 2 | sweep --models tiny --max-seconds -1 | argument --max-seconds: must be a number of seconds above
-2 | sweep --models tiny --executor slurm | argument --executor: 'slurm' is no executor: give local,
+2 | sweep --models tiny --executor slurm | argument --executor: 'slurm' is not an executor: give loc
 2 | sweep --models tiny --executor mpi | --executor mpi: start it with mpiexec -n 3 python -m mpi4py
 2 | sweep missing.toml | missing.toml: cannot be read (No such file or directory)
 2 | sweep empty | empty: cannot be read (Is a directory)
 2 | sweep missing.toml --models tiny | --models and missing.toml: give the cases in one place
 2 | sweep --modles tiny | unrecognized arguments: --modles (did you mean --models?) (see profile.py
-2 | sweep --models tiny --out planned | --out planned: holds another sweep (with other); name anothe
+2 | sweep --models tiny --out planned | --out planned contains another sweep (with other); name anot
 2 | sweep --models tiny --out own.py | --out own.py: is a file; name a folder
-2 | sweep --models tiny --out here | --out here: holds a run; name another folder for the sweep
-2 | history --reports missing | --reports missing: there is no such folder
-2 | history --reports own.py | --reports own.py: is a file; name a folder
-2 | history --since now | argument --since: 'now' is no date: write it as 2026-11-21 (see profile.py
-2 | history --device tpu | argument --device: 'tpu' is no device that can be profiled: give @numpy f
+2 | sweep --models tiny --out here | --out here contains a run; name another folder for the sweep
+2 | history --reports missing | --reports missing: no such folder
+2 | history --reports own.py | --reports own.py is a file; name a folder
+2 | history --since now | argument --since: 'now' is not a date: write it as 2026-11-21 (see profile
+2 | history --device tpu | argument --device: 'tpu' is not a device that can be profiled: give @nump
 2 | history --sort size | argument --sort: invalid choice: 'size' (choose from 'when', 'latency', 'f
 2 | history --limit -1 | argument --limit: must be a whole number, 0 or more, not '-1' (see profile.
-2 | ranks ranks/rank-0 | ranks/rank-0: holds no folders rank-0, rank-1, ... of ranks
-2 | ranks . | .: holds no folders rank-0, rank-1, ... of ranks; ranks does
+2 | ranks ranks/rank-0 | ranks/rank-0 contains no folders rank-0, rank-1, ... of ranks
+2 | ranks . | . contains no folders rank-0, rank-1, ... of ranks; ranks does
 1 | ranks ranks | ranks: these are not the ranks of one training: rank-0 is one of 2, rank-1 one of
-1 | compare run.npz again.npz --fail-above 5% --gate cpu | run.npz: holds no CPU time of clean trial
+1 | compare run.npz again.npz --fail-above 5% --gate cpu | run.npz: its unprofiled trials have
 1 | export --to net.onnx --model own.py:Sums --input-shape 3 | net.onnx: the ONNX exporter does not
 2 | comapre a | unknown command 'comapre' (did you mean compare?); profile.py --help lists the comma
 2 | completion tcsh | argument shell: invalid choice: 'tcsh' (choose from 'bash', 'zsh', 'fish') (se

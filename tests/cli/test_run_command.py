@@ -75,7 +75,7 @@ def test_a_folder_that_holds_a_run_is_said_before_the_program_runs():
     assert load_run(HERE).memory is not None
     assert read_budget(HERE).part(PROFILER)[0].name == "importing itself"
     assert run(*INTO) == 2
-    assert "holds a run already" in said()
+    assert "contains a run already" in said()
     assert said().count("\n") == 1
     assert Path("out").read_text() == ""
     assert run(*INTO, "--force", at_first="raise ValueError") == 1
@@ -104,7 +104,7 @@ def test_less_may_be_asked_for():
 def test_programs_with_little_of_chainers():
     Path("plain.py").write_text("print('here')")
     assert run_in_child(*INTO, "plain.py") == 0
-    assert said() == "profile.py: the program called nothing of Chainer's\n"
+    assert said() == "profile.py: the program called nothing in Chainer\n"
     assert not HERE.exists()
     Path("threads.py").write_text(
         "import threading, chainer.links as L, numpy as np\n"

@@ -134,13 +134,13 @@ def test_toml(tmp_path):
 
 #: Files that are refused, and what is said of them.
 BAD = [
-    ("[common]\n\ntrials = \n", "is no TOML: Invalid value (at line 3, column 10)"),
-    ("\udcff", "is no TOML: "),
+    ("[common]\n\ntrials = \n", "not valid TOML: Invalid value (at line 3, column 10)"),
+    ("\udcff", "not valid TOML: "),
     ("[common]\ntrails = 3", "[common]: unknown key 'trails' (did you mean trials?)"),
     ("[[cases]]\n[[cases]]\nmodles = 3", "[[cases]] 2: unknown key 'modles' (did you mean"),
     ("[[cases]]\nzzz = 3", "[[cases]] 1: unknown key 'zzz'; known are models, "),
-    ("[[case]]\nmodel = 'a'", "unknown field `case`; it takes a name"),
-    ("trials = 3", "unknown field `trials`; it takes a name of letters, digits and ._+-, and opti"),
+    ("[[case]]\nmodel = 'a'", "unknown field `case`; a sweep takes a name"),
+    ("trials = 3", "unknown field `trials`; a sweep takes a name of letters, digits and ._+-, and"),
     ("cases = 3", "got `int` - at `$.cases`"),
     ("cases = []", "Expected `array` of length >= 1 - at `$.cases`"),
     ("cases = [3]", "got `int` - at `$.cases[0]`"),
@@ -152,8 +152,8 @@ BAD = [
     ("[common]\nno-machine = 1", "no-machine: must be true or false, not '1'"),
     ("[[cases]]\nmodel = 'a'\nmodels = 'b'", "models is given twice"),
     ("[[cases]]\nmodel = 'a:b'", "--model a:b: give the shape of its input"),
-    ("name = '../x'", "at `$.name`; it takes a name of letters"),
-    ("name = 5", "at `$.name`; it takes a name of letters"),
+    ("name = '../x'", "at `$.name`; a sweep takes a name of letters"),
+    ("name = 5", "at `$.name`; a sweep takes a name of letters"),
 ]
 
 
@@ -166,5 +166,5 @@ def test_bad_toml_is_one_line(tmp_path):
         assert str(error.value).startswith(f"{path}: ")
         assert "\n" not in str(error.value)
     many = {"models": "a", "batchsizes": ",".join(map(str, range(1, 20_000)))}
-    with pytest.raises(UsageError, match="a sweep takes up to 10,000"):
+    with pytest.raises(UsageError, match="a sweep takes at most 10,000"):
         cases_of(many, find)

@@ -95,12 +95,12 @@ def test_a_sweep_writes_a_table_and_plots(capsys):
 def test_a_case_that_fails_is_tried_twice_and_named(capsys, monkeypatch, how, said):
     monkeypatch.setenv("SWEEP", json.dumps({"resnet18": how}))
     name = "resnet18-8x8-cpu-b1"
-    message = rf"^1 of 2 cases failed: {name} \({said}\); the same command tries again$"
+    message = rf"^1 of 2 cases failed: {name} \({said}\); repeat the command to try again$"
     with pytest.raises(ProfileError, match=message) as error:
         run(*TWO)
     assert error.value.exit_code == 1
     out, err = capsys.readouterr()
-    assert f"{name}: {said}; it is tried once more" in err
+    assert f"{name}: {said}; trying once more" in err
     assert f"[2/2] {name}: failed: {said}" in err
     assert f"Failed: {name}: {said}" in out
     assert [row["error"] for row in table()] == [said, ""]
@@ -212,7 +212,9 @@ def stop_in_second_case(signum):
 def test_an_interrupted_sweep_ends_its_case():
     code, err = stop_in_second_case(signal.SIGINT)
     assert code == 130
-    assert err == ("profile.py: interrupted; 1 of 3 cases are done: the same command goes on\n")
+    assert err == (
+        "profile.py: interrupted; 1 of 3 cases are done: repeat the command to continue\n"
+    )
     assert "1 of 3 cases." in Path("s/sweep.md").read_text()
 
 

@@ -160,7 +160,7 @@ def test_the_defaults():
     assert DATASETS["cifar100"] == (100, 164, 128, 0.1)
     told = " ".join(parser_of("train").format_help().split())
     for values in zip(DATASETS["cifar10"][1:], DATASETS["synthetic"][1:], strict=True):
-        assert "(default: {}, for synthetic {})".format(*values) in told
+        assert "(default: {}, or {} for synthetic)".format(*values) in told
 
 
 def test_force_replaces_a_training_and_nothing_else_and_an_error_loses_nothing(fails):
@@ -168,8 +168,8 @@ def test_force_replaces_a_training_and_nothing_else_and_an_error_loses_nothing(f
     first = weights_in(DEFAULT)
     before = {path: path.read_bytes() for path in DEFAULT.glob("[!.]*")}
     assert fails(*SMALL, "-q", code=2) == (
-        f"--out {DEFAULT}: holds a training already; go on with it by --resume, replace it by "
-        "--force, or name another folder"
+        f"--out {DEFAULT} contains a training already; continue it with --resume, replace it "
+        "with --force, or name another folder"
     )
     assert main("-q", "--force", "--batchsize", "51") == 2
     assert main("-q", "--force", build=lambda classes: Net(classes + 1)) == 1
@@ -185,7 +185,7 @@ def test_a_training_of_this_moment_is_left_alone(fails):
     DEFAULT.mkdir(parents=True)
     with locked(DEFAULT, ""):
         said = fails(*SMALL, "-q")
-    assert said == f"{DEFAULT}: another training writes into it; wait for its end"
+    assert said == f"{DEFAULT}: another training is writing there; wait until it ends"
 
 
 def test_profile_writes_a_report_and_changes_no_loss():
@@ -211,7 +211,7 @@ def test_resuming_takes_the_newest_snapshot(done):
     assert main("-q", "-e", "2") == 0
     first = log()
     out = done(*SMALL, "-r", build=Net)
-    assert out.splitlines()[0] == f"Going on from {DEFAULT / 'snapshot_iter_10'}"
+    assert out.splitlines()[0] == f"Continuing from {DEFAULT / 'snapshot_iter_10'}"
     assert log()[:2] == first
     assert iterations() == [5, 10, 15]
     assert main("-q", "-r", "-e", "4", "--profile", "every=2") == 0
@@ -232,7 +232,7 @@ def test_a_training_that_a_signal_ended_goes_on(name, call, snapshot):
     stopped = process("-o", "run", SIGNAL=f"{name} {call}")
     signum = getattr(signal, name)
     assert stopped.returncode == (128 + signum if snapshot else -signum)
-    hint = f"the snapshot is {Path('run', 'snapshot_iter_7')}; go on with --resume"
+    hint = f"the snapshot is {Path('run', 'snapshot_iter_7')}; continue with --resume"
     said = f"train.py: interrupted by {name}: {hint}\n" if snapshot else ""
     assert stopped.stderr == said
     assert not Path("run", "model.npz").exists()
@@ -292,8 +292,8 @@ def test_what_ends_a_training_early(act, number, code, begin, end, fails):
 
 def test_networks_that_cannot_be_trained(fails):
     assert fails(*SMALL, build=lambda classes: Net(classes + 1)) == (
-        "tiny cannot be trained on images of 3 x 32 x 32: for 2 images it must "
-        "give floats of the shape (2, 10), but it gives (2, 11)"
+        "tiny cannot be trained on images of 3 x 32 x 32: for 2 images it must return floats "
+        "of shape (2, 10), but it returns (2, 11)"
     )
     assert main("-q", "-e", "1") == 0
     said = fails(*SMALL, "-q", "-r", build=lambda classes: chainer.Sequential(Net(classes)))

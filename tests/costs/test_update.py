@@ -200,5 +200,5 @@ def test_formulas_of_users():
     both.add_hook(MyHook(), name="mine")
     assert update_work(both, specs(SHAPE)) == Work(6 * N, 48 + 48, 24 + 24)
     assert hook_work(Everything(), specs(SHAPE, (2,))) == Work(2, 3, 4)
-    with pytest.raises(ValueError, match="MyRule is no function: it has no backward"):
+    with pytest.raises(ValueError, match="MyRule is not a function: it has no backward"):
         register_cost(MyRule, backward=True)

@@ -10,18 +10,18 @@ DOCS = ROOT / "docs" / "cli.md"
 
 HEAD = """# The command line
 
-This file is made from the parsers (`python -m tests.docs.test_cli_docs`), and a test holds it.
-Every command says the same with `--help`. An option that a command shares with `profile.py` is
-explained there alone. An option's value follows it, as in `--trials 100` or `--trials=100`; options
-are not to be shortened.
+This file is generated from the parsers (`python -m tests.docs.test_cli_docs`); a test checks it.
+Every command shows the same with `--help`. An option that a command shares with `profile.py` is
+explained only there. Write an option's value after it, as in `--trials 100` or `--trials=100`.
+Options cannot be abbreviated.
 
-Exit codes: 0 where all went well, 1 where something failed, 2 for arguments that cannot be, 3 for
-`compare --fail-above` where a run is slower, 128 and the signal's number for a run that a signal
-ended (130 after Ctrl-C). An error is one line; `--debug` adds its traceback.
+Exit codes: 0 for success, 1 for a failure, 2 for wrong arguments, 3 if `compare --fail-above` finds
+a run slower, 4 if outputs differ from Chainer's, and 128 plus the signal's number if a signal ended
+the run (130 after Ctrl-C). An error is one line; `--debug` adds its traceback.
 
-Tables fit the width of the terminal; columns that do not are named below the table. Colour is for
-terminals only: a pipe or a file gets plain text, and so does a terminal with `NO_COLOR` set or with
-`TERM=dumb`.
+Tables fit the width of the terminal; columns that do not fit are named below the table. Only
+terminals get colour: a pipe or a file gets plain text, and so does a terminal with `NO_COLOR` set
+or with `TERM=dumb`.
 """
 
 

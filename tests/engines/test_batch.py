@@ -71,5 +71,5 @@ def test_a_batch_that_is_held_is_refused():
         # It is as it was.
         assert_close(engine.run(network.inputs), outputs_of(network))
     network = network_of(net(lambda net, a, b: F.matmul(a, b)), images(2, 3), images(3, 3))
-    with pytest.raises(EngineError, match="not of one batch"):
+    with pytest.raises(EngineError, match="no common batch size"):
         larger_batch(network)

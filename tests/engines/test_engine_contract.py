@@ -203,12 +203,12 @@ def test_files_that_are_not_its_own(kind, tmp_path):
     assert list(tmp_path.iterdir()) == []
     engine.save(path)
     said = refusal(engine.load, network("branches"), path)
-    assert "the file is of another network: its layer 1 is" in said
+    assert "the file contains another network: its layer 1 is" in said
     said = refusal(engine.load, network("residual", images(3, 8, 8, 8)), path)
-    assert "takes inputs of 2x8x8x8, and the network's are 3x8x8x8" in said
+    assert "takes inputs of 2x8x8x8, but the network's are 3x8x8x8" in said
     for content in (path.read_bytes()[:200], b"something else", b"", b"\x08\x07" * 9):
         path.write_bytes(content)
-        assert f"{path} is damaged, or no " in refusal(engine.load, net, path)
+        assert f"{path} is damaged, or not an " in refusal(engine.load, net, path)
     # The one that is named comes last.
     for name in kind.files[::-1]:
         (tmp_path / name).unlink()
@@ -234,7 +234,7 @@ def test_a_model_of_others_has_no_layers(kind, tmp_path):
     assert len(profile.gone) == len(net.layers)
     assert engine.intermediates(net.inputs) == {}
     said = refusal(engine.load, network("mlp", images(3, 4)), path)
-    assert "takes inputs of 2x8x8x8, and the network's are 3x4" in said
+    assert "takes inputs of 2x8x8x8, but the network's are 3x4" in said
 
 
 def test_trials_are_made_in_blocks(kind, monkeypatch):
@@ -270,8 +270,8 @@ def test_what_they_cannot_do(monkeypatch):
         ("onnxruntime", {"precision": "fp16"}, "it would compute in float32"),
         ("onnxruntime", {"device": "gpu:0"}, "runs on CPUs only"),
         ("openvino", {"device": "gpu:0"}, "runs on CPUs only"),
-        ("openvino", {"precision": "bf16"}, "it has no bf16 on this CPU: choose fp32"),
-        ("openvino", {"precision": "fp16"}, "it has no fp16 on this CPU: choose fp32"),
+        ("openvino", {"precision": "bf16"}, "it does not support bf16 on this CPU: choose fp32"),
+        ("openvino", {"precision": "fp16"}, "it does not support fp16 on this CPU: choose fp32"),
     ):
         net = network(**more)
         assert message in refusal(KINDS[name].make().prepare, net)
@@ -375,10 +375,10 @@ def test_damaged_files(tmp_path):
     content = path.read_bytes()
     path.write_bytes(content.replace(b"&quot;layers&quot;", b"&quot;lairs&quot;"))
     said = refusal(engine.load, net, path)
-    assert "what the file says of Chainer's layers is damaged" in said
+    assert "the file's information about Chainer's layers is damaged" in said
     path.write_bytes(content)
     weights.write_bytes(weights.read_bytes()[:9])
-    assert "net.xml is damaged, or no model of OpenVINO" in refusal(engine.load, net, path)
+    assert "net.xml is damaged, or not an OpenVINO model" in refusal(engine.load, net, path)
 
 
 def test_signals_still_arrive_when_engines_are_gone():

@@ -43,9 +43,9 @@ def test_the_largest_difference_of_all_outputs():
     assert difference((ONE[:0],), (ONE[:0],)).relative == 0.0
     assert difference((ZEROS,), (ZEROS,)).relative == 0.0
     assert difference((ZEROS,), (ONE,)).relative == math.inf
-    with pytest.raises(EngineError, match="gives 2 outputs, and Chainer 1 output"):
+    with pytest.raises(EngineError, match="returns 2 outputs, but Chainer 1 output"):
         difference((ONE,), (ONE, ONE))
-    with pytest.raises(EngineError, match="output 0 has the shape 1x3, and Chainer's 3"):
+    with pytest.raises(EngineError, match="output 0 has shape 1x3, but Chainer's has 3"):
         difference((ONE,), (ONE[None],))
 
 
@@ -85,11 +85,11 @@ def test_chainers_intermediates_tell_the_layer_that_differs():
     beyond = {0: found[0], 1: found[1] + 1, 2: found[2] + 100}
     assert worst(beyond) == "the first layer that differs is 1_ReLU at /"
     within = {i: a * np.float32(1 + (1e-5 if i == 0 else 1e-6)) for i, a in found.items()}
-    said = "the largest difference is that of 0_LinearFunction at /fc"
+    said = "the largest difference is in 0_LinearFunction at /fc"
     assert worst(within).endswith(said)
     # Layers that are not shown are not blamed.
     for got in ({}, {0: found[0]}, {0: np.zeros(7)}):
-        assert "fused layers only" in worst(got)
+        assert "in fused layers" in worst(got)
 
 
 # Inputs and parameters that hide nothing.

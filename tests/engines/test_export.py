@@ -240,11 +240,11 @@ REFUSED = {
         lambda net, x: F.pad(x, 1, "symmetric")
     ),
     f"{DEPENDS}call 0 was ReLU for one input, and Tanh for another": by_kind,
-    f"{DEPENDS}its own code looks at numbers (mean, test_export.py": (
+    f"{DEPENDS}its own code reads values (mean, test_export.py": (
         lambda net, x: F.relu(x) * x.array.mean()
     ),
-    "ReLU, its call 0, runs in no_backprop_mode: leave that out": cut,
-    "the network gives a ndarray: only a chainer.Variable can be exported": (
+    "ReLU, its call 0, runs in no_backprop_mode: remove that": cut,
+    "the network returns a ndarray, but only a chainer.Variable can be exported": (
         lambda net, x: F.relu(x).array
     ),
     "the network does not always make the same calls: call 0": by_chance(),
@@ -262,14 +262,14 @@ def test_files_of_others():
     relu = network_of(net(lambda net, x: F.relu(x)))
     longer = network_of(net(lambda net, x: F.tanh(F.relu(x))))
     start = OnnxRuntimeEngine().start
-    assert "it has 1 layers, and the network has 2" in refusal(start, longer, export_model(relu))
+    assert "it has 1 layer, but the network has 2" in refusal(start, longer, export_model(relu))
     # A size that may be any.
     model = export_model(network_of(NETWORKS["branches"]()))
     del model.metadata_props[:]
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
     wrong = network_of(net(lambda net, x: F.relu(x)), images(3, 8, 9, 9))
     said = refusal(start, wrong, model)
-    assert "inputs of ?x8x8x8, and the network's are 3x8x9x9" in said
+    assert "inputs of ?x8x8x8, but the network's are 3x8x9x9" in said
     for text in ("{}", "[]", "{", '{"version": 1}', '{"version": 9}', "null"):
         model = export_model(relu)
         next(entry for entry in model.metadata_props if entry.key == METADATA).value = text

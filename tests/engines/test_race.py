@@ -104,7 +104,7 @@ def test_one_that_fails_is_out_keeps_what_it_made_and_the_others_go_on(clock):
         ("", 60),
         ("no such function: Roll", 0),
         ("after 2 trials: RuntimeError: out of order", 2),
-        ("changes the input that it is given", 0),
+        ("changes its input", 0),
         ("", 60),
     ]
     assert one.contestants[1].prepare_s is None
@@ -168,7 +168,7 @@ def test_the_worst_layer_is_told_by_engines_that_show_theirs(clock, monkeypatch)
     one = ran(clock, chainer(clock), engine, silent)
     assert [each.worst_layer for each in one.contestants[1:]] == [
         "the first layer that differs is 3_Convolution2DFunction at /res2/1/conv1",
-        "from which layer on is not known (RuntimeError: nothing to show)",
+        "the first differing layer is unknown (RuntimeError: nothing to show)",
     ]
 
 
@@ -233,8 +233,8 @@ def test_nodes_are_timed_for_a_while_only(clock):
     one.profile_nodes(200, most_seconds=0.05)
     assert engine.layer_trials == 50
     assert one.contestants[1].profile is given
-    assert one.contestants[2].note == "it does not tell the times of its nodes"
-    assert one.contestants[3].note == "no times of its nodes: ZeroDivisionError: division by zero"
+    assert one.contestants[2].note == "it does not report the times of its nodes"
+    assert one.contestants[3].note == "no node times: ZeroDivisionError: division by zero"
     assert not any(c.error for c in one.contestants)
 
 
@@ -294,5 +294,7 @@ def test_memory_is_that_of_the_runs(clock, monkeypatch):
 def test_a_network_that_draws_random_numbers_is_compared_with_nothing(clock):
     draw = np.random.default_rng(0).standard_normal
     random = FakeEngine(clock, name="chainer", function=lambda x: x + draw(x.shape))
-    with pytest.raises(ProfileError, match="chainer: the network gives other outputs for the same"):
+    with pytest.raises(
+        ProfileError, match="chainer: the network returns different outputs for the same"
+    ):
         race(clock, random, FakeEngine(clock)).run()

@@ -102,7 +102,7 @@ GOOD = profile([10, 20], [(0, 1, 2), (3, 4, 5)], 40)
 #: What is changed in it, and what is said of it.
 BAD = {
     "nodes took longer than the whole run": {"run_ns": np.full(4, 29_000)},
-    "a time below 0": {"node_ns": np.full((4, 2), -1)},
+    "a negative time": {"node_ns": np.full((4, 2), -1)},
     "not int64 nanoseconds": {"node_ns": np.ones((4, 2))},
     "(4, 3) and (4,) for 2 nodes": {"node_ns": np.ones((4, 3), np.int64)},
     "for 2 nodes": {"node_ns": np.ones((0, 2), np.int64), "run_ns": np.ones(0, np.int64)},
@@ -213,7 +213,7 @@ def test_times_that_make_no_sense_are_a_note(reference):
     found = measured(reference, FakeEngine(reference.clock, 100, given=fused(0)))
     assert list(found.recordings) == ["chainer"]
     fake, why = found.run.engines[1], "it does not say what became of layer 1"
-    assert fake.note == f"the times of its nodes are of no use: {why}"
+    assert fake.note == f"the times of its nodes are unusable: {why}"
     assert (fake.folder, len(fake.clean_ns)) == ("", 12)
 
 
@@ -223,7 +223,7 @@ def test_a_network_that_takes_gradients_in_its_forward_is_for_no_engine(referenc
         return chainer.grad([self.fc(x)], [x])[0] * 2
 
     monkeypatch.setattr(Net, "forward", forward)
-    assert "in its forward pass, which no engine does" in refusal(measured, reference)
+    assert "in its forward pass, which no engine can do" in refusal(measured, reference)
 
 
 def test_a_network_that_fails_in_the_race_keeps_the_others(reference):
@@ -257,12 +257,12 @@ def test_a_run_is_the_same_when_read_again(tmp_path):
 
 def test_a_file_that_is_none_is_refused(tmp_path):
     path, whole = tmp_path / RESULTS, json.loads(write_json(make_run(), {}))
-    assert "holds no run of engines (no engines.json)" in refusal(read_json, path)
+    assert "contains no run of engines (no engines.json)" in refusal(read_json, path)
     times = [whole["engines"][0] | {"clean_ns": "1 b"}]
     for content, message in (
-        ("{", "is no chainer-profile engines"),
-        ("[]", "is no chainer-profile engines"),
-        ('{"format": "other", "version": 1}', "is no chainer-profile engines"),
+        ("{", "is not a chainer-profile engines file"),
+        ("[]", "is not a chainer-profile engines file"),
+        ('{"format": "other", "version": 1}', "is not a chainer-profile engines file"),
         ('{"format": "chainer-profile engines", "version": 99}', "reads up to 2: update"),
         ('{"format": "chainer-profile engines", "version": 1}', "damaged"),
         (json.dumps(whole | {"engines": times}), "damaged"),

@@ -48,7 +48,7 @@ class Old(chainer.Function):
 def test_settings_of_old_functions_are_compared():
     once, again, other = (trace(lambda x, n=n: Old(n)(x), (images(2, 3),)) for n in (2, 2, 3))
     assert difference(once, again) == ""
-    assert difference(once, other) == "call 0, Old, has other settings for another input"
+    assert difference(once, other) == "call 0, Old, has different settings for another input"
 
 
 def test_a_call_of_constants_alone_gives_constants():
@@ -65,7 +65,7 @@ def refused(model, x, message):
 def test_what_cannot_be_exported_is_said(subtests):
     for message, model in {
         "output 0 .* that no Chainer function": lambda x: chainer.Variable(np.ones((2, 3), "f")),
-        "the network gives a str": lambda x: "no",
+        "the network returns a str": lambda x: "no",
         "the network fails: InvalidType: .*Linear": L.Linear(4, 3),
         "calls depend on its data: call 1 was LSTM": L.LSTM(3, 4),
     }.items():
@@ -100,7 +100,7 @@ NUMBERS = [
     (in_place, r"\(getitem, "),
     (lambda x: F.relu(x) if x.sum() > -100 else F.sigmoid(x), r"\(sum, "),
     (lambda x: F.permutate(x, np.argsort(x[:, 0])), r"\(getitem, "),
-    (lambda x: F.relu(x) * float(np.asarray(x).min()), "other settings|looks at numbers"),
+    (lambda x: F.relu(x) * float(np.asarray(x).min()), "different settings|reads values"),
     (lambda x: F.where(x > 0, x, F.tanh(x)), r"\(greater, "),
 ]
 

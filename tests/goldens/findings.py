@@ -90,7 +90,7 @@ def checks() -> Kept:
         "two trials, own command": run([1000] * 2, settings=Settings(command="profile.py")),
         "a trial of a program": run([1000], settings=Settings(command=PROGRAM)),
         "a wide interval": run(wide),
-        "a wide interval of clean trials": run(noise(100, 0.001), clean_us=wide),
+        "a wide interval of unprofiled trials": run(noise(100, 0.001), clean_us=wide),
         "wide intervals of both": run(wide, clean_us=wide),
         "no number of trials would do": run(1000 * np.random.default_rng(0).lognormal(0, 2, 60)),
         "trials that vary": run(np.where(np.arange(2000) % 20 == 7, 2000.0, 1000.0)),

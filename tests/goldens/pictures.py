@@ -119,7 +119,7 @@ def pictures() -> Kept:
     figures = {
         "layers": layers.figure(summarise(few, "0.2ms")),
         "slower layers": layers.figure(summarise(slower, "top:3")),
-        "no clean trials": layers.figure(summarise(make_recording(3, n_clean=0), "1s")),
+        "no unprofiled trials": layers.figure(summarise(make_recording(3, n_clean=0), "1s")),
         "layers alone": layers.figure(
             summarise(make_recording(3, n_clean=0, trial_ns=None, start_ns=None), "5%")
         ),

@@ -192,7 +192,7 @@ def _proposed(recording: Recording, possible: Possible) -> Iterator[str]:
 def proposed() -> Kept:
     """Changes that a profile proposes, and those that it does not."""
     usual = Possible({}, threads=1, cores=2)
-    lacks = {"torch": "not installed: pip", "glibc": "for glibc alone", "openvino": "not installed"}
+    lacks = {"torch": "not installed: pip", "glibc": "needs glibc", "openvino": "not installed"}
 
     def of(function: str = "Convolution2DFunction", **settings: Any) -> Recording:
         """Two layers of 40 us each in trials of 100 us."""
@@ -358,7 +358,7 @@ def comparisons() -> Kept:
         "a machine that others kept": changed(conditions=conditions(1.5, other_cpu=1.6)),
         "a machine not known": changed(conditions=Conditions()),
         "one trial": changed(n_trials=1),
-        "few clean trials": changed(whole=1.5, n_clean=2),
+        "few unprofiled trials": changed(whole=1.5, n_clean=2),
         "profiled trials alone": compare(untimed(run(1)), untimed(all_slow)),
         "layers alone": compare(untimed(run(1), **alone), untimed(all_slow, **alone)),
         "a run with itself": compare(run(1), run(1)),
@@ -638,7 +638,7 @@ def methods() -> Kept:
         ),
         "passes": replace(three, counters=counted, inside=Inside("py-spy 0.4.3", 200, 1.0, 7)),
         "an engine": race,
-        "an engine without clean trials": fast(clean_ns=nothing, clean_start_ns=nothing),
+        "an engine without unprofiled trials": fast(clean_ns=nothing, clean_start_ns=nothing),
         "Chainer in a race": replace(
             own, clean_ns=race.clean_ns, clean_start_ns=race.clean_start_ns
         ),
@@ -663,11 +663,11 @@ def sums() -> Kept:
         return replace(full, totals=replace(full.totals, overhead=Overhead(*fraction)))
 
     cases = {
-        "29 clean trials": summarise(make_recording(n_clean=29)),
-        "30 clean trials": summarise(make_recording(n_clean=30)),
+        "29 unprofiled trials": summarise(make_recording(n_clean=29)),
+        "30 unprofiled trials": summarise(make_recording(n_clean=30)),
         "recorder known": with_cost(0.008, 0.007, 0.009),
         "recorder not sure": with_cost(-0.001, math.nan, math.nan),
-        "no clean trials": summarise(make_recording(n_clean=0)),
+        "no unprofiled trials": summarise(make_recording(n_clean=0)),
         "one trial": summarise(make_recording(n_trials=1, n_clean=1)),
         "layers alone": summarise(make_recording(**UNTIMED)),
         "no time": summarise(_zero()),
@@ -702,7 +702,7 @@ def lines() -> Kept:
         "rows say it": _of_trial(*all_three),
         "two rows say it": _of_trial(*both, loss="a\nb"),
         "cut": make_recording(n_trials=40, ended="interrupted"),
-        "without clean trials": make_recording(n_trials=7, n_clean=0),
+        "without unprofiled trials": make_recording(n_trials=7, n_clean=0),
         "without times": make_recording(**UNTIMED),
         "left out": make_recording(left_out=60, n_clean=1),
     }

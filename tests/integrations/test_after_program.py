@@ -169,7 +169,9 @@ def interrupted(*_):
     raise KeyboardInterrupt
 
 
-NOT_MADE = "the reports are not made (No such file or directory): the measurements are kept in here"
+NOT_MADE = (
+    "the reports could not be made (No such file or directory): the measurements are kept in here"
+)
 
 
 @pytest.mark.parametrize(

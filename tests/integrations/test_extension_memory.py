@@ -157,8 +157,8 @@ def test_a_counter_that_fails_is_a_warning_and_the_training_goes_on(monkeypatch)
     no_counter = "memory cannot be counted: OSError: no counter"
     for fails_at, message in (
         *((read, no_counter) for read in ("begin", 1, 2, 9, "reset")),
-        ("end", "the counting of memory does not end: OSError: no counter"),
-        ("use", "the memory pass fails: IndexError: pop from empty list"),
+        ("end", "counting memory could not be ended: OSError: no counter"),
+        ("use", "the memory pass failed: IndexError: pop from empty list"),
     ):
         trainer = trainer_of()
         losses = losses_of(trainer)
@@ -248,7 +248,7 @@ def test_limits_are_those_that_an_earlier_run_kept_and_never_measured(monkeypatc
         raise RuntimeError("no\nmemory")
 
     monkeypatch.setattr(machine, "kept_limits", unreadable)
-    with pytest.warns(UserWarning, match="the machine's limits are left out: .*no memory"):
+    with pytest.warns(UserWarning, match="the machine's limits were not measured: .*no memory"):
         recording = run_profiled(trainer_of())
     assert (recording.limits, recording.n_trials) == (None, 3)
 

@@ -36,7 +36,7 @@ def test_every_other_block_is_profiled_and_those_that_raise_count_for_nothing(mo
     asked = []
     monkeypatch.setattr(live, "calibrated", lambda *_: asked.append(1) or Calibration(1e-3, 7e-4))
     net, profile, before = MLP(), profiling(), chainer_s()
-    with pytest.raises(ProfileError, match="no block has come to its end"):
+    with pytest.raises(ProfileError, match="no block has completed"):
         profile.recording()
     for _ in range(11):
         with profile:
@@ -157,7 +157,7 @@ def test_blocks_may_differ():
 
 def test_what_cannot_be():
     profile = profiling()
-    with profile, pytest.raises(UsageError, match="open already"):
+    with profile, pytest.raises(UsageError, match="already open"):
         profile.__enter__()
     with pytest.raises(ProfileError, match="calls no Chainer function"):
         profile.recording()

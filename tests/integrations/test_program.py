@@ -401,7 +401,7 @@ def test_what_fails_in_measuring_ends_that_alone(fails, clock, monkeypatch):
         model, optimizer = set_up(clock)
         for _ in range(4):
             learn(model, optimizer)
-    assert watching.problems == ["train: measured no further: IndexError: no such row"]
+    assert watching.problems == ["train: measuring stopped: IndexError: no such row"]
     assert watching.spent[ITERATIONS, ""] == (4 * 1100, 4)
 
 

@@ -211,7 +211,7 @@ def test_the_end_of_a_process_as_python_ends_it(name):
 def test_a_program_that_another_python_compiled():
     Path("old.pyc").write_bytes(b"\0" * 16)
     assert run_in_child("old.pyc") == 2
-    said = "profile.py: error: old.pyc: is not compiled by this Python; run its source\n"
+    said = "profile.py: error: old.pyc was compiled by another Python; run its source\n"
     assert Path("err").read_text() == said
 
 

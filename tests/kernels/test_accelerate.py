@@ -52,7 +52,7 @@ def test_it_takes_effect_at_once_and_goes_when_its_block_is_left():
 
 def test_kernels_that_are_not_there(monkeypatch):
     assert chainer_profile.accelerate is accelerate
-    with pytest.raises(UsageError, match="no kernels 'fast': known are numpy and torch"):
+    with pytest.raises(UsageError, match="unknown kernels 'fast': choose numpy or torch"):
         accelerate("fast")
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "chainer_profile.kernels.torch_kernels", raising=False)

@@ -150,9 +150,9 @@ def test_the_loss_of_a_function_is_beside_it():
         ({"x": []}, "x is a list without an array: "),
         ({"x": ()}, "x is a tuple without an array: "),
         ({"x": [1, 2]}, "x is a list without an array: "),
-        ({"x": {1: A}}, "x has an argument that is not named by a text: "),
-        ({"model": None}, "a network is a chainer.Link or a function, not a NoneType"),
-        ({"model": L.Linear}, "Linear is a class: give a network, an object of it"),
+        ({"x": {1: A}}, "x has an argument whose name is not a string: "),
+        ({"model": None}, "a network is a chainer.Link or a function, not NoneType"),
+        ({"model": L.Linear}, "Linear is a class: give an instance of it"),
         ({"model": double, "phase": "train"}, "a function has no parameters to update: "),
     ],
 )

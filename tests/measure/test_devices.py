@@ -72,8 +72,8 @@ def put_cupy(folder, source):
     return str(folder / "fake")
 
 
-CPU = "; run without --gpu for the CPU"
-NOT_THERE = "CuPy cannot be imported ({}); install it anew: " + INSTALL
+CPU = "; leave out --gpu to run on the CPU"
+NOT_THERE = "CuPy cannot be imported ({}); reinstall it: " + INSTALL
 UNUSABLE = "CuPy 13.6.0 finds no usable CUDA driver or device ({})" + CPU
 
 
@@ -91,8 +91,8 @@ UNUSABLE = "CuPy 13.6.0 finds no usable CUDA driver or device ({})" + CPU
         (
             OLD_DRIVER,
             0,
-            "the driver knows CUDA up to 12.4, and CuPy 13.6.0 is for 13.2: update the driver, or "
-            "install cupy-cuda12x in its place",
+            "the driver supports CUDA up to 12.4, but CuPy 13.6.0 needs 13.2: update the "
+            "driver, or install cupy-cuda12x instead",
         ),
         (MUTE_DRIVER, 0, UNUSABLE.format("cudaErrorInsufficientDriver: too old")),
         (
@@ -100,9 +100,9 @@ UNUSABLE = "CuPy 13.6.0 finds no usable CUDA driver or device ({})" + CPU
             0,
             UNUSABLE.format("cudaErrorNoDevice: no CUDA-capable device is detected"),
         ),
-        (NONE_SHOWN, 0, "this machine shows no GPU" + CPU),
-        (ONE_DEVICE, 7, "there is no such device; this machine has only --gpu 0"),
-        (TWO_DEVICES, 2, "there is no such device; this machine has --gpu 0 to 1"),
+        (NONE_SHOWN, 0, "this machine has no visible GPU" + CPU),
+        (ONE_DEVICE, 7, "no such device; this machine has only --gpu 0"),
+        (TWO_DEVICES, 2, "no such device; this machine has --gpu 0 to 1"),
         (None, 0, f"CuPy is not installed; install it with: {INSTALL}"),
     ],
 )
@@ -172,15 +172,15 @@ class TestMoveToGpu:
             device.send = refuse
         model = network(refuse if where == "network" else lambda _: None)
         moved = where in ("network", "array")
-        what = "the network cannot be moved there" if moved else "cannot be used"
+        what = "the network cannot be moved to it" if moved else "cannot be used"
         said = f"--gpu 0: {what}: RuntimeError: all devices are busy"
         assert refusal(move_to_gpu, model, ["image"], 0) == said
 
     def test_arrays_that_stay_behind(self, device):
         model = network(lambda _: None, *chainer.Sequential(L.Linear(2, 1)).namedlinks())
         assert refusal(move_to_gpu, model, ["image"], 0) == (
-            "--gpu 0: /0/W of the network stays on the host: do not keep the network from moving "
-            "it (its to_device, or device_resident_accept), and make no copies of arrays"
+            "--gpu 0: /0/W of the network stays on the host. Let the network's to_device or "
+            "device_resident_accept move it, and keep no copies of arrays"
         )
 
 

@@ -243,12 +243,12 @@ def test_without_py_spy_ticks_look(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 12, 0))
     seen, notes = samplers.sampled(lambda: None, lambda: 0, stopped=False)
     assert seen == "ticked"
-    assert notes[0].startswith("py-spy is not installed (python -m pip install py-spy): ticks")
+    assert notes[0].startswith("py-spy is not installed (python -m pip install py-spy): timer")
 
 
 def test_a_sampler_that_ends_at_once_says_why():
     command = [sys.executable, "-c", "import sys; sys.exit('Permission denied')"]
-    with pytest.raises(ProfileError, match=r"sees nothing .*Permission denied"):
+    with pytest.raises(ProfileError, match=r"recorded nothing .*Permission denied"):
         samplers._attached(command, "never", lambda: pytest.fail("nobody looks"))
 
 
@@ -329,7 +329,7 @@ def test_another_tool_is_left_alone():
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="before Python 3.12")
 def test_older_pythons_tell_no_lines():
-    with pytest.raises(ProfileError, match=r"from 3\.12 on"):
+    with pytest.raises(ProfileError, match=r"needs Python 3\.12"):
         line_times.timed_lines(lines, lambda: 0)
 
 
@@ -350,6 +350,6 @@ def test_a_run_keeps_what_the_pass_found_and_one_that_fails_is_a_line(monkeypatc
 
     assert profiled(look).inside is found
     assert asked == [(1, 1, inside.SECONDS)]
-    with pytest.warns(UserWarning, match="nothing is seen inside the layers: there is no way"):
+    with pytest.warns(UserWarning, match="the layers were not sampled: there is no way"):
         recording = profiled(fails)
     assert (recording.inside, recording.n_trials) == (None, 3)

@@ -150,7 +150,7 @@ def fails(error):
 
 
 def test_what_cannot_be_measured_is_said(clock):
-    little = "there is too little memory to measure the machine's limits"
+    little = "there is not enough memory to measure the machine's limits"
     full, broken = make_device(clock), make_device(clock, "gpu:0")
     full.xp.empty = fails(MemoryError("Unable to allocate"))
     broken.xp.matmul = fails(RuntimeError("no\nkernel"))
@@ -239,7 +239,9 @@ def test_what_a_busy_machine_did_is_kept_with_a_mark(clock, counted, monkeypatch
         environment = replace(ENVIRONMENT, usable_cores=cores, processor=str(times))
         found = find_limits(environment, make_device(clock))
         assert (found.kept, found.limits.busy) == (True, busy), (other, cores)
-        assert found.note == ("other programs were busy: the limits may be higher" if busy else "")
+        assert found.note == (
+            ("other programs were busy, so the limits may be higher") if busy else ""
+        )
         assert find_limits(environment, make_device(clock)) == found
         assert counted.times == times
 
@@ -309,8 +311,8 @@ def test_the_device_of_a_gpu(monkeypatch):
     assert waits == ["wait"]
     put_gpu(monkeypatch, fails(RuntimeError("lost\nit")))
     for name, message in (
-        ("gpu:1", "--gpu 1: cannot be asked: RuntimeError: lost it"),
-        ("gpu:7", "--gpu 7: there is no such device; this machine has"),
+        ("gpu:1", "--gpu 1: cannot be queried: RuntimeError: lost it"),
+        ("gpu:7", "--gpu 7: no such device; this machine has"),
     ):
         assert refusal(machine.find_device, name).startswith(message)
 

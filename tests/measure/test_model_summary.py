@@ -260,12 +260,12 @@ def test_wrong_arguments():
     for shape in (5, "3x4", (1, -2), (1, 2.0), [(1, 2), 3], None):
         with pytest.raises(UsageError, match="not a shape: "):
             of(same, shape)
-    with pytest.raises(UsageError, match=r"is a chainer\.Link or a function, not a int"):
+    with pytest.raises(UsageError, match=r"is a chainer\.Link or a function, not int"):
         chainer_profile.summary(3, (1, 2))
     for dtype, message in (
         ("floaty", "unknown data type 'floaty'"),
-        ("complex64", "takes no complex64"),
-        (["float32", "int32"], "2 data types are given, for 1 input"),
+        ("complex64", "cannot be complex64"),
+        (["float32", "int32"], "2 data types given for 1 input"),
     ):
         with pytest.raises(UsageError, match=message):
             of(same, (1, 2), dtype)

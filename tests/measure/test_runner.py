@@ -139,7 +139,7 @@ class TestRun:
         # Without, with, without; then all passes and trials, and the memory pass.
         assert seen == [False, True, False] + [True] * (CALLS + 2)
         assert "test mode with backprop" in run_lines(recording)[0]
-        assert "takes gradients and fails without" in report_md(summarise(recording))
+        assert "its forward pass computes gradients" in report_md(summarise(recording))
         assert not run(Chain(clock), clock).settings.with_graph
 
     def test_conditions_are_recorded_and_progress_counts_to_the_end_with_the_mean(self, clock):
@@ -418,12 +418,12 @@ class TestMemory:
         [
             (1, broken, "ValueError: broken on purpose"),
             (2, broken, "ValueError: broken on purpose"),
-            (2, another_call, "its trial made other calls than those"),
+            (2, another_call, "its trial made different calls"),
         ],
     )
     def test_its_failure_is_a_warning(self, clock, call, change, message):
         model = Changing(clock, CALLS + call, change)
-        with pytest.warns(UserWarning, match=rf"the memory pass fails \(.*{message}") as caught:
+        with pytest.warns(UserWarning, match=rf"the memory pass failed \(.*{message}") as caught:
             recording = run(model, clock)
         assert len(caught) == 1
         assert "\n" not in str(caught[0].message)

@@ -26,7 +26,7 @@ def busy(monkeypatch):
     monkeypatch.setattr(trials, "CpuWatch", Busy)
 
 
-SAYS = "trials take 12 times the fastest: another program keeps the cores busy"
+SAYS = "trials take 12 times as long as the fastest: another program keeps the cores busy"
 
 
 @pytest.mark.parametrize("group", [1, 7, 1000])
@@ -61,7 +61,9 @@ def test_another_program_is_blamed_only_where_there_is_one(monkeypatch):
         monkeypatch.setattr(Busy, "cores", cores)
         said = []
         SlowTrials(said.append).add([10 * MS, *[120 * MS] * 30])
-        assert said == ["trials take 12 times the fastest: something else slows this machine"]
+        assert said == [
+            ("trials take 12 times as long as the fastest: something else slows this machine")
+        ]
 
 
 def test_a_run_says_it(clock, one_thread, monkeypatch):
@@ -72,6 +74,8 @@ def test_a_run_says_it(clock, one_thread, monkeypatch):
             return y
 
     monkeypatch.setattr(runner, "clock_of", lambda device: clock)
-    with pytest.warns(UserWarning, match="trials take 11 times the fastest: another") as caught:
+    with pytest.warns(
+        UserWarning, match=("trials take 11 times as long as the fastest: another")
+    ) as caught:
         profile(Slower(clock), image(), trials=100, warmups=1, clean_trials=0, memory=False)
     assert len(caught) == 1

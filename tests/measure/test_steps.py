@@ -146,8 +146,8 @@ class TestMakeStep:
         model, elsewhere = L.Linear(2, 3), chainer.optimizers.SGD().setup(L.Linear(2, 3))
         no_setup = "the optimizer is not set up for this network: call optimizer.setup(model) first"
         for phase, given, message in (
-            ("backward", {}, "unknown phase 'backward': it is forward, forward-backward, train"),
-            ("train", {"loss": "hinge"}, f"unknown loss 'hinge': it is {', '.join(LOSSES)}"),
+            ("backward", {}, "unknown phase 'backward': choose forward, forward-backward, train"),
+            ("train", {"loss": "hinge"}, f"unknown loss 'hinge': choose {', '.join(LOSSES)}"),
             ("train", {"optimizer": chainer.optimizers.SGD()}, no_setup),
             ("train", {"optimizer": elsewhere}, no_setup),
         ):
@@ -275,16 +275,16 @@ class TestChooseLoss:
 
     def test_an_output_that_has_no_loss(self):
         assert refusal(choose_loss, "output", output(4, 3)) == (
-            "the network's output has the shape (4, 3): it is no loss, which is one number"
+            "the network's output has shape (4, 3), but a loss is one number"
         )
         for name in ("auto", "softmax_cross_entropy"):
             assert refusal(choose_loss, name, output(4)) == (
-                "the network's output has the shape (4,), and softmax_cross_entropy needs "
-                "(batch, classes): choose another loss, such as mean_squared_error"
+                "the network's output has shape (4,), but softmax_cross_entropy needs (batch, "
+                "classes): choose another loss, such as mean_squared_error"
             )
         integers = chainer.Variable(np.ones((2, 3), np.int32))
         for given in ((np.ones((2, 3), "f"),), {"loss": 1}, integers, None, 3.0):
             for name in LOSSES:
                 assert refusal(choose_loss, name, given).startswith(
-                    f"the network gives a {type(given).__name__}, which has no loss to go back "
+                    f"no loss can be computed from the network's output, a {type(given).__name__}"
                 )

@@ -175,7 +175,7 @@ def test_formulas_of_users(clock, monkeypatch):
     register_cost(SlowHook)(lambda call: 7)
     assert found() == [7, 2, 2]
     register_cost(SlowRule)(lambda call: 1 / 0)
-    with pytest.warns(UserWarning, match="cost formula of SlowOptimizer fails"):
+    with pytest.warns(UserWarning, match="cost formula of SlowOptimizer failed"):
         assert found() == [7, None, None]
 
 

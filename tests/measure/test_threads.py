@@ -244,5 +244,5 @@ def test_profile_leaves_the_program_as_it_was(clock):
 
 
 def test_profile_refuses_more_threads_than_cores(blas, clock):
-    with pytest.raises(UsageError, match=r"^5 threads are more than 4 cores can run$"):
+    with pytest.raises(UsageError, match=r"^5 threads are too many for 4 cores$"):
         chainer_profile.profile(Chain(clock), image(), trials=5, threads=MANY + 1)

@@ -53,7 +53,7 @@ def race_of_many():
     "run", [lambda: profile(Net(), X, trials=MANY), race_of_many], ids=["profile", "engines"]
 )
 def test_too_many_trials(run):
-    message = r"^1,000,000,000,000 trials need [\d.]+ TiB of memory .* 300\.0 MiB are free: make"
+    message = r"^1,000,000,000,000 trials need [\d.]+ TiB of memory .* 300\.0 MiB are free: use"
     with pytest.raises(ProfileError, match=message):
         run()
 
@@ -75,8 +75,8 @@ def test_the_cycles_of_many_trials_take_no_memory():
 
 def test_a_batch_that_grows_beyond_what_is_free():
     message = (
-        r"^the network fails .*: a batch of 1,000 needs at least 1000\.0 MiB of memory, and "
-        r"270\.0 MiB are free: take a smaller --batchsize$"
+        r"^the network fails .*: a batch of 1,000 needs at least 1000\.0 MiB of memory, but "
+        r"270\.0 MiB are free: use a smaller --batchsize$"
     )
     with pytest.raises(ProfileError, match=message):
         profile(Growing(), np.ones((1000, 3), np.float32), trials=2)
@@ -100,4 +100,4 @@ def test_an_input_beyond_what_is_free(make):
 @pytest.mark.parametrize("words", [["--trials", str(MANY)], ["-b", "100000000"]])
 def test_the_command(words, capsys):
     assert main(*words, "-o", "run") == 1
-    assert one_line(capsys.readouterr().err).endswith(("make fewer trials", "are free"))
+    assert one_line(capsys.readouterr().err).endswith(("use fewer trials", "are free"))

@@ -141,9 +141,12 @@ MISFITS = [
     ({"fc.extra": np.zeros(2)}, "the network has no fc.extra"),
     (
         {"layer2.0.downsample.0.weight": np.zeros((2, 3))},
-        "layer2.0.downsample.0.weight is (2, 3) in the file, (128, 64, 1, 1) in the network",
+        "layer2.0.downsample.0.weight is (2, 3) in the file, but (128, 64, 1, 1) in the network",
     ),
-    ({"fc.bias": np.zeros(2, "c8")}, "fc.bias is complex64 in the file, float32 in the network"),
+    (
+        {"fc.bias": np.zeros(2, "c8")},
+        ("fc.bias is complex64 in the file, but float32 in the network"),
+    ),
     (
         {"fc.bias": None, "fc.weight": np.zeros(3), "a": np.zeros(1), "b": np.zeros(1)},
         "it has no fc.bias; the network has no a; the network has no b, and 1 more",
@@ -171,7 +174,7 @@ def test_files_that_are_something_else_or_damaged_are_refused(path):
     assert refusal(model, path.parent) == f"{path.parent} is a folder, not a weights file"
     for content in (b"not an npz", b""):
         path.write_bytes(content)
-        assert refusal(model, path).startswith(f"{path} is not an npz file: weights are files of")
+        assert refusal(model, path).startswith(f"{path} is not an npz file: weights come from")
     serializers.save_npz(path, model)
     assert refusal(model, path) == f"{path} does not hold the weights of a torchvision ResNet"
     with zipfile.ZipFile(path, "w") as archive:

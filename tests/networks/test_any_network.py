@@ -84,19 +84,19 @@ def test_arrays_of_files(tmp_path):
 
 #: Of the arguments that do not fit what is said.
 NO_FIT = [
-    ("MLP --input-shape 784", "MLP of NETS takes (n_units), and missing a required argument"),
+    ("MLP --input-shape 784", "MLP of NETS takes (n_units): missing a required argument"),
     ("MLP --model-args 1,2,3 --input-shape 784", "too many positional arguments"),
     ("MLP --model-args open('x') --input-shape 784", "open('x')\": give numbers"),
     ("ResNet50 --input-shape 3x64x64", "--input-shape SHAPE --input-shape one:int32:1000"),
     ("UNet --input-shape 3x16x16 --input-shape one:int32:5", "too many positional arguments"),
-    ("MLP --model-args 5 --input-shape 784:int33", "int33 is no data type"),
-    ("MLP --model-args 5 --input-shape 784:int32:5..1", "it holds no number"),
-    ("MLP --model-args 5 --input-shape 784:int8:1000", "int8 holds -128 to 127, not 0 to 999"),
+    ("MLP --model-args 5 --input-shape 784:int33", "int33 is not a data type"),
+    ("MLP --model-args 5 --input-shape 784:int32:5..1", "it contains no number"),
+    ("MLP --model-args 5 --input-shape 784:int8:1000", "int8 is -128 to 127, not 0 to 999"),
     ("MLP --model-args 5 --input-shape 9..5", "a sequence has 1 step or more"),
     ("MLP --model-args 5 --input-shape 784:float32:9", "a range is for integers"),
     ("MLP --model-args 5 --input nothing.npz", "there is no file nothing.npz"),
     ("MLP --model-args 5 --input x.npy --input-shape 784", "has its own shapes"),
-    ("MLP --model-args 5 --input x.npy -b 1", "has its own batch: leave --batchsize out"),
+    ("MLP --model-args 5 --input x.npy -b 1", "has its own batch: leave out --batchsize"),
     ("MLP --model-args 5 --input cifar10 --input-shape 784:int32", "is one array of floats"),
 ]
 
@@ -137,12 +137,12 @@ def test_arguments_that_are_given_by_name():
     for forward, said in (
         (
             _by_name,
-            "takes (image, t), and too many positional arguments: give an --input-shape for each, "
+            "takes (image, t): too many positional arguments; give an --input-shape for each, "
             "such as --input-shape image=SHAPE --input-shape t=one:int32:1000",
         ),
         (_by_both, "such as --input-shape SHAPE --input-shape scale=SHAPE"),
-        (_by_name_or_not, "takes (image), and too many positional arguments: give an "),
-        (_of_nothing, "takes no argument: its forward has to take the input"),
+        (_by_name_or_not, "takes (image): too many positional arguments; give an "),
+        (_of_nothing, "takes no argument, but its forward must take the input"),
     ):
         model = type("Net", (chainer.Chain,), {"forward": forward})()
         with pytest.raises(UsageError) as error:

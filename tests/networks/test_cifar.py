@@ -97,7 +97,7 @@ def test_without_the_archive_or_a_network(tmp_path, root):
     assert said.startswith(f"--data-dir {tmp_path}: cifar-10-python.tar.gz cannot be read (No such")
     assert refusal(load_cifar, "cifar100") == (
         "no CIFAR-100 here, and it cannot be downloaded (OSError: no network): name a folder with "
-        "cifar-100-python.tar.gz by --data-dir"
+        "cifar-100-python.tar.gz with --data-dir"
     )
     assert not (root / COPY).exists()
 

@@ -99,16 +99,16 @@ def test_values_that_do_not_go_together():
     for changes, expected in (
         ({"batchsize": 0}, "batch size must be at least 1, not 0"),
         ({"seed": -1}, "seed must not be negative: -1"),
-        ({"mean": (0.5,)}, "the mean is for 1 channels, but the input has 3"),
+        ({"mean": (0.5,)}, "the mean is for 1 channel, but the input has 3"),
         ({"std": (1, 1)}, "the std is for 2 channels, but the input has 3"),
-        ({"kind": "cifar"}, "unknown input 'cifar': it is random, cifar10 or the path of"),
+        ({"kind": "cifar"}, "unknown input 'cifar': use random, cifar10 or the path of"),
         ({"kind": "cifar10", "shape": (10,)}, "the network takes 10"),
         ({"kind": "cifar10", "shape": (1, 32, 32)}, "the network takes 1 x 32 x 32"),
         ({"kind": "a.png", "shape": (2, 8, 8)}, "the network takes 2 x 8 x 8"),
         ({"kind": "a.png", "shape": (8,)}, "a picture has 1 or 3 channels"),
     ):
         assert expected in refused(**changes)
-    with pytest.raises(ProfileError, match=r"needs at least .* TiB of memory, and .* are free"):
+    with pytest.raises(ProfileError, match=r"needs at least .* TiB of memory, but .* are free"):
         made(batchsize=10**13)
 
 
@@ -143,7 +143,7 @@ def test_images_of_cifar10(cifar):
         (9999, 2, "images 9999 to 10000"),
     ):
         said = refused("cifar10", batchsize=batchsize, index=index)
-        assert f"has the test images 0 to 9999; asked for: {asked}" in said
+        assert f"has test images 0 to 9999, not {asked}" in said
 
 
 def test_a_test_image_is_resized_for_another_network(cifar):

@@ -190,23 +190,23 @@ def test_a_neighbour_named_as_an_installed_module_is_forgotten(tmp_path):
 
 #: Of words that name no network what is said.
 NO_NETWORKS = {
-    "{net}": "say which network of the file, as {net}:Callable",
+    "{net}": "name a network of the file, as in {net}:Callable",
     "{net}:MLPP": "did you mean MLP?",
-    "{net}:Transformer": "it has the networks MLP, ready",
+    "{net}:Transformer": "its networks are MLP, ready",
     "{net}:number": "number of {net} is an int",
     "{net}:chainer": "chainer of {net} is a module",
-    "{net}:sized": "takes (n_units, n_out), and missing a required argument",
+    "{net}:sized": "takes (n_units, n_out): missing a required argument",
     "{net}:two words": "your own network is package.module:Callable",
     ":MLP": "your own network is package.module:Callable",
     "a-b:MLP": "your own network is package.module:Callable",
     "{net.parent}/none.py:MLP": "there is no file {net.parent}/none.py",
-    "no_such_package.nets:MLP": "there is no module 'no_such_package'",
-    "chainer.no_such_module:MLP": "there is no module 'chainer.no_such_module'",
-    "chainer.datasets:Cat": "and no other network",
+    "no_such_package.nets:MLP": "module 'no_such_package' is neither",
+    "chainer.no_such_module:MLP": "module 'chainer.no_such_module' is neither",
+    "chainer.datasets:Cat": "and it contains no network",
 }
 #: Of functions that give none.
 NO_LINKS = {
-    "nothing": "nothing of {net} gives None, not a chainer.Link",
+    "nothing": "nothing of {net} returns None, not a chainer.Link",
     "broken": "broken of {net} failed: ValueError: first line second line ({net}, line 30)",
 }
 #: Of code that does not import.

@@ -131,20 +131,22 @@ def test_weights_of_another_precision_are_converted(path, trained):
 
 #: What a file holds of the arrays of a network, and what is wrong with that for another one.
 MISFITS = {
-    "l1/W is complex128 in the file, float32 in the network": (
+    "l1/W is complex128 in the file, but float32 in the network": (
         lambda a: {**a, "l1/W": np.zeros((4, 3), complex)}
     ),
-    "does not fit this network: l1/W is (4, 5) in the file, (4, 3) in the network": (
+    "does not fit this network: l1/W is (4, 5) in the file, but (4, 3) in the network": (
         lambda a: {**a, "l1/W": np.zeros((4, 5))}
     ),
     "does not fit this network: it has no l1/b": (
         lambda a: {key: value for key, value in a.items() if key != "l1/b"}
     ),
     "network: the network has no l3/W": lambda a: {**a, "l3/W": a["l2/W"]},
-    "holds model:gen, but no model:main": (
+    "snapshot with model:gen, but no model:main": (
         lambda a: {f"updater/model:gen/{key}": value for key, value in a.items()}
     ),
-    "holds the state of a training, but no network": (lambda a: {"updater/iteration": np.array(3)}),
+    "contains the state of a training, but no network": (
+        lambda a: {"updater/iteration": np.array(3)}
+    ),
     "l1/W is a Python object, not an array": (
         lambda a: {**a, "l1/W": np.array({"a": 1}, dtype=object)}
     ),
@@ -158,7 +160,7 @@ def test_arrays_that_do_not_fit(path, trained):
     WRITERS["updater/model:main/predictor/"](path, trained)
     text = refused(make(units=6), path)
     assert "(updater/model:main/predictor) does not fit this network: " in text
-    assert "bn/avg_mean is (4,) in the file, (6,) in the network" in text
+    assert "bn/avg_mean is (4,) in the file, but (6,) in the network" in text
     assert text.count("in the file") == 3
     # four arrays of bn, l1's W and b, l2's W; l2's b is as long in both
     assert text.endswith("and 4 more")
@@ -172,7 +174,7 @@ def test_a_file_saved_before_the_first_call_holds_no_values(path, monkeypatch):
             serializers.save_npz(path, L.Linear(None, 4))
         for size in (None, 3):
             text = refused(L.Linear(size, 4), path)
-            assert text.endswith("it holds no values for W (saved before the first call?)")
+            assert text.endswith("it has no values for W (was it saved before the first call?)")
 
 
 def test_files_that_are_no_npz_files_or_damaged(path, trained):

@@ -106,7 +106,7 @@ def fewer_rows() -> dict[str, Recording]:
 def test_what_does_not_belong_together_is_one_line() -> None:
     for recordings, said in (
         (dict, "there is no recording of a rank"),
-        (lambda: {"rank-0": replace(two()["rank-0"], rank=None)}, "no recording of a rank"),
+        (lambda: {"rank-0": replace(two()["rank-0"], rank=None)}, "not a recording of a rank"),
         (lambda: two(rank=Rank(1, 3, "")), "rank-0 is one of 2, rank-1 one of 3"),
         (lambda: two(iteration=np.array([8, 9])), "no iteration in common"),
         (lambda: two(rank=Rank(0, 2, "")), "rank-0 and rank-1 are both rank 0"),

@@ -37,7 +37,7 @@ GOOD = json.loads(
 )
 
 
-NO_BUDGET = "is no chainer-profile budget"
+NO_BUDGET = " is not a chainer-profile budget file"
 DAMAGED = [
     (b"", NO_BUDGET),
     (b"\xff\xfe", NO_BUDGET),
@@ -46,13 +46,13 @@ DAMAGED = [
     ({"format": "chainer-profile advice"}, NO_BUDGET),
     (
         {"version": 2},
-        "has format version 2, this program reads up to 1: update the program, or use the one "
+        " has format version 2, but this program reads up to 1: update the program, or use the one "
         "that wrote the file",
     ),
-    ({"version": None}, "has format version None, this program"),
-    ({"wall_ns": 1.5}, "damaged (ValueError: Expected `int`, got `float`"),
-    ({"spent": [{"part": "data"}]}, "damaged (ValueError: Object missing"),
-    ({"spent": None}, "damaged (ValueError: Expected `array`, got `null`"),
+    ({"version": None}, " has format version None, but this program"),
+    ({"wall_ns": 1.5}, ": damaged (ValueError: Expected `int`, got `float`"),
+    ({"spent": [{"part": "data"}]}, ": damaged (ValueError: Object missing"),
+    ({"spent": None}, ": damaged (ValueError: Expected `array`, got `null`"),
 ]
 
 
@@ -61,7 +61,7 @@ def test_what_is_wrong_with_it_is_one_line(tmp_path):
     for content, said in DAMAGED:
         whole = content if isinstance(content, bytes) else json.dumps(GOOD | content).encode()
         place.write_bytes(whole)
-        assert refusal(read_budget, tmp_path).startswith(f"{place}: {said}"), content
+        assert refusal(read_budget, tmp_path).startswith(f"{place}{said}"), content
     # Fields of later versions are passed over.
     place.write_text(json.dumps(GOOD | {"later": 1}))
     budget = read_budget(tmp_path)

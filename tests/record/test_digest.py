@@ -23,7 +23,7 @@ def test_the_facts_of_a_run():
     assert result.fps == pytest.approx(500)
     assert (result.timed, result.clean, result.parameters) == (3, True, 300)
     assert (result.memory_nbytes, result.blocks) == (2048, "basic")
-    none = np.zeros(0, np.int64)  # without clean trials the profiled ones count
+    none = np.zeros(0, np.int64)  # without unprofiled trials the profiled ones count
     result = digest_of(recording_of(make_case().settings, clean_ns=none, clean_start_ns=none))
     assert (result.clean, result.timed) == (False, 4)
     assert result.mean_s == pytest.approx(1.001e-3)

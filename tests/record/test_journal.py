@@ -214,7 +214,7 @@ def test_what_was_added_comes_back(case, n_groups, paths, rank, lost, tail, tmp_
         try:
             assert recover(path).n_trials == 0
         except ProfileError as error:
-            assert str(error).startswith(f"{path}: ")  # noqa: PT017
+            assert str(error).startswith(f"{path} is ")  # noqa: PT017
     else:
         # A record ends with a small number, so its last 7 bytes are zeros anyway.
         whole = int(np.searchsorted(ends, size + (7 if tail else 0), side="right")) - 1
@@ -254,7 +254,7 @@ def test_a_newer_version_is_refused(path, file, monkeypatch):
     with monkeypatch.context() as newer:
         newer.setattr(journals, "VERSION", VERSION + 1)
         begun(file)
-    with pytest.raises(ProfileError, match=f"version {VERSION + 1}, this program reads up to"):
+    with pytest.raises(ProfileError, match=f"version {VERSION + 1}, but this program reads up to"):
         recover(path)
 
 
@@ -289,7 +289,7 @@ def test_damaged_headers_and_other_files_are_refused_in_one_line(path, tmp_path)
         else:
             write(path, **change)
         damaged = "" if isinstance(change, bytes) else "damaged"
-        assert refusal(recover, path).startswith(f"{path}: {damaged}"), change
+        assert refusal(recover, path).startswith(f"{path} is {damaged}"), change
     for content in CUT:
         path.write_bytes(content)
         assert recover(path).n_trials == 0
@@ -428,7 +428,7 @@ def test_a_file_of_the_program_s_that_has_the_journal_s_number_is_left_alone(pat
     with open(mine, "w+b") as other:
         kept = os.dup(file.fileno())
         os.dup2(other.fileno(), file.fileno())  # as after os.closerange and an open()
-        with pytest.raises(JournalError, match="another one has its number"):
+        with pytest.raises(JournalError, match="another file now has its descriptor"):
             add(journal, trials[1])
         add(journal, trials[2])
         assert trials_of(journal.recording(Conditions(), "")) == expected(trials)

@@ -38,7 +38,7 @@ def unfit():
     device = ("host_ns", "gap_ns", "launch_ns", "span_ns")
     for together in (device, ("arrived_ns", "left_ns")):
         for name in together:
-            yield {name: None}, f"of {', '.join(together)} there are all or none"
+            yield {name: None}, f"{', '.join(together)} must be all there or all absent"
     for one, other in (
         ("held_ns", "held_span_ns"),
         ("held_span_ns", "held_ns"),
@@ -66,7 +66,7 @@ def test_arrays_that_do_not_fit_are_no_recording_by_hand_or_from_a_file(tmp_path
         rewrite(path, **arrays)
         text = refusal(path)
         assert "damaged recording" in text
-        assert re.sub(r" is (\S+), not int64( nanoseconds)?", r" holds \1", message) in text
+        assert re.sub(r" is (\S+), not int64( nanoseconds)?", r" contains \1", message) in text
     for phases in ((), ("forward",)):
         with pytest.raises(ValueError, match=r"framework_ns is \(4, 3\), for phases"):
             trained(phases=phases)

@@ -31,7 +31,7 @@ def saved(tmp_path):
 def test_a_newer_or_strange_version_is_refused_with_what_to_do(saved):
     rewrite(saved, lambda meta: meta.update(version=VERSION + 1))
     text = refusal(saved)
-    assert f"has format version {VERSION + 1}, this program reads up to {VERSION}" in text
+    assert f"has format version {VERSION + 1}, but this program reads up to {VERSION}" in text
     assert "update the program" in text
     for version in ("1", None, 1.5, [1]):
         rewrite(saved, lambda meta, of=version: meta.update(version=of))
@@ -110,7 +110,7 @@ DAMAGES = [
     (lambda meta: meta["settings"].update(batchsize=-2), "settings: batchsize is -2"),
     (lambda meta: meta["settings"].update(trials=2**70), "trials"),
     (lambda meta: meta["memory"].update(high_water_layer=3), "highest in layer 3, of 3"),
-    (lambda meta: meta["memory"]["retained_nbytes"].pop() and None, "memory is of 2 layers"),
+    (lambda meta: meta["memory"]["retained_nbytes"].pop() and None, "memory has 2 layers"),
     *((lambda meta, name=name: meta.pop(name) and None, "") for name in ("settings", "ended")),
     (lambda meta: meta.pop("layers") and None, ""),
     *((lambda meta, of=of: meta.update(layers=of), "") for of in ([1, 2, 3], None)),
@@ -131,11 +131,11 @@ DAMAGES = [
 #: The same of arrays of a rank's recording.
 ARRAYS = [
     ({"left_ns": of_rank().arrived_ns - 1}, "a collective was left before it was entered"),
-    ({"arrived_ns": np.full((4, 2), -(2**63))}, "arrived_ns holds -9223372036854775808"),
-    ({"iteration": np.zeros(4, int)}, "iteration holds 0"),
+    ({"arrived_ns": np.full((4, 2), -(2**63))}, "arrived_ns contains -9223372036854775808"),
+    ({"iteration": np.zeros(4, int)}, "iteration contains 0"),
     ({"self_ns": None}, "self_ns"),
     ({"self_ns": np.int64(3)}, ""),
-    ({"iteration": np.ones(4)}, "iteration holds float64"),
+    ({"iteration": np.ones(4)}, "iteration contains float64"),
 ]
 
 
@@ -157,20 +157,22 @@ def test_times_of_no_run_are_refused_from_a_file_and_by_hand_and_not_written(sav
     recording = make_recording(n_layers=3, n_trials=6, n_clean=5)
     short = int(recording.self_ns[0].sum()) - 3
     for name, value, words in (
-        ("self_ns", -5, "self_ns holds -5"),
-        ("trial_ns", -5, "trial_ns holds -5"),
+        ("self_ns", -5, "self_ns contains -5"),
+        ("trial_ns", -5, "trial_ns contains -5"),
         ("trial_ns", short, "trial 0 is 3 ns shorter than its layers"),
-        ("clean_ns", -5, "clean_ns holds -5"),
+        ("clean_ns", -5, "clean_ns contains -5"),
     ):
         samples = getattr(recording, name).copy()
         samples.flat[0] = value
         made = dataclasses.replace(recording, **{name: samples})
         if value == -5:
-            with pytest.raises(ProfileError, match=f"the recording is of no run: {words}"):
+            with pytest.raises(ProfileError, match=f"the recording cannot be from a run: {words}"):
                 summarise(made)
         recording.save(saved)
         before = saved.read_bytes()
-        with pytest.raises(ProfileError, match=f"is of no run, and is not written .*{words}"):
+        with pytest.raises(
+            ProfileError, match=f"cannot be from a run, so it is not written .*{words}"
+        ):
             made.save(saved)
         assert saved.read_bytes() == before
         rewrite(saved, **{name: samples})
@@ -181,7 +183,9 @@ def test_layers_made_by_hand():
     for changes in ({"path": None}, {"calls": 0}):
         layer = Layer(**({"index": 0, "path": "/", "function": "ReLU"} | changes))
         made = Recording((layer,), np.ones((3, 1), np.int64))
-        with pytest.raises(ProfileError, match=r"^the recording is of no run: layer 0 has [^\n]*$"):
+        with pytest.raises(
+            ProfileError, match=r"^the recording cannot be from a run: layer 0 has [^\n]*$"
+        ):
             summarise(made)
 
 
@@ -191,13 +195,13 @@ METAS = (b"", b"{", b"[]", b"null", b"3", b'"format"', b"\xff\xfe", b"{}", b'{"f
 def test_the_meta_of_another_format_is_not_ours(saved):
     for meta in (*METAS, b'{"format": null, "version": 1}'):
         rewrite(saved, meta=np.frombuffer(meta, np.uint8))
-        assert "is no chainer-profile recording" in refusal(saved), meta
+        assert "is not a chainer-profile recording file" in refusal(saved), meta
 
 
 def test_other_files_are_not_ours(tmp_path):
     path = tmp_path / "other"
     np.savez(tmp_path / "weights.npz", w=np.zeros(3))
-    assert "is no chainer-profile recording (it holds no 'meta')" in refusal(
+    assert "is not a chainer-profile recording (it contains no 'meta')" in refusal(
         tmp_path / "weights.npz"
     )
     for content in (b"", b"\n", b"layer,time\n0,1\n", bytes(range(256)) * 20, b"PK\x03\x04", b"PK"):
@@ -211,7 +215,7 @@ def test_other_files_are_not_ours(tmp_path):
     np.savez(tmp_path / "pickled.npz", meta=np.array([{"format": 1}], object))
     assert "not a recording" in refusal(tmp_path / "pickled.npz")
     assert "is a folder" in refusal(tmp_path)
-    assert "there is no such recording" in refusal(tmp_path / "none.npz")
+    assert "no such recording" in refusal(tmp_path / "none.npz")
     refusal(tmp_path / "array.npy" / "recording.npz")
 
 

@@ -114,7 +114,7 @@ LACKING: dict[str, Callable[[], Recording]] = {
     "one layer": lambda: make_recording(1),
     "one trial": lambda: make_recording(n_trials=1),
     "one of each": lambda: make_recording(n_trials=1, n_clean=1),
-    "no clean trials": lambda: make_recording(n_clean=0),
+    "no unprofiled trials": lambda: make_recording(n_clean=0),
     "functions only": lambda: make_recording(n_clean=0, **NO_TRIALS),
     "no begins": lambda: make_recording(start_ns=None),
     "no time": lambda: make_recording(n_trials=5, self_ns=np.zeros((5, 6), np.int64)),

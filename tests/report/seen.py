@@ -71,7 +71,7 @@ def _told(writer: str | int, block: Block) -> Iterator[Item]:
     elif isinstance(block, Text):
         links = any(piece.link for piece in pieces(block.words))
         if not (links and writer == "html"):
-            yield "note" if block.note else "text", said(plain(block.words))
+            yield "note" if block.note else "text", said(plain(block.led))
     elif isinstance(block, Points):
         for item in block.items:
             yield "point", said(plain(item))

@@ -271,8 +271,8 @@ def test_cells_of_a_comparison() -> None:
 
 def test_while_others_keep_the_cores_no_engine_is_advised() -> None:
     alone, crowd = make_run(), make_run(other_cpu=1.9)
-    assert any("Take fast" in step for step in engines.next_steps(alone))
-    assert not any("Take" in step for step in engines.next_steps(crowd))
+    assert any("Use fast" in step for step in engines.next_steps(alone))
+    assert not any("Use" in step for step in engines.next_steps(crowd))
     heads = [[one.name for one in engines.table_columns(run)] for run in (alone, crowd)]
     assert [sum("95 %" in name for name in names) for names in heads] == [1, 0]
     # A program beside an engine of one thread, on two cores.

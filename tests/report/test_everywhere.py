@@ -42,10 +42,10 @@ def test_trials_left_out_are_told_of() -> None:
     made, usual = summarise(make_recording(left_out=7)), summarise(make_recording())
     for name, write in (FORMS | {"report.json": json_report.render}).items():
         assert (
-            "7 of 107 profiled trials (6.5 %) made other calls than those shown: they are in no "
-            "result."
+            "7 of 107 profiled trials (6.5 %) were discarded because their calls differ from "
+            "those shown."
         ) in write(made), name
-        assert "made other calls" not in write(usual), name
+        assert "were discarded" not in write(usual), name
     written = as_json(made)
     assert written["left_out"] == 7
     assert (written["totals"]["clean"], written["totals"]["recorder"]) == (None, None)
@@ -56,9 +56,9 @@ def test_inclusive_times_are_called_so() -> None:
     for name, write in FORMS.items():
         written = write(summary)
         assert "Times are inclusive: " in written, name
-        assert "they add up to no trial" in written, name
+        assert "times do not add up to a trial" in written, name
         assert "Times are self times" not in written, name
-        assert "less than the clock can show" not in written, name
+        assert "the clock can resolve" not in written, name
     assert as_json(summary)["totals"]["layers_s"] is None
 
 
@@ -82,8 +82,8 @@ def test_figures_that_are_about_have_a_mark_and_a_flag_in_files() -> None:
         rows = [line.split() for line in text.splitlines()]
         of_function = [row for row in rows if row[:1] == ["Convolution2DFunction"]]
         assert any(word.startswith("~") for row in of_function for word in row), name
-        assert "~ is about: so many operations" in " ".join(text.split()), name
-        assert "~ is about" not in FORMS[name](working()), name
+        assert "~ marks estimates: a number of operations" in " ".join(text.split()), name
+        assert "~ marks estimates" not in FORMS[name](working()), name
     flags = [row["work_is_about"] for row in csv.DictReader(io.StringIO(layers_csv(some)))]
     assert flags[:2] == ["true", "false"]
     assert [layer["work_is_about"] for layer in as_json(some)["layers"]][:2] == [True, False]  # type: ignore[index]

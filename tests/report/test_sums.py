@@ -142,7 +142,7 @@ def test_the_parts_of_a_program_add_up(spent: list[Spent], least: float) -> None
     budget = Budget("a.py", "", "", COMPLETE, wall_ns, tuple(spent))
     rows = list(budget_rows(budget, least=least))
     *parts, whole, profiler = [row for row in rows if row.level <= 0]
-    assert (whole.level, profiler.name) == (-1, "profiling, on top")
+    assert (whole.level, profiler.name) == (-1, "profiling (added)")
     own_ns = wall_ns - sum(one.ns for one in spent if one.part == PROFILER)
     assert sum(row.seconds for row in parts) == pytest.approx(whole.seconds)
     assert whole.seconds == pytest.approx(own_ns / S)

@@ -86,7 +86,7 @@ def test_str_is_what_the_terminal_shows() -> None:
     assert "incl. ms" in narrow
     recording = make_recording()
     comparison = compare(recording, recording)
-    assert "A run stands on both sides" in comparison_text(comparison)
+    assert "One run is on both sides" in comparison_text(comparison)
     assert str(comparison) == comparison_text(comparison)
     assert str(a_network()) == model_text(a_network())
     assert "\x1b" not in text
@@ -121,7 +121,7 @@ def test_a_recording_is_shown_as_its_summary_and_without_trials_says_so() -> Non
     nothing = {name: getattr(recording, name)[:0] for name in ("self_ns", "trial_ns", "start_ns")}
     empty = dataclasses.replace(recording, **nothing, ended="interrupted by SIGINT")
     said = " ".join(item[1] for item in checked(recording_html(empty)).items)
-    assert "holds no complete profiled trial, so there is no result." in said
+    assert "contains no complete profiled trial, so there is no result." in said
     assert "interrupted by SIGINT" in said
     assert "chain" in said
     # Five thousand layers are no large page.

@@ -128,7 +128,7 @@ def stopped(start, command):
             line = sweep.stderr.readline()
             assert line, said
             said += line
-        assert "killed by SIGKILL; it is tried once more" in said
+        assert "killed by SIGKILL; trying once more" in said
         sweep.send_signal(signal.SIGINT)
         assert gate.read() == ""  # the case ends with the sweep; mpiexec ends all
     return sweep, sweep.communicate()[1]
@@ -165,7 +165,7 @@ def test_dask_tries_again_stops_and_misses_its_scheduler(start, folder):
     command = documented("profile.py .*dask:", address)
     sweep, err = stopped(start, command)
     assert sweep.returncode == 130
-    assert "interrupted; 1 of 2 cases are done: the same command goes on" in err
+    assert "interrupted; 1 of 2 cases are done: repeat the command to continue" in err
     assert ran() == ["resnet18", "resnet18", "resnet34"]
     sweep = start(command)
     with open("gate"):  # until the case is there again
@@ -174,7 +174,7 @@ def test_dask_tries_again_stops_and_misses_its_scheduler(start, folder):
     assert sweep.returncode == 1
     assert "1 of 2 cases are done already" in err
     assert err.endswith(
-        "profile.py: error: the scheduler went away; the same command goes on when it is back\n"
+        "profile.py: error: the scheduler disconnected; repeat the command when it is back\n"
     )
     assert "Traceback" not in err
     assert [row["case"] for row in rows()] == ["resnet18-8x8-cpu-b1-t1"]

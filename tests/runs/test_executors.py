@@ -86,7 +86,7 @@ def test_a_sweep_that_is_stopped_ends_its_cases_alone(monkeypatch):
 def test_executors_by_name():
     for name in ("local", "local:3", "mpi", "dask://host:8786", "dask://[::1]:1/"):
         assert check_executor(name) == name
-    message = "is no executor: give local, local:N, dask://HOST:PORT or mpi"
+    message = "is not an executor: give local, local:N, dask://HOST:PORT or mpi"
     for name in ("", "local:0", "local:x", "dask", "dask://host", "slurm", "mpi:2"):
         with pytest.raises(UsageError, match=message):
             check_executor(name)

@@ -137,7 +137,7 @@ def test_ranks_take_one_folder_and_not_that_of_another_run():
     # One that was not there before, too.
     assert ranks(1, 2, 0) == [Path(f"profile-2/rank-{n}") for n in (1, 2, 0)]
     assert ranks(2, out=Path("named")) == [Path("named/rank-2")]
-    with pytest.raises(UsageError, match="named/rank-2: holds a run already"):
+    with pytest.raises(UsageError, match="named/rank-2 contains a run already"):
         ranks(2, out=Path("named"))
     assert ranks(1, out=Path("named")) == [Path("named/rank-1")]
 
@@ -146,7 +146,7 @@ def test_ranks_take_one_folder_and_not_that_of_another_run():
 def test_a_run_is_replaced_by_force_when_the_new_one_is_there(put):
     old = put(Path("run"))
     before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
-    refused(UsageError, r"--out run: holds a run already;.* --force")
+    refused(UsageError, r"--out run contains a run already;.* --force")
     assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
     for n_trials in (None, 0):  # one that makes no trial
         with take_folder(Path("run"), DEFAULT, force=True) as run:
@@ -186,7 +186,7 @@ def test_force_takes_a_folder_with_a_damaged_journal():
 def test_a_run_that_is_going_on_is_left_alone():
     with take_folder(Path("run"), DEFAULT, force=False) as run:
         recording = write_journal(run.journal)
-        message = "^run: its run is still going on; wait for its end$"
+        message = "^run: a run is still writing into it; wait until it ends$"
         with pytest.raises(ProfileError, match=message):
             load_run(Path("run"))
         refused(ProfileError, message, force=True)
@@ -254,14 +254,14 @@ def test_places_without_a_run():
     Path("empty").mkdir()
     put_killed_run(Path("killed"), n_trials=0)
     for place, message in {
-        "nowhere": "there is no such recording",
-        "empty": "holds no run (there is no recording.npz in it)",
-        "killed": "the run was killed before its first trials were written; run it again with "
+        "nowhere": ": no such recording",
+        "empty": " contains no run (no recording.npz)",
+        "killed": ": the run was killed before its first trials were written; run it again with "
         "--force",
     }.items():
         with pytest.raises(ProfileError) as caught:
             load_run(Path(place))
-        assert str(caught.value) == f"{place}: {message}"
+        assert str(caught.value) == f"{place}{message}"
 
 
 def test_reports_are_written_beside_the_recording():

@@ -158,7 +158,7 @@ def test_dates():
     }.items():
         assert parse_since(text) == moment
     for text in ("", "yesterday", "2026-13-01", "21.11.2026"):
-        with pytest.raises(UsageError, match="is no date: write it as 2026-11-21"):
+        with pytest.raises(UsageError, match="is not a date: write it as 2026-11-21"):
             parse_since(text)
 
 
@@ -190,8 +190,8 @@ def test_the_table(done):
     assert first.startswith("2026-11-03 10:00  resnet20  cpu")
     assert first.endswith("0_Convolution2DFunction  a")
     assert "def000+" in out
-    assert "2 more not shown (--limit 0 shows all)." in done("history", "--limit", "1")
-    assert done("history", "nothing") == "none of 3 runs under reports/ is such a run\n"
+    assert "2 more are not shown (--limit 0 shows all)." in done("history", "--limit", "1")
+    assert done("history", "nothing") == "none of the 3 runs under reports/ matches\n"
     for words, found in {
         "--sort name": "a\nb\nsweep-x/c\n",
         "--limit 1": "a\n",
@@ -212,7 +212,7 @@ def test_csv_and_markdown(done):
     assert float(rows[0]["latency_ms"]) == history(REPORTS, Query()).runs[0].digest.median_s * 1e3
     markdown = done("history", "--format", "markdown")
     assert markdown.startswith("| when | model |")
-    assert "\\* of profiled trials: there were no clean ones." in markdown
+    assert "\\* of profiled trials: there were no unprofiled ones." in markdown
 
 
 def test_what_cannot_be_read_is_a_line(capsys):

@@ -88,7 +88,7 @@ def failing(times, what):
 def test_a_case_that_fails_is_tried_twice_and_the_rest_done():
     for what, error in (
         (Outcome(error="no luck"), "no luck"),
-        (Outcome(b"something else"), "what came back is bad: "),
+        (Outcome(b"something else"), "the result is unusable: "),
         (ImportError("no\nmodule"), "ImportError: no module"),
     ):
         for times in (1, 2):
@@ -99,7 +99,7 @@ def test_a_case_that_fails_is_tried_twice_and_the_rest_done():
             assert heard.tried == [*CASES, CASES[1]]
             (said,) = heard.said
             assert said.startswith(f"{NAMES[1]}: {error}")
-            assert said.endswith("; it is tried once more")
+            assert said.endswith("; trying once more")
             assert [result.name for result in results] == [NAMES[0], NAMES[2], NAMES[1]]
             assert results[2].error.startswith(error if times == 2 else "")
             assert [bool(result.error) for result in results] == [False, False, times == 2]
@@ -109,7 +109,7 @@ def test_a_case_that_fails_is_tried_twice_and_the_rest_done():
 def test_a_sweep_that_ends_early_stops_its_workers():
     heard = Heard(failing(1, CancelledError()))
     with take_sweep(OUT, CASES, force=False) as taken:
-        with pytest.raises(ProfileError, match="the scheduler went away; the same command goes on"):
+        with pytest.raises(ProfileError, match="the scheduler disconnected; repeat the command"):
             heard.run(taken)
         assert taken.finished(CASES[0])
     assert len(heard.stopped) == 1
@@ -153,7 +153,9 @@ def test_a_sweep_grows_is_kept_from_another_and_replaced_by_force():
     other = [make_case("resnet34"), make_case("resnet50")]
     # Also one that differs in its trials alone, and would have the same names.
     more = [replace(case, settings=replace(case.settings, trials=9)) for case in CASES]
-    message = r"--out s: holds another sweep \(with resnet18-8x8-cpu-b1\); name another folder, or"
+    message = (
+        r"--out s contains another sweep \(with resnet18-8x8-cpu-b1\); name another folder, or"
+    )
     for cases in (other, more):
         with pytest.raises(UsageError, match=message), take_sweep(OUT, cases, force=False):
             pass

@@ -25,7 +25,7 @@ def test_what_we_wrote_is_replaced_and_removed_until_somebody_changes_it():
     Path("run/trace.json").write_text("mine")
     assert not Written(run).is_ours("report.md")
     for name in ("report.md", "trace.json"):
-        with pytest.raises(UsageError, match=rf"^run/{name}: was not written by chainer-profile,"):
+        with pytest.raises(UsageError, match=rf"^run/{name} was not written by chainer-profile,"):
             Written(run).write({"layers.csv": b"2", name: b"third"})
     assert Path("run/layers.csv").read_text() == "1"  # all or nothing
     Written(run).remove(is_of_run)
@@ -78,7 +78,7 @@ def test_in_a_folder_of_an_older_version_names_decide_and_nothing_is_removed():
     assert names_in(run) == ["layers-2.csv", RECORDING, "report.pdf"]
     Written(run).write({"report.pdf": b"new"})
     (run / "layers-2.csv").write_text("mine by now")
-    with pytest.raises(UsageError, match=r"^run/layers-2\.csv: was not written"):
+    with pytest.raises(UsageError, match=r"^run/layers-2\.csv was not written"):
         refuse_foreign(run, True, is_of_run)
 
 
@@ -89,10 +89,10 @@ def test_a_folder_of_somebody_else_is_refused():
         place.parent.mkdir()
         place.mkdir() if content is None else place.write_bytes(content)
         if (name, content) != ("recording.journal", b""):  # as a run leaves that is killed at once
-            said = rf"^--out run: holds {name}, and no run; name another"
+            said = rf"^--out run contains {name}, but no run; name another"
             with pytest.raises(UsageError, match=said):
                 refuse_foreign(Path("run"), False, is_of_run)
-            with pytest.raises(UsageError, match=rf"^{place}: was not written by chainer-profile"):
+            with pytest.raises(UsageError, match=rf"^{place} was not written by chainer-profile"):
                 refuse_foreign(Path("run"), True, is_of_run)
         shutil.rmtree("run")
     # What is hidden is no obstacle.

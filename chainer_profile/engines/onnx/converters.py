@@ -186,7 +186,7 @@ def _max_pooling(params: Any) -> Any:
         starts = [i * s - p for i in range(get_conv_outsize(n, k, s, p, func.cover_all))]
         real = [start for start in starts if -k < start < n]
         if not real or real[0] > 0:
-            raise ValueError("its first windows hold padding alone, and the next leave numbers out")
+            raise ValueError("its first windows hold only padding, and the next ones skip elements")
         begins.append(max(0, -real[0]))
         ends.append(max(0, real[-1] + k - n))
         before.append(starts.index(real[0]))

@@ -95,8 +95,8 @@ class _Calls:
             self._running[-1].inner.append(call)
         elif self._needs_graph and not chainer.config.enable_backprop:
             raise EngineError(
-                f"{call.function}, its call {len(self.names)}, runs in no_backprop_mode: leave "
-                "that out of the network, as functions without a graph cannot be exported"
+                f"{call.function}, its call {len(self.names)}, runs in no_backprop_mode: remove "
+                "that from the network, because functions without a graph cannot be exported"
             )
         if not made_up:
             self.names.append(call.function)
@@ -129,7 +129,7 @@ class _Calls:
         if waiting:
             difference = _difference(self.names, [layer.function for layer in layers])
             raise EngineError(
-                "the network does other things with a chainer.Variable than with an array: "
+                "the network treats a chainer.Variable differently from an array: "
                 f"{difference or 'shapes differ'}"
             )
 
@@ -169,7 +169,7 @@ def _variables(value: Any) -> Iterator[Any]:
         if not isinstance(part, chainer.Variable):
             kind = type(part).__name__
             raise EngineError(
-                f"the network gives a {kind}: only a chainer.Variable can be exported"
+                f"the network returns a {kind}, but only a chainer.Variable can be exported"
             )
         yield part
 
@@ -215,7 +215,7 @@ class _Exporter:
             except EngineError:
                 raise
             except Exception as error:
-                raise EngineError(f"the ONNX exporter fails: {one_line(error)}") from error
+                raise EngineError(f"the ONNX exporter failed: {one_line(error)}") from error
         _tidy(exported, called)
         write_origin(exported, Origin.of(network, self._covers))
         return exported
@@ -266,9 +266,9 @@ def _difference(names: Sequence[str], others: Sequence[str]) -> str:
     """How two sequences of calls differ, in words; empty if they do not."""
     for place, (name, other) in enumerate(zip(names, others, strict=False)):
         if name != other:
-            return f"call {place} is {name} once and {other} another time"
+            return f"call {place} is {name} in one run and {other} in another"
     if len(names) != len(others):
-        return f"there are {len(names)} calls once and {len(others)} another time"
+        return f"there are {len(names)} calls in one run and {len(others)} in another"
     return ""
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chainer_profile.basics.units import format_shapes
+from chainer_profile.basics.units import format_shapes, plural
 from chainer_profile.engines.protocol import EngineError, Network
 from chainer_profile.record.parts import Shape
 from chainer_profile.record.versioned import build
@@ -72,37 +72,40 @@ class Origin:
                 )
             return build(cls, found)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise EngineError("what the file says of Chainer's layers is damaged") from error
+            raise EngineError("the file's information about Chainer's layers is damaged") from error
 
     def check(self, network: Network) -> None:
         """Check that the model is one of this network, for inputs of these shapes."""
         given, begin = Origin.of(network, {}), int(self.any_batch)
         if [shape[begin:] for shape in self.shapes] != [shape[begin:] for shape in given.shapes]:
             raise EngineError(
-                f"the file takes inputs of {format_shapes(self.shapes)}, and the network's are "
-                f"{format_shapes(given.shapes)}: export it with this batch size and input shape"
+                f"the file takes inputs of {format_shapes(self.shapes)}, but the network's "
+                f"are {format_shapes(given.shapes)}: export it again with this batch size and "
+                "input shape"
             )
         if self.dtypes != given.dtypes:
             raise EngineError(
-                f"the file takes {' '.join(self.dtypes)}, and the network's inputs are "
+                f"the file takes {' '.join(self.dtypes)}, but the network's inputs are "
                 f"{' '.join(given.dtypes)}"
             )
         if self.layers != given.layers:
             name = f" ({self.network})" if self.network != network.name else ""
-            raise EngineError(f"the file is of another network{name}: {self._difference(given)}")
+            raise EngineError(f"the file contains another network{name}: {self._difference(given)}")
         if self.precision not in ("fp32", network.precision):
             raise EngineError(
-                f"the file computes in {self.precision}, and {network.precision} was asked for"
+                f"the file computes in {self.precision}, but {network.precision} was requested"
             )
 
     def _difference(self, given: Origin) -> str:
         for index, (mine, other) in enumerate(zip(self.layers, given.layers, strict=False)):
             if mine != other:
                 return (
-                    f"its layer {index} is {mine[1]} at {mine[0]}, and the network's is {other[1]} "
+                    f"its layer {index} is {mine[1]} at {mine[0]}, but the network's is {other[1]} "
                     f"at {other[0]}"
                 )
-        return f"it has {len(self.layers)} layers, and the network has {len(given.layers)}"
+        return (
+            f"it has {plural(len(self.layers), 'layer')}, but the network has {len(given.layers)}"
+        )
 
 
 def write_origin(model: Any, origin: Origin) -> None:
@@ -146,9 +149,9 @@ def read_model(path: Path) -> Any:
     try:
         model = onnx.load_model_from_string(content)
     except Exception as error:  # protobuf's, of several kinds
-        raise EngineError(f"{path} is damaged, or no ONNX model") from error
+        raise EngineError(f"{path} is damaged, or not an ONNX model") from error
     if not model.graph.node:
-        raise EngineError(f"{path} is damaged, or no ONNX model: it has no nodes")
+        raise EngineError(f"{path} is damaged, or not an ONNX model: it has no nodes")
     return model
 
 
@@ -175,5 +178,5 @@ def check_inputs(shapes: list[tuple[int | None, ...]], network: Network) -> None
     if not fits:
         words = " ".join("x".join("?" if n is None else str(n) for n in shape) for shape in shapes)
         raise EngineError(
-            f"the file takes inputs of {words}, and the network's are {format_shapes(tuple(given))}"
+            f"the file takes inputs of {words}, but the network's are {format_shapes(tuple(given))}"
         )

@@ -25,15 +25,15 @@ def take_any_batch(engine: ExportedEngine) -> None:
     try:
         expected = outputs_of(larger.model, larger.inputs)
     except Exception as error:  # the network's own code
-        raise EngineError(f"the network takes no other: {one_line(error)}") from error
+        raise EngineError(f"the network accepts no other: {one_line(error)}") from error
     other = type(engine)()
     try:
         other.start(larger, with_any_batch(engine.model, network, expected))
         found = difference(expected, other.run(larger.inputs))
     except Exception as error:  # the runtime's, of many kinds
-        raise EngineError(f"the model holds the batch size: {one_line(error)}") from error
+        raise EngineError(f"the model has a fixed batch size: {one_line(error)}") from error
     if not found.relative <= TOLERANCES[network.precision]:
-        raise EngineError("the model gives other outputs than Chainer for another batch")
+        raise EngineError("for another batch size its outputs differ from Chainer's")
     engine.start(network, other.model)
 
 
@@ -55,7 +55,7 @@ def larger_batch(network: Network) -> Network:
     """The same network with one more in its batch, with other numbers."""
     sizes = {x.shape[0] if x.ndim else 0 for x in network.inputs}
     if len(sizes) != 1 or 0 in sizes:
-        raise EngineError("its inputs are not of one batch")
+        raise EngineError("its inputs have no common batch size")
     others = other_inputs(network.inputs)
     pairs = zip(network.inputs, others, strict=True)
     inputs = tuple(np.concatenate([y, x[:1]]) for x, y in pairs)

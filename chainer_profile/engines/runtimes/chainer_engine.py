@@ -75,7 +75,7 @@ class FastEngine(ChainerEngine):
 
     def prepare(self, network: Network) -> None:
         if network.gpu:
-            raise EngineError("has kernels for the CPU alone")
+            raise EngineError("has kernels only for the CPU")
         if network.precision != "fp32":
             raise EngineError("computes in fp32 only: leave out --precision")
         super().prepare(network)

@@ -124,7 +124,7 @@ class OnnxRuntimeEngine(ExportedEngine):
                 for node_times, total in runs:
                     names = names or list(node_times)
                     if node_times.keys() != set(names):
-                        raise EngineError("its nodes are not the same in every trial")
+                        raise EngineError("its nodes differ between trials")
                     # The order of branches may be another one in every session.
                     node_us.append([node_times[name] for name in names])
                     run_us.append(total)

@@ -42,7 +42,7 @@ class OpenVinoEngine(ExportedEngine):
 
     def _check(self, precision: str) -> None:
         if precision.upper() not in shared_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-            raise EngineError(f"it has no {precision} on this CPU: choose fp32")
+            raise EngineError(f"it does not support {precision} on this CPU: choose fp32")
 
     def _converted(self, exported: Any) -> Any:
         try:
@@ -64,7 +64,7 @@ class OpenVinoEngine(ExportedEngine):
         try:
             return shared_core().read_model(path, weights)
         except Exception as error:
-            raise EngineError(f"{path} is damaged, or no model of OpenVINO") from error
+            raise EngineError(f"{path} is damaged, or not an OpenVINO model") from error
 
     def _files(self, path: Path) -> dict[Path, bytes]:
         import openvino
@@ -154,7 +154,7 @@ class OpenVinoEngine(ExportedEngine):
         # Nodes of OpenVINO's own have other names each time.
         made = [[(node.kind, node.layers) for node in block] for block in nodes]
         if any(one != made[0] for one in made):
-            raise EngineError("its nodes are not the same every time")
+            raise EngineError("its nodes differ between runs")
         return nodes[0], np.array(node_ns, np.int64), np.array(run_ns, np.int64)
 
     def _block(
@@ -262,4 +262,4 @@ def _steps(text: str) -> list[Step]:
             for name, kind, inputs, outputs, idle, twin in json.loads(text)
         ]
     except (ValueError, TypeError) as error:
-        raise EngineError("what the file says of Chainer's layers is damaged") from error
+        raise EngineError("the file's information about Chainer's layers is damaged") from error

@@ -43,7 +43,9 @@ def section(advice: Advice) -> Iterator[Block]:
     """What was tried, and what came of it, for the report of a run."""
     yield text(strong(verdict(advice)))
     if advice.ended != COMPLETE:
-        yield text(f"It ended before all was tried ({advice.ended}).", note=True, below=True)
+        yield text(
+            f"The search ended before everything was tried ({advice.ended}).", note=True, below=True
+        )
     if advice.helping:
         yield Table(_COLUMNS, advice.helping, "What helps")
         yield text(_explained(advice))
@@ -55,15 +57,15 @@ def section(advice: Advice) -> Iterator[Block]:
     unsure, settled = ([one for one in vain if one.open == is_open] for is_open in (True, False))
     failed = [f"{one.candidate.name}: {one.error}" for one in advice.tried if one.error]
     for said, found in (
-        ("Not sure; a larger --budget would tell:", map(_vain, unsure)),
-        ("Tried in vain:", map(_vain, settled)),
+        ("Undecided; run again with a larger --budget:", map(_vain, unsure)),
+        ("Tried, no gain:", map(_vain, settled)),
         ("What failed:", failed),
         ("Not tried:", [f"{one.name}: {one.why}" for one in advice.untried]),
     ):
         yield from (block for points in listing(found) for block in (text(said), points))
     yield text(
-        f"{settings_text(advice.settings)}; it took {roughly(advice.took_s)} of the "
-        f"{roughly(advice.budget_s)} that there were.",
+        f"{settings_text(advice.settings)}; this took {roughly(advice.took_s)} of the "
+        f"{roughly(advice.budget_s)} allowed.",
         aside=True,
     )
 
@@ -79,8 +81,8 @@ def verdict(advice: Advice) -> str:
     what, best = _TRIALS.get(advice.settings.phase, "trial"), best_of(advice)
     if best is None or best.gain is None:
         tried = plural(sum(1 for one in advice.tried if one.gain), "change")
-        return f"Nothing makes a {what} faster beyond doubt: {tried} measured."
-    than = "" if best.candidate.against == AS_IT_IS else " as with what BLAS takes by itself"
+        return f"No change makes a {what} significantly faster: {tried} measured."
+    than = "" if best.candidate.against == AS_IT_IS else " as with BLAS's own choice"
     return (
         f"{best.candidate.name} makes a {what} {format_factor(best.gain.factor)} as "
         f"fast{than} ({best.candidate.decides}, 95 % interval {_interval(best.gain)}): "
@@ -103,9 +105,9 @@ _COLUMNS = columns(
 change candidate.name | change = Change | text 14
 wall | times as fast = Times as fast (wall) | figure
 wall_interval | 95 % = 95 % interval !3 | figure
-cpu | CPU time = by CPU time | figure
-cpu_interval | 95 % CPU = 95 % interval of it !2 | figure
-decides candidate.decides | decides = What decides !4 | text 4
+cpu | CPU time = Times as fast (CPU time) | figure
+cpu_interval | 95 % CPU = 95 % interval (CPU) !2 | figure
+decides candidate.decides | decides = Decided by !4 | text 4
 before | before ms = Before [ms] !5 | ms
 after | after ms = After [ms] !5 | ms
 pairs | pairs = Pairs !6 | plain
@@ -131,14 +133,15 @@ times | times as fast = Times as fast | factor
 def _explained(advice: Advice) -> str:
     threads = plural(advice.settings.threads or 1, "BLAS thread")
     return (
-        f"Held against the network as it is, with {threads}; milliseconds are wall time of one "
-        "input. A row comes from pairs of fresh processes, begun after it had been chosen."
+        f"Compared with the unchanged network, with {threads}; milliseconds are wall time of "
+        "one input. Each row comes from pairs of new processes that were started after the "
+        "change had been chosen."
     )
 
 
 def keeping(one: Tried) -> Words:
     """What to write or to type to keep a change, and why it helps."""
-    than = "" if one.candidate.against == AS_IT_IS else "; the other rows have it already"
+    than = "" if one.candidate.against == AS_IT_IS else "; the other rows include it"
     return code(one.candidate.keep), f" ({one.candidate.reason}{than})"
 
 
@@ -149,15 +152,15 @@ def _vain(one: Tried) -> Words:
 
 
 _METHOD = (
-    "The network as it is and each change ran in processes of their own, which took turns in "
-    "blocks of a hundredth of a second or a run, so that what disturbs the machine for a while "
-    "disturbs all alike. A pair of processes gives one ratio, the median of its rounds' "
-    "ratios; then new processes began, since memory lies elsewhere in each.",
-    "A first look chose the changes that were promising. Their gains were measured again, in "
-    "processes begun after that, and only these are told (with the first where there was time "
-    "for a single pair): the mean of the pairs' logarithms, with Student's interval.",
-    f"A change helps where it is at least {LEAST_GAIN}x as fast and the interval leaves out 1. "
-    "CPU time decides where both run on one thread, wall time where threads are more.",
-    "Outputs of engines, and outputs or gradients under other kernels, were compared with "
-    "Chainer's own.",
+    "The unchanged network and each change ran in separate processes. These took turns in "
+    "blocks of a hundredth of a second or of one run, so a disturbance of the machine affects "
+    "all of them alike. A pair of processes gives one ratio: the median of its rounds' "
+    "ratios. Each pair uses new processes, because their memory layout differs.",
+    "A first look chose the promising changes. New processes then measured their gains again, "
+    "and only these measurements are reported (plus the first one where there was time for a "
+    "single pair): the mean of the pairs' logarithms, with Student's interval.",
+    f"A change helps if it is at least {LEAST_GAIN}x as fast and its interval excludes 1. CPU "
+    "time decides if both run on one thread, wall time if there are more threads.",
+    "We compared the outputs of engines, and the outputs or gradients under other kernels, "
+    "with Chainer's own.",
 )

@@ -48,9 +48,7 @@ def opening(summary: Summary, most: int | None = None) -> Iterator[doc.Text]:
         yield from notes
     else:
         # What was found goes before what is missing.
-        yield from sorted(notes, key=lambda note: not doc.plain(note.words).startswith(WARNING))[
-            :most
-        ]
+        yield from sorted(notes, key=lambda note: not note.lead)[:most]
         if more := len(notes[most:]):
             said = f"{plural(more, 'more warning')}: --full shows {'it' if more == 1 else 'them'}."
             yield doc.text(said, note=True, below=True)
@@ -117,7 +115,7 @@ def finding_words(finding: Finding, *, full: bool = False) -> doc.Words:
 
 
 def how_long(summary: Summary) -> str:
-    """``A forward pass takes 4.7 ms: median of 1,000 clean trials, 95 % interval ...``."""
+    """``A forward pass takes 4.7 ms: median of 1,000 unprofiled trials, 95 % interval ...``."""
     recording, trial = summary.recording, summary.totals.trial
     parts = trial_parts(recording)
     engine = recording.settings.engine
@@ -126,10 +124,14 @@ def how_long(summary: Summary) -> str:
         what = "training step"
     by = f" under {engine_text(recording.settings)}" if engine else ""
     if trial is None:
-        return f"The functions of a {what}{by} were timed, not the whole of it."
-    which = "clean trial" if summary.totals.clean else "profiled trial"
+        return f"Only the functions of a {what}{by} were timed, not the whole."
+    which = "unprofiled trial" if summary.totals.clean else "profiled trial"
     interval = format_interval(trial.ci_low_s, trial.ci_high_s)
-    sure = "too few for an interval" if interval == NOT_KNOWN else f"95 % interval {interval}"
+    sure = (
+        ("too few for a confidence interval")
+        if interval == NOT_KNOWN
+        else f"95 % interval {interval}"
+    )
     if summary.totals.every is not None:
         noun = "iteration" if what == "training step" else "call"
         return (
@@ -148,7 +150,9 @@ def doubts(summary: Summary) -> Iterator[doc.Text]:
     yield from doc.below(gaps(summary.recording), note=True)
     for finding in summary.findings:
         if finding.severity == WARNING:
-            yield doc.text(f"{WARNING}: ", *finding_words(finding), note=True, below=True)
+            yield doc.text(
+                *finding_words(finding), note=True, below=True, lead=WARNING.capitalize()
+            )
 
 
 def where(summary: Summary) -> str:

@@ -102,12 +102,12 @@ def _icicle(
             continue
         said = f"{printable(row.Index)}: {format_duration(time)}, {format_percent(width)}"
         if not (of_phase or math.isnan(row.exclusive_s)):
-            said += f"; by itself {format_duration(row.exclusive_s)}"
+            said += f"; exclusive {format_duration(row.exclusive_s)}"
         kind = "link" if row.Index.startswith("/") else "beside"
         kind = "link hot" if row.hot > 0 else kind
         shown = printable(row.name or row.Index) if width >= _NAMED else ""
         boxes.append(Box(left, width, kind, said, shown, row.depth))
-    yield name, Boxes(f"{name}: links, as wide as their times", boxes)
+    yield name, Boxes(f"{name}: each link is as wide as its time", boxes)
 
 
 def timeline(summary: Summary) -> Iterator[Boxes]:
@@ -129,9 +129,10 @@ def timeline(summary: Summary) -> Iterator[Boxes]:
     if boxes:
         length = format_duration(whole * NS)
         yield Boxes(
-            f"The median trial in time: {length}",
+            f"Timeline of the median trial: {length}",
             boxes,
-            caption=f"The median profiled trial, {length} from left to right: a box for every call "
-            "in the colour of its function above, and between them what is none. Lengths are "
-            "measured, places are worked out from the order of the calls.",
+            caption=f"The median profiled trial, {length} from left to right. Each box is a "
+            "call in the colour of its function above; the gaps are time between the "
+            "calls. Lengths are measured; positions follow from the order of the "
+            "calls.",
         )

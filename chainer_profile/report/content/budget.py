@@ -70,7 +70,7 @@ def section(
     rows = list(budget_rows(budget, summary, least))
     marks = [TOTAL if row.level < 0 else "" for row in rows]
     yield Table(_COLUMNS, rows, f"The time of {script_name(budget)}", marks)
-    note = "The lines below a line add up to it, and the parts to the whole."
+    note = "Indented lines add up to the line above them, and the parts add up to the whole."
     if summary is not None and summary.recording.by_link and any(row.level == 2 for row in rows):
         profiled = plural(summary.recording.n_trials, "profiled one")
         note += f" Times and counts within an iteration are extrapolated from {profiled}."
@@ -88,14 +88,14 @@ def _beside(budget: Budget, least: float) -> Iterator[Block]:
     if found:
         own = columns(
             """
-name | beside Chainer | code 24
+name | outside Chainer | code 24
 time | time, about | duration
 share | | part
 """,
             time_s=lambda one: one.ns * NS,
             share=lambda one: one.ns / whole,
         )
-        caption = "Functions beside Chainer's, by 100 looks a second at the main thread"
+        caption = "Functions outside Chainer, from 100 samples a second of the main thread"
         yield Table(own, found[:_BESIDE], caption)
 
 
@@ -174,7 +174,7 @@ def budget_rows(
         several = any(part.name for part in spent)
         yield from rows(_Part(name, one.ns, 0 if several else _count(one), inner))
     yield BudgetRow(script, -1, own * NS, 1.0)
-    yield from rows(_Part("profiling, on top", budget.wall_ns - own))
+    yield from rows(_Part("profiling (added)", budget.wall_ns - own))
 
 
 def _count(spent: Spent) -> int:

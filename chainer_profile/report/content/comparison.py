@@ -71,7 +71,7 @@ def report(
             blocks.append(doc.Heading(2, comparison.after.name))
         blocks += compared(comparison, anchor=plot, **shown)
         blocks.append(doc.Figure(plot, "Times of the layers in both runs", ""))
-    return [*blocks, text("All layers, with all digits: ", doc.file(CSV))]
+    return [*blocks, text("All layers with all digits: ", doc.file(CSV))]
 
 
 def compared(
@@ -102,7 +102,10 @@ def compared(
     layers = shown_layers(comparison, sort, everything)
     shown = layers.head(len(layers) if limit is None else limit)
     if len(shown):
-        legend = [("", "Times are medians in ms."), ("95 %", "95 % is the interval of the factor.")]
+        legend = [
+            ("", "Times are medians in ms."),
+            ("95 %", "95 % is the confidence interval of the factor."),
+        ]
         legend[:0] = not_shown(len(layers) - len(shown), hint)
         table = _table(layer_columns(comparison), shown, "The layers")
         yield replace(table, legend=legend, anchors=[f"{anchor}-{at}" for at in shown.index])
@@ -130,7 +133,7 @@ def _table(found: Columns, table: pd.DataFrame, caption: str) -> Table:
 
 
 def verdict(comparison: Comparison) -> str:
-    """The answer: ``The clean trial is 1.11x slower: 4.7 ms, now 5.2 ms (95 % 1.08-1.14).``"""
+    """The answer: ``The unprofiled trial is 1.11x slower: 4.7 ms, now 5.2 ms ...``"""
     if not len(comparison.totals):
         return counts_line(comparison)
     row = comparison.totals.iloc[0]
@@ -140,7 +143,7 @@ def verdict(comparison: Comparison) -> str:
     said = interval(row["ratio"], row["low"], row["high"])
     within = "" if said == NOT_KNOWN else f", 95 % interval of the factor {said}"
     if found == SAME:
-        return f"No change of the {name} can be told: {times}, {factor}, not significant{within}."
+        return f"No significant change in the {name}: {times}, {factor}{within}."
     if found == UNKNOWN:
         return f"No verdict on the {name}: {times}, {factor}."
     by = ", by the machine or the code" if found == UNCLEAR else ""
@@ -187,12 +190,15 @@ def machine_line(comparison: Comparison) -> str:
     found = {movement.name: movement for movement in comparison.movements}
     works = [found[name] for name in (PRODUCT, COPY) if name in found]
     if not works and not comparison.same_place:
-        return "How fast the machines themselves are is not compared: their fixed work differs."
+        return "The speed of the machines is not compared, because their calibration differs."
     if not works:
-        return "Whether the machine itself was as fast is not known: a run has no calibration."
+        return (
+            "It is unknown whether the machine was equally fast, because one run has no "
+            "calibration."
+        )
     words = ", ".join(
         f"a fixed {work.name} took {format_factor(work.ratio)} the time"
-        + ("" if comparison.several else f" ({work.low:.2f} to {work.high:.2f} by the moment)")
+        + ("" if comparison.several else f" (between {work.low:.2f} and {work.high:.2f})")
         for work in works
     )
     if OTHERS in found and found[OTHERS].moved:
@@ -201,10 +207,10 @@ def machine_line(comparison: Comparison) -> str:
     if not comparison.same_place:
         return f"On the two machines, devices or BLAS settings {words}."
     if not comparison.moved:
-        return f"The machine itself was as fast: {words}."
+        return f"The machine was equally fast: {words}."
     return (
-        f"The machine itself moved: {words}. What this may account for is not called a change: "
-        "compare again on a quiet machine."
+        f"The machine's own speed changed: {words}. Differences that this may explain are not "
+        "reported as changes. Compare again on a quiet machine."
     )
 
 
@@ -216,31 +222,31 @@ def _busy(side: Side) -> str:
 def notes(comparison: Comparison) -> Iterator[str]:
     """What the reader must know to take the verdicts for what they are, a sentence each."""
     if comparison.same_run:
-        yield "A run stands on both sides: it is compared with itself."
+        yield "One run is on both sides, so it is compared with itself."
     if line := fusion_line(comparison):
         yield line
     phases = [side.runs[0].settings.phase for side in (comparison.before, comparison.after)]
     if phases[0] != phases[1]:
         yield (
-            f"The trials are not the same ({phases[0]}, and {phases[1]}): "
-            "the layers of the phases in common are compared, not the trials."
+            f"The trials differ ({phases[0]}, and {phases[1]}), so only the layers of their "
+            "common phases are compared."
         )
     if not comparison.judged:
         yield (
-            f"There are times but no verdicts: a run of fewer than {MIN_TRIALS} trials does not "
-            "tell how much is noise."
+            f"There are times but no verdicts: fewer than {MIN_TRIALS} trials do not show how "
+            "much is noise."
         )
     elif comparison.several:
         yield (
-            "Noise from run to run is measured: the 95 % interval of the median layer's ratio is "
+            "Run-to-run noise is measured: the 95 % interval of the median layer's ratio is "
             f"+/-{format_percent(comparison.run_spread)}."
         )
     else:
         yield (
-            "One run of each: what differs from run to run is not measured. Layers are judged by "
-            f"how they scatter ({format_percent(comparison.run_spread)}), and what all of them "
-            "have in common may be the machine. Record five runs of each, in turn, to tell more: "
-            "compare A1,A2,A3,A4,A5 B1,B2,B3,B4,B5."
+            "With one run on each side, run-to-run noise is not measured: layers are judged "
+            f"by their scatter ({format_percent(comparison.run_spread)}), and a change common "
+            "to all of them may be the machine's. For a stronger verdict, record five runs of "
+            "each in turn and compare A1,A2,A3,A4,A5 B1,B2,B3,B4,B5."
         )
     if unclear := unclear_line(comparison):
         yield unclear
@@ -254,10 +260,10 @@ def unclear_line(comparison: Comparison) -> str:
     more = (
         "compare again on a quiet machine, or by CPU time (--gate cpu)."
         if comparison.several
-        else "there is one run a side; record five runs of each, in turn."
+        else "there is one run on each side; record five of each in turn."
     )
     found = towards(totals["ratio"].iloc[0])
-    return f"Whether the machine or the code made the trial {found} cannot be told: {more}"
+    return f"It is unknown whether the machine or the code made the trial {found}: {more}"
 
 
 def fusion_line(comparison: Comparison) -> str:
@@ -376,10 +382,10 @@ before_share | | percent | Part of the sum of all layers' such times in the firs
   totals
 after_share | | percent | The same in the second run
 ratio | | number | Second time over first; above 1 is slower
-ci95_low low | | number | Lower end of the ratio's 95 % interval, which holds what the machine may
-  account for; empty where it is not known
+ci95_low low | | number | Lower end of the ratio's 95 % confidence interval, which allows for the
+  machine's own changes; empty where it is not known
 ci95_high high | | number | Upper end
-p_value | | number | How likely such a difference is without a cause; for layers corrected for their
+p_value | | number | How likely a difference this large is by chance; of layers, corrected for their
   number (false discovery rate)
 verdict | | text | faster, slower, not significant, not known (too few trials), or, of totals,
   machine or code (it differs, as the machine itself did)
@@ -489,10 +495,14 @@ def gate_line(comparison: Comparison, gate: Gate) -> str:
     limit = f"{format_significant(gate.fail_above * 100, 2)} %"
     if why := not_judged(comparison, gate):
         return f"Gate: not judged. {why}."
-    of = "" if comparison.headline else " Trials are not compared, layers alone are."
+    of = "" if comparison.headline else " Only layers are compared, not trials."
     if gate.cpu:
-        of = " It looks at the CPU time of a trial alone."
+        of = " It considers only the CPU time of a trial."
     if failed := len(comparison.slower_than(gate.fail_above, gate.cpu)):
-        moved = " The machine itself moved: try again." if comparison.moved and not gate.cpu else ""
+        moved = (
+            (" The machine's own speed changed: try again.")
+            if comparison.moved and not gate.cpu
+            else ""
+        )
         return f"Gate: FAILED, {format_count(failed)} slower by more than {limit}.{of}{moved}"
     return f"Gate: passed, nothing is significantly slower by more than {limit}.{of}"

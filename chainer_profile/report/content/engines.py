@@ -53,15 +53,15 @@ _MUCH = 0.05
 COLUMNS = tables.columns("""
 engine name | | text 24 | Name of the engine
 version | !3 | text? 8 | Its version
-precision | !2 | text 9 | What it computed in
+precision | !2 | text 9 | Precision of its arithmetic
 network | | text | Name of the network
 batch | | plain | Inputs per trial
 device | | text | cpu, gpu:0 and so on
 trials | | plain | Number of trials
-mean | mean ms = Average Time [ms] | ms? | Mean time of a trial; empty for an engine that made none
+mean | mean ms = Average Time [ms] | ms? | Mean time of a trial; empty for an engine that ran none
 std | | ms? | Its standard deviation (with trials - 1)
-ci95_low ci_low_s | | ms? | Lower end of the 95 % interval of the median; empty where the trials are
-  too few for one
+ci95_low ci_low_s | | ms? | Lower end of the 95 % confidence interval of the median; empty for too
+  few trials
 ci95_high ci_high_s | | ms? | Upper end
 median | median ms = Median [ms] | ms? | Median time
 p95 | p95 ms !5 | ms? | 95th percentile
@@ -69,26 +69,26 @@ p99 | | ms? | 99th percentile
 min | | ms? | Smallest time
 max | | ms? | Largest time
 iterations_per_s | iterations/s = Iterations/s !4 | number? | One over the mean
-prepare | | duration? | Seconds that making the engine ready took
-memory | memory = Memory !4 | bytes? | Bytes by which the process grew for the engine, at its most
-  in a warm-up run
-jobs | | plain? | Runs at a time where several were tried
+prepare | | duration? | Seconds that preparing the engine took
+memory | memory = Memory !4 | bytes? | Peak growth of the process in bytes for the engine, in a
+  warm-up run
+jobs | | plain? | Parallel runs, if several were tried
 served_per_s | | number? | Runs a second then
-outputs | | text 7 | right, or wrong where they differ from Chainer's by more than the tolerance
+outputs | | text 7 | right, or wrong if they differ from Chainer's by more than the tolerance
 largest_difference | largest difference | scientific? | Largest absolute difference of an output
   from Chainer's
 relative_difference | difference = Largest difference !7 | scientific? | The same as a fraction of
   the largest output
-tolerance | | scientific? | The largest relative difference that is right
+tolerance | | scientific? | The largest accepted relative difference
 layers | | plain | Number of Chainer's layers
-nodes | | plain? | Number of the engine's nodes; empty where it did not time them
-gone | | plain? | Number of layers that no node does any more
+nodes | | plain? | Number of the engine's nodes; empty if it did not time them
+gone | | plain? | Number of layers that no node computes any more
 nodes_time nodes_s nodes_ms | | ms? | Sum of the mean times of the nodes
 between | | ms? | Mean time between the nodes, in the trials in which they were timed
-worst_layer | | text | Where wrong outputs begin, where that is known
-error | | text | Why the engine did not run, or ran no further
+worst_layer | | text | The layer where wrong outputs begin, if known
+error | | text | Why the engine did not run, or stopped
 install | | text | The command that installs what it needs
-note | | text | What else is to be known
+note | | text | Other remarks
 """)
 #: What is read of them: before the speed-ups and behind them.
 _FIRST = ("engine", "mean", "median")
@@ -96,13 +96,13 @@ _THEN = ("p95", "iterations_per_s", "memory", "relative_difference", "precision"
 _LEGEND = (
     (
         "",
-        "Speed-ups are medians over the rounds of the trials, in which the engines take turns; the "
-        "difference is the largest one of an output, as a fraction of the largest output.",
+        "Speed-ups are medians over rounds in which the engines take turns. The difference is "
+        "the largest difference of an output as a fraction of the largest output.",
     ),
     (
         "memory",
-        "Memory is by how much the process grew for the engine, at its most in a run, weights of "
-        "its own among it; the network's were there before.",
+        "Memory is how much the process grew for the engine at its peak in a run, including "
+        "the engine's own weights but not the network's.",
     ),
 )
 #: The same for the outputs.
@@ -199,31 +199,31 @@ def overview(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[d
 
 
 def verdict(run: EnginesRun) -> str:
-    """The answer: ``openvino is 12x as fast as chainer: 4.7 ms -> 0.39 ms.``"""
+    """The answer: ``openvino is 12x as fast as chainer: 0.39 ms a trial instead of 4.7 ms.``"""
     baseline = run.baseline
     if baseline is None or baseline.statistics is None:
         return f"{plural(len(run.measured), 'engine')} ran, and Chainer did not."
     before = format_duration(baseline.statistics.median_s)
     known = _speedups(run)
     if not known:
-        return f"No other engine ran beside {baseline.name}: {before} a trial."
+        return f"Only {baseline.name} ran: {before} a trial."
     faster = [pair for pair in known if pair[1].sure]
     if not faster:
-        return f"No engine is faster than {baseline.name} beyond doubt: {before} a trial."
+        return f"No engine is significantly faster than {baseline.name}: {before} a trial."
     best, gain = faster[0]
     assert best.statistics is not None
     after = format_duration(best.statistics.median_s)
     if crowded(run):
         return (
-            f"{best.name} was {format_factor(gain.factor)} as fast as {baseline.name}, "
-            f"{before} a trial and {after}, while other programs kept the cores: how it is without "
-            "them is not known."
+            f"{best.name} was {format_factor(gain.factor)} as fast as {baseline.name} "
+            f"({after} a trial instead of {before}), but other programs kept the cores busy; the "
+            "speed-up without them is unknown."
         )
     said = interval_text(gain)
-    within = "" if said == NOT_KNOWN else f", 95 % interval {said}"
+    within = "" if said == NOT_KNOWN else f" (95 % interval {said})"
     return (
-        f"{best.name} is {format_factor(gain.factor)} as fast as {baseline.name}: {before} a "
-        f"trial, and {after}{within}."
+        f"{best.name} is {format_factor(gain.factor)} as fast as {baseline.name}{within}: "
+        f"{after} a trial instead of {before}."
     )
 
 
@@ -289,14 +289,15 @@ def _speed(run: EnginesRun) -> Iterator[doc.Block]:
         yield doc.Figure(
             PLOT,
             "Bar plot of the time of a trial under every engine",
-            "One bar an engine: the median of its trials. Its parts are the shares of the "
-            "functions in the trials in which the engine timed its nodes, put to the scale of the "
-            "median; a node that does several layers counts for the one of the most operations.",
+            "One bar for each engine: the median of its trials. The parts of a bar are the "
+            "functions' shares in the trials that timed nodes, scaled to the median. A node "
+            "that computes several layers counts for the one with the most operations.",
         )
     if len(run.right) > 1 and not crowded(run):
         yield doc.Heading(3, "Speed-ups")
         yield doc.text(
-            "How many times as fast the row's engine is as the column's, as 95 % intervals:"
+            "How many times as fast the row's engine is as the column's engine (95 % "
+            "confidence intervals):"
         )
         versus = [_against(slow, interval_text, drop=at) for at, slow in enumerate(run.right)]
         yield tables.Table([COLUMNS["engine"], *versus], _rows(run, run.right), "Speed-ups")
@@ -307,9 +308,9 @@ def _outputs(run: EnginesRun) -> Iterator[doc.Block]:
     if not compared:
         return
     yield doc.text(
-        "Compared with Chainer's on the trials' input, on another one, for a copy of the network "
-        "with drawn numbers in place of parameters that are all the same, as initial "
-        "normalisations are, and again after the trials: the largest difference of all."
+        "The largest difference from Chainer's outputs in four comparisons: on the trials' "
+        "input, on another input, with random numbers in place of uniform parameters (such as "
+        "those of an initial normalisation), and again after the trials."
     )
     rows = _rows(run, compared)
     yield tables.Table(_OUTPUTS, rows, "Outputs", _marks(rows))
@@ -323,7 +324,7 @@ def _nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc
             yield from _groups(engine.name, recordings)
         if engine.folder:
             yield doc.text(
-                f"The report of {engine.name} by itself, with its nodes: ",
+                f"The report on {engine.name} alone, with its nodes: ",
                 doc.file(f"{engine.folder}/report.md"),
             )
 
@@ -350,18 +351,18 @@ def _method(run: EnginesRun) -> Iterator[doc.Block]:
     if settings.command:
         yield doc.Code(settings.command)
     known = [e for e in run.engines if e.prepare_s is not None]
-    took = ", ".join(f"{e.name} {format_duration(e.prepare_s)}" for e in known) or "no time"
+    took = ", ".join(f"{format_duration(e.prepare_s)} ({e.name})" for e in known) or "no time"
     yield doc.points(
         [
-            "Each engine was given the same network, the same weights and the same input, and made "
-            f"ready before the trials; that took {took}.",
-            f"After {plural(settings.warmups, 'warm-up run')} of each the engines took turns in "
-            "rounds, in an order that changes from round to round: an untimed run, then some timed "
-            "ones. What slows the machine for a while slows all engines alike.",
-            "A speed-up is the median over the rounds of the ratio of the two engines' medians in "
-            "the round, and its interval is that of this median from order statistics.",
-            "The times of nodes come from further trials, in which the engine's own profiling was "
-            "on. A trial is the sum of its nodes and of what passed between them.",
+            "Each engine got the same network, weights and input. Preparing them before the "
+            f"trials took {took}.",
+            f"After {plural(settings.warmups, 'warm-up run')} of each, the engines took turns "
+            "in rounds whose order changes: one untimed run, then some timed ones. So a slow "
+            "phase of the machine slows all engines alike.",
+            "A speed-up is the median, over the rounds, of the ratio of the two engines' "
+            "medians. Order statistics give its interval.",
+            "The times of nodes come from additional trials with the engine's own profiling "
+            "switched on. Such a trial is the sum of its nodes and of the time between them.",
         ]
     )
 
@@ -390,14 +391,15 @@ def warnings(run: EnginesRun) -> list[str]:
     found = []
     if run.ended != COMPLETE:
         counts = [len(engine.clean_ns) for engine in run.measured]
-        made = f"{format_count(min(counts))} to {format_count(max(counts))}" if counts else "0"
-        found.append(f"The trials ended before all were made ({run.ended}): {made} of each engine.")
+        ends = sorted({min(counts, default=0), max(counts, default=0)})
+        made = " to ".join(map(format_count, ends))
+        found.append(f"The trials ended early ({run.ended}): {made} of each engine.")
     if run.other_cpu is not None and run.other_cpu >= BUSY_CORES:
         cores = run.environment.usable_cores
-        of = f" of {plural(cores, 'core')}" if cores else ""
+        of = f"of {plural(cores, 'core')}" if cores else "cores"
         found.append(
-            f"Other programs kept {run.other_cpu:.1f}{of} busy during the trials, which makes long "
-            "trials slower than short ones: close them and run again."
+            f"Other programs kept {run.other_cpu:.1f} {of} busy during the trials, which slows "
+            "long trials more than short ones. Close them and run again."
         )
     return found
 
@@ -462,9 +464,9 @@ def wrong_text(engine: EngineResult) -> str:
     assert found
     worst = f"; {engine.worst_layer}" if engine.worst_layer else ""
     return (
-        f"wrong outputs: they differ by up to {format_scientific(found.largest)}, which is "
-        f"{format_scientific(found.relative)} of the largest output "
-        f"({format_significant(found.magnitude)}), above the tolerance of "
+        f"wrong outputs: they differ by up to {format_scientific(found.largest)} "
+        f"({format_scientific(found.relative)} of the largest output, "
+        f"{format_significant(found.magnitude)}), more than the tolerance of "
         f"{format_scientific(engine.tolerance)}{worst}"
     )
 
@@ -486,7 +488,9 @@ def next_steps(run: EnginesRun) -> Iterator[str]:
     for engine in run.wrong:
         yield f"Do not use {engine.name} as it is: {wrong_text(engine)}."
     if crowded(run):
-        yield "Close the other programs, or wait for them, and run again: then one can be chosen."
+        yield (
+            "Close the other programs, or wait for them to end, and run again to choose an engine."
+        )
     elif known := _speedups(run):
         yield from _which(known)
     for engine in run.others:
@@ -497,38 +501,39 @@ def next_steps(run: EnginesRun) -> Iterator[str]:
 def _which(known: list[tuple[EngineResult, Speedup]]) -> Iterator[str]:
     faster = [pair for pair in known if pair[1].sure]
     if not faster:
-        yield f"No engine is faster than {BASELINE} here beyond doubt: stay with it."
+        yield f"No engine is significantly faster than {BASELINE} here: stay with it."
         return
     best, gain = faster[0]
     factor = format_factor(gain.factor)
-    yield f"Take {best.name}: it is {factor} as fast as {BASELINE}. {_how(best)}"
+    yield f"Use {best.name}: it is {factor} as fast as {BASELINE}. {_how(best)}"
     for engine, _ in faster[1:2]:
         lead = speedup(best, engine)
         if lead is not None and not lead.low > 1:
             yield (
-                f"{engine.name} is as fast as far as these trials can tell: take which suits "
-                f"you better. {_how(engine)}"
+                f"{engine.name} is equally fast within the accuracy of these trials: use the "
+                f"one that suits you. {_how(engine)}"
             )
     factors = {engine.name: gain.factor for engine, gain in known}
     if best.name != FAST and factors.get(FAST, 0.0) > 1:
         yield (
-            f"Where nothing may be installed beside Chainer, {FAST} gives "
+            f"If you can install nothing but Chainer, {FAST} gives "
             f"{format_factor(factors[FAST])}. {_HOW[FAST]}"
         )
 
 
 _HOW = {
-    FAST: "In Python: with chainer_profile.accelerate(): around the calls of the network.",
+    FAST: "In Python, call the network within `with chainer_profile.accelerate():`.",
     "onnxruntime": f"{PROG} export writes the ONNX file that it runs.",
     "openvino": (
-        f"{PROG} export writes an ONNX file, which it reads. Its time is that of an infer request "
-        "on shared tensors; compiled(x) takes 10 to 15 % more."
+        f"{PROG} export writes an ONNX file that it reads. The time is that of an infer "
+        "request on shared tensors; compiled(x) takes 10 to 15 % more."
     ),
 }
 
 
 def _how(engine: EngineResult) -> str:
-    return _HOW.get(engine.name, f"--save-engine of {PROG} engines keeps it, where it can be kept.")
+    otherwise = f"To save it, where possible, add --save-engine to {PROG} engines."
+    return _HOW.get(engine.name, otherwise)
 
 
 class Fusion(NamedTuple):
@@ -564,12 +569,12 @@ def fusion_text(run: EnginesRun, recording: Recording, chainer: Recording | None
     nodes, nodes_time = plural(found.nodes, "node"), format_duration(found.nodes_s)
     between = format_duration(found.between_s)
     if found.gone is None:
-        said = f"{nodes}, {nodes_time}, and {between} between them; they do not say whose layers "
-        said += "they are"
+        said = f"{nodes}, {nodes_time}, and {between} between them; they do not say which layers "
+        said += "they compute"
     else:
         said = f"{plural(run.n_layers, 'layer')} became {nodes}"
         if found.gone:
-            said += f", and {format_count(found.gone)} of them nothing"
+            said += f" ({plural(found.gone, 'layer')} without a node)"
         if chainer is not None:
             before_s = float(chainer.self_ns.sum(axis=1).mean()) * NS
             said += f": {format_duration(before_s)} -> {nodes_time}"

@@ -34,13 +34,13 @@ dtype digest.settings.dtype | | text | Data type of parameters and input
 input_shape digest.settings.input_shape | | shape | Shape of the input, batch included
 commit digest.commit | !2 | text? 12 | Commit of the repository that the run was started in
 latency digest.median_s | latency ms | ms | Median of the trials
-trials_kind kind | | text | clean (without hooks), or profiled where there were no clean ones
+trials_kind kind | | text | clean (unprofiled), or profiled if there were no unprofiled ones
 fps digest.fps | FPS !4 | number | Inputs a second, batch over mean
 hot_layer digest.hot_layer | hot layer !1 | text 12 | Label of the slowest layer
 hot_path digest.hot_path | | text | Its path
 hot_share digest.hot_share | | percent | Its part of the layers' time
 trials digest.trials | | count | Number of profiled trials
-ended digest.ended | | text | complete, or why the run ended before
+ended digest.ended | | text | complete, or why the run ended early
 processor digest.processor | | text | Processor, or GPU
 folder name | | text 12 | Folder of the run below the reports: its name
 command digest.settings.command | | text | The command line
@@ -60,7 +60,7 @@ def overview(runs: Sequence[Run], hidden: int = 0) -> list[Block]:
     """The table of the runs; so many more are not shown."""
     legend = []
     if any(not run.digest.clean for run in runs):
-        legend.append(("", f"{_PROFILED} of profiled trials: there were no clean ones."))
+        legend.append(("", f"{_PROFILED} of profiled trials: there were no unprofiled ones."))
     if hidden:
-        legend.append(("", f"{format_count(hidden)} more not shown (--limit 0 shows all)."))
+        legend.append(("", f"{format_count(hidden)} more are not shown (--limit 0 shows all)."))
     return [Table(_READ, runs, "The runs", legend=legend)]

@@ -123,19 +123,23 @@ def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
         else list(map(kept, layer_columns(shown.columns)))
     )
     kind = "inclusive" if summary.recording.settings.inclusive else "self times"
-    interval = "these are too few trials for intervals"
+    interval = "there are too few trials for confidence intervals"
     if summary.has_intervals:
-        interval = "+/- is half of the 95 % interval of the median"
+        interval = "+/- is half of the 95 % confidence interval of the median"
     legend = [
         *hidden(every["share"].iloc[len(told) :], shown.hint, "layer"),
         ("", f"{HOT_MARK} hot: {summary.hotspots.rule}."),
         ("", f"Times are {kind}{on_gpu(summary)} in ms, % is of the layers' time."),
         *_legend_of_marks(columns, told),
         ("+/- ms", f"{interval}."),
-        ("% of limit", "% of limit is the least time at this machine's limits over the median."),
+        (
+            "% of limit",
+            "% of limit is the shortest possible time at this machine's limits as a part of the "
+            "median.",
+        ),
         *((name, f"{meaning}.") for name, meaning in MEANINGS.items()),
     ]
-    wider = "--columns chooses, a wider terminal shows them"
+    wider = "a wider terminal or --columns shows them"
     yield Table(columns, told, "The layers", hot_marks(told), legend, wider)
 
 
@@ -224,7 +228,11 @@ def on_page(summary: Summary) -> Iterator[Block]:
         "All layers",
         hot_marks(summary.layers),
         [
-            ("", "A heading sorts. Beside each layer how often its times came, and how they went."),
+            (
+                "",
+                "Click a heading to sort. Beside each layer: the histogram of its times, and "
+                "their course over the trials.",
+            ),
             *([("", ABOUT)] if summary.layers["work_is_about"].any() else []),
         ],
         anchors=[layer_anchor(at) for at in summary.layers.index],
@@ -278,15 +286,15 @@ def by_layer(summary: Summary) -> Iterator[Block]:
     rest = summary.layers.drop(shown.index)
     if len(rest):
         yield text(
-            f"{format_count(len(shown))} of {plural(len(summary.layers), 'layer')} are shown, the "
-            f"slowest ones; the others hold {format_percent(rest['share'].sum())} of the "
-            "layers' time. All are in ",
+            f"The {format_count(len(shown))} slowest of "
+            f"{plural(len(summary.layers), 'layer')} are shown; the others take "
+            f"{format_percent(rest['share'].sum())} of the layers' time. All are in ",
             file(LAYERS),
             ".",
         )
     times = list(TIMES)
     if not summary.has_intervals:
-        yield text("The trials are too few for intervals of the medians.")
+        yield text("There are too few trials for confidence intervals of the medians.")
         times.remove("interval")
     found = _known(summary, [*WHICH, *times], DEVICE, shown)
     if said := explained([column.name for column in found]):
@@ -317,15 +325,15 @@ def _chosen(summary: Summary) -> pd.DataFrame:
 
 _EXPLAINED = """
 work_is_about | {about}
-flops | Operations and bytes are those of all calls in a trial, in millions.
-verdict | A layer is limited by compute, by memory, or, where less than a third of the limit is
-  reached, by the largest part of its time that is known; where none is a quarter, it stays below
-  both limits.
-peak -workspace | The peak is the most that is allocated in the layer beyond what is there at its
-  begin.
-peak workspace | The peak is the most that is allocated in the layer beyond what is there at its
-  begin; of a forward call, the workspace is the part beyond its outputs.
-| What is not known is shown as -.
+flops | Operations and bytes are of all calls in a trial, in millions.
+verdict | A layer is limited by compute or by memory. If it reaches less than a third of that limit,
+  the column names the largest known part of its time instead, or says below both limits if no part
+  is a quarter.
+peak -workspace | The peak is the memory allocated within the layer, excluding what existed before
+  it.
+peak workspace | The peak is the memory allocated within the layer, excluding what existed before
+  it; the workspace of a forward call is its peak minus its outputs.
+| Unknown values are shown as -.
 """
 
 
@@ -334,10 +342,10 @@ def by_node(summary: Summary) -> Iterator[Block]:
     if not summary.recording.settings.engine:
         return
     yield text(
-        f"A row is a node of {engine_text(summary.recording.settings)}. Its path is that of "
-        "the layer with the most operations among those of Chainer that it does, and its function "
-        "names all of them; a node that does none is named by the engine. Numbers of layers are "
-        "those of the profile of the network under Chainer."
+        f"Each row is a node of {engine_text(summary.recording.settings)}. Its function names "
+        "all of Chainer's layers that it computes; its path is that of the layer with the "
+        "most operations. A node that computes none has the engine's name. Layer numbers are "
+        "those of the network's profile under Chainer."
     )
     layers = summary.recording.layers
     found = columns(
@@ -360,10 +368,10 @@ def for_paper(summary: Summary, of: str) -> Iterator[tuple[str, Table]]:
     layers, shown = summary.layers, _chosen(summary)
     # As many as fit between the margins of the article class.
     keys = [*WHICH, "median", "ci", "share"]
-    interval = "± is half of the 95 % interval of the median."
+    interval = "± is half of the 95 % confidence interval of the median."
     if not summary.has_intervals:
         keys.remove("ci")
-        interval = "the trials are too few for intervals."
+        interval = "there are too few trials for confidence intervals."
     columns = layer_columns(keys, several_phases=summary.several_phases)
     count = format_count(len(layers))
     if len(layers) > TOP:

@@ -27,7 +27,7 @@ def experiment(summary: Summary) -> Iterator[Block]:
     if engine:
         what = f"each node of {engine} takes"
     whole = ", and how long a whole trial takes" if recording.trial_ns is not None else ""
-    yield text(f"Measured was how long {what}{whole}.")
+    yield text(f"We measured how long {what}{whole}.")
     yield properties(experiment_rows(summary), "The experiment")
     yield Text(_mode(summary))
 
@@ -66,16 +66,16 @@ def _rows_of(summary: Summary) -> words.Row:
 
 
 _MODES = """
-engine | The engine computed what the network gives in inference.
-graph | The network ran in {mode} and with backprop (`chainer.config.enable_backprop` was on), for
-  its forward takes gradients and fails without.
-training train | The network ran in train mode (`chainer.config.train` was on), as training does:
-  batch normalisation computes the statistics of the batch, dropout drops, and the forward pass
-  keeps what the backward pass needs. These are not the times of inference.
+engine | The engine computed the network's output as in inference.
+graph | The network ran in {mode} and with backprop (`chainer.config.enable_backprop` was on),
+  because its forward pass computes gradients.
+training train | The network ran in train mode (`chainer.config.train` was on), as in training:
+  batch normalisation computes the batch's statistics, dropout drops, and the forward pass keeps
+  what the backward pass needs. Times in inference differ.
 training | The network ran in test mode (`chainer.config.train` was off).
-train | The network ran on purpose in train mode (`chainer.config.train` was on): batch
-  normalisation computes the statistics of the batch and dropout drops. Inference is test mode, so
-  these are not the times of inference.
+train | As requested, the network ran in train mode (`chainer.config.train` was on): batch
+  normalisation computes the batch's statistics and dropout drops. Inference uses test mode, so its
+  times differ.
 fixed | The network ran as in inference: in test mode (`chainer.config.train` was off) and without
   backprop, so batch normalisation used its stored averages (`FixedBatchNormalization`).
 | The network ran as in inference: in test mode (`chainer.config.train` was off) and without
@@ -101,13 +101,13 @@ def environment(summary: Summary) -> Iterator[Block]:
     if rows:
         yield properties(rows, "The machine and its software")
     else:
-        yield text("Nothing was recorded about the machine.")
+        yield text("No information about the machine was recorded.")
 
 
 def command(summary: Summary) -> Block:
     """What makes the run again."""
     said = words.printable(summary.recording.settings.command)
-    return Code(said) if said else text("The run was not started by a command line.")
+    return Code(said) if said else text("The run was not started from the command line.")
 
 
 def command_and_versions(summary: Summary) -> Iterator[Block]:
@@ -123,81 +123,80 @@ def method(summary: Summary) -> Iterator[Block]:
 
 
 _POINTS = """
-engine | The network did not run under Chainer but under {engine}, which was given the same weights.
+engine | The network ran under {engine} with the same weights, not under Chainer.
 probe | BLAS ran with {probe}.
-warmups | {warmups} came first and count nowhere.
-engine clean | {clean} ran without the engine's profiling, in turn with those of other engines: the
-  latency to quote is theirs.
-engine | The times of nodes are the engine's own, from {trials} in which its profiling was on.
-engine | Runtime overhead is the time of such a trial less the sum of its nodes: what the engine
-  does between them, and its profiling.
--engine every | {every} of the program were timed as a whole, and {some} of them were profiled: the
-  {quoted} to quote is that of all, the rows' times are means of the profiled ones.
--engine -every apart | {clean} ran without any hook, {order} the {profiled}: the {quoted} to quote
-  is that of the clean ones, the layers' times come from the profiled ones.
+warmups | {warmups} came first and are not counted.
+engine clean | {clean} ran without the engine's profiling, in turn with those of other engines.
+  Quote their latency.
+engine | The times of nodes are the engine's own, from {trials} with its profiling switched on.
+engine | Runtime overhead is the time of such a trial minus the sum of its nodes: the engine's work
+  between them, and its profiling.
+-engine every | {every} of the program were timed as a whole, and {some} of them were profiled.
+  Quote the {quoted} of all of them; the rows' times are means over the profiled ones.
+-engine -every apart | {clean} ran without any hook, {order} the {profiled}. Quote the {quoted} of
+  the unprofiled trials; the layers' times come from the profiled ones.
 -engine -every -apart | The layers' times come from {profiled}.
-device | The times of layers are the GPU's: on entering and on leaving every layer an event is put
-  into its queue. Nothing waits for them in between; they are read after one synchronisation at the
-  end of each trial.
-device | Such a time runs from event to event. It holds the layer's own work, and what the GPU
-  waited within the layer for the host to launch the next kernel.
-device | The times of trials are the host's: from the first call to the moment when the GPU is done.
-  Launching is the part until all was launched, waiting the rest.
-device held | {held} came last: the GPU began with each of them only when the host had launched all
-  of it, so that it never waited. The medians of these times are how long the GPU is busy in every
-  layer; they count nowhere else.
-inclusive | The time of a layer is inclusive: it holds those of the calls made within it.
--inclusive -engine | The time of a layer is its self time: a call made within another one counts for
-  the inner one only.
-loss | Functions of the loss that no link calls have the path `loss`.
-backward | The backward of a function is a row of its own, in the link that made the call. Its
-  column `forward_index` in the table of all layers is the call that it goes back through.
-accumulation | Where several functions use a variable, its gradients are added up: the row
+device | The layers' times are the GPU's: the profiler records an event in its queue on entering and
+  on leaving each layer. Nothing waits for these events; they are read after one synchronisation at
+  the end of each trial.
+device | A layer's time runs from event to event. It contains the layer's own work and the time the
+  GPU waited within the layer for the host to launch the next kernel.
+device | The trials' times are the host's: from the first call until the GPU has finished. Launching
+  is the part until everything was launched; waiting is the rest.
+device held | {held} came last: the GPU started each of them only after the host had launched all of
+  it, so it never waited. Their medians say how long the GPU is busy in each layer; they are used
+  nowhere else.
+inclusive | A layer's time is inclusive: it contains the time of the calls made within it.
+-inclusive -engine | A layer's time is its self time: it excludes the calls made within it.
+loss | Functions of the loss outside all links have the path `loss`.
+backward | The backward pass of a function has its own row, in the link that made the call. Its
+  column `forward_index` in the table of all layers names the call that it goes back through.
+accumulation | If several functions use a variable, its gradients are added up: the row
   `gradient_accumulation`, in the link whose backward adds them.
 cleargrads | Clearing the gradients before the backward pass is the row `cleargrads` of the backward
   phase.
 communication | A collective of the optimizer is a row of the phase communication, at the path of
-  the parameter that it moves. Its time is until this rank leaves it, so it holds waiting for the
-  last rank to come.
-update -hooks | The update of all parameters of one link is one row, named after the optimizer; its
-  calls are the arrays of parameters.
-update hooks | The update of all parameters of one link is one row, named after the optimizer; its
-  calls are the arrays of parameters. The optimizer's hooks ({hooks}) go over all parameters; their
-  path is `optimizer`.
-data | Loading a batch and converting it to arrays are the rows of the path `data`.
-framework -device -phases | Framework time is the profiled trial less the sum of its layers: what
-  passes between the functions, such as type checks and making variables.
-framework -device phases | Framework time is the profiled trial less the sum of its layers: what
-  passes between the rows, such as type checks, making variables, and walking back through the
-  graph. It is known for each phase, and what passes outside of all phases has a row of its own.
-  Freeing the graph comes after the backward phase: in a training step it is framework time of the
-  update.
-framework device | Framework time is the profiled trial less the sum of its layers: what passes on
-  the trial's wall clock beside the layers' time on the GPU. It is the time between the layers and
-  behind the last, in which the GPU mostly waits for the host.{of_phases}
-| Where one number stands for a time it is the median, which a few slow trials do not move; a
-  layer's share is its median over the sum of all layers' medians. Where parts add up to the trial
-  (sum of the layers, framework, groups, links) they are means, and inputs per second are the batch
-  over the mean.
-| The 95 % interval of a median comes from successive batches of trials: the spread of the batches'
-  medians gives it, on a log scale, and trials that resemble their neighbours do not make it too
+  the parameter that it moves. Its time lasts until this rank leaves it, so it includes waiting for
+  the last rank.
+update -hooks | The update of all parameters of a link is one row, named after the optimizer; its
+  calls are the parameter arrays.
+update hooks | The update of all parameters of a link is one row, named after the optimizer; its
+  calls are the parameter arrays. The optimizer's hooks ({hooks}) process all parameters; their path
+  is `optimizer`.
+data | Loading a batch and converting it to arrays are rows at the path `data`.
+framework -device -phases | Framework time is the profiled trial minus the sum of its layers: the
+  time between the functions, such as type checks and creating variables.
+framework -device phases | Framework time is the profiled trial minus the sum of its layers: the
+  time between the rows, such as type checks, creating variables and walking back through the graph.
+  It is known for each phase; time outside all phases has its own row. Freeing the graph comes after
+  the backward phase, so it is framework time of the update in a training step.
+framework device | Framework time is the profiled trial minus the sum of its layers: the trial's
+  wall time minus the layers' time on the GPU. It lies between the layers and after the last one;
+  the GPU mostly waits for the host then.{of_phases}
+| A single number for a time is the median, which a few slow trials do not affect. A layer's share
+  is its median divided by the sum of all layers' medians. Parts that add up to the trial (sum of
+  the layers, framework, groups, links) are means, and inputs per second are the batch divided by
+  the mean.
+| The 95 % confidence interval of a median comes from the spread of the medians of successive
+  batches of trials, on a log scale, so correlation between neighbouring trials does not make it too
   narrow. Fewer than {least} trials have none.
-rate_of_zero | The optimizer's learning rate is 0: all trials have the same weights, and the
-  arithmetic of the update is the same as with any other rate.
-step -device | The smallest step of the clock that was seen is {step}.
-step device | The smallest step of the host's clock that was seen is {step}.
-window -device | A function that does nothing shows {window}: every layer's time holds so much of
-  the recorder itself.
-window device | A function that does nothing shows {window}: the host's time in every layer holds so
-  much of the recorder itself.
-counted | {counted} behind these counted CPU time, page faults and switches; reading takes {reading}
-  a call, in them alone.
-looked | {looked} more were made for {looking} to look where the interpreter was; of their times
-  only the parts are told.
+rate_of_zero | The optimizer's learning rate is 0, so all trials have the same weights; the update's
+  arithmetic is the same at any rate.
+step -device | The smallest observed step of the clock is {step}.
+step device | The smallest observed step of the host's clock is {step}.
+window -device | An empty function shows {window}: every layer's time contains this much of the
+  recorder's own time.
+window device | An empty function shows {window}: the host's time in every layer contains this much
+  of the recorder's own time.
+counted | {counted} after the timed ones counted CPU time, page faults and context switches; only
+  these contain the cost of reading, {reading} a call.
+looked | {looked} after the timed ones were sampled by {looking}; only the shares of their times are
+  reported.
 """
+
 _GPU_PHASES = (
-    " That of a phase is the time on the GPU between its layers; what is outside of all phases has "
-    "a row of its own."
+    " Framework time of a phase is the time on the GPU between its layers; time outside all phases "
+    "has its own row."
 )
 
 
@@ -219,7 +218,7 @@ def method_points(summary: Summary) -> Iterator[Words]:
         "engine": engine,
         "probe": _threads(recording),
         "warmups": _warmups(recording),
-        "clean": clean and plural(clean.count, "clean trial"),
+        "clean": clean and plural(clean.count, "unprofiled trial"),
         "trials": plural(recording.n_trials, "trial"),
         "every": totals.every and plural(totals.every.count, "trial"),
         "some": format_count(recording.n_trials),
@@ -228,7 +227,9 @@ def method_points(summary: Summary) -> Iterator[Words]:
         "apart": clean and recording.trial_ns is not None,
         # Without their starts nothing is known of their order: in a race of engines the clean ones
         # come first.
-        "order": "apart from" if recording.start_ns is None else "in blocks that alternate with",
+        "order": "separately from"
+        if recording.start_ns is None
+        else "in blocks that alternate with",
         "device": recording.on_device,
         "held": plural(held, "held trial") if held else "",
         "inclusive": settings.inclusive,
@@ -264,7 +265,7 @@ def _threads(recording: Recording) -> str:
 def _warmups(recording: Recording) -> str:
     wanted = recording.settings.warmups
     made = len(recording.warmup_ns) or wanted
-    fewer = f" of {format_count(wanted)} that were asked for" if made < wanted else ""
+    fewer = f" of {format_count(wanted)} requested" if made < wanted else ""
     return f"{plural(made, 'warm-up trial')}{fewer}" if made else ""
 
 

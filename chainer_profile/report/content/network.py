@@ -23,12 +23,12 @@ from chainer_profile.report.text import Row
 
 LAYERS, LINKS = "layers", "links"
 _COUNTED = """
-parameters | | count | Elements of the parameters; each counts once, at the first call of its link;
-  of links that share one, the first
-trainable | | count | Those of them that an optimizer may update (disable_update forbids it)
+parameters | | count | Elements of the parameters; each counts once, at the first call of its
+  (first) link
+trainable | | count | Those that an optimizer may update (disable_update prevents it)
 persistent | !3 | count | Elements of persistent arrays, such as batch normalisation's averages
 macs | | count? | Multiply-accumulates of convolutions and matrix products; - without a formula
-flops | !4 | count? | Floating-point operations, a multiply-add being two; likewise
+flops | !4 | count? | Floating-point operations (a multiply-add counts as two); likewise
 nbytes_read | !2 | count? | Bytes that must be read at least; likewise
 nbytes_written | !1 | count? | Bytes that must be written at least; likewise
 nbytes_output | | count | Bytes of the outputs; a view of an input has none
@@ -40,7 +40,7 @@ COLUMNS = {
         """
 index Index | !6 | plain | Place of the layer in a forward pass, from 0
 path | | text 14 | Path of the link that makes the call; / is the network itself
-function | | text? 14 | Chainer's name of the function; empty for parameters that no call belongs to
+function | | text? 14 | Chainer's name of the function; empty for parameters without a call
 input_shapes | | shapes 14 | Shapes of the input arrays, parameters included
 output_shapes | | shapes 14 | Shapes of the output arrays
 dtype | | text 14 | Data type of the first output"""
@@ -48,14 +48,14 @@ dtype | | text 14 | Data type of the first output"""
     ),
     LINKS: columns(
         """
-path Index | | text 14 | Path of the link; at the depth asked for with all below it, else its
-  own calls alone
+path Index | | text 14 | Path of the link; a link at the requested depth includes all links
+  below it, a link above it only its own calls
 kind | !5 | text 14 | Name of its class
 layers | | count | Number of its function calls
 output_shapes | | shapes 14 | Shapes of the outputs of the last of them"""
         + _COUNTED
         + """
-without_formula | | count | Calls whose operations and bytes are not known, and are missing"""
+without_formula | | count | Calls whose operations and bytes are unknown and not included"""
     ),
 }
 _USUAL = ("parameters", "persistent", "macs", "flops", "nbytes_read", "nbytes_written")
@@ -165,14 +165,14 @@ def notes(summary: ModelSummary) -> list[str]:
         named = ", ".join(
             f"{name} ({plural(calls, 'call')})" for name, calls in summary.without_formula.items()
         )
-        found.append(f"Without a formula, and so missing in the totals: {named}.")
+        found.append(f"Missing from the totals, because they have no formula: {named}.")
     if summary.table["approximate"].any():
         found.append(ABOUT)
     if (summary.table["function"] == "").any():
-        found.append("Parameters of links of which no call is known come last, without a function.")
+        found.append("Parameters of links without a known call come last, without a function.")
     found.append(
-        "Memory of activations adds up the outputs of all layers, but for views. What a pass takes "
-        "is measured by a profile. MB is 10^6 bytes."
+        "Memory of activations is the sum of all layers' outputs, without views. To measure "
+        "what a pass takes, profile it. MB is 10^6 bytes."
     )
     return found
 

@@ -64,9 +64,10 @@ def limits_sentence(summary: Summary) -> str:
     rate = limits.half_flops_per_s
     half = "" if rate is None else f" ({format_giga(rate)} GFLOP/s in float16)"
     return (
-        f"Limits of this machine{threads}: {format_giga(limits.flops_per_s)} GFLOP/s in a float32 "
-        f"matrix product{half}, {format_giga(limits.copy_nbytes_per_s)} GB/s over an "
-        f"array in place ({format_giga(limits.fresh_nbytes_per_s)} GB/s in a copy into new memory)."
+        f"Limits of this machine{threads}: {format_giga(limits.flops_per_s)} GFLOP/s in a "
+        f"float32 matrix product{half}, {format_giga(limits.copy_nbytes_per_s)} GB/s over an "
+        f"array in place, and {format_giga(limits.fresh_nbytes_per_s)} GB/s for a copy into "
+        "new memory."
     )
 
 
@@ -74,13 +75,13 @@ def _elsewhere(summary: Summary) -> str:
     """Where the time of such a layer goes, and what else bounds the others."""
     if summary.recording.on_device:
         return (
-            "the GPU waits for the host to launch, or has too little to do at once to be filled. "
-            "Arrays that stay in a cache can be faster than the limit of memory."
+            "the GPU waits for the host, or has too little parallel work. Arrays that stay in "
+            "a cache can exceed the memory limit."
         )
     return (
-        "the table says what most of its time is, where that is known. Chainer allocates outputs "
-        "anew, so the third rate is what functions that only move data can hope for; arrays that "
-        "stay in a cache can be faster than all of them."
+        "the table names what takes most of its time, where that is known. Chainer allocates "
+        "new outputs, so the third rate is the realistic limit for functions that only move "
+        "data. Arrays that stay in a cache can exceed all three."
     )
 
 
@@ -89,19 +90,19 @@ def work(summary: Summary, *, macs: bool = False) -> Iterator[Block]:
     if not summary.layers["flops"].notna().any():
         return
     yield text(
-        "Operations (a multiply-add is two) and bytes (each array read or written once) follow "
-        "from the shapes, by formulas; the rates from the median self times."
+        "Operations (a multiply-add counts as two) and bytes (each array is read or written "
+        "once) are computed from the shapes; rates use the median self times."
         + (f" {ABOUT}" if summary.layers["work_is_about"].any() else "")
     )
     limits = summary.recording.limits
     if limits is not None:
         yield text(
-            f"{limits_sentence(summary)} The least time of a layer is the longer of its "
-            "operations at the first rate and its bytes at the second; the limit reached is that "
-            "over its median time. Below "
-            f"{format_percent(REACHED, 0)} a layer stays below both limits: {_elsewhere(summary)}"
+            f"{limits_sentence(summary)} A layer's shortest possible time is the larger of "
+            "its operations at the first rate and its bytes at the second; the limit reached "
+            f"is that time divided by its median. Under {format_percent(REACHED, 0)}, a layer "
+            f"stays below both limits: {_elsewhere(summary)}"
         )
-    by_function, caption = work_by_function(summary.layers), "Work and what it reaches, by function"
+    by_function, caption = work_by_function(summary.layers), "Work and limits reached, by function"
     yield Table(work_columns(summary, macs), by_function, caption)
     unknown = without_formula(summary.layers)
     if len(unknown):
@@ -109,14 +110,15 @@ def work(summary: Summary, *, macs: bool = False) -> Iterator[Block]:
             f"{row.Index} ({format_percent(row.share)})"
             for row in unknown.head(_MAX_LAYERS).itertuples()
         )
-        yield text(f"Without a formula, with their part of the layers' time: {listed}.")
+        yield text(f"Functions without a formula, with their share of the layers' time: {listed}.")
     if limits is not None and has_plot(summary.recording, summary.layers):
         yield Figure(
             ROOFLINE,
             "Roofline plot of the layers",
-            "One dot a layer: operations a byte against operations a second, the area being its "
-            "time; hot layers are red. The line is what the machine can do at best; arithmetic is "
-            f"the bound from {format_significant(limits.ridge)} operations a byte.",
+            "One dot for each layer: operations per byte against operations per second; its "
+            "area is the layer's time, and hot layers are red. The line is the machine's "
+            f"limit; arithmetic is the bound from {format_significant(limits.ridge)} "
+            "operations per byte.",
         )
 
 
@@ -131,10 +133,10 @@ def counters(summary: Summary) -> Iterator[Block]:
     )
     if not math.isnan(trial.system_share):
         sentence += (
-            f". The system takes {format_percent(trial.system_share)} of it "
+            f". The kernel used {format_percent(trial.system_share)} of it "
             f"({format_duration(trial.system_s)}){_faults(trial)}"
         )
-    yield text(f"{sentence}. Other threads of BLAS are not in it.")
+    yield text(f"{sentence}. This excludes BLAS's other threads.")
     yield _counted(summary, "function")
     if summary.several_phases:
         yield _counted(summary, "phase")
@@ -144,11 +146,11 @@ def _faults(trial: TrialCounters) -> str:
     faults = plural(round(trial.page_faults), "page fault")
     if math.isnan(trial.fault_s):
         return (
-            f". A trial has {faults}. What one costs was not measured, so the tables do not tell "
-            "which layers page faults limit"
+            f", with {faults} a trial. The cost of one was not measured, so the tables do not "
+            "say which layers page faults limit"
         )
     at_least = format_duration(trial.page_faults * trial.fault_s)
-    return f". A trial has {faults} of at least {format_duration(trial.fault_s)} each: {at_least}"
+    return f", with {faults} of at least {format_duration(trial.fault_s)} each: {at_least}"
 
 
 _COUNTED = columns("""
@@ -184,26 +186,27 @@ def memory_sentences(summary: Summary) -> list[str]:
         where = f"in {label} at {path} ({phase})"
     if use.there_nbytes is None:
         whole = (
-            f"One trial allocates up to {format_nbytes(use.high_water_nbytes)} beyond what is "
-            f"there at its begin, {where}. Parameters take {format_nbytes(use.parameter_nbytes)}, "
-            f"the input {format_nbytes(use.input_nbytes)}."
+            f"A trial allocates up to {format_nbytes(use.high_water_nbytes)} in addition to "
+            f"what existed before it, {where}. Parameters take "
+            f"{format_nbytes(use.parameter_nbytes)}, the input "
+            f"{format_nbytes(use.input_nbytes)}."
         )
     else:
         *there, (_, more) = memory_parts(summary)
         parts = ", ".join(f"{format_nbytes(nbytes)} of {name}" for name, nbytes in there)
         whole = (
-            f"A trial has up to {format_nbytes(use.there_nbytes + more)} at once, {where}: "
-            f"{parts}, and {format_nbytes(more)} that it allocates beyond these."
+            f"A trial uses up to {format_nbytes(use.there_nbytes + more)} at once, {where}: "
+            f"{parts}, and {format_nbytes(more)} that it allocates in addition."
         )
     sentences = [whole]
     if use.pool_total_nbytes is not None:
         sentences.append(
-            f"After it CuPy's memory pool held {format_nbytes(use.pool_total_nbytes)} of the GPU's "
-            f"memory, of which {format_nbytes(use.pool_used_nbytes)} were in use."
+            f"Afterwards CuPy's memory pool held {format_nbytes(use.pool_total_nbytes)} of "
+            f"the GPU's memory, {format_nbytes(use.pool_used_nbytes)} of it in use."
         )
     if use.kept_for_backward_nbytes is not None:
         kept = format_nbytes(use.kept_for_backward_nbytes)
-        sentences.append(f"The forward phase leaves {kept} of activations for the backward phase.")
+        sentences.append(f"The forward phase keeps {kept} of activations for the backward phase.")
     return sentences
 
 
@@ -248,8 +251,8 @@ def memory(summary: Summary) -> Iterator[Block]:
     yield from map(text, memory_sentences(summary))
     if len(use.phases) > 1:
         yield text(
-            "By phase: the most that is allocated in it beyond what is there at the trial's begin, "
-            "and what it leaves allocated, negative where it frees more:"
+            "By phase: the peak allocated in addition to what existed before the trial, and "
+            "what the phase leaves allocated (negative if it frees more):"
         )
         yield Table(_PHASES, use.phases, "Memory by phase")
     highest = summary.layers.sort_values("peak_nbytes", ascending=False, kind="stable")
@@ -257,7 +260,7 @@ def memory(summary: Summary) -> Iterator[Block]:
     which = "layer with the highest peak"
     if len(rows) > 1:
         which = f"{plural(len(rows), 'layer')} with the highest peaks"
-    yield text(f"The {which}; the workspace of a forward call is its peak beyond its outputs:")
+    yield text(f"The {which}; the workspace of a forward call is its peak minus its outputs:")
     yield Table(peak_columns(summary), rows, "The layers with the highest peaks of memory")
 
 
@@ -273,10 +276,10 @@ def memory_on_page(summary: Summary) -> Iterator[Block]:
     yield Figure(
         MEMORY,
         "Memory that every layer allocates",
-        "Bars: the most that is allocated within a layer beyond what is there at its begin. Line: "
-        "what it leaves allocated. What is freed between the layers is known for whole phases "
-        "only, so this is no running total; dashed is the most in a phase beyond what was there at "
-        "the trial's begin.",
+        "Bars: the peak allocated within a layer, excluding what existed before it. Line: "
+        "what it leaves allocated. Memory freed between layers is known for whole phases "
+        "only, so the line is not a running total. Dashed: the peak of a phase, excluding "
+        "what existed before the trial.",
     )
     yield from memory(summary)
 
@@ -304,13 +307,13 @@ def how_it_looked(summary: Summary) -> str:
     independent = ""
     if found.repeats >= _BUSY:
         independent = (
-            f" The machine was busy: they tell as much as {found.samples / found.repeats:.0f} "
-            "independent ones."
+            f" The machine was busy, so they are worth {found.samples / found.repeats:.0f} "
+            "independent samples."
         )
     return (
-        f"Seen by {found.method}, {plural(found.samples, 'sample')} of "
-        f"{plural(found.trials, 'trial')} after the timed ones.{independent} Other threads than "
-        f"the main one are not seen.{notes}"
+        f"Sampled by {found.method}: {plural(found.samples, 'sample')} of "
+        f"{plural(found.trials, 'trial')} after the timed ones.{independent} Only the main "
+        f"thread is sampled.{notes}"
     )
 
 
@@ -390,12 +393,12 @@ def inside(summary: Summary) -> Iterator[Block]:
             _part_rows(found.functions),
             "Inside the functions: the parts of their time",
             legend=[
-                ("", "ms is the part of the time measured in the timed trials."),
+                ("", "ms is the share of the time measured in the timed trials."),
                 ("+/- points", "+/- points is half of the share's 95 % interval."),
             ],
         )
     if found.framework is not None:
-        yield text(f"Between the layers pass {format_duration(found.framework.seconds)} a trial:")
+        yield text(f"Time between the layers: {format_duration(found.framework.seconds)} a trial:")
         rows = [_PartRow("", "", part) for part in found.framework.parts]
         yield Table(_PART, rows, "Between the layers, by kind")
     hot = [one for one in found.layers if one.row in summary.hotspots.indices]

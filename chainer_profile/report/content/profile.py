@@ -49,7 +49,7 @@ from chainer_profile.report.document import (
 from chainer_profile.report.tables import Table, columns
 from chainer_profile.report.text import Row, engine_text, model_name, on_gpu, printable, run_lines
 
-_NOTHING = "All layers took less than the clock can show, so nothing follows from this run."
+_NOTHING = "All layers took less time than the clock can resolve, so this run shows nothing."
 #: What the report has in chapters of its own.
 _CHAPTERS = (
     *("Experiment", "Environment", "Method", "A trial as a whole", "What to do next"),
@@ -173,7 +173,7 @@ def overview(summary: Summary, *, advice: Advice | None = None, **asked: Any) ->
 def _what_was_run(summary: Summary) -> Iterator[Block]:
     yield from below(run_lines(summary.recording))
     if summary.recording.settings.engine:
-        said = f"engine: {engine_text(summary.recording.settings)}; a row is a node of it"
+        said = f"engine: {engine_text(summary.recording.settings)}; each row is one of its nodes"
         yield text(strong(said), below=True)
 
 
@@ -220,7 +220,7 @@ def report(
         *_under(parts, [name for name in result if name not in long]),
         Heading(2, "5 Next step for improvement"),
         *(parts["What to do next"] or [text(_NOTHING)]),
-        *([text("What the checks of this run found:"), *checked] if checked else []),
+        *([text("Checks of this run found:"), *checked] if checked else []),
         *_under(parts, ["What was tried"]),
         Heading(2, "6 Appendix"),
         *_under(parts, ["Command and versions"]),
@@ -241,7 +241,7 @@ def _files(*, columns: bool) -> Iterator[Block]:
     yield Heading(3, "Files beside this report")
     if not columns:
         recording = code("recording.npz")
-        links = (", all links in ", file(LINKS), "; ", recording, " holds every trial.")
+        links = (", all links in ", file(LINKS), "; ", recording, " contains every trial.")
         yield text("All layers with all digits are in ", file(LAYERS), *links)
         return
     for what, name, times, described in (

@@ -63,7 +63,7 @@ others | | ms? | Median over the iterations of the other ranks' median; empty fo
 excess | | ms? | Median of the difference in every iteration; likewise
 mean_excess | | ms? | Mean of the difference; likewise
 late_excess | | ms? | Difference of the 95th percentiles; likewise
-straggler | | text | yes where it takes longer here beyond noise
+straggler | | text | yes if it takes significantly longer here
 """
 )
 #: The columns of :data:`COLLECTIVES`, a row for each collective of each rank.
@@ -76,9 +76,9 @@ nbytes nbytes nbytes | size | bytes? | Bytes of its buffer
 rank | | plain | Number of the rank
 waiting | | ms | Median time that the rank waited for the last one
 moving | | ms | Median of the rest of its time there
-last | | percent | Part of the iterations in which it came last
-mb_per_s | MB/s | number? | Bytes over the median moving time of the last to come, in millions a
-  second
+last | | percent | Share of iterations in which it arrived last
+mb_per_s | MB/s | number? | Bytes divided by the median moving time of the last rank to arrive, in
+  millions per second
 """,
     mb_per_s=lambda row: row.nbytes / row.of_last_s / 1e6 if row.nbytes and row.of_last_s else None,
 )
@@ -113,7 +113,7 @@ def page(ranks: Ranks, limit: int | None = None) -> list[doc.Block]:
 
 
 _FILES = (
-    *("All layers of all ranks, with all digits: ", doc.file(LAYERS), "; the collectives: "),
+    *("All layers of all ranks with all digits: ", doc.file(LAYERS), "; the collectives: "),
     *(doc.file(COLLECTIVES), "; one iteration in time, for Perfetto: ", doc.file(TRACE)),
 )
 
@@ -179,7 +179,7 @@ def _by_rank(ranks: Ranks) -> Iterator[doc.Block]:
     rows = _on_ranks(ranks, ranks.self_ns).assign(layer=ranks.layers)
     rows["most_on"] = [rank_name(ranks, at) for at in rows["most_at"]]
     slow = {_layer(ranks, one).index for one in ranks.judged.stragglers}
-    legend = "Times are medians of the iterations. A hot row is a straggler on a rank."
+    legend = "Times are medians over the iterations. Hot rows are stragglers."
     yield Table(
         [*_BY_RANK.values(), *(_on(ranks, at) for at in _shown_ranks(ranks))],
         rows,
@@ -231,23 +231,27 @@ def _answer(ranks: Ranks) -> Iterator[doc.Block]:
 def _shown(found: Columns, rows: Any, caption: str, limit: int | None, hint: str) -> Table:
     every = rows_of(rows)
     shown = every if limit is None else every[:limit]
-    times = ("", "Times are medians of the iterations, in ms.")
+    times = ("", "Times are medians over the iterations, in ms.")
     legend = [*not_shown(len(every) - len(shown), hint), times, *_LEGEND]
     marks = [getattr(row, "mark", "") for row in shown]
     return Table(found, shown, caption, marks, legend)
 
 
 _LEGEND = (
-    ("waiting", "Waiting is for the last rank to come, moving the rest of a collective."),
-    ("between", "between is the phase of communication without its collectives."),
-    ("last %", "last is the part of the iterations in which the others waited for the rank."),
+    (
+        "waiting",
+        "Waiting is the time until the last rank arrives; moving is the rest of a collective.",
+    ),
+    ("between", "between is the communication phase without its collectives."),
+    ("last %", "last is the share of iterations in which the others waited for this rank."),
     ("elsewhere", "elsewhere is the median of the other ranks."),
-    ("mean", "mean is the mean of what it takes longer, late the difference of 95th percentiles."),
+    ("mean", "mean is the mean excess, late the difference of the 95th percentiles."),
     (
         "95 %",
-        "95 % is the interval of what it takes longer, of the mean where it is slow at times only.",
+        "95 % is the confidence interval of the excess (of the mean excess if the layer is only "
+        "sometimes slow).",
     ),
-    ("MB/s", "moving is that of the last to come; MB/s are bytes over it."),
+    ("MB/s", "Here moving is that of the last rank to arrive, and MB/s are bytes divided by it."),
 )
 
 
@@ -255,13 +259,16 @@ def verdict(ranks: Ranks) -> str:
     """The answer: which ranks are slow, else which layers of which rank are."""
     judged = ranks.judged
     if len(ranks.ranks) < 2:
-        return f"Rank {ranks.ranks[0].number} is here alone: there is none to set beside it."
+        return (
+            f"Only rank {ranks.ranks[0].number} is recorded, so there is nothing to compare "
+            "it with."
+        )
     if not judged.judged:
-        return f"No verdict: fewer than {MIN_TRIALS} iterations do not tell how much is noise."
+        return f"No verdict: fewer than {MIN_TRIALS} iterations do not show how much is noise."
     said = [
         f"Rank {ranks.ranks[one.rank].number} is slow as a whole: its layers take "
-        f"{format_factor(one.factor)} the time of the others', {format_duration(one.excess_s)} "
-        "more an iteration."
+        f"{format_factor(one.factor)} the time of the other ranks' layers, "
+        f"{format_duration(one.excess_s)} more in each iteration."
         for one in judged.slow[:_NAMED]
     ]
     if more := len(judged.slow) - len(said):
@@ -270,8 +277,10 @@ def verdict(ranks: Ranks) -> str:
     large = [one for one in judged.stragglers if one.costs_s >= longest * _LARGE][:_NAMED]
     said += [_straggles(ranks, one) for one in large]
     if more := len(judged.stragglers) - len(large):
-        said.append(f"{plural(more, 'straggler')} more below.")
-    return " ".join(said) or "No rank and no layer is slower than the others beyond noise."
+        said.append(
+            f"{plural(more, 'other straggler')} {'is' if more == 1 else 'are'} listed below."
+        )
+    return " ".join(said) or "No rank and no layer is significantly slower than the others."
 
 
 def _layer(ranks: Ranks, one: Straggler) -> Layer:
@@ -280,15 +289,16 @@ def _layer(ranks: Ranks, one: Straggler) -> Layer:
 
 def _straggles(ranks: Ranks, one: Straggler) -> str:
     layer = _layer(ranks, one)
-    at_times = (
-        f" on average, in its slowest iterations {format_duration(one.late_s)} (95th percentile)"
-        if one.at_times
-        else ""
-    )
+    longer, at_times = f"{format_duration(one.costs_s)} longer", ""
+    if one.at_times:
+        longer = f"on average {longer}"
+        at_times = (
+            f", and {format_duration(one.late_s)} longer in its slowest iterations (95th "
+            "percentile)"
+        )
     return (
         f"{printable(layer.function)} at {printable(layer.path)} in {printable(layer.phase)} takes "
-        f"{format_duration(one.costs_s)} longer on rank {ranks.ranks[one.rank].number} than on "
-        f"the others{at_times}."
+        f"{longer} on rank {ranks.ranks[one.rank].number} than on the others{at_times}."
     )
 
 
@@ -298,7 +308,7 @@ def answer(ranks: Ranks) -> Iterator[str]:
     whole_s = _typical_s(ranks.iteration_ns)
     start = f"An iteration takes {format_duration(whole_s)}"
     if not ranks.communication_ns.any():
-        yield f"{start}; no communication was recorded in it."
+        yield f"{start}; no communication was recorded."
         return
     share = format_percent(_typical_s(ranks.communication_ns + ranks.between_ns) / whole_s)
     parts = (
@@ -312,14 +322,14 @@ def answer(ranks: Ranks) -> Iterator[str]:
     if ranks.collectives and len(ranks.ranks) > 1:
         most = int(ranks.last.argmax())
         yield (
-            f"Rank {ranks.ranks[most].number} is most often the one waited for: in "
+            f"The others most often wait for rank {ranks.ranks[most].number}: in "
             f"{round(ranks.last[most] * count):,d} of {plural(count, 'iteration')}."
         )
     if ranks.size > 1:
         yield (
-            f"{ranks.size} ranks do the work of about {ranks.size * ranks.efficiency:.2f}: "
-            f"estimated as {ranks.size} x {format_percent(ranks.efficiency)}, the part of an "
-            "iteration that is no communication."
+            f"{ranks.size} ranks are about {ranks.size * ranks.efficiency:.2f} times as fast "
+            f"as one (estimate: {ranks.size} x {format_percent(ranks.efficiency)}, the share "
+            "of an iteration without communication)."
         )
 
 
@@ -333,12 +343,12 @@ def doubts(ranks: Ranks) -> Iterator[str]:
     yield from map(printable, ranks.notes)
     doubt_s = ranks.clock_doubt_s
     if doubt_s == float("inf"):
-        yield "The clocks of the hosts could not be compared: waits between hosts are not known."
+        yield "The hosts' clocks could not be compared, so waits between hosts are unknown."
     elif doubt_s:
         yield (
-            f"The clocks of the {len(ranks.hosts)} hosts are known to "
-            f"{format_duration(doubt_s)}, and waits are no longer than that: they may "
-            "be none."
+            f"The clocks of the {len(ranks.hosts)} hosts are known to within "
+            f"{format_duration(doubt_s)}. Waits are shorter than that, so they may not be "
+            "real."
         )
 
 

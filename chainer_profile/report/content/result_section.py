@@ -85,10 +85,10 @@ def total_rows(summary: Summary) -> Iterator[Row]:
 def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
     found, recording = summary.totals, summary.recording
     clean, profiled, trial = found.clean, found.profiled, found.trial
-    which = "Clean" if clean else "Profiled"
+    which = "Unprofiled" if clean else "Profiled"
     if found.every is not None:
         which, clean = "Any", found.every
-    mean_of = which if clean else "Clean"
+    mean_of = which if clean else "Unprofiled"
     yield f"{which} trial, median", *_median(trial)
     yield f"{which} trial, 95th percentile", format_duration(trial.p95_s if trial else None), ""
     yield f"{mean_of} trial, mean", format_duration(clean.mean_s if clean else None), ""
@@ -107,7 +107,7 @@ def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
     if known and framework is not None:
         where = "between the functions"
         if engine or on_device:
-            where = "between the nodes" if engine else "beside the layers"
+            where = "between the nodes" if engine else "outside the layers"
         time, of_trial = format_duration(framework.mean_s), f"{format_percent(share)} {part}"
         yield f"{between(recording).capitalize()} ({where})", time, of_trial
     if found.overhead is not None:
@@ -124,32 +124,32 @@ def _median(statistics: Statistics | None) -> tuple[str, str]:
     trials = plural(statistics.count, "trial")
     said = f"95 % interval {interval}, {trials}"
     if interval == NOT_KNOWN:
-        said = f"{trials}: too few for an interval"
+        said = f"{trials}: too few for a confidence interval"
     return format_duration(statistics.median_s), said
 
 
 #: What is shown of a time: so many seconds are one in the last digit of a time in ms.
 _STEP_S = 1e-7
-NO_HELD_TRIALS = "not known: there are no held trials"
+NO_HELD_TRIALS = "unknown: there are no held trials"
 
 
 def pace(use: DeviceUse) -> str:
     launch, wait = format_duration(use.launch_s), format_duration(use.wait_s)
     if use.launch_bound and use.busy_s is not None:
         return (
-            f"the GPU waits for the host. The host needs {launch} to launch what the GPU does in "
-            f"{format_duration(use.busy_s)} ({format_percent(use.busy_share)} busy)."
+            f"the GPU waits for the host. The host takes {launch} to launch work that the GPU "
+            f"does in {format_duration(use.busy_s)} ({format_percent(use.busy_share)} busy)."
         )
     if use.launch_bound:
         return (
-            f"it seems that the GPU waits for the host. The host launches for {launch}, and then "
-            f"waits for {wait} only. (So it looks as well where the network waits for the GPU in "
-            "its middle.)"
+            f"the GPU probably waits for the host. The host launches for {launch} and then "
+            f"waits for only {wait}. (A network that waits for the GPU midway looks the "
+            "same.)"
         )
     busy = "" if use.busy_share is None else f", busy for {format_percent(use.busy_share)} of it"
     return (
-        f"The GPU sets the pace{busy}: when the host has launched all of a trial, which takes "
-        f"{launch}, it waits for another {wait}."
+        f"The GPU sets the pace{busy}: the host launches a trial in {launch} and then waits "
+        f"for another {wait}."
     )
 
 
@@ -169,7 +169,7 @@ def device(summary: Summary) -> Iterator[Block]:
         ("Time of a trial on the GPU", span),
         ("... in the layers", layers),
         ("... between the layers", gaps),
-        ("... behind the last layer", rest),
+        ("... after the last layer", rest),
         ("GPU busy", _busy_text(use)),
     ]
     if use.held_span_s is not None:
@@ -177,7 +177,7 @@ def device(summary: Summary) -> Iterator[Block]:
     yield properties(rows, "A trial on the host and on the GPU")
     yield text(f"It adds up: launching {launch} + waiting {wait} = wall time {wall}.")
     yield text(
-        f"On the GPU: layers {layers} + between them {gaps} + behind the last {rest} = time on the "
+        f"On the GPU: layers {layers} + between them {gaps} + after the last {rest} = time on the "
         f"GPU {span}."
     )
     if summary.several_phases:
@@ -203,8 +203,8 @@ def _gpu_phases(summary: Summary, use: DeviceUse) -> Iterator[Block]:
     # The part of the layers' time in which the device works.
     rows["busy_share"] = rows["busy_s"] / rows["layers_s"]
     yield text(
-        "By phase; the time between two layers is that of the phase of the second one, and what "
-        "the host does between the layers' calls is of no phase:"
+        "By phase. The time between two layers counts for the phase of the second one; the "
+        "host's time between the layers' calls counts for no phase:"
     )
     yield Table(_ON_GPU, rows, "The phases on the GPU", marks)
 
@@ -244,8 +244,8 @@ def phases(summary: Summary) -> Iterator[Block]:
     yield text(f"It adds up: {' + '.join(terms)} = {whole}.")
     if summary.recording.on_device:
         yield text(
-            "The times of a phase are the device's, its framework being what passes on the device "
-            "between the phase's layers; what is outside of the phases is the rest of the trial on "
+            "The times of a phase are the device's; its framework time is the device's time "
+            "between the phase's layers. Time outside the phases is the rest of the trial on "
             "the host's clock."
         )
 
@@ -281,7 +281,7 @@ def by_block(summary: Summary) -> Iterator[Block]:
     if not has_blocks(summary):
         return
     yield text(
-        "A block is the part of a path up to its first number, or its first names where it has "
+        "A block is the part of a path up to its first number, or its first names if it has "
         "none. Its times are those of all links in it."
     )
     yield _groups(summary, "block", MAX_GROUPS)
@@ -310,9 +310,9 @@ def by_link(summary: Summary) -> Iterator[Block]:
     yield text(
         f"{which}; ",
         file(LINKS),
-        " has all of them with all digits. Inclusive times are "
-        "those of a link with all links below it, exclusive times those of the functions that it "
-        "calls itself. Bold links have hot layers of their own or in links that are not shown.",
+        " has all of them with all digits. Inclusive time covers a link and all links below "
+        "it; exclusive time covers the functions that it calls itself. Bold links have hot "
+        "layers, of their own or in links that are not shown.",
     )
     rows = pd.concat([shown, beside])
     columns = tree_columns(summary.phase_names, rows, indent=False)
@@ -338,8 +338,8 @@ def tree(summary: Summary, shown: Shown) -> Iterator[Block]:
         legend.append(("", said))
     legend += [
         ("", f"{HOT_MARK} hot: {summary.hotspots.rule}."),
-        ("", "Times are in ms; incl. is a link with all links below it."),
-        ("excl. ms", "excl. is the functions that it calls itself."),
+        ("", "Times are in ms; incl. is the time of a link with all links below it."),
+        ("excl. ms", "excl. is the time of the functions that it calls itself."),
     ]
     sums, marked = rows["share"].isna(), hot_marks(rows, "marked")
     marks = [TOTAL if total else mark for total, mark in zip(sums, marked, strict=True)]
@@ -357,18 +357,18 @@ def tree_on_page(summary: Summary) -> Iterator[Block]:
     yield Table(
         tree_columns(summary.phase_names, rows, indent=False),
         rows,
-        "Links with all links below them, and by themselves",
+        "Inclusive and exclusive time of the links",
         hot_marks(rows.fillna({"hot": 0})),
-        [("", "Inclusive times are those of a link with all links below it.")],
+        [("", "Inclusive time covers a link and all links below it.")],
         anchors=[link_anchor(summary, path) for path in rows.index],
         depths=rows["depth"].tolist(),
     )
 
 
 def hotspots(summary: Summary) -> Iterator[Block]:
-    """The hot layers: which, how much of the time they hold, and where they are."""
+    """The hot layers: which, how much of the time they take, and where they are."""
     layers, hot = summary.layers, summary.layers[summary.layers["hot"]]
-    yield text(f"The rule: hot are {summary.hotspots.rule}.")
+    yield text(f"Hot layers are {summary.hotspots.rule}.")
     if hot.empty:
         slowest = layers.loc[layers["typical_s"].idxmax()]
         yield text(
@@ -378,7 +378,7 @@ def hotspots(summary: Summary) -> Iterator[Block]:
         return
     sentence = (
         f"{of_layers(len(hot), len(layers))} {'is' if len(hot) == 1 else 'are'} hot and "
-        f"{'holds' if len(hot) == 1 else 'hold'} {format_percent(hot['share'].sum())} of the "
+        f"{'takes' if len(hot) == 1 else 'take'} {format_percent(hot['share'].sum())} of the "
         "layers' time"
     )
     profiled = summary.totals.profiled
@@ -398,9 +398,9 @@ def hotspots(summary: Summary) -> Iterator[Block]:
     if len(rest):
         most = format_percent(rest["share"].max())
         yield text(
-            f"The other layer holds {most}."
+            f"The other layer takes {most}."
             if len(rest) == 1
-            else f"None of the other {plural(len(rest), 'layer')} holds more than {most}."
+            else f"None of the other {plural(len(rest), 'layer')} takes more than {most}."
         )
     yield from target(summary, 2.0)
 
@@ -412,7 +412,7 @@ def target(summary: Summary, factor: float) -> Iterator[Block]:
         return
     wanted = f"For a trial {factor:g}x as fast"
     if not found:
-        yield text(f"{wanted}, all layers ten times as fast would not be enough.")
+        yield text(f"{wanted}, even layers ten times as fast would not be enough.")
         return
     first, *others = (
         (

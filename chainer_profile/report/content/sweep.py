@@ -21,15 +21,16 @@ phase digest.settings.phase | | text 8 | What a trial is: forward, forward-backw
 dtype digest.settings.dtype | | text 8 | Data type of parameters and input
 blocks digest.blocks | blocks = block kind !4 | text? 10 | Kind of the network's blocks, such as
   basic or bottleneck; empty without blocks
-mean digest.mean_s | mean ms | ms | Mean latency of the clean trials; empty for a case that failed
+mean digest.mean_s | mean ms | ms | Mean latency of the unprofiled trials; empty for a case that
+  failed
 std digest.std_s | std ms | ms | Its standard deviation (with trials - 1)
 median digest.median_s | median ms | ms | Median latency
 fps digest.fps | FPS | number | Inputs a second, batch over mean
 trials timed | | count | Number of these trials
-trials_kind kind | | text | clean (without hooks), or profiled where there were no clean ones
+trials_kind kind | | text | clean (unprofiled), or profiled if there were no unprofiled ones
 parameters digest.parameters | params = parameters !3 | count | Number of parameters
-memory digest.memory_nbytes | memory = memory high water !2 | bytes | Most bytes that were allocated
-  in a trial beyond those at its begin
+memory digest.memory_nbytes | memory = memory high water !2 | bytes | Peak of the bytes
+  allocated in a trial, excluding those that existed before it
 threads digest.threads | threads = BLAS threads !5 | count | BLAS threads in use
 machine | !1 | text? 10 | Name of the machine that the case ran on
 processor digest.processor | | text | Its processor, or its GPU
@@ -69,19 +70,21 @@ def notes(results: Sequence[Run]) -> list[str]:
     found = []
     if any(result.digest.timed for result in results):
         found.append(
-            "Times are of clean trials, without hooks. Memory is the most that a trial allocates "
-            "beyond what is there at its begin, such as the parameters."
+            "Times are of unprofiled trials. Memory is the peak allocated during a trial, "
+            "excluding what existed before it (such as parameters)."
         )
     if names := [one.name for one in results if one.digest.timed and not one.digest.clean]:
-        found.append(f"Of profiled trials, as there were no clean ones: {', '.join(names)}.")
+        found.append(
+            f"Times of profiled trials, because there were no unprofiled ones: {', '.join(names)}."
+        )
     if several_machines(results):
         machines = ", ".join(
             f"{name or NOT_KNOWN} ({processor or NOT_KNOWN})"
             for name, processor in machines_of(results)
         )
         found.append(
-            f"The cases ran on several machines: {machines}. Times of different machines are no "
-            "comparison of networks; * marks those that did not run on the first machine."
+            f"The cases ran on several machines: {machines}. Do not compare networks by times "
+            "of different machines; * marks cases that did not run on the first machine."
         )
     return found + [f"Failed: {one.name}: {one.error}" for one in results if one.error]
 

@@ -152,7 +152,7 @@ def _title(comparison: Comparison, most: int) -> str:
     if comparison.other_machine:
         lines.append("different machines")
     elif comparison.moved:
-        lines.append("the machine itself moved")
+        lines.append("the machine's own speed changed")
     return "\n".join(shorten(line, most) for line in lines)
 
 

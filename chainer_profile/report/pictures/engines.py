@@ -32,8 +32,7 @@ _LAST = (REST, BETWEEN, PLAIN)
 #: none.
 MAX_FUNCTIONS, _LEAST = 6, 0.01
 _CAPTION = (
-    "parts: shares of the trials in which nodes were timed; a node of several layers counts for "
-    "its main one"
+    "parts: shares in the trials that timed nodes; a node of several layers counts for its main one"
 )
 _WIDTH, _BAR_HEIGHT, _MAX_NAME = 9.6, 0.52, 30
 

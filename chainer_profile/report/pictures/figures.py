@@ -284,7 +284,7 @@ def title(summary: Summary, most: int) -> str:
     settings, trial = recording.settings, summary.totals.trial
     trials = profiled_text(recording)
     if trial is not None:
-        which = "iteration" if summary.totals.every else "clean trial"
+        which = "iteration" if summary.totals.every else "unprofiled trial"
         clean = f"median of {plural(trial.count, which)}"
         interval = format_interval(trial.ci_low_s, trial.ci_high_s)
         trials += f"; {clean if summary.totals.every or summary.totals.clean else 'their median'} "

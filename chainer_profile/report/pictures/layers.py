@@ -148,7 +148,7 @@ def layer_bars(summary: Summary, most: int = MOST) -> Bars:
         return Bars(_by_block(summary, groups), "block", f"{count} by block")
     slowest = np.argsort(-layers["typical_s"].to_numpy(), kind="stable")[:SLOWEST]
     share = float(layers["share"].to_numpy()[slowest].sum())
-    note = f"the {SLOWEST} slowest of {count}, which hold {share:.0%} of the layers' time"
+    note = f"the {SLOWEST} slowest of {count}, which take {share:.0%} of the layers' time"
     return Bars(_by_layer(summary, sorted(map(int, slowest))), note=note)
 
 

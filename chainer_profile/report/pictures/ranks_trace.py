@@ -18,10 +18,10 @@ MOST_RANKS = 64
 COLLECTIVES = "collectives"
 _TRACK = len(trace.TRACKS) + 1
 _PLACES = (
-    "Each rank is a process. Ranks and collectives lie where they were, on the clock of rank 0; "
-    "the calls within an iteration as follows.",
+    "Each rank is a process. Ranks and collectives are placed on the clock of rank 0; the "
+    "calls within an iteration as follows.",
     *HOST_PLACES,
-    "An arrow leads from the last rank that came to a collective to one that waited for it.",
+    "An arrow leads from the last rank to arrive at a collective to one that waited for it.",
 )
 
 

@@ -24,13 +24,13 @@ TRACKS = (
 #: The counters of the memory pass, and what they show.
 ALLOCATED, PEAK = "allocated in the trial", "peak within calls"
 _COUNTERS = (
-    "Memory is from the memory pass, a trial of its own, at the places of the median trial: bytes "
-    "beyond what was there at the trial's begin. What is allocated or freed between the calls is "
+    "Memory comes from the memory pass (a separate trial), placed on the median trial: bytes "
+    "in addition to what existed before the trial. Memory allocated or freed between calls is "
     "shown at the end of the phase, where it is known.",
 )
 _ARROWS = (
-    "An arrow leads from a call of the host to its layer on the device. Where the host's call, as "
-    "laid out, would begin behind its layer there is none.",
+    "An arrow leads from a call of the host to its layer on the device. There is none if the "
+    "host's call, as placed, would begin after its layer.",
 )
 THREADS = 10
 
@@ -146,7 +146,7 @@ class _Facts:
             known["flops"] = layer.flops
         more = {
             "work_is_about": layer.flops is not None and layer.work_is_about,
-            "calls": f"{plural(layer.calls, 'call')} laid as one" if layer.calls > 1 else "",
+            "calls": f"{plural(layer.calls, 'call')} drawn as one" if layer.calls > 1 else "",
             "within": self._label(timeline.parent_of(layer, row.Index)),
             "goes_back_through": self._label(layer.forward),
             "covers": list(layer.covers),

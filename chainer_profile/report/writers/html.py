@@ -33,7 +33,7 @@ def _block(
         if any(piece.link for piece in doc.pieces(block.words)):
             return ""
         kind = ' class="notice"' if block.note else ' class="aside"' if block.aside else ""
-        return f"<p{kind}>{words(block.words)}</p>"
+        return f"<p{kind}>{words(block.led)}</p>"
     if isinstance(block, doc.Points):
         items = "".join(f"<li>{words(item)}</li>" for item in block.items)
         return f'<ul class="sentences">{items}</ul>'

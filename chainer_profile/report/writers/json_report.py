@@ -141,10 +141,10 @@ def _layers(summary: Summary) -> Iterator[SimpleNamespace]:
 _Part(
     "Trials",
     """
-profiled n_trials | | count | With the recorder: the layers' times are from these
-clean | | count | Without any hook: the latency to quote is from these
+profiled n_trials | | count | With the recorder; the layers' times come from these
+clean | | count | Without any hook; quote the latency of these
 warmup | | count | Before the others
-held | | count | On a GPU, those that it began when the host had launched all
+held | | count | On a GPU, those that started after the host had launched everything
 """,
     how={
         "clean": lambda run: len(run.clean_ns),
@@ -165,7 +165,7 @@ _Part(
 _Part(
     "Recorder",
     """
-fraction | | number | Added time as a fraction of a clean trial
+fraction | | number | Added time as a fraction of an unprofiled trial
 low | | number? | Lower end of its 95 % interval
 high | | number? | Upper end
 """,
@@ -173,23 +173,24 @@ high | | number? | Upper end
 _Part(
     "Totals",
     """
-layers layers_s | | ms? | Sum of the layers' mean self times; null where the times of calls hold
+layers layers_s | | ms? | Sum of the layers' mean self times; null if the times of calls contain
   those of the calls within them
-clean | | statistics? | Wall time of the trials without hooks; null where many made other calls
+clean | | statistics? | Wall time of the unprofiled trials; null if many made other calls
 profiled | | statistics? | Wall time of the profiled trials
 framework | | statistics? | Time between the functions, in the profiled trials
 framework_share | | number? | Its part of a profiled trial
 recorder overhead | | recorder? | What the recorder adds to a trial
-inputs_per_s fps | | number? | Inputs a second, of clean trials or else of profiled ones
+inputs_per_s fps | | number? | Inputs per second, of unprofiled trials, or of profiled ones if there
+  are none
 """,
 )
 _Part(
     "Hotspots",
     """
-rule rule.text | | text | The rule as --hotspots takes it
-kind rule.kind | | rule | What the rule goes by
+rule rule.text | | text | The rule, as --hotspots accepts it
+kind rule.kind | | rule | The kind of the rule
 value rule.value | | number | In seconds, as a fraction, a number of layers, or a fraction
-line | | ms? | Median time from which a layer is hot; null where the rule has no such line
+line | | ms? | Median time from which a layer is hot; null if the rule has none
 layers indices | | counts | Indices of the hot layers
 """,
 )
@@ -208,7 +209,7 @@ _Part(
     "Group",
     """
 name at | | text | Function, path, or function with input shapes
-calls | | calls | Calls in a trial, of the forward pass where there are any
+calls | | calls | Calls in a trial; those of the forward pass if there are any
 total | | ms | Time in a trial
 mean | | ms? | Time a call
 share | | number | Part of the layers' time
@@ -252,10 +253,11 @@ _Part(
     f"""
 flops_per_s | | number? | Operations a second, from the median self time
 nbytes_per_s | | number? | Bytes a second, read and written
-bound | | ms? | Least time at this machine's limits
-verdict said | | verdict | {LAYER_COLUMNS["verdict"].meaning}; null where that is not known
+bound | | ms? | Shortest possible time at this machine's limits
+verdict said | | verdict | {LAYER_COLUMNS["verdict"].meaning}; null if unknown
 parent_index | | plain? | Index of the call within which this one was made
-covers | | covers | In a recording of another engine, indices of Chainer's layers that this row does
+covers | | covers | In a recording of another engine, indices of Chainer's layers that this row
+  computes
 node | | text | In such a recording, the engine's own words for the row
 """,
     keys=[one for one in LAYER_COLUMNS.values() if one.json],
@@ -270,10 +272,10 @@ _Part(
 _Part(
     "DeviceUse",
     """
-launch_bound | | truth | Whether the host's launching sets the pace, and not the device
+launch_bound | | truth | Whether the host's launching sets the pace instead of the device
 between | | ms | Time of the host between the layers' calls, while it launches
 busy_share | | number? | Part of the trial in which the device works; at most 1
-idle | | ms? | Time of a trial in which the device has nothing to do
+idle | | ms? | Time of a trial in which the device is idle
 """,
     base=device_use.DeviceUse,
 )
@@ -281,7 +283,7 @@ _Part(
     "TrialCounters",
     "\n".join(f"{field.name} | | number?" for field in fields(counted.TrialCounters))
     + """
-system_share | | number? | Part of the CPU time that the system takes
+system_share | | number? | Part of the CPU time that the kernel used
 off_share | | number? | Part of the wall time in which the thread did not run
 """,
     base=counted.TrialCounters,
@@ -289,21 +291,21 @@ off_share | | number? | Part of the wall time in which the thread did not run
 _Part(
     "Parts",
     """
-causes | | by_name | Fraction of its time by cause, where that is known
-largest_cause | | text | Cause of more than half of its time; empty where none is
+causes | | by_name | Fraction of its time by cause, if known
+largest_cause | | text | Cause of more than half of its time; empty if there is none
 """,
     base=insides.Parts,
 )
 _Part(
     "Inside",
     """
-method recording.inside.method | | text | What looked where the interpreter was
-samples recording.inside.samples | | count | How often it looked while a trial ran
+method recording.inside.method | | text | What sampled the interpreter
+samples recording.inside.samples | | count | Number of samples during trials
 trials recording.inside.trials | | count | Number of these trials, after the timed ones
-notes recording.inside.notes | | texts | What it could not tell
+notes recording.inside.notes | | texts | What it could not show
 functions inside.functions | | parts_list | By function and phase, slowest first
-layers inside.layers | | parts_list | By layer, of those that were seen often enough
-framework inside.framework | | parts? | Time between the layers by kind; null where it was not seen
+layers inside.layers | | parts_list | By layer, for layers with enough samples
+framework inside.framework | | parts? | Time between the layers by kind; null if it was not sampled
   often enough
 """,
 )
@@ -312,18 +314,18 @@ _REPORT = _Part(
     "Report",
     """
 format | | format | What this file is
-version | | version | Raised when a key changes its meaning or goes; keys may be added without that
-ended recording.ended | | text | complete, or why the run ended before
+version | | version | Raised when a key changes its meaning or is removed; new keys do not raise it
+ended recording.ended | | text | complete, or why the run ended early
 settings recording.settings | | settings | What was asked for
 environment recording.environment | | environment | Machine and software
-conditions recording.conditions | | conditions | What was measured about the measuring itself
+conditions recording.conditions | | conditions | Measurements of the profiler itself
 trials recording | | trials | Numbers of trials that were made
 totals | | totals | A trial as a whole
 left_out recording.left_out | | count | Number of profiled trials that made other calls: in no
   result
 hotspots | | hotspots | The rule for hot layers, and what it chose
 findings | | finding_list | What the reader should know, warnings first
-phases | | phase_list | The phases of a trial, which add up to it, with what is outside of them
+phases | | phase_list | The phases of a trial and what is outside them, which add up to it
 groups | | groups | The layers added up
 links | | link_list | The tree of links, every link before those below it
 layers | | layer_list | The layers in the order of the calls
@@ -353,7 +355,7 @@ _RULES = (
     "Result of a run of chainer-profile. Times are seconds, sizes bytes, shares fractions from 0 "
     "to 1. The end of a key says so: _s, _ns (nanoseconds), _nbytes. Numbers have all their "
     "digits. What is not known is null; there is no NaN and no infinity. All keys are always "
-    "there. Later versions may add some, so pass over keys that you do not know. Names are as they "
+    "there. Later versions may add some, so ignore keys that you do not know. Names are as they "
     "are in the network, without the apostrophes and escapes of layers.csv. The text is ASCII: "
     "other characters are written as \\u and their code. Every layer, link, group and finding is "
     "a line of its own."

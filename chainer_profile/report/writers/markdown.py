@@ -20,7 +20,8 @@ def _parts(block: doc.Block) -> Iterator[str]:
     if isinstance(block, doc.Heading):
         yield f"{'#' * block.level} {text(block.text)}"
     elif isinstance(block, doc.Text):
-        yield f"> **Note:** {words(block.words)}" if block.note else words(block.words)
+        note = f"> **{block.lead or 'Note'}:** " if block.note else ""
+        yield note + words(block.words)
     elif isinstance(block, doc.Points):
         yield "\n".join(f"- {words(item)}" for item in block.items)
     elif isinstance(block, doc.Lines):

@@ -104,7 +104,7 @@ def _in_font(source: str) -> str:
         return source
     numbers = {sign: sign.encode("unicode_escape").decode("ascii") for sign in lacking}
     shown = source.translate({ord(sign): f"\\{number}" for sign, number in numbers.items()})
-    note = "Signs that this font lacks are shown by number."
+    note = "Characters that this font lacks are shown by number."
     return f"{shown}\n#text(size: 8pt, {_string(note)})"
 
 
@@ -139,7 +139,7 @@ def _parts(block: doc.Block) -> Iterator[str]:
         yield f"#heading(level: {block.level}, outlined: true, {_string(block.text)})"
     elif isinstance(block, doc.Text) and block.note:
         frame = "inset: (left: 8pt, y: 4pt), stroke: (left: 2pt + luma(150))"
-        yield f"#block({frame})[#strong[Note:] {_words(block.words)}]"
+        yield f"#block({frame})[#strong[{block.lead or 'Note'}:] {_words(block.words)}]"
     elif isinstance(block, doc.Text):
         yield f"#par[{_words(block.words)}]"
     elif isinstance(block, doc.Points):

@@ -110,7 +110,7 @@ def _lines(block: doc.Block, width: int | None) -> Iterator[Line]:
             style = "bold yellow" if style else "yellow"
         elif block.aside:
             style = "dim"
-        yield wrapped(printable(doc.plain(block.words)), width), style
+        yield wrapped(printable(doc.plain(block.led)), width), style
     elif isinstance(block, doc.Points):
         for item in block.items:
             yield wrapped(printable(f"- {doc.plain(item)}"), width, 2), ""

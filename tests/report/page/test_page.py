@@ -168,8 +168,8 @@ def test_figures_without_a_picture_are_not_there_and_what_folds_is() -> None:
 def test_a_picture_of_a_page_has_no_title_and_says_what_it_leads_to() -> None:
     picture = Picture(lambda: layers.figure(working.working()))
     html = picture.in_page("one", "What it is", {"layer-0": "words of <0>"})
-    assert b"clean trial" in picture.svg()
-    assert "clean trial" not in html
+    assert b"unprofiled trial" in picture.svg()
+    assert "unprofiled trial" not in html
     assert html.count("<a ") == 6
     # Neither is the room of the title there.
     box = re.compile(r'viewBox="0 (\d+) [\d.]+ ([\d.]+)')

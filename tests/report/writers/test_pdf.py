@@ -236,7 +236,7 @@ def test_a_name_is_shown_as_it_is_or_its_signs_by_number(
     )
     found = words(reader.pages)
     assert found.count(squeezed(shown)) == 16 + len(reader.pages)
-    assert (squeezed("Signs that this font lacks are shown by number.") in found) == lacks
+    assert (squeezed("Characters that this font lacks are shown by number.") in found) == lacks
     if name.isprintable() and not lacks:
         told = reader.metadata
         assert {told.title, told.author, told.keywords, told.subject} == {name}
