@@ -321,7 +321,7 @@ def test_another_tool_is_left_alone():
     monitoring = sys.monitoring
     monitoring.use_tool_id(1, "another")
     try:
-        with pytest.raises(ProfileError, match="another tool watches"):
+        with pytest.raises(ProfileError, match="another tool is monitoring"):
             line_times.timed_lines(lines, lambda: 0)
     finally:
         monitoring.free_tool_id(1)
