@@ -126,14 +126,14 @@ class Structure:
             for a, b in zip(self.layers, seen.layers, strict=True)
         )
 
-    def stamps(self, log: Log) -> tuple[int, ...] | None:
+    def stamps(self, log: Log, by_parameters: bool = True) -> tuple[int, ...] | None:
         """The clock reads of a trial if its log is one of these windows; None if it is not."""
         if len(log) != len(self.log):
             return None
         look = self._look
         if look.whats(log) != look.known_whats or look.sizes(log) != look.known_sizes:
             return None
-        inputs = look.inputs(log)
+        inputs = look.inputs(log) if by_parameters else look.known_inputs
         if inputs != look.known_inputs:
             if not self._fits(log):
                 return None
