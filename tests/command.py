@@ -219,12 +219,19 @@ def folder(tmp_path, tmp_path_factory, monkeypatch):
 
 @contextmanager
 def file_size_limit(nbytes):
-    """No file may grow beyond this: the next best thing to a full disk."""
+    """No file may grow beyond this: the next best thing to a full disk.
+
+    Python would keep the first bytes of a module that is imported here as its compiled form, and
+    no later import of that module would work.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
     try:
-        yield
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "dont_write_bytecode", True)
+            patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+            yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)

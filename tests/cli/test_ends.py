@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,15 @@ def test_force_replaces_only_what_is_complete(fails):
 
 
 # -- disks without space
+
+
+def test_a_limit_of_file_sizes_leaves_no_half_compiled_module(tmp_path, monkeypatch):
+    Path("imported_late.py").write_text(f"text = {'a' * 5000!r}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    with file_size_limit(100):
+        import_module("imported_late")
+    assert not Path("__pycache__").exists()
 
 
 def test_a_disk_that_is_full_at_the_start(fails):
