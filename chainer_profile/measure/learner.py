@@ -95,7 +95,7 @@ class Learner:
         self._now_ns = now_ns
         # Of every clock read the items of the log, whose the time behind it is, and the parameter
         # that is the last input of what begins.
-        self._noted: list[tuple[tuple[Any, ...], _Owner, Kept | None]] = []
+        self._noted: list[tuple[tuple[Any, ...], _Owner, tuple[Kept, ref[Any]] | None]] = []
         self._rows: list[_Row] = []
         self._phases: list[str] = []
         self._running: list[_Running] = [_Running("phase", _OUTSIDE)]
@@ -264,7 +264,7 @@ class Learner:
     def _begin(self, window: _Running, nbytes: int | str = 0, last: Any = None) -> None:
         self._running.append(window)
         known = self._known.kept(last)
-        parameter = None if known is None else (ref(known[0]), known[1], known[2])
+        parameter = None if known is None else ((ref(known[0]), known[1], known[2]), ref(last))
         if known is not None:
             self._trace(known[2])
         what = window.entered

@@ -34,8 +34,8 @@ class Readings:
         self._read, self._pack, self._nbytes = read, row.pack_into, row.size
         self.values = np.frombuffer(self._buffer, np.int64).reshape(most, width)
         self.entered: list[Any] = [None] * most
-        # Of what is entered the bytes of its first input, -1 of a backward.
-        self._sizes = array("q", bytes(8 * most))
+        # Of what is entered the bytes of its first input, -1 of a backward, and its last input.
+        self._sizes, self._lasts = (array("q", bytes(8 * most)) for _ in range(2))
         self.count = self.depth = 0
         self.failure = ""  # of what is read, which is not read again
 
@@ -55,9 +55,10 @@ class Readings:
     def append(self, now_ns: int) -> None:
         self.depth -= 1
 
-    def _note(self, what: Any, size: int = 0) -> None:
+    def _note(self, what: Any, size: int = 0, last: int = 0) -> None:
         if self.count <= len(self.entered):
-            self.entered[self.count - 1], self._sizes[self.count - 1] = what, size
+            at = self.count - 1
+            self.entered[at], self._sizes[at], self._lasts[at] = what, size, last
         self.depth += 1
 
     # What is told of windows by call, where nothing that a clock's log notes is alive.
@@ -66,7 +67,8 @@ class Readings:
     def hook(self) -> FunctionHook:
         def forward_preprocess(hook: Any, function: Any, in_data: Any) -> None:
             self.now_ns()
-            self._note(kind_of(function), getattr(in_data[0], "nbytes", 0) if in_data else 0)
+            size = getattr(in_data[0], "nbytes", 0) if in_data else 0
+            self._note(kind_of(function), size, id(in_data[-1]) if in_data else 0)
 
         def forward_postprocess(hook: Any, function: Any, in_data: Any) -> None:
             self.leave()
@@ -102,7 +104,7 @@ class Readings:
             if what is not None:
                 yield what
                 if not by_link:
-                    yield from (BACKWARD if size < 0 else size, 0)
+                    yield from (BACKWARD if size < 0 else size, self._lasts[at])
             yield 0
 
     def __len__(self) -> int:
@@ -135,9 +137,7 @@ class ByCall:
 
     def structure(self, log: Readings) -> Structure:
         """The structure, where the trial's windows are its windows."""
-        items = [] if log.is_full else list(log.items(by_link=False))
-        # Not by its parameters: where one was that an update replaced, another one may be by now.
-        if self._structure.stamps(items, by_parameters=False) is None:
+        if log.is_full or self._structure.stamps(list(log.items(by_link=False))) is None:
             raise ProfileError("its trial made different calls from the earlier ones")
         return self._structure
 

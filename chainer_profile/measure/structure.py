@@ -32,8 +32,9 @@ class Structure:
     owners: NDArray[np.intp]
     #: Of every window, in the order of entering, what was entered and the bytes of its first input.
     windows: tuple[tuple[Entry, int | str], ...] = ()
-    #: Of every window the parameter or persistent array that is its last input, if it is one.
-    parameters: tuple[Kept | None, ...] = ()
+    #: Of every window the parameter or persistent array that is its last input, if it is one: where
+    #: it is kept, and a weak reference to the array itself.
+    parameters: tuple[tuple[Kept, ref[Any]] | None, ...] = ()
     #: The same of all parameters and persistent arrays of the networks.
     of_network: tuple[Kept, ...] = ()
     #: Classes of functions that raise an exception, which the network catches.
@@ -126,14 +127,14 @@ class Structure:
             for a, b in zip(self.layers, seen.layers, strict=True)
         )
 
-    def stamps(self, log: Log, by_parameters: bool = True) -> tuple[int, ...] | None:
+    def stamps(self, log: Log) -> tuple[int, ...] | None:
         """The clock reads of a trial if its log is one of these windows; None if it is not."""
         if len(log) != len(self.log):
             return None
         look = self._look
         if look.whats(log) != look.known_whats or look.sizes(log) != look.known_sizes:
             return None
-        inputs = look.inputs(log) if by_parameters else look.known_inputs
+        inputs = look.inputs(log)
         if inputs != look.known_inputs:
             if not self._fits(log):
                 return None
@@ -183,15 +184,15 @@ class Structure:
 
     def _fits(self, log: Log) -> bool:
         """Whether no parameter of the network stands for another one in a trial."""
-        # Parameters may have got other arrays since the structure was learned.
         now = {id(_array_of(kept)): kept[2] for kept in self.of_network}
         for at, known in zip(self._look.enters, self.parameters, strict=True):
             if known is None:
                 continue
-            path = now.get(log[at + 2])
-            replaced = id(_array_of(known)) != self.log[at + 2]
-            # Where a replaced one was, another one's may be by now: its place tells nothing.
-            if path != known[2] and not replaced:
+            kept, learned = known
+            # A parameter may have got another array since. Where the earlier ones were, there may
+            # be any array by now: addresses say nothing then.
+            replaced = learned() is not _array_of(kept)
+            if not replaced and now.get(log[at + 2]) != kept[2]:
                 return False
         return True
 
