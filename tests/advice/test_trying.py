@@ -1,19 +1,14 @@
 """Changes take turns with the network as it is, on a clock that the test turns."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
-from chainer_profile.advice.changes import AS_IT_IS, Candidate
-from chainer_profile.advice.results import Tried
+from chainer_profile.advice.changes import AS_IT_IS, CPU, WALL, Candidate, summed
 from chainer_profile.advice.trying import Trial
 from chainer_profile.advice.worker import BLOCK, CHECK, LAYERS, READY, WorkerError
 from chainer_profile.analyse.findings import Change
-from chainer_profile.basics.errors import ProfileError
+from tests.refusing import refusal
 
 
 @dataclass
@@ -21,19 +16,20 @@ class World:
     """Processes whose blocks take known times, and what was asked of them."""
 
     #: Seconds of an input by the name of a change: its engine, kernels and batch.
-    run_s: dict[str, float] = field(default_factory=dict)
+    run_s: dict = field(default_factory=dict)
     #: What else a process answers: by change and question.
-    says: dict[tuple[str, str], Any] = field(default_factory=dict)
-    began: list[str] = field(default_factory=list)  #: The changes of all processes, in their order.
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    says: dict = field(default_factory=dict)
+    began: list = field(default_factory=list)  #: The changes of all processes, in their order.
     now_s: float = 0.0
     running: int = 0
     most: int = 0
     stop: str = ""
-    at_block: Callable[[str], None] = lambda name: None
     stop_after: float = float("inf")
 
-    def start(self, change: Change) -> Process:
+    def at_block(self):
+        """What a test changes while all is measured."""
+
+    def start(self, change):
         name = f"{change.engine}{'k' if change.kernels else ''}{change.batchsize or ''}"
         self.began.append(name)
         self.running += 1
@@ -46,9 +42,8 @@ class Process:
     world: World
     name: str
 
-    def ask(self, question: str, patience_s: float) -> Any:
+    def ask(self, question, patience_s):
         world, name = self.world, self.name
-        world.asked.append((name, question))
         said = world.says.get((name, question))
         if isinstance(said, Exception):
             raise said
@@ -57,42 +52,41 @@ class Process:
             return said
         run_s = world.run_s.get(name, 1e-3)
         world.now_s += 0.01
-        world.at_block(name)
+        world.at_block()
         if len(world.began) > world.stop_after:
             world.stop = "interrupted by SIGINT"
         return {"cpu_s": run_s, "wall_s": 2 * run_s}
 
-    def close(self) -> None:
+    def close(self):
         self.world.running -= 1
 
 
-def candidate(name: str, **changes: Any) -> Candidate:
+def candidate(name, **changes):
     return Candidate(name, "why", "how", Change(engine=name), **changes)
 
 
-def tried(
-    world: World, candidates: list[Candidate], seconds: float = 100.0, at_once: int = 9
-) -> tuple[dict[str, Tried], dict[str, str]]:
+def tried(world, *candidates, seconds=100.0, at_once=9):
+    """What came of each, by name, and the trial; of a word is a change of that engine."""
     trial = Trial(
-        candidates,
+        [candidate(one) if isinstance(one, str) else one for one in candidates],
         world.start,
         seconds=seconds,
         at_once=at_once,
         now=lambda: world.now_s,
         stop=lambda: world.stop,
     )
-    found, undone = trial.run()
-    assert world.running == 0
-    return {one.candidate.name: one for one in found}, {one.name: one.why for one in undone}
+    try:
+        found, trial.undone = trial.run()
+    finally:
+        assert world.running == 0
+    return {one.candidate.name: one for one in found}, trial
 
 
-def test_what_helps_is_measured_again_in_fresh_processes() -> None:
+def test_what_helps_is_measured_again_in_fresh_processes():
     world = World({"fast": 0.5e-3, "slow": 2e-3})
-    found, undone = tried(world, [candidate("slow"), candidate("fast")])
+    found, trial = tried(world, "slow", "fast")
     assert list(found) == ["fast", "slow"]
     fast, slow = found["fast"], found["slow"]
-    assert fast.cpu is not None
-    assert slow.wall is not None
     assert (fast.cpu.factor, slow.wall.factor) == pytest.approx((2.0, 0.5))
     assert (fast.helps, slow.helps) == (True, False)
     assert (fast.confirmed, slow.confirmed) == (True, False)
@@ -100,131 +94,110 @@ def test_what_helps_is_measured_again_in_fresh_processes() -> None:
     # Two groups of all, then as many as are needed of those that were promising.
     assert fast.pairs == 6
     assert world.began == ["", "slow", "fast"] * 2 + ["", "fast"] * 6
-    assert not undone
+    assert trial.undone == ()
 
 
-def test_the_first_looks_luck_does_not_count() -> None:
+def test_the_first_looks_luck_does_not_count():
     world = World()
 
-    def lucky(name: str) -> None:
+    def lucky():
         # In the first groups it seems to be fast; new processes know nothing of that.
         world.run_s["useless"] = 0.5e-3 if len(world.began) <= 4 else 1e-3
 
     world.at_block = lucky
-    found, _ = tried(world, [candidate("useless")])
-    useless = found["useless"]
-    assert useless.first is not None
-    assert useless.gain is not None
+    useless = tried(world, "useless")[0]["useless"]
     assert (useless.first.factor, useless.gain.factor) == pytest.approx((2.0, 1.0), rel=0.02)
     assert not useless.helps
 
 
-@pytest.mark.parametrize(("groups", "pairs"), [(6, 3), (12, 4)])
-def test_what_was_measured_before_the_stop_stays(groups: int, pairs: int) -> None:
-    """A single group after the first look counts with it."""
-    found, _ = tried(World({"fast": 0.5e-3}, stop_after=groups), [candidate("fast")])
-    assert found["fast"].pairs == pairs
-    assert found["fast"].helps
+def test_what_was_measured_before_the_stop_stays():
+    for groups, pairs in ((6, 3), (12, 4)):  # a single group after the first look counts with it
+        fast = tried(World({"fast": 0.5e-3}, stop_after=groups), "fast")[0]["fast"]
+        assert (fast.pairs, fast.helps) == (pairs, True)
+    found, trial = tried(World({"fast": 0.5e-3}, stop_after=0), "fast", "other")
+    assert not found
+    undone = {one.name: one.why for one in trial.undone}
+    assert undone == dict.fromkeys(["fast", "other"], "no time was left")
 
 
-def test_what_fails_is_out_and_the_others_go_on() -> None:
-    world = World({"fast": 0.5e-3})
-    world.says = {
-        ("early", READY): WorkerError("cannot be made ready"),
-        ("late", BLOCK): WorkerError("its process ended (killed by signal 9)"),
-        ("wrong", CHECK): "its outputs differ by 2.0e-01",
-    }
-    names = ["early", "late", "wrong", "fast"]
-    found, _ = tried(world, [candidate(name) for name in names])
-    assert {name: one.error for name, one in found.items()} == {
-        "fast": "",
-        "early": "cannot be made ready",
-        "late": "its process ended (killed by signal 9)",
-        "wrong": "its outputs differ by 2.0e-01",
-    }
+def test_what_fails_is_out_and_the_others_go_on():
+    wrong = "its outputs differ by 2.0e-01"
+    world = World({"fast": 0.5e-3}, {("wrong", CHECK): wrong})
+    world.says["early", READY] = WorkerError("cannot be made ready")
+    world.says["late", BLOCK] = WorkerError("its process ended")
+    found, _ = tried(world, "early", "late", "wrong", "fast")
+    errors = {"early": "cannot be made ready", "late": "its process ended", "wrong": wrong}
+    assert {name: one.error for name, one in found.items()} == {"fast": "", **errors}
     assert found["fast"].helps
     assert world.began.count("early") == 1
 
 
-def test_the_network_itself_must_run() -> None:
+def test_the_network_itself_must_run():
     world = World(says={("", READY): WorkerError("has no such layer")})
-    with pytest.raises(ProfileError, match="as it is: has no such layer"):
-        tried(world, [candidate("fast")])
-    assert world.running == 0
-
-
-def test_what_was_measured_stays_where_the_network_fails_later() -> None:
+    assert "as it is: has no such layer" in refusal(tried, world, "fast")
+    # Where it fails later, what was measured stays.
     world = World({"fast": 0.5e-3})
 
-    def late(name: str) -> None:
+    def late():
         if len(world.began) > 12:
             world.says["", BLOCK] = WorkerError("out of memory")
 
     world.at_block = late
-    trial = Trial([candidate("fast")], world.start, seconds=100.0, now=lambda: world.now_s)
-    (fast,), _ = trial.run()
+    found, trial = tried(world, "fast")
     assert trial.ended == "the network as it is: out of memory"
-    assert fast.helps
-    assert fast.pairs == 4
+    assert (found["fast"].helps, found["fast"].pairs) == (True, 4)
 
 
-def test_sums_of_what_helps_alone_are_tried_too() -> None:
+def test_sums_of_what_helps_alone_are_tried_too():
     batch = Candidate("batch", "why", "more", Change(batchsize=4), alone=False)
     # A larger batch takes less time an input: the process says times of one input.
-    world = World({"fast": 0.5e-3, "4": 0.8e-3, "fast4": 0.4e-3})
-    found, _ = tried(world, [candidate("fast"), batch])
+    found, _ = tried(World({"fast": 0.5e-3, "4": 0.8e-3, "fast4": 0.4e-3}), "fast", batch)
     both = found["fast + batch"]
     assert both.helps
-    assert both.gain is not None
     assert both.gain.factor == pytest.approx(2.5)
-    assert both.candidate.keep == "how; more"
+    # They are of one that takes others' place and the rest; not of what is held against others.
+    held = Candidate("one thread", "", "", AS_IT_IS, against=Change(threads=2), alone=False)
+    first, second = Candidate("torch", "", "how", Change(kernels="torch")), candidate("second")
+    (both,) = summed([held, first, second, batch])
+    assert (both.name, both.keep, both.decides) == ("torch + batch", "how; more", CPU)
+    assert both.change == Change(kernels="torch", batchsize=4)
+    assert summed([first, second]) == summed([batch]) == []
 
 
-def test_layers_of_chainers_own_changes() -> None:
-    def layers(*times: float) -> list[list[Any]]:
+def test_layers_of_chainers_own_changes():
+    def layers(*times):
         return [["forward", f"{at}_F", f"/{at}", one] for at, one in enumerate(times)]
 
     fast = Candidate("fast", "why", "how", Change(kernels="numpy"))
     told = {"": layers(3e-3, 2e-3, 1e-3), "k": layers(2e-3, 0.5e-3, 1.5e-3)}
     world = World({"k": 0.5e-3}, {(name, LAYERS): rows for name, rows in told.items()})
-    found, _ = tried(world, [fast])
+    found, _ = tried(world, fast)
     assert [(one.label, one.before_s, one.after_s) for one in found["fast"].layers] == [
         ("1_F", 2e-3, 0.5e-3),
         ("0_F", 3e-3, 2e-3),
     ]
 
 
-def test_what_is_held_against_something_else_has_processes_of_its_own() -> None:
+def test_what_is_held_against_something_else_has_processes_of_its_own():
     threads = Change(engine="two")
-    one = Candidate("one thread", "why", "how", AS_IT_IS, against=threads, alone=False)
+    one = Candidate("one thread", "why", "how", AS_IT_IS, threads, WALL, alone=False)
     world = World({"two": 3e-3, "fast": 0.5e-3})
-    found, _ = tried(world, [candidate("fast"), one])
+    found, _ = tried(world, "fast", one)
     assert world.began[:4] == ["", "fast", "two", ""]
-    assert found["one thread"].gain is not None
     assert found["one thread"].gain.factor == pytest.approx(3.0)
     assert found["one thread"].helps
 
 
-def test_no_more_processes_than_memory_holds() -> None:
+def test_memory_and_time_are_kept():
     world = World()
-    tried(world, [candidate(name) for name in "abcde"], at_once=3)
+    tried(world, *"abcde", at_once=3)
     assert world.most == 3
-
-
-def test_the_time_is_kept() -> None:
     world = World({"fast": 0.5e-3, "also": 0.9e-3})
 
-    def noisy(name: str) -> None:
+    def noisy():
         world.run_s["also"] = 0.97e-3 * (1 + 0.05 * (len(world.began) % 7))
 
     world.at_block = noisy
-    found, _ = tried(world, [candidate("fast"), candidate("also")], seconds=60.0)
+    found, _ = tried(world, "fast", "also", seconds=60.0)
     assert world.now_s < 64
     assert found["fast"].helps
-
-
-def test_what_there_was_no_time_for_is_said() -> None:
-    world = World({"fast": 0.5e-3}, stop_after=0)
-    found, undone = tried(world, [candidate("fast"), candidate("other")])
-    assert not found
-    assert undone == dict.fromkeys(["fast", "other"], "no time was left")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.basics.errors import ProfileError
 from chainer_profile.comparison.fused import Fusion, engine_name, merged, place, short_name
 from tests.fusing import ENGINE, chainer_run, engine_run, in_threes
 from tests.recordings import assert_same
+from tests.refusing import refusal
 
 N_LAYERS = 7
 CONV_BN_RELU = "Convolution2DFunction + FixedBatchNormalization + ReLU"
@@ -21,18 +21,15 @@ CONV_BN_RELU = "Convolution2DFunction + FixedBatchNormalization + ReLU"
 
 def test_another_network_and_a_damaged_recording_are_refused():
     chainer = chainer_run(n_layers=3)
-    layers = [replace(layer, function="Add") for layer in chainer.layers]
-    other = replace(chainer, layers=tuple(layers))
-    with pytest.raises(ProfileError) as error:
-        merged([chainer, engine_run(other, [(0, 1), (2,)])])
-    assert str(error.value) == (
+    layers = tuple(replace(layer, function="Add") for layer in chainer.layers)
+    engine = engine_run(replace(chainer, layers=layers), [(0, 1), (2,)])
+    assert refusal(merged, [chainer, engine]) == (
         f"layer 0 is Convolution2DFunction under chainer, and Add under {ENGINE}: "
         "the recordings are not of the same network in test mode"
     )
-    engine = engine_run(chainer, [(0, 1), (2,)])
     damaged = replace(engine, layers=(replace(engine.layers[0], covers=(0, 1, 2)),) * 2)
-    with pytest.raises(ProfileError, match=r"row 0 .* names 2 layers and covers 3"):
-        merged([chainer, damaged])
+    said = refusal(merged, [chainer, damaged])
+    assert re.search(r"row 0 .* names 2 layers and covers 3", said)
 
 
 def test_words():
@@ -66,43 +63,27 @@ def rows_of(recordings):
 
 
 @given(recorded())
-def test_groups_are_the_finest_that_no_row_splits(recordings):
-    together = np.eye(N_LAYERS, dtype=bool)
+def test_whatever_is_recorded(recordings):
+    """Groups are the finest that no row splits, and called the same; nothing is lost."""
+    together, names = np.eye(N_LAYERS, dtype=bool), {}
     for row in rows_of(recordings):
         together[np.ix_(row, row)] = True
     for _ in range(N_LAYERS):
         together = together @ together
-    for recording in merged(recordings):
-        for layer in recording.layers:
-            if layer.covers:
-                assert layer.covers == tuple(np.flatnonzero(together[layer.covers[0]]))
-
-
-@given(recorded())
-def test_rows_and_what_is_no_rows_time_add_up_as_before(recordings):
-    for before, after in zip(recordings, merged(recordings), strict=True):
+    once = merged(recordings)
+    for before, after in zip(recordings, once, strict=True):
         np.testing.assert_array_equal(after.self_ns.sum(axis=1), before.self_ns.sum(axis=1))
         np.testing.assert_array_equal(after.trial_ns, before.trial_ns)
         assert sum(x.calls for x in after.layers) == len(before.layers)
         assert sum(x.flops for x in after.layers) == sum(x.flops for x in before.layers)
         assert [layer.index for layer in after.layers] == list(range(len(after.layers)))
-        kept = [layer.covers for layer in after.layers if layer.covers]
-        assert len(kept) == len(set(kept))
-
-
-@given(recorded())
-def test_a_group_is_called_the_same_in_all_recordings(recordings):
-    known = {}
-    for recording in merged(recordings):
-        for layer in recording.layers:
-            if layer.covers:
-                name = layer.function, layer.path
-                assert known.setdefault(layer.covers, name) == name
-
-
-@given(recorded())
-def test_the_order_does_not_matter_and_once_is_enough(recordings):
-    once = merged(recordings)
+        groups = [layer for layer in after.layers if layer.covers]
+        for layer in groups:
+            assert layer.covers == tuple(np.flatnonzero(together[layer.covers[0]]))
+            name = layer.function, layer.path
+            assert names.setdefault(layer.covers, name) == name
+        assert len(groups) == len({layer.covers for layer in groups})
+    # The order does not matter, and once is enough.
     for a, b in zip(merged(once), once, strict=True):
         assert_same(a, b)
     for order in list(permutations(range(len(recordings))))[1:4]:

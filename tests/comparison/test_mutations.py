@@ -4,8 +4,6 @@ Each mutation changes one place of the source of ``significance``; the answers o
 those of the rules as they are.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from types import ModuleType
@@ -62,7 +60,7 @@ MUTATIONS = {
 }
 
 
-def loaded(monkeypatch: pytest.MonkeyPatch, old: str = "", new: str = "") -> Rules:
+def loaded(monkeypatch, old="", new=""):
     """The module made anew from its source, with one place of it changed."""
     source = inspect.getsource(significance)
     if old:
@@ -78,20 +76,12 @@ def loaded(monkeypatch: pytest.MonkeyPatch, old: str = "", new: str = "") -> Rul
 class Rules:
     """The module, and what it says of times that are made here."""
 
-    def __init__(self, significance: ModuleType) -> None:
+    def __init__(self, significance):
         self.significance = significance
 
     def judge(
-        self,
-        factors: list[float] | list[list[float]],
-        *,
-        trials: int = 60,
-        machine: float = 1.0,
-        min_effect: float = 0.03,
-        ns: float = 1e6,
-        window_s: float = 0.0,
-        function: int | None = 0,
-    ) -> dict[str, list]:
+        self, factors, trials=60, machine=1.0, min_effect=0.03, ns=1e6, window_s=0.0, function=0
+    ):
         """Verdicts on layers whose times changed by these factors, or of several runs of a side.
 
         With several runs each of ``factors`` is one, the first half those before. A run's trials
@@ -108,22 +98,22 @@ class Rules:
         groups = self.significance.Groups(numbers, numbers)
         return judge.layers(samples[:half], samples[half:], groups)[0].to_dict("list")
 
-    def total(self, factor: float, machine: float = 1.0) -> str:
+    def total(self, factor, machine=1.0):
         """The verdict on a trial of 1 ms that takes so many times as long."""
         before = np.rint(1e6 + 1e3 * np.sin(np.arange(60) * 2.4)).astype(np.int64)
         judge = self.significance.Judge(0.02, (1 / machine, machine), False, 0.0)
         after = np.rint(before * factor).astype(np.int64)
         return judge.totals([before], [after])["verdict"][0]
 
-    def verdicts(self, factors: list, **more: float | None) -> list[str]:
+    def verdicts(self, factors, **more):
         return self.judge(factors, **more)["verdict"]
 
 
-def close(got: object, expected: object) -> None:
+def close(got, expected):
     np.testing.assert_allclose(got, expected, rtol=0.02)
 
 
-def holds(rules: Rules) -> None:
+def holds(rules):
     """Known answers, each for a rule."""
     same = "not significant"
     # A tenth slower, a tenth faster, and others.
@@ -196,13 +186,13 @@ def holds(rules: Rules) -> None:
     assert rules.verdicts(spread.tolist(), function=None)[0] == same
 
 
-def stays_for(rules: Rules, levels: np.ndarray, length: int) -> np.ndarray:
+def stays_for(rules, levels, length):
     """p-values of the rank test on trials whose level stays for so long."""
     trials = np.rint(np.repeat(levels, length, axis=1) * 1e6).astype(np.int64)[:, :, None]
     return rules.significance.rank_test(*map(rules.significance.block_medians, trials))
 
 
-def of_three(rules: Rules, *t: float) -> dict[str, list]:
+def of_three(rules, *t):
     """Layers of 3 runs with 3 whose log ratio is so many standard errors of 2 %."""
     deviation = 0.02 * np.sqrt(3 / 2)
     runs = np.array([-deviation, 0, deviation])[:, None] * np.ones(len(t))
@@ -210,13 +200,13 @@ def of_three(rules: Rules, *t: float) -> dict[str, list]:
     return rules.judge(np.exp(logs).tolist(), function=None)
 
 
-def test_the_rules_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rules_hold(monkeypatch):
     holds(loaded(monkeypatch))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_broken_rule_does_not_hold(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_rule_does_not_hold(name, monkeypatch):
     rules = loaded(monkeypatch, *MUTATIONS[name])
     with pytest.raises(AssertionError):
         holds(rules)

@@ -18,27 +18,19 @@ from chainer_profile.record.recording import Layer
 PLACES = (0, 16, 29)
 
 
-@pytest.mark.parametrize("milliseconds", [10.0, 30.0, 100.0])
 @pytest.mark.parametrize("size", [2, 3, 8])
-def test_a_straggler_is_found_at_its_rank_and_layer(size: int, milliseconds: float) -> None:
+def test_a_straggler_is_found_at_its_rank_and_layer(size):
     for seed, layer in enumerate(PLACES):
         rank = seed % size
-        planted = {(rank, layer): milliseconds}
-        ranks = merge(training(size, seed=seed, planted_ms=planted))
-        [(found_rank, found_layer, excess)] = found_in(ranks)
-        assert (found_rank, found_layer) == (rank, layer)
-        assert excess == pytest.approx(milliseconds, rel=0.05)
-        one = ranks.judged.stragglers[0]
-        assert one.low_s <= one.excess_s <= one.high_s
-        assert one.here_s - one.elsewhere_s == pytest.approx(one.excess_s, rel=0.05)
-        assert ranks.judged.slow == ()
-        assert ranks.last[rank] == 1
-
-
-@pytest.mark.parametrize("size", [2, 3, 8])
-def test_a_layer_that_is_slow_in_every_fifth_iteration_is_found(size: int) -> None:
-    for seed, layer in enumerate(PLACES):
-        rank = seed % size
+        for milliseconds in (10.0, 30.0, 100.0):
+            ranks = merge(training(size, seed=seed, planted_ms={(rank, layer): milliseconds}))
+            assert found_in(ranks) == [(rank, layer, pytest.approx(milliseconds, rel=0.05))]
+            one = ranks.judged.stragglers[0]
+            assert one.low_s <= one.excess_s <= one.high_s
+            assert one.here_s - one.elsewhere_s == pytest.approx(one.excess_s, rel=0.05)
+            assert ranks.judged.slow == ()
+            assert ranks.last[rank] == 1
+        # In every fifth iteration alone.
         ranks = merge(training(size, seed=seed, planted_ms={(rank, layer): 15.0}, every=5))
         [one] = ranks.judged.stragglers
         assert (one.rank, ranks.computing[one.layer], one.at_times) == (rank, layer, True)
@@ -49,31 +41,28 @@ def test_a_layer_that_is_slow_in_every_fifth_iteration_is_found(size: int) -> No
         assert ranks.judged.slow == ()
 
 
-@pytest.mark.parametrize("size", [2, 8])
-@pytest.mark.parametrize("often", [0.3, 3.0])
-@pytest.mark.parametrize("everywhere", [False, True])
-def test_interruptions_of_any_layer_are_no_straggler(
-    size: int, often: float, everywhere: bool
-) -> None:
-    ranks = range(size) if everywhere else [size - 1]
-    found = []
-    for seed in range(10):
-        interrupted = dict.fromkeys(ranks, often)
-        found += merge(training(size, seed=seed, interrupted=interrupted)).judged.stragglers
-    assert found == []
+def test_nothing_is_found_where_nothing_is_planted():
+    for size in (1, 2, 3, 8, 32):
+        for seed in range(100, 105):
+            judged = merge(training(size, seed=seed)).judged
+            assert (judged.stragglers, judged.slow) == ((), ()), (size, seed)
+    # Interruptions of any layer, on one rank or on all, are no straggler.
+    for size in (2, 8):
+        for interrupted in ([size - 1], range(size)):
+            for often in (0.3, 3.0):
+                how = dict.fromkeys(interrupted, often)
+                for seed in range(10):
+                    judged = merge(training(size, seed=seed, interrupted=how)).judged
+                    assert judged.stragglers == (), (how, seed)
 
 
-def larger_batch(size: int, seed: int, factor: float) -> tuple[np.ndarray, list[Layer]]:
+def larger_batch(size, seed, factor):
     """Times of a small network; on rank 1 the longer a layer takes, the more a batch adds to it."""
     names = ["Convolution", "ReLU", "MaxPooling", "Convolution", "ReLU", "Linear", "SoftmaxLoss"]
     forward = np.array([4e6, 6e5, 1.5e6, 3e6, 2e5, 5e5, 1e5])
     typical = np.concatenate([forward, 2 * forward[::-1]])
-    layers = [
-        Layer(at, f"/{at}", name, phase)
-        for at, (name, phase) in enumerate(
-            [(name, "forward") for name in names] + [(name, "backward") for name in names[::-1]]
-        )
-    ]
+    rows = [(name, "forward") for name in names] + [(name, "backward") for name in names[::-1]]
+    layers = [Layer(at, f"/{at}", name, phase) for at, (name, phase) in enumerate(rows)]
     rng = np.random.default_rng(seed)
     process = np.exp(rng.normal(0, TRIAL, (size, 1)) + rng.normal(0, OTHERS, (size, len(layers))))
     own = (typical * process)[:, None] * np.exp(rng.normal(0, WITHIN, (size, 30, len(layers))))
@@ -83,52 +72,38 @@ def larger_batch(size: int, seed: int, factor: float) -> tuple[np.ndarray, list[
 
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("factor", [2.0, 4.0])
-def test_all_layers_that_a_larger_batch_makes_slow_are_named(size: int, factor: float) -> None:
+def test_all_layers_that_a_larger_batch_makes_slow_are_named(size, factor):
     for seed in range(20):
-        times, layers = larger_batch(size, seed, factor)
-        judged = judge(times, layers, 0.03, 1e-6)
+        judged = judge(*larger_batch(size, seed, factor), 0.03, 1e-6)
         found = {one.layer for one in judged.stragglers}
         assert found >= {0, 3, 10, 13}, "the convolutions, forward and backward"
         assert {one.rank for one in judged.stragglers} == {1}
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 8, 32])
-def test_nothing_is_found_where_nothing_is_planted(size: int) -> None:
-    for seed in range(5):
-        judged = merge(training(size, seed=100 + seed)).judged
-        assert (judged.stragglers, judged.slow) == ((), ())
+def test_a_slow_rank_is_one_finding():
+    for size in (2, 4, 8):
+        ranks = merge(training(size, slow={1: 1.5}))
+        [slow] = ranks.judged.slow
+        assert slow.rank == 1
+        assert slow.factor == pytest.approx(1.5, rel=0.1)
+        computing = np.median(ranks.self_ns[1][:, ranks.computing].sum(axis=1)) * 1e-9
+        assert slow.excess_s == pytest.approx(computing * (1 - 1 / slow.factor), rel=0.05)
+        assert ranks.judged.stragglers == ()
 
 
-@pytest.mark.parametrize("size", [2, 4, 8])
-def test_a_slow_rank_is_one_finding(size: int) -> None:
-    ranks = merge(training(size, slow={1: 1.5}))
-    [slow] = ranks.judged.slow
-    assert slow.rank == 1
-    assert slow.factor == pytest.approx(1.5, rel=0.1)
-    computing = np.median(ranks.self_ns[1][:, ranks.computing].sum(axis=1)) * 1e-9
-    assert slow.excess_s == pytest.approx(computing * (1 - 1 / slow.factor), rel=0.05)
-    assert ranks.judged.stragglers == ()
-
-
-def test_a_layer_that_straggles_on_a_slow_rank_and_one_on_another() -> None:
+def test_stragglers_and_slow_ranks_do_not_hide_one_another():
     planted = {(1, 0): 20.0, (2, 16): 30.0}
     ranks = merge(training(4, slow={1: 1.5}, planted_ms=planted))
     assert [one.rank for one in ranks.judged.slow] == [1]
     found = {(rank, layer): excess for rank, layer, excess in found_in(ranks)}
-    assert found == {
-        (1, 0): pytest.approx(20, rel=0.05),
-        (2, 16): pytest.approx(30, rel=0.05),
-    }
+    assert found == {at: pytest.approx(ms, rel=0.05) for at, ms in planted.items()}
+    for slow in ((0, 1), (0, 1, 2, 3)):
+        planted = {(rank, 3): 30.0 for rank in slow}
+        found = found_in(merge(training(2 * len(slow), planted_ms=planted)))
+        assert sorted(one[:2] for one in found) == sorted(planted)
 
 
-@pytest.mark.parametrize("slow", [(0, 1), (0, 1, 2, 3)])
-def test_stragglers_do_not_hide_one_another(slow: tuple[int, ...]) -> None:
-    size = 2 * len(slow)
-    found = found_in(merge(training(size, planted_ms={(rank, 3): 30.0 for rank in slow})))
-    assert sorted(one[:2] for one in found) == [(rank, 3) for rank in slow]
-
-
-def test_too_few_iterations_give_no_verdict() -> None:
+def test_too_few_iterations_give_no_verdict():
     judged = merge(training(2, iterations=3, planted_ms={(1, 0): 100.0})).judged
     assert not judged.judged
     assert judged.stragglers == ()
@@ -136,6 +111,6 @@ def test_too_few_iterations_give_no_verdict() -> None:
 
 
 @given(st.integers(2, 9).flatmap(lambda n: arrays(np.int64, (n, 3, 2), elements=st.integers(0, 9))))
-def test_elsewhere_is_the_median_of_the_other_ranks(values: np.ndarray) -> None:
+def test_elsewhere_is_the_median_of_the_other_ranks(values):
     others = [np.median(np.delete(values, at, axis=0), axis=0) for at in range(len(values))]
     assert (elsewhere(values) / 2).tolist() == np.array(others).tolist()
