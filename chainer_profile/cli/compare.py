@@ -68,15 +68,15 @@ def _write(
     from chainer_profile.report.pictures.comparison import pictures  # which loads Matplotlib
 
     drawn, several = pictures(comparisons), len(comparisons) > 1
-    plots = [
-        f"comparison{f'-{at}' if several else ''}.png" for at in range(1, 1 + len(comparisons))
-    ]
-    contents = {"comparison.csv": to_csv(content.COLUMNS, content.file_rows(comparisons)).encode()}
+    plots = [f"comparison{f'-{at}' * several}.png" for at in range(1, 1 + len(comparisons))]
+    contents = {content.CSV: to_csv(content.COLUMNS, content.file_rows(comparisons)).encode()}
     contents |= {name: one.png() for name, one in zip(plots, drawn.values(), strict=True)}
     rows = 20 if args.limit is None else args.limit or None
     blocks = content.report(comparisons, plots, limit=rows, **asked)
     contents["comparison.md"] = markdown.write(blocks).encode()
-    contents["comparison.html"] = page.render_comparison(comparisons, drawn).encode()
+    blocks = content.report(comparisons, [*drawn], everything=True)
+    said = content.words_of(comparisons, drawn)
+    contents["comparison.html"] = page.page(blocks, "Comparison", drawn, said).encode()
     return Written(args.out).write(contents)
 
 

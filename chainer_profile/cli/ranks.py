@@ -16,6 +16,9 @@ from chainer_profile.report.writers import markdown
 from chainer_profile.runs.folder import read_ranks
 from chainer_profile.runs.written import Written
 
+#: Rows of a page's table of ranks or collectives.
+_MAX_ROWS = 64
+
 
 def run(args: argparse.Namespace, context: Context) -> int:
     recordings, problems, outcomes = read_ranks(args.folder)
@@ -26,7 +29,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     show(content.merged(ranks, row_limit(args), ALL_ROWS), args.quiet, hint=first_screen(args))
     contents = {
         "ranks.md": markdown.write(content.report(ranks)),
-        "ranks.html": page.render_ranks(ranks),
+        "ranks.html": page.page(content.page(ranks, _MAX_ROWS), "Ranks"),
         content.LAYERS: content.layers_csv(ranks),
         content.COLLECTIVES: content.collectives_csv(ranks),
         content.TRACE: ranks_trace.render(ranks),

@@ -259,12 +259,12 @@ def _write(
 ) -> Iterable[str]:
     """Write the table and the plots; returns the names of the files."""
     drawn = sweep_plot.pictures(results)
-    blocks = content.report(name, results, planned, command, [f"{plot}.png" for plot in drawn])
+    blocks = content.report(name, results, planned, command, list(drawn))
     files = {"sweep.csv": to_csv(content.COLUMNS, results).encode()}
     files["sweep.md"] = markdown.write(blocks).encode()
-    files["sweep.html"] = page.render_sweep(name, results, planned, command, drawn).encode()
-    files |= {f"{plot}.png": picture.png() for plot, picture in drawn.items()}
-    files |= {f"{plot}.svg": picture.svg() for plot, picture in drawn.items()}
+    files["sweep.html"] = page.page(blocks, "Sweep", drawn).encode()
+    files |= {plot: picture.png() for plot, picture in drawn.items()}
+    files |= {plot.replace(".png", ".svg"): picture.svg() for plot, picture in drawn.items()}
     Written(path).write(files)
     return files
 

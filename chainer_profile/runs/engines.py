@@ -85,17 +85,18 @@ def write_reports(
 ) -> list[str]:
     """Write what is made from a run, or the files named in ``only``; returns the files' names."""
     from chainer_profile.report import page
-    from chainer_profile.report.content.engines import report, to_file
+    from chainer_profile.report.content.engines import CSV, PLOT, report, to_file, words_of
     from chainer_profile.report.pictures.engines import figure
     from chainer_profile.report.pictures.figures import Picture
     from chainer_profile.report.writers import markdown
 
-    picture = Picture(lambda: figure(run, recordings))
+    picture, blocks = Picture(lambda: figure(run, recordings)), report(run, recordings)
+    said = words_of(run, recordings)
     makers: dict[str, Callable[[], bytes]] = {
-        "engines.csv": lambda: to_file(run, recordings).encode(),
-        "engines.md": lambda: markdown.write(report(run, recordings)).encode(),
-        "engines.html": lambda: page.render_engines(run, recordings, picture).encode(),
-        "engines.png": picture.png,
+        CSV: lambda: to_file(run, recordings).encode(),
+        "engines.md": lambda: markdown.write(blocks).encode(),
+        "engines.html": lambda: page.page(blocks, "Engines", {PLOT: picture}, said).encode(),
+        PLOT: picture.png,
         "engines.svg": picture.svg,
     }
     contents = {name: make() for name, make in makers.items() if only is None or name in only}

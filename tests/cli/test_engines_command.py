@@ -85,7 +85,7 @@ FAST = ("--engines", "own:Fast", "--out", "run")
 @pytest.fixture(autouse=True)
 def own(folder, monkeypatch):
     Path("own.py").write_text(OWN)
-    monkeypatch.setattr(page, "render_engines", lambda *_: "page")
+    monkeypatch.setattr(page, "page", lambda *_: "page")
     monkeypatch.setattr(environment, "CpuWatch", QuietMachine)
     monkeypatch.setattr(environment, "_commit", lambda: "")
     monkeypatch.setattr(run_folder, "write_engine_reports", lambda *_: [])

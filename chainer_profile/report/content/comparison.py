@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,13 +116,14 @@ def compared(
     )
 
 
-def words_of(comparison: Comparison, anchor: str) -> dict[str, str]:
+def words_of(comparisons: Sequence[Comparison], anchors: Iterable[str]) -> dict[str, str]:
     """What pointing at a layer's bars says, by the anchor of its row."""
     return {
         f"{anchor}-{row.Index}": f"{_place(row.before_index, row.covers)}_"
         f"{printable(short_name(row.function))} at {printable(row.path)}: "
         f"{format_duration(row.before_s)}, now {format_duration(row.after_s)}, "
         f"{change(row.ratio, row.verdict)}"
+        for anchor, comparison in zip(anchors, comparisons, strict=True)
         for row in comparison.layers.itertuples()
     }
 

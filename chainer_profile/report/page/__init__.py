@@ -21,17 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.comparison.compare import Comparison
-    from chainer_profile.engines.results import EnginesRun
-    from chainer_profile.ranks.merging import Ranks
-    from chainer_profile.record.digest import Run
-    from chainer_profile.record.recording import Recording
     from chainer_profile.report.content.profile import Beside
     from chainer_profile.report.document import Block, Section
     from chainer_profile.report.pictures.figures import Picture
 
-#: Rows of a table of ranks or collectives.
-_MAX_ROWS = 64
 #: Rows of a table that are there at first.
 _MOST = 100
 
@@ -49,54 +42,6 @@ def render(
     blocks, about = profile.page(summary, beside, made), settings_text(summary.recording.settings)
     drawn = pictures.of_run(summary) if drawn is None else drawn
     return page(blocks, "Layer-wise profile", drawn, profile.words_of(summary), about)
-
-
-def render_comparison(
-    comparisons: Sequence[Comparison], drawn: Mapping[str, Picture] | None = None
-) -> str:
-    """``comparison.html``: the verdict, then the layers, those that changed first."""
-    from chainer_profile.report.content.comparison import report, words_of
-    from chainer_profile.report.pictures.comparison import pictures
-
-    drawn, said = drawn or pictures(comparisons), dict[str, str]()
-    for name, comparison in zip(drawn, comparisons, strict=True):
-        said |= words_of(comparison, name)
-    return page(report(comparisons, list(drawn), everything=True), "Comparison", drawn, said)
-
-
-def render_engines(
-    run: EnginesRun, recordings: Mapping[str, Recording], picture: Picture | None = None
-) -> str:
-    """``engines.html``: the verdict, then the engines."""
-    from chainer_profile.report.content.engines import PLOT, report, words_of
-    from chainer_profile.report.pictures.engines import figure
-    from chainer_profile.report.pictures.figures import Picture
-
-    picture = picture or Picture(lambda: figure(run, recordings))
-    drawn = {PLOT: picture} if run.measured else {}
-    return page(report(run, recordings), "Engines", drawn, words_of(run, recordings))
-
-
-def render_ranks(ranks: Ranks) -> str:
-    """``ranks.html``: what is said of the ranks, and every rank's layers."""
-    from chainer_profile.report.content.ranks import page as blocks
-
-    return page(blocks(ranks, _MAX_ROWS), "Ranks")
-
-
-def render_sweep(
-    name: str,
-    results: Sequence[Run],
-    planned: int,
-    command: str,
-    drawn: Mapping[str, Picture] | None = None,
-) -> str:
-    """``sweep.html``: every case of a sweep, and its plots."""
-    from chainer_profile.report.content.sweep import report
-    from chainer_profile.report.pictures import sweep
-
-    drawn = sweep.pictures(results) if drawn is None else drawn
-    return page(report(name, results, planned, command, list(drawn)), "Sweep", drawn)
 
 
 def page(

@@ -34,13 +34,13 @@ _MAX_NUMBERED = 4
 
 
 def pictures(results: Sequence[Run]) -> dict[str, figures.Picture]:
-    """The plots that these results have, by the names of their files without the ending."""
+    """The plots that these results have, by their files."""
     good = [result for result in results if not math.isnan(result.digest.median_s)]
     plots = {}
     if good:
-        plots["latency-by-network"] = figures.Picture(lambda: latency_figure(good))
+        plots["latency-by-network.png"] = figures.Picture(lambda: latency_figure(good))
     if batch_series(good):
-        plots["by-batch-size"] = figures.Picture(lambda: batch_figure(good))
+        plots["by-batch-size.png"] = figures.Picture(lambda: batch_figure(good))
     return plots
 
 

@@ -14,18 +14,18 @@ import pytest
 
 from chainer_profile import summarise
 from chainer_profile.comparison.compare import Comparison, Side, compare
+from chainer_profile.report.content import comparison, engines, ranks, sweep
 from chainer_profile.report.content.profile import Beside
 from chainer_profile.report.document import Figure, Fold, Heading, text
 from chainer_profile.report.page import (
     own_file,
     page,
     render,
-    render_comparison,
-    render_engines,
-    render_ranks,
-    render_sweep,
 )
+from chainer_profile.report.pictures import comparison as bars
+from chainer_profile.report.pictures import engines as races
 from chainer_profile.report.pictures import layers
+from chainer_profile.report.pictures import sweep as plots
 from chainer_profile.report.pictures.figures import THEME, Picture
 from chainer_profile.report.text import printable
 from tests.comparing import run, scaled
@@ -44,6 +44,12 @@ from tests.report.documents import (
 from tests.report.seen import Read
 
 
+def of_comparisons(comparisons: Sequence[Comparison]) -> str:
+    drawn = bars.pictures(comparisons)
+    blocks = comparison.report(comparisons, list(drawn), everything=True)
+    return page(blocks, "Comparison", drawn, comparison.words_of(comparisons, drawn))
+
+
 def results(names: Sequence[str] = ()) -> dict[str, Callable[[], str]]:
     """What writes the page of each kind of result, with these names for everything."""
     every = "".join(names)
@@ -59,14 +65,25 @@ def results(names: Sequence[str] = ()) -> dict[str, Callable[[], str]]:
         summary = summarise(named(make_training(data=True), names))
         return render(summary, Beside(budget=program(names)))
 
+    def raced() -> str:
+        run, recordings = engines_run(names)
+        drawn = {engines.PLOT: Picture(lambda: races.figure(run, recordings))}
+        blocks, said = engines.report(run, recordings), engines.words_of(run, recordings)
+        return page(blocks, "Engines", drawn, said)
+
+    def swept() -> str:
+        drawn = plots.pictures(cases(names))
+        name, command = every or "r3", every or "python"
+        return page(sweep.report(name, cases(names), 4, command, list(drawn)), "Sweep", drawn)
+
     return {
         **{kind: of(kind) for kind in ("forward", "train", "gpu", "engine")},
         "program": trained,
-        "comparison": lambda: render_comparison([compared(names)]),
-        "comparisons": lambda: render_comparison([compared(names), to("C")]),
-        "engines": lambda: render_engines(*engines_run(names)),
-        "ranks": lambda: render_ranks(merged_ranks(names)),
-        "sweep": lambda: render_sweep(every or "r3", cases(names), 4, every or "python"),
+        "comparison": lambda: of_comparisons([compared(names)]),
+        "comparisons": lambda: of_comparisons([compared(names), to("C")]),
+        "engines": raced,
+        "ranks": lambda: page(ranks.page(merged_ranks(names)), "Ranks"),
+        "sweep": swept,
     }
 
 
@@ -142,7 +159,7 @@ def test_of_several_comparisons_each_has_a_section() -> None:
     def of(name: str):
         return compare(Side("before", (run(0),)), Side(name, (scaled(run(1), {3: 1.5}),)))
 
-    found = Read(render_comparison([of("One run"), of("print"), of("é")]))
+    found = Read(of_comparisons([of("One run"), of("print"), of("é")]))
     # None of them takes a name that the page has by itself, and none is empty.
     sections = [attributes["id"] for tag, attributes in found.tags if tag == "section"]
     assert sections == ["one-run", "print-", "section"]

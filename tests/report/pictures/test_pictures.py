@@ -48,7 +48,7 @@ DRAWN: dict[str, Callable[[], Picture]] = {
         lambda: engines.figure(EnginesRun(engines=(MISSING,), settings=make_run().settings), {})
     ),
     **{
-        name: lambda name=name: sweep.pictures(CASES)[name]  # type: ignore[misc]
+        name: lambda name=name: sweep.pictures(CASES)[f"{name}.png"]  # type: ignore[misc]
         for name in ("latency-by-network", "by-batch-size")
     },
 }
@@ -332,12 +332,12 @@ def test_no_bars_overlap() -> None:
 
 def test_series_differ_in_the_batch_size_only() -> None:
     assert len(sweep.batch_series(BATCHES)) == 3
-    assert list(sweep.pictures(BATCHES)) == ["latency-by-network", "by-batch-size"]
+    assert list(sweep.pictures(BATCHES)) == ["latency-by-network.png", "by-batch-size.png"]
     for other in ("phase", "seed"):
         several = [make_case(batchsize=n, **{other: f"{n}" if other == "phase" else n})
                    for n in (1, 2)]  # fmt: skip
         assert sweep.batch_series(several) == []
-        assert list(sweep.pictures(several)) == ["latency-by-network"]
+        assert list(sweep.pictures(several)) == ["latency-by-network.png"]
     assert sweep.pictures([]) == sweep.pictures([make_case(mean_ms=math.nan)]) == {}
 
 
