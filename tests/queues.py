@@ -159,7 +159,7 @@ def run(
 ) -> Recording:
     """A run without the memory pass."""
     step = make_step(phase, model, (image(),), loss=loss, optimizer=optimizer)
-    return runner.run(step, made or asked(), **({"memory": False} | kwargs))
+    return runner.run(step, made or asked(), **({"memory": False, "clock": model.clock} | kwargs))
 
 
 def check(recording: Recording) -> None:

@@ -4,8 +4,6 @@ A kernel starts when the device is free and the host has launched it. An event i
 the moment when the device gets to it: at once if it has nothing to do.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Any network, through every door: each row of a trial has what its calls took, and no other's."""
 
-from __future__ import annotations
-
 import gc
 import tempfile
 import warnings

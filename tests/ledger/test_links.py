@@ -5,8 +5,6 @@ of links, links of no network, graphs of earlier iterations, and exceptions that
 call writes down by itself how long it took on the fake clock.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The memory pass of any network: all bytes are found, and each once."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 from collections import Counter

@@ -1,7 +1,5 @@
 """Communicators of ChainerMN that take no MPI: what their tests share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Accounts of a program's time: exact by a fake clock, and whole whatever is opened and closed."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,7 +43,11 @@ def test_an_account_stands_still_within_another(accounts, clock):
     )
 
 
-def test_what_is_still_open_counts_until_now(accounts, clock):
+def test_what_is_still_open_counts_until_now_and_an_exception_closes_it(accounts, clock):
+    def fails():
+        clock.advance(6)
+        raise KeyError
+
     accounts.open((ITERATIONS, ""))
     clock.advance(3)
     accounts.open((ITERATIONS, ""))
@@ -53,7 +55,12 @@ def test_what_is_still_open_counts_until_now(accounts, clock):
     assert accounts.spent() == (Spent(ITERATIONS, "", 7, 0), Spent(REST, "", 0, 0))
     clock.advance(5)
     accounts.close()
-    assert accounts.spent() == (Spent(ITERATIONS, "", 12, 1), Spent(REST, "", 0, 0))
+    accounts.close()
+    with pytest.raises(KeyError), accounts.within(IMPORTS, "numpy"):
+        fails()
+    assert accounts.account == (REST, "")
+    found = Spent(IMPORTS, "numpy", 6, 1), Spent(ITERATIONS, "", 12, 2), Spent(REST, "", 0, 0)
+    assert accounts.spent() == found
 
 
 def test_an_account_may_turn_out_to_be_another(accounts, clock):
@@ -70,17 +77,6 @@ def test_an_account_may_turn_out_to_be_another(accounts, clock):
         Spent(REST, "", 9, 0),
         Spent(PROFILER, "teaching", 8, 0),
     )
-
-
-def test_an_exception_closes_its_account(accounts, clock):
-    def fails():
-        clock.advance(6)
-        raise KeyError
-
-    with pytest.raises(KeyError), accounts.within(IMPORTS, "numpy"):
-        fails()
-    assert accounts.account == (REST, "")
-    assert accounts.spent()[0] == Spent(IMPORTS, "numpy", 6, 1)
 
 
 _ACCOUNT = st.tuples(st.sampled_from(PARTS), st.sampled_from(["", "a", "b"]))

@@ -1,7 +1,5 @@
 """What may be profiled, and what it may be called with."""
 
-from __future__ import annotations
-
 import math
 
 import chainer

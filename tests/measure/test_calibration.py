@@ -1,14 +1,12 @@
 """The fixed work that tells how fast a machine is."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from chainer_profile import profile
 from chainer_profile.measure import calibration, runner
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.steps import make_step
-from chainer_profile.record.recording import Calibration, Environment, Settings
+from chainer_profile.record.recording import Calibration, Settings
 from tests.conftest import FakeClock
 from tests.nets import Chain, image
 
@@ -48,37 +46,28 @@ def test_for_real():
     assert 0 < found.copy_s < 10
 
 
-def test_a_run_is_calibrated_before_and_after_its_trials(clock, monkeypatch):
-    monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment())
+def test_a_run_is_calibrated_before_and_after_its_trials_unless_that_fails(
+    clock, one_thread, monkeypatch
+):
     step = make_step("forward", Chain(clock), (image(),))
+    asked = Settings(trials=3, clean_trials=1, warmups=1)
     at = []
 
-    def calibration():
+    def calibration_of():
         at.append(clock.time_ns)
         return Calibration(len(at), 2.0)
 
-    asked = Settings(trials=3, clean_trials=1, warmups=1)
-    recording = runner.run(step, asked, clock=clock, memory=False, calibration=calibration)
-    assert recording.conditions.calibrations == (Calibration(1, 2.0), Calibration(2, 2.0))
-    assert at[0] < recording.start_ns[0]
-    assert at[1] >= recording.start_ns[-1] + recording.trial_ns[-1]
-
-
-def test_a_calibration_that_fails_is_left_out(clock, monkeypatch):
     def fail(*_):
         raise MemoryError
 
-    monkeypatch.setattr(calibration, "calibrate", fail)
-    monkeypatch.setattr(runner, "calibrated", calibration.calibrated)
-    monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment())
-    step = make_step("forward", Chain(clock), (image(),))
-    asked = Settings(trials=3, clean_trials=1, warmups=1)
-    measured = runner.calibration_of(step, clock)
-    recording = runner.run(step, asked, clock=clock, memory=False, calibration=measured)
-    assert recording.conditions.calibrations == ()
-    assert recording.n_trials == 3
-
-
-def test_the_api_calibrates(clock):
+    recording = runner.run(step, asked, clock=clock, memory=False, calibration=calibration_of)
+    assert recording.conditions.calibrations == (Calibration(1, 2.0), Calibration(2, 2.0))
+    assert at[0] < recording.start_ns[0]
+    assert at[1] >= recording.start_ns[-1] + recording.trial_ns[-1]
     recording = profile(Chain(clock), image(), trials=1, warmups=0, memory=False)
     assert len(recording.conditions.calibrations) == 2
+    monkeypatch.setattr(calibration, "calibrate", fail)
+    monkeypatch.setattr(runner, "calibrated", calibration.calibrated)
+    measured = runner.calibration_of(step, clock)
+    recording = runner.run(step, asked, clock=clock, memory=False, calibration=measured)
+    assert (recording.conditions.calibrations, recording.n_trials) == ((), 3)

@@ -1,7 +1,5 @@
 """Clocks, and how long a run takes: its warm-up, and all of it under ``max_seconds``."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """The phase of communication: a row for each collective of ChainerMN's optimizers."""
 
-from __future__ import annotations
-
 import copy
 
 import chainer

@@ -1,7 +1,5 @@
 """Chainer's configuration of a run."""
 
-from __future__ import annotations
-
 import os
 
 import chainer.links as L
@@ -15,29 +13,18 @@ from chainer_profile.record.recording import Settings
 from models import REGISTRY
 
 
-@pytest.mark.parametrize(
-    ("dtype", "parameters", "inputs"),
-    [
-        ("float32", np.float32, np.float32),
-        ("float16", np.float16, np.float16),
-        ("mixed16", np.float16, np.float16),
-    ],
-)
-def test_networks_are_built_in_the_data_type(dtype, parameters, inputs):
-    with configured(Settings(dtype=dtype)):
-        assert dtype_name() == dtype
-        assert input_dtype() == inputs
-        assert L.Linear(2, 3).W.dtype == parameters
-        # Chainer keeps statistics in float32 in mixed16 alone.
-        statistics = np.float32 if dtype == "mixed16" else parameters
-        assert L.BatchNormalization(3).gamma.dtype == statistics
-    assert dtype_name() == "float32"
-
-
-def test_it_is_put_back_after_an_exception():
-    with pytest.raises(ValueError, match="no"), configured(Settings(dtype="float16")):
-        raise ValueError("no")
-    assert dtype_name() == "float32"
+def test_networks_are_built_in_the_data_type_and_it_is_put_back():
+    for dtype in ("float32", "float16", "mixed16"):
+        half = np.float32 if dtype == "float32" else np.float16
+        with configured(Settings(dtype=dtype)):
+            assert dtype_name() == dtype
+            assert input_dtype() == L.Linear(2, 3).W.dtype == half
+            # Chainer keeps statistics in float32 in mixed16 alone.
+            statistics = np.float32 if dtype == "mixed16" else half
+            assert L.BatchNormalization(3).gamma.dtype == statistics
+        with pytest.raises(ValueError, match="no"), configured(Settings(dtype=dtype)):
+            raise ValueError("no")
+        assert dtype_name() == "float32"
 
 
 def test_tf32(monkeypatch):

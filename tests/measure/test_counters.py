@@ -1,7 +1,5 @@
 """The counters pass: folding counts as times are folded, on counters that are known."""
 
-from __future__ import annotations
-
 import mmap
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """GPUs, as far as they can be tested without one: what is missing is said in one line."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -20,7 +18,8 @@ from tests.refusing import refusal
 INSTALL = "python -m pip install -r requirements-gpu.txt"
 
 #: What CuPy says when one of its libraries is missing.
-NOT_IMPORTED = '''
+LIBRARY = "libcublas.so.12: cannot open shared object file"
+NOT_IMPORTED = f'''
 raise ImportError("""
 ================================================================
 Failed to import CuPy.
@@ -29,7 +28,7 @@ If you installed CuPy via wheels (cupy-cudaXXX), make sure that the package matc
 version of CUDA installed.
 
 Original error:
-  ImportError: libcublas.so.12: cannot open shared object file
+  ImportError: {LIBRARY}
 ================================================================
 """)
 '''
@@ -50,19 +49,11 @@ class _Runtime:
 class cuda:
     runtime = _Runtime()
 """
-# What CUDA says of a driver that is too old it says of none as well.
-_REFUSES = 'raise RuntimeError("cudaErrorInsufficientDriver: too old")'
-NO_DRIVER = _PACKAGE.format(count=_REFUSES, driver=0)
-OLD_DRIVER = _PACKAGE.format(count=_REFUSES, driver=12040)
-MUTE_DRIVER = _PACKAGE.format(count=_REFUSES, driver="1 / 0")
-NO_DEVICE = _PACKAGE.format(
-    count='raise RuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")',
-    driver=13000,
-)
-NONE_SHOWN = _PACKAGE.format(count="return 0", driver=13000)
-ONE_DEVICE = _PACKAGE.format(count="return 1", driver=13000)
-TWO_DEVICES = _PACKAGE.format(count="return 2", driver=13000)
-BROKEN = 'raise OSError("something else")'
+
+
+def package(count, driver=13000):
+    """Source of a CuPy whose runtime counts devices, and knows its driver, like that."""
+    return _PACKAGE.format(count=count, driver=driver)
 
 
 def put_cupy(folder, source):
@@ -73,36 +64,31 @@ def put_cupy(folder, source):
 
 
 CPU = "; leave out --gpu to run on the CPU"
+OLD_DRIVER = (
+    "the driver supports CUDA up to 12.4, but CuPy 13.6.0 needs 13.2: update the driver, or "
+    "install cupy-cuda12x instead"
+)
 NOT_THERE = "CuPy cannot be imported ({}); reinstall it: " + INSTALL
 UNUSABLE = "CuPy 13.6.0 finds no usable CUDA driver or device ({})" + CPU
+# What CUDA says of a driver that is too old it says of none as well.
+TOO_OLD, NONE_FOUND = "cudaErrorInsufficientDriver: too old", "cudaErrorNoDevice: no CUDA-capable"
+REFUSES = f'raise RuntimeError("{TOO_OLD}")'
+NO_DRIVER = package(REFUSES, 0)
 
 
 @pytest.mark.parametrize(
     ("source", "gpu", "message"),
     [
-        (
-            NOT_IMPORTED,
-            0,
-            NOT_THERE.format("ImportError: libcublas.so.12: cannot open shared object file"),
-        ),
-        (BROKEN, 0, NOT_THERE.format("something else")),
+        (NOT_IMPORTED, 0, NOT_THERE.format(f"ImportError: {LIBRARY}")),
+        ('raise OSError("something else")', 0, NOT_THERE.format("something else")),
         ("import missing", 0, NOT_THERE.format("No module named 'missing'")),
         (NO_DRIVER, 0, "CuPy 13.6.0 finds no NVIDIA driver" + CPU),
-        (
-            OLD_DRIVER,
-            0,
-            "the driver supports CUDA up to 12.4, but CuPy 13.6.0 needs 13.2: update the "
-            "driver, or install cupy-cuda12x instead",
-        ),
-        (MUTE_DRIVER, 0, UNUSABLE.format("cudaErrorInsufficientDriver: too old")),
-        (
-            NO_DEVICE,
-            0,
-            UNUSABLE.format("cudaErrorNoDevice: no CUDA-capable device is detected"),
-        ),
-        (NONE_SHOWN, 0, "this machine has no visible GPU" + CPU),
-        (ONE_DEVICE, 7, "no such device; this machine has only --gpu 0"),
-        (TWO_DEVICES, 2, "no such device; this machine has --gpu 0 to 1"),
+        (package(REFUSES, 12040), 0, OLD_DRIVER),
+        (package(REFUSES, "1 / 0"), 0, UNUSABLE.format(TOO_OLD)),
+        (package(f'raise RuntimeError("{NONE_FOUND}")'), 0, UNUSABLE.format(NONE_FOUND)),
+        (package("return 0"), 0, "this machine has no visible GPU" + CPU),
+        (package("return 1"), 7, "no such device; this machine has only --gpu 0"),
+        (package("return 2"), 2, "no such device; this machine has --gpu 0 to 1"),
         (None, 0, f"CuPy is not installed; install it with: {INSTALL}"),
     ],
 )
@@ -119,8 +105,7 @@ def test_what_is_missing_is_said(source, gpu, message, tmp_path, monkeypatch):
 @pytest.fixture
 def log(cupy):
     """What the device was told."""
-    told = cupy.queue.log
-    return told
+    return cupy.queue.log
 
 
 @pytest.fixture
@@ -144,44 +129,39 @@ def refuse(*_):
     raise RuntimeError("all devices\nare busy")
 
 
-class TestMoveToGpu:
-    def test_the_network_moves_and_reading_the_clock_does_not_wait(self, device, log):
-        assert use_gpu(0) is device
-        model = network(lambda to: log.append("moved" if to is device else "?"))
-        array, clock = move_to_gpu(model, ["image"], 0)
-        assert (array, log) == (["image", "there"], ["use", "use", "moved"])
-        assert isinstance(clock.device, CudaQueue)
+def test_the_network_moves_and_reading_the_clock_does_not_wait(device, cupy, log):
+    assert use_gpu(0) is device
+    model = network(lambda to: log.append("moved" if to is device else "?"))
+    array, clock = move_to_gpu(model, ["image"], 0)
+    assert (array, log) == (["image", "there"], ["use", "use", "moved"])
+    for one in (clock, clock_of(SimpleNamespace(xp=cupy))):
         log.clear()
-        first = clock.now_ns()
-        assert clock.now_ns() >= first
-        waiting = clock.waiting()
+        assert isinstance(one.device, CudaQueue)
+        first, waiting = one.now_ns(), one.waiting()
+        assert one.now_ns() >= first
         assert log == []
         for reads in (1, 2):
             assert waiting.now_ns() >= first
             assert log == ["synchronize"] * reads
         # It waits by itself: nobody else need look at the queue.
         assert waiting.device is None
+    for of_host in (chainer.get_device("@numpy"), SimpleNamespace(xp=object())):
+        assert clock_of(of_host) is HOST_CLOCK
 
-    @pytest.mark.parametrize("where", ["found", "used", "network", "array"])
-    def test_a_device_that_refuses(self, where, device, monkeypatch):
-        if where == "found":
-            monkeypatch.setattr(chainer, "get_device", refuse)
-        elif where == "used":
-            device.use = refuse
-        elif where == "array":
-            device.send = refuse
-        model = network(refuse if where == "network" else lambda _: None)
-        moved = where in ("network", "array")
-        what = "the network cannot be moved to it" if moved else "cannot be used"
-        said = f"--gpu 0: {what}: RuntimeError: all devices are busy"
-        assert refusal(move_to_gpu, model, ["image"], 0) == said
 
-    def test_arrays_that_stay_behind(self, device):
-        model = network(lambda _: None, *chainer.Sequential(L.Linear(2, 1)).namedlinks())
-        assert refusal(move_to_gpu, model, ["image"], 0) == (
-            "--gpu 0: /0/W of the network stays on the host. Let the network's to_device or "
-            "device_resident_accept move it, and keep no copies of arrays"
-        )
+@pytest.mark.parametrize("where", ["found", "used", "network", "array"])
+def test_a_device_that_refuses(where, device, monkeypatch):
+    if where == "found":
+        monkeypatch.setattr(chainer, "get_device", refuse)
+    elif where == "used":
+        device.use = refuse
+    elif where == "array":
+        device.send = refuse
+    model = network(refuse if where == "network" else lambda _: None)
+    moved = where in ("network", "array")
+    what = "the network cannot be moved to it" if moved else "cannot be used"
+    said = f"--gpu 0: {what}: RuntimeError: all devices are busy"
+    assert refusal(move_to_gpu, model, ["image"], 0) == said
 
 
 class There(np.ndarray):
@@ -203,7 +183,12 @@ def on_device():
     return model
 
 
-def test_what_stays_on_the_host_is_named(cupy):
+def test_what_stays_on_the_host_is_named(cupy, device):
+    model = network(lambda _: None, *chainer.Sequential(L.Linear(2, 1)).namedlinks())
+    assert refusal(move_to_gpu, model, ["image"], 0) == (
+        "--gpu 0: /0/W of the network stays on the host. Let the network's to_device or "
+        "device_resident_accept move it, and keep no copies of arrays"
+    )
     cupy.ndarray = There
     assert _left_on_host(on_device(), cupy) == ""
     for name in ("gamma", "beta", "avg_mean", "avg_var"):
@@ -214,17 +199,6 @@ def test_what_stays_on_the_host_is_named(cupy):
     model = on_device()
     model.none = np.zeros(2, np.float32)
     assert _left_on_host(model, cupy) == "/none"
-
-
-def test_the_clock_of_a_device(cupy, log):
-    clock = clock_of(SimpleNamespace(xp=cupy))
-    assert isinstance(clock.device, CudaQueue)
-    clock.now_ns()
-    assert log == []
-    clock.device.synchronize()
-    assert log == ["synchronize"]
-    assert clock_of(chainer.get_device("@numpy")) is HOST_CLOCK
-    assert clock_of(SimpleNamespace(xp=object())) is HOST_CLOCK
 
 
 class TestCudaQueue:
@@ -242,8 +216,7 @@ class TestCudaQueue:
         assert queue.elapsed_ms(first, second) == 2.5
 
     def test_the_kernel_that_holds_is_compiled_once(self, cupy):
-        compiled = []
-        launched = []
+        compiled, launched = [], []
 
         def compile_kernel(source, name):
             compiled.append((source, name))

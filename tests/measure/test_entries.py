@@ -1,7 +1,5 @@
 """Standing at Chainer's entries: who goes through, and that nothing is left behind."""
 
-from __future__ import annotations
-
 import os
 from threading import Thread
 

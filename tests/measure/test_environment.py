@@ -1,7 +1,5 @@
 """What is noted about the machine and the software."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Events in a device's queue: made once, used again and again, and divided among the layers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -75,44 +73,24 @@ class TestEventPool:
         assert (found[short] == np.array(spans)[short]).all()
 
 
-def learned(model):
-    step = ForwardStep(model, (image(),))
+def test_an_event_goes_with_every_clock_read_and_is_in_no_layers_host_time(clock, queue):
+    step = ForwardStep(PlannedNet(clock, calls(kernel(10, 30), kernel(20, 40))), (image(),))
     with step.configured():
-        return step, learn_structure(step)
-
-
-class TestRecorder:
-    def test_an_event_goes_with_every_clock_read_and_is_in_no_layers_host_time(self, clock, queue):
-        step, structure = learned(PlannedNet(clock, calls(kernel(10, 30), kernel(20, 40))))
-        queue.synchronize()
-        pool = EventPool(queue)
-        recorder = Recorder(clock.now_ns, step, pool)
-        with step.configured(), recorder:
-            pool.record()
-            step()
-            pool.record()
-        pool.wait()
-        assert pool.used == len(stamps_of(recorder.log)) + 2 == 6
-        # The kernels are launched at 10 and 30, so the second begins when the first ends, at 40.
-        assert pool.times_ns().tolist() == [0, 0, 40, 40, 80, 80]
-        assert structure.times_ns(stamps_of(recorder.log)).tolist() == [10, 20]
-        queue.record_ns = 1000
-        recorder.clear()
-        with step.configured(), recorder:
-            step()
-        assert structure.times_ns(stamps_of(recorder.log)).tolist() == [10, 20]
-
-    @pytest.mark.parametrize(("read_ns", "expected"), [(0, 0), (3, 6)])
-    def test_a_window_is_what_passes_between_its_two_events(self, read_ns, expected):
-        clock = device_clock(read_ns)
-        pool = EventPool(clock.device)
-        step = ForwardStep(PlannedNet(clock, ()), (image(),))
-        recorder = Recorder(clock.now_ns, step, pool)
-        clock.device.launch(1_000_000)  # a busy device does not hide the window
-        # Both clock reads of a function are between its events.
-        assert recorder.window_ns() == expected
-        assert (pool.used, len(recorder.log)) == (0, 0)
-        # It waits for what was there before, and once for a few hundred events.
-        assert clock.device.log.count("synchronize") == 2
-        assert clock.device.log[0] == clock.device.log[-1] == "synchronize"
-        assert len(clock.device.events) == 400
+        structure = learn_structure(step)
+    queue.synchronize()
+    pool = EventPool(queue)
+    recorder = Recorder(clock.now_ns, step, pool)
+    with step.configured(), recorder:
+        pool.record()
+        step()
+        pool.record()
+    pool.wait()
+    assert pool.used == len(stamps_of(recorder.log)) + 2 == 6
+    # The kernels are launched at 10 and 30, so the second begins when the first ends, at 40.
+    assert pool.times_ns().tolist() == [0, 0, 40, 40, 80, 80]
+    assert structure.times_ns(stamps_of(recorder.log)).tolist() == [10, 20]
+    queue.record_ns = 1000
+    recorder.clear()
+    with step.configured(), recorder:
+        step()
+    assert structure.times_ns(stamps_of(recorder.log)).tolist() == [10, 20]

@@ -1,7 +1,5 @@
 """NaN and infinities in a network are found once, beside the trials, and are a finding."""
 
-from __future__ import annotations
-
 import chainer
 import chainer.functions as F
 import chainer.links as L
@@ -26,7 +24,7 @@ def profiled(phase, log, weight):
         return profile(model, x, phase=phase, trials=4, memory=False)
 
 
-def test_what_is_not_finite_is_named():
+def test_what_is_not_finite_is_named_and_a_finding():
     for phase, log, weight, names in (
         ("forward", False, 1, ()),
         ("forward", True, 1, ("the output",)),
@@ -39,11 +37,8 @@ def test_what_is_not_finite_is_named():
     for phase in ("forward-backward", "train"):
         names = profiled(phase, True, 1).conditions.not_finite
         assert any(name.endswith("/first/W") for name in names)
-
-
-def test_it_is_a_finding():
-    recording = profiled("forward", False, np.nan)
-    assert "not-finite" in [one.code for one in summarise(recording).findings]
+    found = summarise(profiled("forward", False, np.nan))
+    assert "not-finite" in [one.code for one in found.findings]
 
 
 def test_of_a_program_that_runs_anyway_its_parameters_tell_at_the_end():

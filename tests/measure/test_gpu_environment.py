@@ -1,7 +1,5 @@
 """What is noted about a GPU: all that can be read, and nothing fails for the rest."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,13 +1,12 @@
 """The pass inside the layers: whose a stack is, and that the program is left as it was found."""
 
-from __future__ import annotations
-
 import inspect
+import itertools
 import signal
 import sys
 from pathlib import Path
 
-import chainer
+import chainer.functions as F
 import chainer.links as L
 import pytest
 from chainer import function_node
@@ -20,7 +19,7 @@ from chainer_profile.measure.layer_frames import FILE
 from chainer_profile.measure.samplers import Frame, Seen, read_py_spy
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Inside, Layer
-from tests.nets import image
+from tests.nets import image, net
 
 LAYERS = (
     Layer(0, "/conv", "Convolution2DFunction"),
@@ -48,31 +47,22 @@ def chainers(file, function):
 
 
 BACKWARD = [label("1_ReLU@ backward"), STEP]
+FORWARD = [label("0_Convolution2DFunction@"), APPLY, chainers("function_node.py", "forward")]
+IN_NUMPY = [chainers("f.py", "ReLU.forward"), Frame("/n.py", "maximum")]
+NEW_VARIABLE = [label("1_ReLU@"), APPLY, chainers("variable.py", "Variable.__init__")]
+REDUCED = [*BACKWARD, chainers("_backprop_utils.py", "_reduce"), APPLY]
+UPDATE = [chainers("variable.py", "Parameter.update"), chainers("optimizer.py", "update")]
+#: A stack; the row and the function that it is of, and how many of its frames are told.
 WHOSE = [
-    (
-        [
-            *(OWN, label("0_Convolution2DFunction@"), APPLY),
-            chainers("function_node.py", "forward"),
-        ],
-        *(0, "", 1),
-    ),
+    ([OWN, *FORWARD], 0, "", 1),
     # A call in a call has no label.
-    (
-        [label("1_ReLU@/x"), APPLY, chainers("f.py", "ReLU.forward"), Frame("/n.py", "maximum")],
-        *(2, "", 2),
-    ),
+    ([label("1_ReLU@/x"), APPLY, *IN_NUMPY], 2, "", 2),
     # apply itself is the framework's, and what else it calls.
     ([label("1_ReLU@"), APPLY], None, "", 1),
-    ([label("1_ReLU@"), APPLY, chainers("variable.py", "Variable.__init__")], None, "", 2),
+    (NEW_VARIABLE, None, "", 2),
     ([*BACKWARD, chainers("f.py", "backward")], 3, "", 1),
-    (
-        [*BACKWARD, chainers("_backprop_utils.py", "_reduce"), APPLY],
-        *(None, "gradient_accumulation", 2),
-    ),
-    (
-        [chainers("variable.py", "Parameter.update"), chainers("optimizer.py", "update")],
-        *(None, "MomentumSGD", 1),
-    ),
+    (REDUCED, None, "gradient_accumulation", 2),
+    (UPDATE, None, "MomentumSGD", 1),
     ([chainers("optimizer_hooks/weight_decay.py", "__call__")], None, "WeightDecay", 1),
     ([chainers("link.py", "Link.cleargrads")], None, "cleargrads", 1),
     # Of no known row.
@@ -88,25 +78,21 @@ def test_whose_a_stack_is():
         assert found[owner, frames] == (0.5, 3)
 
 
-def owner_of(rows, *stack):
-    ((found, _),) = inside._found(iter([(stack, 1.0, 1)]), rows, lines=True)
-    return found
-
-
 def test_what_apply_does_between_the_hooks_is_the_layers():
     within = inside._between_hooks()
     source = inspect.getsource(function_node).splitlines()
     assert any("self.forward(in_data)" in source[line - 1] for line in within)
     assert not any("process(" in source[line - 1] for line in within)
     check = chainers("backend.py", "is_arrays_compatible")
-    lines = {within[0]: 0, within[0] - 2: None, within[-1]: 0, within[-1] + 2: None}
-    found = {
-        line: owner_of(
-            ROWS, label("0_Convolution2DFunction@"), APPLY._replace(line=line), check
-        ).row
-        for line in lines
-    }
-    assert found == lines
+    for line, row in (
+        (within[0] - 2, None),
+        (within[0], 0),
+        (within[-1], 0),
+        (within[-1] + 2, None),
+    ):
+        stack = label("0_Convolution2DFunction@"), APPLY._replace(line=line), check
+        ((owner, _),) = inside._found(iter([(stack, 1.0, 1)]), ROWS, lines=True)
+        assert owner.row == row, line
 
 
 def test_by_link_a_row_is_told_by_its_path():
@@ -129,6 +115,9 @@ def test_by_link_a_row_is_told_by_its_path():
     assert {name: rows.owner((label(name), APPLY, forward))[0].row for name in expected} == expected
 
 
+GIVEN = {"trials": 3, "warmups": 1, "why": True, "memory": False}
+
+
 def test_a_network_whose_trials_differ_is_looked_into(monkeypatch):
     labels = []
 
@@ -142,19 +131,12 @@ def test_a_network_whose_trials_differ_is_looked_into(monkeypatch):
             step()
         assert by_link
 
-    class Turns(chainer.Chain):
-        def __init__(self):
-            super().__init__(a=L.Linear(3, 3))
-            self.count = 0
-
-        def forward(self, x):
-            self.count += 1
-            return chainer.functions.relu(self.a(self.a(x) if self.count % 2 else x))
-
-    monkeypatch.setattr(inside, "look_inside", run)
-    recording = chainer_profile.profile(
-        Turns(), image(4, 3), trials=3, warmups=1, why=True, memory=False
+    count = itertools.count(1)
+    turns = net(
+        lambda self, x: F.relu(self.a(self.a(x) if next(count) % 2 else x)), a=L.Linear(3, 3)
     )
+    monkeypatch.setattr(inside, "look_inside", run)
+    recording = chainer_profile.profile(turns, image(4, 3), **GIVEN)
     assert recording.by_link
     functions = [label.partition("_")[2] for label in labels]
     assert set(functions) == {"LinearFunction@/a", "ReLU@/"}
@@ -196,7 +178,7 @@ def looked(monkeypatch, model, x, counts):
         return look_inside(step, layers, [1e-6], lambda: next(now), seconds=4)
 
 
-def test_shares_become_seconds_of_a_trial(monkeypatch):
+def test_shares_become_seconds_of_a_trial_unless_the_samples_are_too_few(monkeypatch):
     found = looked(monkeypatch, L.Linear(3, 2), image(4, 3), {"A": 150, "B": 50})
     # The clock goes on by a second a look at it: a trial takes one.
     assert [(one.seconds, one.samples, one.row) for one in found.stacks] == [
@@ -205,6 +187,8 @@ def test_shares_become_seconds_of_a_trial(monkeypatch):
     ]
     assert (found.samples, found.seconds, found.trials) == (200, 2.0, 2)
     assert [place.function for place in found.places] == ["A.forward", "B.forward"]
+    with pytest.raises(ProfileError, match="99 samples of trials are too few"):
+        looked(monkeypatch, L.Linear(3, 2), image(4, 3), {"A": 99})
 
 
 def test_a_program_that_waits_is_seen_again_and_again_at_one_place():
@@ -215,11 +199,6 @@ def test_a_program_that_waits_is_seen_again_and_again_at_one_place():
     # Ten samples of a group are one, of 19 groups that are free.
     assert inside._repeats(stuck) == pytest.approx(10 * 20 / 19)
     assert inside._repeats(stuck[:9]) == 1
-
-
-def test_too_few_samples_tell_nothing(monkeypatch):
-    with pytest.raises(ProfileError, match="99 samples of trials are too few"):
-        looked(monkeypatch, L.Linear(3, 2), image(4, 3), {"A": 99})
 
 
 def test_what_samplers_write_is_read():
@@ -237,19 +216,16 @@ def test_what_samplers_write_is_read():
     assert list(samplers.read_collapsed(text)) == [(frames, 4)]
 
 
-def test_without_py_spy_ticks_look(monkeypatch):
+def test_without_a_sampler_ticks_look_and_one_that_ends_at_once_says_why(monkeypatch):
+    command = [sys.executable, "-c", "import sys; sys.exit('Permission denied')"]
+    with pytest.raises(ProfileError, match=r"recorded nothing .*Permission denied"):
+        samplers._attached(command, "never", lambda: pytest.fail("nobody looks"))
     monkeypatch.setattr(samplers.shutil, "which", lambda *_, **__: None)
     monkeypatch.setattr(samplers, "ticked", lambda run, now_ns: "ticked")
     monkeypatch.setattr(sys, "version_info", (3, 12, 0))
     seen, notes = samplers.sampled(lambda: None, lambda: 0, stopped=False)
     assert seen == "ticked"
     assert notes[0].startswith("py-spy is not installed (python -m pip install py-spy): timer")
-
-
-def test_a_sampler_that_ends_at_once_says_why():
-    command = [sys.executable, "-c", "import sys; sys.exit('Permission denied')"]
-    with pytest.raises(ProfileError, match=r"recorded nothing .*Permission denied"):
-        samplers._attached(command, "never", lambda: pytest.fail("nobody looks"))
 
 
 @pytest.mark.parametrize("within", [False, True])
@@ -334,22 +310,17 @@ def test_older_pythons_tell_no_lines():
 
 
 def test_a_run_keeps_what_the_pass_found_and_one_that_fails_is_a_line(monkeypatch):
-    def profiled(look):
-        monkeypatch.setattr(inside, "look_inside", look)
-        given = {"trials": 3, "warmups": 1, "why": True, "memory": False}
-        return chainer_profile.profile(L.Linear(3, 2), image(4, 3), **given)
-
     found, asked = Inside("fake", 100, 1.0, 10), []
 
     def look(step, layers, medians_s, now_ns, **more):
         asked.append((len(layers), len(medians_s), more["seconds"]))
+        if len(asked) == 2:
+            raise ProfileError("there is no way")
         return found
 
-    def fails(*_, **__):
-        raise ProfileError("there is no way")
-
-    assert profiled(look).inside is found
-    assert asked == [(1, 1, inside.SECONDS)]
+    monkeypatch.setattr(inside, "look_inside", look)
+    assert chainer_profile.profile(L.Linear(3, 2), image(4, 3), **GIVEN).inside is found
     with pytest.warns(UserWarning, match="the layers were not sampled: there is no way"):
-        recording = profiled(fails)
+        recording = chainer_profile.profile(L.Linear(3, 2), image(4, 3), **GIVEN)
     assert (recording.inside, recording.n_trials) == (None, 3)
+    assert asked == [(1, 1, inside.SECONDS)] * 2

@@ -1,7 +1,5 @@
 """Whatever a profile does, the program goes on as if it had not been there."""
 
-from __future__ import annotations
-
 import chainer
 import chainer.functions as F
 import chainer.links as L

@@ -3,8 +3,6 @@
 That each row has what its calls took, of any program, is in tests/ledger.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from threading import Thread
 

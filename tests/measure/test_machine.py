@@ -1,7 +1,5 @@
 """The machine's limits: measured with a clock and arrays that are told their rates."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -51,6 +49,9 @@ class Array:
         self.is_new = False
 
 
+RATES = {"rate": 1e11, "half_rate": 4e11, "copy_rate": 4e10, "fresh_rate": 1e10}
+
+
 class Arrays:
     """In place of NumPy: what it does takes exactly as long as its rates (per second) say.
 
@@ -58,12 +59,8 @@ class Arrays:
     """
 
     def __init__(self, clock, cores, **rates):
-        self.clock, self.cores = clock, cores
-        self.rate = rates.get("rate", 1e11)
-        self.half_rate = rates.get("half_rate", 4e11)
-        self.copy_rate = rates.get("copy_rate", 4e10)
-        self.fresh_rate = rates.get("fresh_rate", 1e10)
-        self.runs = []
+        self.clock, self.cores, self.runs = clock, cores, []
+        vars(self).update(RATES | rates)
         self.nbytes = self.most_nbytes = self.cpu_ns = 0
 
     def pass_time(self, name, work, rate, cores=1):
@@ -112,22 +109,24 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cache" / "chainer-profile" / "machine.json"
 
 
-@pytest.mark.parametrize(("name", "half"), [("cpu", None), ("gpu:1", 4e11)])
-def test_the_rates_of_the_fastest_runs(clock, name, half):
-    device = make_device(clock, name)
-    limits = measure_limits(ENVIRONMENT, device)
-    assert limits.flops_per_s == pytest.approx(1e11, rel=1e-6)
-    assert limits.copy_nbytes_per_s == pytest.approx(4e10, rel=1e-6)
-    assert limits.fresh_nbytes_per_s == pytest.approx(1e10, rel=1e-6)
-    assert limits.half_flops_per_s == (half and pytest.approx(half, rel=1e-6))
-    assert (limits.device, limits.threads, limits.copied_nbytes) == (name, 2, 1 << 27)
-    assert limits.key == limits_key(ENVIRONMENT, device)
-    assert {"float32 500", "float32 1000", "float32 2000"} <= set(device.xp.runs)
+def test_the_rates_of_the_fastest_runs(clock):
+    for name, half in (("cpu", None), ("gpu:1", 4e11)):
+        device = make_device(clock, name)
+        limits = measure_limits(ENVIRONMENT, device)
+        assert limits.flops_per_s == pytest.approx(1e11, rel=1e-6)
+        assert limits.copy_nbytes_per_s == pytest.approx(4e10, rel=1e-6)
+        assert limits.fresh_nbytes_per_s == pytest.approx(1e10, rel=1e-6)
+        assert limits.half_flops_per_s == (half and pytest.approx(half, rel=1e-6))
+        assert (limits.device, limits.threads, limits.copied_nbytes) == (name, 2, 1 << 27)
+        assert limits.key == limits_key(ENVIRONMENT, device)
+        assert {"float32 500", "float32 1000", "float32 2000"} <= set(device.xp.runs)
+        save_limits(limits)
+        assert load_limits()[limits.key] == limits
 
 
 def test_measuring_takes_two_seconds_of_cpu_and_the_memory_of_one_array(clock):
     for cores, slower in ((1, 0.1), (1, 10), (2, 1), (64, 0.1), (64, 10)):
-        rates = {"rate": cores * 1e11, "copy_rate": 4e10, "fresh_rate": 1e10}
+        rates = RATES | {"rate": cores * 1e11}
         rates = {name: rate / slower for name, rate in rates.items()}
         device = make_device(clock, cores=cores, **rates)
         blas = (BlasLibrary("openblas", "0.3.31", cores),)
@@ -187,26 +186,21 @@ def test_the_key_names_what_limits_depend_on(clock):
     assert key(replace(gpu, gpu="Another")) != key(gpu)
 
 
-class Counted:
-    """Counts how often limits are measured; each time they are higher by 1 GFLOP/s."""
-
-    def __init__(self):
-        self.times = 0
-
-    def __call__(self, environment, device):
-        self.times += 1
-        return replace(stand_in(environment, device), flops_per_s=1e11 + self.times * 1e9)
-
-
 @pytest.fixture
-def counted(monkeypatch):
-    counted = Counted()
+def rates(monkeypatch):
+    """The rates of products that were measured: each time they are higher by 1 GFLOP/s."""
+    measured = []
+
+    def measure(environment, device):
+        measured.append(1e11 + (len(measured) + 1) * 1e9)
+        return replace(stand_in(environment, device), flops_per_s=measured[-1])
+
     monkeypatch.setattr(machine, "CpuWatch", QuietMachine)
-    monkeypatch.setattr(machine, "measure_limits", counted)
-    return counted
+    monkeypatch.setattr(machine, "measure_limits", measure)
+    return measured
 
 
-def test_limits_are_measured_once_and_again_on_request(clock, counted):
+def test_limits_are_measured_once_and_again_on_request(clock, rates):
     device = make_device(clock)
     assert machine.kept_limits(ENVIRONMENT, device) is None
     first = find_limits(ENVIRONMENT, device)
@@ -216,22 +210,22 @@ def test_limits_are_measured_once_and_again_on_request(clock, counted):
     other = replace(ENVIRONMENT, blas=(BlasLibrary("openblas", "0.3.31", 1),))
     assert find_limits(other, device).limits.threads == 1
     assert find_limits(ENVIRONMENT, device) == first
-    assert counted.times == 2
+    assert len(rates) == 2
     again = find_limits(ENVIRONMENT, device, refresh=True)
     assert again.limits.flops_per_s == 1.03e11
     assert find_limits(ENVIRONMENT, device) == again
     assert machine.kept_limits(ENVIRONMENT, device) == again.limits
-    assert counted.times == 3
+    assert len(rates) == 3
 
 
-def test_without_a_folder_there_are_limits_too(clock, counted, cache):
+def test_without_a_folder_there_are_limits_too(clock, rates, cache):
     cache.parent.parent.write_text("a file")
     found = find_limits(ENVIRONMENT, make_device(clock))
     assert found.limits.flops_per_s == 1.01e11
     assert (found.kept, found.note) == (False, f"{cache}: cannot be written (Not a directory)")
 
 
-def test_what_a_busy_machine_did_is_kept_with_a_mark(clock, counted, monkeypatch):
+def test_what_a_busy_machine_did_is_kept_with_a_mark(clock, rates, monkeypatch):
     busy_at = {(0.2, 2): False, (0.25, 2): True, (0.25, None): True, (3.1, 64): False}
     busy_at |= {(None, 2): False, (3.3, 64): True}
     for times, ((other, cores), busy) in enumerate(busy_at.items(), 1):
@@ -239,11 +233,10 @@ def test_what_a_busy_machine_did_is_kept_with_a_mark(clock, counted, monkeypatch
         environment = replace(ENVIRONMENT, usable_cores=cores, processor=str(times))
         found = find_limits(environment, make_device(clock))
         assert (found.kept, found.limits.busy) == (True, busy), (other, cores)
-        assert found.note == (
-            ("other programs were busy, so the limits may be higher") if busy else ""
-        )
+        said = "other programs were busy, so the limits may be higher"
+        assert found.note == (said if busy else "")
         assert find_limits(environment, make_device(clock)) == found
-        assert counted.times == times
+        assert len(rates) == times
 
 
 def test_marked_limits_are_measured_once_more_behind_quiet_trials_and_the_best_are_kept(
@@ -275,14 +268,6 @@ def test_marked_limits_are_measured_once_more_behind_quiet_trials_and_the_best_a
     assert limits_of(0.0) == quiet
 
 
-def test_the_device_of_a_cpu_and_the_size_of_the_array():
-    sizes = {None: 128 << 20, 64 << 30: 128 << 20, 1 << 30: 107_372_544, 0: 4096}
-    assert {free: machine.array_nbytes(free) for free in sizes} == sizes
-    device = machine.find_device("cpu")
-    assert (device.name, device.xp, device.clock, device.gpu) == ("cpu", np, HOST_CLOCK, "")
-    assert device.nbytes <= 128 << 20
-
-
 def put_gpu(monkeypatch, properties):
     """A CuPy with two devices, the second of 16 GiB; gives what waits for it."""
     waits = []
@@ -302,7 +287,12 @@ def put_gpu(monkeypatch, properties):
     return waits
 
 
-def test_the_device_of_a_gpu(monkeypatch):
+def test_the_device_and_the_size_of_its_array(monkeypatch):
+    sizes = {None: 128 << 20, 64 << 30: 128 << 20, 1 << 30: 107_372_544, 0: 4096}
+    assert {free: machine.array_nbytes(free) for free in sizes} == sizes
+    device = machine.find_device("cpu")
+    assert (device.name, device.xp, device.clock, device.gpu) == ("cpu", np, HOST_CLOCK, "")
+    assert device.nbytes <= 128 << 20
     waits = put_gpu(monkeypatch, lambda number: {"name": b"A GPU", "other": number})
     device = machine.find_device("gpu:1")
     assert (device.name, device.gpu, device.nbytes) == ("gpu:1", "A GPU", 429_494_272)
@@ -315,9 +305,3 @@ def test_the_device_of_a_gpu(monkeypatch):
         ("gpu:7", "--gpu 7: no such device; this machine has"),
     ):
         assert refusal(machine.find_device, name).startswith(message)
-
-
-def test_what_is_kept_is_read_by_another_run(clock):
-    measured = measure_limits(ENVIRONMENT, make_device(clock, "gpu:0"))
-    save_limits(measured)
-    assert load_limits() == {measured.key: measured}

@@ -3,8 +3,6 @@
 That all bytes of any network are found, and each once, is in tests/ledger.
 """
 
-from __future__ import annotations
-
 import gc
 import time
 import tracemalloc
@@ -21,12 +19,7 @@ from chainer.functions.activation.relu import ReLU
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.by_link import ByLink
 from chainer_profile.measure.learner import learn_structure
-from chainer_profile.measure.memory import (
-    HostCounter,
-    PoolCounter,
-    counter_of,
-    reading,
-)
+from chainer_profile.measure.memory import HostCounter, PoolCounter, counter_of, reading
 from chainer_profile.measure.memory import measure_memory as measure_by
 from chainer_profile.measure.readings import ByCall, ByLinks, Readings
 from chainer_profile.measure.steps import make_step
@@ -85,20 +78,22 @@ class Workspace(Wait):
 
 
 class TestLayers:
-    # Forward of Chainer's Convolution2D: first the padded image with im2col's array, then that one
-    # with the output (of at least the padded image's size here). Of a batch of several images
-    # tensordot transposes im2col's array by a copy; of a single image it needs none.
-    @pytest.mark.parametrize(("batch", "copies", "kernel", "stride"), [(1, 1, 5, 2), (4, 2, 3, 1)])
-    def test_im2col_of_a_convolution(self, batch, copies, kernel, stride):
-        conv = L.Convolution2D(16, 16 * 2 * stride**2, kernel, stride, kernel // 2)
-        structure, use = measure(conv, ones(batch, 16, 64, 64))
-        ((_, _, out_h, out_w),) = structure.layers[0].output_shapes
-        assert out_h == out_w == 64 // stride
-        col_nbytes = batch * 16 * kernel * kernel * out_h * out_w * 4
-        output_nbytes = batch * conv.out_channels * out_h * out_w * 4
-        workspace_nbytes = use.peak_nbytes[0] - output_nbytes
-        assert workspace_nbytes == pytest.approx(copies * col_nbytes, rel=0.05)
-        assert use.retained_nbytes[0] == about(output_nbytes)
+    def test_im2col_of_a_convolution(self):
+        """First the padded image with im2col's array, then that one with the output.
+
+        The output is of at least the padded image's size here. Of a batch of several images
+        tensordot transposes im2col's array by a copy; of a single image it needs none.
+        """
+        for batch, copies, kernel, stride in ((1, 1, 5, 2), (4, 2, 3, 1)):
+            conv = L.Convolution2D(16, 16 * 2 * stride**2, kernel, stride, kernel // 2)
+            structure, use = measure(conv, ones(batch, 16, 64, 64))
+            ((_, _, out_h, out_w),) = structure.layers[0].output_shapes
+            assert out_h == out_w == 64 // stride
+            col_nbytes = batch * 16 * kernel * kernel * out_h * out_w * 4
+            output_nbytes = batch * conv.out_channels * out_h * out_w * 4
+            workspace_nbytes = use.peak_nbytes[0] - output_nbytes
+            assert workspace_nbytes == pytest.approx(copies * col_nbytes, rel=0.05)
+            assert use.retained_nbytes[0] == about(output_nbytes)
 
     def test_outputs_workspaces_and_nested_calls(self, clock):
         """By a function's forward: the peak and what is retained of each row, with 1 MB given."""
@@ -152,8 +147,11 @@ class TestTotals:
 
 
 class TestTraining:
-    @pytest.mark.parametrize("optimizer", [None, chainer.optimizers.Adam, chainer.optimizers.SGD])
-    def test_all_that_is_there_at_the_peak_is_told(self, optimizer):
+    @pytest.mark.parametrize(
+        ("optimizer", "states"),
+        [(None, 1), (chainer.optimizers.Adam, 2), (chainer.optimizers.SGD, 0)],
+    )
+    def test_all_that_is_there_at_the_peak_is_told(self, optimizer, states):
         tracemalloc.start()
         try:
             gc.collect()
@@ -167,7 +165,6 @@ class TestTraining:
             tracemalloc.stop()
         assert len(structure.layers) == len(use.peak_nbytes)
         weights = 4 * (1000 * 1000 + 1000)
-        states = {None: 1, chainer.optimizers.Adam: 2, chainer.optimizers.SGD: 0}[optimizer]
         assert use.parameter_nbytes == use.gradient_nbytes == weights
         assert use.state_nbytes == states * weights
         there = (2 + states) * weights + use.input_nbytes
@@ -275,7 +272,7 @@ class TestAfterwards:
         assert not chainer.get_function_hooks()
         assert gc.isenabled()
 
-    def test_a_collector_that_is_off_stays_off(self, clock):
+    def test_a_collector_that_is_off_stays_off_and_a_counter_that_stops_is_said(self):
         seen = []
         model = net(lambda self, x: (seen.append(gc.isenabled()), F.relu(x))[1])
         measure(model, image())
@@ -287,35 +284,48 @@ class TestAfterwards:
             assert not gc.isenabled()
         finally:
             gc.enable()
+        model = net(lambda self, x: (tracemalloc.stop(), F.relu(x))[1])
+        with pytest.raises(ProfileError, match="the program stopped tracemalloc"):
+            measure(model, image())
 
-    @pytest.mark.parametrize(("other", "ends"), [(None, 1), (None, 0), (Wait, 1)])
-    def test_the_windows_are_the_structures_and_all_have_ended(self, other, ends):
+    def test_the_windows_are_the_structures_and_all_have_ended(self):
         step = make_step("forward", net(lambda self, x: F.relu(x)), (image(),))
         with step.configured():
             structure = learn_structure(step)
-        traced = ByCall(step, structure)
-        log = Readings(reading(Script(range(9), [0] * 9)), 2, traced.most_reads)
-        log.now_ns()
-        log.hook.forward_preprocess(other(None, 1) if other else ReLU(), (image(),))
-        for _ in range(ends):
-            log.leave()
-        log.now_ns()
-        is_other = other is not None or not ends
-        with pytest.raises(ProfileError, match="different calls") if is_other else nullcontext():
-            assert traced.structure(log) is structure
+        for function, ends in ((ReLU(), 1), (ReLU(), 0), (Wait(None, 1), 1)):
+            traced = ByCall(step, structure)
+            log = Readings(reading(Script(range(9), [0] * 9)), 2, traced.most_reads)
+            log.now_ns()
+            log.hook.forward_preprocess(function, (image(),))
+            for _ in range(ends):
+                log.leave()
+            log.now_ns()
+            same = ends and isinstance(function, ReLU)
+            with nullcontext() if same else pytest.raises(ProfileError, match="different calls"):
+                assert traced.structure(log) is structure
 
-    def test_a_log_keeps_no_more_than_it_has_room_for(self):
+    def test_a_log_keeps_no_more_than_it_has_room_for_and_ends_where_its_counter_fails(self):
         log = Readings(reading(Script(range(9), [0] * 9)), 2, 3)
-        hook = log.hook
         log.now_ns()
         for _ in range(2):
-            hook.forward_preprocess(None, ())
-            hook.backward_preprocess(None, (), ())
-            hook.forward_postprocess(None, ())
+            log.hook.forward_preprocess(None, ())
+            log.hook.backward_preprocess(None, (), ())
+            log.hook.forward_postprocess(None, ())
         log.now_ns()
         assert log.values[:, 0].tolist() == [0, 1, 2]
         assert (log.count, log.depth, log.is_full) == (8, 2, True)
         assert [what is not None for what in log.entered] == [False, True, True]
+        for name in ("read", "reset"):
+            counter, calls = Script(range(9), [0] * 9), []
+
+            def fail(calls=calls):
+                calls.append("asked")
+                raise OSError("no counter")
+
+            setattr(counter, name, fail)
+            log = Readings(reading(counter), 2, 4)
+            assert [log.now_ns() for _ in range(3)] == [0, 0, 0]
+            assert (log.failure, calls, log.count) == ("OSError: no counter", ["asked"], 3)
 
     def test_the_log_of_a_trial_by_link_is_no_rows_memory(self):
         def forward(self, x):
@@ -330,46 +340,24 @@ class TestAfterwards:
             use = measure_by(step, ByLinks(by_link.recorder), 1)
         assert use.peak_nbytes[0] < 1000
 
-    @pytest.mark.parametrize("fails", ["read", "reset"])
-    def test_a_log_whose_counter_fails_reads_it_no_more(self, fails, monkeypatch):
-        counter, calls = Script(range(9), [0] * 9), []
 
-        def fail():
-            calls.append(fails)
-            raise OSError("no counter")
-
-        monkeypatch.setattr(counter, fails, fail)
-        log = Readings(reading(counter), 2, 4)
-        assert [log.now_ns() for _ in range(3)] == [0, 0, 0]
-        assert (log.failure, calls, log.count) == ("OSError: no counter", [fails], 3)
-
-    def test_a_counter_that_the_network_stops(self):
-        model = net(lambda self, x: (tracemalloc.stop(), F.relu(x))[1])
-        with pytest.raises(ProfileError, match="the program stopped tracemalloc"):
-            measure(model, image())
-
-
-class TestPool:
-    def test_blocks_of_the_pool(self, cupy):
-        counter, before = PoolCounter(cupy), cupy.empty(2048, np.uint8)
-        with counter.counting():
-            first, second = cupy.empty(1000, np.uint8), cupy.empty(512, np.uint8)
-            assert counter.read() == (1536, 1536)
-            del first
-            assert counter.read() == (512, 1536)
-            counter.reset()
-            assert counter.read() == (512, 512)
-            del before
-            assert counter.read() == (-1536, 512)
-            cupy.memory_nbytes = 0
-            with pytest.raises(MemoryError):  # nobody will free it
-                cupy.empty(10_000, np.uint8)
-            assert counter.read() == (-1536, 512)
-        del second
+def test_blocks_of_the_pool(cupy, monkeypatch):
+    assert all(isinstance(counter_of(arrays), HostCounter) for arrays in ([ones(1)], []))
+    monkeypatch.setattr(chainer.backend, "get_array_module", lambda *arrays: cupy)
+    assert isinstance(counter_of([ones(1)]), PoolCounter)
+    counter, before = PoolCounter(cupy), cupy.empty(2048, np.uint8)
+    with counter.counting():
+        first, second = cupy.empty(1000, np.uint8), cupy.empty(512, np.uint8)
+        assert counter.read() == (1536, 1536)
+        del first
+        assert counter.read() == (512, 1536)
+        counter.reset()
+        assert counter.read() == (512, 512)
+        del before
         assert counter.read() == (-1536, 512)
-
-    def test_the_counter_of_a_device(self, cupy, monkeypatch):
-        assert isinstance(counter_of([ones(1)]), HostCounter)
-        assert isinstance(counter_of([]), HostCounter)
-        monkeypatch.setattr(chainer.backend, "get_array_module", lambda *arrays: cupy)
-        assert isinstance(counter_of([ones(1)]), PoolCounter)
+        cupy.memory_nbytes = 0
+        with pytest.raises(MemoryError):  # nobody will free it
+            cupy.empty(10_000, np.uint8)
+        assert counter.read() == (-1536, 512)
+    del second
+    assert counter.read() == (-1536, 512)

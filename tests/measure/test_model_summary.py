@@ -1,7 +1,5 @@
 """A network's summary: rows, totals, memory, and networks out of the ordinary."""
 
-from __future__ import annotations
-
 import chainer
 import chainer.functions as F
 import chainer.links as L
@@ -17,15 +15,7 @@ from chainer_profile.report.views import model_text
 from models.registry import REGISTRY
 from tests.nets import net
 
-ADDED_UP = (
-    "parameters",
-    "trainable",
-    "persistent",
-    "macs",
-    "flops",
-    "nbytes_read",
-    "nbytes_written",
-)
+ADDED_UP = "parameters trainable persistent macs flops nbytes_read nbytes_written"
 
 
 class Odd(chainer.FunctionNode):
@@ -91,15 +81,18 @@ def test_a_row_is_a_layer(mixed):
     assert table["macs"].tolist() == [macs, 0, macs, 0, pd.NA, 0, 4 * 3 * 50]
     assert table["nbytes_output"].tolist() == [800, 800, 800, 800, 1000, 0, 48]
 
-
-def test_totals_of_known_figures(mixed):
+    # Totals, of which work grows with the batch, and parameters do not.
     assert (mixed.parameters, mixed.trainable, mixed.persistent) == (193, 193, 4)
-    assert mixed.macs == 2 * 3600 + 600
     assert mixed.without_formula == {"Odd": 1}
-    assert mixed.input_nbytes == 4 * 2 * 5 * 5 * 4
-    assert mixed.parameter_nbytes == 193 * 4
-    assert mixed.persistent_nbytes == 4 * 4
-    assert mixed.forward_nbytes == 4 * 800 + 800 + 200 + 48
+    assert (mixed.parameter_nbytes, mixed.persistent_nbytes) == (193 * 4, 4 * 4)
+    twice = chainer_profile.summary(Mixed(), (8, 2, 5, 5), name="mine")
+    assert twice.parameters == mixed.parameters
+    for times, found in ((1, mixed), (2, twice)):
+        assert found.macs == times * (2 * 3600 + 600)
+        assert found.input_nbytes == times * 4 * 2 * 5 * 5 * 4
+        assert found.forward_nbytes == times * (4 * 800 + 800 + 200 + 48)
+    assert str(mixed) == model_text(mixed) == repr(mixed)
+    assert (mixed.name, twice.name) == ("Mixed", "mine")
 
 
 def test_by_link_is_by_layer_added_up(mixed):
@@ -107,7 +100,7 @@ def test_by_link_is_by_layer_added_up(mixed):
     for found in (mixed, chainer_profile.summary(entry.build(), (1, *entry.input_shape))):
         for depth in (0, 1, 2, 99):
             links = found.by_link(depth)
-            for column in ADDED_UP:
+            for column in ADDED_UP.split():
                 total = getattr(found, column)
                 assert int(links[column].sum()) == int(found.table[column].sum()) == total
             assert links["layers"].sum() == len(found.table)
@@ -134,29 +127,14 @@ def test_links_come_before_those_below_them_and_keep_their_own_calls():
     assert found.by_link(2).loc["/a/fc", "kind"] == "Linear"
 
 
-def test_work_grows_with_the_batch_and_parameters_do_not(mixed):
-    twice = chainer_profile.summary(Mixed(), (8, 2, 5, 5), name="mine")
-    assert (twice.macs, twice.parameters) == (2 * mixed.macs, mixed.parameters)
-    assert twice.forward_nbytes == 2 * mixed.forward_nbytes
-    assert str(mixed) == model_text(mixed) == repr(mixed)
-    assert (mixed.name, twice.name) == ("Mixed", "mine")
-
-
-# -- parameters
-
-
-def test_frozen_parameters_are_not_trainable():
+def test_what_is_frozen_is_not_trainable_and_what_is_shared_counts_once():
     model = net(lambda self, x: self.b(self.a(x)), a=L.Linear(2, 3), b=L.Linear(3, 2))
     chainer.optimizers.SGD().setup(model)
     model.a.disable_update()
     found = chainer_profile.summary(model, (1, 2))
     assert (found.parameters, found.trainable) == (17, 8)
     assert found.table["trainable"].tolist() == [0, 8]
-
-
-def test_what_is_shared_counts_once():
-    shared = L.Linear(2, 2)
-    tied = L.Linear(2, 2, nobias=True)
+    shared, tied = L.Linear(2, 2), L.Linear(2, 2, nobias=True)
     tied.W = shared.W
     model = net(lambda self, x: self.c(self.b(self.a(x))), a=shared, b=shared, c=tied)
     found = chainer_profile.summary(model, (1, 2))
@@ -194,15 +172,9 @@ def test_a_network_that_takes_gradients_in_its_forward():
     outputs = dict(zip(table["function"], table["nbytes_output"], strict=True))
     assert outputs["gradient_accumulation"] == outputs["ReLU"] == 0  # the last ReLU is a backward
     assert table["nbytes_output"].tolist()[:5] == [8, 8, 8, 8, 4]
-    assert (table["function"].iloc[-2], outputs["PowVarConst"], outputs["Sum"]) == (
-        "PowVarConst",
-        8,
-        4,
-    )
+    assert (outputs["PowVarConst"], outputs["Sum"]) == (8, 4)
+    assert table["function"].iloc[-2] == "PowVarConst"
     assert table["nbytes_output"].sum() == found.forward_nbytes == 4 * 8 + 4 + 8 + 4
-
-
-# -- memory
 
 
 def test_what_outputs_take():
@@ -217,18 +189,16 @@ def test_what_outputs_take():
 def test_the_pass_leaves_no_trace():
     model = Mixed()
     model(np.zeros((1, 2, 5, 5), np.float32))
-    before = [array.copy() for array in (*(p.array for p in model.params()), model.bn.avg_mean)]
+    before = model.copy("copy")
     chainer_profile.summary(model, (4, 2, 5, 5))
-    after = [*(p.array for p in model.params()), model.bn.avg_mean]
-    assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
+    for (path, param), known in zip(model.namedparams(), before.params(), strict=True):
+        np.testing.assert_array_equal(param.array, known.array, path)
+    np.testing.assert_array_equal(model.bn.avg_mean, before.bn.avg_mean)
     assert chainer.get_function_hooks() == {}
     assert chainer.config.train
 
 
-# -- out of the ordinary
-
-
-def test_networks_and_inputs_that_are_empty():
+def test_inputs_that_are_empty_indices_or_several():
     found = of(lambda self, x: x)
     assert (len(found.table), found.parameters, found.flops, found.input_nbytes) == (0, 0, 0, 8)
     assert [found.table.index.name, *found.table] == list(COLUMNS["layers"])
@@ -237,9 +207,6 @@ def test_networks_and_inputs_that_are_empty():
     found = of(lambda self, x: F.relu(self.a(x)), (0, 2), a=L.Linear(2, 2))
     assert (found.macs, found.flops, found.forward_nbytes, found.parameters) == (0, 0, 0, 6)
     assert found.table["output_shapes"].tolist() == [((0, 2),), ((0, 2),)]
-
-
-def test_indices_are_zeros_and_inputs_are_several():
     seen = []
 
     def forward(self, i, x):
@@ -247,31 +214,25 @@ def test_indices_are_zeros_and_inputs_are_several():
         return self.e(i) + x
 
     found = of(forward, [(5,), (5, 4)], ("int32", "float32"), e=L.EmbedID(3, 4))
-    assert seen[0].dtype == np.int32
-    assert not seen[0].any()
+    assert (seen[0].dtype, seen[0].any()) == (np.int32, False)  # zeros
     assert (found.input_shapes, found.input_dtypes) == (((5,), (5, 4)), ("int32", "float32"))
     assert (found.input_nbytes, found.parameters) == (20 + 80, 12)
 
 
 def test_wrong_arguments():
-    def same(self, x):
-        return x
-
     for shape in (5, "3x4", (1, -2), (1, 2.0), [(1, 2), 3], None):
         with pytest.raises(UsageError, match="not a shape: "):
-            of(same, shape)
+            of(lambda self, x: x, shape)
     with pytest.raises(UsageError, match=r"is a chainer\.Link or a function, not int"):
         chainer_profile.summary(3, (1, 2))
-    for dtype, message in (
-        ("floaty", "unknown data type 'floaty'"),
-        ("complex64", "cannot be complex64"),
-        (["float32", "int32"], "2 data types given for 1 input"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            of(same, (1, 2), dtype)
-    with pytest.raises(ProfileError, match="does not fit into memory"):
-        of(same, (10**9, 10**9))
     failing = r"fails with an input of 1x3, in .*Linear at /a"
-    with pytest.raises(ProfileError, match=failing) as error:
-        of(lambda self, x: self.a(x), (1, 3), a=L.Linear(2, 2))
-    assert "\n" not in str(error.value)
+    for shape, dtype, error, message in (
+        ((1, 2), "floaty", UsageError, "unknown data type 'floaty'"),
+        ((1, 2), "complex64", UsageError, "cannot be complex64"),
+        ((1, 2), ["float32", "int32"], UsageError, "2 data types given for 1 input"),
+        ((10**9, 10**9), "float32", ProfileError, "does not fit into memory"),
+        ((1, 3), "float32", ProfileError, failing),
+    ):
+        with pytest.raises(error, match=message) as caught:
+            of(lambda self, x: self.a(x), shape, dtype, a=L.Linear(2, 2))
+        assert "\n" not in str(caught.value)

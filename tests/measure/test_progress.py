@@ -1,7 +1,5 @@
 """What is said of a run on standard error, where that is no terminal."""
 
-from __future__ import annotations
-
 import re
 
 from chainer_profile.basics.words import PROG

@@ -1,7 +1,5 @@
 """Which rank a process is, and how its clock stands to that of rank 0."""
 
-from __future__ import annotations
-
 import socket
 from types import SimpleNamespace
 

@@ -3,8 +3,6 @@
 That the times of any network are those of a ledger is in tests/ledger.
 """
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -3,8 +3,6 @@
 That rows and framework are the trial, of any network, is in tests/ledger.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import itertools
@@ -84,26 +82,9 @@ def trained(clock, monkeypatch):
 
 
 class TestRun:
-    def test_times_are_exact_and_add_up(self, clock, trained):
-        recording = run(Chain(clock), clock)
-        assert recording.self_ns.tolist() == [[100, 40, 40]] * 20
-        assert recording.trial_ns.tolist() == [TRIAL_NS] * 20
-        assert recording.phases == ()
-        assert recording.framework_ns is None
-        calls = {link.path: link.calls for link in recording.links}
-        assert calls == {"/": 1, "/first": 1, "/second": 2}
-        step = train(trained, clock, memory=False)
-        assert step.self_ns.tolist() == [ROWS] * 20
-        assert step.phases == tuple(FRAMEWORK)
-        assert step.framework_ns.tolist() == [list(FRAMEWORK.values())] * 20
-        assert step.trial_ns.tolist() == [STEP_NS] * 20
-        assert trained.calls == CALLS
-        for found, trial_ns in ((recording, TRIAL_NS), (step, STEP_NS)):
-            assert found.ended == "complete"
-            assert found.clean_ns.tolist() == [trial_ns] * 5
-            assert found.warmup_ns.tolist() == [trial_ns] * 2
-
-    def test_clean_trials_have_their_cpu_time_and_their_wall_time_is_without_its_reading(self):
+    def test_times_are_exact_and_those_of_clean_trials_are_without_the_reading_of_their_cpu_time(
+        self,
+    ):
         class Costly(FakeClock):
             def cpu_ns(self):
                 self.advance(1000)
@@ -111,8 +92,18 @@ class TestRun:
 
         clock = Costly()
         recording = run(Chain(clock), clock)
-        assert recording.clean_ns.tolist() == [TRIAL_NS] * 5
-        assert recording.warmup_ns.tolist() == [TRIAL_NS] * 2
+        assert (recording.ended, recording.phases) == ("complete", ())
+        assert recording.self_ns.tolist() == [[100, 40, 40]] * 20
+        assert recording.framework_ns is None
+        assert {link.path: link.calls for link in recording.links} == {
+            "/": 1,
+            "/first": 1,
+            "/second": 2,
+        }
+        counts = {"trial_ns": 20, "clean_ns": 5, "warmup_ns": 2}
+        assert {name: getattr(recording, name).tolist() for name in counts} == {
+            name: [TRIAL_NS] * count for name, count in counts.items()
+        }
         assert recording.clean_cpu_ns.tolist() == [3 * (TRIAL_NS + 1000)] * 5
 
     def test_clean_blocks_alternate_with_profiled_ones(self, clock):
@@ -166,13 +157,18 @@ class TestRun:
                 return ""
 
             with open(path, "w+b") as file:
-                recording = train(trained, clock, journal=Journal(file), stop=stop)
+                recording = train(trained, clock, journal=Journal(file), stop=stop, memory=False)
             recovered = recover(path)
             for name in ("layers", "phases", "links", "settings"):
                 assert getattr(recovered, name) == getattr(recording, name)
             for name in ("self_ns", "framework_ns", "trial_ns", "clean_ns", "warmup_ns"):
                 np.testing.assert_array_equal(getattr(recovered, name), getattr(recording, name))
+            assert (recording.ended, recording.phases) == ("complete", tuple(FRAMEWORK))
+            assert trained.calls == CALLS
             assert recording.self_ns.tolist() == [ROWS] * 20
+            assert recording.framework_ns.tolist() == [list(FRAMEWORK.values())] * 20
+            for name, count in (("trial_ns", 20), ("clean_ns", 5), ("warmup_ns", 2)):
+                assert getattr(recording, name).tolist() == [STEP_NS] * count
             assert recovered.start_ns.tolist() == recording.start_ns.tolist()
             assert (np.diff(recording.start_ns) >= STEP_NS).all()
         killed = recover(copy)
@@ -271,22 +267,22 @@ def failing_step(clock, place, monkeypatch):
     return step
 
 
+FAILS = {
+    "forward": "in or after layer 2_LongWait",
+    "by link": "in layer 0_Wait at /first",
+    "backward": "in or after layer 6_Nesting",
+    "update": "in or after layer 12_SlowOptimizer",
+    "hook": "in or after layer 10_broken",
+}
+
+
 class TestFailures:
-    @pytest.mark.parametrize(
-        ("place", "where"),
-        [
-            ("forward", "in or after layer 2_LongWait"),
-            ("by link", "in layer 0_Wait at /first"),
-            ("backward", "in or after layer 6_Nesting"),
-            ("update", "in or after layer 12_SlowOptimizer"),
-            ("hook", "in or after layer 10_broken"),
-        ],
-    )
-    def test_an_exception_in_trial_5_keeps_4(self, clock, trained, monkeypatch, place, where):
+    @pytest.mark.parametrize("place", FAILS)
+    def test_an_exception_in_trial_5_keeps_4(self, clock, trained, monkeypatch, place):
         step = failing_step(clock, place, monkeypatch)
         with pytest.raises(RunError) as caught:
             runner.run(step, settings(), clock=clock)
-        message = f"the network fails after 4 trials, {where}: ValueError: broken on purpose"
+        message = f"the network fails after 4 trials, {FAILS[place]}: ValueError: broken on purpose"
         assert str(caught.value) == message
         kept = caught.value.recording
         assert kept.n_trials == 4
@@ -387,7 +383,7 @@ class TestTrialsThatDiffer:
 
 
 class TestMemory:
-    def test_the_pass_comes_after_all_trials_and_changes_none(self, clock, tmp_path):
+    def test_the_pass_comes_after_all_trials_and_changes_none(self, clock):
         traced = []
 
         class Net(Chain):
@@ -395,41 +391,33 @@ class TestMemory:
                 traced.append((tracemalloc.is_tracing(), len(chainer.get_function_hooks())))
                 return super().forward(x)
 
-        path = tmp_path / "journal"
-        with open(path, "w+b") as file:
-            recording = run(Net(clock), clock, journal=Journal(file))
+        recording = run(Net(clock), clock)
         assert [on for on, _ in traced] == [False] * CALLS + [True] * 2
         assert [hooks for _, hooks in traced[-2:]] == [0, 1]
         assert not tracemalloc.is_tracing()
         assert len(recording.memory.peak_nbytes) == len(recording.layers) == 3
         assert recording.memory.input_nbytes == image().nbytes
         assert recording.memory.high_water_nbytes >= max(recording.memory.peak_nbytes) > 0
-        # It is no part of the journal, but of the file.
-        assert recover(path).memory is None
-        recording.save(tmp_path / "recording.npz")
-        assert Recording.load(tmp_path / "recording.npz").memory == recording.memory
         without = run(Chain(clock), clock, memory=False)
         assert without.memory is None
         for name in ("self_ns", "trial_ns", "clean_ns", "warmup_ns"):
             np.testing.assert_array_equal(getattr(recording, name), getattr(without, name))
 
-    @pytest.mark.parametrize(
-        ("call", "change", "message"),
-        [
+    def test_its_failure_is_a_warning(self, clock):
+        for call, change, message in (
             (1, broken, "ValueError: broken on purpose"),
             (2, broken, "ValueError: broken on purpose"),
             (2, another_call, "its trial made different calls"),
-        ],
-    )
-    def test_its_failure_is_a_warning(self, clock, call, change, message):
-        model = Changing(clock, CALLS + call, change)
-        with pytest.warns(UserWarning, match=rf"the memory pass failed \(.*{message}") as caught:
-            recording = run(model, clock)
-        assert len(caught) == 1
-        assert "\n" not in str(caught[0].message)
-        assert (recording.n_trials, recording.ended, recording.memory) == (20, "complete", None)
-        assert not chainer.get_function_hooks()
-        assert not tracemalloc.is_tracing()
+        ):
+            model = Changing(clock, CALLS + call, change)
+            failed = rf"the memory pass failed \(.*{message}"
+            with pytest.warns(UserWarning, match=failed) as caught:
+                recording = run(model, clock)
+            assert (len(caught), "\n" in str(caught[0].message)) == (1, False)
+            assert (recording.n_trials, recording.ended) == (20, "complete")
+            assert recording.memory is None
+            assert not chainer.get_function_hooks()
+            assert not tracemalloc.is_tracing()
 
     def test_it_is_made_where_a_run_ends_by_itself_and_left_out_where_it_is_stopped(self, clock):
         limited = settings(trials=4000, max_seconds=100 * TRIAL_NS * 1e-9)
@@ -454,49 +442,40 @@ def test_every_trial_of_the_cycles_is_made_once(trials, clean):
     assert sum(clean for _, clean, _ in made) == clean
     assert all(min(cycle) >= 0 for cycle in made)
     assert all(before - behind in (0, 1) for before, _, behind in made)
-
-
-def test_the_main_job_and_default_clean_trials():
+    # The main job, and how many clean trials others have.
     assert list(cycles(10_000, 1000)) == [(100, 20, 100)] * 50
     assert [default_clean_trials(n) for n in (1, 20, 50, 301, 10_000)] == [5, 20, 30, 31, 1000]
 
 
-class TestProfile:
-    def test_it_describes_itself(self, clock):
-        recording = profile(Chain(clock), image(4, 2), trials=10, warmups=1)
+def distance(y):
+    return F.mean(y * y)
+
+
+def test_profile_describes_itself(clock):
+    made = profile(Chain(clock), image(4, 2), trials=10, warmups=1).settings
+    assert (made.model, made.batchsize, made.input_shape) == ("Chain", 4, (4, 2))
+    assert (made.trials, made.clean_trials, made.warmups) == (10, 10, 1)
+    assert (made.phase, made.loss, made.optimizer, made.train_mode) == ("forward", "", "", False)
+    assert profile(Chain(clock), image(), trials=5, train_mode=True).settings.train_mode is True
+    model = chainer.Sequential(L.Linear(3, 4), F.relu)
+    adam = chainer.optimizers.Adam().setup(model)
+    for phase, loss, optimizer, own in (
+        ("forward-backward", "softmax_cross_entropy", "", {}),
+        ("train", "softmax_cross_entropy", "MomentumSGD", {}),
+        ("train", "distance", "Adam", {"loss": distance, "optimizer": adam, "memory": False}),
+    ):
+        recording = profile(model, image(5, 3), trials=6, warmups=1, phase=phase, **own)
         made = recording.settings
-        assert (made.model, made.batchsize, made.input_shape) == ("Chain", 4, (4, 2))
-        assert (made.trials, made.clean_trials, made.warmups) == (10, 10, 1)
-        described = made.phase, made.loss, made.optimizer, made.train_mode
-        assert described == ("forward", "", "", False)
-        assert recording.self_ns.shape == (10, 3)
-        train_mode = profile(Chain(clock), image(), trials=5, train_mode=True).settings.train_mode
-        assert train_mode is True
-
-    def test_training(self):
-        def distance(y):
-            return F.mean(y * y)
-
-        model = chainer.Sequential(L.Linear(3, 4), F.relu)
-        adam = chainer.optimizers.Adam().setup(model)
-        for phase, optimizer, own in (
-            ("forward-backward", "", {}),
-            ("train", "MomentumSGD", {}),
-            ("train", "Adam", {"loss": distance, "optimizer": adam, "memory": False}),
-        ):
-            recording = profile(model, image(5, 3), trials=6, warmups=1, phase=phase, **own)
-            made = recording.settings
-            described = made.phase, made.loss, made.optimizer, made.train_mode
-            loss = "distance" if own else "softmax_cross_entropy"
-            assert described == (phase, loss, optimizer, True)
-            phases = {"forward", "backward", *(["update"] if optimizer else [])}
-            assert set(recording.phases) == phases
-            assert recording.framework_ns.shape == (6, len(recording.phases))
-            outside = recording.trial_ns - recording.self_ns.sum(axis=1)
-            assert (outside - recording.framework_ns.sum(axis=1) > 0).all()
-            assert (recording.self_ns > 0).all()
-            assert (recording.memory is None) is bool(own)
-        assert adam.t == 0  # as it was found; see test_left_as_found.py
+        assert (made.phase, made.loss, made.optimizer) == (phase, loss, optimizer)
+        assert made.train_mode is True
+        assert set(recording.phases) == {"forward", "backward", "update"} - {
+            "update" * (not optimizer)
+        }
+        outside = recording.trial_ns - recording.self_ns.sum(axis=1)
+        assert (outside - recording.framework_ns.sum(axis=1) > 0).all()
+        assert (recording.self_ns > 0).all()
+        assert (recording.memory is None) is bool(own)
+    assert adam.t == 0  # as it was found; see test_left_as_found.py
 
 
 @pytest.mark.parametrize("every", [2, 3])

@@ -1,7 +1,5 @@
 """The line that says, during a run, that trials take many times the fastest."""
 
-from __future__ import annotations
-
 import pytest
 
 from chainer_profile import profile
@@ -26,7 +24,7 @@ def busy(monkeypatch):
     monkeypatch.setattr(trials, "CpuWatch", Busy)
 
 
-SAYS = "trials take 12 times as long as the fastest: another program keeps the cores busy"
+SAYS = "trials take 12 times as long as the fastest: "
 
 
 @pytest.mark.parametrize("group", [1, 7, 1000])
@@ -37,7 +35,7 @@ def test_it_is_said_once_by_the_fastest_trial_of_all(group):
     for walls in ([10 * MS] * 200, [120 * MS] * 200, [500 * MS] * 100):
         for at in range(0, len(walls), group):
             slow.add(walls[at : at + group])
-    assert said == [SAYS]
+    assert said == [SAYS + "another program keeps the cores busy"]
 
 
 def test_it_is_not_said():
@@ -61,9 +59,7 @@ def test_another_program_is_blamed_only_where_there_is_one(monkeypatch):
         monkeypatch.setattr(Busy, "cores", cores)
         said = []
         SlowTrials(said.append).add([10 * MS, *[120 * MS] * 30])
-        assert said == [
-            ("trials take 12 times as long as the fastest: something else slows this machine")
-        ]
+        assert said == [SAYS + "something else slows this machine"]
 
 
 def test_a_run_says_it(clock, one_thread, monkeypatch):
@@ -74,8 +70,7 @@ def test_a_run_says_it(clock, one_thread, monkeypatch):
             return y
 
     monkeypatch.setattr(runner, "clock_of", lambda device: clock)
-    with pytest.warns(
-        UserWarning, match=("trials take 11 times as long as the fastest: another")
-    ) as caught:
+    says = "trials take 11 times as long as the fastest: another"
+    with pytest.warns(UserWarning, match=says) as caught:
         profile(Slower(clock), image(), trials=100, warmups=1, clean_trials=0, memory=False)
     assert len(caught) == 1

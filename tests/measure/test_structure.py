@@ -3,8 +3,6 @@
 That the rows of any network are those of its calls is in tests/ledger.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import chainer

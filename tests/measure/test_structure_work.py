@@ -1,7 +1,5 @@
 """What a pass learns of work and sizes: of every row of a training step, exactly."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 
@@ -16,7 +14,7 @@ from chainer import optimizers
 from chainer_profile.costs import work as costs
 from chainer_profile.costs.work import register_cost
 from chainer_profile.measure.learner import learn_structure
-from chainer_profile.measure.steps import ForwardStep, make_step
+from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.windows import CLEARGRADS, Mark
 from tests.nets import SlowHook, SlowOptimizer, SlowRule, Trained, image, net, slow_loss
 
@@ -95,10 +93,8 @@ def test_every_row_of_a_step_has_its_work_and_the_update_is_that_of_all_paramete
 def test_what_is_approximate_says_so():
     model = chainer.Sequential(L.Linear(3, 2), F.normalize)
     about = [row for row in learn(model, image(4, 3)).layers if row.work_is_about]
-    assert [(row.phase, row.function) for row in about] == [
-        ("forward", "NormalizeL2"),
-        ("backward", "NormalizeL2"),
-    ]
+    assert [row.function for row in about] == ["NormalizeL2"] * 2
+    assert [row.phase for row in about] == ["forward", "backward"]
     assert about[0].flops == 3 * 4 * 2
 
 
@@ -190,14 +186,10 @@ def test_a_parameter_without_a_gradient_is_not_updated():
     assert {a.path: a.flops for a in updates(structure)} == {"/used": 12, "/unused": 0}
 
 
-def test_work_makes_no_difference_to_a_mark():
+def test_a_structure_holds_no_network_and_work_makes_no_difference_to_a_mark():
     mark = Mark("backward", "cleargrads", "cleargrads")
     assert mark == CLEARGRADS
-    assert hash(mark) == hash(CLEARGRADS)
-    assert repr(mark) == repr(CLEARGRADS)
-
-
-def test_a_structure_holds_no_network():
+    assert (hash(mark), repr(mark)) == (hash(CLEARGRADS), repr(CLEARGRADS))
     model = residual()
     structure = learn(model, X, loss="auto")
     assert {what.work for what, _ in structure.windows if isinstance(what, Mark)} == {None}
@@ -207,36 +199,24 @@ def test_a_structure_holds_no_network():
     assert there() is None
 
 
-def multiplied(x):
-    return x * x
-
-
-@pytest.mark.parametrize(
-    ("build", "x", "expected"),
-    [
-        (lambda: L.Linear(3, 2), image(4, 3), (4 * 3 * 4, (3 * 2 + 2) * 4, 4 * 2 * 4)),
+def test_sizes():
+    for model, x, expected in (
+        (L.Linear(3, 2), image(4, 3), (4 * 3 * 4, (3 * 2 + 2) * 4, 4 * 2 * 4)),
         # An array that is passed twice counts once.
-        (lambda: chainer.Sequential(multiplied), chainer.Variable(image(4, 3)), (48, 0, 48)),
-        (lambda: L.EmbedID(7, 5), np.zeros((2, 3), np.int32), (24, 7 * 5 * 4, 2 * 3 * 5 * 4)),
+        (chainer.Sequential(lambda x: x * x), chainer.Variable(image(4, 3)), (48, 0, 48)),
+        (L.EmbedID(7, 5), np.zeros((2, 3), np.int32), (24, 7 * 5 * 4, 2 * 3 * 5 * 4)),
         # A parameter that the call initializes.
-        (lambda: L.Linear(None, 2), image(4, 3), (48, 32, 32)),
+        (L.Linear(None, 2), image(4, 3), (48, 32, 32)),
         # Statistics are no parameters.
-        (lambda: L.BatchNormalization(3), image(2, 3, 4, 4), (384 + 2 * 12, 24, 384)),
-    ],
-)
-def test_sizes(build, x, expected):
-    (row,) = learn(build(), x, phase="forward").layers
-    assert sizes(row) == expected
-
-
-def test_sizes_of_parameters_alone():
+        (L.BatchNormalization(3), image(2, 3, 4, 4), (384 + 2 * 12, 24, 384)),
+    ):
+        (row,) = learn(model, x, phase="forward").layers
+        assert sizes(row) == expected, type(model)
     model = L.Linear(2, 2, nobias=True)
-    step = ForwardStep(chainer.Sequential(lambda x: F.sum(model.W)), (image(),))
-    (row,) = learn_structure(step).layers
+    (row,) = learn(chainer.Sequential(lambda x: F.sum(model.W)), image(), phase="forward").layers
     assert sizes(row) == (16, 0, 4)  # of another network: an input like others
-    step = ForwardStep(model, (image(),))
     model.forward = lambda x: F.sum(model.W)
-    (row,) = learn_structure(step).layers
+    (row,) = learn(model, image(), phase="forward").layers
     assert sizes(row) == (0, 16, 4)
 
 

@@ -3,8 +3,6 @@
 That the times of any network are exact is in tests/ledger.
 """
 
-from __future__ import annotations
-
 import chainer
 import numpy as np
 import pytest
@@ -48,14 +46,6 @@ def clock():
 
 
 class TestRun:
-    def test_reads_of_the_clock_pass_time_of_the_host_only(self):
-        # Each read takes 3; the kernels keep the device busy all the while.
-        clock = device_clock(read_ns=3)
-        recording = run(PlannedNet(clock, DEVICE_BOUND[1:]), clock=clock)
-        assert recording.host_ns.tolist() == [[13] * 3] * 20
-        assert recording.self_ns[0].tolist()[1:] == [200, 500]
-        assert recording.conditions.window_ns == 6
-
     def test_one_wait_and_no_new_event_a_trial(self, clock, monkeypatch):
         monkeypatch.setattr(trials, "_GROUP_NS", 2000)  # groups of two trials
         monkeypatch.setattr("chainer_profile.measure.recorder._DEVICE_WINDOWS", 1)
@@ -67,19 +57,15 @@ class TestRun:
                 queue.log.clear()
                 return super().forward(x)
 
-        run(Net(clock, DEVICE_BOUND), clock=clock)
+        run(Net(clock, DEVICE_BOUND))
         # 2 for an empty window, or 3 times 2, and the first and the last one.
         assert len(queue.events) == 8
-        first, *between = logs
-        assert first == []
-        window = ["synchronize", "record", "record", "synchronize"]
-        assert between[: N_STRUCTURE - 1] == [[]] * (N_STRUCTURE - 1)
-        assert between[N_STRUCTURE - 1] == window
-        trial = ["record"] * 7 + ["synchronize"]
-        # Each is between two calls: the first event is recorded before the call.
-        begin = ["record"]
-        plain, profiled = ["synchronize"], trial
-        assert between[N_STRUCTURE:] == [
+        # Each is between two calls: the first event is recorded before the call. The window's two
+        # reads are those of an empty one, on a device that was busy until then.
+        begin, plain, profiled = ["record"], ["synchronize"], ["record"] * 7 + ["synchronize"]
+        assert logs == [
+            *[[]] * N_STRUCTURE,
+            ["synchronize", "record", "record", "synchronize"],
             plain,
             plain + begin,
             *[profiled + begin] * 9,
@@ -90,18 +76,23 @@ class TestRun:
             profiled,
         ]
 
-    def test_threads_are_not_tried(self, clock, monkeypatch):
-        blas = (BlasLibrary("openblas", "1", 4),)
+    def test_reads_of_the_clock_are_the_hosts_time_and_threads_are_not_tried(self, monkeypatch):
+        # Each read takes 3; the kernels keep the device busy all the while.
+        clock, blas = device_clock(read_ns=3), (BlasLibrary("openblas", "1", 4),)
         monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment(blas=blas))
         for name in _VARIABLES:
             monkeypatch.delenv(name, raising=False)
-        recording = run(PlannedNet(clock, LAUNCH_BOUND), asked(trials=100), clock=clock)
-        assert not len(recording.probe_ns)
-        assert (recording.ended, len(recording.clean_ns), len(recording.warmup_ns)) == (
-            *("complete", 5, 2),
-        )
+        recording = run(PlannedNet(clock, DEVICE_BOUND[1:]), asked(trials=100))
+        assert recording.host_ns.tolist() == [[13] * 3] * 100
+        assert recording.self_ns[0].tolist()[1:] == [200, 500]
+        assert recording.conditions.window_ns == 6
+        assert recording.ended == "complete"
+        made = recording.probe_ns, recording.clean_ns, recording.warmup_ns
+        assert [len(times) for times in made] == [0, 5, 2]
 
-    def test_how_the_gpu_fares_is_asked_before_and_after(self, clock, monkeypatch):
+    def test_the_journal_holds_all_and_how_the_gpu_fares_is_asked_before_and_after(
+        self, clock, monkeypatch, tmp_path
+    ):
         states = []
 
         def state(number):
@@ -109,21 +100,17 @@ class TestRun:
             return GpuState(sm_mhz=len(states))
 
         monkeypatch.setattr(trials, "gpu_state", state)
-        model = PlannedNet(clock, LAUNCH_BOUND)
-        recording = run(model, asked(device="gpu:1"), clock=clock)
+        model, path = PlannedNet(clock, LAUNCH_BOUND), tmp_path / "journal"
+        with open(path, "w+b") as file:
+            recording = run(model, asked(device="gpu:1"), journal=Journal(file))
         assert recording.conditions.gpu_before == GpuState(sm_mhz=1)
         assert recording.conditions.gpu_after == GpuState(sm_mhz=2)
         assert states == [(1, N_STRUCTURE), (1, model.calls)]
-        assert run(model, clock=clock).conditions.gpu_before is None
-
-    def test_the_journal_holds_all_of_it(self, clock, tmp_path):
-        path = tmp_path / "journal"
-        with open(path, "w+b") as file:
-            recording = run(PlannedNet(clock, LAUNCH_BOUND), clock=clock, journal=Journal(file))
         recovered = recover(path)
-        times = ("self", "gap", "host", "launch", "span", "trial", "held", "held_span")
-        for name in (f"{time}_ns" for time in times):
-            np.testing.assert_array_equal(getattr(recovered, name), getattr(recording, name))
+        for name in ["self", "gap", "host", "launch", "span", "trial", "held", "held_span"]:
+            found = getattr(recovered, f"{name}_ns")
+            np.testing.assert_array_equal(found, getattr(recording, f"{name}_ns"))
+        assert run(model).conditions.gpu_before is None
 
 
 @pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
@@ -181,7 +168,7 @@ def test_an_exception_in_the_middle_of_a_trial(clock, monkeypatch, group_ns):
     monkeypatch.setattr(trials, "_GROUP_NS", group_ns)
     model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + 5, fails(ValueError("broken\n on purpose")))
     with pytest.raises(RunError) as caught:
-        run(model, clock=clock)
+        run(model)
     assert str(caught.value) == (
         "the network fails after 4 trials, in or after layer 0_Planned: ValueError: broken on "
         "purpose"
@@ -193,7 +180,7 @@ def test_an_exception_in_the_middle_of_a_trial(clock, monkeypatch, group_ns):
     assert not chainer.get_function_hooks()
     assert clock.device.end_ns > clock.time_ns  # the device still works
     # The next run is as if nothing had happened.
-    again = run(PlannedNet(clock, LAUNCH_BOUND), clock=clock)
+    again = run(PlannedNet(clock, LAUNCH_BOUND))
     check(again)
     assert again.self_ns.tolist() == [OWN] * 20
     assert set(again.trial_ns.tolist()) == set(again.warmup_ns.tolist()) == {530}
@@ -220,7 +207,7 @@ def test_a_block_leaves_nothing_of_an_unfinished_trial_to_the_next_block(clock):
 @pytest.mark.parametrize("trial", [1, 5, 20 + 5])
 def test_other_calls_have_rows_by_link(clock, count, trial):
     model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, other_calls(*[kernel(1, 1)] * count))
-    recording = run(model, clock=clock)
+    recording = run(model)
     assert recording.by_link
     assert (recording.n_trials, recording.left_out) == (20, 0)
     (row,) = recording.layers
@@ -237,10 +224,11 @@ def test_other_calls_have_rows_by_link(clock, count, trial):
 @pytest.mark.parametrize("trial", [25 + 1, 25 + N_HELD])
 def test_other_calls_of_a_held_trial_are_no_layers(clock, trial):
     model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, other_calls(kernel(1, 1)))
-    recording = run(model, clock=clock)
+    recording = run(model)
     assert not recording.by_link
-    held = [] if recording.held_ns is None else recording.held_ns.tolist()
-    assert held == [[30, 20, 50]] * (trial - 25 - 1)
+    expected = [[30, 20, 50]] * (trial - 25 - 1)
+    assert recording.held_ns is None or recording.held_ns.tolist() == expected
+    assert (recording.held_ns is None) is (not expected)
 
 
 # Trials 11 to 15 are clean ones; the 26th and so on are held, and a last structure pass follows.
@@ -258,7 +246,7 @@ def test_other_calls_of_a_held_trial_are_no_layers(clock, trial):
 def test_a_full_memory(clock, trial, done, where):
     model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, fails(MEMORY_FULL))
     with pytest.raises(ProfileError) as caught:
-        run(model, asked(batchsize=8), clock=clock)
+        run(model, asked(batchsize=8))
     assert str(caught.value) == f"the network fails{where}: {FULL}"
     assert isinstance(caught.value, RunError) is (done is not None)
     if done is not None:
@@ -281,27 +269,22 @@ def test_other_exceptions_and_hosts_say_nothing_of_a_gpus_memory(clock):
 # -- trials that the device begins when the host has launched all of them
 
 
-@pytest.mark.parametrize(
-    ("launches_ns", "hold_ns", "count"),
-    [
+def test_how_long_and_how_often_trials_are_held():
+    for launches_ns, hold_ns, count in (
         ([2 * MS, MS], 6 * MS, N_HELD),  # twice as long as launching
         ([100], MS, N_HELD),  # a millisecond at least
         # Long trials are few: of 100 ms of launching, so 300 ms in all, 6 in two seconds.
         ([100 * MS], 200 * MS, 6),
         ([400 * MS], 800 * MS, 3),
-    ],
-)
-def test_how_long_and_how_often_trials_are_held(clock, launches_ns, hold_ns, count):
-    plan = calls(*(kernel(launch_ns, 30) for launch_ns in launches_ns))
-    recording = run(PlannedNet(clock, plan), clock=clock)
-    assert clock.device.holds == [hold_ns] * count
-    assert recording.held_ns.tolist() == [[30] * len(launches_ns)] * count
-
-
-def test_a_time_limit_ends_them(clock):
-    # Trials end at four fifths of the two seconds; a held one takes 300 ms.
+    ):
+        clock = device_clock()
+        plan = calls(*(kernel(launch_ns, 30) for launch_ns in launches_ns))
+        recording = run(PlannedNet(clock, plan))
+        assert clock.device.holds == [hold_ns] * count
+        assert recording.held_ns.tolist() == [[30] * len(launches_ns)] * count
+    # Of a time limit trials take four fifths of the two seconds; a held one takes 300 ms.
     limit = asked(max_seconds=2.0, trials=100, clean_trials=10)
-    recording = run(PlannedNet(clock, calls(kernel(100 * MS, 30))), limit, clock=clock)
+    recording = run(PlannedNet(device_clock(), calls(kernel(100 * MS, 30))), limit)
     assert recording.ended == "time limit reached"
     assert len(recording.clean_ns) >= 1
     assert len(recording.held_ns) == 2
@@ -313,7 +296,7 @@ def test_the_hold_grows_when_it_was_too_short(clock):
         return follow(model.clock, model.plan, x)
 
     model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + 25 + 1, slowly)
-    recording = run(model, clock=clock)
+    recording = run(model)
     # The device begins when the hold is over, within the 5 ms and a little.
     assert clock.device.holds == [MS, 2 * MS, 4 * MS] + [8 * MS] * N_HELD
     assert recording.held_ns.tolist() == [[30, 20, 50]] * N_HELD
@@ -321,20 +304,18 @@ def test_the_hold_grows_when_it_was_too_short(clock):
     assert model.calls == BEFORE + 25 + 3 + N_HELD + 1
 
 
-@pytest.mark.parametrize(
+def test_a_network_that_waits_for_the_device_is_never_held():
     # Never for longer than a second: launching takes 300 ms and the 30 ns that are waited for.
-    ("launch_ns", "holds"),
-    [(10, [MS * 2**i for i in range(6)]), (150 * MS, [600 * MS + 60])],
-)
-def test_a_network_that_waits_for_the_device_is_never_held(clock, launch_ns, holds):
-    plan = (*calls(kernel(launch_ns, 30)), ("wait", 0), *calls(kernel(launch_ns, 20)))
-    model = PlannedNet(clock, plan)
-    recording = run(model, clock=clock)
-    check(recording)
-    assert clock.device.holds == holds
-    assert (recording.held_ns, recording.held_span_ns) == (None, None)
-    assert recording.ended == "complete"
-    assert model.calls == BEFORE + 25 + len(holds) + 1
+    for launch_ns, holds in ((10, [MS * 2**i for i in range(6)]), (150 * MS, [600 * MS + 60])):
+        clock = device_clock()
+        plan = (*calls(kernel(launch_ns, 30)), ("wait", 0), *calls(kernel(launch_ns, 20)))
+        model = PlannedNet(clock, plan)
+        recording = run(model)
+        check(recording)
+        assert clock.device.holds == holds
+        assert (recording.held_ns, recording.held_span_ns) == (None, None)
+        assert recording.ended == "complete"
+        assert model.calls == BEFORE + 25 + len(holds) + 1
 
 
 def test_a_network_that_waits_now_and_then_is_held_in_the_other_trials(clock):
@@ -344,36 +325,34 @@ def test_a_network_that_waits_now_and_then_is_held_in_the_other_trials(clock):
                 self.clock.device.synchronize()
             return super().forward(x)
 
-    recording = run(Net(clock, LAUNCH_BOUND), clock=clock)
+    recording = run(Net(clock, LAUNCH_BOUND))
     check(recording)
     # Every other trial is held; one that is not doubles the hold, to a second at most.
     assert recording.held_ns.tolist() == [[30, 20, 50]] * 10
     assert clock.device.holds == [MS * 2**i for i in range(10) for _ in range(2)]
 
 
-def test_a_stop_is_heeded(clock):
-    for after in (1, 7):
+def test_a_stop_is_heeded_and_without_trials_or_on_the_host_nothing_is_held():
+    for before, ended, trials_made, held in (
+        (BEFORE + 25 + 1, "complete", 20, 1),  # it ends no run, whose trials are made
+        (BEFORE + 25 + 7, "complete", 20, 7),
+        (BEFORE + 4, "enough", 4, 0),
+    ):
         clock = device_clock()
         model = PlannedNet(clock, LAUNCH_BOUND)
 
-        def stop(model=model, after=after):
-            return "interrupted" if model.calls >= BEFORE + 25 + after else ""
+        def stop(model=model, before=before):
+            return "enough" if model.calls >= before else ""
 
-        recording = run(model, clock=clock, stop=stop)
-        assert recording.held_ns.tolist() == [[30, 20, 50]] * after
-        # It ends no run, whose trials are made.
-        assert recording.ended == "complete"
-        assert (recording.n_trials, len(clock.device.holds)) == (20, after)
-
-
-def test_not_after_a_stop_without_trials_or_on_the_host(clock):
-    model = PlannedNet(clock, LAUNCH_BOUND)
-    says = ["", "", "", "", "", "enough"]
-    recording = run(model, clock=clock, stop=lambda: says.pop(0) if says else "")
-    assert (recording.n_trials, recording.ended) == (4, "enough")
-    assert run(model, asked(trials=0), clock=clock).n_trials == 0
+        recording = run(model, stop=stop)
+        assert (recording.n_trials, recording.ended) == (trials_made, ended)
+        found = [] if recording.held_ns is None else recording.held_ns.tolist()
+        assert found == [[30, 20, 50]] * held
+        assert len(clock.device.holds) == held
+    clock = device_clock()
+    assert run(PlannedNet(clock, LAUNCH_BOUND), asked(trials=0)).n_trials == 0
     assert clock.device.holds == []
     queue, clock.device = clock.device, None
     queue.log.clear()
-    recording = run(PlannedNet(clock, calls((("host", 40),))), clock=clock)
+    recording = run(PlannedNet(clock, calls((("host", 40),))))
     assert (recording.on_device, recording.held_ns, queue.log) == (False, None, [])

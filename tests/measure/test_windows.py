@@ -1,7 +1,5 @@
 """Windows: methods in others' place, what they tell, and that all comes back."""
 
-from __future__ import annotations
-
 import itertools
 
 import chainer
