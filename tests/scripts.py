@@ -1,28 +1,32 @@
-"""Running programs by the command ``run``, each in a process that has imported everything."""
-
-from __future__ import annotations
+"""Running programs: by Python, and by the command ``run`` in a process that has all imported."""
 
 import json
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from importlib import import_module
-from typing import Any
 from unittest.mock import patch
 
 from chainer_profile.__main__ import main
 from chainer_profile.integrations.isolated import Start
+from tests import HANGS_S, ROOT
 
 
-def run_in_child(
-    *words: str,
-    path: str = "",
-    stdin: str = os.devnull,
-    within: Callable[[], AbstractContextManager[object]] = nullcontext,
-    apart: bool = False,
-) -> int:
+def python(*words, before=(), **more):
+    """What Python says that runs these words, in a process of its own, and how it ends."""
+    return subprocess.run(
+        [*before, sys.executable, *words],
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | more.pop("env", {}),
+        capture_output=True,
+        text=True,
+        timeout=HANGS_S,
+        **more,
+    )
+
+
+def run_in_child(*words, path="", stdin=os.devnull, within=nullcontext, apart=False):
     """Run the command in a process of its own, which has imported everything already.
 
     It makes the reports itself: another interpreter would have to import everything. What it
@@ -62,7 +66,7 @@ def run_in_child(
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _run_here(start: Start, module: str, job: Mapping[str, Any]) -> str:
+def _run_here(start, module, job):
     """In place of :meth:`.Start.run`."""
     os.chdir(start._folder)
     with open(2, "w", closefd=False) as stderr, redirect_stdout(stderr):

@@ -1,13 +1,13 @@
 """What a program leaves behind: its exit code stays its own, and its measurements are kept."""
 
-from __future__ import annotations
-
 import os
 import resource
+import shutil
 import signal
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -30,9 +30,8 @@ from chainer_profile.record.budget import (
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run
-from tests import HANGS_S, ROOT
 from tests.command import folder, main, one_line, stand_in  # noqa: F401
-from tests.scripts import run_in_child
+from tests.scripts import python, run_in_child
 
 pytestmark = pytest.mark.process
 
@@ -75,20 +74,9 @@ TAKES = {
 }
 
 
-def run(program, *words, script="program.py"):
-    Path(script).write_text(TRAINING + program)
-    return run_in_child("--format", "none", *words, "-o", "here", script)
-
-
-def python(*words, **more):
-    return subprocess.run(
-        [sys.executable, *words],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=HANGS_S,
-        **more,
-    )
+def run(program, *words, **more):
+    Path("program.py").write_text(TRAINING + program)
+    return run_in_child("--format", "none", *words, "-o", "here", "program.py", **more)
 
 
 def said():
@@ -116,6 +104,17 @@ def test_what_a_program_takes_away(takes):
         assert load_run(Path("here")).n_trials
 
 
+def really_run(end, form="none", **more):
+    """The whole way, of an interpreter of its own that trains."""
+    Path("program.py").write_text(f"{TRAINING}train()\n{end}")
+    words = ("run", "--format", form, "-o", "here", "program.py")
+    done = python("-m", "chainer_profile", *words, **more)
+    assert "Where the time of program.py went\nprogram.py took " in done.stderr
+    assert "Written to here\n" in done.stderr
+    assert load_run(Path("here")).n_trials
+    return done.returncode
+
+
 @pytest.mark.parametrize(
     ("end", "code"),
     [
@@ -125,28 +124,17 @@ def test_what_a_program_takes_away(takes):
         ("limit(resource.RLIMIT_AS, 1 << 20)", 0),
     ],
 )
-def test_the_whole_way_behind_a_program(end, code, folder):  # noqa: F811
-    (folder / "program.py").write_text(f"{TRAINING}train()\n{end}")
-    done = python("-m", "chainer_profile", "run", "--format", "none", "-o", "here", "program.py")
-    assert done.returncode == code, done.stderr
-    assert "Where the time of program.py went\nprogram.py took " in done.stderr
-    assert "Written to here\n" in done.stderr
-    assert load_run(Path("here")).n_trials
+def test_the_whole_way_behind_a_program(end, code):
+    assert really_run(end) == code
     budget = read_budget(Path("here"))
     assert budget.of(IMPORTS).ns > 0
 
 
-def test_within_a_gibibyte(folder):  # noqa: F811
-    (folder / "program.py").write_text(f"{TRAINING}train()\nsys.exit(3)")
-    words = ["-m", "chainer_profile", "run", "--format", "folded", "-o", "here", "program.py"]
-    done = python(*words, preexec_fn=lambda: limit_memory(1 << 30))
-    assert done.returncode == 3, done.stderr
-    assert "program.py took " in done.stderr
+def test_within_a_gibibyte():
+    gibibyte = (1 << 30,) * 2
+    limited = partial(resource.setrlimit, resource.RLIMIT_AS, gibibyte)
+    assert really_run("sys.exit(3)", "folded", preexec_fn=limited) == 3
     assert {"budget.json", "recording.npz", "report.html", "stacks.folded"} <= set(files())
-
-
-def limit_memory(nbytes):
-    resource.setrlimit(resource.RLIMIT_AS, (nbytes, nbytes))
 
 
 def test_folders_that_are_gone_or_cannot_be_made():
@@ -165,35 +153,22 @@ def test_folders_that_are_gone_or_cannot_be_made():
     assert "Written to" not in said()
 
 
-def interrupted(*_):
-    raise KeyboardInterrupt
+def test_reports_that_cannot_be_made_are_one_line(monkeypatch):
+    kept = "the measurements are kept in here"
+    not_made = "the reports could not be made (No such file or directory)"
+    for owner, name, how, said_first in (
+        (sys, "executable", {"new": "/none/python"}, not_made),
+        (Start, "run", {"side_effect": KeyboardInterrupt}, "interrupted"),
+    ):
+        with patch.object(owner, name, **how):
+            code = run("train()\nsys.exit(3)", "--force", apart=True)
+        assert code == 3
+        assert one_line(Path("err").read_text()) == f"profile.py: {said_first}: {kept}"
+        assert files() == ["budget.json", "recording.npz"]
 
 
-NOT_MADE = (
-    "the reports could not be made (No such file or directory): the measurements are kept in here"
-)
-
-
-@pytest.mark.parametrize(
-    ("owner", "name", "value", "message"),
-    [
-        (sys, "executable", "/none/python", NOT_MADE),
-        (Start, "run", interrupted, "interrupted: the measurements are kept in here"),
-    ],
-)
-def test_reports_that_cannot_be_made_are_one_line(owner, name, value, message, monkeypatch):
-    monkeypatch.setattr(owner, name, value)
-    Path("program.py").write_text(f"{TRAINING}train()\nsys.exit(3)")
-    assert run_in_child("--format", "none", "-o", "here", "program.py", apart=True) == 3
-    assert one_line(Path("err").read_text()) == f"profile.py: {message}"
-    assert files() == ["budget.json", "recording.npz"]
-
-
-def test_another_interpreter_says_why_it_fails(
-    folder,  # noqa: F811
-    monkeypatch,
-):
-    monkeypatch.setattr(sys, "path", ["the program's own", str(folder), *sys.path])
+def test_another_interpreter_says_why_it_fails(monkeypatch):
+    monkeypatch.setattr(sys, "path", ["the program's own", os.getcwd(), *sys.path])
     start = Start()
     Path("csv.py").write_text("1 / 0")
     Path("dies.py").write_text("import os\ndef main(job):\n    os.kill(os.getpid(), job['by'])")
@@ -248,19 +223,17 @@ def test_where_the_trials_are(does, end):
     assert budget.outcome == outcomes[end]
 
 
-@pytest.mark.parametrize("layers", [[], ["--no-layers"]])
-def test_a_budget_from_the_first_call_on(layers):
-    assert run("kill()", *layers) == -signal.SIGKILL
-    assert "budget.json" not in files()
-    assert run("call(small, 1); kill()", *layers, "--force") == -signal.SIGKILL
-    budget = read_budget(Path("here"))
-    assert budget.outcome == RUNNING
-    assert not budget.of(CALLS).count
-
-
-def test_the_report_of_a_program_that_was_killed(monkeypatch):
+def test_a_budget_from_the_first_call_on(monkeypatch):
+    for layers in ((), ("--no-layers",)):
+        assert run("kill()", *layers, "--force") == -signal.SIGKILL
+        assert "budget.json" not in files()
+        assert run("call(small, 1); kill()", *layers, "--force") == -signal.SIGKILL
+        budget = read_budget(Path("here"))
+        assert budget.outcome == RUNNING
+        assert not budget.of(CALLS).count
+        shutil.rmtree("here")
+    # A report knows it though it was written before the first trial.
     monkeypatch.setattr(profile, "report", REPORT)
-    # The budget was written before the first trial.
     monkeypatch.setattr(script_run, "_now", lambda: "2026-01-01T00:00:00Z")
     assert run("call(small, 1); call(small); kill()") == -9
     assert main("report", "here") == 0

@@ -3,35 +3,44 @@
 That rows and framework are the iteration is in tests/ledger.
 """
 
-from __future__ import annotations
-
 import gc
 import itertools
 import socket
 import tracemalloc
 import weakref
+from contextlib import contextmanager
 
 import chainer
 import chainer.functions as F
+import chainer.links as L
 import numpy as np
 import pytest
 from chainer import training
-from chainer.links import Classifier
 from chainer.training.updaters import ParallelUpdater, StandardUpdater
 from chainermn import create_multi_node_optimizer
 
 from chainer_profile import LayerProfile
+from chainer_profile.integrations import trainer as extension
+from chainer_profile.measure import environment, machine, memory
+from chainer_profile.measure.link_recorder import LinkRecorder
+from chainer_profile.measure.loop import LoopTrial
+from chainer_profile.measure.machine import save_limits
+from chainer_profile.measure.memory import HostCounter
 from chainer_profile.record.journal import recover
-from chainer_profile.record.recording import Rank
+from chainer_profile.record.recording import MemoryUse, Rank
+from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import Path, load_run
 from tests import names_in
 from tests.command import (
     FILES,
     folder,  # noqa: F401  (plots and limits cost nothing)
+    stand_in,
 )
 from tests.conftest import CALIBRATION, FakeClock
+from tests.integrations.conftest import REPORT
 from tests.measure.ranked import Made
-from tests.nets import MLP
+from tests.nets import MLP, net
+from tests.queues import check, device_clock
 
 NUMBERS = itertools.count()
 concat = chainer.dataset.concat_examples
@@ -54,7 +63,7 @@ def dataset(count=12):
 def trainer_of(iterations=20, model=None, optimizer=None, updater=StandardUpdater, **kwargs):
     """A training with batches of 4; its data are the same 12 examples over and over."""
     np.random.seed(0)  # noqa: NPY002  (Chainer's initialisers draw from it)
-    model = Classifier(model or MLP())
+    model = L.Classifier(model or MLP())
     optimizer = optimizer or chainer.optimizers.MomentumSGD(0.1)
     optimizer.setup(model)
     optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(1e-4))
@@ -86,7 +95,15 @@ def rows_of(recording):
 
 def test_the_iteration_after_each_firing_has_rows_of_data_network_loss_and_optimizer():
     # Fires after 5, 10, 15, 20: 6, 11, 16 are profiled; 21 never comes.
-    recording = run_profiled(trainer_of(20), out="profile")
+    trainer, journal = trainer_of(20), []
+
+    def look(trainer):
+        if trainer.updater.iteration == 19:
+            journal.append(recover(Path("result/profile/recording.journal")).n_trials)
+
+    each_iteration(trainer, look)
+    recording = run_profiled(trainer, out="profile")
+    assert journal == [3]  # what a training leaves that is killed
     assert recording.iteration.tolist() == [6, 11, 16]
     assert recording.rank is recording.arrived_ns is None
     # All others but the two of the memory pass.
@@ -156,30 +173,31 @@ def nothing_runs():
 
 
 @pytest.mark.parametrize("memory", [False, True])
-@pytest.mark.parametrize("trigger", [5, 1])
-def test_a_training_comes_out_the_same_with_and_without_and_nothing_is_left(trigger, memory):
+def test_a_training_comes_out_the_same_with_and_without_and_nothing_is_left(memory):
     def training_of():
         np.random.seed(0)  # noqa: NPY002  (of the weights)
         # Draws from NumPy's generator in each call.
         return trainer_of(model=MLP(lambda y, number: F.dropout(y)))
 
-    plain, profiled = training_of(), training_of()
-    expected, losses = losses_of(plain), losses_of(profiled)
-    before = methods_of(profiled)
+    plain = training_of()
+    expected = losses_of(plain)
     np.random.seed(1)  # noqa: NPY002
     plain.run()
-    np.random.seed(1)  # noqa: NPY002
-    recording = run_profiled(profiled, trigger=(trigger, "iteration"), memory=memory)
-    assert losses == expected
-    assert len(losses) == 20
-    assert weights_of(profiled) == weights_of(plain)
-    assert (recording.memory is not None) is memory
-    assert methods_of(profiled) == before
-    nothing_runs()
+    for trigger in (5, 1):
+        profiled = training_of()
+        losses, before = losses_of(profiled), methods_of(profiled)
+        np.random.seed(1)  # noqa: NPY002
+        recording = run_profiled(profiled, trigger=(trigger, "iteration"), memory=memory)
+        assert losses == expected
+        assert len(losses) == 20
+        assert weights_of(profiled) == weights_of(plain)
+        assert (recording.memory is not None) is memory
+        assert methods_of(profiled) == before
+        nothing_runs()
 
 
-def test_exact_times_on_a_fake_clock():
-    clock = FakeClock()
+def test_exact_times_on_a_fake_clock(clock):
+    devices = []
 
     class Iterator(chainer.iterators.SerialIterator):
         def next(self):
@@ -197,9 +215,10 @@ def test_exact_times_on_a_fake_clock():
 
     def converter(batch, device):
         clock.advance(300)
-        return concat(batch, device)
+        devices.append(device)
+        return concat(batch)
 
-    trainer = trainer_of(optimizer=Optimizer(0.1), converter=converter)
+    trainer = trainer_of(optimizer=Optimizer(0.1), converter=converter, device=-1)
     trainer.updater._iterators["main"] = Iterator(dataset(), 4)
     recording = run_profiled(trainer, clock=clock)
     times = {row: recording.self_ns[:, n].tolist() for n, row in enumerate(rows_of(recording))}
@@ -213,34 +232,26 @@ def test_exact_times_on_a_fake_clock():
     assert recording.clean_ns.tolist() == [1500] * 15
     assert recording.conditions.calibrations == (CALIBRATION,)
     assert recording.clean_cpu_ns is not None
+    assert set(devices) == {-1}  # an old-style converter stays one
 
 
-# The first profiled one, the one from which on allocations are counted, the traced one, and a
-# later one.
-@pytest.mark.parametrize(("call", "kept"), [(6, 0), (7, 1), (8, 1), (18, 3)])
-def test_an_exception_of_the_training_is_its_own_and_what_was_measured_is_kept(call, kept):
-    trainer = trainer_of(model=at(call, fail))
-    trainer.extend(LayerProfile(trigger=(5, "iteration")))
-    with pytest.raises(ZeroDivisionError, match="here"):
-        trainer.run(show_loop_exception_msg=False)
-    nothing_runs()
-    assert "update" not in vars(trainer.updater.get_optimizer("main"))
-    if kept:
-        assert load_run(Path("result/profile")).n_trials == kept
-    else:
-        assert not Path("result/profile").exists()
-
-
-def test_a_killed_training_leaves_its_journal():
-    trainer, seen = trainer_of(), []
-
-    def look(trainer):
-        if trainer.updater.iteration == 19:
-            seen.append(recover(Path("result/profile/recording.journal")).n_trials)
-
-    each_iteration(trainer, look)
-    run_profiled(trainer, out="profile")
-    assert seen == [3]
+def test_an_exception_of_the_training_is_its_own_and_what_was_measured_is_kept():
+    # The first profiled one, the one from which on allocations are counted, the traced one, and a
+    # later one; last another extension fails while allocations are counted.
+    for call, kept in ((6, 0), (7, 1), (8, 1), (18, 3), (None, 1)):
+        trainer = trainer_of(model=at(call, fail))
+        if call is None:
+            each_iteration(trainer, lambda trainer: tracemalloc.is_tracing() and fail())
+        out = f"run{next(NUMBERS)}"
+        trainer.extend(LayerProfile(trigger=(5, "iteration"), out=out))
+        with pytest.raises(ZeroDivisionError, match="here"):
+            trainer.run(show_loop_exception_msg=False)
+        nothing_runs()
+        assert "update" not in vars(trainer.updater.get_optimizer("main"))
+        if kept:
+            assert load_run(Path("result", out)).n_trials == kept, call
+        else:
+            assert not Path("result", out).exists()
 
 
 def test_folders():
@@ -331,52 +342,261 @@ def test_updaters_that_go_their_own_way():
     assert {link.calls for link in recording.links} == {1}
 
 
-class MultiNode:
-    """As ChainerMN's: it stands for an optimizer, and sets that one's attributes."""
-
-    def __init__(self, actual_optimizer):
-        vars(self)["actual_optimizer"] = actual_optimizer
-
-    def update(self, lossfun=None, *args, **kwargs):
-        loss = lossfun(*args, **kwargs)
-        self.target.cleargrads()
-        loss.backward()
-        self.actual_optimizer.update(None)
-
-    def __getattr__(self, name):
-        return getattr(self.actual_optimizer, name)
-
-    def __setattr__(self, name, value):
-        setattr(self.actual_optimizer, name, value)
-
-
-def test_an_optimizer_that_stands_for_another():
-    optimizer = MultiNode(chainer.optimizers.MomentumSGD(0.1))
-    recording, alone = run_profiled(trainer_of(optimizer=optimizer)), run_profiled(trainer_of())
-    assert rows_of(recording) == rows_of(alone)
-    assert recording.phases == alone.phases
-    assert recording.settings.optimizer == "MomentumSGD"
-    assert list(vars(optimizer)) == ["actual_optimizer"]
-    assert not {"update", "call_hook"} & set(vars(optimizer.actual_optimizer))
-
-
-def test_a_rank_has_a_folder_of_its_own():
-    optimizer = create_multi_node_optimizer(chainer.optimizers.SGD(), Made(FakeClock()))
+def test_a_rank_has_a_folder_of_its_own_and_its_optimizer_stands_for_another():
+    optimizer = create_multi_node_optimizer(chainer.optimizers.MomentumSGD(0.1), Made(FakeClock()))
+    before = set(vars(optimizer))
     trainer = trainer_of(optimizer=optimizer)
     trainer.extend(LayerProfile((5, "iteration")))
     trainer.run()
-    recording = load_run(Path("result/profile/rank-1"))
+    recording, alone = load_run(Path("result/profile/rank-1")), run_profiled(trainer_of())
     assert recording.rank == Rank(1, 2, socket.gethostname())
     assert recording.arrived_ns.shape == (3, 4)
     assert recording.limits is None
+    rows = [row for row in rows_of(recording) if row[0] != "communication"]
+    assert rows == rows_of(alone)
+    assert recording.settings.optimizer == "MomentumSGD"
+    assert set(vars(optimizer)) == before
+    assert not {"update", "call_hook"} & set(vars(optimizer.actual_optimizer))
 
 
-def test_an_old_style_converter_stays_one():
-    seen = []
+# -- the memory pass
+
+
+KB = 1000
+BATCH_NBYTES = 4 * (3 * 4 + 4)  # four rows of three numbers and their labels
+
+
+class Scripted(HostCounter):
+    """Fails in a read, counted from 1 after counting has begun, or in the begin or the end."""
+
+    def __init__(self, fails_at):
+        self.fails_at, self.reads = fails_at, 0
+
+    def may_fail(self, at):
+        if self.fails_at == at:
+            raise OSError("no counter")
+
+    @contextmanager
+    def counting(self):
+        self.may_fail("begin")
+        with super().counting():
+            yield
+        self.may_fail("end")
+
+    def read(self):
+        self.reads += 1
+        self.may_fail(self.reads)
+        return super().read()
+
+    def reset(self):
+        super().reset()
+        self.may_fail("reset")
+
+
+def test_one_iteration_is_traced_and_counting_begins_before_it(monkeypatch):
+    start = LinkRecorder.start
+    for traced in (True, False):
+        tracing, collecting, recorded, running = [], [], [], []
+
+        def note(y, number, notes=(tracing, collecting, recorded, running)):
+            tracing, collecting, recorded, running = notes
+            tracing += [number] * tracemalloc.is_tracing()
+            collecting += [number] * (not gc.isenabled())
+            recorded += [number] * bool(running)
+            running.clear()
+            return y
+
+        with monkeypatch.context() as patch:
+            begun = running.append
+            patch.setattr(LinkRecorder, "start", lambda one, begun=begun: (begun(1), start(one)))
+            recording = run_profiled(trainer_of(model=MLP(note)), memory=traced)
+        assert (tracing, collecting) == (([7, 8], [8]) if traced else ([], []))
+        assert recorded == [6, 11, 16]
+        assert (recording.memory is not None) is traced
+
+
+def test_what_the_layers_of_a_training_allocate():
+    """Of a batch of 4: 4 MB in each of two activations, and 12 kB of weights."""
+    links = {"fc": L.Linear(3, 250 * KB), "out": L.Linear(250 * KB, 2)}
+    wide = net(lambda self, x: self.out(F.tanh(self.fc(x))), **links)
+    recording = run_profiled(trainer_of(model=wide))
+    use = recording.memory
+    rows = {(row.phase, row.path, row.function): row.index for row in recording.layers}
+    activation = 4 * 250 * KB * 4
+    fc = rows["forward", "/predictor/fc", "LinearFunction"]
+    tanh = rows["forward", "/predictor", "Tanh"]
+    for row in (fc, tanh):
+        # Within a call older NumPys take a buffer for the addition of the bias.
+        assert use.peak_nbytes[row] == pytest.approx(activation, abs=10 * KB + 4 * np.getbufsize())
+        assert use.retained_nbytes[row] == pytest.approx(activation, abs=10 * KB)
+    # Gradients of the iteration before, counted when they were allocated.
+    weights = (3 + 1 + 2) * 250 * KB * 4
+    assert use.retained_nbytes[rows["backward", "cleargrads", "cleargrads"]] == pytest.approx(
+        -weights, abs=10 * KB
+    )
+    assert (use.parameter_nbytes, use.input_nbytes) == (weights + 8, BATCH_NBYTES)
+    # Tanh keeps its output; Linear's own is freed.
+    assert use.kept_for_backward_nbytes == pytest.approx(activation, abs=50 * KB)
+    assert [part.phase for part in use.phases] == ["data", "forward", "backward", "update"]
+    # All is as the iteration before has left it: gradients and the graph of a Classifier's loss.
+    assert sum(part.retained_nbytes for part in use.phases) == pytest.approx(0, abs=50 * KB)
+    assert use.high_water_nbytes == max(part.high_nbytes for part in use.phases)
+
+
+def test_inputs_of_any_kind():
+    """They count where no converter makes them, and as they were loaded where it makes others."""
+    assert run_profiled(trainer_of(updater=Own)).memory.input_nbytes == BATCH_NBYTES
+
+    class Odd(list):
+        @property
+        def nbytes(self):
+            raise ZeroDivisionError
 
     def converter(batch, device):
-        seen.append(device)
-        return concat(batch)
+        x, t = concat(batch, device)
+        odd = Odd()
+        odd.append(odd)
+        return {"x": x, "t": t, "odd": odd}
 
-    run_profiled(trainer_of(converter=converter, device=-1))
-    assert set(seen) == {-1}
+    trainer = trainer_of(converter=converter)
+    classifier = trainer.updater.get_optimizer("main").target
+    forward = classifier.forward
+    classifier.forward = lambda x, t, odd: forward(x, t)
+    assert run_profiled(trainer).memory.input_nbytes == BATCH_NBYTES
+
+
+def test_rows_of_the_traced_iteration_are_those_of_profiled_ones():
+    recording = run_profiled(trainer_of(model=at(8, F.tanh)))
+    assert recording.n_trials == 3
+    assert len(recording.memory.peak_nbytes) == len(recording.layers)
+    assert "Tanh" not in {layer.function for layer in recording.layers}
+    # Of one that raised there are more, or less.
+    found = memory.IterationMemory(LoopTrial([]))
+    assert found.use_of_rows(2) is None
+    found.use = MemoryUse((10, 20), (1, 2), 5, 6, 30, high_water_layer=1)
+    assert found.use_of_rows(2) == found.use
+    longer, shorter = found.use_of_rows(3), found.use_of_rows(1)
+    assert (longer.peak_nbytes, longer.retained_nbytes) == ((10, 20, 0), (1, 2, 0))
+    assert (shorter.peak_nbytes, shorter.high_water_layer) == ((10,), None)
+
+
+def no_use(*_):
+    raise IndexError("pop from empty list")
+
+
+def test_a_counter_that_fails_is_a_warning_and_the_training_goes_on(monkeypatch):
+    plain = trainer_of()
+    expected = losses_of(plain)
+    plain.run()
+    no_counter = "memory cannot be counted: OSError: no counter"
+    for fails_at, message in (
+        *((read, no_counter) for read in ("begin", 1, 2, 9, "reset")),
+        ("end", "counting memory could not be ended: OSError: no counter"),
+        ("use", "the memory pass failed: IndexError: pop from empty list"),
+    ):
+        trainer = trainer_of()
+        losses = losses_of(trainer)
+        with monkeypatch.context() as patch:
+            counter = Scripted(fails_at)
+            patch.setattr(memory, "counter_of", lambda arrays, counter=counter: counter)
+            if fails_at == "use":
+                patch.setattr(memory, "use_of", no_use)
+            with pytest.warns(UserWarning, match=message) as caught:
+                recording = run_profiled(trainer)
+        assert len(caught) == 1, fails_at
+        assert losses == expected, fails_at
+        assert (recording.memory is not None) == (fails_at == "end"), fails_at
+        assert recording.n_trials == 3, fails_at
+        nothing_runs()
+
+
+def test_a_training_that_ends_meanwhile():
+    for end in (6, 7):
+        recording = run_profiled(trainer_of(end))
+        assert not tracemalloc.is_tracing()
+        assert (recording.n_trials, len(recording.clean_ns), recording.memory) == (1, 5, None)
+        assert (recording.self_ns > 0).all()
+
+
+# From where on allocations are counted, and in the traced iteration: also what is no Exception ends
+# the counting at once.
+@pytest.mark.parametrize("call", [3, 4])
+def test_ctrl_c_takes_counting_off_before_the_end(call):
+    def stop(y):
+        assert tracemalloc.is_tracing()
+        raise KeyboardInterrupt
+
+    trainer = trainer_of(model=at(call, stop))
+    profile = LayerProfile()
+    profile.initialize(trainer)
+    for _ in range(call - 1):
+        trainer.updater.update()
+        profile(trainer)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.updater.update()
+    assert not tracemalloc.is_tracing()
+    assert gc.isenabled()
+    profile.finalize()
+
+
+def test_tracing_of_the_user_goes_on():
+    tracemalloc.start()
+    try:
+        assert run_profiled(trainer_of()).memory is not None
+        assert tracemalloc.is_tracing()
+    finally:
+        tracemalloc.stop()
+
+
+def test_limits_are_those_that_an_earlier_run_kept_and_never_measured(monkeypatch):
+    def measured(*_, **__):
+        raise AssertionError("within somebody's program")
+
+    monkeypatch.setattr(profile, "report", REPORT)
+    monkeypatch.setattr(machine, "measure_limits", measured)
+    assert run_profiled(trainer_of()).limits is None
+    limits = stand_in(environment.collect("cpu"), machine.find_device("cpu"))
+    save_limits(limits)
+    recording = run_profiled(trainer_of(), out="profile")
+    assert recording.limits == limits
+    text = Path("result/profile/report.md").read_text()
+    assert "### Work and limits" in text
+    assert "### Memory" in text
+    header, first = Path("result/profile/layers.csv").read_text().splitlines()[:2]
+    row = dict(zip(header.split(","), first.split(","), strict=False))
+    assert row["peak_nbytes"] == str(recording.memory.peak_nbytes[0])
+    assert run_profiled(trainer_of(), machine=False).limits is None
+
+    def unreadable(environment, device):
+        raise RuntimeError("no\nmemory")
+
+    monkeypatch.setattr(machine, "kept_limits", unreadable)
+    with pytest.warns(UserWarning, match="the machine's limits were not measured: .*no memory"):
+        recording = run_profiled(trainer_of())
+    assert (recording.limits, recording.n_trials) == (None, 3)
+
+
+def test_on_a_device_its_own_times_are_taken(monkeypatch):
+    clock = device_clock()
+    monkeypatch.setattr(extension, "clock_of", lambda device: clock)
+    trainer = trainer_of()
+    model = trainer.updater.get_optimizer("main").target
+    forward = model.forward
+
+    def launching(*args):
+        loss = forward(*args)
+        clock.advance(10)
+        clock.device.launch(500)  # between the layers
+        return loss
+
+    model.forward = launching
+    recording = run_profiled(trainer)
+    check(recording)
+    # What an iteration launches is done when it ends, and none waits for the one before.
+    assert set(recording.trial_ns.tolist()) == {510}
+    assert set(recording.launch_ns.tolist()) == {10}
+    assert set(recording.span_ns.tolist()) == {510}
+    assert not recording.self_ns.any()
+    # Plain iterations are timed behind profiled ones only: waiting in all would slow them down.
+    assert len(recording.clean_ns) <= recording.n_trials
+    assert set(recording.clean_ns.tolist()) == {510}

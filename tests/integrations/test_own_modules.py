@@ -1,16 +1,12 @@
 """A program's own modules are the ones that it gets, and are none that the profiler takes."""
 
-from __future__ import annotations
-
-import os
-import subprocess
 import sys
 
 import pytest
 
 from chainer_profile.record.budget import read_budget
 from chainer_profile.runs.folder import load_run
-from tests import HANGS_S, ROOT
+from tests.scripts import python
 
 pytestmark = pytest.mark.process
 
@@ -60,20 +56,11 @@ def test_modules_beside_a_program(way, tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "chainer-profile").write_text(COMMAND)
 
-    def python(*words):
-        return subprocess.run(
-            [sys.executable, *words],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=HANGS_S,
-        )
-
     ours = ["bin/chainer-profile"] if way == "command" else ["-m", "chainer_profile"]
     formats = [] if way == "command" else ["--format", "none"]
-    as_it_is = python("program.py")
-    profiled = python(*ours, "run", *formats, "-o", "out", "program.py", "and train")
+    as_it_is = python("program.py", cwd=tmp_path)
+    words = ("run", *formats, "-o", "out", "program.py", "and train")
+    profiled = python(*ours, *words, cwd=tmp_path)
     assert "csv True\n" in as_it_is.stdout
     assert profiled.stdout == as_it_is.stdout
     assert profiled.returncode == as_it_is.returncode == 3

@@ -1,7 +1,5 @@
 """What a trial is in a program, and to what its time belongs: exact, by a clock of its own."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import weakref
@@ -33,6 +31,7 @@ from chainer_profile.record.budget import (
 )
 from chainer_profile.record.journal import Journal
 from tests import needs
+from tests.nets import Wait
 
 X, T = np.ones((4, 3), np.float32), np.zeros(4, np.int32)
 concat = chainer.dataset.concat_examples
@@ -51,20 +50,6 @@ class Net(chainer.Chain):
     def forward(self, x):
         self.clock.advance(self.takes_ns)
         return self.fc(x)
-
-
-class Backward(chainer.FunctionNode):
-    """Gives what it gets; its backward takes 6 ns."""
-
-    def __init__(self, clock):
-        self.clock = clock
-
-    def forward(self, inputs):
-        return inputs
-
-    def backward(self, indexes, grads):
-        self.clock.advance(6)
-        return grads
 
 
 class Optimizer(chainer.optimizers.SGD):
@@ -221,10 +206,13 @@ def two_updates_by_losses_of_their_own(clock, model, optimizer):
 
 @spends({"train": 2, "train-2": 2, "train-3": 2}, iterations=(6 * 1100, 6))
 def other_trainings_behind_the_first(clock, model, optimizer):
-    for _ in range(3):
+    for number in range(3):
         learn(model, optimizer)
         learn(model, optimizer)
+        gone = weakref.ref(model)
         model, optimizer = set_up(clock)
+        gc.collect()
+        assert not number or gone() is None  # who calls this one holds the first
 
 
 @spends({"train": 2}, iterations=(2 * 1100, 2), rest=9)
@@ -290,29 +278,19 @@ def test_a_network_that_no_optimizer_has_is_in_the_paths(clock, measuring):
         assert {"/fc", "/Net/fc"} <= paths
 
 
-def test_networks_may_go_while_the_program_runs(watching, clock):
-    with watching.within():
-        model, optimizer = set_up(clock)
-        learn(model, optimizer)
-        gone = weakref.ref(model)
-        model, optimizer = set_up(clock)
-        learn(model, optimizer)
-        gc.collect()
-        assert gone() is None
-
-
 def test_calls_without_an_optimizer(watching, clock):
     with watching.within():
         model = Net(clock)
         for batch in Data(clock, repeat=False):
             model(concat(batch)[0])
-        F.sum(Backward(clock).apply((model(X),))[0]).backward()
+        y = Wait(clock, 100, 6).apply((model(X),))[0]
+        F.sum(y).backward()
     assert watching.spent == {
         # The end of the data was asked for, too.
         (DATA, "Data"): (2 * 10 + 7, 3),
         (DATA, "_ArbitraryCallableConverter"): (0, 2),
         (CALLS, ""): (3 * 100 + 6, 3),
-        (REST, ""): (0, 0),
+        (REST, ""): (100, 0),
     }
 
 
@@ -332,29 +310,24 @@ class Extension(training.Extension):
         self.clock.advance(23)
 
 
-def make_trainer(clock, iterations, out="result"):
-    model = L.Classifier(Net(clock))
-    optimizer = Optimizer(clock)
-    optimizer.setup(model)
-    updater = training.updaters.StandardUpdater(Data(clock), optimizer)
-    return training.Trainer(updater, (iterations, "iteration"), out=out)
-
-
 def test_a_trainer(watching, clock, tmp_path):
+    model, optimizer = Net(clock), Optimizer(clock)
+    optimizer.setup(L.Classifier(model))
+    updater = training.updaters.StandardUpdater(Data(clock), optimizer)
+    trainer = training.Trainer(updater, (6, "iteration"), out=str(tmp_path))
+    trainer.extend(Extension(clock), trigger=(2, "iteration"))
+    trainer.extend(Extension(clock), name="other", trigger=(3, "iteration"))
+
+    @training.make_extension()
+    def told(trainer):
+        clock.advance(31)
+
+    evaluator = extensions.Evaluator(Data(clock, repeat=False), optimizer.target)
+    for extension in (told, evaluator, extensions.snapshot(filename="it")):
+        trainer.extend(extension, trigger=(6, "iteration"))
+    kinds = (Extension, Net, Optimizer, Data, type(updater), chainer.serializers, chainer.datasets)
+    before = [dict(vars(one)) for one in kinds]
     with watching.within():
-        trainer = make_trainer(clock, 6, str(tmp_path))
-        trainer.extend(Extension(clock), trigger=(2, "iteration"))
-        trainer.extend(Extension(clock), name="other", trigger=(3, "iteration"))
-
-        @training.make_extension(trigger=(6, "iteration"))
-        def told(trainer):
-            clock.advance(31)
-
-        trainer.extend(told)
-        test = Data(clock, repeat=False)
-        model = trainer.updater.get_optimizer("main").target
-        trainer.extend(extensions.Evaluator(test, model), trigger=(6, "iteration"))
-        trainer.extend(extensions.snapshot(filename="it"), trigger=(6, "iteration"))
         trainer.run()
     spent = watching.spent
     assert spent[ITERATIONS, ""] == (6 * (10 + 1100), 6)
@@ -364,37 +337,21 @@ def test_a_trainer(watching, clock, tmp_path):
     assert spent[EVALUATION, "validation"] == (2 * (10 + 100) + 7, 1)
     assert spent[SNAPSHOTS, "snapshot"] == (0, 1)
     assert spent[REST, ""] == (0, 0)
-    assert [(one.name, one.count) for one in watching.program.watched] == [
-        ("train", 6),
-        ("test", 2),
-    ]
+    found = [(one.name, one.count) for one in watching.program.watched]
+    assert found == [("train", 6), ("test", 2)]
+    # All is left as it was found.
+    assert [dict(vars(one)) for one in kinds] == before
+    assert "update" not in vars(updater)
 
 
-def test_all_is_left_as_it_was_found(watching, clock, tmp_path):
-    trainer = make_trainer(clock, 2, str(tmp_path))
-    trainer.extend(Extension(clock))
-    kinds = (Extension, Net, Optimizer, Data, training.updaters.StandardUpdater)
-    before = [dict(vars(one)) for one in (*kinds, chainer.serializers, chainer.datasets)]
-    with watching.within():
-        trainer.run()
-    assert [dict(vars(one)) for one in (*kinds, chainer.serializers, chainer.datasets)] == before
-    assert "update" not in vars(trainer.updater)
+@pytest.mark.parametrize("begins", [False, True])
+def test_what_fails_in_measuring_ends_that_alone(begins, clock, monkeypatch):
+    @contextmanager
+    def fails(self):
+        if begins:
+            yield
+        raise IndexError("no such row")
 
-
-@contextmanager
-def in_ending(self):
-    yield
-    raise IndexError("no such row")
-
-
-@contextmanager
-def in_beginning(self):
-    raise IndexError("no such row")
-    yield
-
-
-@pytest.mark.parametrize("fails", [in_beginning, in_ending])
-def test_what_fails_in_measuring_ends_that_alone(fails, clock, monkeypatch):
     monkeypatch.setattr(LiveTrials, "trial", fails)
     watching = Watching(clock, layers=True)
     with watching.within():

@@ -1,27 +1,24 @@
 """Running a program as Python runs it: what it sees, what it says, and how it ends."""
 
-from __future__ import annotations
-
 import os
 import py_compile
 import shutil
 import signal
-import subprocess
 import sys
 import zipapp
 from pathlib import Path
 from threading import Thread
-from types import ModuleType
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 
 from chainer_profile.integrations.script import Outcome
 from chainer_profile.integrations.script_run import counted_imports
 from chainer_profile.measure.accounts import Accounts
-from chainer_profile.record.budget import IMPORTS, PROFILER, REST, Spent
-from tests import HANGS_S, ROOT
+from chainer_profile.record.budget import IMPORTS, PROFILER, REST
 from tests.command import folder  # noqa: F401
-from tests.scripts import run_in_child
+from tests.scripts import python, run_in_child
 
 pytestmark = pytest.mark.process
 
@@ -137,17 +134,13 @@ ENDS = {
 def said_by_python(words, stdin=os.devnull, closed=""):
     """What a program says, its lines in some order, and how it ends, in a process of its own."""
     shell = ["sh", "-c", f'exec "$@" {closed}', "sh"] if closed else []
+
+    def interruptible():
+        # A shell's background job, such as these tests may be, passes over Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
     with open(stdin) as file:
-        done = subprocess.run(
-            [*shell, sys.executable, *words],
-            stdin=file,
-            capture_output=True,
-            text=True,
-            timeout=HANGS_S,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            # A shell's background job, such as these tests may be, passes over Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
+        done = python(*words, before=shell, stdin=file, preexec_fn=interruptible)
     return done.stderr, sorted(done.stdout.split("\n")), done.returncode
 
 
@@ -238,53 +231,39 @@ TAKES = {
     "inner/part.py": "import timed; timed.advance(13)",
     "fails.py": "import timed; timed.advance(17); import no_such_module",
     "elsewhere.py": "import timed; timed.advance(19)",
+    "ours.py": "import timed; timed.advance(23)",
+    "later.py": "import timed; timed.advance(29)",
 }
 
 
-@pytest.fixture
-def timed(tmp_path, clock, monkeypatch):
+def test_imports_by_package(tmp_path, clock, monkeypatch):
     for name, text in TAKES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    module = ModuleType("timed")
-    vars(module)["advance"] = clock.advance
-    monkeypatch.setitem(sys.modules, "timed", module)
-    yield clock
-    for name in ("outer", "inner", "inner.part", "fails", "elsewhere"):
-        sys.modules.pop(name, None)
+    accounts = Accounts(clock.now_ns, clock.time_ns)
+    with patch.dict(sys.modules, timed=SimpleNamespace(advance=clock.advance)):
+        with counted_imports(accounts):
+            import outer  # noqa: F401
 
-
-def test_imports_by_package(timed):
-    accounts = Accounts(timed.now_ns, timed.time_ns)
-    with counted_imports(accounts):
-        import outer  # noqa: F401
-
-        __import__("outer")  # there already
-        timed.advance(2)
-        with pytest.raises(ModuleNotFoundError, match="no_such_module"):
-            import fails  # noqa: F401
-    __import__("elsewhere")  # not within any more
+            __import__("outer")  # there already
+            clock.advance(2)
+            with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+                import fails  # noqa: F401
+            # Those of the profiler and of other threads are no program's.
+            accounts.open((PROFILER, "importing itself"))
+            __import__("ours")
+            accounts.close(count=0)
+            thread = Thread(target=__import__, args=("elsewhere",))
+            thread.start()
+            thread.join()
+        __import__("later")  # not within any more
     times = {(one.part, one.name): one.ns for one in accounts.spent()}
     assert times == {
         (IMPORTS, "outer"): 5 + 7,
         (IMPORTS, "outer > inner"): 11 + 13,
         (IMPORTS, "fails"): 17,
         (IMPORTS, "fails > no_such_module"): 0,
-        (REST, ""): 2 + 19,
+        (PROFILER, "importing itself"): 23,
+        (REST, ""): 2 + 19 + 29,
     }
-
-
-def test_imports_of_the_profiler_and_of_other_threads_are_no_program_s(timed):
-    accounts = Accounts(timed.now_ns, timed.time_ns)
-    with counted_imports(accounts):
-        accounts.open((PROFILER, "importing itself"))
-        __import__("outer")
-        accounts.close(count=0)
-        thread = Thread(target=__import__, args=("elsewhere",))
-        thread.start()
-        thread.join()
-    assert accounts.spent() == (
-        Spent(REST, "", 19, 0),
-        Spent(PROFILER, "importing itself", 5 + 7 + 11 + 13, 0),
-    )

@@ -1,10 +1,6 @@
 """ChainerMN for real: two ranks train on this machine alone, and each is profiled."""
 
-from __future__ import annotations
-
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +11,8 @@ from chainer_profile.ranks.merging import merge
 from chainer_profile.record.budget import ITERATIONS, read_budget
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import read_ranks
-from tests import HANGS_S, ROOT, needs
+from tests import needs
+from tests.scripts import python
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 TCP = "--mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo"
@@ -29,38 +26,16 @@ if not MPIEXEC.exists():
 
 def on_two_ranks(folder, *words):
     """Run Python on two ranks in a folder; gives what they say on the standard error."""
-    done = subprocess.run(
-        [*COMMAND, sys.executable, *words],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=HANGS_S,
-    )
+    done = python(*words, before=COMMAND, cwd=folder, env={"TMPDIR": str(folder)})
     assert done.returncode == 0, done.stderr
     return done.stderr
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory):
-    out = tmp_path_factory.mktemp("ranks")
-    on_two_ranks(out, str(Path(__file__).with_name("two_ranks.py")), str(out))
-    return out
-
-
-@pytest.fixture(scope="module")
-def found(out):
-    return [json.loads((out / f"{rank}.json").read_text()) for rank in (0, 1)]
-
-
-@pytest.fixture(scope="module")
-def recordings(out):
-    profile = out / "profile"
+def test_two_ranks_of_a_trainer(tmp_path):
+    on_two_ranks(tmp_path, str(Path(__file__).with_name("two_ranks.py")), str(tmp_path))
+    profile = tmp_path / "profile"
     assert sorted(path.name for path in profile.iterdir()) == ["rank-0", "rank-1"]
-    return [Recording.load(profile / f"rank-{rank}" / "recording.npz") for rank in (0, 1)]
-
-
-def test_each_knows_its_rank_the_iterations_and_a_row_for_each_parameter(recordings):
+    recordings = [Recording.load(profile / f"rank-{rank}" / "recording.npz") for rank in (0, 1)]
     for number, recording in enumerate(recordings):
         rank = recording.rank
         assert (rank.number, rank.size) == (number, 2)
@@ -79,51 +54,33 @@ def test_each_knows_its_rank_the_iterations_and_a_row_for_each_parameter(recordi
         assert {(row.function, row.dtype) for row in rows} == {("Allreduce", "float32")}
         phases = list(dict.fromkeys(layer.phase for layer in recording.layers))
         assert phases == ["data", "forward", "backward", "communication", "update"]
-
-
-def test_the_parts_are_within_the_trial(recordings):
-    """How long anything takes is the machine's: that they add up is seen on a fake clock."""
-    for recording in recordings:
+        # How long anything takes is the machine's: that all adds up is seen on a fake clock.
         inside = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
         assert (recording.trial_ns >= inside).all()
         arrived, left = recording.arrived_ns, recording.left_ns
-        rows = [n for n, layer in enumerate(recording.layers) if layer.phase == "communication"]
-        np.testing.assert_array_equal(left - arrived, recording.self_ns[:, rows])
+        moved = recording.self_ns[:, [row.index for row in rows]]
+        np.testing.assert_array_equal(left - arrived, moved)
         assert (recording.start_ns[:, None] < arrived).all()
         # A trial's own time is without what looking functions up takes, so its end is not told:
         # but all is over before the next one begins.
         assert (left[:-1] < recording.start_ns[1:, None]).all()
-
-
-def test_nobody_leaves_before_the_last_has_arrived(recordings):
+    # Nobody leaves before the last has arrived; one after the other, on each rank.
     arrived = np.stack([recording.arrived_ns for recording in recordings])
     left = np.stack([recording.left_ns for recording in recordings])
     assert (left.min(axis=0) > arrived.max(axis=0)).all()
-    # One after the other, on each rank.
     assert (left[:, :, :-1] < arrived[:, :, 1:]).all()
-
-
-def test_all_is_left_as_it_was_found(found):
-    sums = []
-    for rank in found:
-        left, channel, weights = rank["trained"]
-        assert left == [[], [], [], []]
-        assert channel == "Intracomm"
-        sums.append(weights)
-    # They trained together.
-    assert sums[0] == sums[1]
-
-
-def test_the_clocks_of_two_ranks(found):
-    assert found[0]["clock"] == [0, 0]
-    offset_ns, error_ns = found[1]["clock"]
+    # All is left as it was found; they trained together; ChainerMN is mended.
+    zero, one = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    left, channel, _ = zero["trained"]
+    assert (left, channel) == ([[], [], [], []], "Intracomm")
+    assert one["trained"] == zero["trained"]
+    assert len(zero["iterated"]) == 7
+    assert zero["iterated"] == one["iterated"]
+    assert zero["unpacked"] == [8, 8]
+    # The clocks of two ranks.
+    assert zero["clock"] == [0, 0]
+    offset_ns, error_ns = one["clock"]
     assert abs(offset_ns + 10**9) <= error_ns < 10**9
-
-
-def test_chainermn_is_mended(found):
-    assert len(found[0]["iterated"]) == 7
-    assert found[0]["iterated"] == found[1]["iterated"]
-    assert found[0]["unpacked"] == [8, 8]
 
 
 def test_a_program_that_knows_of_no_profiler(tmp_path):
