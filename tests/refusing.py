@@ -1,6 +1,8 @@
 """Refusals: each is one line."""
 
+import numpy as np
 import pytest
+from chainer import serializers
 
 from chainer_profile.basics.errors import ProfileError
 
@@ -14,3 +16,25 @@ def refusal(call, *given, error=ProfileError, **more):
     assert said
     assert "\n" not in said
     return said
+
+
+def arrays_of(model):
+    """All that save_npz would write of a network."""
+    target = serializers.DictionarySerializer()
+    target.save(model)
+    return {path: np.copy(array) for path, array in target.target.items()}
+
+
+def assert_same(found, expected):
+    """The arrays of two networks."""
+    assert found.keys() == expected.keys()
+    for path in expected:
+        np.testing.assert_array_equal(found[path], expected[path], err_msg=path)
+
+
+def weights_refused(load, model, path):
+    """The line with which a file of weights is refused; the network must not have changed."""
+    before = arrays_of(model)
+    text = refusal(load, model, path)
+    assert_same(arrays_of(model), before)
+    return text

@@ -1,6 +1,7 @@
 """Weights of torchvision's ResNets: names, values, files that do not fit."""
 
 import zipfile
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from chainer import serializers
 from models.resnet import BLOCKS, ResNet
 from models.resnet_cifar import ResNetCIFAR
 from models.torchvision_weights import is_torchvision_npz, load_torchvision_npz
-from tests.refusing import refusal as refused
+from tests.refusing import arrays_of, weights_refused
 
 NARROW = {"width": 64, "is_bottleneck": True, "classes": 2}
 
@@ -69,12 +70,6 @@ def make_state(depth, width=64, is_bottleneck=False, classes=1000, seed=0):
     return state
 
 
-def arrays_of(model):
-    target = serializers.DictionarySerializer()
-    target.save(model)
-    return {path: np.array(array) for path, array in target.target.items()}
-
-
 def narrow():
     return ResNet(18, variant="bottleneck", classes=2)
 
@@ -84,13 +79,7 @@ def path(tmp_path):
     return tmp_path / "w.npz"
 
 
-def refusal(model, path):
-    """The message of the error, after which the network is as it was."""
-    before = arrays_of(model)
-    text = refused(load_torchvision_npz, model, path)
-    after = arrays_of(model)
-    assert all(np.array_equal(before[key], after[key]) for key in before)
-    return text
+refusal = partial(weights_refused, load_torchvision_npz)
 
 
 @pytest.mark.parametrize(
