@@ -14,6 +14,9 @@ from chainer_profile.engines import equality
 from chainer_profile.engines.protocol import Network
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import ForwardStep
+from models.resnet import BottleneckBlock
+from models.resnet34_relu_bn import ReluBNBlock
+from models.se_resnet9_fixup import SEFixupBlock
 from tests import nets
 
 
@@ -68,6 +71,12 @@ def normalised(channels: int = 8, **more: Any) -> Any:
 
 def convolution(channels: int = 8, **more: Any) -> Any:
     return L.Convolution2D(8, channels, 3, pad=1, **more)
+
+
+def block(make: Callable[..., Any]) -> Any:
+    """A block of our models, from 8 channels to 16 of half the side."""
+    inner = equality.with_other_parameters(make(8, 16, 2))
+    return net(lambda net, x: net.inner(x), inner=inner)
 
 
 def links(convolutions: int, normalisations: int, **more: Any) -> dict[str, Any]:
@@ -143,6 +152,10 @@ NETWORKS: dict[str, Callable[[], Any]] = {
         lambda net, x: {"y": (F.relu(net.a(x)), x), "z": F.sum(net.a(x), axis=(2, 3))},
         a=convolution(),
     ),
+    **{
+        f"{make.__name__} of our models": lambda make=make: block(make)
+        for make in (BottleneckBlock, ReluBNBlock, SEFixupBlock)
+    },
     "grouped": lambda: net(
         lambda net, x: F.clipped_relu(net.a(x), 1.0) - F.broadcast_to(F.mean(x), x.shape),
         a=convolution(groups=4),
