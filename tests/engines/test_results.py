@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.analyse.summaries import summarise
 from chainer_profile.engines.engine_recording import engine_recording, node_rows
 from chainer_profile.engines.measuring import measure
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile
@@ -31,8 +30,6 @@ from chainer_profile.record.recording import (
     Calibration,
     Conditions,
     Environment,
-    LinkCalls,
-    Recording,
     Settings,
 )
 from tests.command import Net
@@ -48,7 +45,6 @@ from tests.engines.fake_engines import (
     result,
 )
 from tests.refusing import refusal
-from tests.report.reading import layers_csv, report_md
 
 FAST = replace(SETTINGS, engine="fast 1.0", precision="fp32")
 
@@ -119,29 +115,6 @@ def test_times_that_cannot_be_are_refused():
     swapped = profile([1] * 6, [(i,) for i in (1, 0, 2, 3, 4, 5)], 10)
     said = refusal(engine_recording, swapped, layers(), SETTINGS, error=EngineError)
     assert "not Chainer's layers, one each" in said
-
-
-def test_it_is_saved_reported_and_read_like_any_other(tmp_path):
-    clean = np.array([90_000, 91_000, 95_000], np.int64)
-    known = {"clean_ns": clean, "clean_start_ns": clean.cumsum()}
-    links = (LinkCalls("/", "Chain", 1, 0),)
-    found = engine_recording(GOOD, layers(), FAST, links=links, **known)
-    path = tmp_path / "recording.npz"
-    found.save(path)
-    again = Recording.load(path)
-    assert (again.layers, again.settings) == (found.layers, FAST)
-    np.testing.assert_array_equal(again.clean_ns, clean)
-    summary = summarise(again)
-    assert summary.totals.framework is not None
-    assert summary.totals.framework.mean_s == pytest.approx(10e-6)
-    assert summary.totals.overhead is None
-    report = report_md(summary)
-    assert "fast 1.0 in fp32" in report
-    assert "Fused n0" in report
-    said = report.partition("## 3")[2].partition("Appendix")[0].replace(SETTINGS.command, "")
-    for word in ("type checks", "hook", "BLAS thread", "--"):
-        assert word not in said.replace("---", ""), word
-    assert len(layers_csv(summary).splitlines()) == 3
 
 
 # -- from engines to their recordings
