@@ -21,14 +21,9 @@ def engine_run(
     engine: str = ENGINE,
     **changes: Any,
 ) -> Recording:
-    """What an engine would record of the same network.
+    """What an engine would record of the same network, each node's time by a factor of its layers'.
 
-    Args:
-        chainer: A recording of Chainer.
-        nodes: Chainer's layers that each node does; none for a node of the engine's own.
-        factor: Time of a node over that of its layers in the recording of Chainer.
-        engine: The engine.
-        **changes: Fields of the recording that differ.
+    Nodes name Chainer's layers that each does; one of none is the engine's own.
     """
     layers, columns = [], []
     for index, covers in enumerate(nodes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import chainer
@@ -74,73 +75,62 @@ class Total(Wait):
 
 
 class Step(chainer.Link):
-    """A link that waits, with time of its own before and after the function."""
+    """A link that waits, with 7 ns of its own before and after the function."""
 
-    def __init__(self, clock: FakeClock, duration_ns: int, cls: type[Wait] = Wait) -> None:
+    def __init__(
+        self, clock: FakeClock, forward_ns: int, cls: type[Wait] = Wait, backward_ns: int = 0
+    ) -> None:
         super().__init__()
-        self._clock = clock
-        self._duration_ns = duration_ns
-        self._cls = cls
+        self._clock, self._cls = clock, cls
+        self._duration_ns, self._backward_ns = forward_ns, backward_ns
 
     def forward(self, x: Any) -> Any:
         self._clock.advance(5)
-        (y,) = self._cls(self._clock, self._duration_ns).apply((x,))
+        call = self._cls(self._clock, self._duration_ns, self._backward_ns)
+        (y,) = call.apply((x, *self.params()))
         self._clock.advance(2)
         return y
+
+
+class Weighted(Step):
+    """The same with a parameter that it adds."""
+
+    def __init__(
+        self, clock: FakeClock, forward_ns: int, backward_ns: int, cls: type[Wait] = Sum
+    ) -> None:
+        super().__init__(clock, forward_ns, cls, backward_ns)
+        with self.init_scope():
+            self.W = chainer.Parameter(np.zeros((1, 2), np.float32))
 
 
 class Chain(chainer.Chain):
     """first (100 ns), twice second (40 ns), and 7 ns of its own: 3 calls, 208 ns a trial."""
 
+    own_ns = 7
+
     def __init__(self, clock: FakeClock) -> None:
         super().__init__()
         self.clock = clock
         self.calls = 0
         with self.init_scope():
-            self.first = Step(clock, 100)
-            self.second = Step(clock, 40, LongWait)
+            self.first, self.second = self.steps(clock)
+
+    def steps(self, clock: FakeClock) -> tuple[Step, Step]:
+        return Step(clock, 100), Step(clock, 40, LongWait)
 
     def forward(self, x: Any) -> Any:
         self.calls += 1
-        self.clock.advance(7)
+        self.clock.advance(self.own_ns)
         return self.second(self.second(self.first(x)))
 
 
-class Weighted(chainer.Link):
-    """A link with a parameter that it adds, and 7 ns of its own."""
-
-    def __init__(
-        self, clock: FakeClock, forward_ns: int, backward_ns: int, cls: type[Wait] = Sum
-    ) -> None:
-        super().__init__()
-        self._clock = clock
-        self._times = forward_ns, backward_ns
-        self._cls = cls
-        with self.init_scope():
-            self.W = chainer.Parameter(np.zeros((1, 2), np.float32))
-
-    def forward(self, x: Any) -> Any:
-        self._clock.advance(5)
-        (y,) = self._cls(self._clock, *self._times).apply((x, self.W))
-        self._clock.advance(2)
-        return y
-
-
-class Trained(chainer.Chain):
+class Trained(Chain):
     """first (100 ns, back 200), twice second (40 ns, back 80 with 3 in it); 10 ns of its own."""
 
-    def __init__(self, clock: FakeClock) -> None:
-        super().__init__()
-        self.clock = clock
-        self.calls = 0
-        with self.init_scope():
-            self.first = Weighted(clock, 100, 200)
-            self.second = Weighted(clock, 40, 80, Nesting)
+    own_ns = 10
 
-    def forward(self, x: Any) -> Any:
-        self.calls += 1
-        self.clock.advance(10)
-        return self.second(self.second(self.first(x)))
+    def steps(self, clock: FakeClock) -> tuple[Step, Step]:
+        return Weighted(clock, 100, 200), Weighted(clock, 40, 80, Nesting)
 
     def cleargrads(self) -> None:
         self.clock.advance(9)
@@ -174,25 +164,18 @@ class SlowOptimizer(chainer.GradientMethod):
         super().reallocate_cleared_grads()
 
 
+@dataclass
 class SlowHook:
     """A hook of an optimizer or of an update rule that does nothing for a while."""
 
-    def __init__(
-        self,
-        clock: FakeClock,
-        duration_ns: int,
-        name: str = "SlowHook",
-        timing: str = "pre",
-        call_for_each_param: bool = False,
-    ) -> None:
-        self._clock = clock
-        self._duration_ns = duration_ns
-        self.name = name
-        self.timing = timing
-        self.call_for_each_param = call_for_each_param
+    clock: FakeClock
+    duration_ns: int
+    name: str = "SlowHook"
+    timing: str = "pre"
+    call_for_each_param: bool = False
 
     def __call__(self, *_: object) -> None:
-        self._clock.advance(self._duration_ns)
+        self.clock.advance(self.duration_ns)
 
 
 def slow_loss(clock: FakeClock) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import chainer
@@ -153,7 +154,7 @@ NETWORKS: dict[str, Callable[[], Any]] = {
         a=convolution(),
     ),
     **{
-        f"{make.__name__} of our models": lambda make=make: block(make)
+        f"{make.__name__} of our models": partial(block, make)
         for make in (BottleneckBlock, ReluBNBlock, SEFixupBlock)
     },
     "grouped": lambda: net(

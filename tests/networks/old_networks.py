@@ -125,47 +125,16 @@ class Seq2seq(chainer.Chain):
         return F.softmax_cross_entropy(words, F.concat(ys, axis=0))
 
 
-class _Bottleneck(chainer.Chain):
-    def __init__(self, n_in, n_mid, n_out, stride=2, project=True):
-        super().__init__()
-        self.project = project
-        sizes = [(n_in, n_mid, 1, stride, 0), (n_mid, n_mid, 3, 1, 1), (n_mid, n_out, 1, 1, 0)]
-        sizes += [(n_in, n_out, 1, stride, 0)] * project
-        with self.init_scope():
-            for at, size in enumerate(sizes, 1):
-                setattr(self, f"conv{at}", L.Convolution2D(*size, nobias=True))
-                setattr(self, f"bn{at}", L.BatchNormalization(size[1]))
-
-    def forward(self, x):
-        h = F.relu(self.bn1(self.conv1(x)))
-        h = F.relu(self.bn2(self.conv2(h)))
-        h = self.bn3(self.conv3(h))
-        return F.relu(h + (self.bn4(self.conv4(x)) if self.project else x))
-
-
-class ResNet50(chainer.Chain):
+class ResNet50(L.ResNet50Layers):
     """As Chainer's example for ImageNet: forward takes images and labels, and gives the loss."""
 
     insize = 224
 
     def __init__(self):
-        super().__init__()
-        stages = ((3, 64, 64, 256, 1), (4, 256, 128, 512, 2), (6, 512, 256, 1024, 2))
-        with self.init_scope():
-            self.conv1 = L.Convolution2D(3, 64, 7, 2, 3)
-            self.bn1 = L.BatchNormalization(64)
-            for at, (count, n_in, n_mid, n_out, stride) in enumerate(
-                [*stages, (3, 1024, 512, 2048, 2)], 2
-            ):
-                first = _Bottleneck(n_in, n_mid, n_out, stride)
-                rest = [_Bottleneck(n_out, n_mid, n_out, 1, False) for _ in range(count - 1)]
-                setattr(self, f"res{at}", chainer.Sequential(first, *rest))
-            self.fc = L.Linear(2048, 1000)
+        super().__init__(pretrained_model=None)
 
     def forward(self, x, t):
-        h = F.max_pooling_2d(F.relu(self.bn1(self.conv1(x))), 3, stride=2)
-        h = self.res5(self.res4(self.res3(self.res2(h))))
-        h = self.fc(F.average_pooling_2d(h, h.shape[2:]))
+        h = super().forward(x, layers=["fc6"])["fc6"]
         loss = F.softmax_cross_entropy(h, t)
         chainer.report({"loss": loss, "accuracy": F.accuracy(h, t)}, self)
         return loss
