@@ -124,30 +124,13 @@ def test_a_module_prefix_missing_counters_and_other_floats_are_accepted(path):
             np.testing.assert_array_equal(link.W.array, expected)
 
 
-#: What is changed in a file, and what does not fit.
-MISFITS = [
-    ({"fc.bias": None}, "it has no fc.bias"),
-    ({"fc.extra": np.zeros(2)}, "the network has no fc.extra"),
-    (
-        {"layer2.0.downsample.0.weight": np.zeros((2, 3))},
-        "layer2.0.downsample.0.weight is (2, 3) in the file, but (128, 64, 1, 1) in the network",
-    ),
-    (
-        {"fc.bias": np.zeros(2, "c8")},
-        ("fc.bias is complex64 in the file, but float32 in the network"),
-    ),
-    (
-        {"fc.bias": None, "fc.weight": np.zeros(3), "a": np.zeros(1), "b": np.zeros(1)},
-        "it has no fc.bias; the network has no a; the network has no b, and 1 more",
-    ),
-]
-
-
 def test_what_does_not_fit_is_named(path):
+    """By torchvision's names; the rest of refusing is that of any file of weights."""
     state = make_state(18, **NARROW)
-    for changes, said in MISFITS:
-        np.savez(path, **{k: v for k, v in (state | changes).items() if v is not None})
-        assert refusal(narrow(), path) == f"{path} does not fit this network: {said}"
+    changed = {"fc.weight": np.zeros(3), "a": np.zeros(1), "b": np.zeros(1)}
+    np.savez(path, **{k: v for k, v in (state | changed).items() if k != "fc.bias"})
+    said = "it has no fc.bias; the network has no a; the network has no b, and 1 more"
+    assert refusal(narrow(), path) == f"{path} does not fit this network: {said}"
     np.savez(path, **make_state(34, **NARROW))
     text = refusal(narrow(), path)
     assert "the network has no layer1.2.bn1.bias; " in text
@@ -155,31 +138,15 @@ def test_what_does_not_fit_is_named(path):
     assert text.endswith(", and 117 more")
     known = "fit resnet18, resnet34, resnet50, resnet101 and resnet152, not ResNetCIFAR"
     assert refusal(ResNetCIFAR(8), path).endswith(known)
-
-
-def test_files_that_are_something_else_or_damaged_are_refused(path):
-    model = narrow()
-    assert refusal(model, path) == f"there is no weights file {path}"
-    assert refusal(model, path.parent) == f"{path.parent} is a folder, not a weights file"
-    for content in (b"not an npz", b""):
-        path.write_bytes(content)
-        assert refusal(model, path).startswith(f"{path} is not an npz file: weights come from")
-    serializers.save_npz(path, model)
-    assert refusal(model, path) == f"{path} does not hold the weights of a torchvision ResNet"
+    serializers.save_npz(path, narrow())
+    assert refusal(narrow(), path) == f"{path} does not hold the weights of a torchvision ResNet"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("resnet18/data.pkl", b"")
-    assert refusal(model, path) == f"{path} is a file of torch.save: save its state_dict() as npz"
-    state = make_state(18, **NARROW)
-    np.savez(path, **state)
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-    assert refusal(model, path) == f"{path} is cut short or damaged"
-    # A flipped byte in the middle of an array: the zip file's checksum tells.
-    path.write_bytes(content[:200_000] + bytes([content[200_000] ^ 255]) + content[200_001:])
-    assert refusal(model, path).startswith(f"{path} is cut short or damaged: ")
+    text = f"{path} is a file of torch.save: save its state_dict() as npz"
+    assert refusal(narrow(), path) == text
     # Pickled objects are not run.
     np.savez(path, **state | {"fc.bias": np.array([print, print], dtype=object)})
-    assert refusal(model, path) == f"{path}: fc.bias is a Python object, not an array"
+    assert refusal(narrow(), path) == f"{path}: fc.bias is a Python object, not an array"
 
 
 def test_the_names_tell_a_torchvision_file():

@@ -84,7 +84,6 @@ def test_arrays_of_files(tmp_path):
 
 #: Of the arguments that do not fit what is said.
 NO_FIT = [
-    ("MLP --input-shape 784", "MLP of NETS takes (n_units): missing a required argument"),
     ("MLP --model-args 1,2,3 --input-shape 784", "too many positional arguments"),
     ("MLP --model-args open('x') --input-shape 784", "open('x')\": give numbers"),
     ("ResNet50 --input-shape 3x64x64", "--input-shape SHAPE --input-shape one:int32:1000"),

@@ -66,7 +66,7 @@ def test_nonsense_is_no_shape():
 # --- random
 
 
-def test_a_random_image_is_uniform_in_0_to_1_or_normalised():
+def test_random_inputs_are_uniform_images_or_normal_arrays():
     batch = made(batchsize=2)
     assert batch.array.min() >= 0
     assert batch.array.max() < 1
@@ -76,19 +76,13 @@ def test_a_random_image_is_uniform_in_0_to_1_or_normalised():
     plain, normal = made(), made(**NORMAL)
     np.testing.assert_allclose(normal.array, normalised(plain.array), rtol=1e-5, atol=1e-6)
     assert normal.description == "random image, seed 0"
-
-
-def test_other_shapes_get_standard_normal_values():
-    for shape in ((10,), (4, 7), (3, 4, 5, 6)):
+    for shape in ((10,), (4, 7), (3, 4, 5, 6)):  # others: standard normal values
         batch = made("random", shape, 300, seed=1)
         assert batch.array.mean() == pytest.approx(0, abs=0.1)
         assert batch.array.std() == pytest.approx(1, abs=0.1)
         assert batch.description == "random arrays, seed 1"
-
-
-def test_the_seed_alone_decides():
-    np.random.seed(0)  # noqa: NPY002  (what is tested)
-    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    # The seed alone decides.
+    before = np.random.get_state()[1].copy()  # noqa: NPY002  (what is tested)
     first, again, other = (made(seed=seed).array for seed in (5, 5, 6))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
@@ -101,11 +95,9 @@ def test_values_that_do_not_go_together():
         ({"seed": -1}, "seed must not be negative: -1"),
         ({"mean": (0.5,)}, "the mean is for 1 channel, but the input has 3"),
         ({"std": (1, 1)}, "the std is for 2 channels, but the input has 3"),
-        ({"kind": "cifar"}, "unknown input 'cifar': use random, cifar10 or the path of"),
         ({"kind": "cifar10", "shape": (10,)}, "the network takes 10"),
         ({"kind": "cifar10", "shape": (1, 32, 32)}, "the network takes 1 x 32 x 32"),
         ({"kind": "a.png", "shape": (2, 8, 8)}, "the network takes 2 x 8 x 8"),
-        ({"kind": "a.png", "shape": (8,)}, "a picture has 1 or 3 channels"),
     ):
         assert expected in refused(**changes)
     with pytest.raises(ProfileError, match=r"needs at least .* TiB of memory, but .* are free"):
@@ -199,7 +191,7 @@ def test_a_picture_of_the_right_size_is_taken_as_it_is(tmp_path):
     assert (made(path, (1, 4, 4)).array == 1).all()  # grey, for a network of one channel
 
 
-def test_pictures_of_every_mode(tmp_path):
+def test_pictures_of_every_mode_and_on_their_sides(tmp_path):
     for mode in ("L", "P", "RGBA", "LA", "1", "CMYK", "I;16"):
         path = tmp_path / ("p.tif" if mode == "CMYK" else "p.png")
         if mode == "I;16":
@@ -208,9 +200,6 @@ def test_pictures_of_every_mode(tmp_path):
             Image.new("L", (4, 4), 255).convert("RGB").convert(mode).save(path)
         expected = 0.5 if mode == "I;16" else 1
         assert made(path, (3, 4, 4)).array == pytest.approx(expected, abs=0.01), mode
-
-
-def test_a_picture_is_turned_upright(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # lies on its side: a quarter turn to the right sets it up
     gradient(40, 20).save(tmp_path / "p.png", exif=exif)
@@ -232,10 +221,8 @@ def bomb(side):
 
 def test_files_that_are_no_pictures(tmp_path, monkeypatch):
     path = tmp_path / "p.png"
-    assert "there is no picture" in refused(path, error=ProfileError)
     assert "Is a directory" in refused(tmp_path, error=ProfileError)
     for content, said in (
-        (b"hello", "is not a picture that Pillow can read"),
         (b"", "is not a picture that Pillow can read"),
         (bomb(10_000), "too large: at most 89 million pixels"),
         (bomb(20_000), "too large: at most 89 million pixels"),

@@ -35,20 +35,11 @@ def small():
     return MLP(2)
 
 
-def sized(n_units, n_out, scale=1):
-    return MLP(n_units)
-
-
-def nothing():
-    pass
-
-
 def broken():
     raise ValueError("first line\\nsecond line")
 
 
 ready = MLP(5)
-number = 7
 """
 
 
@@ -88,12 +79,8 @@ def test_names_of_the_registry():
     assert (source.input_shape, source.mean, source.std) == ((3, 32, 32), entry.mean, entry.std)
     assert source.build().count_params() == 272_474
     for name in ("resnet20he", "ResNet20-HE", "resnt20-he"):
-        text = refused(name)
-        assert repr(name) in text
-        assert "did you mean resnet20-he" in text
-        assert "path/to/file.py:Callable" in text
-    for name in ("vgg", ""):  # like no other
-        assert ", ".join(REGISTRY) in refused(name)
+        assert "did you mean resnet20-he" in refused(name)
+    assert ", ".join(REGISTRY) in refused("")  # like no other
 
 
 def test_a_number_of_classes_takes_the_place_of_the_networks_own():
@@ -188,32 +175,19 @@ def test_a_neighbour_named_as_an_installed_module_is_forgotten(tmp_path):
     assert sys.modules.get("matplotlib") is before
 
 
-#: Of words that name no network what is said.
+#: Of words that name no network what is said; others are among the command line's refusals.
 NO_NETWORKS = {
-    "{net}": "name a network of the file, as in {net}:Callable",
-    "{net}:MLPP": "did you mean MLP?",
     "{net}:Transformer": "its networks are MLP, ready",
-    "{net}:number": "number of {net} is an int",
     "{net}:chainer": "chainer of {net} is a module",
-    "{net}:sized": "takes (n_units, n_out): missing a required argument",
     "{net}:two words": "your own network is package.module:Callable",
     ":MLP": "your own network is package.module:Callable",
     "a-b:MLP": "your own network is package.module:Callable",
-    "{net.parent}/none.py:MLP": "there is no file {net.parent}/none.py",
-    "no_such_package.nets:MLP": "module 'no_such_package' is neither",
     "chainer.no_such_module:MLP": "module 'chainer.no_such_module' is neither",
-    "chainer.datasets:Cat": "and it contains no network",
-}
-#: Of functions that give none.
-NO_LINKS = {
-    "nothing": "nothing of {net} returns None, not a chainer.Link",
-    "broken": "broken of {net} failed: ValueError: first line second line ({net}, line 30)",
 }
 #: Of code that does not import.
 NO_MODULES = {
     "import chainer\nclass Net(:\n    pass\n": "SyntaxError: invalid syntax ({path}, line 2)",
     "\n\nraise RuntimeError('a\\nb')\n": "RuntimeError: a b ({path}, line 3)",
-    "import not_installed_at_all\n": "No module named 'not_installed_at_all' ({path}, line 1",
     "import sys\nsys.exit(3)\n": "SystemExit: 3 ({path}, line 2)",
     "assert False\n": "AssertionError ({path}, line 1)",
     "x = 1\0\n": "null bytes",
@@ -224,8 +198,8 @@ def test_what_is_no_network(net, subtests):
     for name, expected in NO_NETWORKS.items():
         with subtests.test(name):
             assert expected.format(net=net) in refused(name.format(net=net))
-    for name, expected in NO_LINKS.items():
-        assert expected.format(net=net) in refused(f"{net}:{name}", ProfileError)
+    said = f"broken of {net} failed: ValueError: first line second line ({net}, line 22)"
+    assert said in refused(f"{net}:broken", ProfileError)
 
 
 def test_code_that_does_not_import(tmp_path, monkeypatch, subtests):
