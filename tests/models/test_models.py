@@ -133,22 +133,6 @@ def layers(model, x):
         return learn_structure(step).layers
 
 
-def paths(model):
-    return {path for path, _ in model.namedlinks()}
-
-
-def test_link_paths_are_those_of_chainer_s_own_resnets():
-    found = paths(REGISTRY["resnet20"].build())
-    named = {"/conv1", "/bn1", "/res2/0/conv1", "/res3/0/conv3", "/res4/0/bn3", "/res4/2/bn2"}
-    assert named | {"/fc"} < found
-    assert {p for p in found if p.endswith("conv3")} == {"/res3/0/conv3", "/res4/0/conv3"}
-    found = paths(ResNet(50, **NARROW))
-    named = {"/conv1", "/bn1", "/res2/0/conv1", "/res5/2/conv3", "/res5/2/bn3", "/fc"}
-    assert named < found
-    first = {f"/res{n}/0/downsample_{kind}" for n in (3, 4, 5) for kind in ("conv", "bn")}
-    assert {path for path in found if "downsample" in path} == first
-
-
 def test_links_are_called_in_the_order_of_their_names_stages_included():
     called = []
 
@@ -176,41 +160,17 @@ def test_sides_of_resnets_are_rounded_as_pytorch_rounds_them():
     # Halves rounded up; only with cover_all would the pooling give 85 x 126.
     assert list(sides) == [(167, 250), (84, 125), (42, 63), (21, 32), (11, 16), (1, 1)]
     assert found[-1].output_shapes == ((2, 2),)
-    # The bottleneck has its stride on the 3x3 convolution.
-    found = layers(ResNet(18, variant="large", classes=3), images(side=64))
-    shape_at = {layer.path: layer.output_shapes[0] for layer in found}
-    assert shape_at["/res3/0/conv1"] == (1, 128, 16, 16)
-    assert shape_at["/res3/0/conv2"] == (1, 128, 8, 8)
-    assert shape_at["/res3/0/conv3"] == shape_at["/res3/0/downsample_conv"] == (1, 512, 8, 8)
 
 
-def test_what_relu_bn_and_se_have_of_their_own():
-    model = ResNet34ReluBN(classes=7)
-    convolutions = [link for link in model.links() if type(link).__name__ == "Convolution2D"]
-    assert len(convolutions) == 36
-    assert all(link.b is not None for link in convolutions)
-    shortcuts = {path for path in paths(model) if "downsample" in path}
-    assert shortcuts == {f"/res{n}/0/downsample_conv" for n in (3, 4, 5)}
-    assert model.res3[0].downsample_conv.W.shape == (128, 64, 3, 3)
-    model = SEResNet9Fixup()
-    links = list(model.links())
-    assert all(link.b is None for link in links if type(link).__name__ == "Convolution2D")
-    assert not any("Normalization" in type(link).__name__ for link in links)
+def test_what_se_says_and_takes():
     text = " ".join(SEFixupBlock.__doc__.split())
     plain, strided = (layers(SEFixupBlock(16, 16, n), images(channels=16)) for n in (1, 2))
     assert f"{len(plain)} calls, {len(strided)} in a strided block" in text
-    shape_at = {}
-    for layer in layers(model, images(2, side=64)):
-        shape_at.setdefault(layer.path, []).append(layer.output_shapes[0])
-    assert shape_at["/"][0] == (2, 48, 16, 16)
-    assert shape_at["/conv1"] == [(2, 64, 16, 16)]
-    last = [shape_at[f"/res{n}"][-1] for n in (2, 3, 4, 5)]
-    assert last == [(2, 64, 16, 16), (2, 128, 8, 8), (2, 256, 4, 4), (2, 512, 2, 2)]
-    assert shape_at["/res5/se/fc1"] == [(2, 32)]
-    assert shape_at["/res5/se/fc2"] == [(2, 512)]
-    assert shape_at["/res3/downsample_conv"] == [(2, 128, 8, 8)]
-    assert "/res2/downsample_conv" not in shape_at
+    model = SEResNet9Fixup()
     assert infer(model, images(2, side=68)[..., :32]).shape == (2, 512, 3, 1)
+    called = [layer.path for layer in layers(model, images(2, side=64))]
+    assert called[:2] == ["/", "/conv1"]
+    assert "/res2/downsample_conv" not in called
 
 
 #: What each cannot be given, and the end of what is said of it.
@@ -227,13 +187,11 @@ REFUSED = [
 ONLY, SIDES = "only, not ", "or of other sides that are multiples of 4, not "
 #: The same of sizes of images.
 TOO_LARGE = [
-    (ResNet34ReluBN, {}, (3, 32, 32), f"inputs of 3 x 224 x 224 {ONLY}"),
     # This one would fit the linear layer.
     (ResNet34ReluBN, {}, (3, 224, 200), f"inputs of 3 x 224 x 224 {ONLY}"),
     (ResNet34ReluBN, {}, (1, 224, 224), f"inputs of 3 x 224 x 224 {ONLY}"),
     (SEResNet9Fixup, {"channels": 3}, (1, 64, 64), f"inputs of 3 x 64 x 64, {SIDES}"),
     (SEResNet9Fixup, {"channels": 1}, (3, 64, 64), f"inputs of 1 x 64 x 64, {SIDES}"),
-    (SEResNet9Fixup, {"channels": 3}, (3, 66, 64), f"inputs of 3 x 64 x 64, {SIDES}"),
     (SEResNet9Fixup, {"channels": 3}, (3, 64, 63), f"inputs of 3 x 64 x 64, {SIDES}"),
 ]
 
@@ -250,14 +208,14 @@ def test_what_a_network_cannot_be_given_is_refused_in_one_line():
     assert said.endswith("224 only, not 3 x 64 x 64")
 
 
-@pytest.mark.parametrize("fan_option", ["fan_in", "fan_out"])
-def test_the_fast_distribution_is_that_of_chainer(fan_option):
-    fast, slow = np.empty((200, 50, 3, 3), np.float32), np.empty((200, 50, 3, 3), np.float32)
-    FastHeNormal(0.5, fan_option)(fast)
-    HeNormal(0.5, fan_option=fan_option)(slow)
-    assert fast.std() == pytest.approx(float(slow.std()), rel=0.02)
-    assert fast.mean() == pytest.approx(0, abs=0.05 * float(fast.std()))
-    assert np.mean(np.abs(fast) < fast.std()) == pytest.approx(0.683, abs=0.01)
+def test_the_fast_distribution_is_that_of_chainer():
+    for fan_option in ("fan_in", "fan_out"):
+        fast, slow = (np.empty((200, 50, 3, 3), np.float32) for _ in range(2))
+        FastHeNormal(0.5, fan_option)(fast)
+        HeNormal(0.5, fan_option=fan_option)(slow)
+        assert fast.std() == pytest.approx(float(slow.std()), rel=0.02)
+        assert fast.mean() == pytest.approx(0, abs=0.05 * float(fast.std()))
+        assert np.mean(np.abs(fast) < fast.std()) == pytest.approx(0.683, abs=0.01)
 
 
 def weights(name, seed):
@@ -265,13 +223,11 @@ def weights(name, seed):
     return {path: p.array for path, p in REGISTRY[name].build().namedparams()}
 
 
-def test_the_same_seed_gives_the_same_weights_of_he_s_fan_in_distribution():
+def test_the_same_seed_gives_the_same_weights():
     for name in ("resnet20", "resnet18-bottleneck", "se-resnet9-fixup-depth"):
         first, again, other = weights(name, 3), weights(name, 3), weights(name, 4)
         assert first.keys() == again.keys()
         assert all(np.array_equal(first[path], again[path]) for path in first), name
         assert not np.array_equal(first["/conv1/W"], other["/conv1/W"]), name
-    w = weights("resnet20", 0)["/res4/0/conv1/W"]
-    assert w.shape == (64, 32, 3, 3)
+    w = weights("resnet20", 0)["/res4/0/conv1/W"]  # of He's distribution by what goes in
     assert np.std(w) == pytest.approx(np.sqrt(2 / (32 * 9)), rel=0.03)
-    assert np.mean(w) == pytest.approx(0, abs=1e-3)
