@@ -23,20 +23,17 @@ COPY = "pfnet/chainer/cifar/cifar-100.npz"
 
 
 @pytest.fixture(autouse=True)
-def root(tmp_path):
-    """Chainer's dataset root, empty."""
-    before = chainer.dataset.get_dataset_root()
-    chainer.dataset.set_dataset_root(str(tmp_path / "root"))
-    yield tmp_path / "root"
-    chainer.dataset.set_dataset_root(before)
+def root(tmp_path, monkeypatch):
+    """Chainer's dataset root, empty, and no network."""
 
-
-@pytest.fixture(autouse=True)
-def offline(monkeypatch):
     def download(*_):
         raise OSError("no network")
 
     monkeypatch.setattr(chainer.dataset.download.request, "urlretrieve", download)
+    before = chainer.dataset.get_dataset_root()
+    chainer.dataset.set_dataset_root(str(tmp_path / "root"))
+    yield tmp_path / "root"
+    chainer.dataset.set_dataset_root(before)
 
 
 def write_archive(folder, content=None):

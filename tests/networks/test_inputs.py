@@ -3,7 +3,6 @@
 import struct
 import zlib
 
-import chainer
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +11,7 @@ from PIL import Image
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import parse_shape
+from chainer_profile.networks import inputs
 from chainer_profile.networks.inputs import make_input
 from tests.refusing import refusal
 
@@ -107,19 +107,14 @@ def test_values_that_do_not_go_together():
 # --- CIFAR-10; its other forms are in test_cifar.py
 
 
-@pytest.fixture(scope="module")
-def cifar(tmp_path_factory):
-    """Chainer's own copy: images (10000, 3072) whose pixels tell one from the next, and labels."""
+@pytest.fixture
+def cifar(monkeypatch):
+    """Images whose pixels tell one from the next, and labels."""
     images = ((np.arange(10_000)[:, None] * 7 + np.arange(3072)) % 256).astype(np.uint8)
+    images = images.reshape(-1, 3, 32, 32)
     labels = [(3 + 5 * n) % 10 for n in range(10_000)]
-    before = chainer.dataset.get_dataset_root()
-    root = tmp_path_factory.mktemp("root")
-    path = root / "pfnet/chainer/cifar/cifar-10.npz"
-    path.parent.mkdir(parents=True)
-    np.savez(path, test_x=images, test_y=np.array(labels, np.uint8))
-    chainer.dataset.set_dataset_root(str(root))
-    yield images.reshape(-1, 3, 32, 32) / 255
-    chainer.dataset.set_dataset_root(before)
+    monkeypatch.setattr(inputs, "load_cifar10_test", lambda _: (images, labels))
+    return images / 255
 
 
 def test_images_of_cifar10(cifar):

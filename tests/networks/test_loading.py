@@ -117,62 +117,49 @@ def test_what_files_and_modules_have(net, monkeypatch):
     assert isinstance(source.build(), chainer.Chain)
 
 
-def written(folder, **files):
-    """Modules by their names, a package's after two underscores; the name of the network."""
-    for name, text in files.items():
-        path = folder / f"{name.replace('__', '/')}.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-        if path.parent != folder:
-            (path.parent / "__init__.py").touch()
-    return f"{folder}/net.py:net"
+UNITS = "UNITS = 7\n"
+NET_OF_UNITS = "import chainer.links as L\ndef net():\n    return L.Linear(1, UNITS)\n"
+#: Code of a network's file, and the modules beside it; a package's after two underscores.
+NEIGHBOURS = [
+    ("from sizes_next_door import UNITS\n", {"sizes_next_door": UNITS}),
+    # One that is there when the network is built.
+    (
+        "def net():\n    import later_next_door\n    return L.Linear(1, later_next_door.UNITS)\n",
+        {"later_next_door": UNITS},
+    ),
+    # It goes before an imported module, but does not replace it.
+    ("from models.tiny import UNITS\n", {"models__tiny": UNITS}),
+    # Its parts do not join an imported package.
+    ("from next_door.part import UNITS\n", {"next_door__part": UNITS}),
+    # It never stands in for the standard library or NumPy.
+    (
+        f"import json, numpy, chainer\n{UNITS}",
+        dict.fromkeys(("numpy", "json", "chainer"), "raise RuntimeError('not this one')\n"),
+    ),
+    # It is forgotten if it is named as an installed module.
+    ("from matplotlib.here import UNITS\n", {"matplotlib__here": UNITS}),
+]
 
 
-def test_a_file_finds_its_neighbours_when_it_is_loaded_and_when_it_is_built(tmp_path):
-    code = (
-        "import chainer.links as L, sizes_next_door\n"
-        "def first():\n    return L.Linear(1, sizes_next_door.UNITS)\n"
-        "def net():\n    import later_next_door\n    return L.Linear(1, later_next_door.UNITS)\n"
-    )
-    files = {"sizes_next_door": "UNITS = 6\n", "later_next_door": "UNITS = 7\n", "net": code}
-    name = written(tmp_path, **files)
-    assert find(name.replace(":net", ":first")).build().W.shape == (6, 1)
-    assert find(name).build().W.shape == (7, 1)
-    assert str(tmp_path) not in sys.path
-
-
-def test_a_neighbour_goes_before_an_imported_module_but_does_not_replace_it(tmp_path):
+def test_a_file_finds_its_neighbours(tmp_path, monkeypatch, subtests):
     import models
 
-    code = "from models.tiny import Tiny\ndef net():\n    return Tiny(1, 9)\n"
-    tiny = "import chainer.links as L\nclass Tiny(L.Linear): pass\n"
-    name = written(tmp_path, models__tiny=tiny, net=code)
-    assert find(name).build().W.shape == (9, 1)
-    assert sys.modules["models"] is models
-    assert "models.tiny" not in sys.modules
-    assert find("resnet20").build().count_params() == 272_474
-
-
-def test_parts_of_a_neighbour_do_not_join_an_imported_package(tmp_path, monkeypatch):
-    imported = ModuleType("next_door")
+    imported, installed = ModuleType("next_door"), sys.modules.get("matplotlib")
     monkeypatch.setitem(sys.modules, "next_door", imported)
-    code = "import chainer, next_door.part\nnet = chainer.Chain\n"
-    find(written(tmp_path, next_door__part="", net=code))
-    assert sys.modules["next_door"] is imported
-    assert "next_door.part" not in sys.modules
-
-
-def test_a_neighbour_never_stands_in_for_the_standard_library_or_numpy(tmp_path):
-    wrong = dict.fromkeys(("numpy", "json", "chainer"), "raise RuntimeError('not this one')\n")
-    code = "import json, numpy, chainer\nnet = chainer.Chain\n"
-    assert isinstance(find(written(tmp_path, **wrong, net=code)).build(), chainer.Chain)
-
-
-def test_a_neighbour_named_as_an_installed_module_is_forgotten(tmp_path):
-    before = sys.modules.get("matplotlib")
-    code = "import chainer, matplotlib.here\nassert matplotlib.here.IS\nnet = chainer.Chain\n"
-    find(written(tmp_path, matplotlib__here="IS = 1\n", net=code))
-    assert sys.modules.get("matplotlib") is before
+    for number, (code, files) in enumerate(NEIGHBOURS):
+        with subtests.test(code):
+            for name, text in {**files, "net": NET_OF_UNITS + code}.items():
+                path = tmp_path / str(number) / f"{name.replace('__', '/')}.py"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+                if name != path.stem:
+                    (path.parent / "__init__.py").touch()
+            assert find(f"{tmp_path}/{number}/net.py:net").build().W.shape == (7, 1)
+            assert sys.modules["models"] is models
+            assert sys.modules["next_door"] is imported
+            assert sys.modules.get("matplotlib") is installed
+            assert not {"models.tiny", "next_door.part", "matplotlib.here"} & sys.modules.keys()
+    assert find("resnet20").build().count_params() == 272_474
 
 
 #: Of words that name no network what is said; others are among the command line's refusals.
