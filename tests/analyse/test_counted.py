@@ -29,7 +29,7 @@ from tests.report.devicing import (
 )
 
 
-def test_means_by_layer_in_seconds():
+def test_means_by_layer_and_of_a_trial_in_seconds():
     values = (
         Counted("cpu_ns", (3000, 8000), (), (6000, 7000)),
         Counted("waits", (1, 4), (), (5, 0)),
@@ -39,36 +39,26 @@ def test_means_by_layer_in_seconds():
     assert columns["cpu_s"].tolist() == pytest.approx([1.5e-6, 4e-6])
     assert columns["waits"].tolist() == [0.5, 2.0]
     assert (trial.cpu_s, trial.waits) == (pytest.approx(6.5e-6), 2.5)
-    # What this machine does not count.
+    # What this machine does not count, or was not asked for.
     assert np.isnan([*columns["page_faults"], trial.system_share, trial.fault_s]).all()
-
-
-def test_nothing_without_the_pass():
-    recording = make_recording(2)
+    recording = make_recording(3)
     assert trial_counters(recording) is None
     assert np.isnan(layer_counters(recording)["cpu_s"]).all()
-
-
-def test_a_trial_as_a_whole():
-    recording = make_recording(3)
-    found = replace(recording, counters=counters(recording))
-    trial = trial_counters(found)
+    trial = trial_counters(replace(recording, counters=counters(recording)))
     shares = (trial.system_share, trial.off_share, trial.system_error_s)
     assert shares == pytest.approx((0.1, 0.1, 0))
     assert (trial.wall_s, trial.fault_s) == pytest.approx((400e-6, 100e-9))
     # A thread that seems to run for longer than there was time: the two clocks' steps.
     more = replace(recording, counters=counters(recording, cpu_us=101))
     assert trial_counters(more).off_share == 0
-
-
-def test_groups_add_up_to_the_layers():
+    # Groups add up to the layers.
     recording = make_training()
-    found = summarise(replace(recording, counters=counters(recording)))
+    layers = summarise(replace(recording, counters=counters(recording))).layers
     for by in ("function", "phase"):
-        table = counters_by(found.layers, by)
-        assert table["layers"].sum() == len(found.layers)
+        table = counters_by(layers, by)
+        assert table["layers"].sum() == len(layers)
         for column in ("cpu_s", "page_faults"):
-            assert table[column].sum() == pytest.approx(found.layers[column].sum())
+            assert table[column].sum() == pytest.approx(layers[column].sum())
 
 
 # How a trial uses a GPU, on recordings whose times are known by hand
@@ -106,20 +96,14 @@ def test_without_held_trials_it_is_not_known_how_busy_the_device_is() -> None:
         assert (use.busy_s, use.busy_share, use.idle_s, use.held_span_s) == (None,) * 4
         assert use.held_trials == 0
         assert np.isnan(layer_device(recording)["busy_s"]).all()
-
-
-def test_more_work_than_a_trial_is_all_of_it() -> None:
+    # More work than a trial takes is all of it.
     use = replace(use_of(), busy_s=5000 * US)
     assert (use.busy_share, use.idle_s) == (1.0, 0.0)
     assert replace(use, trial_s=0.0).busy_share is None
-
-
-def test_a_run_on_the_host_has_none_of_it() -> None:
-    for recording in (make_recording(), make_training()):
-        assert device_use(recording) is None
-        summary = summarise(recording)
-        assert summary.device is None
-        assert summary.layers[list(DEVICE)].isna().all(axis=None)
+    # A run on the host has none of it.
+    summary = summarise(make_training())
+    assert summary.device is None
+    assert summary.layers[list(DEVICE)].isna().all(axis=None)
 
 
 @pytest.mark.parametrize("n_held", [20, 0])

@@ -29,6 +29,7 @@ from chainer_profile.record.recording import Layer, MachineLimits, Recording
 from tests.counting import counters
 
 # 100 GFLOP/s, 10 GB/s: the ridge is at 10 operations a byte.
+CONV = "Convolution2DFunction"
 LIMITS = MachineLimits(
     "a machine", "cpu", "2026-01-01T00:00:00Z", 1, 1e11, None, 1e10, 5e9, 1 << 28
 )
@@ -71,9 +72,6 @@ def test_what_limits_a_layer():
             assert row["intensity"] == pytest.approx(flops / nbytes), time_us
         else:
             assert np.isnan(row["intensity"]), time_us
-
-
-def test_what_is_not_known_has_no_verdict():
     for row, time_us, limits, rate in (
         (layer(), 10, LIMITS, math.nan),  # without a formula
         (layer(flops=1000, nbytes=300), 10, None, 1e8),  # without limits
@@ -84,31 +82,24 @@ def test_what_is_not_known_has_no_verdict():
         assert found["flops_per_s"] == pytest.approx(rate, nan_ok=True), row
         assert np.isnan(found["reached"]), row
         assert found["verdict"] == "", row
-
-
-def test_half_precision_has_a_limit_of_its_own():
+    # Half precision may have a limit of its own.
     limits = replace(LIMITS, half_flops_per_s=4e11)
-    layers = [replace(layer(flops=10**8, nbytes=3), dtype="float16")]
-    assert work(layers, [1000], limits=limits).iloc[0]["reached"] == pytest.approx(0.25)
-    assert roofline.peak_rate(LIMITS, "float16") == 1e11
+    half = replace(layer(flops=10**8, nbytes=3), dtype="float16")
+    for limit, reached in ((limits, 0.25), (LIMITS, 1)):
+        assert work([half], [1000], limits=limit).iloc[0]["reached"] == pytest.approx(reached)
     assert LIMITS.ridge == pytest.approx(10)
 
 
 def test_by_function_and_phase():
     layers = [
-        layer(0, 10**8, 10**6, "Convolution2DFunction"),
-        layer(1, 10**8, 10**6, "Convolution2DFunction"),
-        layer(2, 3 * 10**8, 10**6, "Convolution2DFunction", "backward"),
+        layer(0, 10**8, 10**6, CONV),
+        layer(1, 10**8, 10**6, CONV),
+        layer(2, 3 * 10**8, 10**6, CONV, "backward"),
         layer(3, 10**6, 10**7, "ReLU"),
         layer(4, None, 0, "MomentumSGD", "update"),
     ]
     table = roofline.work_by_function(work(layers, [1000, 9000, 4000, 2000, 500]))
-    assert table["function"].tolist() == [
-        "Convolution2DFunction",
-        "Convolution2DFunction",
-        "ReLU",
-        "MomentumSGD",
-    ]
+    assert table["function"].tolist() == [CONV, CONV, "ReLU", "MomentumSGD"]
     assert table["phase"].tolist() == ["forward", "backward", "forward", "update"]
     first = table.iloc[0]
     assert (first["layers"], first["flops"], first["nbytes"]) == (2, 2e8, 2e6)
@@ -119,9 +110,7 @@ def test_by_function_and_phase():
     assert np.isnan(table.iloc[3]["flops"])
     assert table["share"].sum() == pytest.approx(1)
     assert table["total_s"].sum() == pytest.approx(16.5e-3)
-
-
-def test_a_function_is_mostly_what_more_than_half_of_its_time_is():
+    # A function is mostly what more than half of its time is.
     for slow_us, verdict in ((2400, ""), (2600, BELOW)):
         layers = [layer(0, 10**8, 10), layer(1, 10**6, 10**7), layer(2, 10, 10)]
         table = roofline.work_by_function(work(layers, [1500, 1000, slow_us]))
@@ -155,9 +144,6 @@ def test_sums_and_bounds(rows):
 
 
 # What takes most of a layer's time: by hand
-
-
-CONV = "Convolution2DFunction"
 
 
 def found(layers, times_us, workspace=None, counted=None, inside=None, **changes):
@@ -203,6 +189,9 @@ def test_a_convolution_that_copies_more_than_it_computes():
     # Of one that computes for as long as it copies nothing is known.
     dense = [layer(0, 5 * 10**7, 10, function=CONV)]
     assert found(dense, [2000], [10**6]) == [BELOW]
+    # This estimate stands beside what is counted.
+    assert found(layers[:1], [1000], [10**6], {"page_faults": 350}) == [COPYING]
+    assert found(layers[:1], [1000], [10**6], {"page_faults": 450}) == [FAULTS]
 
 
 def test_the_largest_part_that_was_counted():
@@ -221,25 +210,16 @@ def test_the_largest_part_that_was_counted():
         ({"cpu_us": 0, "wall_us": 0, "page_faults": 0}, BELOW),
     ):
         assert found(slow(count=2), [100, 100], counted=counted) == [verdict] * 2, counted
-
-
-def test_what_is_mostly_the_reading_says_nothing():
+    # What is mostly the reading of the counters says nothing.
     layers = slow(count=2)
-    run = recording(layers, [100, 100])
-    read = counters(run, page_faults=900)
-
-    def at(window_us):
-        counted = tuple(replace(one, window=1000.0 * window_us) for one in read.counted)
-        return found(layers, [100, 100], counters=replace(read, counted=counted))
-
-    assert at(4.9) == [FAULTS] * 2
-    assert at(5.1) == [BELOW] * 2
-
-
-def test_a_part_that_is_estimated_stands_beside_those_that_are_counted():
-    layers = [layer(0, 10, 10, function=CONV)]
-    assert found(layers, [1000], [10**6], {"page_faults": 350}) == [COPYING]
-    assert found(layers, [1000], [10**6], {"page_faults": 450}) == [FAULTS]
+    read = counters(recording(layers, [100, 100]), page_faults=900)
+    for window_us, verdict in ((4.9, FAULTS), (5.1, BELOW)):
+        ones = tuple(replace(one, window=1000.0 * window_us) for one in read.counted)
+        assert found(layers, [100, 100], counters=replace(read, counted=ones)) == [verdict] * 2
+    # Without limits there is only what is known by itself.
+    layers = [layer(0), layer(1, 10, 10)]
+    assert found(layers, [100, 100], limits=None) == ["", ""]
+    assert found(layers, [100, 100], limits=None, counted={"page_faults": 600}) == [FAULTS] * 2
 
 
 def seen(name, row, **causes):
@@ -263,12 +243,6 @@ def test_what_the_pass_inside_saw_takes_the_place_of_estimates():
     assert found(layers, [500] * 3, limits=None, inside=inside) == [PRODUCT, COPYING, COPYING]
     waits = {"page_faults": 0, "cpu_us": 60, "waits": 1}
     assert WAITING in found(layers, [500] * 3, counted=waits)
-
-
-def test_without_limits_only_what_is_known_by_itself():
-    layers = [layer(0), layer(1, 10, 10)]
-    assert found(layers, [100, 100], limits=None) == ["", ""]
-    assert found(layers, [100, 100], limits=None, counted={"page_faults": 600}) == [FAULTS] * 2
 
 
 def test_of_an_engine_and_a_gpu_nothing_is_estimated():

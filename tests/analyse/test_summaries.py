@@ -50,59 +50,39 @@ def near(value):
     return pytest.approx(value, rel=1e-12)
 
 
-def test_the_layer_table_by_hand():
-    layers = summarise(by_hand(), "3ms").layers
-    assert layers.index.tolist() == [0, 1, 2]
+def test_a_summary_by_hand():
+    summary = summarise(by_hand(), "3ms")
+    layers, functions, totals = summary.layers, summary.functions, summary.totals
     assert layers["input_shapes"][0] == ((1, 3),)
     assert layers["output_shapes"][1] == ((1, 4),)
     for name, values in {
         "label": ["0_Convolution2DFunction", "1_ReLU", "2_Convolution2DFunction"],
         "path": ["/conv", "/", "/res/conv"],
         "dtype": ["float32", "", ""],
-        "trials": [2, 2, 2],
         "hot": [True, False, True],
     }.items():
         assert layers[name].tolist() == values
-    for name, values in {
-        "mean_s": [4e-3, 1e-3, 3e-3],
-        "std_s": [math.sqrt(2) * 1e-3, 0, math.sqrt(2) * 1e-3],
-        "min_s": [3e-3, 1e-3, 2e-3],
-        "max_s": [5e-3, 1e-3, 4e-3],
-        "share": [4 / 8, 1 / 8, 3 / 8],
-        "cumulative_share": [4 / 8, 1, 7 / 8],
-    }.items():
-        assert layers[name].tolist() == near(values)
-
-
-def test_the_function_table_by_hand():
-    functions = summarise(by_hand(), "3ms").functions
+    assert layers["share"].tolist() == near([4 / 8, 1 / 8, 3 / 8])
+    assert layers["cumulative_share"].tolist() == near([4 / 8, 1, 7 / 8])
     assert functions.index.tolist() == ["Convolution2DFunction", "ReLU"]
-    assert functions["calls"].tolist() == [2, 1]
-    assert functions["total_s"].tolist() == near([7e-3, 1e-3])
-    assert functions["mean_s"].tolist() == near([3.5e-3, 1e-3])
-    assert functions["share"].tolist() == near([7 / 8, 1 / 8])
-    assert functions["hot"].tolist() == [2, 0]
-
-
-def test_the_totals_by_hand():
-    totals = summarise(by_hand()).totals
-    assert totals.layers_s == near(8e-3)
-    assert totals.profiled.mean_s == near(10e-3)
-    assert totals.framework.mean_s == near(2e-3)
+    for name, values in {
+        "calls": [2, 1],
+        "total_s": near([7e-3, 1e-3]),
+        "mean_s": near([3.5e-3, 1e-3]),
+        "share": near([7 / 8, 1 / 8]),
+        "hot": [2, 0],
+    }.items():
+        assert functions[name].tolist() == values
+    assert (totals.profiled.mean_s, totals.clean.mean_s) == near((10e-3, 9e-3))
     assert (totals.framework.min_s, totals.framework.max_s) == near((1e-3, 3e-3))
-    assert totals.framework_share == near(0.2)
-    assert totals.clean.mean_s == near(9e-3)
-    assert totals.trial is totals.clean
-    assert totals.fps == near(4 / 9e-3)
-
-
-def test_every_column_of_the_statistics_is_there():
-    recording = make_recording()
-    layers = summarise(recording).layers
-    for name in Statistics.__dataclass_fields__:
-        column = layers["trials" if name == "count" else name]
-        for index in range(len(layers)):
-            assert column[index] == getattr(describe(recording.self_ns[:, index]), name)
+    assert (totals.framework_share, totals.fps) == near((0.2, 4 / 9e-3))
+    for recording in (by_hand(), make_recording()):
+        layers = summarise(recording).layers
+        for name in Statistics.__dataclass_fields__:
+            column = layers["trials" if name == "count" else name]
+            for index in range(len(layers)):
+                known = getattr(describe(recording.self_ns[:, index]), name)
+                np.testing.assert_equal(column[index], known)
 
 
 @given(
@@ -127,20 +107,9 @@ def test_what_must_add_up_adds_up(n_trials, n_layers, scale, seed):
     assert math.fsum(layers["mean_s"]) + totals.framework.mean_s == near(totals.profiled.mean_s)
     assert totals.framework_share + totals.layers_s / totals.profiled.mean_s == near(1)
     assert layers["hot"].sum() == len(summary.hotspots.indices)
-    if layers["median_s"].any():
-        slowest_first = np.argsort(-layers["median_s"].to_numpy(), kind="stable")
-        first, last = (int(slowest_first[at]) for at in (0, -1))
-        assert layers["cumulative_share"][first] == layers["share"][first]
-        assert layers["cumulative_share"][last] == near(1)
-
-
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=12))
-def test_the_cumulative_share_is_that_of_all_slower_layers(means):
-    layers = summarise(Recording(make_layers(len(means)), np.array([means], np.int64))).layers
-    total = sum(means)
-    for i, mean in enumerate(means):
-        slower = sum(m for j, m in enumerate(means) if m > mean or (m == mean and j <= i))
-        assert layers["cumulative_share"][i] == pytest.approx(slower / total if total else 0)
+    slowest_first = layers.loc[np.argsort(-layers["median_s"].to_numpy(), kind="stable")]
+    so_far = np.cumsum(slowest_first["share"])
+    assert slowest_first["cumulative_share"].tolist() == near(so_far.tolist())
 
 
 def test_a_layer_that_is_slow_once_is_neither_hot_nor_first():
@@ -185,14 +154,15 @@ def test_a_summary_is_a_pure_function():
         np.testing.assert_array_equal(array, getattr(recording, name))
 
 
-def test_without_trials_there_is_no_result():
+def test_what_is_missing_is_not_known_and_the_layers_are():
     for n_trials, n_layers in ((0, 0), (0, 3), (3, 0)):
         recording = Recording(make_layers(n_layers), np.zeros((n_trials, n_layers), np.int64))
         with pytest.raises(ProfileError, match="no complete profiled trial"):
             summarise(recording)
-
-
-def test_what_is_missing_is_not_known_and_the_layers_are():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        totals = summarise(make_recording(clean_ns=np.zeros(10, np.int64))).totals
+    assert totals.overhead is totals.fps is None  # clean trials of no time
     for changes, missing, fps in (
         (NOT_TIMED | NOT_CLEAN, {"profiled", "clean", "framework", "overhead", "trial"}, None),
         (NOT_CLEAN, {"clean", "overhead"}, 4 / 10e-3),
@@ -283,39 +253,22 @@ def test_the_interval_holds_the_added_time_of_noisy_runs_and_few_blocks_have_non
     assert np.mean(fractions) == pytest.approx(0.01, abs=0.001)
 
 
-def test_clean_trials_of_no_time_are_passed_over():
-    recording = make_recording(clean_ns=np.zeros(10, np.int64))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        totals = summarise(recording).totals
-    assert totals.overhead is None
-    assert totals.fps is None
-
-
 def test_rows_that_not_every_iteration_has_go_by_their_means() -> None:
     """Of half of the iterations alone: its median would be nothing, or all."""
     training = make_training()
     self_ns = training.self_ns.copy()
     self_ns[::2, 1] = 0
     mixed = replace(training, self_ns=self_ns, calls=(self_ns > 0).astype(np.int64))
-    summary = summarise(mixed)
-    assert summary.layers["typical_s"].equals(summary.layers["mean_s"].rename("typical_s"))
-    assert summary.layers["share"].sum() == pytest.approx(1)
     # Where all trials make the same calls it is the median, by link as by call.
-    alike = replace(training, calls=np.ones_like(training.self_ns))
-    for one in (training, alike):
-        found = summarise(one).layers
-        assert found["typical_s"].equals(found["median_s"].rename("typical_s"))
-
-
-def test_the_trial_of_a_program_is_any_of_its_iterations() -> None:
-    training = make_training()
-    calls = np.ones_like(training.self_ns)
-    mixed = replace(training, calls=calls, iteration=np.arange(training.n_trials) + 1)
-    every = summarise(mixed).totals.every
-    assert every is not None
-    assert every.count == len(training.trial_ns) + len(training.clean_ns)
-    assert summarise(mixed).totals.trial == every
+    alike = replace(training, calls=np.ones_like(self_ns))
+    for one, of in ((mixed, "mean_s"), (training, "median_s"), (alike, "median_s")):
+        layers = summarise(one).layers
+        assert layers["typical_s"].equals(layers[of].rename("typical_s"))
+        assert layers["share"].sum() == pytest.approx(1)
+    # The trial of a program is any of its iterations.
+    totals = summarise(replace(alike, iteration=np.arange(training.n_trials) + 1)).totals
+    assert totals.trial == totals.every
+    assert totals.every.count == len(training.trial_ns) + len(training.clean_ns)
     assert summarise(training).totals.every is None
 
 
@@ -334,15 +287,8 @@ def test_clean_trials_of_other_calls_too_are_compared_with_none() -> None:
 # Memory of layers
 
 
-OUTPUT = 16 * 32 * 32 * 4  # bytes of every output of make_recording
-
-
-def use(peaks: list[int], retained: list[int] | None = None) -> MemoryUse:
-    return MemoryUse(tuple(peaks), tuple(retained or [0] * len(peaks)), 1, 2, 3, None)
-
-
-def of_layers(layers: list[Layer], peaks: list[int] | None = None) -> Recording:
-    memory = None if peaks is None else use(peaks)
+def of_layers(layers: list[Layer], peaks: list[int], retained: list[int] | None = None) -> Any:
+    memory = MemoryUse(tuple(peaks), tuple(retained or [0] * len(peaks)), 1, 2, 3, None)
     return make_recording(len(layers), layers=tuple(layers), memory=memory)
 
 
@@ -359,22 +305,13 @@ def test_what_is_measured_and_what_is_known_of_the_arrays() -> None:
         **{"peak": 100, "retained": 0, "input": 300, "parameter": 20, "output": 64},
         "workspace": 36,
     }
-
-
-def test_older_recordings_have_outputs_by_their_shapes() -> None:
-    table = layer_memory(make_recording(2, memory=use([OUTPUT + 7, 5])))
-    assert cells(table, "output_nbytes") == [OUTPUT, OUTPUT]
-    assert cells(table, "workspace_nbytes") == [7, 0]
-
-
-def test_a_data_type_gives_the_size_whether_numpy_knows_it_or_not() -> None:
+    # Older recordings have outputs by their shapes, whether NumPy knows the data type or not.
     for dtype, nbytes in (("bfloat16", 12), ("float16", 12), ("", None), ("no type", None)):
-        table = layer_memory(
-            of_layers([Layer(0, "/", "A", output_shapes=((2, 3),), dtype=dtype)], [15])
-        )
-        assert cells(table, "output_nbytes") == [nbytes], dtype
-        assert cells(table, "workspace_nbytes") == [nbytes and 3], dtype
-        assert cells(table, "peak_nbytes") == [15], dtype
+        layer = Layer(0, "/", "A", output_shapes=((2, 3),), dtype=dtype)
+        table = layer_memory(of_layers([layer] * 2, [15, 5]))
+        assert cells(table, "output_nbytes") == [nbytes] * 2, dtype
+        assert cells(table, "workspace_nbytes") == [nbytes and 3, nbytes and 0], dtype
+        assert cells(table, "peak_nbytes") == [15, 5], dtype
 
 
 @given(
@@ -387,8 +324,7 @@ def test_the_workspace_is_the_peak_beyond_the_outputs(
 ) -> None:
     kinds = enumerate(zip(phases, outputs, strict=True))
     layers = [Layer(at, "/", "A", phase, output_nbytes=output) for at, (phase, output) in kinds]
-    made = replace(of_layers(layers), memory=use(peaks, [-peak for peak in peaks]))
-    table = summarise(made).layers
+    table = summarise(of_layers(layers, peaks, [-peak for peak in peaks])).layers
     assert cells(table, "retained_nbytes") == [-peak for peak in peaks]
     assert cells(table, "output_nbytes") == outputs
     assert cells(table, "workspace_nbytes") == [
@@ -405,18 +341,13 @@ def clean_for(trial_us: float = 1000.0) -> Recording:
     return replace(make_recording(), clean_ns=trials, clean_start_ns=trials.cumsum())
 
 
-def test_a_layer_of_half_the_trial() -> None:
+def test_a_layer_of_half_the_trial_and_where_layers_add_up_to_no_trial() -> None:
     factors = if_twice(clean_for(), np.array([500e-6, 100e-6, 0.0]))
     np.testing.assert_allclose(factors, [4 / 3, 1 / 0.95, 1.0])
-
-
-def test_without_clean_trials_it_is_of_the_profiled_ones() -> None:
+    # Without clean trials it is of the profiled ones.
     found = replace(clean_for(), clean_ns=np.zeros(0, np.int64), clean_start_ns=np.zeros(0, int))
     assert found.trial_ns is not None
     assert trial_s(found) == pytest.approx(float(np.median(found.trial_ns)) * 1e-9)
-
-
-def test_it_is_not_known_where_layers_add_up_to_no_trial() -> None:
     inclusive = replace(clean_for(), settings=Settings(inclusive=True))
     assert trial_s(inclusive) is None
     assert np.isnan(if_twice(inclusive, np.ones(3))).all()

@@ -45,11 +45,6 @@ def process(tmp_path, monkeypatch):
     return folder
 
 
-def test_without_a_limit_it_is_what_the_system_has(process, tmp_path):
-    assert free_nbytes(process, tmp_path / "none") == 1000 * MIB
-    assert free_nbytes(tmp_path / "none", tmp_path / "none") == 1000 * MIB
-
-
 def test_the_least_that_a_control_group_or_one_around_it_has_left(process, tmp_path):
     for mount, names in (("memory", V1), (".", V2), ("unified", V2)):
         groups = tmp_path / mount / "groups"
@@ -66,7 +61,9 @@ def test_the_least_that_a_control_group_or_one_around_it_has_left(process, tmp_p
         assert free_nbytes(process, groups) == 0
 
 
-def test_the_limits_of_the_process(process, tmp_path, monkeypatch):
+def test_the_limits_of_the_process_and_of_the_system(process, tmp_path, monkeypatch):
+    assert free_nbytes(process, tmp_path / "none") == 1000 * MIB
+    assert free_nbytes(tmp_path / "none", tmp_path / "none") == 1000 * MIB
     none = resource.RLIM_INFINITY
     for kind, left in ((resource.RLIMIT_AS, 300), (resource.RLIMIT_DATA, 350)):
         limits = {kind: (400 * MIB, none)}

@@ -1,6 +1,5 @@
 """How values of options are read."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,27 +91,15 @@ def test_devices():
         assert "is not a device that can be profiled" in said
         assert len(said) < 160
 
-
-@pytest.mark.parametrize("word", ["profile", "machine"])
-def test_a_device_is_a_gpus_number(word):
-    assert parser_of(word).parse_args([]).gpu == -1
-    assert parser_of(word).parse_args(["-g", "1"]).gpu == 1
-    assert parser_of(word).parse_args(["--device", "@cupy:2"]).gpu == 2
-    assert parser_of(word).parse_args(["-d", "@numpy"]).gpu == -1
     # The last one counts, as with any option.
-    assert parser_of(word).parse_args(["-g", "1", "-d", "@cupy:3"]).gpu == 3
+    for words, gpu in {"": -1, "-g 1": 1, "--device @cupy:2": 2, "-g 1 -d @cupy:3": 3}.items():
+        for command in ("profile", "machine"):
+            assert parser_of(command).parse_args(words.split()).gpu == gpu
 
 
 # -- names of columns
 
 KNOWN = ("path", "mean", "peak", "verdict")
-
-
-def test_names_in_the_order_asked_for_and_once():
-    names = split_names(" peak, path,peak")
-    assert choose_names(names, KNOWN, "the table") == ("peak", "path")
-
-
 #: Of names which are named as unknown.
 UNKNOWN = [
     (["meen"], "'meen' (did you mean mean?)"),
@@ -126,7 +113,9 @@ UNKNOWN = [
 ]
 
 
-def test_an_unknown_name_says_the_nearest_and_all():
+def test_names_come_in_the_order_asked_for_and_an_unknown_one_says_the_nearest_and_all():
+    names = split_names(" peak, path,peak")
+    assert choose_names(names, KNOWN, "the table") == ("peak", "path")
     for names, wrong in UNKNOWN:
         for others in ((), ["mean_ms"]):  # other spellings are taken but not listed
             said = refusal(choose_names, names, KNOWN, "the table", others, error=UsageError)

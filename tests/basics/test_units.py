@@ -2,6 +2,7 @@
 
 import math
 import re
+from contextlib import suppress
 
 import pytest
 from hypothesis import example, given
@@ -124,48 +125,41 @@ def test_significant_digits_are_enough_and_none_is_lost_before_the_point(value, 
 
 
 NONE = ["", " ", ".", "-1", "1.2.3", "nan", "inf", "1,5", "0x10", "1e", "--5", "x\ny", "1 2"]
-NO_DURATIONS = [
-    *(n + unit for n in NONE for unit in ("ms", "")),
-    *("5", "5 m", "5 min", "5 MS", "0ms", "0.0s", "1e999s", "1e-999s", "5ms5ms", "5%"),
+#: What reads a text, what it asks for, and what it refuses.
+REFUSED = [
+    (
+        units.parse_duration,
+        "give a number with s, ms, us or ns, such as 0.36ms",
+        [
+            *(n + unit for n in NONE for unit in ("ms", "")),
+            *("5", "5 m", "5 min", "5 MS", "0ms", "0.0s", "1e999s", "1e-999s", "5ms5ms", "5%"),
+        ],
+    ),
+    (
+        units.parse_percent,
+        "give a number above 0 and up to 100, such as 5%",
+        [
+            *(n + sign for n in NONE for sign in ("%", "")),
+            *("0%", "100.1%", "5%%", "5ms", "1e9%"),
+        ],
+    ),
 ]
-NO_PERCENTAGES = [
-    *(n + sign for n in NONE for sign in ("%", "")),
-    *("0%", "100.1%", "5%%", "5ms", "1e9%"),
-]
-
-
-REFUSED = {
-    "give a number with s, ms, us or ns, such as 0.36ms": (units.parse_duration, NO_DURATIONS),
-    "give a number above 0 and up to 100, such as 5%": (units.parse_percent, NO_PERCENTAGES),
-}
 
 
 def test_nonsense_is_refused_with_what_to_give():
-    for advice, (parse, texts) in REFUSED.items():
+    for parse, advice, texts in REFUSED:
         for text in texts:
             said = refusal(parse, text, error=UsageError)
             assert repr(text) in said
             assert advice in said
 
 
-@given(st.text(max_size=12))
-def test_any_text_is_a_time_above_0_or_an_error(text):
-    try:
-        seconds = units.parse_duration(text)
-    except UsageError:
-        return
-    assert 0 < seconds < math.inf
-
-
-@given(st.integers(1, 1000))
-def test_a_percentage_shown_is_read_back(tenths):
+@given(st.text(max_size=12), st.integers(1, 1000), times, times)
+def test_any_text_is_a_time_or_an_error_and_what_is_shown_is_read_back(text, tenths, a, b):
+    with suppress(UsageError):
+        assert 0 < units.parse_duration(text) < math.inf
     assert units.parse_percent(units.format_percent(tenths / 1000)) == pytest.approx(tenths / 1000)
-
-
-@given(times, times)
-def test_an_interval_shows_both_its_ends(a, b):
-    low, high = sorted((a, b))
-    first, _, second = units.format_interval(low, high).partition(" to ")
+    first, _, second = units.format_interval(min(a, b), max(a, b)).partition(" to ")
     scale = SCALE[second.split()[1]]
-    assert number(first) * scale == pytest.approx(low, rel=0.5001e-3)
-    assert number(second) * scale == pytest.approx(high, rel=0.5001e-3)
+    assert number(first) * scale == pytest.approx(min(a, b), rel=0.5001e-3)
+    assert number(second) * scale == pytest.approx(max(a, b), rel=0.5001e-3)

@@ -47,16 +47,6 @@ RULES = {
 ELSE = ("rmsprop_graves", "smorms3", "msvag", "msvag_decay", "ada_bound", "ams_bound")
 
 
-def updated(optimizer):
-    """What the NumPy code of a second update does."""
-    param = chainer.Parameter(counting(real(*SHAPE)))
-    param.update_rule = optimizer.create_update_rule()
-    for _ in range(2):
-        param.grad, Counting.flops = counting(real(*SHAPE)), 0
-        param.update()
-    return Counting.flops
-
-
 @pytest.mark.parametrize("dtype", ["float64", F32])
 def test_updates(dtype, subtests):
     for name, (optimizer, an_element) in RULES.items():
@@ -77,7 +67,13 @@ def test_updates(dtype, subtests):
             work = update_work(rule, (ArraySpec.of(param),))
             assert work == Work(an_element * N, (1 + len(before)) * nbytes, len(changed) * nbytes)
             if name not in ELSE:
-                assert updated(optimizer) == an_element * N
+                # What the NumPy code of a second update does.
+                param = chainer.Parameter(counting(real(*SHAPE)))
+                param.update_rule = optimizer.create_update_rule()
+                for _ in range(2):
+                    param.grad, Counting.flops = counting(real(*SHAPE)), 0
+                    param.update()
+                assert Counting.flops == an_element * N
             assert work == first  # before the first update, when there is no state, as well
 
 
@@ -93,37 +89,27 @@ def test_every_rule_and_hook_of_chainer_is_known():
     assert known == UPDATES.keys()
 
 
-# -- what comes with a rule
-
-
-def test_the_scale_of_a_loss_is_divided_out():
+def test_what_comes_with_a_rule():
     rule = optimizers.SGD().create_update_rule()
-    # Gradients are divided in place, before the rule reads them.
+    # Gradients are divided in place by the loss's scale, before the rule reads them.
     assert update_work(rule, specs(SHAPE), scaled=True) == Work(3 * N, 24 + 48, 24 + 24)
-
-
-def test_hooks_of_the_rule_itself_are_steps_of_their_own():
-    rule = optimizers.MomentumSGD().create_update_rule()
-    rule.add_hook(hooks.WeightDecay(0.1))
-    rule.add_hook(hooks.Lasso(0.1), timing="post")
-    assert update_work(rule, specs(SHAPE)) == Work(
-        (2 + 4 + 3) * N, (2 + 3 + 2) * 24, (1 + 2 + 1) * 24
-    )
-    rule.add_hook(lambda rule, param: None, name="mine")
-    assert update_work(rule, specs(SHAPE)) is None
-
-
-def test_float16_with_a_copy_in_float32():
+    # A copy in float32. Read: the copy, v and a gradient of 2 bytes; written: the copy, v and the
+    # parameter.
     rule = optimizers.MomentumSGD().create_update_rule()
     plain = update_work(rule, specs(SHAPE, dtype="float16"))
     rule.use_fp32_update()
-    # Read: the copy, v and a gradient of 2 bytes; written: the copy, v and the parameter.
     assert plain == Work(4 * N, N * 6, N * 4)
     assert update_work(rule, specs(SHAPE, dtype="float16")) == Work(4 * N, N * 10, N * 10)
     assert update_work(rule, specs(SHAPE)) == Work(4 * N, N * 12, N * 8)
-
-
-def test_work_of_all_parameters_is_added_up():
+    # Hooks of the rule itself are steps of their own.
+    rule = optimizers.MomentumSGD().create_update_rule()
+    rule.add_hook(hooks.WeightDecay(0.1))
+    rule.add_hook(hooks.Lasso(0.1), timing="post")
+    nbytes = (2 + 3 + 2) * 24, (1 + 2 + 1) * 24
+    assert update_work(rule, specs(SHAPE)) == Work((2 + 4 + 3) * N, *nbytes)
+    rule.add_hook(lambda rule, param: None, name="mine")
+    assert update_work(rule, specs(SHAPE)) is None
+    # Work of all parameters is added up.
     rule = optimizers.Adam().create_update_rule()
     assert update_work(rule, specs((5, 7), (3,))) == Work(13 * 38, 4 * 4 * 38, 3 * 4 * 38)
     assert update_work(rule, ()) == update_work(rule, specs((0, 3))) == Work(0, 0, 0)
