@@ -1,6 +1,5 @@
 """The edits of chainer_profile.compat: what NumPy 1.23.5 gave is what Chainer gives."""
 
-import ast
 import io
 import os
 import subprocess
