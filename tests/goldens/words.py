@@ -61,9 +61,8 @@ from chainer_profile.report.content.result_section import hotspots
 from chainer_profile.report.document import Block, Heading, Text, plain
 from chainer_profile.report.writers import markdown, terminal
 from tests.analyse import test_inside
-from tests.comparing import alike, run
+from tests.comparing import alike, conditions, run
 from tests.comparing import scaled as slower
-from tests.comparison.test_comparison import conditions
 from tests.conftest import make_recording, make_training
 from tests.counting import counters
 from tests.engines import fake_engines as faked
