@@ -43,6 +43,14 @@ def rank(who, arrived, left, **changes):
     return Recording(ROWS, self_ns, **values | changes)
 
 
+def two(**changes):
+    """Rank 0 waits 40 ns in the first collective, rank 1 waits 5 ns in the second."""
+    return {
+        "rank-0": rank(Rank(0, 2, "here"), [[100, 170]] * 2, [[160, 190]] * 2),
+        "rank-1": rank(Rank(1, 2, "here"), [[140, 165]] * 2, [[162, 191]] * 2, **changes),
+    }
+
+
 @st.composite
 def stays(draw):
     """Any number of ranks that come and leave at any time, on clocks of their own."""
