@@ -34,6 +34,9 @@ _OFTEN, _SELDOM, _OFTEN_TRIALS = 0.5, 0.1, 60
 _MEMORY_CALL_NS, _MEMORY_NS, _MEMORY_COST = 500_000, 300_000_000, 0.03
 #: Trials that are left as they are take few steps so long; then it is asked what is to be done.
 _LOOK_NS = 100_000_000
+#: Of trials that take less than this the CPU time of one in so many is read, as reading it twice
+#: takes 2 us; no number that programs like to repeat their calls by.
+_SHORT_NS, _CPU_EVERY = 1_000_000, 7
 #: Ends a trial, with the exception that it ended in, if any.
 End = Callable[[BaseException | None], None]
 #: What the profiler does around trials, and within those that are profiled.
@@ -150,7 +153,8 @@ class Watched:
         def begin(counts: int) -> End:
             nonlocal live, start_ns, used_ns, count
             live, count = self.live, counts
-            if live is not None:
+            used_ns = -1
+            if live is not None and (self._usual_ns >= _SHORT_NS or not self.count % _CPU_EVERY):
                 used_ns = live.cpu_ns()
             start_ns = now_ns()
             own_times[-1] += start_ns - accounts.at_ns
@@ -176,7 +180,8 @@ class Watched:
             self.count += 1
             if live is not None:
                 live.iteration += 1
-                live.plain_trials.extend((start_ns, end_ns - start_ns, live.cpu_ns() - used_ns))
+                used = -1 if used_ns < 0 else live.cpu_ns() - used_ns
+                live.plain_trials.extend((start_ns, end_ns - start_ns, used))
             if end_ns >= self._look_ns:
                 self.is_settled = False
 

@@ -78,7 +78,8 @@ class LiveTrials:
         self._calibrated_ns: int | None = clock.now_ns() if calibrates else None
         self._last: Iteration | None = None
         self._told: ToldRows | None = None
-        #: Start, wall and CPU time of plain trials that are not written yet, one after the other.
+        #: Start, wall and CPU time (-1 where it was not read) of plain trials that are not written
+        #: yet, one after the other.
         self.plain_trials = array("q")
         # Whether the next one stands behind a profiled one.
         self._behind = False

@@ -202,7 +202,10 @@ class Journal:
         )
 
     def add_clean(self, trials: array[int]) -> None:
-        """Append clean trials: of each its start, wall and CPU time, one after the other."""
+        """Append clean trials: of each its start, wall and CPU time, one after the other.
+
+        The CPU time is -1 where it was not read.
+        """
         records = np.full((len(trials) // 3, 5), Kind.CLEAN, "<i8")
         records[:, 1:4] = np.frombuffer(trials, np.int64).reshape(-1, 3)
         self._append(records.tobytes())
@@ -333,6 +336,7 @@ def _assemble(
         times = _array(profiled.more).reshape(len(profiled.walls), sum(parts))
         columns = np.split(times, np.cumsum(parts[:-1]), axis=1)
         samples = dict(zip(_ALIKE, columns, strict=True))
+    cpu = _array(clean.more)
     if held.walls and not is_told:
         held_ns = _array(held.more).reshape(len(held.walls), n_layers)
         samples |= {"held_ns": held_ns, "held_span_ns": _array(held.walls)}
@@ -343,7 +347,7 @@ def _assemble(
         start_ns=_array(profiled.starts),
         clean_ns=_array(clean.walls),
         clean_start_ns=_array(clean.starts),
-        clean_cpu_ns=_array(clean.more) if header.cpu else None,
+        clean_cpu_ns=cpu[cpu >= 0] if header.cpu else None,
         warmup_ns=_array(found[Kind.WARMUP].walls),
         probe_ns=_array(found[Kind.PROBE].walls),
         probe_threads=_array(found[Kind.PROBE].more),

@@ -110,8 +110,9 @@ class Recording(Shown):
         held_span_ns: Time on the device of these trials, (held trials,).
         clean_ns: Wall time of every trial without hooks, (unprofiled trials,).
         clean_start_ns: Their starts, on the same clock.
-        clean_cpu_ns: CPU time of the process in each of them, of all its threads, (unprofiled
-            trials,); on a GPU only the host's. None where it was not measured.
+        clean_cpu_ns: CPU time of the process in them, of all its threads, (unprofiled trials,); on
+            a GPU only the host's. Of short trials of a program it is that of every seventh. None
+            where it was not measured.
         warmup_ns: Wall time of every warm-up trial.
         probe_ns: Wall times of trials that tried another number of BLAS threads, (probes,).
         probe_threads: That number for each of them, (probes,).
@@ -192,8 +193,8 @@ class Recording(Shown):
             one, other = getattr(self, first), getattr(self, second)
             if len(() if one is None else one) != len(() if other is None else other):
                 raise ValueError(f"{first} and {second} differ in length")
-        if self.clean_cpu_ns is not None and len(self.clean_cpu_ns) != len(self.clean_ns):
-            raise ValueError("clean_ns and clean_cpu_ns differ in length")
+        if self.clean_cpu_ns is not None and len(self.clean_cpu_ns) > len(self.clean_ns):
+            raise ValueError("clean_cpu_ns has more trials than clean_ns")
 
     @property
     def n_trials(self) -> int:

@@ -73,7 +73,8 @@ def trials_of(recording):
 
     return {
         Kind.WARMUP: trials(["warmup_ns"]),
-        Kind.CLEAN: trials(["clean_start_ns", "clean_ns"], "clean_cpu_ns"),
+        Kind.CLEAN: trials(["clean_start_ns", "clean_ns"]),
+        "cpu": [] if recording.clean_cpu_ns is None else recording.clean_cpu_ns.tolist(),
         Kind.PROFILED: trials(["start_ns", "trial_ns"], *PROFILED),
         Kind.PROBE: trials(["probe_ns"], "probe_threads"),
         Kind.HELD: trials(["held_span_ns"], "held_ns"),
@@ -82,8 +83,11 @@ def trials_of(recording):
 
 def expected(trials):
     """The same of trials that were added; a recording does not keep every start."""
-    found = {kind: [] for kind in Kind if kind not in (Kind.ROWS, Kind.ITERATION)}
+    found = {kind: [] for kind in (*Kind, "cpu") if kind not in (Kind.ROWS, Kind.ITERATION)}
     for kind, start, wall, more in trials:
+        if kind is Kind.CLEAN:
+            found["cpu"] += [ns for ns in more if ns >= 0]  # below 0 it was not read
+            more = ()
         keeps_start = kind in (Kind.CLEAN, Kind.PROFILED)
         found[kind].append((start, wall, more) if keeps_start else (wall, more))
     return found

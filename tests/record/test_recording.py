@@ -45,12 +45,12 @@ def unfit():
         ("held_span_ns", "held_ns"),
         ("clean_ns", "clean_start_ns"),
         ("clean_start_ns", "clean_ns"),
-        ("clean_cpu_ns", "clean_ns"),
         ("probe_ns", "probe_threads"),
     ):
         shape = (4, 3) if one == "held_ns" else (9,)
         first, second = sorted((one, other), key=list(ARRAYS).index)
         yield {one: np.zeros(shape, np.int64)}, f"{first} and {second} differ"
+    yield {"clean_cpu_ns": np.zeros(9, np.int64)}, "clean_cpu_ns has more trials than clean_ns"
     yield {"held_ns": None}, "held_ns and held_span_ns differ"
     yield {"framework_ns": None}, "framework_ns is (0, 0), for phases"
     yield {"self_ns": whole.self_ns[1:]}, "framework_ns is (4, 3), for phases"
