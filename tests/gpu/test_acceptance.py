@@ -48,25 +48,17 @@ def measured(tmp_path_factory):
     return Recording.load(folder / "recording.npz"), json.loads(result.stdout)
 
 
-@pytest.fixture
-def planted(measured):
-    return measured[0]
+def missed(recording):
+    return [figure.name for figure in truth_gpu.figures(recording) if not figure.holds]
 
 
-def test_the_table_of_costs(measured):
-    added, n_trials, on_device, theirs = measured[1]
+def test_planted_kernels_are_found_with_the_table_of_costs(measured, capsys):
+    planted, (added, n_trials, on_device, theirs) = measured
     assert added.keys() >= {"recorder", "TimerHook", "nothing"}
     assert set(added.values()) == {2}
     assert (n_trials, on_device) == (20, True)
     assert len(theirs) == 1
     assert theirs[0] > 0
-
-
-def missed(recording):
-    return [figure.name for figure in truth_gpu.figures(recording) if not figure.holds]
-
-
-def test_planted_kernels_are_found(planted, capsys):
     found = list(truth_gpu.figures(planted))
     judged = [figure for figure in found if "+/-" in figure.target]
     # Two ways of four lengths and two phases; one of them is not judged.
@@ -76,20 +68,21 @@ def test_planted_kernels_are_found(planted, capsys):
     assert "MISSED" not in capsys.readouterr().out
 
 
-def test_what_is_wrong_is_missed(planted):
+def test_what_is_wrong_is_missed(measured):
+    planted = measured[0]
     rows = {(layer.path, layer.phase, layer.function): layer.index for layer in planted.layers}
     row = rows["/middle", "backward", "Planted"]
-    longer = planted.self_ns.copy()
+    longer, held, layers = planted.self_ns.copy(), planted.held_ns.copy(), list(planted.layers)
     longer[:, row] = longer[:, row] * 103 // 100  # of 50 us
-    assert missed(replace(planted, self_ns=longer)) == ["middle, backward, from event to event"]
-    held = planted.held_ns.copy()  # type: ignore[union-attr]
     held[:, row] = held[:, row] * 103 // 100
-    assert missed(replace(planted, held_ns=held)) == ["middle, backward, busy"]
-    layers = list(planted.layers)
     layers[row] = replace(layers[row], function="Other")
-    assert missed(replace(planted, layers=tuple(layers))) == ["middle, backward"]
-    late = replace(planted, trial_ns=planted.trial_ns * 2)  # type: ignore[operator]
-    assert missed(late) == ["time on the GPU / wall time"]
+    for change, found in (
+        ({"self_ns": longer}, "middle, backward, from event to event"),
+        ({"held_ns": held}, "middle, backward, busy"),
+        ({"layers": tuple(layers)}, "middle, backward"),
+        ({"trial_ns": planted.trial_ns * 2}, "time on the GPU / wall time"),
+    ):
+        assert missed(replace(planted, **change)) == [found]
 
 
 def test_every_case_is_a_command():
@@ -127,10 +120,9 @@ def test_it_goes_on_where_it_ended(monkeypatch, tmp_path, capsys):
 
 
 def test_what_is_printed_is_kept(tmp_path, capfd):
-    assert gpu_acceptance.printed(["-c", "print('a figure')"], tmp_path / "out" / "a.txt") == 0
-    assert (tmp_path / "out" / "a.txt").read_text() == "a figure\n"
-    failing = ["-c", "print('another'); raise SystemExit(4)"]
-    assert gpu_acceptance.printed(failing, tmp_path / "out" / "b.txt") == 4
-    assert (tmp_path / "out" / "b.failed.txt").read_text() == "another\n"
+    for code, name, kept in ((0, "a.txt", "a.txt"), (4, "b.txt", "b.failed.txt")):
+        words = ["-c", f"print('figure'); raise SystemExit({code})"]
+        assert gpu_acceptance.printed(words, tmp_path / "out" / name) == code
+        assert (tmp_path / "out" / kept).read_text() == "figure\n"
     assert not (tmp_path / "out" / "b.txt").exists()
-    assert capfd.readouterr().out == "a figure\nanother\n"
+    assert capfd.readouterr().out == "figure\n" * 2

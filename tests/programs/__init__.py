@@ -20,7 +20,7 @@ class Program:
 
     name: str  # the file without its suffix, or the package
     quick: tuple[str, ...]  # with these it takes a part of a second behind its imports
-    longer: tuple[str, ...]  # with these 10 to 15 s of CPU time (``raises`` cannot)
+    longer: tuple[str, ...]  # with these 10 to 15 s of CPU time
     bounded_by: str
     trials: int  # with ``quick``
     evaluates: bool  # outside of trials
@@ -58,10 +58,10 @@ def _read(table: str) -> tuple[Program, ...]:
 #: Name, arguments for few and for many trials, what bounds them, and their number; below the links
 #: that run functions, and how often extensions are called.
 PROGRAMS = _read("""
-train_mnist | --epoch 1 | --epoch 25 | iteration 20 | evaluates
-    /predictor/l1 /predictor/l2 /predictor/l3
-    LogReport=21 PrintReport=21 PlotReport=21 PlotReport_1=21 ProgressBar=20 validation=2
-    dump_graph=1 _Snapshot=1
+train_mnist | --epoch 1 | --epoch 9 | iteration 60 | evaluates
+    /predictor/l1 /predictor/l2 /predictor/bn /predictor/l3
+    LogReport=61 PrintReport=61 PlotReport=61 PlotReport_1=61 ProgressBar=60 validation=4
+    dump_graph=1 _Snapshot=3
 train_mnist_v1 | --epoch 1 | --epoch 60 | update 20 | evaluates
     /predictor/l1 /predictor/l2 /predictor/l3
 train_imagenet | --epoch 2 --batchsize 8 | --epoch 60 | iteration 24 | evaluates
@@ -71,20 +71,11 @@ train_ptb_custom_loop | --epoch 1 --bproplen 5 | --epoch 10 | update 19 | evalua
     /predictor/embed /predictor/lstm/upward /predictor/lstm/lateral /predictor/gru/W_r
     /predictor/gru/U_r /predictor/gru/W_z /predictor/gru/U_z /predictor/gru/W /predictor/gru/U
     /predictor/out
-seq2seq | --epoch 1 --unit 16 | --epoch 10 | iteration 5 | evaluates
+seq2seq | --unit 16 | --epoch 10 --good 990 | iteration 7 | evaluates | exit 1 | package
     /embed_x /embed_y /encoder /decoder /W
-    PrintReport=1 CalculateBleu=1 _Snapshot=1 LogReport=5
+    PrintReport=1 CalculateBleu=1 _Snapshot=1 LogReport=7
 train_dcgan | --epoch 1 --batchsize 8 | --epoch 25 | iteration 16 | evaluates
     /gen/l0 /gen/bn0 /gen/dc1 /gen/bn1 /gen/dc2 /dis/c0_0 /dis/c0_1 /dis/bn0_1 /dis/l4
     make_image=2 _Snapshot=2 _Snapshot_1=2 _Snapshot_2=2 PrintReport=4 LogReport=16
     ProgressBar=16
-resume | --epoch 1 | --epoch 60 | iteration 45 | evaluates
-    /predictor/l1 /predictor/bn /predictor/l2
-    LogReport=45 PrintReport=45 validation=3 _Snapshot=3
-raises | --bad 400 | --bad 1999 | iteration 20 | exit 1
-    /predictor/0 /predictor/1
-    LogReport=20 PrintReport=2
-packaged | --epoch 1 | --epoch 100 | iteration 15 | package
-    /conv /fc1 /fc2
-    LogReport=15 PrintReport=15
 """)

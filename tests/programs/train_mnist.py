@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""MNIST by a Trainer with the usual extensions."""
+"""MNIST by a Trainer with the usual extensions, which goes on by load_npz, then by autoload."""
 
 import argparse
 import os
@@ -18,10 +18,11 @@ class MLP(chainer.Chain):
         with self.init_scope():
             self.l1 = L.Linear(None, n_units)
             self.l2 = L.Linear(None, n_units)
+            self.bn = L.BatchNormalization(n_units)
             self.l3 = L.Linear(None, n_out)
 
     def forward(self, x):
-        return self.l3(F.relu(self.l2(F.relu(self.l1(x)))))
+        return self.l3(F.relu(self.bn(self.l2(F.relu(self.l1(x))))))
 
 
 def make_mnist(directory, n_train=2000):
@@ -36,15 +37,7 @@ def make_mnist(directory, n_train=2000):
         numpy.savez(os.path.join(root, name + ".npz"), x=x.astype("u1"), y=y.astype("u1"))
 
 
-def main():
-    parser = argparse.ArgumentParser(description="Chainer example: MNIST")
-    parser.add_argument("--batchsize", "-b", type=int, default=100)
-    parser.add_argument("--epoch", "-e", type=int, default=3)
-    parser.add_argument("--unit", "-u", type=int, default=200)
-    parser.add_argument("--device", "-d", default="-1")
-    parser.add_argument("--out", "-o", default="result")
-    args = parser.parse_args()
-
+def make_trainer(args, epochs, autoload=False):
     device = chainer.get_device(args.device)
     model = L.Classifier(MLP(args.unit, 10))
     model.to_device(device)
@@ -52,16 +45,19 @@ def main():
     optimizer = chainer.optimizers.Adam()
     optimizer.setup(model)
 
-    make_mnist(os.path.join(args.out, "data"))
     train, test = chainer.datasets.get_mnist()
     train_iter = chainer.iterators.SerialIterator(train, args.batchsize)
     test_iter = chainer.iterators.SerialIterator(test, args.batchsize, repeat=False, shuffle=False)
 
     updater = training.updaters.StandardUpdater(train_iter, optimizer, device=device)
-    trainer = training.Trainer(updater, (args.epoch, "epoch"), out=args.out)
+    trainer = training.Trainer(updater, (epochs, "epoch"), out=args.out)
     trainer.extend(extensions.Evaluator(test_iter, model, device=device), call_before_training=True)
     trainer.extend(extensions.DumpGraph("main/loss"))
-    trainer.extend(extensions.snapshot(), trigger=(args.epoch, "epoch"))
+    name = "snapshot_iter_{.updater.iteration}"
+    trainer.extend(
+        extensions.snapshot(filename=name, n_retains=2, autoload=autoload),
+        trigger=(args.epoch, "epoch"),
+    )
     trainer.extend(extensions.LogReport(), call_before_training=True)
     for name in ("loss", "accuracy"):
         shown = ["main/" + name, "validation/main/" + name]
@@ -70,7 +66,31 @@ def main():
     shown = ["epoch", "main/loss", "validation/main/loss", "elapsed_time"]
     trainer.extend(extensions.PrintReport(shown), call_before_training=True)
     trainer.extend(extensions.ProgressBar())
+    return trainer
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Chainer example: MNIST")
+    parser.add_argument("--batchsize", "-b", type=int, default=100)
+    parser.add_argument("--epoch", "-e", type=int, default=3)
+    parser.add_argument("--unit", "-u", type=int, default=200)
+    parser.add_argument("--device", "-d", default="-1")
+    parser.add_argument("--out", "-o", default="result")
+    args = parser.parse_args()
+    make_mnist(os.path.join(args.out, "data"))
+
+    trainer = make_trainer(args, args.epoch)
     trainer.run()
+    iteration = trainer.updater.iteration
+
+    trainer = make_trainer(args, 2 * args.epoch)
+    chainer.serializers.load_npz("{}/snapshot_iter_{}".format(args.out, iteration), trainer)
+    assert trainer.updater.iteration == iteration
+    trainer.run()
+
+    trainer = make_trainer(args, 3 * args.epoch, autoload=True)
+    trainer.run()
+    assert trainer.updater.iteration == 3 * iteration
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""A package with a training, for python -m."""
