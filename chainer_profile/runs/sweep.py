@@ -32,7 +32,7 @@ FORMAT = "chainer-profile sweep"
 VERSION = 1
 PLAN = "sweep.json"
 ABOUT = "case.json"
-_FILES = re.compile(r"sweep\.(json|csv|md)|(latency-by-network|by-batch-size)\.(png|svg)")
+_FILES = re.compile(r"sweep\.(json|csv|md|html)|(latency-by-network|by-batch-size)\.(png|svg)")
 #: How often a case that fails is tried.
 TRIES = 2
 #: The settings that a case determines, beside the network and its input's shape.

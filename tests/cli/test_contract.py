@@ -54,7 +54,7 @@ COMMANDS = {
     "sweep": Command(
         ("sweep", "--models", "tiny", "--input-shapes", "3", "--trials", "4"),
         SWEEP,
-        ("sweep.csv", "by-batch-size.svg", "tiny-3-cpu-b1/case.json"),
+        ("sweep.csv", "sweep.html", "by-batch-size.svg", "tiny-3-cpu-b1/case.json"),
         again="",
     ),
     "train": Command(

@@ -41,7 +41,7 @@ def folder(tmp_path, tmp_path_factory, monkeypatch):
     plot = SimpleNamespace(
         png=lambda: b"plot", svg=lambda: b"plot", in_page=lambda name, alt, said: "plot"
     )
-    monkeypatch.setattr(sweep_plot, "pictures", lambda results: {"plot": plot})
+    monkeypatch.setattr(sweep_plot, "pictures", lambda results: {"plot.png": plot})
     return tmp_path
 
 
