@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from chainer_profile.basics.describe import NS
-from chainer_profile.record.recording import Counters, Recording
+from chainer_profile.record.recording import Recording
 
 #: Columns of :func:`layer_counters` with the counter of each, and its unit in that of the column.
 _COLUMNS = {
@@ -63,11 +63,9 @@ class TrialCounters:
 
 def trial_counters(recording: Recording) -> TrialCounters | None:
     """Means of a trial; None without a counters pass."""
-    return None if recording.counters is None else of_trial(recording.counters)
-
-
-def of_trial(counters: Counters) -> TrialCounters:
-    """Means of a trial."""
+    counters = recording.counters
+    if counters is None:
+        return None
     found = {one.name: np.array(one.trial, float) for one in counters.counted}
 
     def mean(name: str) -> float:

@@ -86,7 +86,6 @@ class SlowRank:
 class Judged:
     """What was found, with the times of every layer on every rank, (ranks, layers) each."""
 
-    here_s: Floats  #: Median times.
     elsewhere_s: Floats  #: Median times on the other ranks.
     excess_s: Floats  #: Median differences.
     mean_s: Floats  #: Mean differences.
@@ -102,14 +101,14 @@ def judge(self_ns: Ints, layers: Sequence[Layer], iteration_s: float, window_s: 
     here = np.median(self_ns, axis=1) * NS
     if n_ranks < 2:
         unknown = np.full_like(here, np.nan)
-        return Judged(here, unknown, unknown, unknown, unknown, (), (), False)
+        return Judged(unknown, unknown, unknown, unknown, (), (), False)
     others_ns = elsewhere(self_ns)
     others = np.median(others_ns, axis=1) * NS / 2
     apart_ns = 2 * self_ns - others_ns
     excess, mean = (of(apart_ns, axis=1) * NS / 2 for of in (np.median, np.mean))
     late_ns = np.rint(np.percentile(self_ns, 95, axis=1)).astype(np.int64)
     late = (late_ns - elsewhere(late_ns) / 2) * NS
-    times = here, others, excess, mean, late
+    times = others, excess, mean, late
     if count < MIN_TRIALS or not width:
         return Judged(*times, (), (), False)
     logs, errors = _ratios(self_ns, others_ns)
