@@ -45,7 +45,9 @@ def sweep(folder: Path, args: argparse.Namespace, *more: str) -> tuple[float, li
 
 @contextmanager
 def cluster(cores: tuple[int, ...]) -> Iterator[str]:
-    """A scheduler of Dask with a worker on each of these cores."""
+    """A scheduler of Dask with a worker on each of these cores, when all are there."""
+    from distributed import Client
+
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -66,23 +68,14 @@ def cluster(cores: tuple[int, ...]) -> Iterator[str]:
                     stderr=subprocess.DEVNULL,
                 )
             )
+        with Client(f"tcp://{address}", timeout=30) as client:
+            client.wait_for_workers(len(cores), timeout=60)
         yield f"dask://{address}"
     finally:
         for process in reversed(started):
             process.terminate()
         for process in started:
             process.wait()
-
-
-@contextmanager
-def ready(cores: tuple[int, ...]) -> Iterator[str]:
-    """The same, when all workers are there."""
-    from distributed import Client
-
-    with cluster(cores) as address:
-        with Client(address.replace("dask", "tcp"), timeout=30) as client:
-            client.wait_for_workers(len(cores), timeout=60)
-        yield address
 
 
 def row(name: str, value: str, target: str = "") -> None:
@@ -108,7 +101,7 @@ def main() -> None:
         if "dask" in args.parts:
             times = {}
             for cores in ((0,), (0, 1), (1,)):
-                with ready(cores) as address:
+                with cluster(cores) as address:
                     seconds, _ = sweep(Path(folder), args, "--executor", address)
                 times[cores] = seconds
                 on = " and ".join(map(str, cores))
