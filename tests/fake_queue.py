@@ -1,9 +1,6 @@
 """A device's queue on a fake clock: what the tests know of a GPU is mostly when it gets where."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,19 +17,19 @@ class OutOfMemoryError(MemoryError):
 class FakeEvent:
     """A place in a FakeQueue; ``time_ns`` is when the device gets there."""
 
-    queue: FakeQueue
+    queue: object
     time_ns: int | None = None
 
-    def record(self, stream: object = None) -> None:
+    def record(self, stream=None):
         self.queue.log.append("record")
         self.time_ns = self.queue.reached_ns
         self.queue.clock.advance(self.queue.record_ns)
 
     @property
-    def done(self) -> bool:
+    def done(self):
         return self.time_ns is None or self.time_ns <= self.queue.clock.time_ns
 
-    def synchronize(self) -> None:
+    def synchronize(self):
         assert self.time_ns is not None
         self.queue.clock.time_ns = max(self.queue.clock.time_ns, self.time_ns)
 
@@ -40,28 +37,27 @@ class FakeEvent:
 class FakeQueue:
     """A device that works through its kernels one after the other, beside the host."""
 
-    def __init__(self, clock: Any) -> None:
+    def __init__(self, clock):
         self.clock = clock
         self.end_ns = clock.time_ns  # when the device is done with all that was launched
         self.record_ns = 0  # what the host needs to record an event
-        self.events: list[FakeEvent] = []
-        self.holds: list[int] = []
-        self.log: list[str] = []  # events that were recorded, and waiting for the device
+        self.events, self.holds = [], []
+        self.log = []  # events that were recorded, and waiting for the device
 
     @property
-    def reached_ns(self) -> int:
+    def reached_ns(self):
         """When the device gets to what is launched now."""
         return max(self.clock.time_ns, self.end_ns)
 
-    def launch(self, duration_ns: int) -> None:
+    def launch(self, duration_ns):
         """Put a kernel of that length behind all others."""
         self.end_ns = self.reached_ns + duration_ns
 
-    def new_event(self) -> FakeEvent:
+    def new_event(self):
         self.events.append(FakeEvent(self))
         return self.events[-1]
 
-    def elapsed_ms(self, start: FakeEvent, end: FakeEvent) -> float:
+    def elapsed_ms(self, start, end):
         # CUDA refuses events that the device has not passed, and counts in single precision.
         if start.time_ns is None or end.time_ns is None:
             raise CUDARuntimeError("cudaErrorInvalidResourceHandle: invalid resource handle")
@@ -69,13 +65,13 @@ class FakeQueue:
             raise CUDARuntimeError("cudaErrorNotReady: device not ready")
         return float(np.float32((end.time_ns - start.time_ns) / 1e6))
 
-    def synchronize(self) -> None:
+    def synchronize(self):
         self.log.append("synchronize")
         self.clock.time_ns = self.reached_ns
 
-    def hold(self, nanoseconds: int) -> None:
+    def hold(self, nanoseconds):
         self.holds.append(nanoseconds)
         self.launch(nanoseconds)
 
-    def memory_nbytes(self) -> tuple[int, int]:
+    def memory_nbytes(self):
         return 3 << 30, 8 << 30

@@ -1,22 +1,17 @@
 """Networks that launch kernels of an exact length in a device's queue on a fake clock."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import chainer
 from chainer import FunctionNode
 
 from chainer_profile.measure import runner
 from chainer_profile.measure.steps import make_step
-from chainer_profile.record.recording import Recording, Settings
+from chainer_profile.record.recording import Settings
 from tests.conftest import FakeClock
 from tests.fake_queue import FakeQueue
 from tests.nets import image
 
 
-def device_clock(read_ns: int = 0) -> FakeClock:
+def device_clock(read_ns=0):
     """A clock with a queue."""
     clock = FakeClock(read_ns=read_ns)
     clock.device = FakeQueue(clock)
@@ -26,30 +21,24 @@ def device_clock(read_ns: int = 0) -> FakeClock:
 class Launcher:
     """In the place of a clock of the networks in :mod:`tests.nets`: their time is kernels'.
 
-    Args:
-        clock: The host's clock, with a queue.
-        launch_ns: What the host needs to launch one of them.
+    The host needs so long to launch one of them.
     """
 
-    def __init__(self, clock: FakeClock, launch_ns: int) -> None:
-        self._clock = clock
-        self._launch_ns = launch_ns
+    def __init__(self, clock, launch_ns):
+        self._clock, self._launch_ns = clock, launch_ns
 
-    def advance(self, duration_ns: int) -> None:
+    def advance(self, duration_ns):
         """Launch a kernel of that length."""
         self._clock.advance(self._launch_ns)
         self._clock.device.launch(duration_ns)
 
 
-#: What a network does in place of its plan.
-Change = Callable[["PlannedNet", Any], Any]
-#: What a function does, in order: ("host", ns) keeps the host busy, ("kernel", ns) launches one,
-#: ("wait", 0) waits for the device, and ("call", plan) calls a function of that plan.
-Plan = tuple[tuple[str, Any], ...]
+def follow(clock, plan, x):
+    """Do what a plan says: pairs of what is done, in order.
 
-
-def follow(clock: FakeClock, plan: Plan, x: Any) -> Any:
-    """Do what a plan says."""
+    ("host", ns) keeps the host busy, ("kernel", ns) launches one, ("wait", 0) waits for the device,
+    and ("call", plan) calls a function of that plan.
+    """
     for kind, value in plan:
         if kind == "host":
             clock.advance(value)
@@ -65,16 +54,15 @@ def follow(clock: FakeClock, plan: Plan, x: Any) -> Any:
 class Planned(FunctionNode):
     """A function that does what a plan says, and the same in its backward."""
 
-    def __init__(self, clock: FakeClock, plan: Plan) -> None:
+    def __init__(self, clock, plan):
         super().__init__()
-        self._clock = clock
-        self._plan = plan
+        self._clock, self._plan = clock, plan
 
-    def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def forward(self, inputs):
         follow(self._clock, self._plan, inputs[0])
         return (inputs[0].copy(),)
 
-    def backward(self, indexes: tuple[int, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
+    def backward(self, indexes, grads):
         follow(self._clock, self._plan, grads[0])
         return grads
 
@@ -87,31 +75,26 @@ class PlannedNet(chainer.Chain):
         first_change: The first call with the change; these count from 1.
     """
 
-    def __init__(
-        self, clock: FakeClock, plan: Plan, first_change: int = 0, change: Change | None = None
-    ) -> None:
+    def __init__(self, clock, plan, first_change=0, change=None):
         super().__init__()
-        self.clock = clock
-        self.plan = plan
-        self.calls = 0
-        self.first_change = first_change
-        self._change = change
+        self.clock, self.plan, self.calls = clock, plan, 0
+        self.first_change, self._change = first_change, change
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         self.calls += 1
         if self._change is not None and self.calls >= self.first_change:
             return self._change(self, x)
         return follow(self.clock, self.plan, x)
 
 
-def kernel(launch_ns: int, duration_ns: int) -> Plan:
+def kernel(launch_ns, duration_ns):
     """A function of one kernel, which the host needs so long to launch."""
     return (("host", launch_ns), ("kernel", duration_ns))
 
 
-def calls(*plans: Plan, between_ns: int = 0) -> Plan:
+def calls(*plans, between_ns=0):
     """A network that calls functions of these plans, with the host busy before each of them."""
-    plan: Plan = ()
+    plan = ()
     for inner in plans:
         plan += (("host", between_ns), ("call", inner))
     return plan
@@ -145,32 +128,20 @@ DEVICE_BOUND = (
 )
 
 
-def asked(**changes: Any) -> Settings:
+def asked(**changes):
     return Settings(**({"trials": 20, "clean_trials": 5, "warmups": 2} | changes))
 
 
-def run(
-    model: Any,
-    made: Settings | None = None,
-    phase: str = "forward",
-    loss: Any = "auto",
-    optimizer: Any = None,
-    **kwargs: Any,
-) -> Recording:
+def run(model, made=None, phase="forward", loss="auto", optimizer=None, **kwargs):
     """A run without the memory pass."""
     step = make_step(phase, model, (image(),), loss=loss, optimizer=optimizer)
     return runner.run(step, made or asked(), **({"memory": False, "clock": model.clock} | kwargs))
 
 
-def check(recording: Recording) -> None:
+def check(recording):
     """What holds for every trial on a device."""
     n_trials, n_layers = recording.n_trials, len(recording.layers)
     assert recording.on_device
-    assert recording.trial_ns is not None
-    assert recording.launch_ns is not None
-    assert recording.span_ns is not None
-    assert recording.gap_ns is not None
-    assert recording.host_ns is not None
     assert recording.host_ns.shape == recording.gap_ns.shape == (n_trials, n_layers)
     tail = recording.span_ns - recording.self_ns.sum(axis=1) - recording.gap_ns.sum(axis=1)
     for times in (recording.self_ns, recording.gap_ns, recording.host_ns, tail):
@@ -185,21 +156,20 @@ def check(recording: Recording) -> None:
     # The device starts with the trial's first event, and all trials start with an idle device.
     assert (recording.trial_ns >= recording.span_ns).all()
     if recording.held_ns is not None:
-        assert recording.held_span_ns is not None
         assert (recording.held_ns >= 0).all()
         assert (recording.held_ns.sum(axis=1) <= recording.held_span_ns).all()
 
 
-def fails(error: Exception) -> Change:
+def fails(error):
     """After its first function and the launch of a long kernel the network fails."""
 
-    def change(model: PlannedNet, x: Any) -> Any:
+    def change(model, x):
         follow(model.clock, (*model.plan[:2], ("kernel", 12345)), x)
         raise error
 
     return change
 
 
-def other_calls(*plans: Plan) -> Change:
+def other_calls(*plans):
     """The network calls functions of other plans."""
     return lambda model, x: follow(model.clock, calls(*plans), x)

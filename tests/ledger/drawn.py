@@ -210,7 +210,7 @@ class Inner(chainer.FunctionNode):
         return (inputs[0].copy(),)
 
 
-class Work(chainer.FunctionNode):
+class Working:
     """Takes its time, before and behind the functions in it."""
 
     def __init__(self, ledger, fn, link):
@@ -218,49 +218,37 @@ class Work(chainer.FunctionNode):
         self.ledger, self.fn, self.link = ledger, fn, link
 
     def forward(self, inputs):
+        ledger, fn = self.ledger, self.fn
         self.shapes = [x.shape for x in inputs]
-        return forward(self, inputs)
+        with ledger.window("forward", self):
+            ledger.spend(fn.times_ns[0])
+            for nested in fn.nested:
+                call(ledger, nested, inputs[0])
+            ledger.spend(fn.times_ns[1])
+            if fn.raises:
+                raise WorkError
+        return (inputs[0].copy(),)
 
+    def work_back(self, grads):
+        """The gradients of all inputs."""
+        with self.ledger.window("backward", self):
+            for duration_ns in self.fn.backward_ns:
+                Inner(self.ledger, duration_ns).apply(grads[:1])
+            self.ledger.spend(self.fn.times_ns[2])
+        return [np.zeros(shape, np.float32) for shape in self.shapes]
+
+
+class Work(Working, chainer.FunctionNode):
     def backward(self, indexes, grads):
-        backward(self, grads)
-        return tuple(
-            chainer.Variable(np.zeros(self.shapes[index], np.float32)) for index in indexes
-        )
+        found = self.work_back(grads)
+        return tuple(chainer.Variable(found[index]) for index in indexes)
 
 
-class OldWork(chainer.Function):
+class OldWork(Working, chainer.Function):
     """The same in the style of Chainer 1."""
 
-    def __init__(self, ledger, fn, link):
-        super().__init__()
-        self.ledger, self.fn, self.link = ledger, fn, link
-
-    def forward(self, inputs):
-        return forward(self, inputs)
-
     def backward(self, inputs, grads):
-        backward(self, grads)
-        return tuple(np.zeros_like(x) for x in inputs)
-
-
-def forward(function, inputs):
-    ledger, fn = function.ledger, function.fn
-    with ledger.window("forward", function):
-        ledger.spend(fn.times_ns[0])
-        for nested in fn.nested:
-            call(ledger, nested, inputs[0])
-        ledger.spend(fn.times_ns[1])
-        if fn.raises:
-            raise WorkError
-    return (inputs[0].copy(),)
-
-
-def backward(function, grads):
-    ledger = function.ledger
-    with ledger.window("backward", function):
-        for duration_ns in function.fn.backward_ns:
-            Inner(ledger, duration_ns).apply(grads[:1])
-        ledger.spend(function.fn.times_ns[2])
+        return tuple(self.work_back(grads))
 
 
 def call(ledger, fn, x, link=None):
@@ -543,13 +531,11 @@ def nothing_left(model):
     """Afterwards hooks, methods and attributes are what they were."""
 
     def all_there_is():
+        links = [*model.links()]
+        hooks = {"local_link_hooks", "_local_link_hooks"}
         return [
             *({**vars(kind)} for kind in KINDS),
-            *(
-                set(vars(link)) - {"local_link_hooks", "_local_link_hooks"}
-                for link in model.links()
-            ),
-            *(link._n_local_link_hooks for link in model.links()),
+            *((set(vars(link)) - hooks, link._n_local_link_hooks) for link in links),
             *(chainer.get_function_hooks(), dict(chainer._get_link_hooks())),
         ]
 

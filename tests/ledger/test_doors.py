@@ -47,15 +47,10 @@ PHASES = st.sampled_from(["forward", "forward-backward", "train"])
 
 
 def run(step, ledger, **kwargs):
+    asked = Settings(trials=N_TRIALS, warmups=1, clean_trials=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a memory pass of a network of many kinds
-        return runner.run(
-            step,
-            Settings(trials=N_TRIALS, warmups=1, clean_trials=2),
-            clock=ledger,
-            choose_threads=False,
-            **kwargs,
-        )
+        return runner.run(step, asked, clock=ledger, choose_threads=False, **kwargs)
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -268,10 +263,8 @@ def test_layer_profile(program, two, memory):
         before = dict(vars(updater))
         trainer = training.Trainer(updater, (N_TRIALS + 4, "iteration"), out=out)
         for n in range(1 + two):
-            trigger = 1, "iteration"
-            trainer.extend(
-                LayerProfile(trigger, f"profile{n}", clock=ledger, memory=memory, machine=False)
-            )
+            more = {"clock": ledger, "memory": memory, "machine": False}
+            trainer.extend(LayerProfile((1, "iteration"), f"profile{n}", **more))
         trainer.run()
         assert set(vars(updater)) == set(before)
         for n in range(1 + two):
@@ -309,15 +302,6 @@ def busy(clock, deep, raises):
     return Busy(clock, 5, raises="forward" if raises and not deep else "", inner=inner)
 
 
-def profiled(clock, does):
-    """The rows of a trial, and the recording."""
-    identity = chainer.Sequential(lambda x: F.identity(x))
-    step = ForwardStep(doing(does, a=identity), (np.zeros((1, 1), np.float32),))
-    recording = run(step, clock, memory=False)
-    rows = zip(recording.layers, recording.self_ns[0].tolist(), strict=True)
-    return [(a.path, a.function, ns) for a, ns in rows], recording
-
-
 def test_windows_without_ends_are_not_those_of_other_calls(clock):
     """Five begins take the place of four begins and ends."""
 
@@ -325,9 +309,11 @@ def test_windows_without_ends_are_not_those_of_other_calls(clock):
         with suppress(WorkError):
             busy(clock, 3 + (n == 6), n == 6).apply((x,))
 
-    found, recording = profiled(clock, does)
-    assert found == [("/", "Busy", 20)]
+    identity = chainer.Sequential(lambda x: F.identity(x))
+    step = ForwardStep(doing(does, a=identity), (np.zeros((1, 1), np.float32),))
+    recording = run(step, clock, memory=False)
     assert recording.by_link
+    assert [(layer.path, layer.function) for layer in recording.layers] == [("/", "Busy")]
     assert recording.self_ns.tolist() == [[20]] * N_TRIALS
     assert recording.calls.tolist() == [[4]] * N_TRIALS
     assert recording.warmup_ns.tolist() == [20, 25]

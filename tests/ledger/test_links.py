@@ -93,10 +93,7 @@ class Made(NewLink):
 
 MADE = st.builds(Stranger, st.none(), st.booleans(), st.lists(FUNCTIONS, max_size=2).map(tuple))
 STRANGERS = st.builds(
-    Stranger,
-    st.integers(1, 2),
-    st.booleans(),
-    st.lists(FUNCTIONS | MADE, max_size=2).map(tuple),
+    Stranger, st.integers(1, 2), st.booleans(), st.lists(FUNCTIONS | MADE, max_size=2).map(tuple)
 )
 ACTIONS = st.one_of(
     st.sampled_from(["call", "call", "backward", "update", "update with loss", "nothing"]),
@@ -204,36 +201,25 @@ class Runner:
         self.y = None
 
     def run(self, actions):
+        ledger, x = self.ledger, np.zeros((1, 1), np.float32)
         for action in actions:
-            self.do(action)
-
-    def do(self, action):
-        ledger = self.ledger
-        x = np.zeros((1, 1), np.float32)
-        ledger.spend(3)
-        if action == "call":
-            with ledger.within("forward"):
-                self.y = self.model(x)
-        elif action == "backward" and self.y is not None:
-            self.backward(self.y)
-        elif action == "update":
-            self.update()
-        elif action == "update with loss":
-            self.update(self.loss)
-        elif callable(action):
-            action(ledger, x)
-        elif isinstance(action, Fn):
-            with suppress(WorkError):
-                call(ledger, action, x, self.model)
-
-    def backward(self, y):
-        with self.ledger.within("backward"):
-            y.grad = np.ones_like(y.array)
-            y.backward()
-
-    def update(self, *args):
-        with self.ledger.within("update"), suppress(WorkError):
-            self.optimizer.update(*args)
+            ledger.spend(3)
+            if action == "call":
+                with ledger.within("forward"):
+                    self.y = self.model(x)
+            elif action == "backward" and self.y is not None:
+                with ledger.within("backward"):
+                    self.y.grad = np.ones_like(self.y.array)
+                    self.y.backward()
+            elif action in ("update", "update with loss"):
+                with ledger.within("update"), suppress(WorkError):
+                    loss = self.loss if action == "update with loss" else None
+                    self.optimizer.update(loss)
+            elif callable(action):
+                action(ledger, x)
+            elif isinstance(action, Fn):
+                with suppress(WorkError):
+                    call(ledger, action, x, self.model)
 
     def loss(self):
         ledger = self.ledger

@@ -32,17 +32,6 @@ class OfLedger:
         pass
 
 
-def framework(values, structure):
-    """Bytes that were retained outside of all rows, one interval at a time."""
-    total, owner = 0, -1
-    for index in range(len(values) - 1):
-        if not 0 <= owner < len(structure.layers):
-            total += values[index + 1] - values[index]
-        if index < len(structure.owners):
-            owner = structure.owners[index]
-    return total
-
-
 def peaks(trace, structure):
     """Peak of every row, by looking at each of its windows from its begin to its end."""
     values, highest = trace.values.T.tolist()
@@ -62,19 +51,23 @@ def peaks(trace, structure):
 
 
 def phases(trace, structure):
-    """What every phase allocates, one moment at a time; and the same outside of all."""
+    """What every phase allocates, one moment at a time, and the same outside of all; and what is
+    retained outside of all rows.
+    """
     values, highest = trace.values.T.tolist()
+    n_rows = len(structure.layers)
     names = [layer.phase for layer in structure.layers] + list(structure.phases)
-    owners = [-1, *structure.owners.tolist()]
-    highs, grown = {}, {}
-    for moment, owner in enumerate(owners):
+    highs, grown, framework = {}, {}, 0
+    for moment, owner in enumerate([-1, *structure.owners.tolist()]):
         name = names[owner] if owner >= 0 else "outside"
         if not structure.phases:
             name = "forward"
+        grew = values[moment + 1] - values[moment]
+        framework += 0 if 0 <= owner < n_rows else grew
         high = highest[moment + 1] - values[0]
         highs[name] = max(highs.get(name, high), high)
-        grown[name] = grown.get(name, 0) + values[moment + 1] - values[moment]
-    return highs, grown
+        grown[name] = grown.get(name, 0) + grew
+    return highs, grown, framework
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -106,10 +99,10 @@ def test_all_that_is_retained_is_what_the_trial_grew_by(program, phase, seed):
             use = memory_use(trace, structure, parameter_nbytes=0, input_nbytes=0)
             values, highest = trace.values.T.tolist()
             grown = values[-1] - values[0]
-            assert sum(use.retained_nbytes) + framework(values, structure) == grown
             assert use.high_water_nbytes == max(highest[1:]) - values[0]
             assert use.peak_nbytes == peaks(trace, structure)
-            highs, retained = phases(trace, structure)
+            highs, retained, framework = phases(trace, structure)
+            assert sum(use.retained_nbytes) + framework == grown
             assert max(highs.values()) == use.high_water_nbytes
             assert sum(retained.values()) == grown
             assert list(dict.fromkeys(layer.phase for layer in structure.layers)) == [
@@ -129,11 +122,7 @@ def test_every_byte_is_found_where_it_was_allocated(program, phase, lazy):
     """A ledger's nanoseconds are counted as if they were bytes: nothing is ever freed."""
     model, ledger = build(program)
     step = step_of(phase, model, ledger)
-    with (
-        step.configured(),
-        slow_chainer(ledger),
-        chainer.using_config("lazy_grad_sum", lazy),
-    ):
+    with step.configured(), slow_chainer(ledger), chainer.using_config("lazy_grad_sum", lazy):
         learn_structure(step)
         structure = learn_structure(step)
         use = measure_memory(step, structure, OfLedger(ledger))

@@ -69,12 +69,9 @@ def test_an_input_in_every_form(form):
     assert found.input_nbytes == sum(array.nbytes for array in Arguments.of(x).arrays)
 
 
-def test_an_array_that_is_given_twice_is_there_once():
+def test_sequences_as_chainers_recurrent_links_take_them_and_an_array_that_is_given_twice():
     recording = profile(Taking(), [A, A], trials=3, warmups=0)
-    assert recording.memory.input_nbytes == A.nbytes
-
-
-def test_sequences_as_chainers_recurrent_links_take_them():
+    assert recording.memory.input_nbytes == A.nbytes  # it is there once
     links = {"embed": L.EmbedID(7, 4), "lstm": L.NStepLSTM(1, 4, 4, 0.0)}
     reader = net(lambda self, xs: self.lstm(None, None, [self.embed(x) for x in xs])[0][0], **links)
     sentences = [np.arange(n, dtype=np.int32) for n in (6, 4, 3)]
@@ -109,7 +106,9 @@ def test_a_function_has_no_links_and_says_so(function, name):
     assert found.table["function"].tolist() == ["ReLU", "MulConstant"]
 
 
-def test_the_loss_of_a_function_is_beside_it():
+def test_the_loss_of_a_function_is_beside_it_and_one_that_calls_none_is_refused():
+    with pytest.raises(ProfileError, match="calls no Chainer function"):
+        profile(np.sum, A)
     recording = profile(
         lambda x: F.relu(chainer.Variable(x)), A, trials=3, warmups=0, phase="forward-backward"
     )
@@ -120,24 +119,18 @@ def test_the_loss_of_a_function_is_beside_it():
 # -- what cannot be
 
 
+def each(name, values, said):
+    return [({name: value}, f"{name} {said.format(value)}") for value in values]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"trials": 0}, "trials is 0: give a whole number, 1 or more"),
-        ({"trials": -3}, "trials is -3: "),
-        ({"trials": 2.5}, "trials is 2.5: "),
-        ({"trials": "many"}, "trials is 'many': "),
-        ({"trials": None}, "trials is None: "),
-        ({"warmups": -1}, "warmups is -1: give a whole number, 0 or more"),
-        ({"clean_trials": -1}, "clean_trials is -1: give a whole number, 0 or more"),
-        ({"max_seconds": 0}, "max_seconds is 0: give a number of seconds above 0"),
-        ({"max_seconds": -1.0}, "max_seconds is -1.0: "),
-        ({"max_seconds": math.nan}, "max_seconds is nan: "),
-        ({"max_seconds": "1"}, "max_seconds is '1': "),
-        ({"until_ci": 0}, "until_ci is 0: give a fraction, such as 0.01 for 1 %"),
-        ({"until_ci": 1}, "until_ci is 1: "),
-        ({"until_ci": -0.1}, "until_ci is -0.1: "),
-        ({"until_ci": math.nan}, "until_ci is nan: "),
+        *each("trials", (0, -3, 2.5, "many", None), "is {!r}: give a whole number, 1 or more"),
+        *each("warmups", (-1,), "is -1: give a whole number, 0 or more"),
+        *each("clean_trials", (-1,), "is -1: give a whole number, 0 or more"),
+        *each("max_seconds", (0, -1.0, math.nan, "1"), "is {!r}: give a number of seconds above 0"),
+        *each("until_ci", (0, 1, -0.1, math.nan), "is {!r}: give a fraction, such as 0.01 for 1 %"),
         ({"until_ci": A}, "until_ci is array"),
         ({"phase": "sideways"}, "unknown phase 'sideways'"),
         ({"phase": None}, "unknown phase None"),
@@ -145,9 +138,8 @@ def test_the_loss_of_a_function_is_beside_it():
         ({"phase": "train", "optimizer": 3}, "the optimizer is not set up for this network"),
         ({"x": None}, "x is None: give an array or Variable, a tuple of arguments, a list of"),
         ({"x": 3}, "x is a int without an array: "),
-        ({"x": []}, "x is a list without an array: "),
+        *each("x", ([], [1, 2]), "is a list without an array: "),
         ({"x": ()}, "x is a tuple without an array: "),
-        ({"x": [1, 2]}, "x is a list without an array: "),
         ({"x": {1: A}}, "x has an argument whose name is not a string: "),
         ({"model": None}, "a network is a chainer.Link or a function, not NoneType"),
         ({"model": L.Linear}, "Linear is a class: give an instance of it"),
@@ -164,16 +156,6 @@ def test_nonsense_is_refused_in_one_line(changes, words, clock):
 
 
 def test_numbers_of_numpy_are_kept_as_pythons():
-    made = profile(
-        double,
-        A,
-        trials=np.int64(3),
-        warmups=np.int32(1),
-        max_seconds=np.float32(100),
-    ).settings
+    given = {"trials": np.int64(3), "warmups": np.int32(1), "max_seconds": np.float32(100)}
+    made = profile(double, A, **given).settings
     assert [type(n) for n in (made.trials, made.warmups, made.max_seconds)] == [int, int, float]
-
-
-def test_a_function_that_calls_none_of_chainers():
-    with pytest.raises(ProfileError, match="calls no Chainer function"):
-        profile(np.sum, A)

@@ -5,13 +5,7 @@ from itertools import product
 import pytest
 
 from chainer_profile.measure import memory, runner
-from chainer_profile.measure.clock import (
-    HOST_CLOCK,
-    WARMUP_PART,
-    WARMUP_SECONDS,
-    Clock,
-    TimeLimit,
-)
+from chainer_profile.measure.clock import HOST_CLOCK, WARMUP_PART, WARMUP_SECONDS, Clock, TimeLimit
 from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.trials import cycles, opening
 from chainer_profile.record.recording import Calibration, Settings
@@ -56,20 +50,30 @@ def test_a_warm_up_takes_about_ten_seconds_at_most(clock):
     assert not len(run(Slow(clock, 1), trials=5, clean_trials=5, warmups=0).warmup_ns)
 
 
+def calibration_of(clock, takes_ns):
+    """A calibration that takes so long, and when it was made."""
+    made = []
+
+    def calibration():
+        made.append(clock.time_ns)
+        clock.advance(takes_ns)
+        return Calibration(1e-3, 1e-3)
+
+    return calibration, made
+
+
 @pytest.mark.parametrize(("seconds", "memory_passes"), [(0.01, 2), (0.05, 4), (0.2, 2), (1.0, 4)])
 def test_all_passes_end_in_time_with_trials_of_both_kinds(
     clock, seconds, memory_passes, monkeypatch
 ):
-    def calibrate():
-        clock.advance(SECOND // 10)
-        return Calibration(1e-3, 1e-3)
-
     def measure(step, traced, n_rows):
         clock.advance(int(memory_passes * seconds * SECOND))
 
     monkeypatch.setattr(memory, "measure_memory", measure)
     begin_ns = clock.time_ns
-    recording = run(Slow(clock, seconds), max_seconds=20.0, calibration=calibrate, trials=100_000)
+    calibration, _ = calibration_of(clock, SECOND // 10)
+    limit = {"max_seconds": 20.0, "trials": 100_000}
+    recording = run(Slow(clock, seconds), calibration=calibration, **limit)
     took_s = (clock.time_ns - begin_ns) / SECOND
     assert recording.ended == "time limit reached"
     assert 16 - seconds < took_s <= 20 + seconds
@@ -81,14 +85,8 @@ def test_all_passes_end_in_time_with_trials_of_both_kinds(
 
 def test_a_limit_that_is_shorter_than_the_least_leaves_one_trial_of_each_kind(clock):
     model = Slow(clock, 10)
-    calibrated = []
-
-    def calibrate():
-        calibrated.append(clock.time_ns)
-        clock.advance(SECOND)
-        return Calibration(1e-3, 1e-3)
-
-    recording = run(model, max_seconds=5.0, calibration=calibrate)
+    calibration, calibrated = calibration_of(clock, SECOND)
+    recording = run(model, max_seconds=5.0, calibration=calibration)
     assert (recording.n_trials, len(recording.clean_ns), len(recording.warmup_ns)) == (1, 1, 1)
     # Neither a last structure pass nor a memory pass, and no calibration behind the trials.
     assert len(model.begins) == N_STRUCTURE + 1 + 2
@@ -159,23 +157,16 @@ def test_parts_of_a_limit(clock):
     assert endless.left_s() == float("inf")
 
 
-# -- clocks
-
-
-def test_resolution_is_the_smallest_step_between_differing_reads():
+def test_clocks():
+    # The resolution is the smallest step between reads that differ.
     reads = iter([10, 10, 40, 60, 60, 160])
     assert Clock(lambda: next(reads)).resolution_ns(6) == 20
     assert Clock(lambda: 3).resolution_ns(5) == 0  # it stands still
-
-
-def test_the_host_clock_moves_forward_and_has_no_device_to_wait_for():
     first, second = HOST_CLOCK.now_ns(), HOST_CLOCK.now_ns()
     assert second >= first
     assert HOST_CLOCK.device is None
     assert HOST_CLOCK.waiting() is HOST_CLOCK
-
-
-def test_a_clock_that_waits_for_its_device():
+    # One that waits for its device.
     host = FakeClock(time_ns=100)
     queue = FakeQueue(host)
     clock = Clock(host.now_ns, queue)
@@ -183,8 +174,7 @@ def test_a_clock_that_waits_for_its_device():
     assert clock.now_ns() == 100
     waiting = clock.waiting()
     assert (waiting.device, queue.log) == (None, [])
-    assert waiting.now_ns() == 170
-    assert queue.log == ["synchronize"]
+    assert (waiting.now_ns(), queue.log) == (170, ["synchronize"])
     queue.launch(5)
     assert clock.now_ns() == 170
     assert [waiting.now_ns(), waiting.now_ns()] == [175, 175]

@@ -18,23 +18,16 @@ from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.windows import Mark, time_optimizer
 from chainer_profile.record.recording import Layer, Recording
 from tests.measure.ranked import MS, Made, Packed, WithNccl
+from tests.nets import net
 
 X = np.ones((2, 3), np.float32)
 
 
-class Net(chainer.Chain):
+def network():
     """Two layers; two more are not used, of which one has no array yet."""
-
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.a = L.Linear(3, 4, nobias=True)
-            self.b = L.Linear(4, 2)
-            self.c = L.Linear(2, 2, nobias=True)
-            self.lazy = L.Linear(None, 2, nobias=True)
-
-    def forward(self, x):
-        return F.sum(self.b(self.a(x)))
+    links = {"a": L.Linear(3, 4, nobias=True), "b": L.Linear(4, 2)}
+    links |= {"c": L.Linear(2, 2, nobias=True), "lazy": L.Linear(None, 2, nobias=True)}
+    return net(lambda self, x: F.sum(self.b(self.a(x))), **links)
 
 
 class Step:
@@ -43,7 +36,7 @@ class Step:
     inputs = ()
 
     def __init__(self, communicator, **options):
-        self.communicator, self.model = communicator, Net()
+        self.communicator, self.model = communicator, network()
         inner = chainer.optimizers.SGD()
         self.optimizer = create_multi_node_optimizer(inner, communicator, **options)
         self.optimizer.setup(self.model)
@@ -73,9 +66,8 @@ def spec(*shape, dtype="float32"):
 
 
 def rows(function, *, unused):
-    moved = {"/a/W": spec(4, 3), "/b/W": spec(2, 4), "/b/b": spec(2), "/c/W": spec(2, 2)}
-    if not unused:
-        del moved["/c/W"]
+    moved = {"/a/W": spec(4, 3), "/b/W": spec(2, 4), "/b/b": spec(2)}
+    moved |= {"/c/W": spec(2, 2)} if unused else {}
     return [Mark("communication", path, function, buffer) for path, buffer in moved.items()]
 
 
@@ -122,10 +114,7 @@ class TestRows:
         second()
         second.prefix = "/second"
         entered = []
-        with (
-            first.timed(entered.append, lambda: None),
-            second.timed(entered.append, lambda: None),
-        ):
+        with first.timed(entered.append, lambda: None), second.timed(entered.append, lambda: None):
             second()
         marks = [mark for mark in entered if mark.phase == "communication"]
         assert [mark.path for mark in marks[1:]] == [

@@ -106,8 +106,8 @@ class Faulting(Wait):
 @linux
 def test_page_faults_are_those_of_the_layer_that_has_them():
     def network(x):
-        (x,) = Wait(FakeClock(), 0).apply((x,))
-        (x,) = Faulting(FakeClock(), 0).apply((x,))
+        for kind in (Wait, Faulting):
+            (x,) = kind(FakeClock(), 0).apply((x,))
         return x
 
     step = step_of(network)
@@ -144,17 +144,12 @@ def test_a_layer_of_page_faults_is_told_from_a_busy_one(clock):
 
     class Faults(Wait):
         def forward(self, inputs):
-            thread.fault(500)
-            return (inputs[0].copy(),)
-
-    class Busy(Wait):
-        def forward(self, inputs):
-            thread.fault(10)
+            thread.fault(self._backward_ns)
             return super().forward(inputs)
 
     def network(x):
-        (x,) = Faults(clock, 0).apply((x,))
-        (x,) = Busy(clock, 588_000).apply((x,))
+        for busy_ns, faults in ((0, 500), (588_000, 10)):
+            (x,) = Faults(clock, busy_ns, faults).apply((x,))
         return x
 
     step = step_of(network)
@@ -173,14 +168,16 @@ def test_a_layer_of_page_faults_is_told_from_a_busy_one(clock):
 
 def test_a_fault_has_no_price_where_it_is_not_one_small_page(clock):
     thread = FakeThread(clock, fault_ns=50_000)
+    usage = (("cpu_ns", "system_ns", "page_faults"), thread.usage)
     step = make_step("forward", Chain(clock), (image(),))
-    for faults_a_page in (0, 1 / 512):
-
-        def touch(pages, faults_a_page=faults_a_page):
-            thread.fault(int(len(pages) * faults_a_page))
-
-        usage = (("cpu_ns", "system_ns", "page_faults"), thread.usage)
-        assert measure(clock, step, usage=usage, touch=touch)[1].fault_ns is None
+    for part in (0, 1 / 512):
+        _, found = measure(
+            clock,
+            step,
+            usage=usage,
+            touch=lambda pages, part=part: thread.fault(int(len(pages) * part)),
+        )
+        assert found.fault_ns is None
 
 
 def test_without_a_thread_s_usage_cpu_time_alone(monkeypatch):
@@ -190,23 +187,17 @@ def test_without_a_thread_s_usage_cpu_time_alone(monkeypatch):
     assert read()[0] > 0
 
 
-# --- in a run
-
-
-def test_a_run_has_it_unless_told_otherwise(clock):
+def test_a_run_has_it_unless_told_otherwise_and_its_failure_is_a_warning(clock, monkeypatch):
     asked = Settings(trials=4, clean_trials=1, warmups=1)
     step = make_step("forward", Chain(clock), (image(),))
     assert runner.run(step, asked, clock=clock, memory=False).counters is None
     found = runner.run(step, asked, clock=clock, memory=False, counters=None)
-    assert found.counters.trials == LEAST_TRIALS
+    assert found.counters.trials == LEAST_TRIALS == 3
     # The clock that measures has the same times in the timed trials.
-    wall = found.counters["wall_ns"]
-    assert [at / wall_trials for at, wall_trials in zip(wall.layers, [3] * 9, strict=False)] == (
-        found.self_ns.mean(axis=0).tolist()
-    )
+    assert [at / 3 for at in found.counters["wall_ns"].layers] == found.self_ns.mean(
+        axis=0
+    ).tolist()
 
-
-def test_its_failure_is_a_warning(clock, monkeypatch):
     def fails(*_, **__):
         raise OSError("no")
 

@@ -27,7 +27,7 @@ def git(*words):
     )
 
 
-def test_collect_knows_this_process():
+def test_collect_knows_this_process(monkeypatch):
     found = collect()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", found.started)
     assert (found.chainer, found.profiler) == ("7.8.1", chainer_profile.__version__)
@@ -39,6 +39,14 @@ def test_collect_knows_this_process():
     assert found.usable_cores >= 1
     assert found.memory_nbytes is not None
     assert found.memory_nbytes > 1 << 20
+
+    def missing(name):
+        raise environment.metadata.PackageNotFoundError(name)
+
+    # A package that is not installed has no version.
+    monkeypatch.setattr(environment.metadata, "version", missing)
+    monkeypatch.delitem(sys.modules, "chainer")
+    assert collect().chainer == ""
 
 
 def test_only_the_blas_of_numpy_is_noted(monkeypatch):
@@ -97,15 +105,6 @@ def test_the_commit_of_the_current_folder(tmp_path, monkeypatch):
     assert collect().commit == f"{clean}-dirty"
     monkeypatch.setenv("PATH", str(tmp_path))  # without git
     assert collect().commit == ""
-
-
-def test_a_package_that_is_not_installed_has_no_version(monkeypatch):
-    def missing(name):
-        raise environment.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(environment.metadata, "version", missing)
-    monkeypatch.delitem(sys.modules, "chainer")
-    assert collect().chainer == ""
 
 
 def test_cores_that_others_kept_busy(monkeypatch):

@@ -79,12 +79,6 @@ def with_cudnn(monkeypatch, get_version, enabled=True):
     monkeypatch.setattr(cuda, "cuda", fake, raising=False)
 
 
-def test_the_number_of_a_device():
-    numbers = {"gpu:0": 0, "gpu:12": 12}
-    names = ["cpu", "gpu:0", "gpu:12", "gpu", "gpu:", "gpu:x", "gpu:-1", ""]
-    assert {name: gpu_number(name) for name in names} == dict.fromkeys(names) | numbers
-
-
 def test_all_figures_and_names_are_bytes_or_text(nvml, runtime):
     assert collect_gpu(1) == ALL
     assert gpu_state(1) == STATE
@@ -135,7 +129,10 @@ def test_what_is_refused_or_missing_is_left_out(name, runtime, nvml):
         assert gpu_state(1) == expected
 
 
-def test_without_nvml_cudnn_or_cupy(runtime, monkeypatch):
+def test_the_number_of_a_device_and_without_nvml_cudnn_or_cupy(runtime, monkeypatch):
+    numbers = {"gpu:0": 0, "gpu:12": 12}
+    names = ["cpu", "gpu:0", "gpu:12", "gpu", "gpu:", "gpu:x", "gpu:-1", ""]
+    assert {name: gpu_number(name) for name in names} == dict.fromkeys(names) | numbers
     monkeypatch.setattr(cuda, "cudnn_enabled", False)
     assert vars(collect_gpu(1)) == vars(ALL) | {"driver": "", "cudnn": ""}
     assert gpu_state(1) is None

@@ -237,25 +237,22 @@ class TestProgramsThatTimerHookMeasures:
         assert recording.n_trials == 4
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "build", "times", "trials"),
-    [
+def test_learning_and_looking_up_count_for_nothing(clock):
+    """Neither in the rows nor in the history, where a trial differs."""
+    for kind, name, build, times, trials in (
         (Learner, "_new_row", Chain, [100, 40, 40] * 2, [208]),
         (Rows, "entry_of", in_turn, [3, 4] * 3, [10, 11] * 2),
-    ],
-)
-def test_learning_and_looking_up_count_for_nothing(clock, hook, kind, name, build, times, trials):
-    """Neither in the rows nor in the history, where a trial differs."""
-    model, look = build(clock), getattr(kind, name)
+    ):
+        hook, model, look = LayerTimerHook(clock), build(clock), getattr(kind, name)
 
-    def slow(*args, **kwargs):
-        clock.advance(1000)
-        return look(*args, **kwargs)
+        def slow(*args, look=look, **kwargs):
+            clock.advance(1000)
+            return look(*args, **kwargs)
 
-    with pytest.MonkeyPatch.context() as patch, hook:
-        patch.setattr(kind, name, slow)
-        for _ in range(2 if kind is Learner else 6):
-            model(image())
-    assert [round(seconds * 1e9) for _, seconds in hook.call_history] == times
-    assert hook.total_time() == pytest.approx(sum(times) * 1e-9)
-    assert hook.recording().trial_ns.tolist() == trials
+        with pytest.MonkeyPatch.context() as patch, hook:
+            patch.setattr(kind, name, slow)
+            for _ in range(2 if kind is Learner else 6):
+                model(image())
+        assert [round(seconds * 1e9) for _, seconds in hook.call_history] == times
+        assert hook.total_time() == pytest.approx(sum(times) * 1e-9)
+        assert hook.recording().trial_ns.tolist() == trials

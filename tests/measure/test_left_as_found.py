@@ -8,23 +8,19 @@ import pytest
 
 from chainer_profile import profile
 from chainer_profile.measure.left_as_found import left_as_found
+from tests.nets import net
 
 X = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
 
 
-class Net(chainer.Chain):
+def network():
     """With running averages, a state, and random numbers."""
-
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.fc = L.Linear(3, 3)
-            self.bn = L.BatchNormalization(3)
-            self.lstm = L.LSTM(3, 2)
 
     def forward(self, x):
         self.lstm.reset_state()  # else each trial would go back through those before
         return self.lstm(F.dropout(self.bn(self.fc(x))))
+
+    return net(forward, fc=L.Linear(3, 3), bn=L.BatchNormalization(3), lstm=L.LSTM(3, 2))
 
 
 def contents(model):
@@ -63,7 +59,7 @@ def train(model, optimizer, steps=1):
 @pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
 @pytest.mark.parametrize("trained", [False, True])
 def test_a_profile_changes_nothing(phase, optimizer, trained):
-    model, own = Net(), chainer.optimizers.Adam() if optimizer is None else optimizer()
+    model, own = network(), chainer.optimizers.Adam() if optimizer is None else optimizer()
     own.setup(model)
     train(model, own, 2 if trained else 0)
     with chainer.using_config("train", False):
@@ -91,7 +87,7 @@ def test_the_users_training_goes_on_as_without_a_profile():
     losses = {}
     for profiled in (False, True):
         np.random.seed(0)  # noqa: NPY002  (Chainer's initialisers draw from it)
-        model, optimizer = Net(), chainer.optimizers.Adam()
+        model, optimizer = network(), chainer.optimizers.Adam()
         optimizer.setup(model)
         train(model, optimizer, 2)
         if profiled:
@@ -103,7 +99,7 @@ def test_the_users_training_goes_on_as_without_a_profile():
 
 
 def test_after_an_exception_too():
-    model = Net()
+    model = network()
     model(X)
     before = contents(model)
     with pytest.raises(ZeroDivisionError), left_as_found(model):

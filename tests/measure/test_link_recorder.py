@@ -14,6 +14,7 @@ import numpy as np
 from chainer_profile.measure.link_rows import MOST_SHAPES
 from tests.ledger.drawn import Busy, WorkError, nothing_left
 from tests.ledger.test_links import SUMS, iteration_of, recorder_of, rows_of, told
+from tests.nets import net
 
 
 class Net(chainer.Chain):
@@ -53,14 +54,8 @@ def test_a_link_of_changing_length_is_one_row_of_mean_calls_and_work(clock):
 
 
 def test_a_shared_link_goes_by_its_first_path_however_it_is_called(clock):
-    class Shares(chainer.Chain):
-        def __init__(self):
-            super().__init__()
-            with self.init_scope():
-                self.a = L.Linear(3, 3)
-                self.b = chainer.Chain(c=self.a)
-
-    model = Shares()
+    fc = L.Linear(3, 3)
+    model = net(lambda self, x: x, a=fc, b=chainer.Chain(c=fc))
     loop = recorder_of(clock, model)
     iteration_of(loop, lambda: (model.a.forward(batch()), model.b.c(batch())))
     assert {of: row.calls for of, row in layers_of(loop[0]).items()} == {

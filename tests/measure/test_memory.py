@@ -26,7 +26,7 @@ from chainer_profile.measure.steps import make_step
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import MemoryUse, PhaseMemory, Recording, Settings
 from tests.conftest import make_recording
-from tests.nets import Chain, Outer, Wait, image, net, slow_loss
+from tests.nets import MLP, Outer, Wait, image, net
 from tests.recordings import refusal, rewrite
 
 # What Python objects of a call may take: variables, nodes of the graph, tuples.
@@ -181,25 +181,18 @@ class TestTraining:
         model = net(forward, a=L.Linear(2, 2))
         _, use = measure(model, ones(1, MB), phase="train", loss=lambda y: y)
         assert use.kept_for_backward_nbytes == pytest.approx(0, abs=30_000)
-        _, use = measure(Kept(), ones(1, MB // 4), phase="train", loss=F.sum)
+
+        def keeping(self, x):
+            """Keeps its output, as Classifier keeps its loss: 2 MB of activations."""
+            self.y = None
+            self.y = F.tanh(F.relu(x + self.W))
+            return self.y
+
+        model = net(keeping, W=chainer.Parameter(ones(1, MB // 4)))
+        _, use = measure(model, ones(1, MB // 4), phase="train", loss=F.sum)
         assert use.kept_for_backward_nbytes == pytest.approx(2 * MB, abs=30_000)
         # It was there when the trial began.
         assert by_phase(use)["forward"].retained_nbytes == pytest.approx(0, abs=30_000)
-
-
-class Kept(chainer.Chain):
-    """Keeps its output, as Chainer's Classifier keeps its loss: 2 MB of activations."""
-
-    def __init__(self):
-        super().__init__()
-        self.y = None
-        with self.init_scope():
-            self.W = chainer.Parameter(ones(1, MB // 4))
-
-    def forward(self, x):
-        self.y = None
-        self.y = F.tanh(F.relu(x + self.W))
-        return self.y
 
 
 def test_phases_that_a_file_lacks_or_has_damaged(tmp_path):
@@ -214,18 +207,6 @@ def test_phases_that_a_file_lacks_or_has_damaged(tmp_path):
     for damaged in (["forward"], [{"phase": "forward"}], 3):
         rewrite(path, lambda meta, damaged=damaged: meta["memory"].update(phases=damaged))
         assert refusal(path).startswith("damaged recording"), damaged
-
-
-class Failing(Chain):
-    """Raises in a call, counted from 1."""
-
-    fails_at = 0
-
-    def forward(self, x):
-        y = super().forward(x)
-        if self.calls == self.fails_at:
-            raise ValueError("broken")
-        return y
 
 
 class Script:
@@ -250,16 +231,21 @@ class Script:
 class TestAfterwards:
     @pytest.mark.parametrize("traced", [False, True])
     @pytest.mark.parametrize("call", [0, 2, 3])
-    def test_all_is_as_it_was_after_a_failure_too(self, clock, traced, call):
-        model = Failing(clock)
-        step = make_step("train", model, (image(),), loss=slow_loss(clock))
+    def test_all_is_as_it_was_after_a_failure_too(self, traced, call):
+        def fails(y, calls):
+            if calls == (call if learned else None):
+                raise ValueError("broken")
+            return y
+
+        learned, model = [], MLP(fails)
+        step = make_step("train", model, (image(1, 3),), loss=F.sum)
         if traced:
             tracemalloc.start()
         try:
             kept = np.zeros(MB, np.uint8)
             with step.configured():
                 structure = learn_structure(step)
-                model.fails_at = call
+                learned.append(structure)
                 before = [set(vars(one)) for one in (model, step, step.optimizer)]
                 with pytest.raises(ValueError, match="broken") if call else nullcontext():
                     measure_memory(step, structure)

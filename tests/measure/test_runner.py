@@ -82,9 +82,7 @@ def trained(clock, monkeypatch):
 
 
 class TestRun:
-    def test_times_are_exact_and_those_of_clean_trials_are_without_the_reading_of_their_cpu_time(
-        self,
-    ):
+    def test_times_are_exact_and_reading_the_cpu_time_of_clean_trials_is_not_in_theirs(self):
         class Costly(FakeClock):
             def cpu_ns(self):
                 self.advance(1000)
@@ -95,24 +93,27 @@ class TestRun:
         assert (recording.ended, recording.phases) == ("complete", ())
         assert recording.self_ns.tolist() == [[100, 40, 40]] * 20
         assert recording.framework_ns is None
-        assert {link.path: link.calls for link in recording.links} == {
-            "/": 1,
-            "/first": 1,
-            "/second": 2,
-        }
-        counts = {"trial_ns": 20, "clean_ns": 5, "warmup_ns": 2}
-        assert {name: getattr(recording, name).tolist() for name in counts} == {
-            name: [TRIAL_NS] * count for name, count in counts.items()
-        }
+        calls = {link.path: link.calls for link in recording.links}
+        assert calls == {"/": 1, "/first": 1, "/second": 2}
+        for name, count in (("trial_ns", 20), ("clean_ns", 5), ("warmup_ns", 2)):
+            assert getattr(recording, name).tolist() == [TRIAL_NS] * count
         assert recording.clean_cpu_ns.tolist() == [3 * (TRIAL_NS + 1000)] * 5
 
-    def test_clean_blocks_alternate_with_profiled_ones(self, clock):
-        recording = run(Chain(clock), clock, settings(trials=40, clean_trials=10))
+    def test_clean_blocks_alternate_with_profiled_ones_and_progress_counts_to_the_end(self, clock):
+        asked, seen = settings(trials=40, clean_trials=10), []
+        recording = run(Chain(clock), clock, asked, progress=lambda *a: seen.append(a))
         kinds = [(start, "P") for start in recording.start_ns.tolist()]
         kinds += [(start, "C") for start in recording.clean_start_ns.tolist()]
         starts, text = zip(*sorted(kinds), strict=True)
         assert "".join(text) == ("P" * 10 + "C" * 5 + "P" * 10) * 2
         assert np.diff(starts).tolist() == [TRIAL_NS] * 49
+        done, totals, means = zip(*seen, strict=True)
+        assert list(done) == sorted(set(done))
+        assert (done[-1], set(totals)) == (40, {40})
+        assert means == pytest.approx([TRIAL_NS * 1e-9] * len(seen))
+        reading = FakeClock(read_ns=3)
+        conditions = run(Chain(reading), reading).conditions
+        assert (conditions.window_ns, conditions.clock_resolution_ns) == (3, 1)
 
     def test_a_forward_pass_that_takes_gradients_has_the_graph(self, clock):
         seen = []
@@ -132,16 +133,6 @@ class TestRun:
         assert "test mode with backprop" in run_lines(recording)[0]
         assert "its forward pass computes gradients" in report_md(summarise(recording))
         assert not run(Chain(clock), clock).settings.with_graph
-
-    def test_conditions_are_recorded_and_progress_counts_to_the_end_with_the_mean(self, clock):
-        reading, seen = FakeClock(read_ns=3), []
-        conditions = run(Chain(reading), reading).conditions
-        assert (conditions.window_ns, conditions.clock_resolution_ns) == (3, 1)
-        run(Chain(clock), clock, progress=lambda *a: seen.append(a))
-        done, totals, means = zip(*seen, strict=True)
-        assert list(done) == sorted(set(done))
-        assert (done[-1], set(totals)) == (20, {20})
-        assert means == pytest.approx([TRIAL_NS * 1e-9] * len(seen))
 
     def test_groups_of_any_size_and_the_journal_hold_the_same(
         self, clock, trained, monkeypatch, tmp_path
@@ -503,24 +494,20 @@ def test_of_a_function_that_raises_in_some_trials_the_memory_pass_ends_its_windo
         next(calls)  # the next run begins with another one
 
 
+class Scale(L.Scale):
+    """A class with an equality of its own has no hash; Chainer does not need it."""
+
+    def __eq__(self, other):
+        return True
+
+
 def test_links_without_a_hash():
-    """A class with an equality of its own has none; Chainer does not need it."""
-
-    class Scale(L.Scale):
-        def __eq__(self, other):
-            return True
-
-    class Net(chainer.Chain):
-        def __eq__(self, other):
-            return True
-
-        def forward(self, x):
-            return self.c(self.b(F.tanh(self.a(x))))
-
-    net, x = Net(a=Scale(0, ()), b=Scale(0, ()), c=Scale(0, (1,))), image()
+    links = {name: Scale(0, shape) for name, shape in (("a", ()), ("b", ()), ("c", (1,)))}
+    model = net(lambda self, x: self.c(self.b(F.tanh(self.a(x)))), **links)
+    type(model).__eq__, type(model).__hash__ = Scale.__eq__, None
     with LayerTimerHook() as hook:
         for _ in range(3):
-            net(x)
-    for recording in (profile(net, x, trials=3, clean_trials=0), hook.recording(net)):
+            model(image())
+    for recording in (profile(model, image(), trials=3, clean_trials=0), hook.recording(model)):
         paths = [layer.path for layer in recording.layers if layer.function == "Mul"]
         assert paths == ["/a", "/b", "/c"]

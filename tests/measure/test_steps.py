@@ -106,17 +106,12 @@ class TestTrainStep:
         assert 0 < grads.max() <= 1  # the scale was taken away again
 
 
-class Penalised(chainer.Chain):
+def penalised(self, x):
     """Gives a loss with the gradient of its input in it."""
-
-    def __init__(self):
-        super().__init__(a=L.Linear(2, 3))
-
-    def forward(self, x):
-        x = chainer.Variable(x)
-        y = F.sum(F.tanh(self.a(F.relu(x) + x * x)))
-        (gradient,) = chainer.grad([y], [x], enable_double_backprop=True)
-        return F.sum(gradient * gradient) + y
+    x = chainer.Variable(x)
+    y = F.sum(F.tanh(self.a(F.relu(x) + x * x)))
+    (gradient,) = chainer.grad([y], [x], enable_double_backprop=True)
+    return F.sum(gradient * gradient) + y
 
 
 class Own:
@@ -171,7 +166,7 @@ class TestMakeStep:
 class TestLearnFirst:
     @pytest.mark.parametrize("train_mode", [False, True])
     def test_a_forward_pass_that_needs_the_graph_gets_one(self, train_mode):
-        step = ForwardStep(Penalised(), (image(4, 2) + 1,), train_mode)
+        step = ForwardStep(net(penalised, a=L.Linear(2, 3)), (image(4, 2) + 1,), train_mode)
         with chainer.no_backprop_mode():
             with step.configured():
                 structure = learn_first(step)

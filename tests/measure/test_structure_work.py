@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from functools import partial
 
 import chainer
 import chainer.functions as F
@@ -13,9 +14,8 @@ from chainer import optimizers
 
 from chainer_profile.costs import work as costs
 from chainer_profile.costs.work import register_cost
-from chainer_profile.measure.learner import learn_structure
-from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.windows import CLEARGRADS, Mark
+from tests.measure.test_structure import learn as learn_trial
 from tests.nets import SlowHook, SlowOptimizer, SlowRule, Trained, image, net, slow_loss
 
 WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
@@ -51,10 +51,7 @@ def residual():
 X = image(2, 3, 6, 6)
 
 
-def learn(model, *inputs, phase="train", loss=F.sum, optimizer=None):
-    step = make_step(phase, model, inputs, loss=loss, optimizer=optimizer)
-    with step.configured():
-        return learn_structure(step)
+learn = partial(learn_trial, phase="train")
 
 
 def updates(structure):

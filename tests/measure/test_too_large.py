@@ -2,7 +2,6 @@
 
 from itertools import islice
 
-import chainer
 import chainer.functions as F
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from chainer_profile.record.recording import Settings
 from tests.command import Net, folder, main, one_line  # noqa: F401
 from tests.conftest import FakeClock
 from tests.engines.fake_engines import FakeEngine
+from tests.nets import net
 
 FREE = 300 << 20
 X = np.ones((1, 3), np.float32)
@@ -31,14 +31,6 @@ def free(monkeypatch):
     """300 MiB are free."""
     for module in (free_memory, trials):
         monkeypatch.setattr(module, "free_nbytes", lambda: FREE)
-
-
-class Growing(chainer.Chain):
-    """Takes 1 MiB for every input."""
-
-    def forward(self, x):
-        np.ones((len(x), 1 << 20), np.int8)
-        return F.relu(x)
 
 
 def race_of_many():
@@ -72,9 +64,11 @@ def test_a_batch_that_grows_beyond_what_is_free():
         r"^the network fails .*: a batch of 1,000 needs at least 1000\.0 MiB of memory, but "
         r"270\.0 MiB are free: use a smaller --batchsize$"
     )
+    # It takes 1 MiB for every input.
+    growing = net(lambda self, x: (np.ones((len(x), 1 << 20), np.int8), F.relu(x))[1])
     with pytest.raises(ProfileError, match=message):
-        profile(Growing(), np.ones((1000, 3), np.float32), trials=2)
-    assert profile(Growing(), np.ones((10, 3), np.float32), trials=2).n_trials == 2
+        profile(growing, np.ones((1000, 3), np.float32), trials=2)
+    assert profile(growing, np.ones((10, 3), np.float32), trials=2).n_trials == 2
 
 
 def test_an_input_beyond_what_is_free():

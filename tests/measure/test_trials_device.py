@@ -77,15 +77,16 @@ class TestRun:
         ]
 
     def test_reads_of_the_clock_are_the_hosts_time_and_threads_are_not_tried(self, monkeypatch):
-        # Each read takes 3; the kernels keep the device busy all the while.
+        # Each read takes 3, and each event 5; the kernels keep the device busy all the while.
         clock, blas = device_clock(read_ns=3), (BlasLibrary("openblas", "1", 4),)
+        clock.device.record_ns = 5
         monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment(blas=blas))
         for name in _VARIABLES:
             monkeypatch.delenv(name, raising=False)
         recording = run(PlannedNet(clock, DEVICE_BOUND[1:]), asked(trials=100))
         assert recording.host_ns.tolist() == [[13] * 3] * 100
         assert recording.self_ns[0].tolist()[1:] == [200, 500]
-        assert recording.conditions.window_ns == 6
+        assert recording.conditions.window_ns == 2 * 3 + 5
         assert recording.ended == "complete"
         made = recording.probe_ns, recording.clean_ns, recording.warmup_ns
         assert [len(times) for times in made] == [0, 5, 2]
@@ -203,57 +204,53 @@ def test_a_block_leaves_nothing_of_an_unfinished_trial_to_the_next_block(clock):
     assert recording.trial_ns.tolist() == [530] * 5
 
 
-@pytest.mark.parametrize("count", [1, 4])
 @pytest.mark.parametrize("trial", [1, 5, 20 + 5])
-def test_other_calls_have_rows_by_link(clock, count, trial):
-    model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, other_calls(*[kernel(1, 1)] * count))
-    recording = run(model)
-    assert recording.by_link
-    assert (recording.n_trials, recording.left_out) == (20, 0)
-    (row,) = recording.layers
-    assert row.function == "Planned"
-    # By the host's clock, and by the device's.
-    assert recording.calls[-1, 0] == count
-    ends = recording.span_ns - recording.self_ns.sum(axis=1) - recording.gap_ns.sum(axis=1)
-    assert (ends >= 0).all()
-    assert (recording.launch_ns >= recording.host_ns.sum(axis=1)).all()
-    assert recording.self_ns[0, 0] == (sum(OWN) if trial > 1 else recording.self_ns[-1, 0])
-    assert recording.held_ns is None
+def test_other_calls_have_rows_by_link(clock, trial):
+    for count in (1, 4):
+        change = other_calls(*[kernel(1, 1)] * count)
+        recording = run(PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, change))
+        assert recording.by_link
+        assert (recording.n_trials, recording.left_out) == (20, 0)
+        (row,) = recording.layers
+        assert row.function == "Planned"
+        # By the host's clock, and by the device's.
+        assert recording.calls[-1, 0] == count
+        ends = recording.span_ns - recording.self_ns.sum(axis=1) - recording.gap_ns.sum(axis=1)
+        assert (ends >= 0).all()
+        assert (recording.launch_ns >= recording.host_ns.sum(axis=1)).all()
+        assert recording.self_ns[0, 0] == (sum(OWN) if trial > 1 else recording.self_ns[-1, 0])
+        assert recording.held_ns is None
 
 
-@pytest.mark.parametrize("trial", [25 + 1, 25 + N_HELD])
-def test_other_calls_of_a_held_trial_are_no_layers(clock, trial):
-    model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, other_calls(kernel(1, 1)))
-    recording = run(model)
-    assert not recording.by_link
-    expected = [[30, 20, 50]] * (trial - 25 - 1)
-    assert recording.held_ns is None or recording.held_ns.tolist() == expected
-    assert (recording.held_ns is None) is (not expected)
+def test_other_calls_of_a_held_trial_are_no_layers(clock):
+    for after in (1, N_HELD):
+        model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + 25 + after, other_calls(kernel(1, 1)))
+        recording = run(model)
+        assert not recording.by_link
+        held = [] if recording.held_ns is None else recording.held_ns.tolist()
+        assert held == [[30, 20, 50]] * (after - 1)
 
 
 # Trials 11 to 15 are clean ones; the 26th and so on are held, and a last structure pass follows.
-@pytest.mark.parametrize(
-    ("trial", "done", "where"),
-    [
+def test_a_full_memory(clock):
+    for trial, done, where in (
         (1, 0, " after 0 trials, in or after layer 0_Planned"),
         (3, 2, " after 2 trials, in or after layer 0_Planned"),
         (12, 10, " after 10 trials"),
         (25 + 2, 20, " after 20 trials, in or after layer 0_Planned"),
         (25 + N_HELD + 1, 20, " after 20 trials, in PlannedNet at /"),
         (2 - BEFORE, None, " in PlannedNet at /"),
-    ],
-)
-def test_a_full_memory(clock, trial, done, where):
-    model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, fails(MEMORY_FULL))
-    with pytest.raises(ProfileError) as caught:
-        run(model, asked(batchsize=8))
-    assert str(caught.value) == f"the network fails{where}: {FULL}"
-    assert isinstance(caught.value, RunError) is (done is not None)
-    if done is not None:
-        recording = caught.value.recording
-        assert recording.ended == f"failed: {caught.value}"
-        assert recording.self_ns.tolist() == [OWN] * done
-        assert (recording.held_ns is not None) == (trial > 26)
+    ):
+        model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, fails(MEMORY_FULL))
+        with pytest.raises(ProfileError) as caught:
+            run(model, asked(batchsize=8))
+        assert str(caught.value) == f"the network fails{where}: {FULL}"
+        assert isinstance(caught.value, RunError) is (done is not None)
+        if done is not None:
+            recording = caught.value.recording
+            assert recording.ended == f"failed: {caught.value}"
+            assert recording.self_ns.tolist() == [OWN] * done
+            assert (recording.held_ns is not None) == (trial > 26)
 
 
 def test_other_exceptions_and_hosts_say_nothing_of_a_gpus_memory(clock):

@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.measure.windows import (
-    BACKWARD,
-    FORWARD,
-    UPDATE,
-    hook_name,
-    time_optimizer,
-    timed,
-    timed_loss,
-)
+from chainer_profile.measure import windows
+from chainer_profile.measure.windows import BACKWARD, FORWARD, UPDATE, hook_name, timed, timed_loss
 from tests.nets import image
 
 
@@ -105,34 +98,24 @@ def test_a_window_has_arguments_results_and_ends_with_an_exception_too(events):
     assert events == [UPDATE, "leave"] * 2
 
 
-class TestTimedLoss:
-    def test_the_loss_and_its_backward_are_phases(self, events):
-        x = chainer.Parameter(np.array(3.0, np.float32))
-        lossfun = timed_loss(lambda a, b: a * b * a, events.enter, events.leave)
-        loss = lossfun(x, b=2)
-        assert events == [FORWARD, "leave"]
-        loss.backward(True, enable_double_backprop=True, loss_scale=4)
+def test_the_loss_and_its_backward_are_phases(events):
+    x = chainer.Parameter(np.array(3.0, np.float32))
+    lossfun = timed_loss(lambda a, b: a * b * a, events.enter, events.leave)
+    loss = lossfun(x, b=2)
+    assert events == [FORWARD, "leave"]
+    loss.backward(True, enable_double_backprop=True, loss_scale=4)
+    assert events == [FORWARD, "leave", BACKWARD, "leave"]
+    assert x.grad == 4 * 2 * 2 * 3
+    assert x.grad_var.creator is not None
+    assert loss.grad is not None
+    # A loss that is the same every time, or no variable.
+    lossfun = timed_loss(lambda: x, events.enter, events.leave)
+    for _ in range(3):
+        events.clear()
+        lossfun().backward()
         assert events == [FORWARD, "leave", BACKWARD, "leave"]
-        assert x.grad == 4 * 2 * 2 * 3
-        assert x.grad_var.creator is not None
-        assert loss.grad is not None
-
-    def test_a_loss_that_is_the_same_every_time_or_no_variable(self, events):
-        x = chainer.Parameter(np.array(3.0, np.float32))
-        lossfun = timed_loss(lambda: x, events.enter, events.leave)
-        for _ in range(3):
-            events.clear()
-            lossfun().backward()
-            assert events == [FORWARD, "leave", BACKWARD, "leave"]
-        assert timed_loss(lambda: 3.0, events.enter, events.leave)() == 3.0
-        assert events[4:] == [FORWARD, "leave"]
-
-
-def update(optimizer, events, *args, prefix=""):
-    with Replacements() as replacements:
-        time_optimizer(replacements, optimizer, events.enter, events.leave, prefix)
-        optimizer.update(*args)
-    return [event for event in events if event != "leave"]
+    assert timed_loss(lambda: 3.0, events.enter, events.leave)() == 3.0
+    assert events[4:] == [FORWARD, "leave"]
 
 
 def test_a_prefix_stands_before_the_paths(events):
@@ -141,8 +124,11 @@ def test_a_prefix_stands_before_the_paths(events):
         model.scale = chainer.Parameter(np.ones(1, np.float32))
     optimizer = chainer.optimizers.SGD().setup(model)
     model.cleargrads()
-    paths = [mark.path for mark in update(optimizer, events, prefix="/main")[1:]]
-    assert paths == ["/main", "/main/predictor", "/main/predictor"]
+    with Replacements() as replacements:
+        windows.time_optimizer(replacements, optimizer, events.enter, events.leave, "/main")
+        optimizer.update()
+    paths = [mark.path for mark in events if mark != "leave"]
+    assert paths[1:] == ["/main", "/main/predictor", "/main/predictor"]
 
 
 def test_names_of_hooks():
