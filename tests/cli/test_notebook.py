@@ -10,7 +10,6 @@ from pathlib import Path
 
 import chainer
 import chainer.functions as F
-import chainer.links as L
 import numpy as np
 import pytest
 
@@ -26,23 +25,11 @@ from traitlets.config import Config  # noqa: E402
 from chainer_profile.cli.notebook import Cell, FirstRun, View  # noqa: E402
 from chainer_profile.measure.loop import networks, optimizers  # noqa: E402
 from tests.fakes import process  # noqa: E402
+from tests.nets import MLP  # noqa: E402
 
 FEW = "-n 5 -w 1"
 CONFIG = Config()
 CONFIG.HistoryManager.enabled = False
-
-
-class Net(chainer.Chain):
-    """Two linear layers and a ReLU."""
-
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.first = L.Linear(4, 8)
-            self.second = L.Linear(8, 3)
-
-    def forward(self, x):
-        return self.second(F.relu(self.first(x)))
 
 
 class Shell:
@@ -57,9 +44,9 @@ class Shell:
         """As it was at first: with a network, its input, and the extension."""
         for name in self.names.keys() - self._known:
             del self.names[name]
-        x, t = np.ones((2, 4), np.float32), np.array([0, 1], np.int32)
-        self.names |= {"chainer": chainer, "F": F, "Net": Net, "np": np, "signal": signal}
-        self.names |= {"model": Net(), "x": x, "t": t, "n": 0}
+        x, t = np.ones((2, 3), np.float32), np.array([0, 1], np.int32)
+        self.names |= {"chainer": chainer, "F": F, "MLP": MLP, "np": np, "signal": signal}
+        self.names |= {"model": MLP(), "x": x, "t": t, "n": 0}
         self.run("%reload_ext chainer_profile")
 
     def run(self, code):
@@ -116,18 +103,24 @@ def paths(recording):
 # -- a line
 
 
-def test_a_call_is_profiled_in_test_mode(shell, capsys):
+def test_a_call_is_profiled_in_test_mode_and_as_the_options_say(shell, capsys):
     assert shell.line(f"{FEW} -o s model(x)") is None
     recording = shell.kept().recording
     settings = recording.settings
-    assert paths(recording) == ["/first", "/", "/second"]
+    assert paths(recording) == ["/fc1", "/", "/fc2"]
     assert (recording.n_trials, settings.warmups) == (5, 1)
     assert (settings.phase, settings.train_mode) == ("forward", False)
     assert settings.command == f"%layerprofile {FEW} -o s model(x)"
     assert recording.memory is not None
     out = capsys.readouterr().out
-    assert "Net, shape 2x4, batch 2, cpu, test mode" in out
-    assert "/second" in out
+    assert "MLP, shape 2x3, batch 2, cpu, test mode" in out
+    assert "/fc2" in out
+    options = "-n 100000 -w 0 --max-seconds 0.2 --no-memory -q -o s --phase train"
+    assert shell.line(f"{options} model(x)") is None
+    summary = shell.kept()
+    assert list(summary.phases.index) == ["forward", "backward", "update", "outside"]
+    assert summary.recording.ended == "time limit reached"
+    assert summary.recording.memory is None
 
 
 def test_arguments_are_those_of_the_call(shell):
@@ -140,30 +133,18 @@ def test_arguments_are_those_of_the_call(shell):
     }.items():
         settings = shell.of_call(call).recording.settings
         found = settings.model, settings.input_shape, settings.batchsize
-        assert found == ("Net", (batchsize, 4), batchsize), call
+        assert found == ("MLP", (batchsize, 3), batchsize), call
     assert shell.names["asked"] == ["a  b"]  # evaluated once
-
-
-def test_the_phase_and_the_limit_of_time(shell):
-    options = "-n 100000 -w 0 --max-seconds 0.2 --no-memory -q -o s --phase train"
-    assert shell.line(f"{options} model(x)") is None
-    summary = shell.kept()
-    assert list(summary.phases.index) == ["forward", "backward", "update", "outside"]
-    assert summary.recording.ended == "time limit reached"
-    assert summary.recording.memory is None
-
-
-def test_lists_of_arrays(shell):
     recording = shell.of_call("F.concat([x, x, x], axis=0)").recording
     settings = recording.settings
     assert settings.model == "concat (a function, no links)"
     assert (settings.input, settings.batchsize) == ("the first of 3 arrays", 3)
     assert [(layer.path, layer.function) for layer in recording.layers] == [("/", "Concat")]
     shell.names["both"] = chainer.Sequential(F.concat, shell.names["model"])
-    assert shell.cell(f"{FEW} -q -o s", "both([x, x, x])") is not None  # 12 columns
+    assert shell.cell(f"{FEW} -q -o s", "both([x, x, x])") is not None  # 9 columns
     shell.names["both"] = chainer.Sequential(F.vstack, shell.names["model"])
     settings = shell.of_cell("both([x, x, x])").recording.settings
-    assert (settings.input_shape, settings.batchsize) == ((2, 4), 3)
+    assert (settings.input_shape, settings.batchsize) == ((2, 3), 3)
 
 
 #: What the magic of a line, or of a cell, is given, and what is said of it.
@@ -171,20 +152,16 @@ REFUSED = """
  | give a call of a network
 model | 'model' is not a call
 model( | 'model(' is not an expression
-max(1, 2) | has no array among its inputs
 model() | has no array among its inputs
-model(3) | has no array among its inputs
 n(x) | is a chainer.Link or a function, not int
-Net(x) | Net is a class: give an instance of it
+MLP(x) | MLP is a class: give an instance of it
 np.sum(x) | calls no Chainer function
 --phase train F.relu(x) | a function has no parameters to update
 -n 0 model(x) | must be a whole number, 1 or more, not '0'
 --nope model(x) | unrecognized arguments: --nope
 -o 1x model(x) | must be the name of a variable, not '1x'
 -o if model(x) | must be the name of a variable, not 'if'
---phase sideways model(x) | invalid choice: 'sideways'
---hotspots pareto:0 model(x) | is not a rule for hotspots
-model(x[:, :2]) | the network fails with an input of 2x2, in Linear at /first
+model(x[:, :2]) | the network fails with an input of 2x2, in Linear at /fc1
  | y = 1 | the cell calls no Chainer function
  | # nothing | the cell calls no Chainer function
 model(x) | model(x) | takes only options, not 'model(x)'
@@ -224,28 +201,47 @@ STEP = ("loss = F.softmax_cross_entropy(model(x), t)", "model.cleargrads()", "lo
 def test_a_cell_is_a_trial_in_the_users_names(shell, capsys):
     loss = "loss = F.softmax_cross_entropy(y, t)"
     recording = shell.of_cell("n += 1", "print('once')", "y = model(x)", loss).recording
-    assert paths(recording) == ["/model/first", "/model", "/model/second", "/"]
-    assert recording.settings.input_shape == (2, 4)
+    assert paths(recording) == ["/model/fc1", "/model", "/model/fc2", "/"]
+    assert recording.settings.input_shape == (2, 3)
     assert recording.settings.phase == "forward"
     assert recording.settings.train_mode  # as chainer.config has it in a notebook
     assert shell.names["n"] >= 1 + 1 + 5 + len(recording.clean_ns)
-    assert shell.names["y"].shape == (2, 3)
+    assert shell.names["y"].shape == (2, 2)
     assert recording.n_trials == 5
     assert capsys.readouterr().out.count("once") == 1
     shell.of_cell("variables = %who_ls", "model(x)")
     assert "model" in shell.names["variables"]
+    own = ["own = MLP()", "own(x)"]
+    assert paths(shell.of_cell(*own).recording) == ["/MLP/fc1", "/MLP", "/MLP/fc2"]
+    assert paths(shell.of_cell("own(x)").recording)[0] == "/own/fc1"
+    recording = shell.of_cell("own(x); model(x)").recording
+    assert paths(recording)[::3] == ["/own/fc1", "/model/fc1"]
+    assert recording.settings.input == "inputs of the cell"
+    assert recording.settings.batchsize == 1
+    assert shell.of_cell("F.relu(x)").recording.settings.model == "a cell"
+    # Trials may differ.
+    shell.names["n"] = 0
+    summary = shell.of_cell("n += 1", "y = model(x)", "for _ in range(n): y = F.relu(y)")
+    recording = summary.recording
+    functions = [layer.function for layer in recording.layers]
+    assert functions == ["LinearFunction", "ReLU", "LinearFunction", "ReLU"]
+    assert len(set(recording.calls[:, 3].tolist())) == recording.n_trials == 5
+    assert (recording.trial_ns >= recording.self_ns.sum(axis=1)).all()
+    # The time to quote is that of the trials that nothing was recorded in.
+    assert summary.totals.every is None
+    assert summary.totals.clean is not None
 
 
 def test_a_training_step_of_ones_own(shell):
     shell.run("sgd = chainer.optimizers.SGD().setup(model)")
     shell.run("adam = chainer.optimizers.Adam().setup(model)")
-    shell.run("later = chainer.optimizers.SGD(); later.setup(Net())")
+    shell.run("later = chainer.optimizers.SGD(); later.setup(MLP())")
     summary = shell.of_cell(*STEP, "adam.update()")
     settings = summary.recording.settings
     assert (settings.phase, settings.optimizer) == ("train", "Adam")
     updates = summary.layers[summary.layers["phase"] == "update"]
     assert set(updates["function"]) == {"Adam"}
-    assert set(updates["path"]) == {"/model/first", "/model/second"}
+    assert set(updates["path"]) == {"/model/fc1", "/model/fc2"}
     assert set(summary.recording.phases) == {"forward", "backward", "update"}
     assert float(summary.phases["total_s"].sum()) == pytest.approx(summary.totals.profiled.mean_s)
     # An update that runs the loss has all phases.
@@ -272,7 +268,7 @@ def test_an_error_of_the_cell_is_shown_as_the_users(shell, capsys):
         out = capsys.readouterr().out
         assert "1 / 0" in out
         assert "chainer_profile" not in out
-    shell.run("class Wrong(Net):\n    def forward(self, x): return super().forward(x) / 'no'\n")
+    shell.run("class Wrong(MLP):\n    def forward(self, x): return super().forward(x) / 'no'\n")
     shell.run("wrong = Wrong()")
     assert isinstance(shell.cell(FEW, "wrong(x)"), TypeError)
     out = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
@@ -297,54 +293,40 @@ def test_interrupts(shell, capsys):
     assert isinstance(error, KeyboardInterrupt)
 
 
-def test_networks_of_a_cell(shell):
-    own = ["own = Net()", "own(x)"]
-    assert paths(shell.of_cell(*own).recording) == ["/Net/first", "/Net", "/Net/second"]
-    assert paths(shell.of_cell("own(x)").recording)[0] == "/own/first"
-    recording = shell.of_cell("own(x); model(x)").recording
-    assert paths(recording)[::3] == ["/own/first", "/model/first"]
-    assert recording.settings.input == "inputs of the cell"
-    assert recording.settings.batchsize == 1
-    assert shell.of_cell("F.relu(x)").recording.settings.model == "a cell"
-
-
-def test_trials_of_a_cell_may_differ(shell):
-    summary = shell.of_cell("n += 1", "y = model(x)", "for _ in range(n): y = F.relu(y)")
-    recording = summary.recording
-    functions = [layer.function for layer in recording.layers]
-    assert functions == ["LinearFunction", "ReLU", "LinearFunction", "ReLU"]
-    assert len(set(recording.calls[:, 3].tolist())) == recording.n_trials == 5
-    assert (recording.trial_ns >= recording.self_ns.sum(axis=1)).all()
-    # The time to quote is that of the trials that nothing was recorded in.
-    assert summary.totals.every is None
-    assert summary.totals.clean is not None
-
-
 # -- what a trial of it is
 
 
 def test_networks_and_optimizers_of_variables():
-    model, other = Net(), Net()
-    found = networks({"_": other, "inner": model.first, "model": model, "again": model, "k": 3})
+    model, other = MLP(), MLP()
+    found = networks({"_": other, "inner": model.fc1, "model": model, "again": model, "k": 3})
     assert found == [("/model", model)]
-    assert networks({"inner": model.first, "_1": model}) == [("/inner", model.first)]
+    assert networks({"inner": model.fc1, "_1": model}) == [("/inner", model.fc1)]
     # One optimizer for a parameter.
     first, last = (chainer.optimizers.SGD().setup(model) for _ in range(2))
     variables = {"a": first, "again": first, "b": last, "idle": chainer.optimizers.SGD()}
     assert optimizers(variables, ()) == [last]
     assert optimizers(variables, ("a",)) == [first]
-    part = chainer.optimizers.SGD().setup(model.first)
+    part = chainer.optimizers.SGD().setup(model.fc1)
     alone = chainer.optimizers.SGD().setup(other)
     assert optimizers({"a": last, "p": part, "o": alone}, ("a",)) == [last, alone]
+    # The parts of an update are timed at their links.
+    model.cleargrads()
+    cell = Cell(compile("opt.update()", "cell", "exec"), {"model": model, "opt": part})
+    entered = []
+    with cell.timed(entered.append, lambda: None):
+        cell()
+    found = [(mark.phase, mark.path) for mark in entered]
+    assert found == [("update", ""), *[("update", "/model/fc1")] * 2]
+    assert cell.optimizers == [part]
 
 
 def test_what_a_cell_does_prints_and_raises(capsys):
-    names = {"model": Net(), "x": np.ones((2, 4), np.float32)}
+    names = {"model": MLP(), "x": np.ones((2, 3), np.float32)}
     first = FirstRun(compile("y = model(x)", "cell", "exec"), names)
-    assert (first.calls, first.called, first.train_mode) == (3, ["Net"], True)
+    assert (first.calls, first.called, first.train_mode) == (3, ["MLP"], True)
     assert first.device == chainer.get_device("@numpy")
     assert [given.arrays for given in first.given] == [(names["x"],)]
-    assert names["y"].shape == (2, 3)
+    assert names["y"].shape == (2, 2)
     code, names = compile("print('seen'); n += 1; 1 / (n - 2)", "cell", "exec"), {"n": 0}
     FirstRun(code, names)
     assert capsys.readouterr().out == "seen\n"
@@ -353,19 +335,6 @@ def test_what_a_cell_does_prints_and_raises(capsys):
         cell()
     assert cell.error is error.value
     assert capsys.readouterr().out == ""
-
-
-def test_the_parts_of_an_update_are_timed_at_their_links():
-    model = Net()
-    names = {"model": model, "opt": chainer.optimizers.SGD().setup(model.first)}
-    model.cleargrads()
-    cell = Cell(compile("opt.update()", "cell", "exec"), names)
-    entered = []
-    with cell.timed(entered.append, lambda: None):
-        cell()
-    found = [(mark.phase, mark.path) for mark in entered]
-    assert found == [("update", ""), *[("update", "/model/first")] * 2]
-    assert cell.optimizers == [names["opt"]]
 
 
 ON_GPU = """
@@ -394,7 +363,7 @@ def test_on_a_gpu_a_cell_takes_its_clock(tmp_path):
 # -- what is shown
 
 
-def test_a_view_is_what_the_options_ask_for(shell, capsys):
+def test_a_view_is_what_the_options_ask_for_and_the_extension_can_be_unloaded(shell, capsys):
     summary = shell.of_call("--hotspots top:1 model(x)")
     assert int(summary.layers["hot"].sum()) == 1
     tree = View(summary, {"group_by": "link", "tree": True, "depth": 2})
@@ -403,14 +372,10 @@ def test_a_view_is_what_the_options_ask_for(shell, capsys):
     assert 'aria-label="The tree of links"' in tree._repr_html_()
     assert "mean ms" in repr(View(summary, {"group_by": "function", "tree": False, "depth": 2}))
     assert capsys.readouterr() == ("", "")  # it is quiet
-
-
-def test_the_extension_can_be_unloaded(shell):
-    assert shell.run("%unload_ext chainer_profile") is None
-    assert shell.shell.find_line_magic("layerprofile") is None
-    assert shell.shell.find_cell_magic("layerprofile") is None
-    assert shell.run("%load_ext chainer_profile") is None
-    assert shell.shell.find_line_magic("layerprofile") is not None
+    for word in ("unload", "load"):
+        assert shell.run(f"%{word}_ext chainer_profile") is None
+        for find in (shell.shell.find_line_magic, shell.shell.find_cell_magic):
+            assert (find("layerprofile") is not None) is (word == "load")
 
 
 def test_python_without_ipython_and_ipython_in_the_projects_root():

@@ -26,7 +26,7 @@ def names(place):
     return [name for name in names_in(place) if "." in name]
 
 
-def test_text_and_files(done):
+def test_text_and_files(done, monkeypatch):
     made(planted_ms={(1, 1): 30.0})
     out = done("ranks", "out")
     assert out.startswith("BatchNormalization at /res0 in forward takes ")
@@ -45,25 +45,12 @@ def test_text_and_files(done):
         ["1", "/res0/W", "Allreduce", "147456", "1"],
     ]
     assert Path("out/ranks.md").read_text().startswith("# net on 2 ranks\n")
-
-
-def test_another_folder_and_nothing_said(done):
-    made()
-    assert done("ranks", "out", "-q", "-o", "there/x") == ""
-    assert names("out") == []
-    assert names("there/x") == FILES
-
-
-def test_at_80_columns_nothing_is_wider(done, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    made(planted_ms={(1, 1): 30.0}, slow={0: 1.5})
-    assert max(map(len, done("ranks", "out").splitlines())) <= 80
-
-
-def test_rows_are_left_out_by_the_limit(done):
-    made()
     assert "5 rows not shown (--limit 0 shows all)" in done("ranks", "out", "--limit", "2")
     assert "not shown" not in Path("out/ranks.md").read_text()
+    assert done("ranks", "out", "-q", "-o", "there/x") == ""
+    assert names("there/x") == FILES
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, done("ranks", "out").splitlines())) <= 80
 
 
 def test_missing_and_damaged_ranks_are_said(done):

@@ -25,7 +25,7 @@ def test_the_table(done):
     assert "ReLU" in markdown
 
 
-def test_rows_and_columns(done):
+def test_rows_and_columns(done, fails):
     Path("own.py").write_text(OWN)
     own = ("--model", "own.py:Net", "--input-shape", "3")
     images = {"build": lambda classes: L.Linear(2 * 4 * 3, classes), "input_shape": (3, 8, 8)}
@@ -52,8 +52,5 @@ def test_rows_and_columns(done):
         assert found == [one if isinstance(one, list) else [one] for one in expected], words
         if "--columns" in words:
             assert list(rows[0]) == keys
-
-
-def test_whole_numbers_are_asked_for(fails):
     said = fails("summary", build=lambda: L.EmbedID(9, 4))
     assert said.endswith("give --input-dtype int32")
