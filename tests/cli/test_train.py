@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import chainer
+import chainer.functions as F
+import chainer.links as L
 import numpy as np
 import pytest
 from chainer.training import extensions
@@ -24,17 +25,10 @@ from chainer_profile.runs.folder import load_run
 from tests import HANGS_S, command, names_in
 from tests.terminals import Terminal
 
-#: A file with a tiny network; a call of training may send a signal.
-OWN = """
-import os
-import signal
-
-import chainer
-import chainer.functions as F
-import chainer.links as L
-
 
 class Net(chainer.Chain):
+    """A tiny network; ``at_call`` may be replaced, or the environment has it send a signal."""
+
     def __init__(self, classes=10):
         super().__init__()
         self.calls = 0
@@ -53,11 +47,6 @@ class Net(chainer.Chain):
             self.calls += 1
             self.at_call(self.calls)
         return self.fc(F.dropout(F.tanh(self.bn(self.conv(x))), 0.2))
-"""
-_made: dict[str, Any] = {}
-exec(OWN, _made)
-#: The same here; ``at_call`` may be replaced.
-Net: Any = _made["Net"]
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +57,7 @@ def no_plots(monkeypatch):
 #: 3 epochs of 5 iterations.
 SMALL = ["train", "-d", "synthetic", "--synthetic-size", "50", "-b", "10", "-e", "3", "-l", "0.1"]
 DEFAULT = Path("results", "tiny-synthetic")
+OWN = ("-m", "tests.cli.test_train:Net")
 
 
 def main(*words, build=Net):
@@ -76,18 +66,14 @@ def main(*words, build=Net):
 
 
 def process(*words, **env):
-    """Run train.py on the network of net.py in a process of its own."""
-    Path("net.py").write_text(OWN)
-    program = [
-        sys.executable,
-        str(command.ROOT / "train.py"),
-        "-m",
-        "net.py:Net",
-        *SMALL[1:],
-        *words,
-    ]
+    """Run train.py on this network in a process of its own."""
+    words = (command.ROOT / "train.py", *OWN, *SMALL[1:], *words)
     return subprocess.run(
-        program, env=os.environ | env, capture_output=True, text=True, timeout=HANGS_S
+        [sys.executable, *words],
+        env=os.environ | {"PYTHONPATH": str(command.ROOT)} | env,
+        capture_output=True,
+        text=True,
+        timeout=HANGS_S,
     )
 
 
@@ -101,6 +87,10 @@ def log(out=DEFAULT):
 
 def iterations(out=DEFAULT):
     return [entry["iteration"] for entry in log(out)]
+
+
+def files():
+    return {path: path.read_bytes() for path in DEFAULT.glob("[!.]*")}
 
 
 def weights_in(out):
@@ -118,7 +108,7 @@ def snapshots():
     return sorted(path.name for path in DEFAULT.glob("snapshot*"))
 
 
-def test_a_training_writes_its_files_and_says_so(done):
+def test_a_training_writes_its_files_and_only_force_replaces_them(done, fails):
     lines = done(*SMALL, build=Net).splitlines()
     assert lines[0] == (
         "tiny on synthetic: 50 training and 25 test images, 10 classes; 3 epochs of 5 iterations"
@@ -134,6 +124,25 @@ def test_a_training_writes_its_files_and_says_so(done):
     weights.load_weights(Net(10), DEFAULT / "model.npz")
     # The rate falls at half and at three quarters of the epochs.
     assert [entry["lr"] for entry in log()] == pytest.approx([0.1, 0.01, 0.001])
+    # What fails loses nothing of it.
+    first, before = weights_in(DEFAULT), files()
+    assert fails(*SMALL, "-q", code=2) == (
+        f"--out {DEFAULT} contains a training already; continue it with --resume, replace it "
+        "with --force, or name another folder"
+    )
+    assert main("-q", "--force", "--batchsize", "51") == 2
+    assert main("-q", "--force", build=lambda classes: Net(classes + 1)) == 1
+    assert files() == before
+    said = fails(*SMALL, "-q", "-r", build=lambda classes: chainer.Sequential(Net(classes)))
+    assert said.startswith("training failed after iteration 0: KeyError: ")
+    Path(DEFAULT, "snapshot_iter_99").write_bytes(b"")
+    Path(DEFAULT, "notes").write_text("mine")
+    assert main("-q", "--force", "--seed", "1", "-e", "1") == 0
+    assert names_in(DEFAULT) == ["log", "model.npz", "notes", "snapshot_iter_5"]
+    assert not same(first, weights_in(DEFAULT))
+    with locked(DEFAULT, ""):
+        said = fails(*SMALL, "-q")
+    assert said == f"{DEFAULT}: another training is writing there; wait until it ends"
 
 
 def test_every_test_image_counts_once_and_snapshots_come_by_iteration():
@@ -144,10 +153,14 @@ def test_every_test_image_counts_once_and_snapshots_come_by_iteration():
     assert snapshots() == ["snapshot_iter_10", "snapshot_iter_4", "snapshot_iter_8"]
 
 
-def test_the_same_seed_gives_the_same_model(done):
-    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
-        assert done(*SMALL, "-q", "-e", "1", "--seed", seed, "-o", name, build=Net) == ""
+def test_the_same_seed_gives_the_same_model_profiled_or_not(done):
+    for name, *words in (("a", "1"), ("b", "1", "--profile", "every=4"), ("c", "2")):
+        assert done(*SMALL, "-q", "-e", "2", "-o", name, "--seed", *words, build=Net) == ""
     assert log("a") == log("b") != log("c")
+    recording = load_run(Path("b", "profile"))
+    assert recording.n_trials >= 2
+    assert recording.settings.model == "tiny"
+    assert recording.settings.command.startswith("python train.py ")
     assert same(weights_in("a"), weights_in("b"))
     assert not same(weights_in("a"), weights_in("c"))
 
@@ -163,47 +176,6 @@ def test_the_defaults():
         assert "(default: {}, or {} for synthetic)".format(*values) in told
 
 
-def test_force_replaces_a_training_and_nothing_else_and_an_error_loses_nothing(fails):
-    assert main("-q") == 0
-    first = weights_in(DEFAULT)
-    before = {path: path.read_bytes() for path in DEFAULT.glob("[!.]*")}
-    assert fails(*SMALL, "-q", code=2) == (
-        f"--out {DEFAULT} contains a training already; continue it with --resume, replace it "
-        "with --force, or name another folder"
-    )
-    assert main("-q", "--force", "--batchsize", "51") == 2
-    assert main("-q", "--force", build=lambda classes: Net(classes + 1)) == 1
-    assert {path: path.read_bytes() for path in DEFAULT.glob("[!.]*")} == before
-    Path(DEFAULT, "snapshot_iter_99").write_bytes(b"")
-    Path(DEFAULT, "notes").write_text("mine")
-    assert main("-q", "--force", "--seed", "1", "-e", "1") == 0
-    assert names_in(DEFAULT) == ["log", "model.npz", "notes", "snapshot_iter_5"]
-    assert not same(first, weights_in(DEFAULT))
-
-
-def test_a_training_of_this_moment_is_left_alone(fails):
-    DEFAULT.mkdir(parents=True)
-    with locked(DEFAULT, ""):
-        said = fails(*SMALL, "-q")
-    assert said == f"{DEFAULT}: another training is writing there; wait until it ends"
-
-
-def test_profile_writes_a_report_and_changes_no_loss():
-    assert main("-q", "-o", "plain") == 0
-    assert main("-q", "-o", "profiled", "--profile", "every=4") == 0
-    assert log("profiled") == log("plain")
-    recording = load_run(Path("profiled", "profile"))
-    assert recording.n_trials >= 2
-    assert recording.settings.model == "tiny"
-    assert recording.settings.command.startswith("python train.py ")
-
-
-def test_an_own_network_needs_no_entry():
-    Path("own.py").write_text(OWN)
-    assert main("-m", "own.py:Net", "-q", "-e", "1") == 0
-    assert Path("results/own-Net-synthetic/model.npz").exists()
-
-
 # --- going on
 
 
@@ -216,6 +188,9 @@ def test_resuming_takes_the_newest_snapshot(done):
     assert iterations() == [5, 10, 15]
     assert main("-q", "-r", "-e", "4", "--profile", "every=2") == 0
     assert iterations() == [5, 10, 15, 20]
+    # An own network needs no entry.
+    assert main(*OWN, "-q", "-e", "1") == 0
+    assert Path("results/tests.cli.test_train-Net-synthetic/model.npz").exists()
     # Behind the last epoch there is nothing to do.
     before = weights_in(DEFAULT)
     assert main("-q", "--resume") == 0
@@ -225,9 +200,7 @@ def test_resuming_takes_the_newest_snapshot(done):
 
 @pytest.mark.process
 @pytest.mark.smoke
-@pytest.mark.parametrize(
-    ("name", "call", "snapshot"), [("SIGINT", 7, 7), ("SIGTERM", 7, 7), ("SIGKILL", 12, 0)]
-)
+@pytest.mark.parametrize(("name", "call", "snapshot"), [("SIGINT", 7, 7), ("SIGKILL", 12, 0)])
 def test_a_training_that_a_signal_ended_goes_on(name, call, snapshot):
     stopped = process("-o", "run", SIGNAL=f"{name} {call}")
     signum = getattr(signal, name)
@@ -236,7 +209,7 @@ def test_a_training_that_a_signal_ended_goes_on(name, call, snapshot):
     said = f"train.py: interrupted by {name}: {hint}\n" if snapshot else ""
     assert stopped.stderr == said
     assert not Path("run", "model.npz").exists()
-    assert main("-m", "net.py:Net", "-o", "run", "--resume", "-q") == 0
+    assert main(*OWN, "-o", "run", "--resume", "-q") == 0
     assert iterations("run") == [5, 10, 15]
     assert Path("run", "model.npz").exists()
 
@@ -268,36 +241,23 @@ def spoil(net):
     net.fc.b.array[0] = np.nan
 
 
-@pytest.mark.parametrize(
-    ("act", "number", "code", "begin", "end"),
-    [
-        (kill_twice, 7, 143, "train.py: interrupted; ", "the last snapshot is SNAPSHOT"),
-        (
-            *(spoil, 8, 1, "training failed after iteration 8: RuntimeError: "),
-            "the last snapshot is SNAPSHOT",
-        ),
-        (
-            *(fail, 3, 1, "training failed after iteration 2: RuntimeError: no more; "),
-            "there is no snapshot yet",
-        ),
-    ],
-)
-def test_what_ends_a_training_early(act, number, code, begin, end, fails):
-    said = fails(*SMALL, "-q", code=code, build=at_call(number, act))
-    assert said.startswith(begin)
-    assert said.endswith(end.replace("SNAPSHOT", str(DEFAULT / "snapshot_iter_5")))
-    assert snapshots() == ["snapshot_iter_5"] * ("SNAPSHOT" in end)
-    assert not (DEFAULT / "model.npz").exists()
-
-
-def test_networks_that_cannot_be_trained(fails):
-    assert fails(*SMALL, build=lambda classes: Net(classes + 1)) == (
+def test_what_ends_a_training_early(fails, subtests):
+    snapshot = f"the last snapshot is {DEFAULT / 'snapshot_iter_5'}"
+    for act, number, code, begin, end in (
+        (fail, 3, 1, "training failed after iteration 2: RuntimeError: no more; ", "there is no"),
+        (spoil, 8, 1, "training failed after iteration 8: RuntimeError: ", snapshot),
+        (kill_twice, 7, 143, "train.py: interrupted; ", snapshot),
+    ):
+        with subtests.test(begin):
+            said = fails(*SMALL, "-q", "--force", code=code, build=at_call(number, act))
+            assert said.startswith(begin)
+            assert end in said
+            assert snapshots() == ["snapshot_iter_5"] * (end == snapshot)
+            assert not (DEFAULT / "model.npz").exists()
+    assert fails(*SMALL, "--force", build=lambda classes: Net(classes + 1)) == (
         "tiny cannot be trained on images of 3 x 32 x 32: for 2 images it must return floats "
         "of shape (2, 10), but it returns (2, 11)"
     )
-    assert main("-q", "-e", "1") == 0
-    said = fails(*SMALL, "-q", "-r", build=lambda classes: chainer.Sequential(Net(classes)))
-    assert said.startswith("training failed after iteration 0: KeyError: ")
 
 
 # --- the terminal
@@ -336,12 +296,6 @@ def test_a_crop_is_a_part_of_the_padded_image(height, width, seed):
     )
 
 
-def test_all_crops_and_flips_come():
-    image = np.arange(1, 26, dtype=np.float32).reshape(1, 5, 5)
-    rng = np.random.default_rng(0)
-    assert len({cropped(image, rng).tobytes() for _ in range(3000)}) == 2 * (2 * PAD + 1) ** 2
-
-
 def test_images_are_normalised_and_only_training_images_are_cropped():
     _, test = load("synthetic", None, 20, seed=0)
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.25, 0.5)
@@ -370,7 +324,10 @@ def test_the_synthetic_set():
 
 
 def test_the_classes_are_told_by_colour_and_not_by_one_pixel():
-    """The mean colour of an image tells its class; crops and flips leave it."""
+    """The mean colour of an image tells its class; crops and flips leave it, and all come."""
+    image = np.arange(1, 26, dtype=np.float32).reshape(1, 5, 5)
+    rng = np.random.default_rng(0)
+    assert len({cropped(image, rng).tobytes() for _ in range(3000)}) == 2 * (2 * PAD + 1) ** 2
     train, _ = load("synthetic", None, 300, seed=0)
     colours = np.stack(
         [cropped(image, np.random.default_rng(0)).mean((1, 2)) for image, _ in train]
