@@ -86,20 +86,18 @@ def test_the_trials_before_a_signal_are_kept(signum, capsys):
     assert names_in("run") == FILES
 
 
-def test_a_signal_before_the_first_trial_leaves_nothing(fails):
+def test_signals_before_the_first_trial_and_within_one_that_hangs(fails):
     said = "profile.py: interrupted by SIGTERM: no profiled trial was complete"
     for call in (1, 3, FIRST_TRIAL - 1):
         build = acting(call, sending(signal.SIGTERM))
         assert fails("-o", "a/b/run", code=143, build=build) == said
         assert os.listdir() == []
-    build = acting(2, sending(signal.SIGINT, times=2))
-    assert fails("-o", "run", code=130, build=build) == "profile.py: interrupted"
+    twice = sending(signal.SIGINT, times=2)
+    assert fails("-o", "run", code=130, build=acting(2, twice)) == "profile.py: interrupted"
     assert os.listdir() == []
 
-
-def test_a_second_signal_ends_a_trial_that_hangs(fails):
     def hang():
-        sending(signal.SIGINT, times=2)()
+        twice()
         raise AssertionError("the trial went on")
 
     said = fails("-n", "20", *INTO, code=130, build=acting(FIRST_TRIAL + 6, hang))
@@ -108,7 +106,7 @@ def test_a_second_signal_ends_a_trial_that_hangs(fails):
     assert kept() == (6, "killed before its end")
 
 
-def test_a_signal_while_the_reports_are_made_keeps_the_recording(monkeypatch, fails):
+def test_a_signal_while_the_reports_are_made_keeps_the_recording(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Picture, "png", lambda picture: sending(signal.SIGINT)())
         assert main("-o", "run") == 130
@@ -156,23 +154,11 @@ def test_a_killed_run_is_recovered(done):
     assert kept()[0] == 7
 
 
-@pytest.mark.process
-def test_a_run_killed_in_its_first_trial_says_so(fails):
-    Path("own.py").write_text(KILLED.replace("== 12", "== 5"))
-    assert process(*KILL).returncode == -signal.SIGKILL
-    assert fails("report", "run") == (
-        "run: the run was killed before its first trials were written; run it again with --force"
-    )
-    assert main("-q", "-o", "run", "--force") == 0
-    assert kept()[0] == 4
-
-
 # -- networks that fail
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
+def test_a_network_that_fails_at_its_50th_call(fails):
+    for error, message in (
         (
             RuntimeError("out of\nluck"),
             "the network fails after 45 trials, in or after layer 0_LinearFunction: "
@@ -180,26 +166,11 @@ def test_a_run_killed_in_its_first_trial_says_so(fails):
         ),
         (SystemExit("bye"), "the network ends the program: SystemExit: bye"),
         (KeyboardInterrupt(), "the network ends the program: KeyboardInterrupt"),
-    ],
-)
-def test_a_network_that_fails_at_its_50th_call(error, message, fails):
-    said = fails("-n", "60", "-q", *INTO, build=acting(50, raising(error)))
-    assert said == f"{message}; 45 of 60 trials are in run"
-    assert names_in("run") == FILES
-    assert kept() == (45, f"failed: {message}")
-
-
-def test_force_replaces_only_what_is_complete(fails):
-    assert main("-q", "-o", "run") == 0
-    before = Path("run/recording.npz").read_bytes()
-    said = "--out run contains a run already; name another folder, or replace it with --force"
-    assert fails("-q", "-o", "run", code=2) == said
-    assert main("-q", "-o", "run", "--force", "--input-shape", "5") == 1
-    assert names_in("run") == ALL_FILES
-    assert Path("run/recording.npz").read_bytes() == before
-    assert main("-q", "-o", "run", "--force", "-n", "9") == 0
-    assert names_in("run") == ALL_FILES
-    assert kept()[0] == 9
+    ):
+        said = fails("-n", "60", "-q", *INTO, "--force", build=acting(50, raising(error)))
+        assert said == f"{message}; 45 of 60 trials are in run"
+        assert names_in("run") == FILES
+        assert kept() == (45, f"failed: {message}")
 
 
 # -- disks without space
@@ -214,17 +185,12 @@ def test_a_limit_of_file_sizes_leaves_no_half_compiled_module(tmp_path, monkeypa
     assert not Path("__pycache__").exists()
 
 
-def test_a_disk_that_is_full_at_the_start(fails):
+def test_a_disk_that_is_full_or_fills_up_during_the_trials(fails):
+    where = "free some space, or choose another folder with --out"
     with file_size_limit(100):
         said = fails("-n", "10000", "-o", "run")
-    assert said == (
-        "the samples cannot be written after 0 trials: File too large; free some space, or "
-        "choose another folder with --out"
-    )
+    assert said == f"the samples cannot be written after 0 trials: File too large; {where}"
     assert os.listdir() == []
-
-
-def test_a_disk_that_fills_up_during_the_trials(fails):
     with file_size_limit(20_000):
         said = fails("-n", "1000", "-q", *INTO)
     done, written = kept()[0], int(said.split()[6])
@@ -232,7 +198,7 @@ def test_a_disk_that_fills_up_during_the_trials(fails):
     assert 10 < written < done < 1000
     assert said == (
         f"the samples cannot be written after {written} trials: File too large; {done} of "
-        "1,000 trials are in run; free some space, or choose another folder with --out"
+        f"1,000 trials are in run; {where}"
     )
     assert names_in("run") == FILES
 
@@ -245,33 +211,26 @@ def no_space(monkeypatch):
         yield patch
 
 
-@pytest.mark.parametrize("words", [[], ["-q"]])
-def test_a_recording_for_which_there_is_no_space(words, no_space, fails, capsys):
-    cannot = (
-        "run/recording.npz: cannot be written (No space left on device); the trials are kept in"
-    )
-    assert main("-n", "6", "-o", "run", *words) == 1
+def test_a_recording_for_which_there_is_no_space(no_space, fails, capsys):
+    cannot = "run/recording.npz: cannot be written (No space left on device); the trials are"
+    assert main("-n", "6", "-o", "run") == 1
     out, err = capsys.readouterr()
-    assert ("LinearFunction" in out) is not bool(words)
+    assert "LinearFunction" in out
     assert one_line(err) == (
-        f"profile.py: error: {cannot} run/recording.journal: free some space, then run "
-        "profile.py report run"
+        f"profile.py: error: {cannot} kept in run/recording.journal: free some space, "
+        "then run profile.py report run"
     )
     assert names_in("run") == ["recording.journal"]
-    assert fails("report", "run") == f"{cannot} run/recording.journal"
-    no_space.undo()
-    assert main("report", "run", "-q") == 0
-    assert names_in("run") == FILES
-    assert kept()[0] == 6
-
-
-def test_a_failure_and_no_space_are_both_said(no_space, fails):
-    line = fails("-q", *INTO, build=acting(FIRST_TRIAL + 3, raising(RuntimeError("oh"))))
-    no_space.undo()
+    assert fails("report", "run") == f"{cannot} kept in run/recording.journal"
+    build = acting(FIRST_TRIAL + 3, raising(RuntimeError("oh")))
+    line = fails("-q", "--clean-trials", "0", "-o", "failed", build=build)
     assert line.startswith("the network fails after 3 trials")
-    assert line.endswith("free some space, then run profile.py report run")
-    assert main("report", "run", "-q") == 0
-    assert kept()[0] == 3
+    assert line.endswith("free some space, then run profile.py report failed")
+    no_space.undo()
+    for name, trials in (("run", 6), ("failed", 3)):
+        assert main("report", name, "-q") == 0
+        assert names_in(name) == FILES
+        assert load_run(Path(name)).n_trials == trials
 
 
 def test_reports_for_which_there_is_no_space(monkeypatch, capsys):

@@ -97,6 +97,10 @@ def test_what_is_printed_fits_the_terminal_and_a_pipe(name, monkeypatch):
         wide = [line for line in lines if cell_len(line) > width and not copied(line)]
         assert not wide, (width, wide)
     assert bool(CODES.search(shown)) == (name in COLOURED)
+    if name == "run":  # with a bar
+        assert "profiling" in shown
+        assert "4/4" in shown
+        assert "\x1b[1;31m" in shown
     # Codes are for terminals that want them.
     assert not CODES.search(on_terminal(ran, environment={"TERM": "dumb"}))
     assert not colours(on_terminal(ran, environment={"NO_COLOR": "1"}))
