@@ -12,7 +12,6 @@ from chainer_profile.advice.results import ADVICE, read_advice
 from chainer_profile.advice.worker import BLOCK, READY, WorkerError
 from chainer_profile.analyse.findings import Change
 from chainer_profile.cli import advise
-from chainer_profile.cli.parsers import parser_of
 from chainer_profile.engines.catalogue import ENGINES
 from chainer_profile.measure import runner
 from chainer_profile.report.content import profile
@@ -132,7 +131,9 @@ def test_threads_are_chosen_where_the_profile_did_not(starts):
     assert "one BLAS thread" in [one.candidate.name for one in advice.helping]
 
 
-def test_a_change_that_fails_is_a_line_and_the_network_itself_an_error(starts, fails, capsys):
+def test_what_fails_is_a_line_or_an_error_and_ctrl_c_keeps_what_there_is(
+    starts, fails, monkeypatch, capsys
+):
     starts(lambda threads, change: Played(change, broken=change != AS_IT_IS))
     assert main("advise", "--out", "run") == 0
     out, _ = capsys.readouterr()
@@ -140,9 +141,6 @@ def test_a_change_that_fails_is_a_line_and_the_network_itself_an_error(starts, f
     assert "onnxruntime: cannot be made ready" in out
     starts(lambda threads, change: Played(change, broken=True))
     assert fails(*INTO, "--force") == "the network as it is: cannot be made ready"
-
-
-def test_ctrl_c_shows_and_writes_what_there_is(starts, monkeypatch, capsys):
     begun = []
 
     def start(threads, change):
@@ -153,7 +151,7 @@ def test_ctrl_c_shows_and_writes_what_there_is(starts, monkeypatch, capsys):
         return Played(change)
 
     starts(start)
-    assert main("advise", "--out", "run") == 130
+    assert main("advise", "--out", "run", "--force") == 130
     assert "ended before everything was tried (interrupted by SIGINT)" in capsys.readouterr().out
     advice = read_advice(RUN)
     assert advice.ended == "interrupted by SIGINT"
@@ -165,11 +163,6 @@ def test_ctrl_c_shows_and_writes_what_there_is(starts, monkeypatch, capsys):
     )
     assert main("advise", "--out", "ended", "-q") == 130
     assert not Path("ended", ADVICE).exists()
-
-
-def test_a_budget():
-    for text, seconds in {"3m": 180, "90s": 90, "1.5": 1.5, "0.5m": 30}.items():
-        assert parser_of("advise").parse_args(["--budget", text]).budget == seconds
 
 
 @pytest.mark.process

@@ -89,30 +89,25 @@ def test_the_limits_are_shown(done, monkeypatch):
     assert "BLAS threads" not in found
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, tmp_path, done):
-    Path("file").write_text("mine")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    last = done("machine").splitlines()[-1]
-    assert last == f"{'not kept':24}{limits_file()}: cannot be written (Not a directory)"
-    assert main("-q", "-o", "run") == 0
-    assert limits_of("run") is not None
-    assert Path("file").read_text() == "mine"
-
-
-def test_a_busy_machine_is_said_and_measured_again_when_asked(monkeypatch, measured, done):
-    monkeypatch.setattr(QuietMachine, "other_cpu", lambda self: 1.5)
-    says = "other programs were busy, so the limits may be higher"
-    for words, more in (((), "; --refresh measures again"), (("--refresh",), "")):
-        lines = done("machine", *words).splitlines()
-        assert lines[-2].startswith("kept in")
-        assert lines[-1] == f"{'note':24}{says}{more}"
-    assert len(measured.threads) == 2
-
-
-def test_a_machine_that_cannot_be_measured(monkeypatch, fails, capsys):
-    monkeypatch.setattr(machine, "measure_limits", raising(ProfileError("too little memory")))
-    assert fails("machine") == "too little memory"
-    assert main("-q", "-o", "run") == 0
+def test_what_is_no_error_of_a_run(monkeypatch, tmp_path, done, fails, capsys):
+    with monkeypatch.context() as patch:  # a cache that cannot be written
+        Path("file").write_text("mine")
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+        last = done("machine").splitlines()[-1]
+        assert last == f"{'not kept':24}{limits_file()}: cannot be written (Not a directory)"
+        assert main("-q", "-o", "run") == 0
+        assert limits_of("run") is not None
+        assert Path("file").read_text() == "mine"
+    with monkeypatch.context() as patch:  # a busy machine
+        patch.setattr(QuietMachine, "other_cpu", lambda self: 1.5)
+        says = "other programs were busy, so the limits may be higher"
+        for words, more in (((), "; --refresh measures again"), (("--refresh",), "")):
+            assert done("machine", *words).splitlines()[-1] == f"{'note':24}{says}{more}"
+    failing = raising(ProfileError("too little memory"))
+    monkeypatch.setattr(machine, "measure_limits", failing)
+    assert fails("machine", "--refresh") == "too little memory"
+    limits_file().unlink()
+    assert main("-q", "-o", "run", "--force") == 0
     said = "profile.py: the machine's limits were not measured: too little memory"
     assert one_line(capsys.readouterr().err) == said
     assert limits_of("run") is None
@@ -157,16 +152,13 @@ def test_limits_that_would_take_too_long_are_not_measured(measured, monkeypatch)
     assert len(measured.threads) == 1
 
 
-@pytest.mark.parametrize(
-    ("act", "code"),
-    [(raising(RuntimeError()), 1), (raising(SystemExit()), 1), (sending(signal.SIGTERM), 143)],
-)
-def test_a_run_that_ends_early_measures_nothing(act, code, measured):
-    words = ["-q", "-n", "20", "--clean-trials", "0", "-o", "run"]
-    assert main(*words, build=acting(FIRST_TRIAL + 1, act)) == code
-    assert load_run(Path("run")).n_trials > 0
-    assert limits_of("run") is None
-    assert measured.threads == []
+def test_a_run_that_ends_early_measures_nothing(measured):
+    for act, code in ((raising(RuntimeError()), 1), (sending(signal.SIGTERM), 143)):
+        words = ["-q", "-n", "20", "--clean-trials", "0", "-o", "run", "--force"]
+        assert main(*words, build=acting(FIRST_TRIAL + 1, act)) == code
+        assert load_run(Path("run")).n_trials > 0
+        assert limits_of("run") is None
+        assert measured.threads == []
 
 
 def test_signals_while_limits_are_measured_lose_nothing(monkeypatch, fails):

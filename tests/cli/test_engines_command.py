@@ -165,15 +165,13 @@ def test_wrong_outputs_end_with_4_after_all_is_written(capsys):
     assert "wrong outputs" in out
     assert run("--report", "run") == 0
 
-
-def test_a_tolerance_can_be_given():
     def build():
         net = Net()
         net.fc.b.array[:] = 99
         return net
 
-    assert run("--engines", "own:Wrong", "--out", "a", build=build) == 4
-    assert run("--engines", "own:Wrong", "--out", "b", "--tolerance", "0.02", build=build) == 0
+    words = ("--engines", "own:Wrong", "--out", "a", "--force", "--tolerance")
+    assert [run(*words, tolerance, build=build) for tolerance in ("0.001", "0.02")] == [4, 0]
 
 
 def test_weights_that_were_broken_on_purpose_are_caught(fails, capsys):
@@ -190,16 +188,12 @@ def test_weights_that_were_broken_on_purpose_are_caught(fails, capsys):
     assert fails(*words, "-q") == "no engine but chainer ran: fast: is of another network"
 
 
-def test_one_that_fails_is_listed_and_the_others_run(done):
+def test_what_fails_or_is_not_installed_is_listed_and_the_others_run(done, monkeypatch, capsys):
     out = done("engines", "--engines", "own:Broken,own:Fast,own:Silent", "--out", "run")
     assert "broken: cannot express LinearFunction at /fc" in out
     assert "silent: it does not report the times of its nodes" in out
     assert table()["silent"]["trials"] == "4"
-    assert not Path("run", "silent").exists()
-    assert not Path("run", "broken").exists()
-
-
-def test_engines_that_are_not_installed_are_listed_with_the_command(done, monkeypatch, capsys):
+    assert [name for name in names_in("run") if "." not in name] == ["chainer", "fast"]
     known(monkeypatch, "no_such_module")
     listed = done("engines", "--list-engines")
     assert "openvino      OpenVINO (not installed: pip install x)" in listed
@@ -228,38 +222,28 @@ def test_folders_are_replaced_with_force_numbered_and_empty_ones_go():
     names = ["engines-tiny-cpu-b1", "engines-tiny-cpu-b1-2", "engines-tiny-cpu-b3"]
     assert names_in("reports") == names
     assert load_run(Path("reports", names[2], "fast")).settings.batchsize == 3
-    assert run("--engines", "own:Wrong", "--out", f"reports/{names[0]}", "--force") == 4
-    assert not Path("reports", names[0], "fast").exists()
-    assert Path("reports", names[0], "wrong/recording.npz").is_file()
+    place = f"reports/{names[0]}"
+    words = ("--engines", "own:Wrong", "--force", "--precision", "bf16", "--tolerance", "1e-4")
+    assert run(*words, "--out", place) == 4
+    assert not Path(place, "fast").exists()
+    found = table(place)
+    assert (found["chainer"]["precision"], found["wrong"]["precision"]) == ("fp32", "bf16")
+    assert load_run(Path(place, "wrong")).settings.precision == "bf16"
+    assert load_run(Path(place, "chainer")).settings.precision == ""
 
 
-def test_a_signal_keeps_what_was_measured(capsys):
+def test_what_ends_it_early_keeps_what_was_measured(fails, capsys):
     # Three calls of the structure pass, four for outputs, a warm-up and an untimed one.
     assert run(*FAST, build=acting(15, sending(signal.SIGINT))) == 130
     assert "ended early (interrupted by SIGINT)" in capsys.readouterr().out
     assert 0 < int(table()["fast"]["trials"]) < 12
     assert json.loads(Path("run/engines.json").read_text())["ended"] == "interrupted by SIGINT"
-
-
-def test_a_network_that_fails_later_keeps_what_was_measured(fails):
-    said = fails(*FAST, "-q", build=acting(20, raising(ValueError("enough"))))
+    said = fails(*FAST, "--force", "-q", build=acting(20, raising(ValueError("enough"))))
     assert said.startswith("chainer: after ")
     assert said.endswith("trials: ValueError: enough")
     assert int(table()["fast"]["trials"]) > 0
-
-
-def test_a_full_disk_still_shows_the_table(capsys):
-    with file_size_limit(100):
-        assert run(*FAST) == 1
+    with file_size_limit(100):  # a full disk
+        assert run(*FAST, "--force") == 1
     out, err = capsys.readouterr()
     assert "fast" in out
     assert "cannot be written" in one_line(err)
-
-
-def test_another_precision_is_the_other_engines():
-    assert run(*FAST, "--precision", "bf16") == 0
-    found = table()
-    assert (found["chainer"]["precision"], found["fast"]["precision"]) == ("fp32", "bf16")
-    assert float(found["fast"]["tolerance"]) == 0.05
-    assert load_run(Path("run/fast")).settings.precision == "bf16"
-    assert load_run(Path("run/chainer")).settings.precision == ""

@@ -70,7 +70,7 @@ def test_settings_have_what_the_options_of_their_names_say():
     assert (found.model, found.batchsize, found.device, found.trials) == ("tiny", 4, "cpu", 3)
 
 
-def test_the_input_is_as_asked():
+def test_the_input_and_the_budget_are_as_asked():
     def parsed(*words):
         return parser_of("engines").parse_args(words)
 
@@ -83,3 +83,5 @@ def test_the_input_is_as_asked():
     assert not np.array_equal(first, again)
     assert input_shape(parsed(), (4,)) == (4,)
     assert input_shape(parsed("--input-shape", "5"), (4,)) == (5,)
+    for text, seconds in {"3m": 180, "90s": 90, "1.5": 1.5}.items():
+        assert parser_of("advise").parse_args(["--budget", text]).budget == seconds
