@@ -1,8 +1,6 @@
 """profile.py compare: its options, its files, its exit codes."""
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +10,8 @@ import pytest
 
 from chainer_profile.record.recording import Calibration, Recording
 from chainer_profile.runs.folder import load_run, save_recording
-from tests import HANGS_S, names_in
-from tests.command import ROOT, main, one_line
+from tests import names_in
+from tests.command import main, one_line
 from tests.comparing import CALM, run, scaled
 
 
@@ -54,9 +52,7 @@ def test_what_is_compared(done):
     assert out.count("Before: A: ") == 2
     assert out.index("After: B: ") < out.index("After: A2: ")
     assert names_in(".") == ["A", "A,B", "A2", "A3", "B", "B2", "B3", "reports"]
-
-
-def test_options_of_what_is_shown(done):
+    # Options.
     out = done("compare", "A", "B", "--all", "--limit", "3", "--sort", "index")
     assert "21 rows not shown" in out
     lines = out.splitlines()
@@ -66,9 +62,6 @@ def test_options_of_what_is_shown(done):
     assert "21 rows not shown" in Path("files/comparison.md").read_text()
     assert "(comparison.png)" in Path("files/comparison.md").read_text()
     assert "not shown" not in done("compare", "A", "B", "--all", "--limit", "0")
-
-
-def test_files_of_several(done):
     assert done("compare", "A", "B", "A2", "-q", "-o", "z") == ""
     plots = ["comparison-1.png", "comparison-2.png"]
     assert [name for name in names_in("z") if name.endswith(".png")] == plots
@@ -158,19 +151,3 @@ def test_a_gate_on_cpu_time_looks_at_nothing_else(done, fails):
     with_cpu("B", 1.0, clean_cpu_ns=np.zeros(40, np.int64))
     said = fails("compare", "A", "B", *CPU)
     assert said.startswith("B: its trials take less CPU time than")
-
-
-def test_exit_codes_in_a_shell():
-    words = f'"{sys.executable}" "{ROOT}/profile.py" compare A B --fail-above 5% -q'
-    found = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=HANGS_S)
-    assert (found.returncode, found.stdout) == (3, "")
-    assert found.stderr.startswith("profile.py: slower: 3_Convolution2DFunction")
-
-
-def test_help_says_what_it_does(capsys):
-    with pytest.raises(SystemExit) as exit:
-        main("compare", "--help")
-    assert exit.value.code == 0
-    text = " ".join(capsys.readouterr().out.split())
-    for part in ("--min-effect PCT", "(default: 2%)", "--fail-above PCT", "more than 1% of"):
-        assert part in text

@@ -80,17 +80,9 @@ def test_a_folder_that_holds_a_run_is_said_before_the_program_runs():
     assert Path("out").read_text() == ""
     assert run(*INTO, "--force", at_first="raise ValueError") == 1
     assert load_run(HERE).environment == before  # nothing took its place
-    assert run(*INTO, "--force", afterwards="if i == 9: break") == 0
+    assert run("-q", "--no-memory", *INTO, "--force", afterwards="if i == 9: break") == 0
+    assert said() == ""
     assert load_run(HERE).all_trials < 10
-
-
-def test_less_may_be_asked_for():
-    wrapped = "assert not hasattr(chainer.Optimizer.update, '__wrapped__')"
-    assert run("--compat-only", afterwards=wrapped) == 0
-    assert said() == ""
-    assert not Path("reports").exists()
-    assert run("-q", "--no-memory", *INTO) == 0
-    assert said() == ""
     assert load_run(HERE).memory is None
     # The budget alone is a result, too.
     assert run("--no-layers", "-o", "alone") == 0
@@ -102,6 +94,9 @@ def test_less_may_be_asked_for():
 
 
 def test_programs_with_little_of_chainers():
+    wrapped = "assert not hasattr(chainer.Optimizer.update, '__wrapped__')"
+    assert run("--compat-only", afterwards=wrapped) == 0
+    assert (said(), Path("reports").exists()) == ("", False)
     Path("plain.py").write_text("print('here')")
     assert run_in_child(*INTO, "plain.py") == 0
     assert said() == "profile.py: the program called nothing in Chainer\n"
@@ -178,10 +173,16 @@ def test_a_forked_child_leaves_the_profile_to_its_parent(child):
     assert Path("out").read_text().count("done") == 1 + (child == "break")
 
 
-def test_a_child_that_ends_before_the_first_trial():
+def test_a_child_that_ends_before_the_first_trial_of_a_program_that_is_killed(monkeypatch):
+    monkeypatch.setattr(script_run, "_SAVED_EVERY_NS", 0)
     before = "if os.fork() == 0: sys.exit(0)\nos.wait()\nassert os.path.exists('here')"
     killed = "if i == 12: os.kill(os.getpid(), 15)"
     assert run(*INTO, at_first=before, afterwards=killed) == -signal.SIGTERM
+    assert files("here") == ["budget.json", "recording.journal"]
+    budget = read_budget(HERE)
+    assert budget.outcome == RUNNING
+    assert 0 < budget.of(ITERATIONS).count <= 12
+    assert sum(one.ns for one in budget.spent) == budget.wall_ns
     assert load_run(HERE).n_trials
 
 
@@ -198,21 +199,6 @@ def test_children_of_multiprocessing_know_the_programs_classes(method):
     assert run_in_child("pool.py") == 0, said()
     name = "__main__" if method == "fork" else "__mp_main__"
     assert Path("out").read_text() == f"[(True, 3, {name!r})]\n"
-
-
-def test_killed(monkeypatch):
-    monkeypatch.setattr(script_run, "_SAVED_EVERY_NS", 0)
-    monkeypatch.setattr(profile, "report", REPORT)
-    killed = "if i == 12: os.kill(os.getpid(), 15)"
-    assert run(*INTO, afterwards=killed) == -signal.SIGTERM
-    assert files("here") == ["budget.json", "recording.journal"]
-    budget = read_budget(HERE)
-    assert budget.outcome == RUNNING
-    assert 0 < budget.of(ITERATIONS).count <= 12
-    assert sum(one.ns for one in budget.spent) == budget.wall_ns
-    assert main("report", "here") == 0
-    assert "The program was killed." in Path("here/report.md").read_text()
-    assert load_run(HERE).n_trials
 
 
 def test_what_was_measured_before_the_end():
