@@ -1,6 +1,7 @@
 """The folder of a run: taken, filled, and read again."""
 
 import json
+import math
 import os
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -25,6 +26,7 @@ from tests.command import file_size_limit
 from tests.conftest import make_recording
 
 DEFAULT = Path("reports/net-cpu-b1")
+RUN = Path("run")
 
 
 def write_journal(file, n_trials=3):
@@ -38,65 +40,64 @@ def write_journal(file, n_trials=3):
     return recording
 
 
-def put_run(folder, **changes):
+def put_run(folder=RUN):
     """A folder with a finished run."""
     folder.mkdir(parents=True, exist_ok=True)
-    recording = make_recording(n_layers=2, n_trials=5, **changes)
+    recording = make_recording(n_layers=2, n_trials=5)
     save_recording(folder, recording)
     return recording
 
 
-def put_killed_run(folder, n_trials=3):
+def put_killed_run(folder=RUN, n_trials=3):
     """A folder with what a killed run leaves."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / JOURNAL, "w+b") as file:
         return write_journal(file, n_trials)
 
 
-def refused(error, message, out="run", force=False):
+def take(out=RUN, *, force=False, **more):
+    return take_folder(out, DEFAULT, force=force, **more)
+
+
+def refused(error, message, out=RUN, force=False):
     """A folder is not taken."""
-    with (
-        pytest.raises(error, match=message),
-        take_folder(Path(out), DEFAULT, force=force),
-    ):
+    with pytest.raises(error, match=message), take(Path(out), force=force):
         pass
 
 
-def holds(recording):
+def holds(recording, read=load_run, path=RUN):
     """Whether the folder of the run has this recording."""
-    return np.array_equal(load_run(Path("run")).self_ns, recording.self_ns)
+    return np.array_equal(read(path).self_ns, recording.self_ns)
 
 
-def test_the_journal_goes_when_the_recording_is_there():
+def test_a_run_leaves_its_recording_or_its_trials_and_what_was_there_before():
     place = Path("a/b/run")  # folders in between are made
-    with take_folder(place, DEFAULT, force=False) as run:
+    with take(place) as run:
         recording = write_journal(run.journal)
         assert names_in(place) == [JOURNAL]
         assert run.holds_trials()
         run.save(recording)
         assert not run.holds_trials()
     assert names_in(place) == [RECORDING]
-    assert np.array_equal(load_run(place).self_ns, recording.self_ns)
-
-
-def test_a_run_that_fails_leaves_its_trials_and_what_was_there_before():
+    assert holds(recording, path=place)
+    # One that fails.
     for n_trials in (None, 0):
-        with take_folder(Path("a/b/c"), DEFAULT, force=False) as run:
+        with take(Path("c/d/e")) as run:
             if n_trials is not None:
                 write_journal(run.journal, n_trials)
-        assert os.listdir() == []
-    Path("a/b").mkdir(parents=True)
-    Path("a/mine.txt").write_text("mine")
-    with pytest.raises(ZeroDivisionError), take_folder(Path("a/b/c"), DEFAULT, force=False):
+        assert os.listdir() == ["a"]
+    Path("c/d").mkdir(parents=True)
+    Path("c/mine.txt").write_text("mine")
+    with pytest.raises(ZeroDivisionError), take(Path("c/d/e")):
         raise ZeroDivisionError
-    with take_folder(Path("a"), DEFAULT, force=True):
+    with take(Path("c"), force=True):
         pass
-    assert names_in("a") == ["b", "mine.txt"]
-    assert names_in("a/b") == []
-    with take_folder(Path("run"), DEFAULT, force=False) as run:
+    assert names_in("c") == ["d", "mine.txt"]
+    assert names_in("c/d") == []
+    with take() as run:
         write_journal(run.journal)
     assert names_in("run") == [JOURNAL]
-    assert load_run(Path("run")).n_trials == 3
+    assert load_run(RUN).n_trials == 3
 
 
 def test_the_default_folder_is_the_next_that_is_nobodys():
@@ -107,12 +108,12 @@ def test_the_default_folder_is_the_next_that_is_nobodys():
     put_killed_run(DEFAULT.with_name("net-cpu-b1-4"))
     DEFAULT.with_name("net-cpu-b1-5").mkdir()
     (DEFAULT.with_name("net-cpu-b1-5") / ".DS_Store").write_text("the Finder's")
-    with take_folder(None, DEFAULT, force=False) as first:
+    with take(None) as first:
         assert first.path.name == "net-cpu-b1-5"
-        with take_folder(None, DEFAULT, force=False) as second:
+        with take(None) as second:
             assert second.path.name == "net-cpu-b1-6"
             second.save(write_journal(second.journal))
-    with take_folder(None, DEFAULT, force=True) as run:  # which is nothing for it
+    with take(None, force=True) as run:  # which is nothing for it
         assert run.path.name == "net-cpu-b1-5"
         run.save(write_journal(run.journal))
     assert (DEFAULT / "layers.csv").read_text() == "mine"
@@ -144,56 +145,52 @@ def test_ranks_take_one_folder_and_not_that_of_another_run():
 
 @pytest.mark.parametrize("put", [put_run, put_killed_run])
 def test_a_run_is_replaced_by_force_when_the_new_one_is_there(put):
-    old = put(Path("run"))
+    old = put()
     before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
     refused(UsageError, r"--out run contains a run already;.* --force")
     assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
     for n_trials in (None, 0):  # one that makes no trial
-        with take_folder(Path("run"), DEFAULT, force=True) as run:
+        with take(force=True) as run:
             if n_trials is not None:
                 write_journal(run.journal, n_trials)
         assert names_in("run") == [RECORDING]
         assert holds(old)
-    with take_folder(Path("run"), DEFAULT, force=True) as run:
+    with take(force=True) as run:
         new = write_journal(run.journal)
-        assert np.array_equal(Recording.load(Path("run", RECORDING)).self_ns, old.self_ns)
+        assert holds(old, Recording.load, RUN / RECORDING)
         run.save(new)
     assert names_in("run") == [RECORDING]
     assert holds(new)
 
 
-def test_reports_of_a_run_that_is_replaced_go_with_it():
-    put_run(Path("run"))
+def test_force_takes_a_damaged_journal_and_the_reports_of_a_run():
+    RUN.mkdir()
+    (RUN / JOURNAL).write_bytes(b"chainer-profile journal\n" + b"something" * 1000)
+    with take(force=True) as run:
+        new = write_journal(run.journal)
+        assert run.holds_trials()
+        run.save(new)
+    assert holds(new)
     stale = ["layers.csv", "layers-2.csv", "roofline.png", "report.pdf"]
-    Written(Path("run")).write(dict.fromkeys(stale, b"old"))
+    Written(RUN).write(dict.fromkeys(stale, b"old"))
     Path("run/notes.txt").write_text("old")
-    with take_folder(Path("run"), DEFAULT, force=True) as run:
+    with take(force=True) as run:
         assert len(names_in("run")) == 7
         run.save(write_journal(run.journal))
     assert names_in("run") == ["notes.txt", RECORDING]
 
 
-def test_force_takes_a_folder_with_a_damaged_journal():
-    Path("run").mkdir()
-    Path("run", JOURNAL).write_bytes(b"chainer-profile journal\n" + b"something" * 1000)
-    with take_folder(Path("run"), DEFAULT, force=True) as run:
-        new = write_journal(run.journal)
-        assert run.holds_trials()
-        run.save(new)
-    assert load_run(Path("run")).n_trials == 3
-
-
 def test_a_run_that_is_going_on_is_left_alone():
-    with take_folder(Path("run"), DEFAULT, force=False) as run:
+    with take() as run:
         recording = write_journal(run.journal)
         message = "^run: a run is still writing into it; wait until it ends$"
         with pytest.raises(ProfileError, match=message):
-            load_run(Path("run"))
+            load_run(RUN)
         refused(ProfileError, message, force=True)
         assert names_in("run") == [JOURNAL]
         assert run.holds_trials()
         run.save(recording)
-    assert load_run(Path("run")).n_trials == recording.n_trials
+    assert load_run(RUN).n_trials == recording.n_trials
 
 
 def test_what_is_no_folder():
@@ -213,67 +210,61 @@ def test_what_is_no_folder():
             refused(ProfileError, r"cannot be written \(Permission denied\)", out)
 
 
-def test_a_recording_that_cannot_be_written_keeps_the_old_one_and_the_journal():
-    old = put_run(Path("run"))
-    with take_folder(Path("run"), DEFAULT, force=True) as run:
+def test_where_a_recording_cannot_be_written_the_old_one_and_the_journal_stay():
+    full = r"^run/recording.npz: cannot be written \(File too"
+    old = put_run()
+    with take(force=True) as run:
         new = write_journal(run.journal)
-        full = pytest.raises(
-            ProfileError, match=r"^run/recording.npz: cannot be written \(File too"
-        )
-        with file_size_limit(100), full:
+        with file_size_limit(100), pytest.raises(ProfileError, match=full):
             run.save(new)
         assert run.holds_trials()
     assert names_in("run") == [JOURNAL, RECORDING]
-    assert np.array_equal(Recording.load(Path("run", RECORDING)).self_ns, old.self_ns)
+    assert holds(old, Recording.load, RUN / RECORDING)
     assert holds(new)
-
-
-def test_a_killed_run_is_made_whole_where_there_is_space():
-    old = put_killed_run(Path("run"))
-    message = r"^run/recording.npz: cannot be .*; the trials are kept in run/recording.journal$"
-    with file_size_limit(100), pytest.raises(ProfileError, match=message):
-        load_run(Path("run"))
+    # A killed run is made whole where there is space.
+    (RUN / RECORDING).unlink()
+    old = put_killed_run()
+    kept = rf"{full}.*; the trials are kept in run/recording.journal$"
+    with file_size_limit(100), pytest.raises(ProfileError, match=kept):
+        load_run(RUN)
     assert names_in("run") == [JOURNAL]
-    first = load_run(Path("run"))
+    first = load_run(RUN)
     assert names_in("run") == [RECORDING]
     assert (first.ended, first.n_trials) == ("killed before its end", 3)
     assert np.array_equal(first.self_ns, old.self_ns)
     assert holds(old)
 
 
-def test_an_empty_journal_does_not_hide_the_recording():
+def test_an_empty_journal_does_not_hide_the_recording_and_is_no_run_alone():
     for size in (0, 100, None):
-        old = put_run(Path("run"))
-        put_killed_run(Path("run"), n_trials=0)
+        old = put_run()
+        put_killed_run(n_trials=0)
         if size is not None:
-            os.truncate(Path("run", JOURNAL), size)
+            os.truncate(RUN / JOURNAL, size)
         assert holds(old), size
-
-
-def test_places_without_a_run():
-    Path("empty").mkdir()
     put_killed_run(Path("killed"), n_trials=0)
-    for place, message in {
-        "nowhere": ": no such recording",
-        "empty": " contains no run (no recording.npz)",
-        "killed": ": the run was killed before its first trials were written; run it again with "
-        "--force",
-    }.items():
+    Path("empty").mkdir()
+    killed = ": the run was killed before its first trials were written; run it again with --force"
+    for place, message in (
+        ("nowhere", ": no such recording"),
+        ("empty", " contains no run (no recording.npz)"),
+        ("killed", killed),
+    ):
         with pytest.raises(ProfileError) as caught:
             load_run(Path(place))
         assert str(caught.value) == f"{place}{message}"
 
 
-def test_reports_are_written_beside_the_recording():
-    Written(Path("run")).write({"layers.csv": b"old"})
+def test_reports_are_written_beside_the_recording(monkeypatch):
+    Written(RUN).write({"layers.csv": b"old"})
     summary = summarise(make_recording(n_layers=2))
     full = pytest.raises(ProfileError, match=r"^run/.*: cannot be written \(File too large")
     with file_size_limit(100), full:
-        write_reports(Path("run"), summary)
+        write_reports(RUN, summary)
     assert names_in("run") == ["layers.csv"]
     assert Path("run/layers.csv").read_text() == "old"
     names = ["layers.csv", "layers.png", "layers.svg", "links.csv", "report.html", "report.md"]
-    assert sorted(write_reports(Path("run"), summary)) == [Path("run", name) for name in names]
+    assert sorted(write_reports(RUN, summary)) == [Path("run", name) for name in names]
     assert names_in("run") == names
     for name, begin in {
         "layers.csv": b"index,label,",
@@ -284,17 +275,13 @@ def test_reports_are_written_beside_the_recording():
         assert Path("run", name).read_bytes().startswith(begin)
     report = Path("run/report.md").read_text()
     assert all(f"({name})" in report for name in ("layers.csv", "links.csv", "layers.png"))
-
-
-def test_only_what_is_named_is_made(monkeypatch):
+    # Only what is named is made.
     monkeypatch.setattr(page, "render", lambda *_: pytest.fail("draws the page"))
     monkeypatch.setattr(json_report, "render", lambda *_: pytest.fail("makes JSON"))
-    Path("run").mkdir()
-    summary = summarise(make_recording(n_layers=2))
     only = ("links.csv", "tables.tex", "recording.npz")
-    files = write_reports(Path("run"), summary, Wanted(("json", "latex")), only)
-    assert files == [Path("run/links.csv"), Path("run/tables.tex")]
-    assert names_in("run") == ["links.csv", "tables.tex"]
+    files = write_reports(Path("few"), summary, Wanted(("json", "latex")), only)
+    assert files == [Path("few/links.csv"), Path("few/tables.tex")]
+    assert names_in("few") == ["links.csv", "tables.tex"]
 
 
 def make_limits(key="here", flops_per_s=1e11):
@@ -306,18 +293,6 @@ def make_limits(key="here", flops_per_s=1e11):
 def cache(monkeypatch, folder):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     return folder / "cache" / "chainer-profile" / "machine.json"
-
-
-def test_limits_are_kept_by_their_keys(cache):
-    assert load_limits() == {}
-    assert not cache.parent.exists()
-    first, second, again = make_limits("a"), make_limits("b"), make_limits("a", 2e11)
-    for limits in (first, second):
-        save_limits(limits)
-    assert load_limits() == {"a": first, "b": second}
-    save_limits(again)
-    assert load_limits() == {"a": again, "b": second}
-    assert os.listdir(cache.parent) == ["machine.json"]
 
 
 def test_where_limits_are_kept_without_a_folder_of_the_user(monkeypatch):
@@ -348,30 +323,31 @@ DAMAGED = [
     *(cached(GOOD)[:-9], cached(GOOD, version=1), cached(None, [], "here", 3)),
     cached({name: value for name, value in GOOD.items() if name != "threads"}),
 ]
-NO_ENTRIES = {
-    "key": [1, ["a"]],
-    "device": [None],
-    "measured": [5],
-    "threads": [2.5, True],
-    "copied_nbytes": ["1"],
-    "flops_per_s": [None, 0.0, -1.0, float("nan"), float("inf")],
-    "copy_nbytes_per_s": ["fast"],
-    "fresh_nbytes_per_s": [[]],
-    "half_flops_per_s": [0.0],
-}
+NO_ENTRIES = [
+    *(("key", 1), ("key", ["a"]), ("device", None), ("measured", 5), ("threads", 2.5)),
+    *(("threads", True), ("copied_nbytes", "1"), ("copy_nbytes_per_s", "fast")),
+    *(("fresh_nbytes_per_s", []), ("half_flops_per_s", 0.0)),
+    *(("flops_per_s", value) for value in (None, 0.0, -1.0, math.nan, math.inf)),
+]
 
 
-def test_what_cannot_be_read_of_a_cache_is_passed_over(cache):
-    cache.parent.mkdir(parents=True)
+def test_limits_are_kept_by_their_keys_and_what_cannot_be_read_is_passed_over(cache):
+    assert load_limits() == {}
+    assert not cache.parent.exists()
+    first, second, again = make_limits("a"), make_limits("b"), make_limits("a", 2e11)
+    for limits, kept in ((first, {}), (second, {"a": first}), (again, {"a": first, "b": second})):
+        assert load_limits() == kept
+        save_limits(limits)
+    assert load_limits() == {"a": again, "b": second}
+    assert os.listdir(cache.parent) == ["machine.json"]
     for content in DAMAGED:
         cache.write_bytes(content)
         assert load_limits() == {}, content[:60]
         save_limits(make_limits())
         assert load_limits() == {"here": make_limits()}
-    for name, values in NO_ENTRIES.items():
-        for value in values:
-            cache.write_bytes(cached(GOOD | {name: value}, GOOD | {"key": "good"}))
-            assert load_limits() == {"good": make_limits("good")}, (name, value)
+    for name, value in NO_ENTRIES:
+        cache.write_bytes(cached(GOOD | {name: value}, GOOD | {"key": "good"}))
+        assert load_limits() == {"good": make_limits("good")}, (name, value)
 
 
 def test_two_writers_at_a_time_leave_a_whole_file(cache, monkeypatch):
