@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 import zipfile
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -116,59 +117,39 @@ def test_the_command_of_a_sample_can_be_run_again(sample, tmp_path, monkeypatch)
     assert (options["cwd"], options["check"]) == (ROOT, True)
 
 
-SAMPLE = "resnet18-cpu-b1"
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A folder of samples with one, of which little is kept."""
+def test_a_sample_is_made_again_and_measured_only_if_asked(tmp_path, monkeypatch, capsys):
+    sample, other = "resnet18-cpu-b1", SAMPLES / "resnet20-cpu-b1"
+    folder = tmp_path / sample
+    folder.mkdir()
+    shutil.copy(SAMPLES / sample / "recording.npz", folder)
     monkeypatch.setattr(samples, "SAMPLES", tmp_path)
-    monkeypatch.setitem(KEPT, SAMPLE, ("recording.npz", "report.md"))
-    (tmp_path / SAMPLE).mkdir()
-    shutil.copy(SAMPLES / SAMPLE / "recording.npz", tmp_path / SAMPLE)
-    return tmp_path / SAMPLE
-
-
-def test_a_sample_is_made_again_measured_only_if_asked(folder, monkeypatch, capsys):
+    monkeypatch.setitem(KEPT, sample, ("recording.npz", "report.md"))
     monkeypatch.setattr(samples.subprocess, "run", lambda *_, **__: pytest.fail("measures"))
-    (folder / "report.md").write_text("old")
-    (folder / "report.html").write_text("not kept")
-    samples.main([SAMPLE])
+    for name in ("report.md", "report.html"):  # which is not kept
+        (folder / name).write_text("old")
+    samples.main([sample])
     assert names_in(folder) == {"recording.npz", "report.md"}
-    assert_same(SAMPLES / SAMPLE / "report.md", folder / "report.md")
-    assert capsys.readouterr().out == f"{SAMPLE}\n"
-    other = SAMPLES / "resnet20-cpu-b1"
+    assert_same(SAMPLES / sample / "report.md", folder / "report.md")
+    assert capsys.readouterr().out == f"{sample}\n"
     copy = lambda *_, **__: shutil.copy(other / "recording.npz", folder)  # noqa: E731
     monkeypatch.setattr(samples.subprocess, "run", copy)
-    samples.main(["--measure", SAMPLE])
+    samples.main(["--measure", sample])
     assert (folder / "report.md").read_text().startswith("# Where ResNet20 spends")
-
-
-def test_what_cannot_be_made(folder, monkeypatch, capsys):
-    (folder / "recording.npz").rename(folder / "kept")
-    with pytest.raises(SystemExit, match=f"^{SAMPLE}: .*contains no run"):
-        samples.main([SAMPLE])
-    assert names_in(folder) == {"kept"}
-    (folder / "kept").rename(folder / "recording.npz")
-    monkeypatch.setitem(KEPT, SAMPLE, ("recording.npz", "report.md", "engine.png"))
-    with pytest.raises(SystemExit, match=f"^{SAMPLE}: there is no engine.png$"):
-        samples.main([SAMPLE])
-    assert names_in(folder) == {"recording.npz", "report.md"}
     with pytest.raises(SystemExit):
         samples.main(["resnet19"])
     assert "there is no sample resnet19: it is one of resnet20-cpu-b1" in capsys.readouterr().err
+    (folder / "recording.npz").unlink()
+    with pytest.raises(SystemExit, match=f"^{sample}: .*contains no run"):
+        samples.main([sample])
 
 
-def test_few_colours_look_the_same(tmp_path):
+def test_few_colours_and_fewer_bytes_are_the_same(tmp_path):
     grey = np.arange(256, dtype=np.uint8).repeat(16).reshape(64, 64)
     Image.fromarray(grey).convert("RGBA").save(tmp_path / "a.png")
     samples.in_few_colours(tmp_path / "a.png")
     made = Image.open(tmp_path / "a.png")
     assert made.mode == "P"
     np.testing.assert_array_equal(np.asarray(made.convert("L")), grey)
-
-
-def test_a_recording_in_fewer_bytes_is_the_same(tmp_path):
     source = SAMPLES / "resnet18-cpu-b1" / "recording.npz"
     path = tmp_path / source.name
     shutil.copy(source, path)
@@ -181,20 +162,19 @@ def test_a_recording_in_fewer_bytes_is_the_same(tmp_path):
 
 
 def test_a_sample_that_differs_is_seen(tmp_path):
-    (tmp_path / "a.csv").write_text("x,1.00000001\n")
-    for text in ("x,1.00000002\n", "y,1.00000001\n", "x,1.00000001,2\n", "x,-1.00000001\n"):
-        (tmp_path / "b.csv").write_text(text)
-        with pytest.raises(AssertionError):
-            assert_same(tmp_path / "a.csv", tmp_path / "b.csv")
-    (tmp_path / "b.csv").write_text("x,1.000000010000001\n")
-    assert_same(tmp_path / "a.csv", tmp_path / "b.csv")
-    for name, level in (("a.png", 255), ("b.png", 200)):
+    for name, level in (("255.png", 255), ("200.png", 200)):
         Image.new("L", (9, 9), level).save(tmp_path / name)
-    with pytest.raises(AssertionError):
-        assert_same(tmp_path / "a.png", tmp_path / "b.png")
-    (tmp_path / "a.html").write_text("<p>x</p><script>1</script>")
-    (tmp_path / "b.html").write_text("<p>x</p><script>2</script>")
-    (tmp_path / "c.html").write_text("<p>y</p>")
-    assert_same(tmp_path / "a.html", tmp_path / "b.html")
-    with pytest.raises(AssertionError):
-        assert_same(tmp_path / "a.html", tmp_path / "c.html")
+    white, grey = ((tmp_path / name).read_bytes() for name in ("255.png", "200.png"))
+    for end, old, new, same in (
+        ("csv", b"x,1.00000001\n", b"x,1.00000002\n", False),
+        ("csv", b"x,1.00000001\n", b"y,1.00000001\n", False),
+        ("csv", b"x,1.00000001\n", b"x,1.000000010000001\n", True),
+        ("png", white, grey, False),
+        ("html", b"<p>x</p><script>1</script>", b"<p>x</p><script>2</script>", True),
+        ("html", b"<p>x</p><script>1</script>", b"<p>y</p>", False),
+    ):
+        first, second = tmp_path / f"a.{end}", tmp_path / f"b.{end}"
+        first.write_bytes(old)
+        second.write_bytes(new)
+        with nullcontext() if same else pytest.raises(AssertionError):
+            assert_same(first, second)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import pytest
 
-from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import replacing
 from chainer_profile.cli import sweep
@@ -23,7 +22,6 @@ from chainer_profile.runs import executors
 from chainer_profile.runs.folder import load_run
 from tests import HANGS_S, names_in, sweeping
 from tests.command import ALL_FILES, FILES, OWN, ROOT, Net, main
-from tests.conftest import make_recording
 
 
 class Command(NamedTuple):
@@ -165,18 +163,6 @@ def test_what_measures_nothing_takes_no_file_of_the_users_place(nothing_is_measu
         Path(mine).unlink()
 
 
-def test_a_summary_is_not_saved_over_a_file_of_the_users():
-    summary = summarise(make_recording())
-    summary.save("th")
-    summary.save("th", ["json"])
-    Path("th/links.csv").write_text("mine")
-    before = Path("th/recording.npz").stat().st_mtime_ns
-    with pytest.raises(ProfileError, match=r"th/links\.csv was not written by chainer-profile"):
-        summary.save("th")
-    assert Path("th/recording.npz").stat().st_mtime_ns == before
-    assert Path("th/links.csv").read_text() == "mine"
-
-
 def test_trials_that_are_met_while_a_program_runs_find_a_place():
     mine = Path("here/test/report.md")
     mine.parent.mkdir(parents=True)
@@ -259,7 +245,7 @@ def test_a_signal_before_anything_is_measured_leaves_nothing(signum, code, fails
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("closed", "files"),
-    [(">&-", FILES), (">&- 2>&-", ["recording.npz"]), (">&- 2>&- <&-", ["recording.npz"])],
+    [(">&-", FILES), (">&- 2>&- <&-", ["recording.npz"])],
 )
 def test_a_closed_output_loses_nothing(closed, files):
     Path("net.py").write_text(OWN)

@@ -380,6 +380,13 @@ def test_a_summary_saves_what_a_run_writes(tmp_path):
     assert kept.layers == summary.recording.layers
     assert np.array_equal(kept.self_ns, summary.recording.self_ns)
     assert len(summary.save(str(tmp_path / "c"), "json")) == len(files) - 1
+    recording = tmp_path / "a" / "b" / RECORDING
+    before = recording.stat().st_mtime_ns
+    (recording.parent / "links.csv").write_text("mine")
+    with pytest.raises(ProfileError, match=r"b/links\.csv was not written by chainer-profile"):
+        summary.save(recording.parent)
+    assert recording.stat().st_mtime_ns == before
+    assert (recording.parent / "links.csv").read_text() == "mine"
     with pytest.raises(UsageError, match="unknown format 'gif'"):
         summary.save(tmp_path / "d", ["gif"])
     assert not (tmp_path / "d").exists()
