@@ -22,18 +22,12 @@ from models.torchvision_weights import WEIGHT_FORMATS
 from tests import HANGS_S, names_in
 from tests.command import ALL_FILES, FILES, OWN, ROOT, Net, main, process
 from tests.models.test_torchvision_weights import make_state
+from tests.nets import net
 
 
 def recorded(*words, **more):
     """The recording of a run."""
     assert main("-q", "-o", "run", "--force", *words, **more) == 0
-    return load_run(Path("run"))
-
-
-def registered(*words):
-    """The recording of a run of a network of the registry."""
-    few = ["--trials", "3", "--warmups", "1", "--clean-trials", "2", "-o", "run", "-q"]
-    assert cli.main([*words, *few], REGISTRY, WEIGHT_FORMATS) == 0
     return load_run(Path("run"))
 
 
@@ -131,24 +125,11 @@ def test_what_the_tables_show(done):
     assert sum(" * " in line for line in out.splitlines()) == 2
 
 
-class Blocks(chainer.Chain):
-    """Two blocks of two links, and functions of its own."""
-
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.blocks = chainer.ChainList(
-                *(chainer.Sequential(L.Linear(3, 3), L.Linear(3, 3)) for _ in range(2))
-            )
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = F.relu(block(x))
-        return x
-
-
 def test_trees_and_groups(done):
-    shown = done("--tree", "--phase", "train", "-o", "run", build=Blocks)
+    blocks = [chainer.Sequential(L.Linear(3, 3), L.Linear(3, 3)) for _ in range(2)]
+    links = chainer.ChainList(*blocks)
+    made = net(lambda self, x: F.relu(self.blocks[1](self.blocks[0](x))), blocks=links)
+    shown = done("--tree", "--phase", "train", "-o", "run", build=lambda: made)
     assert "Sequential" in shown
     assert "optimizer" in shown
     assert "/blocks/1/0" in Path("run/links.csv").read_text()
@@ -191,14 +172,19 @@ def test_phases_and_losses():
 
 
 def test_registered_networks(capsys):
+    def registered(*words):
+        few = ["--trials", "3", "--warmups", "1", "--clean-trials", "2", "-o", "run", "-q"]
+        assert cli.main([*words, *few, "--force"], REGISTRY, WEIGHT_FORMATS) == 0
+        return load_run(Path("run"))
+
     recording = registered("--input-size", "20x12", "--classes", "7")
     assert recording.settings.input_shape == (1, 3, 20, 12)
     assert recording.layers[-1].output_shapes == ((1, 7),)
     # Feature maps have a loss too.
-    words = ["--model", "se-resnet9-fixup", "--input-size", "16x16", "--phase", "train", "--force"]
+    words = ["--model", "se-resnet9-fixup", "--input-size", "16x16", "--phase", "train"]
     assert registered(*words).settings.loss == "softmax_cross_entropy"
     np.savez("resnet18.npz", **make_state(18))
-    words = ["--model", "resnet18", "--input-size", "32x32", "--weights", "resnet18.npz", "--force"]
+    words = ["--model", "resnet18", "--input-size", "32x32", "--weights", "resnet18.npz"]
     assert registered(*words).settings.weights == "resnet18.npz"
     assert cli.main(["--model", "resnet34-relu-bn", "--input-size", "225x225"], REGISTRY) == 1
     said = "takes inputs of 3 x 224 x 224 only, not 3 x 225 x 225"

@@ -28,22 +28,17 @@ from tests.command import (
 from tests.conftest import FakeClock
 
 
-class Measured:
-    """Stands in for measuring; knows how often, and with how many BLAS threads it was."""
-
-    def __init__(self):
-        self.threads = []
-
-    def __call__(self, environment, device):
-        self.threads.append({library.threads for library in environment.blas})
-        return replace(stand_in(environment, device), copy_nbytes_per_s=4e10 / len(self.threads))
-
-
 @pytest.fixture
 def measured(monkeypatch):
-    measured = Measured()
-    monkeypatch.setattr(machine, "measure_limits", measured)
-    return measured
+    """The numbers of BLAS threads with which the limits were measured, each time."""
+    threads = []
+
+    def measure(environment, device):
+        threads.append({library.threads for library in environment.blas})
+        return replace(stand_in(environment, device), copy_nbytes_per_s=4e10 / len(threads))
+
+    monkeypatch.setattr(machine, "measure_limits", measure)
+    return threads
 
 
 def other_threads():
@@ -120,7 +115,7 @@ def test_limits_are_those_of_the_threads(measured, done):
     assert other_threads() == threads
     for name in ("one", "two"):
         assert main("-q", *words, "-o", name) == 0
-    assert measured.threads == [{threads}]
+    assert measured == [{threads}]
     limits = limits_of("one")
     assert limits.threads == threads
     assert limits_of("two") == limits
@@ -143,13 +138,13 @@ def test_limits_that_would_take_too_long_are_not_measured(measured, monkeypatch)
 
     # Sixteen calls are made, with the memory pass, where there is time for all of them.
     assert run("none", 18) is None
-    assert measured.threads == []
+    assert measured == []
     limits = run("measured", 60)
-    assert len(measured.threads) == 1
+    assert len(measured) == 1
     # Those that are kept take no time.
     assert limits is not None
     assert run("kept", 18) == limits
-    assert len(measured.threads) == 1
+    assert len(measured) == 1
 
 
 def test_a_run_that_ends_early_measures_nothing(measured):
@@ -158,7 +153,7 @@ def test_a_run_that_ends_early_measures_nothing(measured):
         assert main(*words, build=acting(FIRST_TRIAL + 1, act)) == code
         assert load_run(Path("run")).n_trials > 0
         assert limits_of("run") is None
-        assert measured.threads == []
+        assert measured == []
 
 
 def test_signals_while_limits_are_measured_lose_nothing(monkeypatch, fails):

@@ -57,14 +57,6 @@ def names(**query):
     return [run.name for run in history(REPORTS, Query(**query)).runs]
 
 
-def test_a_run():
-    recording = put("a", batchsize=4)
-    (run,) = history(REPORTS, Query()).runs
-    assert run == Run("a", digest_of(recording))
-    assert run.digest.settings.input_shape == (4, 3, 8, 8)
-    assert run.digest.median_s == pytest.approx(float(np.median(recording.clean_ns)) * 1e-9)
-
-
 #: What is asked, and the runs that are found.
 ASKED = [
     ({}, "a b sweep-x/c"),
@@ -90,6 +82,8 @@ ASKED = [
 
 
 def test_searching():
+    assert history(REPORTS, Query()) == History((), 0)  # no reports at all
+    assert os.listdir() == []
     put_several()
     for query, found in ASKED:
         assert names(**query) == found.split(), query
@@ -104,49 +98,42 @@ def test_searching():
                 for run in history(REPORTS, Query(sort=sort)).runs[:-1]
             ]
             assert values == sorted(values, reverse=sort == "fps")
+    (run,) = (run for run in history(REPORTS, Query()).runs if run.name == "unknown")
+    assert math.isnan(run.digest.median_s)
+    assert terminal.written(overview([run])).splitlines()[2].split()[7:9] == ["-", "-"]
 
 
-def test_only_digests_are_read(monkeypatch):
-    put_several()
-    monkeypatch.setattr(Recording, "load", None)
-    assert names() == ["a", "b", "sweep-x/c"]
-    assert sorted(os.listdir(REPORTS)) == ["a", "b", "sweep-x"]
-
-
-def test_a_recording_without_a_digest_is_read_whole():
-    """As those that older versions wrote."""
-    put_several()
-    expected = history(REPORTS, Query())
-    for path in REPORTS.rglob("recording.npz"):
+def test_digests_are_read_alone_where_they_are(monkeypatch):
+    recording = put("a", batchsize=4)
+    put("b", day=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Recording, "load", None)
+        expected = history(REPORTS, Query())
+    assert expected.runs[1] == Run("a", digest_of(recording))
+    median_s = float(np.median(recording.clean_ns)) * 1e-9
+    assert expected.runs[1].digest.median_s == pytest.approx(median_s)
+    for path in REPORTS.rglob("recording.npz"):  # as older versions wrote
         with zipfile.ZipFile(path, "a") as archive:
             archive.comment = b""
         assert read_digest(path) is None
     assert history(REPORTS, Query()) == expected
 
 
-def test_a_name_that_is_no_text_is_passed_over():
+def test_what_cannot_be_read_is_counted_and_a_line(capsys):
     put_several()
-    os.rename(REPORTS / "b", os.fsencode(REPORTS) + b"/\xff")
+    os.rename(REPORTS / "b", os.fsencode(REPORTS) + b"/\xff")  # no text: it is passed over
     assert names() == ["a", "sweep-x/c"]
-
-
-def test_recordings_that_cannot_be_read_are_counted():
-    put_several()
-    (REPORTS / "b/recording.npz").write_bytes(b"nothing")
-    for _ in range(2):
-        found = history(REPORTS, Query())
-        assert len(found.runs) == 2
-        assert found.unread[0].startswith("reports/b/recording.npz: damaged, or not a recording")
-    (REPORTS / "b/recording.npz").unlink()
-    put("b")
-    assert history(REPORTS, Query()).unread == ()
-
-
-def test_no_reports_at_all():
-    assert history(REPORTS, Query()) == History((), 0)
-    assert os.listdir() == []
-    REPORTS.mkdir()
-    assert history(REPORTS, Query()).total == 0
+    for name, said in (
+        ("a", "1 recording cannot be read: reports/a/recording.npz"),
+        ("d", "2 recordings cannot be read, such as"),
+    ):
+        put(name)
+        (REPORTS / name / "recording.npz").write_bytes(b"x")
+        assert main("history") == 0
+        assert said in one_line(capsys.readouterr().err)
+    found = history(REPORTS, Query())
+    assert len(found.runs) == 1
+    assert found.unread[0].startswith("reports/a/recording.npz: damaged, or not a recording")
 
 
 def test_dates():
@@ -213,21 +200,3 @@ def test_csv_and_markdown(done):
     markdown = done("history", "--format", "markdown")
     assert markdown.startswith("| when | model |")
     assert "\\* of profiled trials: there were no unprofiled ones." in markdown
-
-
-def test_what_cannot_be_read_is_a_line(capsys):
-    for name, said in (
-        ("a", "1 recording cannot be read: reports/a/recording.npz"),
-        ("b", "2 recordings cannot be read, such as"),
-    ):
-        put(name)
-        (REPORTS / name / "recording.npz").write_bytes(b"x")
-        assert main("history") == 0
-        assert said in one_line(capsys.readouterr().err)
-
-
-def test_numbers_that_are_not_known():
-    put("a", **NOT_TIMED)
-    (run,) = history(REPORTS, Query()).runs
-    assert math.isnan(run.digest.median_s)
-    assert terminal.written(overview([run])).splitlines()[2].split()[7:9] == ["-", "-"]

@@ -22,11 +22,6 @@ from tests.report.writers.test_latex import render as tables_tex
 SUMMARY = summarise(make_recording(3, 5))
 
 
-@pytest.fixture
-def without_pdf(monkeypatch):
-    monkeypatch.setitem(sys.modules, "typst", None)
-
-
 def test_names():
     for text, expected in {
         "pdf": ("pdf",),
@@ -36,10 +31,7 @@ def test_names():
         "none": ("none",),
     }.items():
         assert parse_formats(text) == expected
-
-
-def test_a_file_that_0_1_0_wrote_is_still_known_as_a_report():
-    assert is_report("stacks.speedscope.json")
+    assert is_report("stacks.speedscope.json")  # which 0.1.0 wrote
 
 
 def test_all_are_made_by_their_renderers():
@@ -57,33 +49,26 @@ def test_all_are_made_by_their_renderers():
     assert list(asked_for(SUMMARY, USUAL)) == []
 
 
-def test_what_cannot_be_made_does_not_stop_the_others(without_pdf):
+def test_what_cannot_be_made_is_looked_for_before_and_does_not_stop_the_others(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "typst", None)
+    check(USUAL, 0)
+    check(Wanted(("json", "trace"), None, 4), 5)
+    with pytest.raises(ProfileError, match=r"pip install typst$"):
+        check(Wanted(("json", "pdf")), 5)
+    with pytest.raises(UsageError, match="--trace-trial 0: there are no trials"):
+        check(Wanted(("trace",), None, 0), 0)
     found = asked_for(SUMMARY, Wanted(tuple(FILES)))
     for name in list(FILES.values())[1:]:
         assert next(found)[0] == name
     with pytest.raises(ProfileError, match=r"pip install typst$"):
         next(found)
-
-
-def test_a_format_that_fails_leaves_the_usual_reports(tmp_path, without_pdf):
     with pytest.raises(ProfileError, match="a PDF needs"):
         write_reports(tmp_path, SUMMARY, Wanted(("pdf", "json")))
     written = set(names_in(tmp_path))
     assert {"report.md", "report.html", "layers.csv", "report.json"} <= written
     assert "report.pdf" not in written
-
-
-def test_a_trial_that_no_trace_can_show():
-    check(USUAL, 0)
-    check(Wanted(tuple(FILES), None, 4), 5)
-    with pytest.raises(UsageError, match="--trace-trial 0: there are no trials"):
-        check(Wanted(("trace",), None, 0), 0)
-
-
-def test_packages_are_looked_for_before_a_run(without_pdf):
-    check(Wanted(("json",)), 5)
-    with pytest.raises(ProfileError, match=r"pip install typst$"):
-        check(Wanted(("json", "pdf")), 5)
 
 
 def test_files_of_a_run_and_of_its_report(capsys):
@@ -105,18 +90,15 @@ def test_files_of_a_run_and_of_its_report(capsys):
     assert not Path("run/report.md").read_text().startswith("# Mine\n")
     assert "profile.py advise run" in Path("run/report.md").read_text()
     assert "advise FOLDER" not in Path("run/report.html").read_text()
-
-
-def test_a_run_without_reports_has_its_recording(capsys):
-    assert main("-o", "run", "--format", "none") == 0
-    assert names_in("run") == ["recording.npz"]
+    # A run without reports has its recording.
+    capsys.readouterr()
+    assert main("-o", "alone", "--format", "none") == 0
+    assert names_in("alone") == ["recording.npz"]
     out = capsys.readouterr().out
-    assert out.endswith("Written to run: recording.npz\n")
+    assert out.endswith("Written to alone: recording.npz\n")
     assert "median ms" in out
-    assert main("report", "run", "--format", "none") == 0
+    assert main("report", "alone", "--format", "none") == 0
     assert "Written" not in capsys.readouterr().out
-    assert main("report", "run", "-q") == 0
-    assert Path("run/report.md").exists()
 
 
 def test_json_is_printed_in_place_of_the_tables(capsys):

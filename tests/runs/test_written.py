@@ -112,14 +112,21 @@ def test_a_folder_with_what_somebody_put_there_stays():
     assert names_in("mixed") == ["mine.txt"]
 
 
-def test_a_temporary_name_cannot_be_foreseen(monkeypatch):
+def test_no_link_is_followed_and_no_temporary_name_can_be_foreseen(monkeypatch):
     Path("victim").write_text("mine")
+    os.symlink("victim", "file")
     for name in (".file.part", ".file.tmp"):
         os.symlink("victim", name)
-    with files.replacing(Path("file")) as file:
-        file.write(b"new")
+    before = os.umask(0o027)
+    try:
+        with files.replacing(Path("file")) as file:
+            file.write(b"new")
+    finally:
+        os.umask(before)
     assert Path("victim").read_text() == "mine"
     assert Path("file").read_bytes() == b"new"
+    assert not Path("file").is_symlink()
+    assert Path("file").stat().st_mode & 0o777 == 0o640
     # Also one that is foreseen is not followed.
     foreseen = Path(".foreseen.part")
     os.symlink("victim", foreseen)
@@ -127,23 +134,6 @@ def test_a_temporary_name_cannot_be_foreseen(monkeypatch):
     with pytest.raises(ProfileError, match="cannot be written"), files.replacing(Path("file")):
         pass
     assert Path("victim").read_text() == "mine"
-
-
-def test_a_file_has_the_usual_rights_and_takes_the_place_of_a_link():
-    Path("victim").write_text("mine")
-    os.symlink("victim", "file")
-    before = os.umask(0o027)
-    try:
-        with files.replacing(Path("file")) as file:
-            file.write(b"new")
-    finally:
-        os.umask(before)
-    assert not Path("file").is_symlink()
-    assert Path("file").stat().st_mode & 0o777 == 0o640
-    assert Path("victim").read_text() == "mine"
-
-
-def test_a_journal_is_not_opened_through_a_link():
     Path("victim").write_bytes(b"chainer-profile journal\n")
     os.symlink("victim", "journal")
     with pytest.raises(OSError, match="symbolic link"):
