@@ -96,16 +96,16 @@ def make_run(model="resnet18", mean_ms=2.0, **changes):
     )
 
 
+#: What the stand-in is asked for, and takes into its settings.
+ASKED = dict.fromkeys(("model", "device", "phase", "dtype"), str)
+ASKED |= dict.fromkeys(("batchsize", "trials", "warmups", "seed", "threads"), int)
+
+
 def main():
     parser = argparse.ArgumentParser()
-    for name in ("model", "input-shape", "device", "phase", "dtype", "out"):
-        parser.add_argument(f"--{name}")
-    for name in ("batchsize", "trials", "warmups", "seed", "threads"):
-        parser.add_argument(f"--{name}", type=int)
-    parser.add_argument("-q", action="store_true")
-    parser.add_argument("--format")
-    parser.add_argument("--no-machine", action="store_true")
-    args = parser.parse_args()
+    for name, kind in {"input-shape": str, "out": str, **ASKED}.items():
+        parser.add_argument(f"--{name}", type=kind)
+    args, _ = parser.parse_known_args()
     with open("ran.log", "a") as log:
         log.write(f"{args.model}\n")
     behaviour = json.loads(os.environ.get("SWEEP", "{}")).get(args.model, "")
@@ -120,16 +120,7 @@ def main():
             signal.pause()
     shape = tuple(map(int, args.input_shape.split("x")))
     settings = Settings(
-        model=args.model,
-        input_shape=(args.batchsize, *shape),
-        batchsize=args.batchsize,
-        device=args.device,
-        phase=args.phase,
-        trials=args.trials,
-        warmups=args.warmups,
-        threads=args.threads,
-        seed=args.seed,
-        dtype=args.dtype,
+        input_shape=(args.batchsize, *shape), **{name: vars(args)[name] for name in ASKED}
     )
     out = Path(args.out)
     out.mkdir(parents=True)

@@ -15,7 +15,6 @@ import pytest
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import replacing
 from chainer_profile.cli import sweep
-from chainer_profile.integrations.results import Results
 from chainer_profile.networks import loading
 from chainer_profile.report.pictures import sweep as sweep_plot
 from chainer_profile.runs import executors
@@ -132,21 +131,6 @@ def test_files_of_the_users_are_refused_before_anything_is_measured(nothing_is_m
     assert not Path("ran").exists()
 
 
-def test_with_force_a_run_is_written_beside_and_replaces_what_it_wrote():
-    Path("th").mkdir()
-    Path("th/notes.txt").write_text("mine")
-    assert main("-q", "-o", "th") == 2
-    assert main("-q", "-o", "th", "--force", "--format", "json") == 0
-    assert "report.json" in names_in("th")
-    assert main("-q", "-o", "th", "--force") == 0
-    assert "report.json" not in names_in("th")
-    Path("th/report.md").write_text("what I think of it")
-    for words in (("-q", "-o", "th", "--force"), ("report", "th", "-q")):
-        assert main(*words) == 2
-    assert Path("th/report.md").read_text() == "what I think of it"
-    assert Path("th/notes.txt").read_text() == "mine"
-
-
 def test_what_measures_nothing_takes_no_file_of_the_users_place(nothing_is_measured, fails):
     Path("th").mkdir()
     shutil.copy("run/recording.npz", "th/run.npz")
@@ -154,6 +138,7 @@ def test_what_measures_nothing_takes_no_file_of_the_users_place(nothing_is_measu
         (("advise", "run"), "run/report.html"),
         (("compare", "run", "run", "-o", "th"), "th/comparison.md"),
         (("report", "th/run.npz"), "th/layers.csv"),
+        (("-o", "run", "--force"), "run/report.md"),
     ):
         Path(mine).write_text("mine")
         before = names_in(Path(mine).parent)
@@ -161,16 +146,6 @@ def test_what_measures_nothing_takes_no_file_of_the_users_place(nothing_is_measu
         assert names_in(Path(mine).parent) == before
         assert Path(mine).read_text() == "mine"
         Path(mine).unlink()
-
-
-def test_trials_that_are_met_while_a_program_runs_find_a_place():
-    mine = Path("here/test/report.md")
-    mine.parent.mkdir(parents=True)
-    mine.write_text("mine")
-    results = Results(Path("here"), Path("reports/s"), True, None, print)
-    assert results.take("test").path == Path("here/test-2")
-    results.close()
-    assert mine.read_text() == "mine"
 
 
 # -- folders that cannot be written, and signals

@@ -13,7 +13,7 @@ from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.ranks.merging import merge
 from chainer_profile.record.budget import Spent
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.content import advice, budget, comparison, engines, ranks
+from chainer_profile.report.content import advice, budget, comparison, ranks
 from chainer_profile.report.document import Heading, text
 from chainer_profile.report.tables import Table, columns, listed
 from chainer_profile.report.writers.terminal import SCREEN, first_screen, written
@@ -21,7 +21,6 @@ from chainer_profile.runs.folder import save_recording
 from tests import ROOT
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
-from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
 from tests.goldens.scenarios import ADVICE
 from tests.goldens.words import PARTS, S
 from tests.report.devicing import make_device_training
@@ -29,10 +28,6 @@ from tests.report.documents import program
 from tests.report.working import with_work
 
 SAMPLES = sorted((ROOT / "reports" / "samples").glob("resnet*"))
-
-
-def lines(blocks):
-    return written(first_screen(blocks, 100, FULL), 100).split("\n")
 
 
 def noisy(recording):
@@ -72,29 +67,18 @@ def test_a_run(name, folder, done, monkeypatch):
 def test_other_results():
     factors = dict.fromkeys(range(20), 1.3)
     changed = compare(Side("A", (run(0),)), Side("B", (scaled(run(1), factors),)))
-    of = of_ranks(4, 30, 8, planted_ms={(1, 1): 30.0})
-    merged = merge(of)
-    results = {
-        "comparison": comparison.compared(changed, limit=10),
-        "engines": engines.overview(make_run(WRONG, MISSING), recordings()),
-        "ranks": ranks.merged(merged, 10),
-        "advice": advice.section(replace(ADVICE, tried=ADVICE.tried * 8)),
-        "program": budget.overview(
-            replace(
-                program(),
-                spent=(
-                    *PARTS,
-                    *(Spent("extensions", f"extension {at}", S, 3) for at in range(30)),
-                    *(Spent("imports", f"package{at}", S, 3) for at in range(30)),
-                ),
-            ),
-            summarise(make_training()),
-        ),
-    }
-    for name, blocks in results.items():
-        shown = lines(blocks)
-        assert len(shown) <= SCREEN, name
-        assert max(map(len, shown)) <= 100, name
+    merged = merge(of_ranks(4, 30, 8, planted_ms={(1, 1): 30.0}))
+    many = [Spent(of, f"{of} {at}", S, 3) for of in ("extensions", "imports") for at in range(30)]
+    spent = replace(program(), spent=(*PARTS, *many))
+    for blocks in (
+        comparison.compared(changed, limit=10),
+        ranks.merged(merged, 10),
+        advice.section(replace(ADVICE, tried=ADVICE.tried * 8)),
+        budget.overview(spent, summarise(make_training())),
+    ):
+        shown = written(first_screen(blocks, 100, FULL), 100).split("\n")
+        assert len(shown) <= SCREEN, shown[0]
+        assert max(map(len, shown)) <= 100, shown[0]
 
 
 def test_what_has_no_room_is_named():

