@@ -148,27 +148,23 @@ def test_trees_and_groups(done):
 
 
 def test_phases_and_losses():
-    for phase, phases, optimizer in (
-        ("forward", {"forward"}, ""),
-        ("forward-backward", {"forward", "backward"}, ""),
-        ("train", {"forward", "backward", "update"}, "MomentumSGD"),
-    ):
-        recording = recorded("--phase", phase, "-b", "2")
-        assert {layer.phase for layer in recording.layers} == phases
-        settings = recording.settings
-        assert (settings.phase, settings.optimizer) == (phase, optimizer)
-        assert settings.loss == ("" if phase == "forward" else "softmax_cross_entropy")
-        assert settings.train_mode is (phase != "forward")
-    recording = recorded("--phase", "train", "--loss", "mean_squared_error")
-    assert recording.settings.loss == "mean_squared_error"
-    assert "MeanSquaredError" in {layer.function for layer in recording.layers}
-
     class Losing(Net):
         def forward(self, x):
             return F.sum(super().forward(x))
 
-    recording = recorded("--phase", "forward-backward", build=Losing)
-    assert recording.settings.loss == "output"
+    for phase, phases, optimizer, loss, build in (
+        ("forward", {"forward"}, "", "", Net),
+        ("forward-backward", {"forward", "backward"}, "", "output", Losing),
+        ("train", {"forward", "backward", "update"}, "MomentumSGD", "softmax_cross_entropy", Net),
+        ("train", {"forward", "backward", "update"}, "MomentumSGD", "mean_squared_error", Net),
+    ):
+        named = ("--loss", loss) if loss == "mean_squared_error" else ()
+        recording = recorded("--phase", phase, "-b", "1", *named, build=build)
+        assert {layer.phase for layer in recording.layers} == phases
+        settings = recording.settings
+        assert (settings.phase, settings.optimizer, settings.loss) == (phase, optimizer, loss)
+        assert settings.train_mode is (phase != "forward")
+    assert "MeanSquaredError" in {layer.function for layer in recording.layers}
 
 
 def test_registered_networks(capsys):

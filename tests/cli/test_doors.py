@@ -98,9 +98,7 @@ def test_what_needs_the_standard_librarys_profile(tmp_path):
             ["-c", "import profile; print(profile.__file__); profile.run('2 + 3')"],
             *(str(STDLIB / "profile.py"), "function calls in"),
         ),
-        (["-c", "import cProfile"], "", ""),
-        (["-c", "from profile import Profile"], "", ""),
-        (["-c", "import pstats, profile"], "", ""),
+        (["-c", "import cProfile, pstats; from profile import Profile"], "", ""),
         (["-m", "cProfile", "-s", "tottime", script], "it ran", "Ordered by: internal time"),
         (["-m", "pytest", "--version"], "pytest ", ""),
         # Ours is run all the same.

@@ -1,6 +1,5 @@
 """The command ``run``: what it writes of a program, however that ends, and what it says."""
 
-import os
 import signal
 from functools import partial
 from pathlib import Path
@@ -8,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from chainer_profile.integrations import script_run
+from chainer_profile.integrations.script import MODULE, TEXT, Script
 from chainer_profile.record.budget import CALLS, ITERATIONS, PROFILER, RUNNING, read_budget
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import load_run
-from chainer_profile.runs.written import LIST
 from tests.command import file_size_limit, main
 from tests.scripts import run_in_child
 
@@ -115,30 +114,16 @@ def test_programs_with_little_of_chainers():
     assert budget.of(CALLS).count == 0
 
 
-def test_the_folder_is_one_below_reports():
-    for at, (script, name) in enumerate(
-        {
-            "..": "above",
-            ".": "within",
-            "..py": "program",
-            ".hidden.py": "hidden",
-            "../up.py": "up",
-            "b\udcff.py": "b_",
-        }.items()
+def test_the_folder_is_one_below_reports(tmp_path, monkeypatch):
+    (tmp_path / "above/within").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "above/within")
+    for name, folder in (
+        *(("..", "above"), (".", "within"), ("..py", "program"), (".hidden.py", "hidden")),
+        *(("../up.py", "up"), ("b\udcff.py", "b_"), ("-", "stdin"), ("a/b.py", "b")),
     ):
-        root = Path.cwd() / str(at)
-        within = root / "above/within"
-        within.mkdir(parents=True)
-        os.chdir(within)
-        file = Path(script) / "__main__.py" if Path(script).is_dir() else Path(script)
-        file.write_text(TRAINS.replace("AT_FIRST", "").replace("AFTERWARDS", ""))
-        before = set(root.rglob("*"))
-        assert run_in_child("--no-layers", script, "\udcfe") == 0, said()
-        made = {place for place in set(root.rglob("*")) - before if place.name != LIST}
-        names = ("out", "err", "reports", f"reports/{name}", f"reports/{name}/budget.json")
-        found = {place for place in made if "__pycache__" not in place.parts}
-        assert found == {within / one for one in names}, script
-        os.chdir(root.parent)
+        assert Script(name).stem == folder, name
+    assert Script("a.b", kind=MODULE).stem == "a-b"
+    assert Script("1 / 0", kind=TEXT).stem == "text"
 
 
 def test_words_that_are_no_text(monkeypatch):
