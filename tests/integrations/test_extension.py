@@ -9,6 +9,7 @@ import socket
 import tracemalloc
 import weakref
 from contextlib import contextmanager
+from unittest.mock import Mock
 
 import chainer
 import chainer.functions as F
@@ -98,6 +99,7 @@ def test_the_iteration_after_each_firing_has_rows_of_data_network_loss_and_optim
     trainer, journal = trainer_of(20), []
 
     def look(trainer):
+        assert not any(name.startswith("profile/") for name in trainer.observation)
         if trainer.updater.iteration == 19:
             journal.append(recover(Path("result/profile/recording.journal")).n_trials)
 
@@ -129,27 +131,22 @@ def test_the_iteration_after_each_firing_has_rows_of_data_network_loss_and_optim
 
 
 def test_profiled_iterations_are_reported_where_that_is_asked_for():
-    for report in (True, False):
-        trainer, seen = trainer_of(20), []
+    trainer, seen = trainer_of(20), []
 
-        def see(trainer, seen=seen):
-            found = trainer.observation.items()
-            seen.append({name: ms for name, ms in found if name.startswith("profile/")})
+    def see(trainer):
+        found = trainer.observation.items()
+        seen.append({name: ms for name, ms in found if name.startswith("profile/")})
 
-        each_iteration(trainer, see)
-        recording = run_profiled(trainer, report=report)
-        reported = [found for found in seen if found]
-        assert len(reported) == (3 if report else 0)
-        for found, own, framework in zip(
-            reported, recording.self_ns, recording.framework_ns, strict=False
-        ):
-            phases = [name for name in found if name.count("/") == 1]
-            assert set(phases) == {f"profile/{layer.phase}" for layer in recording.layers}
-            whole_ns = own.sum() + framework.sum()
-            assert sum(found[name] for name in phases) == pytest.approx(whole_ns / 1e6)
-            layers = [name for name in found if name.startswith("profile/layer/")]
-            assert len(layers) == 5
-            assert sum(found[name] for name in layers) <= own.sum() / 1e6
+    each_iteration(trainer, see)
+    recording = run_profiled(trainer, report=True)
+    whole_ns = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
+    for found, all_ns, own in zip(filter(None, seen), whole_ns, recording.self_ns, strict=True):
+        phases = [name for name in found if name.count("/") == 1]
+        assert set(phases) == {f"profile/{layer.phase}" for layer in recording.layers}
+        assert sum(found[name] for name in phases) == pytest.approx(all_ns / 1e6)
+        layers = [name for name in found if name.startswith("profile/layer/")]
+        assert len(layers) == 5
+        assert sum(found[name] for name in layers) <= own.sum() / 1e6
 
 
 def weights_of(trainer):
@@ -394,24 +391,22 @@ class Scripted(HostCounter):
 
 
 def test_one_iteration_is_traced_and_counting_begins_before_it(monkeypatch):
-    start = LinkRecorder.start
+    start, recorded = LinkRecorder.start, []
+    monkeypatch.setattr(LinkRecorder, "start", lambda one: (recorded.append(1), start(one)))
     for traced in (True, False):
-        tracing, collecting, recorded, running = [], [], [], []
+        seen = []
 
-        def note(y, number, notes=(tracing, collecting, recorded, running)):
-            tracing, collecting, recorded, running = notes
-            tracing += [number] * tracemalloc.is_tracing()
-            collecting += [number] * (not gc.isenabled())
-            recorded += [number] * bool(running)
-            running.clear()
+        def note(y, number, seen=seen):
+            seen.append((tracemalloc.is_tracing(), not gc.isenabled(), bool(recorded)))
+            recorded.clear()
             return y
 
-        with monkeypatch.context() as patch:
-            begun = running.append
-            patch.setattr(LinkRecorder, "start", lambda one, begun=begun: (begun(1), start(one)))
-            recording = run_profiled(trainer_of(model=MLP(note)), memory=traced)
+        recording = run_profiled(trainer_of(model=MLP(note)), memory=traced)
+        tracing, collecting, profiled = (
+            [number for number, one in enumerate(seen, 1) if one[what]] for what in range(3)
+        )
         assert (tracing, collecting) == (([7, 8], [8]) if traced else ([], []))
-        assert recorded == [6, 11, 16]
+        assert profiled == [6, 11, 16]
         assert (recording.memory is not None) is traced
 
 
@@ -448,9 +443,7 @@ def test_inputs_of_any_kind():
     assert run_profiled(trainer_of(updater=Own)).memory.input_nbytes == BATCH_NBYTES
 
     class Odd(list):
-        @property
-        def nbytes(self):
-            raise ZeroDivisionError
+        nbytes = property(fail)
 
     def converter(batch, device):
         x, t = concat(batch, device)
@@ -480,10 +473,6 @@ def test_rows_of_the_traced_iteration_are_those_of_profiled_ones():
     assert (shorter.peak_nbytes, shorter.high_water_layer) == ((10,), None)
 
 
-def no_use(*_):
-    raise IndexError("pop from empty list")
-
-
 def test_a_counter_that_fails_is_a_warning_and_the_training_goes_on(monkeypatch):
     plain = trainer_of()
     expected = losses_of(plain)
@@ -500,7 +489,7 @@ def test_a_counter_that_fails_is_a_warning_and_the_training_goes_on(monkeypatch)
             counter = Scripted(fails_at)
             patch.setattr(memory, "counter_of", lambda arrays, counter=counter: counter)
             if fails_at == "use":
-                patch.setattr(memory, "use_of", no_use)
+                patch.setattr(memory, "use_of", lambda *_: [].pop())
             with pytest.warns(UserWarning, match=message) as caught:
                 recording = run_profiled(trainer)
         assert len(caught) == 1, fails_at
@@ -549,11 +538,8 @@ def test_tracing_of_the_user_goes_on():
 
 
 def test_limits_are_those_that_an_earlier_run_kept_and_never_measured(monkeypatch):
-    def measured(*_, **__):
-        raise AssertionError("within somebody's program")
-
     monkeypatch.setattr(profile, "report", REPORT)
-    monkeypatch.setattr(machine, "measure_limits", measured)
+    monkeypatch.setattr(machine, "measure_limits", fail)
     assert run_profiled(trainer_of()).limits is None
     limits = stand_in(environment.collect("cpu"), machine.find_device("cpu"))
     save_limits(limits)
@@ -567,9 +553,7 @@ def test_limits_are_those_that_an_earlier_run_kept_and_never_measured(monkeypatc
     assert row["peak_nbytes"] == str(recording.memory.peak_nbytes[0])
     assert run_profiled(trainer_of(), machine=False).limits is None
 
-    def unreadable(environment, device):
-        raise RuntimeError("no\nmemory")
-
+    unreadable = Mock(side_effect=RuntimeError("no\nmemory"))
     monkeypatch.setattr(machine, "kept_limits", unreadable)
     with pytest.warns(UserWarning, match="the machine's limits were not measured: .*no memory"):
         recording = run_profiled(trainer_of())

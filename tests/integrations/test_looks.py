@@ -1,7 +1,5 @@
 """Where the main thread is seen beside Chainer."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import sysconfig
@@ -43,7 +41,7 @@ def names(text, own_ns=10 * S):
     return {one.name: one.ns / S for one in told(text, own_ns)}
 
 
-def test_a_function_and_what_it_calls():
+def test_what_is_told():
     text = stacks(
         (30, [RUNPY, MAIN, ACCURACY, ARGMAX]),
         (20, [MAIN, ACCURACY, ARGMAX, f"argmax ({SITE}/numpy/core.py:3)"]),
@@ -52,25 +50,20 @@ def test_a_function_and_what_it_calls():
     )
     # All looks stand for the whole time, also those at what is told otherwise.
     assert names(text) == {"accuracy (train.py): CRF1d.argmax": 5.0, "<module> (train.py)": 1.0}
-
-
-def test_what_is_told_otherwise():
-    for frames in (
-        [MAIN, LINK, ACCURACY, APPLY],
-        [MAIN, IMPORT, f"<module> ({SITE}/nltk/__init__.py:1)"],
-        [MAIN, TRAINER, EXTENSION],
-        [MAIN, WRAPPER],
-        [MAIN, WRAPPER, WITH],
-        [f"worker ({SITE}/pool.py:1)"],
-        [],
+    for frames, found in (
+        # The profiler's frames between are passed over.
+        ([MAIN, TRAINER, WRAPPER, EXTENSION, WRAPPER, ACCURACY], {"accuracy (train.py)": 10.0}),
+        # What is told otherwise.
+        ([MAIN, LINK, ACCURACY, APPLY], {}),
+        ([MAIN, IMPORT, f"<module> ({SITE}/nltk/__init__.py:1)"], {}),
+        ([MAIN, TRAINER, EXTENSION], {}),
+        ([MAIN, WRAPPER], {}),
+        ([MAIN, WRAPPER, WITH], {}),
+        ([f"worker ({SITE}/pool.py:1)"], {}),
+        ([], {}),
     ):
-        assert names(stacks((10, frames))) == {}, frames
-
-
-def test_frames_threads_and_lines_that_count_for_nothing():
-    # The profiler's frames between are passed over.
-    text = stacks((10, [MAIN, TRAINER, WRAPPER, EXTENSION, WRAPPER, ACCURACY]))
-    assert names(text) == {"accuracy (train.py)": 10.0}
+        assert names(stacks((10, frames))) == found, frames
+    # Threads and lines that count for nothing.
     text = stacks((10, [MAIN])) + stacks((90, [ACCURACY]), thread="thread (2): Thread-1")
     assert names(text + "no stack\n;;; x\n") == {"<module> (train.py)": 10.0}
     assert names("") == {}

@@ -22,21 +22,9 @@ class Nap(chainer.FunctionNode):
         return grads
 
 
-class Net(chainer.Chain):
-    """Two layers, and the nap in the second."""
-
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.first, self.second = L.Linear(4, 5), L.Linear(5, 3)
-
-    def forward(self, x):
-        h = F.relu(self.first(x))
-        return self.second(Nap().apply((h,))[0])
-
-
 comm = chainermn.create_communicator("naive")
-model = L.Classifier(Net())
+net = chainer.Sequential(L.Linear(4, 5), F.relu, lambda x: Nap().apply((x,))[0], L.Linear(5, 3))
+model = L.Classifier(net)
 optimizer = chainermn.create_multi_node_optimizer(chainer.optimizers.Adam(), comm).setup(model)
 x, t = np.ones((8, 4), np.float32), np.zeros(8, np.int32)
 for _ in range(60):

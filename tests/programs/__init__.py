@@ -62,8 +62,6 @@ train_mnist | --epoch 1 | --epoch 9 | iteration 60 | evaluates
     /predictor/l1 /predictor/l2 /predictor/bn /predictor/l3
     LogReport=61 PrintReport=61 PlotReport=61 PlotReport_1=61 ProgressBar=60 validation=4
     dump_graph=1 _Snapshot=3
-train_mnist_v1 | --epoch 1 | --epoch 60 | update 20 | evaluates
-    /predictor/l1 /predictor/l2 /predictor/l3
 train_imagenet | --epoch 2 --batchsize 8 | --epoch 60 | iteration 24 | evaluates
     /mlpconv1/0 /mlpconv1/1 /mlpconv2/0 /mlpconv2/1
     LogReport=24 _observe_value=24 validation=8 _Snapshot=8 _Snapshot_1=8

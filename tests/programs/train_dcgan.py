@@ -14,34 +14,32 @@ from PIL import Image
 
 
 class Generator(chainer.Chain):
-    def __init__(self, n_hidden=50, ch=32):
+    def __init__(self):
         super(Generator, self).__init__()
-        self.n_hidden = n_hidden
-        self.ch = ch
         with self.init_scope():
-            self.l0 = L.Linear(n_hidden, 4 * 4 * ch)
-            self.dc1 = L.Deconvolution2D(ch, ch // 2, 4, 2, 1)
-            self.dc2 = L.Deconvolution2D(ch // 2, 3, 4, 2, 1)
-            self.bn0 = L.BatchNormalization(4 * 4 * ch)
-            self.bn1 = L.BatchNormalization(ch // 2)
+            self.l0 = L.Linear(50, 512)
+            self.dc1 = L.Deconvolution2D(32, 16, 4, 2, 1)
+            self.dc2 = L.Deconvolution2D(16, 3, 4, 2, 1)
+            self.bn0 = L.BatchNormalization(512)
+            self.bn1 = L.BatchNormalization(16)
 
     def make_hidden(self, batchsize):
-        return np.random.uniform(-1, 1, (batchsize, self.n_hidden, 1, 1)).astype(np.float32)
+        return np.random.uniform(-1, 1, (batchsize, 50, 1, 1)).astype(np.float32)
 
     def forward(self, z):
-        h = F.reshape(F.relu(self.bn0(self.l0(z))), (len(z), self.ch, 4, 4))
+        h = F.reshape(F.relu(self.bn0(self.l0(z))), (len(z), 32, 4, 4))
         h = F.relu(self.bn1(self.dc1(h)))
         return F.sigmoid(self.dc2(h))
 
 
 class Discriminator(chainer.Chain):
-    def __init__(self, ch=32):
+    def __init__(self):
         super(Discriminator, self).__init__()
         with self.init_scope():
-            self.c0_0 = L.Convolution2D(3, ch // 2, 3, 1, 1)
-            self.c0_1 = L.Convolution2D(ch // 2, ch, 4, 2, 1)
+            self.c0_0 = L.Convolution2D(3, 16, 3, 1, 1)
+            self.c0_1 = L.Convolution2D(16, 32, 4, 2, 1)
             self.l4 = L.Linear(None, 1)
-            self.bn0_1 = L.BatchNormalization(ch, use_gamma=False)
+            self.bn0_1 = L.BatchNormalization(32, use_gamma=False)
 
     def forward(self, x):
         h = F.leaky_relu(self.c0_0(x))
@@ -49,10 +47,6 @@ class Discriminator(chainer.Chain):
 
 
 class DCGANUpdater(chainer.training.updaters.StandardUpdater):
-    def __init__(self, *args, **kwargs):
-        self.gen, self.dis = kwargs.pop("models")
-        super(DCGANUpdater, self).__init__(*args, **kwargs)
-
     def loss_dis(self, dis, y_fake, y_real):
         loss = (F.sum(F.softplus(-y_real)) + F.sum(F.softplus(y_fake))) / len(y_fake)
         chainer.report({"loss": loss}, dis)
@@ -66,7 +60,7 @@ class DCGANUpdater(chainer.training.updaters.StandardUpdater):
     def update_core(self):
         batch = self.get_iterator("main").next()
         x_real = chainer.Variable(self.converter(batch, self.device)) / 255.0
-        gen, dis = self.gen, self.dis
+        gen, dis = (self.get_optimizer(name).target for name in ("gen", "dis"))
         y_real = dis(x_real)
         y_fake = dis(gen(chainer.Variable(gen.make_hidden(len(batch)))))
         self.get_optimizer("dis").update(self.loss_dis, dis, y_fake, y_real)
@@ -86,7 +80,7 @@ def out_generated_image(gen, dst):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Chainer example: DCGAN")
+    parser = argparse.ArgumentParser()
     parser.add_argument("--batchsize", "-b", type=int, default=16)
     parser.add_argument("--epoch", "-e", type=int, default=2)
     parser.add_argument("--out", "-o", default="result")
@@ -100,12 +94,8 @@ def main():
         optimizers[name] = chainer.optimizers.Adam(alpha=0.0002, beta1=0.5).setup(model)
         optimizers[name].add_hook(chainer.optimizer_hooks.WeightDecay(0.0001), "hook_dec")
     train = np.random.randint(0, 256, (128, 3, 16, 16)).astype(np.float32)
-    updater = DCGANUpdater(
-        models=(models["gen"], models["dis"]),
-        iterator=chainer.iterators.SerialIterator(train, args.batchsize),
-        optimizer=optimizers,
-        device=-1,
-    )
+    iterator = chainer.iterators.SerialIterator(train, args.batchsize)
+    updater = DCGANUpdater(iterator, optimizers, device=-1)
     trainer = training.Trainer(updater, (args.epoch, "epoch"), out=args.out)
     saves, shows = (8, "iteration"), (4, "iteration")
     whole = extensions.snapshot(filename="snapshot_iter_{.updater.iteration}.npz")

@@ -41,27 +41,17 @@ class PreprocessedDataset(chainer.dataset.DatasetMixin):
         return rng.rand(3, 32, 32).astype(np.float32), np.int32(rng.randint(10))
 
 
-class TestModeEvaluator(extensions.Evaluator):
-    def evaluate(self):
-        model = self.get_target("main")
-        model.train = False
-        ret = super(TestModeEvaluator, self).evaluate()
-        model.train = True
-        return ret
-
-
 def main():
-    parser = argparse.ArgumentParser(description="Learning convnet from ILSVRC2012 dataset")
+    parser = argparse.ArgumentParser()
     parser.add_argument("--batchsize", "-B", type=int, default=16)
     parser.add_argument("--epoch", "-E", type=int, default=3)
-    parser.add_argument("--loaderjob", "-j", type=int, default=2, help="Number of processes")
     parser.add_argument("--out", "-o", default="result")
     args = parser.parse_args()
 
     model = NIN()
     train_iter, val_iter = (
         chainer.iterators.MultiprocessIterator(
-            PreprocessedDataset(n), batchsize, repeat=repeat, n_processes=args.loaderjob
+            PreprocessedDataset(n), batchsize, repeat=repeat, n_processes=2
         )
         for n, batchsize, repeat in ((96, args.batchsize, True), (24, 24, False))
     )
@@ -71,7 +61,7 @@ def main():
     updater = training.updaters.StandardUpdater(train_iter, optimizer, device=-1)
     trainer = training.Trainer(updater, (args.epoch, "epoch"), args.out)
     interval = (3, "iteration")
-    trainer.extend(TestModeEvaluator(val_iter, model, device=-1), trigger=interval)
+    trainer.extend(extensions.Evaluator(val_iter, model, device=-1), trigger=interval)
     trainer.extend(extensions.snapshot(), trigger=interval)
     weights = extensions.snapshot_object(model, "model_iter_{.updater.iteration}")
     trainer.extend(weights, trigger=interval)

@@ -38,8 +38,8 @@ def make_mnist(directory, n_train=2000):
 
 
 def make_trainer(args, epochs, autoload=False):
-    device = chainer.get_device(args.device)
-    model = L.Classifier(MLP(args.unit, 10))
+    device = chainer.get_device("-1")
+    model = L.Classifier(MLP(200, 10))
     model.to_device(device)
     device.use()
     optimizer = chainer.optimizers.Adam()
@@ -73,8 +73,6 @@ def main():
     parser = argparse.ArgumentParser(description="Chainer example: MNIST")
     parser.add_argument("--batchsize", "-b", type=int, default=100)
     parser.add_argument("--epoch", "-e", type=int, default=3)
-    parser.add_argument("--unit", "-u", type=int, default=200)
-    parser.add_argument("--device", "-d", default="-1")
     parser.add_argument("--out", "-o", default="result")
     args = parser.parse_args()
     make_mnist(os.path.join(args.out, "data"))

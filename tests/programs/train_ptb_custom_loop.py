@@ -35,8 +35,6 @@ def main():
     parser.add_argument("--batchsize", "-b", type=int, default=20)
     parser.add_argument("--bproplen", "-l", type=int, default=10)
     parser.add_argument("--epoch", "-e", type=int, default=2)
-    parser.add_argument("--gradclip", "-c", type=float, default=5)
-    parser.add_argument("--unit", "-u", type=int, default=64)
     parser.add_argument("--out", "-o", default="result")
     args = parser.parse_args()
 
@@ -44,11 +42,11 @@ def main():
     n_vocab = 200
     train = np.random.randint(0, n_vocab, 2000).astype(np.int32)
     val = np.random.randint(0, n_vocab, 100).astype(np.int32)
-    model = L.Classifier(RNNForLM(n_vocab, args.unit))
+    model = L.Classifier(RNNForLM(n_vocab, 64))
     model.compute_accuracy = False
     optimizer = chainer.optimizers.SGD(lr=1.0)
     optimizer.setup(model)
-    optimizer.add_hook(chainer.optimizer_hooks.GradientClipping(args.gradclip))
+    optimizer.add_hook(chainer.optimizer_hooks.GradientClipping(5))
 
     def evaluate(model, words):
         evaluator = model.copy()
