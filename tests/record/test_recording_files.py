@@ -72,6 +72,9 @@ def test_files_of_later_and_earlier_writers(saved):
     assert_same(Recording.load(saved), of_rank(left_out=4))
 
 
+#: Parts that every recording has, and those that it may have.
+NEEDED = ("layers", "settings", "environment", "conditions", "ended", "phases")
+MORE = ("links", "limits", "memory", "counters", "inside", "rank", "left_out")
 #: What is changed in the meta of a recording that holds all, and what is said of it.
 DAMAGES = [
     (lambda meta: meta["layers"][0].update(calls=0), "layer 0 has 0 calls"),
@@ -89,22 +92,17 @@ DAMAGES = [
     (lambda meta: meta["settings"].update(trials=2**70), "trials"),
     (lambda meta: meta["memory"].update(high_water_layer=3), "highest in layer 3, of 3"),
     (lambda meta: meta["memory"]["retained_nbytes"].pop() and None, "memory has 2 layers"),
-    *((lambda meta, name=name: meta.pop(name) and None, "") for name in ("settings", "ended")),
-    (lambda meta: meta.pop("layers") and None, ""),
-    *((lambda meta, of=of: meta.update(layers=of), "") for of in ([1, 2, 3], None)),
     (lambda meta: meta.update(layers=meta["layers"][:2]), ""),
-    (lambda meta: meta["layers"][0].pop("function") and None, ""),
-    *((lambda meta, of=of: meta.update(phases=of), "") for of in (["forward"], None)),
-    (lambda meta: meta.update(links=[1]), ""),
-    (lambda meta: meta["links"][0].pop("calls") and None, ""),
-    (lambda meta: meta.update(settings=[]), ""),
-    (lambda meta: meta.update(environment="x"), ""),
-    *((lambda meta, of=of: meta["environment"].update(gpu=of), "") for of in (3, "A GPU", [1])),
-    *(
-        (lambda meta, of=of: meta["conditions"].update(gpu_after=of), "")
-        for of in (1.5, "hot", [0])
-    ),
+    (lambda meta: meta["layers"][0].pop("function") and None, "missing required field"),
+    (lambda meta: meta["links"][0].pop("calls") and None, "missing required field"),
+    (lambda meta: meta["environment"].update(gpu="A GPU"), "Expected `object | null`"),
+    (lambda meta: meta["conditions"].update(gpu_after=[0]), "Expected `object | null`"),
     *((lambda meta, of=of: meta["rank"].update(number=of), "") for of in (2, -1)),
+    *((lambda meta, name=name: meta.pop(name) and None, "") for name in NEEDED),
+    *(
+        (lambda meta, name=name: meta.update({name: 3.5}), "Expected `")
+        for name in (*NEEDED, *MORE)
+    ),
 ]
 #: The same of arrays of a rank's recording.
 ARRAYS = [
