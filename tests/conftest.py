@@ -243,7 +243,6 @@ def make_training(
     *,
     data: bool = False,
     outside_us: int = 50,
-    scale: float = 1.0,
     settings: dict[str, object] | None = None,
     **changes: object,
 ) -> Recording:
@@ -256,7 +255,6 @@ def make_training(
         n_trials: Profiled trials, an even number for exact means.
         data: Begin with 400 us of loading data.
         outside_us: Time outside of all phases.
-        scale: Factor of all times.
         settings: Fields of the settings that differ.
         **changes: Fields of the recording that differ.
     """
@@ -274,7 +272,7 @@ def make_training(
         )
         for index, (path, function, phase, _, forward, more) in enumerate(rows)
     )
-    factor = np.where(np.arange(n_trials) % 2, 0.98, 1.02) * 1000 * scale
+    factor = np.where(np.arange(n_trials) % 2, 0.98, 1.02) * 1000
 
     def samples(means_us: list[int]) -> np.ndarray:
         times: np.ndarray = np.rint(np.outer(factor, means_us)).astype(np.int64)

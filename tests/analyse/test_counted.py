@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from chainer_profile.analyse.counted import counters_by, layer_counters, trial_counters
 from chainer_profile.analyse.device_use import (
@@ -16,7 +14,6 @@ from chainer_profile.analyse.device_use import (
     DeviceUse,
     device_use,
     layer_device,
-    phase_device,
 )
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Counted, Counters
@@ -25,7 +22,6 @@ from tests.counting import counters
 from tests.report.devicing import (
     LAUNCH_BOUND,
     make_device_recording,
-    make_device_training,
 )
 
 
@@ -104,52 +100,3 @@ def test_without_held_trials_it_is_not_known_how_busy_the_device_is() -> None:
     summary = summarise(make_training())
     assert summary.device is None
     assert summary.layers[list(DEVICE)].isna().all(axis=None)
-
-
-@pytest.mark.parametrize("n_held", [20, 0])
-def test_phases_add_up_to_the_trial(n_held: int) -> None:
-    summary = summarise(make_device_training(n_held=n_held))
-    use, table = summary.device, phase_device(summary.layers)
-    assert use is not None
-    assert list(table.index) == ["forward", "backward", "update"]
-    assert table["layers_s"].tolist() == pytest.approx([1000 * US, 1800 * US, 200 * US])
-    assert table["host_s"].sum() == pytest.approx(use.calls_s)
-    assert table["layers_s"].sum() == pytest.approx(use.layers_s)
-    assert table["gap_s"].sum() == pytest.approx(use.gaps_s)
-    if n_held:
-        assert table["busy_s"].sum() == pytest.approx(use.busy_s)
-    else:
-        assert table["busy_s"].isna().all()
-
-
-times = st.integers(0, 10**9)
-
-
-@given(
-    st.lists(st.tuples(*[times] * 3), min_size=1, max_size=5),
-    st.lists(times, min_size=4, max_size=4),
-)
-def test_the_parts_of_any_trial_add_up(rows: list[tuple[int, ...]], more: list[int]) -> None:
-    own, host, gaps = (np.array([column] * 2, np.int64) for column in zip(*rows, strict=True))
-    between, wait, rest, busy = more
-    launch = host.sum(axis=1) + between
-    recording = make_recording(
-        len(rows),
-        2,
-        0,
-        self_ns=own,
-        host_ns=host,
-        gap_ns=gaps,
-        launch_ns=launch,
-        span_ns=own.sum(axis=1) + gaps.sum(axis=1) + rest,
-        trial_ns=launch + wait,
-        held_ns=np.full((3, len(rows)), busy),
-        held_span_ns=np.full(3, busy * len(rows)),
-    )
-    use = device_use(recording)
-    assert use is not None
-    assert use.launch_s + use.wait_s == pytest.approx(use.trial_s, abs=1e-12)
-    assert use.calls_s + use.between_s == pytest.approx(use.launch_s, abs=1e-12)
-    assert use.layers_s + use.gaps_s + use.rest_s == pytest.approx(use.span_s, abs=1e-12)
-    if use.idle_s is not None and use.busy_share is not None and use.busy_share < 1:
-        assert use.idle_s == pytest.approx((1 - use.busy_share) * use.trial_s)

@@ -206,18 +206,3 @@ def test_the_tree_adds_up(recording: Recording) -> None:
         assert len(above) == depth
         assert not depth or above[-1] == (str(path).rpartition("/")[0] or "/")
         above.append(str(path))
-
-
-@given(st.lists(PATHS, max_size=6))
-def test_the_common_link_is_above_all(paths: list[str]) -> None:
-    above = common_link(paths)
-    inner = [path for path in paths if path.startswith("/") and path != "/"]
-    assert all(is_below(path, above) for path in inner)
-    # And a block of any call is below it, or that call itself.
-    for path in inner:
-        block = block_of(path, above)
-        assert is_below(block, above)
-        assert is_below(path, block)
-    if len(set(inner)) > 1:
-        deeper = {path[len(above.rstrip("/")) + 1 :].split("/")[0] for path in inner}
-        assert len(deeper) > 1 or above in inner

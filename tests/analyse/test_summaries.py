@@ -94,6 +94,7 @@ def test_a_summary_by_hand():
 def test_what_must_add_up_adds_up(n_trials, n_layers, scale, seed):
     rng = np.random.default_rng(seed)
     self_ns = rng.integers(0, 100 * scale, (n_trials, n_layers))
+    self_ns.flags.writeable = False  # a summary changes nothing of what it is made of
     framework_ns = rng.integers(1, 100 * scale, n_trials)
     recording = Recording(
         make_layers(n_layers), self_ns, trial_ns=self_ns.sum(axis=1) + framework_ns
@@ -130,28 +131,6 @@ def test_a_layer_that_is_slow_once_is_neither_hot_nor_first():
     assert summary.functions["share"].iloc[0] == near(layers["mean_s"][1] / layers["mean_s"].sum())
     assert digest_of(recording).hot_layer == layers["label"][0]
     assert digest_of(recording).hot_share == near(0.6)
-
-
-def test_intervals_of_skewed_times_are_positive_or_none():
-    for n_trials in (1, 5, 8, 29, 30, 200):
-        rng = np.random.default_rng(n_trials)
-        self_ns = (1e6 * rng.pareto(0.7, (n_trials, 40))).astype(np.int64) + 1
-        layers = summarise(Recording(make_layers(40), self_ns)).layers
-        assert layers["ci_low_s"].isna().all() == (n_trials < 30), n_trials
-        known = layers[layers["ci_low_s"].notna()]
-        assert (known["ci_low_s"] > 0).all(), n_trials
-        assert known["median_s"].between(known["ci_low_s"], known["ci_high_s"]).all(), n_trials
-
-
-def test_a_summary_is_a_pure_function():
-    recording = make_recording(n_trials=40, n_clean=40)
-    before = {name: np.copy(getattr(recording, name)) for name in ("self_ns", "trial_ns")}
-    first, second = summarise(recording), summarise(recording)
-    for name in ("layers", "functions", "phases", "links"):
-        pd.testing.assert_frame_equal(getattr(first, name), getattr(second, name))
-    assert (first.totals, first.findings) == (second.totals, second.findings)
-    for name, array in before.items():
-        np.testing.assert_array_equal(array, getattr(recording, name))
 
 
 def test_what_is_missing_is_not_known_and_the_layers_are():

@@ -221,32 +221,21 @@ def test_a_flipped_byte_is_noticed_or_does_no_harm(saved):
 #: network in ``net.py``: ``profile.py -m net.py:Net --input-shape 3x8x8 -n 20 -w 2``.
 STORED = Path(__file__).parent / "stored"
 FORWARD = ["Convolution2DFunction", "FixedBatchNormalization", "ReLU", "Reshape", "LinearFunction"]
+TRAINED = [name.removeprefix("Fixed") for name in FORWARD]
+BACKWARD = ["cleargrads", "SoftmaxCrossEntropy", *TRAINED[::-1], "WeightDecay"]
+BACKWARD += ["MomentumSGD"] * 3
 #: By file: profiled trials, functions, and the sum of all layers' times.
 EXPECTED = {
     "version1.npz": (20, FORWARD, 32_648_131),
     "version1.journal": (49, FORWARD, 111_895_886),
     "version2.journal": (25, FORWARD, 7_733_128),
-    "version2-train.npz": (
-        20,
-        [
-            *("Convolution2DFunction", "BatchNormalization", "ReLU", "Reshape", "LinearFunction"),
-            *("SoftmaxCrossEntropy", "cleargrads", "SoftmaxCrossEntropy", "LinearFunction"),
-            *("Reshape", "ReLU", "BatchNormalization", "Convolution2DFunction", "WeightDecay"),
-            *("MomentumSGD", "MomentumSGD", "MomentumSGD"),
-        ],
-        159_363_317,
-    ),
+    "version2-train.npz": (20, [*TRAINED, "SoftmaxCrossEntropy", *BACKWARD], 159_363_317),
 }
-
-
-def read(name):
-    path = STORED / name
-    return recover(path) if path.suffix == ".journal" else Recording.load(path)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_it_loads_and_is_written_anew_without_loss(name, tmp_path):
-    recording = read(name)
+    recording = (recover if name.endswith("journal") else Recording.load)(STORED / name)
     trials, functions, total_ns = EXPECTED[name]
     assert recording.n_trials == trials
     assert [layer.function for layer in recording.layers] == functions
@@ -260,13 +249,10 @@ def test_it_loads_and_is_written_anew_without_loss(name, tmp_path):
     summary = summarise(recording)
     assert summary.layers["share"].sum() == pytest.approx(1)
     assert len(layers_csv(summary).splitlines()) == len(functions) + 1
-    recording.save(tmp_path / "new.npz")
-    assert_same(Recording.load(tmp_path / "new.npz"), recording)
-
-
-@pytest.mark.parametrize("name", [name for name in EXPECTED if name.endswith(".journal")])
-def test_what_was_killed_is_made_whole(name, tmp_path):
-    shutil.copy(STORED / name, tmp_path / JOURNAL)
-    assert load_run(tmp_path).n_trials == EXPECTED[name][0]
-    assert (tmp_path / RECORDING).exists()
+    # What was killed is made whole.
+    shutil.copy(STORED / name, tmp_path / (RECORDING if name.endswith("npz") else JOURNAL))
+    assert_same(load_run(tmp_path), recording)
     assert not (tmp_path / JOURNAL).exists()
+    assert_same(Recording.load(tmp_path / RECORDING), recording)
+    recording.save(tmp_path / RECORDING)
+    assert_same(load_run(tmp_path), recording)
