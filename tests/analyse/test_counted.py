@@ -14,15 +14,13 @@ from chainer_profile.analyse.device_use import (
     DeviceUse,
     device_use,
     layer_device,
+    phase_device,
 )
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Counted, Counters
 from tests.conftest import make_recording, make_training
 from tests.counting import counters
-from tests.report.devicing import (
-    LAUNCH_BOUND,
-    make_device_recording,
-)
+from tests.report.devicing import LAUNCH_BOUND, make_device_recording, make_device_training
 
 
 def test_means_by_layer_and_of_a_trial_in_seconds():
@@ -92,6 +90,8 @@ def test_without_held_trials_it_is_not_known_how_busy_the_device_is() -> None:
         assert (use.busy_s, use.busy_share, use.idle_s, use.held_span_s) == (None,) * 4
         assert use.held_trials == 0
         assert np.isnan(layer_device(recording)["busy_s"]).all()
+    layers = summarise(make_device_training(n_held=0)).layers
+    assert phase_device(layers)["busy_s"].isna().all()
     # More work than a trial takes is all of it.
     use = replace(use_of(), busy_s=5000 * US)
     assert (use.busy_share, use.idle_s) == (1.0, 0.0)

@@ -1,5 +1,7 @@
 """How values of options are read."""
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,25 +57,20 @@ def test_specs():
 )
 def test_arguments_are_what_was_asked_for(specs, batchsize, seed):
     made = make_arguments(specs, batchsize, seed)
-    assert len(made.args) == len(specs)
     for spec, value in zip(specs, made.args, strict=True):
-        arrays = [value] if spec.lengths is None else value
-        for array in arrays:
+        for array in [value] if spec.lengths is None else value:
             assert array.dtype == (spec.dtype or "float32")
-            if spec.dtype:
-                assert spec.values[0] <= array.min()
-                assert array.max() <= spec.values[1]
+            least, most = spec.values if spec.dtype else (-math.inf, math.inf)
+            assert least <= array.min() <= array.max() <= most
         if spec.lengths is None:
             assert value.shape == (batchsize, *spec.shape)
         else:
-            lengths = [len(array) for array in arrays]
-            assert len(lengths) == batchsize
+            lengths = [len(array) for array in value]
             assert lengths == sorted(lengths, reverse=True)
-            assert spec.lengths[0] <= min(lengths)
-            assert max(lengths) <= spec.lengths[1]
-            assert {array.shape[1:] for array in arrays} == {spec.shape}
-    again = make_arguments(specs, batchsize, seed)
-    assert str(again.args) == str(made.args)
+            assert len(lengths) == batchsize
+            assert spec.lengths[0] <= lengths[-1] <= lengths[0] <= spec.lengths[1]
+            assert {array.shape[1:] for array in value} == {spec.shape}
+    assert str(make_arguments(specs, batchsize, seed).args) == str(made.args)
 
 
 # -- devices
