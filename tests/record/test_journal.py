@@ -432,26 +432,24 @@ def test_a_file_of_the_program_s_that_has_the_journal_s_number_is_left_alone(pat
 ROWS = (Layer(0, "/a", "f", calls=1, flops=10), Layer(1, "/b", "g", calls=2))
 
 
-@pytest.mark.parametrize("in_file", [False, True])
 @pytest.mark.parametrize("on_device", [False, True])
-def test_rows_that_are_found_later(in_file, on_device, file, path):
+def test_rows_that_are_found_later(on_device, file, path):
     """What an iteration did not know yet is zero; calls and work are means."""
-    journal = Journal(file if in_file else None)
-    journal.begin(Header((), Settings(), ENVIRONMENT, on_device=on_device, cpu=True, by_link=True))
-    more = words(7, 8, 3, 4) if on_device else b""
-    journal.add_rows(Rows(ROWS[:1], ("forward",), (LinkCalls("/a", "A", 1, 2),), Settings()))
-    journal.add_iteration(100, 50, (1, 1, 1, 0), words(30, 2, 15) + more)
-    journal.add(Kind.CLEAN, 200, 40, words(39))
-    journal.add_rows(Rows(ROWS[1:], ("update",), (), Settings(model="later")))
-    more = words(1, 2, 3, 4, 5, 6) if on_device else b""
-    journal.add_iteration(300, 90, (3, 2, 2, 0), words(20, 40, 1, 4, 6, 9) + more)
-    found = [journal.recording(Conditions(), COMPLETE)]
-    if in_file:
-        content = path.read_bytes()
-        found.append(recover(path))
-        # An iteration whose end was not written is none.
-        path.write_bytes(content[:-8])
-        assert recover(path).n_trials == 1
+    header = Header((), Settings(), ENVIRONMENT, on_device=on_device, cpu=True, by_link=True)
+    first, second = (words(7, 8, 3, 4), words(1, 2, 3, 4, 5, 6)) if on_device else (b"", b"")
+    found = []
+    for journal in (Journal(), Journal(file)):
+        journal.begin(header)
+        journal.add_rows(Rows(ROWS[:1], ("forward",), (LinkCalls("/a", "A", 1, 2),), Settings()))
+        journal.add_iteration(100, 50, (1, 1, 1, 0), words(30, 2, 15) + first)
+        journal.add(Kind.CLEAN, 200, 40, words(39))
+        journal.add_rows(Rows(ROWS[1:], ("update",), (), Settings(model="later")))
+        journal.add_iteration(300, 90, (3, 2, 2, 0), words(20, 40, 1, 4, 6, 9) + second)
+        found.append(journal.recording(Conditions(), COMPLETE))
+    found.append(recover(path))
+    # An iteration whose end was not written is none.
+    path.write_bytes(path.read_bytes()[:-8])
+    assert recover(path).n_trials == 1
     for recording in found:
         assert recording.by_link
         assert recording.self_ns.tolist() == [[30, 0], [20, 40]]
@@ -470,10 +468,11 @@ def test_rows_that_are_found_later(in_file, on_device, file, path):
             assert recording.span_ns.tolist() == [4, 6]
 
 
-def test_an_iteration_that_is_not_whole_ends_the_file(file, path):
+def test_an_iteration_that_is_not_whole_ends_the_file_and_rows_replace_single_calls(file, path):
     journal = Journal(file)
-    journal.begin(Header((), Settings(), ENVIRONMENT, by_link=True))
-    journal.add_rows(Rows(ROWS[:1], ("forward",), (), Settings()))
+    journal.begin(Header(make_layers(3), Settings(), ENVIRONMENT))
+    add(journal, (Kind.PROFILED, 100, 60, (10, 20, 30)))
+    journal.add_rows(Rows(ROWS[:1], ("forward",), (), Settings(model="by link")))
     journal.add_iteration(100, 50, (1, 1, 1, 0), words(30, 2, 15))
     size = path.stat().st_size
     # Its number is that of its kind, and stands where a record without anything has its end.
@@ -481,21 +480,12 @@ def test_an_iteration_that_is_not_whole_ends_the_file(file, path):
     content = path.read_bytes()
     path.write_bytes(content[: size + 32])
     assert recover(path).n_trials == 1
-    # Rows that were not told.
     path.write_bytes(content)
-    journal.add_iteration(200, 50, (2, 2, 1, 0), words(30, 1, 2, 2, 15))
-    assert recover(path).n_trials == 2
-
-
-def test_rows_by_link_replace_those_of_single_calls(file, path):
-    journal = Journal(file)
-    journal.begin(Header(make_layers(3), Settings(), ENVIRONMENT))
-    add(journal, (Kind.PROFILED, 100, 60, (10, 20, 30)))
-    journal.add_rows(Rows(ROWS[:1], (), (), Settings(model="by link")))
-    journal.add_iteration(100, 60, (0, 1, 0, 0), words(60, 3))
-    journal.add_iteration(200, 70, (0, 1, 0, 0), words(65, 4))
     for recording in (journal.recording(Conditions(), COMPLETE), recover(path)):
         assert recording.by_link
-        assert recording.self_ns.tolist() == [[60], [65]]
-        assert recording.calls.tolist() == [[3], [4]]
+        assert recording.self_ns.tolist() == [[30], [30]]
+        assert recording.calls.tolist() == [[2], [2]]
         assert (recording.settings.model, recording.left_out) == ("by link", 0)
+    # Rows that were not told.
+    journal.add_iteration(200, 50, (2, 2, 1, 0), words(30, 1, 2, 2, 15))
+    assert recover(path).n_trials == 2
