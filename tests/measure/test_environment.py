@@ -50,17 +50,15 @@ def test_collect_knows_this_process(monkeypatch):
 
 
 def test_only_the_blas_of_numpy_is_noted(monkeypatch):
-    def library(place, threads, api="blas"):
-        return {
-            "user_api": api,
-            "internal_api": "openblas",
-            "filepath": f"/lib/{place}/libopenblas.so",
-            "version": None,
-            "num_threads": threads,
-            **({"architecture": "Haswell"} if place == "numpy.libs" else {}),
-        }
+    def library(place, threads, api="blas", **more):
+        known = {"user_api": api, "internal_api": "openblas", "version": None}
+        return known | {"filepath": f"/lib/{place}/libopenblas.so", "num_threads": threads} | more
 
-    found = [library("scipy.libs", 8), library("numpy.libs", 4), library("x", 2, "openmp")]
+    found = [
+        library("scipy.libs", 8),
+        library("numpy.libs", 4, architecture="Haswell"),
+        library("x", 2, "openmp"),
+    ]
     monkeypatch.setattr(environment, "threadpool_info", lambda: found)
     (blas,) = blas_libraries()
     assert blas == BlasLibrary("openblas", "", 4, "Haswell")

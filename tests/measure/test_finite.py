@@ -19,9 +19,8 @@ def network(log=False):
 def profiled(phase, log, weight):
     model = network(log)
     model.second.W.array[0, 0] = weight
-    x = np.ones((2, 3), np.float32)
     with np.errstate(all="ignore"):
-        return profile(model, x, phase=phase, trials=4, memory=False)
+        return profile(model, np.ones((2, 3), "f"), phase=phase, trials=4, memory=False)
 
 
 def test_what_is_not_finite_is_named_and_a_finding():

@@ -84,12 +84,8 @@ def test_what_apply_does_between_the_hooks_is_the_layers():
     assert any("self.forward(in_data)" in source[line - 1] for line in within)
     assert not any("process(" in source[line - 1] for line in within)
     check = chainers("backend.py", "is_arrays_compatible")
-    for line, row in (
-        (within[0] - 2, None),
-        (within[0], 0),
-        (within[-1], 0),
-        (within[-1] + 2, None),
-    ):
+    known = {within[0] - 2: None, within[0]: 0, within[-1]: 0, within[-1] + 2: None}
+    for line, row in known.items():
         stack = label("0_Convolution2DFunction@"), APPLY._replace(line=line), check
         ((owner, _),) = inside._found(iter([(stack, 1.0, 1)]), ROWS, lines=True)
         assert owner.row == row, line
@@ -262,9 +258,6 @@ def test_a_timer_of_the_program_is_left_alone():
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-needs_monitoring = pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12")
-
-
 def lines():
     callee()
     ran.append(1)
@@ -277,8 +270,8 @@ def callee():
 ran = []
 
 
-@needs_monitoring
-def test_every_line_gets_its_time():
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12")
+def test_every_line_gets_its_time_and_another_tool_is_left_alone():
     now = iter(range(0, 10**6, 5))
     found = line_times.timed_lines(lines, lambda: next(now))
     first = lines.__code__.co_firstlineno
@@ -290,17 +283,12 @@ def test_every_line_gets_its_time():
     # The clock goes on by 5 ns a look; from one event to the next there is one.
     assert below == {(0,): 5, (1,): 10, (1, 5): 5, (1, 6): 5, (2,): 5}
     assert not any(sys.monitoring.get_tool(number) for number in range(6))
-
-
-@needs_monitoring
-def test_another_tool_is_left_alone():
-    monitoring = sys.monitoring
-    monitoring.use_tool_id(1, "another")
+    sys.monitoring.use_tool_id(1, "another")
     try:
         with pytest.raises(ProfileError, match="another tool is monitoring"):
             line_times.timed_lines(lines, lambda: 0)
     finally:
-        monitoring.free_tool_id(1)
+        sys.monitoring.free_tool_id(1)
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="before Python 3.12")

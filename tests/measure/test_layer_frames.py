@@ -100,13 +100,8 @@ with chainer_profile.layer_frames(model):
 def test_py_spy_sees_layers(tmp_path):
     out = tmp_path / "stacks.txt"
     sampler = f"py-spy record --nonblocking -f raw -r 200 -o {out} --"
-    ran = subprocess.run(
-        [*sampler.split(), sys.executable, "-c", PROGRAM],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [*sampler.split(), sys.executable, "-c", PROGRAM]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if "ermission" in ran.stderr:
         pytest.skip("attaching is not allowed here")
     assert "0_Convolution2DFunction@/ (<layers>" in out.read_text(), ran.stderr

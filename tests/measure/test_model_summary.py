@@ -156,7 +156,7 @@ def test_links_that_are_not_called_come_last():
     assert of(lambda self, x: self.a(x), a=L.Linear(2, 2), aux=L.Linear(None, 3)).parameters == 9
 
 
-def test_a_network_that_takes_gradients_in_its_forward():
+def test_outputs_of_a_network_that_takes_gradients_and_of_functions_within_others():
     def forward(self, x):
         x = chainer.Variable(x)
         # Its gradients are added up, and what its backward calls is no layer.
@@ -171,9 +171,6 @@ def test_a_network_that_takes_gradients_in_its_forward():
     assert (outputs["PowVarConst"], outputs["Sum"]) == (8, 4)
     assert table["function"].iloc[-2] == "PowVarConst"
     assert table["nbytes_output"].sum() == found.forward_nbytes == 4 * 8 + 4 + 8 + 4
-
-
-def test_what_outputs_take():
     # Nothing of its own where it is made within a function; a reshape of a transposed array copies.
     for forward, shape, nbytes in (
         (lambda self, x: F.relu(Nested().apply((x,))[0]), (5, 2), [40, 0, 40]),

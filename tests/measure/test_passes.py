@@ -89,8 +89,7 @@ def test_one_of_the_cpu_is_not_made_on_a_gpu(monkeypatch):
     entry = MadeUp(monkeypatch).entry
     for on_device, found in ((True, FOUND), (False, None)):
         monkeypatch.setattr(runner, "PASSES", (replace(entry, on_device=on_device),))
-        clock = device_clock()
-        assert queues.run(PlannedNet(clock, LAUNCH_BOUND), clock=clock).rank == found
+        assert queues.run(PlannedNet(device_clock(), LAUNCH_BOUND)).rank == found
 
 
 def test_what_trials_leave_for_a_pass(clock):

@@ -10,13 +10,12 @@ import pytest
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.words import LOSSES, PHASES
+from chainer_profile.measure import steps
 from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import (
     BackwardStep,
     ForwardStep,
-    Loss,
-    TrainStep,
     choose_loss,
     learn_first,
     make_step,
@@ -26,7 +25,7 @@ from tests.refusing import refusal
 
 
 def test_the_configuration_of_a_trial():
-    model, loss = L.Linear(2, 2), Loss("sum", F.sum)
+    model, loss = L.Linear(2, 2), steps.Loss("sum", F.sum)
     for step, expected in (
         (ForwardStep(model, (image(),)), (False, False)),
         (ForwardStep(model, (image(),), train_mode=True), (True, False)),
@@ -42,7 +41,7 @@ def test_the_configuration_of_a_trial():
 def test_gradients_are_those_of_one_trial_timed_or_not(timed):
     model = L.Linear(2, 3)
     x = np.array([[1, 2]], np.float32)
-    step = BackwardStep(model, (x,), Loss("sum", F.sum))
+    step = BackwardStep(model, (x,), steps.Loss("sum", F.sum))
     with step.configured():
         if timed:
             learn_structure(step)
@@ -121,7 +120,7 @@ class Own:
 
 class TestMakeStep:
     def test_every_phase(self):
-        kinds = {"forward": ForwardStep, "forward-backward": BackwardStep, "train": TrainStep}
+        kinds = {"forward": ForwardStep, "forward-backward": BackwardStep, "train": steps.TrainStep}
         assert set(kinds) == set(PHASES)
         for phase, kind in kinds.items():
             # A forward pass asks for no loss.

@@ -49,26 +49,20 @@ def linears(*names):
 CLEARGRADS = "cleargrads cleargrads"
 
 
-def test_links_in_lists_and_of_somebody_else(clock):
+def test_paths_of_links_losses_and_what_has_no_backward(clock):
     link, linear = Step(clock, 1), L.Linear(2, 2)
     # Sequential numbers its links only.
     found = learn(chainer.Sequential(linear, F.relu, chainer.Sequential(linear.copy())))
     assert rows(found, "forward") == "/0 LinearFunction, / ReLU, /1/0 LinearFunction"
     found = learn(chainer.Sequential(chainer.Sequential(lambda x: link(x), linear)))
     assert rows(found, "forward") == "/0 Wait, /0/0 LinearFunction"
-
-
-def test_what_nobody_needs_has_no_backward():
     model = net(lambda self, x: (F.argmax(x), self.fc(F.relu(x)))[1], fc=L.Linear(2, 3))
     found = learn(model, phase="train")
     assert rows(found, "forward") == "/ ArgMax, / ReLU, /fc LinearFunction, loss Sum"
     assert rows(found, "backward") == f"{CLEARGRADS}, loss Sum, /fc LinearFunction"
     found = learn(net(lambda self, x: F.relu(x)), phase="forward-backward")
     assert rows(found, "backward") == CLEARGRADS
-
-
-def test_losses():
-    """That of a classifier, and one with a link of its own."""
+    # The loss of a classifier, and one with a link of its own.
     model = L.Classifier(net(lambda self, x: F.relu(self.fc(x)), fc=L.Linear(2, 3)))
     labels = np.array([0, 1, 2, 1], np.int32)
     found = learn(model, image(4, 2), labels, phase="train", loss="auto")
@@ -206,12 +200,8 @@ def fails(*_):
     raise ValueError("oh")
 
 
-class Breaking(Wait):
-    forward = fails
-
-
-class Back(Nesting):
-    backward = fails
+Breaking = type("Breaking", (Wait,), {"forward": fails})
+Back = type("Back", (Nesting,), {"backward": fails})
 
 
 def catching(self, x):
