@@ -116,16 +116,17 @@ def calls(draw):
 
 
 def outcome(call, gradient):
-    """The output and all gradients, or the error: its type and what it says."""
+    """The output, inputs and all gradients, or the error: its type and what it says."""
     function, arrays = call
     variables = [chainer.Variable(given.copy(order="K")) for given in arrays]
     try:
         y = function(*variables)
-        y.grad = np.resize(gradient, y.shape).astype(y.dtype)
+        y.grad = gy = np.resize(gradient, y.shape).astype(y.dtype)
         y.backward()
     except Exception as error:
         return type(error), str(error)
-    return [y.array, *(one.grad for one in variables)]
+    # What others may hold is left as it was.
+    return [y.array, gy, *(array for one in variables for array in (one.array, one.grad))]
 
 
 def check(kernels, call, gradient, tolerance=0.0):
