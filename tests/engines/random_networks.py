@@ -18,9 +18,15 @@ import chainer.links as L
 import numpy as np
 
 from chainer_profile.engines.catalogue import ENGINES
-from chainer_profile.engines.equality import difference, in_test_mode, other_inputs, outputs_of
+from chainer_profile.engines.equality import (
+    difference,
+    in_test_mode,
+    other_inputs,
+    outputs_of,
+    with_other_parameters,
+)
 from chainer_profile.engines.protocol import EngineError
-from tests.engines.exporting import network_of, normalised
+from tests.engines.exporting import network_of
 
 #: Makes one value of others.
 Layer = Callable[..., Any]
@@ -114,10 +120,6 @@ class Drawing:
         layer: Layer = self.among(*ways)
         return layer
 
-    def normalization(self, x: Any) -> Any:
-        make = self.among(*9 * [normalised], L.BatchNormalization)
-        return make(x.shape[1], dtype=self.dtype)
-
     def convolution(self, x: Any, out: int = 0) -> Any:
         """Of so many channels and the same sides, or of any."""
         if out:
@@ -126,18 +128,8 @@ class Drawing:
         groups = self.among(1, 1, 1, x.shape[1], 2)
         size, stride, dilate = self.among(1, 1, 2, 3, 3), self.among(1, 1, 2, 3), self.among(1, 2)
         pad, out = self.among(0, size // 2, 1), groups * self.among(1, 2, 3, 4)
-        sizes = x.shape[1], out, size, stride, pad
-        nobias = self.among(True, False)
-        link = L.Convolution2D(*sizes, nobias=nobias, dilate=dilate, groups=groups)
-        if not nobias:
-            link.b.array[...] = self.array(*link.b.shape)
-        return link
-
-    def scale(self, x: Any) -> Any:
-        link = self.among(L.Scale, L.Bias)(1, x.shape[1:2])
-        for parameter in link.params():
-            parameter.array = self.array(*parameter.shape)
-        return link
+        sizes = x.shape[1], out, size, stride, pad, self.among(True, False)
+        return L.Convolution2D(*sizes, dilate=dilate, groups=groups)
 
     def pooling(self) -> Layer:
         size, stride, cover = self.among(1, 2, 3), self.among(1, 2, 2, 3), self.among(True, False)
@@ -155,8 +147,8 @@ class Drawing:
             *2 * [lambda: self.number(x)],
             *4 * [lambda: self.among(*SHAPES)],
             *2 * [self.pooling],
-            lambda: self.normalization(x),
-            lambda: self.scale(x),
+            lambda: L.BatchNormalization(x.shape[1]),
+            lambda: self.among(L.Scale, L.Bias)(1, x.shape[1:2]),
             *2 * [lambda: L.Linear(int(np.prod(x.shape[1:])), self.among(2, 4, 9))],
         )
         self.add((at,), made())
@@ -165,7 +157,7 @@ class Drawing:
         """A convolution, and what usually follows one."""
         at = self.add((at,), self.convolution(self.values[at]))
         if self.among(True, False):
-            at = self.add((at,), self.normalization(self.values[at]))
+            at = self.add((at,), L.BatchNormalization(self.values[at].shape[1]))
         if self.among(True, False):
             self.add((at,), F.relu)
 
@@ -183,7 +175,7 @@ class Drawing:
                 x = self.values[ends[way]]
                 made: Any = self.among(
                     *2 * [lambda x=x: self.convolution(x, x.shape[1])],
-                    lambda x=x: self.normalization(x),
+                    lambda x=x: L.BatchNormalization(x.shape[1]),
                     lambda: F.relu,
                     lambda: viewed,
                 )
@@ -191,15 +183,6 @@ class Drawing:
         end = self.add(tuple(self.among(ends, ends[::-1])), self.among(*SUMS[:4]))
         if self.among(True, False):
             self.add((end,), F.relu)
-
-    def squeeze(self, at: int) -> None:
-        """Squeeze and excitation."""
-        x = self.values[at]
-        end = self.add((at,), lambda x: F.average_pooling_2d(x, x.shape[2:]))
-        for size, last in ((2, F.relu), (x.shape[1], F.sigmoid)):
-            end = self.add((end,), L.Linear(None, size))
-            end = self.add((end,), last)
-        self.add((at, end), lambda x, s: x * F.broadcast_to(s[:, :, None, None], x.shape))
 
 
 class Drawn(chainer.Chain):
@@ -237,7 +220,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Any, tuple[Any, ...]]:
         if dtype != inputs[0].dtype:
             d.add((0,), L.EmbedID(11, int(rng.integers(2, 5))))
         for _ in range(int(rng.integers(2, 14))):
-            step = d.among(*9 * [d.layer], *3 * [d.block], *2 * [d.join, d.branches], d.squeeze)
+            step = d.among(*9 * [d.layer], *3 * [d.block], *2 * [d.join, d.branches])
             real = [n for n, value in enumerate(d.values) if value.dtype.kind == "f"]
             with suppress(Exception):  # Chainer does not take this shape
                 step(d.among(real[-1], d.among(*real)))
@@ -258,6 +241,8 @@ def _drawn(rng: np.random.Generator) -> tuple[Any, tuple[Any, ...]]:
         return {f"y{n}": value for n, value in enumerate(found)} if named else tuple(found)
 
     model.run = run
+    if rng.random() < 0.9:  # in the others normalisations do nothing
+        model = with_other_parameters(model) or model
     return model, inputs
 
 
