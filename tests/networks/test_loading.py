@@ -16,19 +16,12 @@ from tests.refusing import refusal
 
 NET = """\
 import chainer
-import chainer.functions as F
 import chainer.links as L
 
 
-class MLP(chainer.Chain):
+class MLP(chainer.ChainList):
     def __init__(self, n_units=4):
-        super().__init__()
-        with self.init_scope():
-            self.l1 = L.Linear(3, n_units)
-            self.l2 = L.Linear(n_units, 2)
-
-    def forward(self, x):
-        return self.l2(F.relu(self.l1(x)))
+        super().__init__(L.Linear(3, n_units), L.Linear(n_units, 2))
 
 
 def small():
@@ -100,21 +93,21 @@ def test_what_files_and_modules_have(net, monkeypatch):
     assert source.name == "my_nets-MLP"
     assert source.description == f"MLP of {net}"
     assert (source.input_shape, source.mean, source.std) == (None, None, None)
-    assert source.build().l1.W.shape == (4, 3)
-    assert find(f"{net}:small").build().l1.W.shape == (2, 3)
+    assert source.build()[0].W.shape == (4, 3)
+    assert find(f"{net}:small").build()[0].W.shape == (2, 3)
     link = find(f"{net}:ready")
-    assert link.build().l1.W.shape == (5, 3)
+    assert link.build()[0].W.shape == (5, 3)
     assert link.build() is link.build()
     source = find("models.resnet_cifar:ResNetCIFAR")
     assert source.name == "models.resnet_cifar-ResNetCIFAR"
     assert source.build().count_params() == 272_474
     # A module of the current folder; odd letters in a name.
     monkeypatch.chdir(net.parent)
-    assert find("my_nets:MLP").build().l2.W.shape == (2, 4)
+    assert find("my_nets:MLP").build()[1].W.shape == (2, 4)
     net.rename("my nets!.py")
     source = find("my nets!.py:MLP")
     assert source.name == "my_nets_-MLP"
-    assert isinstance(source.build(), chainer.Chain)
+    assert isinstance(source.build(), chainer.ChainList)
 
 
 UNITS = "UNITS = 7\n"
@@ -185,7 +178,7 @@ def test_what_is_no_network(net, subtests):
     for name, expected in NO_NETWORKS.items():
         with subtests.test(name):
             assert expected.format(net=net) in refused(name.format(net=net))
-    said = f"broken of {net} failed: ValueError: first line second line ({net}, line 22)"
+    said = f"broken of {net} failed: ValueError: first line second line ({net}, line 15)"
     assert said in refused(f"{net}:broken", ProfileError)
 
 
@@ -207,7 +200,7 @@ def test_code_that_does_not_import(tmp_path, monkeypatch, subtests):
 
 def test_the_same_seed_gives_the_same_weights(net):
     source = find(f"{net}:MLP")
-    first, again, other = (build_model(source, seed).l1.W.array for seed in (1, 1, 2))
+    first, again, other = (build_model(source, seed)[0].W.array for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
     for seed in (-1, 2**32):
