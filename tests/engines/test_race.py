@@ -80,9 +80,7 @@ def test_engines_take_turns_in_an_order_that_changes(clock):
     assert order[:9] == ["chainer", "b", "c", "b", "c", "chainer", "c", "chainer", "b"]
     assert len(order) == 90
     assert one.contestants[1].block == 2
-
-
-def test_there_are_many_rounds_of_few_trials(clock):
+    # There are many rounds of few trials.
     for trials, rounds in ((1, 1), (29, 29), (59, 59), (61, 31), (1000, 100)):
         (slow,) = ran(clock, chainer(clock), trials=trials).contestants
         assert (len(slow.clean_ns), len(round_medians(slow))) == (trials, rounds)
@@ -178,7 +176,7 @@ def test_the_worst_layer_is_told_by_engines_that_show_theirs(clock, monkeypatch)
     ]
 
 
-def test_a_signal_ends_it_with_what_was_measured(clock):
+def test_a_signal_and_a_time_limit_end_it_with_what_was_measured(clock):
     engine = FakeEngine(clock)
     stop = lambda: "interrupted" if engine.calls >= 20 else ""  # noqa: E731
     one = ran(clock, chainer(clock), engine, stop=stop)
@@ -191,9 +189,7 @@ def test_a_signal_ends_it_with_what_was_measured(clock):
     nothing = ran(clock, chainer(clock), FakeEngine(clock), stop=lambda: "interrupted")
     assert [len(c.clean_ns) for c in nothing.contestants] == [0, 0]
     assert nothing.ended == "interrupted"
-
-
-def test_a_time_limit_is_one_of_the_trials_alone(clock):
+    # The limit is one of the trials alone.
     engine = FakeEngine(clock, 100, given=profile([1], [()], 2))
     one = ran(clock, chainer(clock), engine, max_seconds=20e-6)
     assert one.ended == TIME_LIMIT
@@ -237,11 +233,10 @@ class Server(FakeEngine):
     """Makes several runs in the time of one."""
 
     asked: tuple[int, int] = (0, 0)
-    broken = False
 
     def serve(self, inputs, requests, jobs):
         self.asked = requests, jobs
-        if self.broken:
+        if self.fails_at:
             raise RuntimeError("no threads")
         return lambda: self.clock.advance(self.run_ns * requests // jobs)
 
@@ -257,7 +252,7 @@ def test_several_runs_at_a_time(clock):
     assert [(result.jobs, result.served_per_s) for result in found] == [
         *((1, None), (4, pytest.approx(40.0)), (1, None))
     ]
-    engines[1].broken = True
+    engines[1].fails_at = 1
     one.contestants[1].served_per_s = None
     one.serve(2)
     assert one.contestants[1].served_per_s is None

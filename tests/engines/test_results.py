@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import chainer
@@ -182,29 +183,25 @@ def test_every_engine_has_its_own_settings(reference):
     assert again.clean_ns.tolist() == [1000] * 12
 
 
-def test_times_that_make_no_sense_are_a_note(reference):
-    found = measured(reference, FakeEngine(reference.clock, 100, given=fused(0)))
+def test_what_goes_wrong_is_told_and_keeps_the_others(reference, monkeypatch):
+    fake = partial(FakeEngine, reference.clock, 100)
+    found = measured(reference, fake(given=fused(0)))
     assert list(found.recordings) == ["chainer"]
-    fake, why = found.run.engines[1], "it does not say what became of layer 1"
-    assert fake.note == f"the times of its nodes are unusable: {why}"
-    assert (fake.folder, len(fake.clean_ns)) == ("", 12)
-
-
-def test_a_network_that_takes_gradients_in_its_forward_is_for_no_engine(reference, monkeypatch):
-    def forward(self, x):
-        x = chainer.Variable(x)
-        return chainer.grad([self.fc(x)], [x])[0] * 2
-
-    monkeypatch.setattr(Net, "forward", forward)
-    assert "in its forward pass, which no engine can do" in refusal(measured, reference)
-
-
-def test_a_network_that_fails_in_the_race_keeps_the_others(reference):
-    reference.fails_at = 10
-    found = measured(reference, FakeEngine(reference.clock, 100))
+    one, why = found.run.engines[1], "it does not say what became of layer 1"
+    assert one.note == f"the times of its nodes are unusable: {why}"
+    assert (one.folder, len(one.clean_ns)) == ("", 12)
+    reference.fails_at = reference.calls + 10
+    found = measured(reference, fake())
     assert str(found.failure) == "chainer: after 2 trials: RuntimeError: out of order"
     assert found.run.ended == f"failed: {found.failure}"
     assert len(found.run.engines[1].clean_ns) == 2
+
+    def gradient(self, x):
+        x = chainer.Variable(x)
+        return chainer.grad([self.fc(x)], [x])[0] * 2
+
+    monkeypatch.setattr(Net, "forward", gradient)
+    assert "in its forward pass, which no engine can do" in refusal(measured, reference)
 
 
 # -- their file
@@ -247,14 +244,11 @@ def test_a_file_that_is_none_is_refused(tmp_path):
 # -- what follows
 
 
-def test_a_speed_up_is_the_median_of_ratios_by_round():
+def test_a_speed_up_is_the_median_of_ratios_by_round_of_engines_that_are_right():
     slow, fast = result("a", 1000), result("b", 100)
     found = speedup(fast, slow)
-    assert found is not None
     assert (found.factor, found.low, found.high) == (10.0, 10.0, 10.0)
-    back = speedup(slow, fast)
-    assert back is not None
-    assert back.factor == pytest.approx(0.1)
+    assert speedup(slow, fast).factor == pytest.approx(0.1)
     # What slows a round slows both and changes nothing.
     drift = np.where(np.arange(60) < 20, 5, 1)
     drifting = [result(e.name, 1, clean_ns=e.clean_ns * drift) for e in (slow, fast)]
@@ -262,7 +256,6 @@ def test_a_speed_up_is_the_median_of_ratios_by_round():
     # Only rounds of both count.
     short = result("b", 100, clean_ns=slow.clean_ns[:6] // 4)
     found = speedup(short, slow)
-    assert found is not None
     assert found.factor == pytest.approx(4.0)
     assert math.isnan(found.low)  # three rounds
     assert len(round_medians(short)) == 3
@@ -270,9 +263,7 @@ def test_a_speed_up_is_the_median_of_ratios_by_round():
     for other in (WRONG, MISSING, result("late", 10, error="after 3 trials: it broke")):
         assert speedup(other, slow) is None
         assert speedup(slow, other) is None
-
-
-def test_an_engine_is_wrong_beyond_the_tolerance_on_any_input():
+    # Wrong is what is beyond the tolerance on any input.
     assert not result("a", 1).wrong
     assert result("a", 1, tolerance=1e-7).wrong
     differences = (OutputDifference(0.0, 2.0), OutputDifference(1.0, 2.0, 1))
