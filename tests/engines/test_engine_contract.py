@@ -6,12 +6,13 @@ import gc
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import chainer
 import chainer.functions as F
+import chainer.links as L
 import numpy as np
 import onnxruntime
 import openvino
@@ -19,7 +20,9 @@ import pytest
 
 from chainer_profile.engines.equality import chainer_intermediates
 from chainer_profile.engines.onnx.export import export_model
+from chainer_profile.engines.protocol import EngineError
 from chainer_profile.engines.runtimes import onnxruntime_engine, openvino_engine
+from chainer_profile.engines.runtimes.batch import larger_batch, take_any_batch
 from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 from chainer_profile.engines.runtimes.openvino_engine import OpenVinoEngine
@@ -254,6 +257,46 @@ def test_scalars_that_do_nothing_are_gone():
         profile = prepared(OnnxRuntimeEngine, net).layers(net.inputs, 1)
         assert_accounts(profile, net, 1)
         assert profile.gone == gone
+
+
+FUNCTIONS_OF_BATCHES = [
+    lambda x: F.reshape(x, (len(x), -1)),
+    lambda x: F.reshape(x, (len(x) * x.shape[1], -1)),
+    lambda x: x * F.broadcast_to(F.mean(x, axis=(2, 3), keepdims=True), x.shape),
+    lambda x: F.reshape(F.reshape(x, (len(x), -1)), x.shape),
+    lambda x: F.transpose(x, (1, 0, 2, 3)),
+]
+
+
+def test_any_batch(subtests):
+    embedding = net(lambda net, x: F.reshape(net.embed(x), (len(x), -1)), embed=L.EmbedID(4, 3))
+    cases = [(embedding, np.array([[1, 3], [0, 2]], np.int32))]
+    cases += [(make(), images(2, 8, 8, 8)) for name, make in NETWORKS.items() if name != "grouped"]
+    for function in FUNCTIONS_OF_BATCHES:
+        model = net(lambda net, x, function=function: function(F.relu(x)))
+        # 6 is a side of the images, too: a number may stand for either.
+        cases += [(model, images(batch, 4, 6, 6)) for batch in (1, 2, 6)]
+    for number, (model, x) in enumerate(cases):
+        with subtests.test(number=number):
+            network = network_of(model, x, threads=1)
+            engine = prepared(OnnxRuntimeEngine, network)
+            take_any_batch(engine)
+            other = larger_batch(larger_batch(network))
+            assert len(other.inputs[0]) == 2 + len(x)
+            for one in (other, replace(network, inputs=(x[:1],))):
+                assert_close(engine.run(one.inputs), outputs_of(one))
+
+
+def test_a_batch_that_is_held_is_refused():
+    tiled = net(lambda net, x: F.tile(F.mean(x, axis=0, keepdims=True), (len(x), 1, 1, 1)))
+    for model in (tiled, NETWORKS["grouped"]()):
+        network = network_of(model, threads=1)
+        engine = prepared(OnnxRuntimeEngine, network)
+        refusal(take_any_batch, engine, error=EngineError)
+        # It is as it was.
+        assert_close(engine.run(network.inputs), outputs_of(network))
+    network = network_of(net(lambda net, a, b: F.matmul(a, b)), images(2, 3), images(3, 3))
+    assert "no common batch size" in refusal(larger_batch, network, error=EngineError)
 
 
 def event(name, kind, begin, duration, index=0):
