@@ -49,17 +49,10 @@ def write_archive(folder, content=None):
     return path
 
 
-@pytest.fixture
-def archive(tmp_path, monkeypatch):
-    """A known archive, in a folder of its own."""
-    path = write_archive(tmp_path / "mine")
-    md5 = hashlib.md5(path.read_bytes()).hexdigest()
-    monkeypatch.setitem(cifar._MD5, "cifar-100", md5)
-    return path
-
-
-def test_an_archive_in_a_folder_is_read_and_kept_as_chainer_keeps_it(archive, root):
+def test_an_archive_in_a_folder_is_read_and_kept_as_chainer_keeps_it(tmp_path, root, monkeypatch):
+    archive = write_archive(tmp_path / "mine")
     before = archive.read_bytes()
+    monkeypatch.setitem(cifar._MD5, "cifar-100", hashlib.md5(before).hexdigest())
     found = load_cifar("cifar100", archive.parent)
     for dataset, (images, labels) in zip(found, PARTS.values(), strict=True):
         assert len(dataset) == len(images)
@@ -74,7 +67,14 @@ def test_an_archive_in_a_folder_is_read_and_kept_as_chainer_keeps_it(archive, ro
     assert len(load_cifar("cifar100")[0]) == 20
 
 
-def test_an_archive_that_is_not_the_known_one_is_not_unpickled(tmp_path, root):
+def test_without_the_known_archive_or_a_network_nothing_is_unpickled(tmp_path, root):
+    said = refusal(load_cifar, "cifar10", tmp_path)
+    assert said.startswith(f"--data-dir {tmp_path}: cifar-10-python.tar.gz cannot be read (No such")
+    assert refusal(load_cifar, "cifar100") == (
+        "no CIFAR-100 here, and it cannot be downloaded (OSError: no network): name a folder with "
+        "cifar-100-python.tar.gz with --data-dir"
+    )
+    assert not (root / COPY).exists()
     mark = tmp_path / "mark"
 
     class Evil:
@@ -82,20 +82,9 @@ def test_an_archive_that_is_not_the_known_one_is_not_unpickled(tmp_path, root):
             return Path.touch, (mark,)
 
     path = write_archive(tmp_path / "mine", pickle.dumps(Evil()))
-    assert refusal(load_cifar, "cifar100", path.parent).startswith(
-        f"{path} is not the known archive (its MD5"
-    )
+    said = refusal(load_cifar, "cifar100", path.parent)
+    assert said.startswith(f"{path} is not the known archive (its MD5")
     assert not mark.exists()
-    assert not root.exists()
-
-
-def test_without_the_archive_or_a_network(tmp_path, root):
-    said = refusal(load_cifar, "cifar10", tmp_path)
-    assert said.startswith(f"--data-dir {tmp_path}: cifar-10-python.tar.gz cannot be read (No such")
-    assert refusal(load_cifar, "cifar100") == (
-        "no CIFAR-100 here, and it cannot be downloaded (OSError: no network): name a folder with "
-        "cifar-100-python.tar.gz with --data-dir"
-    )
     assert not (root / COPY).exists()
 
 

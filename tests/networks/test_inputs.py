@@ -107,17 +107,12 @@ def test_values_that_do_not_go_together():
 # --- CIFAR-10; its other forms are in test_cifar.py
 
 
-@pytest.fixture
-def cifar(monkeypatch):
-    """Images whose pixels tell one from the next, and labels."""
+def test_images_of_cifar10(monkeypatch):
+    # Their pixels tell one from the next.
     images = ((np.arange(10_000)[:, None] * 7 + np.arange(3072)) % 256).astype(np.uint8)
-    images = images.reshape(-1, 3, 32, 32)
-    labels = [(3 + 5 * n) % 10 for n in range(10_000)]
+    images, labels = images.reshape(-1, 3, 32, 32), [(3 + 5 * n) % 10 for n in range(10_000)]
     monkeypatch.setattr(inputs, "load_cifar10_test", lambda _: (images, labels))
-    return images / 255
-
-
-def test_images_of_cifar10(cifar):
+    cifar = images / 255
     batch = made("cifar10", **NORMAL)
     np.testing.assert_allclose(batch.array, normalised(cifar[:1]), rtol=1e-5, atol=1e-6)
     assert batch.description == "CIFAR-10 test image 0 (cat)"
@@ -131,9 +126,7 @@ def test_images_of_cifar10(cifar):
     ):
         said = refused("cifar10", batchsize=batchsize, index=index)
         assert f"has test images 0 to 9999, not {asked}" in said
-
-
-def test_a_test_image_is_resized_for_another_network(cifar):
+    # Resized for another network.
     batch = made("cifar10", (3, 64, 48), 2)
     assert 0 <= batch.array.min() < batch.array.max() <= 1
     assert batch.description == "CIFAR-10 test images 0 to 1, resized to 48 x 64"
