@@ -1,5 +1,7 @@
 """Values of the networks' blocks, stems and heads, against plain NumPy."""
 
+from functools import partial
+
 import chainer
 import chainer.functions as F
 import numpy as np
@@ -40,42 +42,29 @@ def normalise(x, bn):
     return column(bn.gamma.array) * scaled + column(bn.beta.array)
 
 
-# What blocks give before the last activation.
+def follow(block, x, names, stride):
+    """What these layers give, one after the other; those with a stroke take the stride."""
+    for name in names.split():
+        layer = None if name == "relu" else block[name.removesuffix("/")]
+        if layer is None:
+            x = relu(x)
+        elif "conv" in name:
+            x = convolve(x, layer, stride if name.endswith("/") else 1, layer.W.shape[2] // 2)
+        else:
+            x = normalise(x, layer)
+    return x
 
 
-def basic(block, x, stride):
-    h = relu(normalise(convolve(x, block.conv1, stride, 1), block.bn1))
-    return normalise(convolve(h, block.conv2, 1, 1), block.bn2)
+def residual(path, shortcut, identity=True):
+    """What a block of these layers gives before the last activation."""
 
+    def reference(block, x, stride):
+        h = follow(block, x, path, stride)
+        if stride != 1 or h.shape[1] != x.shape[1]:
+            return h + follow(block, x, shortcut, stride)
+        return h + x if identity else h
 
-def of_cifar(block, x, stride, identity=False):
-    h = basic(block, x, stride)
-    if stride == 2:
-        return h + normalise(convolve(x, block.conv3, 2, 0), block.bn3)
-    return h + x if identity else h
-
-
-def with_shortcut(block, x, h, stride):
-    if stride == 1 and x.shape[1] == h.shape[1]:
-        return h + x
-    return h + normalise(convolve(x, block.downsample_conv, stride, 0), block.downsample_bn)
-
-
-def plain(block, x, stride):
-    return with_shortcut(block, x, basic(block, x, stride), stride)
-
-
-def bottleneck(block, x, stride):
-    assert block.conv2.W.shape == (2, 2, 3, 3)
-    h = relu(normalise(convolve(x, block.conv1, 1, 0), block.bn1))
-    h = relu(normalise(convolve(h, block.conv2, stride, 1), block.bn2))
-    return with_shortcut(block, x, normalise(convolve(h, block.conv3, 1, 0), block.bn3), stride)
-
-
-def relu_bn(block, x, stride):
-    h = normalise(relu(convolve(x, block.conv1, stride, 1)), block.bn1)
-    h = normalise(relu(convolve(h, block.conv2, 1, 1)), block.bn2)
-    return h + (relu(convolve(x, block.downsample_conv, 2, 1)) if stride == 2 else x)
+    return reference
 
 
 def se_fixup(block, x, stride):
@@ -92,17 +81,21 @@ def se_fixup(block, x, stride):
     return h + convolve(convolve(x + bias1a, average, 2, 1), block.downsample_conv, 1, 0)
 
 
+BASIC, PROJECTED = "conv1/ bn1 relu conv2 bn2", "downsample_conv/ downsample_bn"
+BOTTLENECK = "conv1 bn1 relu conv2/ bn2 relu conv3 bn3"
+PLAIN, OF_ANY = [(8, 8, 1), (4, 8, 2)], [(8, 8, 1), (4, 8, 2), (4, 8, 1), (8, 8, 2)]
+CIFAR, RELU_FIRST = resnet_cifar.BasicBlock, "conv1/ relu bn1 conv2 relu bn2"
 #: What gives a block of two widths and a stride, what it gives, and those of each case.
 BLOCKS = [
-    (lambda *a: resnet_cifar.BasicBlock(*a, False), of_cifar, [(2, 2, 1), (2, 4, 2)]),
     (
-        lambda *a: resnet_cifar.BasicBlock(*a, True),
-        lambda *a: of_cifar(*a, identity=True),
-        [(2, 2, 1), (2, 4, 2)],
+        partial(CIFAR, identity_shortcut=False),
+        residual(BASIC, "conv3/ bn3", False),
+        PLAIN,
     ),
-    (resnet.BasicBlock, plain, [(2, 2, 1), (2, 3, 1), (2, 2, 2), (2, 4, 2)]),
-    (resnet.BottleneckBlock, bottleneck, [(8, 8, 1), (2, 8, 1), (8, 8, 2), (4, 8, 2)]),
-    (ReluBNBlock, relu_bn, [(2, 2, 1), (2, 4, 2)]),
+    (partial(CIFAR, identity_shortcut=True), residual(BASIC, "conv3/ bn3"), PLAIN),
+    (resnet.BasicBlock, residual(BASIC, PROJECTED), OF_ANY),
+    (resnet.BottleneckBlock, residual(BOTTLENECK, PROJECTED), OF_ANY),
+    (ReluBNBlock, residual(RELU_FIRST, "downsample_conv/ relu"), PLAIN),
     (SEFixupBlock, se_fixup, [(16, 16, 1), (16, 32, 2)]),
 ]
 
@@ -111,7 +104,7 @@ def test_blocks_compute_what_plain_numpy_does(subtests):
     for make, reference, cases in BLOCKS:
         for *widths, stride in cases:
             for side in (5, 6):
-                with subtests.test(reference.__name__, widths=widths, stride=stride, side=side):
+                with subtests.test(widths=widths, stride=stride, side=side):
                     block = with_other_parameters(make(*widths, stride))
                     x = images(2, channels=widths[0], side=side)[:, :, :5]
                     expected = relu(reference(block, x, stride))
