@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import chainer
@@ -204,16 +205,10 @@ def test_trials_are_made_in_blocks(kind, monkeypatch):
     assert len(sizes) > 3 if kind.trials else sizes == [6, 5]
 
 
-class FakeCore:
-    """OpenVINO on a CPU that can do less."""
-
-    def get_property(self, device, name):
-        assert (device, name) == ("CPU", "OPTIMIZATION_CAPABILITIES")
-        return ["FP32", "INT8"]
-
-
 def test_what_they_cannot_do(monkeypatch):
-    monkeypatch.setattr(openvino_engine, "shared_core", FakeCore)
+    # OpenVINO on a CPU that can do less.
+    core = SimpleNamespace(get_property=lambda *_: ["FP32", "INT8"])
+    monkeypatch.setattr(openvino_engine, "shared_core", lambda: core)
     for name, more, message in (
         ("onnxruntime", {"precision": "bf16"}, "no kernels for bfloat16"),
         ("onnxruntime", {"precision": "fp16"}, "it would compute in float32"),
@@ -222,9 +217,9 @@ def test_what_they_cannot_do(monkeypatch):
         ("openvino", {"precision": "bf16"}, "it does not support bf16 on this CPU: choose fp32"),
         ("openvino", {"precision": "fp16"}, "it does not support fp16 on this CPU: choose fp32"),
     ):
-        net = network(**more)
-        assert message in refusal(KINDS[name].make().prepare, net)
-        assert message in refusal(KINDS[name].make().load, net, Path("none"))
+        net, engine = network(**more), KINDS[name].make()
+        assert message in refusal(engine.prepare, net)
+        assert message in refusal(engine.load, net, Path("none"))
 
 
 def test_threads_and_precision_are_those_asked_for():
