@@ -66,6 +66,9 @@ def trained(**changes):
 def on_gpu(**changes):
     """The same on a GPU: 4 trials of 3 rows, and 2 held trials."""
     size = 4 * 3
+    gpu = Gpu(1, "A GPU", "9.0", 80 << 30, "575.1", "12.9", "12.8", "8.9.7", tf32=True)
+    before = GpuState(1980, 1980, 2619, 31, 118.5, ())
+    after = GpuState(1200, 1980, None, 83, 690.25, ("power cap", "sync boost"))
     device = {
         "host_ns": np.arange(size).reshape(4, 3) + 100,
         "gap_ns": np.arange(size).reshape(4, 3) + 200,
@@ -75,14 +78,8 @@ def on_gpu(**changes):
         "held_ns": np.arange(6).reshape(2, 3) + 500,
         "held_span_ns": np.arange(2) + 2**33,  # more than 32 bits
         "settings": Settings(device="gpu:1", dtype="mixed16", keep_memory=True),
-        "environment": Environment(
-            cupy="13.6.0",
-            gpu=Gpu(1, "A GPU", "9.0", 80 << 30, "575.1", "12.9", "12.8", "8.9.7", tf32=True),
-        ),
-        "conditions": Conditions(
-            gpu_before=GpuState(1980, 1980, 2619, 31, 118.5, ()),
-            gpu_after=GpuState(1200, 1980, None, 83, 690.25, ("power cap", "sync boost")),
-        ),
+        "environment": Environment(cupy="13.6.0", gpu=gpu),
+        "conditions": Conditions(gpu_before=before, gpu_after=after),
     }
     return trained(**device | changes)
 

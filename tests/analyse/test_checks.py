@@ -22,7 +22,7 @@ from chainer_profile.record.recording import (
 )
 from tests.conftest import make_layers
 from tests.counting import counters
-from tests.report.devicing import DEVICE_BOUND, LAUNCH_BOUND, make_device_recording
+from tests.report.working import DEVICE_BOUND, LAUNCH_BOUND, make_device_recording
 
 US = 1000
 NONE = np.zeros(0, np.int64)

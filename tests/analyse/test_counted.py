@@ -20,7 +20,7 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Counted, Counters
 from tests.conftest import make_recording, make_training
 from tests.counting import counters
-from tests.report.devicing import LAUNCH_BOUND, make_device_recording, make_device_training
+from tests.report.working import LAUNCH_BOUND, make_device_recording, make_device_training
 
 
 def test_means_by_layer_and_of_a_trial_in_seconds():

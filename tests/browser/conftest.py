@@ -47,9 +47,8 @@ class Opened:
 
     def sort(self, name):
         """Click a heading; how its column is sorted now."""
-        head = self.page.locator(
-            f"{TABLE} th", has=self.page.get_by_role("button", name=name, exact=True)
-        )
+        button = self.page.get_by_role("button", name=name, exact=True)
+        head = self.page.locator(f"{TABLE} th", has=button)
         head.get_by_role("button").click()
         return head.get_attribute("aria-sort")
 
@@ -79,12 +78,8 @@ def open_page(browser, tmp_path):
         page = context.new_page()
         found = Opened(page, path.as_uri())
         page.on("pageerror", lambda error: found.faults.append(str(error)))
-        page.on(
-            "console",
-            lambda message: (
-                message.type in ("error", "warning") and found.faults.append(message.text)
-            ),
-        )
+        bad = ("error", "warning")
+        page.on("console", lambda said: said.type in bad and found.faults.append(said.text))
         page.on("request", lambda request: found.requests.append(request.url))
         page.on("dialog", lambda dialog: (found.faults.append(dialog.message), dialog.dismiss()))
         page.goto(found.url + at)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from chainer_profile import summarise
-from chainer_profile.record.recording import Layer, Settings
 from chainer_profile.report.page import render
 from chainer_profile.report.tables import safe
 from chainer_profile.report.text import printable
@@ -17,41 +16,30 @@ from tests import needs
 from tests.browser.conftest import TABLE
 from tests.conftest import make_recording
 from tests.report import working
+from tests.report.documents import NAMES, named
 from tests.report.page.test_page import read, results
 
 pytestmark = pytest.mark.browser
 
-HOSTILE = (
-    "</script><script>alert(1)</script>",
-    "<img src=x onerror=alert(2)>",
-    "\"'=cmd|calc `${1+1}` {{ 7*7 }} {% raw %}",
-    "\u202eright-to-left\u2067",
-    "back\\slash\nnew line \x1b[31m\x00",
-    "$$x^2$$",
-)
+#: More of them are in tests/report/page.
+HOSTILE = (*NAMES[:3], "<img src=x onerror=alert(2)>", "\u202eback\\slash\n\x1b[31m\x00", "$$x^2$$")
 
 
-@pytest.fixture(scope="module")
-def training():
-    return working.training()
+@pytest.fixture
+def page(open_page):
+    """That of a training."""
+    return open_page(render(working.training()))
 
 
-@pytest.fixture(scope="module")
-def html(training):
-    return render(training)
-
-
-def test_sort_and_filter(open_page, html, training):
-    page = open_page(html)
-    layers = training.layers
+def test_sort_and_filter(page):
+    layers = working.training().layers
     assert page.column("#") == [str(i) for i in range(len(layers))]
     # The first click on a number sorts the largest first; equal ones keep the order of the calls.
     slowest = layers.sort_values("mean_s", ascending=False, kind="stable").index.tolist()
-    assert page.sort("mean [ms]") == "descending"
-    assert page.column("#") == [str(i) for i in slowest]
-    assert page.sort("mean [ms]") == "ascending"
     fastest = layers.sort_values("mean_s", kind="stable").index.tolist()
-    assert page.column("#") == [str(i) for i in fastest]
+    for sorted_, places in (("descending", slowest), ("ascending", fastest)):
+        assert page.sort("mean [ms]") == sorted_
+        assert page.column("#") == [str(i) for i in places]
     assert page.sort("path") == "ascending"
     assert page.column("path") == sorted(layers["path"])
     assert page.locator(f"{TABLE} th[aria-sort]:not([aria-sort=none])").count() == 1
@@ -85,13 +73,13 @@ def test_sort_and_filter(open_page, html, training):
     page.fill("#all-layers [type=search]", "")
     page.check("#all-layers [type=checkbox]")
     page.sort("#")
-    assert page.column("#") == [str(i) for i in training.hotspots.indices]
+    assert page.column("#") == [str(i) for i in working.training().hotspots.indices]
 
 
-def test_a_bar_says_what_it_is_and_leads_to_its_row(open_page, html, training):
-    page = open_page(html)
-    at = int(training.layers["mean_s"].idxmax())
-    row = training.layers.loc[at]
+def test_a_bar_says_what_it_is_and_leads_to_its_row(page):
+    layers = working.training().layers
+    at = int(layers["mean_s"].idxmax())
+    row = layers.loc[at]
     bar = page.locator(f'#answer figure a[href="#layer-{at}"]')
     tip = page.locator("#tip")
     assert not tip.is_visible()
@@ -114,8 +102,8 @@ def test_a_bar_says_what_it_is_and_leads_to_its_row(open_page, html, training):
     assert page.locator("tr.chosen").get_attribute("id") == "layer-1"
 
 
-def test_a_layer_has_an_address(open_page, html):
-    page = open_page(html, at="#layer-14")
+def test_a_layer_has_an_address(open_page):
+    page = open_page(render(working.training()), at="#layer-14")
     chosen = page.locator("tr.chosen")
     assert chosen.get_attribute("id") == "layer-14"
     page.locator("#answer td a").nth(1).click()
@@ -127,8 +115,7 @@ def test_a_layer_has_an_address(open_page, html):
     assert chosen.get_attribute("id") == "layer-14"
 
 
-def test_links_fold(open_page, html):
-    page = open_page(html)
+def test_links_fold(page):
     rows = page.locator("#tree-of-links tbody tr:visible")
     whole = rows.count()
     res = page.get_by_role("button", name="Links below /res", exact=True)
@@ -145,8 +132,8 @@ def test_links_fold(open_page, html):
     assert rows.count() > whole
 
 
-def test_theme_print_and_narrow(open_page, html):
-    page = open_page(html, width=390, scheme="dark")
+def test_theme_print_and_narrow(open_page):
+    page = open_page(render(working.training()), width=390, scheme="dark")
     assert page.get_attribute("html", "data-theme") == "dark"
     dark = page.background()
     page.click("#theme")
@@ -188,47 +175,16 @@ def test_pages_stay_within_their_width_and_begin_with_the_answer(open_page, name
             assert place["y"] + place["height"] < 500
 
 
-def test_hostile_names_are_text(open_page):
-    layers = tuple(
-        Layer(i, f"/{name}", name, input_shapes=((1, 2),), dtype="float32")
-        for i, name in enumerate(HOSTILE)
-    )
-    settings = Settings(model=HOSTILE[0], input=HOSTILE[1], command=HOSTILE[2])
-    page = open_page(
-        render(summarise(make_recording(len(HOSTILE), layers=layers, settings=settings)))
-    )
-    assert page.inner_text("h1") == HOSTILE[0]
+def test_hostile_names_are_text_and_nothing_but_the_pages_own_script_runs(open_page):
+    recording = named(make_recording(len(HOSTILE)), HOSTILE)
+    page = open_page(render(summarise(recording)))
+    assert page.inner_text("h1") == printable("".join(HOSTILE))
     assert page.column("function") == [printable(name) for name in HOSTILE]
     _, (head, *rows) = page.saved("#all-layers .save")
     assert [row[head.index("function")] for row in rows] == [safe(name) for name in HOSTILE]
     assert page.locator("main img, main script").count() == 0
     page.locator('#answer figure a[href="#layer-0"]').hover()
     assert printable(HOSTILE[0]) in page.inner_text("#tip")
-
-
-@pytest.mark.slow
-def test_six_hundred_layers(open_page):
-    recording = make_recording(600, 20)
-    page = open_page(render(summarise(recording)))
-    rows = page.locator(f"{TABLE} tbody tr")
-    assert rows.count() == 100
-    page.sort("mean [ms]")
-    slowest = int(recording.self_ns.sum(axis=0).argmax())
-    assert page.column("#")[0] == str(slowest)
-    page.fill("#all-layers [type=search]", "/res60/")
-    page.sort("#")
-    page.sort("#")
-    assert sorted(page.column("#"), key=int) == [str(i) for i in range(58 * 9, 59 * 9)]
-    page.fill("#all-layers [type=search]", "")
-    page.get_by_role("button", name="Show all").click()
-    assert rows.count() == 600
-    # A bar of a block leads to its link; a row that is not shown is shown where it is led to.
-    page = open_page(render(summarise(recording)), at="#layer-500")
-    assert page.locator("tr.chosen").get_attribute("id") == "layer-500"
-
-
-def test_nothing_but_the_pages_own_script_runs(open_page):
-    page = open_page(read("comparison").html)
     ran = page.evaluate(
         """async () => {
           const script = document.createElement("script");
@@ -247,6 +203,28 @@ def test_nothing_but_the_pages_own_script_runs(open_page):
     assert page.faults
     assert all("Content Security Policy" in fault for fault in page.faults)
     page.faults.clear()
+
+
+@pytest.mark.slow
+def test_six_hundred_layers(open_page):
+    recording = make_recording(600, 20)
+    html = render(summarise(recording))
+    page = open_page(html)
+    rows = page.locator(f"{TABLE} tbody tr")
+    assert rows.count() == 100
+    page.sort("mean [ms]")
+    slowest = int(recording.self_ns.sum(axis=0).argmax())
+    assert page.column("#")[0] == str(slowest)
+    page.fill("#all-layers [type=search]", "/res60/")
+    page.sort("#")
+    page.sort("#")
+    assert sorted(page.column("#"), key=int) == [str(i) for i in range(58 * 9, 59 * 9)]
+    page.fill("#all-layers [type=search]", "")
+    page.get_by_role("button", name="Show all").click()
+    assert rows.count() == 600
+    # A bar of a block leads to its link; a row that is not shown is shown where it is led to.
+    page = open_page(html, at="#layer-500")
+    assert page.locator("tr.chosen").get_attribute("id") == "layer-500"
 
 
 @pytest.mark.parametrize("name", results())

@@ -23,9 +23,8 @@ from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
 from tests.goldens.scenarios import ADVICE
 from tests.goldens.words import PARTS, S
-from tests.report.devicing import make_device_training
 from tests.report.documents import program
-from tests.report.working import with_work
+from tests.report.working import make_device_training, with_work
 
 SAMPLES = sorted((ROOT / "reports" / "samples").glob("resnet*"))
 

@@ -1,4 +1,4 @@
-"""docs/cli.md lists just the options that there are."""
+"""docs/cli.md lists just the options that there are; the words at its top stay."""
 
 import argparse
 import re
@@ -7,22 +7,6 @@ from chainer_profile.cli.parsers import parsers
 from tests import ROOT
 
 DOCS = ROOT / "docs" / "cli.md"
-
-HEAD = """# The command line
-
-This file is generated from the parsers (`python -m tests.docs.test_cli_docs`); a test checks it.
-Every command shows the same with `--help`. An option that a command shares with `profile.py` is
-explained only there. Write an option's value after it, as in `--trials 100` or `--trials=100`.
-Options cannot be abbreviated.
-
-Exit codes: 0 for success, 1 for a failure, 2 for wrong arguments, 3 if `compare --fail-above` finds
-a run slower, 4 if outputs differ from Chainer's, and 128 plus the signal's number if a signal ended
-the run (130 after Ctrl-C). An error is one line; `--debug` adds its traceback.
-
-Tables fit the width of the terminal; columns that do not fit are named below the table. Only
-terminals get colour: a pipe or a file gets plain text, and so does a terminal with `NO_COLOR` set
-or with `TERM=dumb`.
-"""
 
 
 def escaped(text):
@@ -88,33 +72,22 @@ def section(parser, known):
 
 def documentation():
     found = list(parsers().values())
-    first = found[0]
-    known = {row(first, action) for action in first._actions}
+    known = {row(found[0], action) for action in found[0]._actions}
     listed = [
         f"- [{parser.prog}](#{re.sub('[^a-z -]', '', parser.prog.lower()).replace(' ', '-')})"
         for parser in found
     ]
-    return (
-        "\n\n".join(
-            [
-                HEAD.strip(),
-                "\n".join(listed),
-                *(section(one, known if one is not first else set()) for one in found),
-            ]
-        )
-        + "\n"
-    )
+    head = DOCS.read_text().partition("\n\n- [")[0]
+    sections = (section(one, set() if one is found[0] else known) for one in found)
+    return "\n\n".join([head, "\n".join(listed), *sections]) + "\n"
 
 
-def test_the_documentation_is_that_of_the_code():
-    assert DOCS.read_text() == documentation()
-
-
-def test_every_option_of_every_command_is_there_and_has_a_meaning():
-    lines = DOCS.read_text()
+def test_the_documentation_is_that_of_the_code_and_every_option_has_a_meaning():
+    text = DOCS.read_text()
+    assert text == documentation()
     for parser in parsers().values():
         assert parser.description
-        part = lines.partition(f"\n## {parser.prog}\n")[2].partition("\n## ")[0]
+        part = text.partition(f"\n## {parser.prog}\n")[2].partition("\n## ")[0]
         for action in parser._actions:
             found = [one for one in action.option_strings if re.search(f"`{one}[ `]", part)]
             assert found or not action.option_strings, f"{parser.prog} {action.option_strings}"

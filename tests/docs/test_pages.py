@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from itertools import takewhile
 from urllib.parse import unquote, urlsplit
 
 from markdown_it import MarkdownIt
@@ -41,11 +42,8 @@ def broken(page):
         if parts.scheme or parts.netloc:
             continue
         target = page.parent / parts.path if parts.path else page
-        if not target.exists() or (
-            parts.fragment
-            and target.suffix == ".md"
-            and parts.fragment not in anchors(target.read_text())
-        ):
+        named = parts.fragment if target.suffix == ".md" else ""
+        if not target.exists() or (named and named not in anchors(target.read_text())):
             found.append(address)
     return found
 
@@ -95,11 +93,10 @@ def commands(word):
     return [parser_of(word).parse_args(words[1:]) for words in found if words[0] == word]
 
 
-def find(model):
-    return model, REGISTRY[model].input_shape
-
-
 def test_sweeps_and_histories_that_the_documentation_shows(tmp_path):
+    def find(model):
+        return model, REGISTRY[model].input_shape
+
     assert len(commands("history")) == 5
     sweeps = commands("sweep")
     assert len(sweeps) == 3
@@ -116,29 +113,18 @@ def test_sweeps_and_histories_that_the_documentation_shows(tmp_path):
 
 def column(file, heading):
     """The numbers of a table's column that begins with a word."""
-    lines = [line.split("|") for line in (ROOT / file).read_text().splitlines()]
-    at, begin = next(
-        (cells.index(cell), row)
-        for row, cells in enumerate(lines)
-        for cell in cells
-        if cell.strip() == heading
-    )
-    found = []
-    for cells in lines[begin + 2 :]:
-        if len(cells) <= at:
-            break
-        if cells[at].strip():
-            found.append(float(cells[at]))
-    return found
+    text = (ROOT / file).read_text()
+    lines = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
+    begin = next(row for row, cells in enumerate(lines) if heading in cells)
+    at = lines[begin].index(heading)
+    rows = takewhile(lambda cells: len(cells) > at, lines[begin + 2 :])
+    return [float(cells[at]) for cells in rows if cells[at]]
 
 
 def test_known_gains_are_those_of_the_tables():
-    for name, heading in {
-        "onnxruntime": "onnxruntime",
-        "openvino": "openvino fp32",
-        "numpy": "NumPy alone",
-        "torch": "PyTorch's kernels",
-    }.items():
+    headings = {"onnxruntime": "onnxruntime", "openvino": "openvino fp32"}
+    headings |= {"numpy": "NumPy alone", "torch": "PyTorch's kernels"}
+    for name, heading in headings.items():
         known = KNOWN_GAINS[name]
         numbers = column(known.source, heading)
         assert (known.least, known.most) == (min(numbers), max(numbers)), name

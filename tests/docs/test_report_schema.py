@@ -12,20 +12,15 @@ def schema_text():
     return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 
 
-def test_the_schema_is_that_of_the_code():
+def test_the_schema_is_that_of_the_code_and_has_meanings_in_plain_words():
     assert SCHEMA.read_text() == schema_text()
-
-
-def test_every_key_has_a_meaning_in_plain_words():
     for name, part in schema()["$defs"].items():
         for key, value in part["properties"].items():
             meaning = value.get("description")
             assert meaning, f"{name}.{key}"
             assert "`" not in meaning, f"{name}.{key}"
             assert "\n" not in meaning, f"{name}.{key}"
-
-
-def test_the_rules_of_all_keys_are_in_its_description():
+    # The rules of all keys are in its description.
     told = schema()["description"]
     rules = ("seconds", "_nbytes", "no NaN", "ignore keys", "ASCII", "line of its own")
     assert [rule for rule in rules if rule not in told] == []

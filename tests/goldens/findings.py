@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,21 +17,23 @@ from chainer_profile.record.recording import (
     Conditions,
     Environment,
     GpuState,
-    MachineLimits,
     Recording,
     Settings,
 )
 from tests.analyse.test_checks import HUNDRED, QUIET, alternating, blas, counted, noise, probed, run
 from tests.conftest import make_recording, make_training
-from tests.goldens.keeping import Kept, listed
-from tests.report.devicing import (
+from tests.goldens.keeping import listed
+from tests.report.working import (
     DEVICE_BOUND,
     GPU,
+    LIMITS,
     STATE,
     make_device_recording,
     make_device_training,
+    phased,
+    scaled,
+    with_work,
 )
-from tests.report.working import LIMITS, phased, scaled, with_work
 
 CONV, BN = "Convolution2DFunction", "FixedBatchNormalization"
 #: A command that takes options.
@@ -40,8 +41,9 @@ OURS = "python profile.py --phase train"
 PROGRAM = "chainer-profile run a.py"
 
 
-def _findings(summary: Summary, *codes: str) -> list[str]:
+def _findings(shown: Recording | Summary, *codes: str) -> list[str]:
     """The findings of these codes; without codes those that are no steps."""
+    summary = shown if isinstance(shown, Summary) else summarise(shown)
     return [
         f"{one.severity} {one.code}{'' if one.gain is None else f' {one.gain:.3f}'}: "
         + " | ".join(filter(None, (one.text, one.evidence, one.to_do)))
@@ -50,7 +52,8 @@ def _findings(summary: Summary, *codes: str) -> list[str]:
     ]
 
 
-def checks() -> Kept:
+@listed(_findings)
+def checks() -> dict[str, Recording]:
     """What is to be known of the numbers of a run."""
     hundred, cut = HUNDRED, Settings(trials=10_000)
     slow_start = np.concatenate([[1300] * 12, [1000] * 388]) + np.tile([1, -1], 200)
@@ -197,18 +200,16 @@ def checks() -> Kept:
     few = (make_training(5, environment=blas(4), settings={"command": one})
            for one in (OURS, "python train.py"))  # fmt: skip
     cases |= zip(("a training", "a training of one's own"), few, strict=True)
-    return listed({name: _findings(summarise(one)) for name, one in cases.items()})
+    return cases
 
 
 def _bounded(flops: int, nbytes: int, gpu: Any = GPU, dtype: str = "float32") -> Recording:
     """A device-bound run whose first layer has this work: 10 ms, at 100 GFLOP/s or 20 GB/s."""
-    recording = make_device_recording(
-        DEVICE_BOUND, wait_us=26_300, environment=Environment(gpu=gpu), settings={"dtype": dtype}
-    )
-    first = replace(
-        recording.layers[0], flops=flops, macs=flops // 2, nbytes_read=nbytes, nbytes_written=0
-    )
-    limits: MachineLimits = replace(LIMITS, device="gpu:0", half_flops_per_s=2e11)
+    more = {"environment": Environment(gpu=gpu), "settings": {"dtype": dtype}}
+    recording = make_device_recording(DEVICE_BOUND, wait_us=26_300, **more)
+    work = {"flops": flops, "macs": flops // 2, "nbytes_read": nbytes, "nbytes_written": 0}
+    first = replace(recording.layers[0], **work)
+    limits = replace(LIMITS, device="gpu:0", half_flops_per_s=2e11)
     return replace(recording, layers=(first, *recording.layers[1:]), limits=limits)
 
 
@@ -220,7 +221,8 @@ def _below(*verdicts: str) -> Summary:
     return replace(summary, findings=tuple(steps_of(replace(summary, layers=layers))))
 
 
-def steps() -> Kept:
+@listed(lambda one: _findings(*one))
+def steps() -> dict[str, tuple[Recording | Summary, str]]:
     """What may take less time: of each case the steps of a code."""
     passes = (("/a", "A", "forward", 900), ("/a", "A", "backward", 900))
     step = (*passes, ("/a", "SGD", "update", 200))
@@ -246,7 +248,7 @@ def steps() -> Kept:
         return make_training(settings={"command": command, "batchsize": 8} | settings)
 
     step_us, ways = make_training(), ("kernels", "batch", "gpu")
-    cases: dict[str, tuple[Recording | Summary, str]] = {
+    return {
         "two layers are half": (scaled([40, 30, 20, 10], list("ABAC"), 100_000), "most-time"),
         "half are of a function": (scaled([40, 30, 40, 10], list("ABAA")), "most-time"),
         "most of half are": (scaled([30, 33, 31, 60, 60, 60], list("AAABBC")), "most-time"),
@@ -328,12 +330,3 @@ def steps() -> Kept:
         "no cuDNN": (_bounded(1_000_000, 1000, replace(GPU, cudnn="")), "matrix-rate"),
         "cuDNN": (_bounded(1_000_000, 1000), "matrix-rate"),
     }  # fmt: skip
-    return listed(
-        {
-            name: _findings(one if isinstance(one, Summary) else summarise(one), code)
-            for name, (one, code) in cases.items()
-        }
-    )
-
-
-FINDINGS: dict[str, Callable[[], Kept]] = {one.__name__: one for one in (checks, steps)}

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-#: Contents by the end of the file's name.
+#: Contents of files by the end of their names.
 Kept = dict[str, str]
+#: What makes the files of a name.
+KEPT: dict[str, Callable[[], Kept]] = {}
 
 
-def listed(said: Mapping[str, Iterable[str]]) -> Kept:
-    """Cases by their names, and below each what is said of it."""
-    parts = ("\n".join([f"-- {name}", *(list(said) or ["nothing"])]) for name, said in said.items())
-    return {"txt": "\n".join([*parts, ""])}
+def of_files(make: Callable[[], Kept]) -> Callable[[], Kept]:
+    """Keep what a function of this name makes."""
+    KEPT[make.__name__] = make
+    return make
+
+
+def listed(said: Callable[[Any], Iterable[str]] = iter) -> Callable[..., Any]:
+    """Keep the cases that a function of this name makes, and below each what is said of it."""
+
+    def keep(cases: Callable[[], Mapping[str, Any]]) -> Callable[[], Mapping[str, Any]]:
+        def written() -> Kept:
+            found = {name: list(said(one)) or ["nothing"] for name, one in cases().items()}
+            return {"txt": "".join("\n".join([f"-- {it}", *found[it], ""]) for it in found)}
+
+        KEPT[cases.__name__] = written
+        return cases
+
+    return keep

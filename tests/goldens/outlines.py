@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,13 +35,19 @@ from chainer_profile.report.document import (
 from chainer_profile.report.pictures import ranks_trace, stacks, trace
 from tests.analyse import test_inside
 from tests.conftest import make_layers, make_recording, make_training
-from tests.goldens.keeping import Kept, listed
+from tests.goldens.keeping import listed
 from tests.goldens.words import PARTS, UNTIMED, fast
 from tests.ranks.test_merging import two
 from tests.report import tracing
-from tests.report.devicing import DEVICE_BOUND, launching, make_device_recording
 from tests.report.documents import compared, program
-from tests.report.working import training, with_work, working
+from tests.report.working import (
+    DEVICE_BOUND,
+    launching,
+    make_device_recording,
+    training,
+    with_work,
+    working,
+)
 
 
 def _short(words: str) -> str:
@@ -73,7 +79,8 @@ def _outline(blocks: Iterable[Block]) -> Iterator[str]:
             yield from filter(None, [f"  {block.notes()}" if block.legend else ""])
 
 
-def outlines() -> Kept:
+@listed()
+def outlines() -> dict[str, Iterable[str]]:
     """The parts of what is shown."""
     layers = tuple(Layer(at, f"/l{at}", "ReLU") for at in range(MAX_ROWS + 50))
     flat = make_recording(len(layers), n_trials=3, layers=layers)
@@ -100,10 +107,11 @@ def outlines() -> Kept:
         "of several phases": (summarise(replace(many, layers=tuple(late)), "top:60"), report),
         "all hot": (summarise(many, "pareto:100%"), report),
     }  # fmt: skip
-    found = {}
-    for name, (summary, *forms) in runs.items():
-        for form in forms:
-            found[f"{name}: {form.__name__}"] = _outline(form(summary))
+    found = {
+        f"{name}: {form.__name__}": _outline(form(summary))
+        for name, (summary, *forms) in runs.items()
+        for form in forms
+    }
     step = training()
     for limit in (0, 3):
         shown = overview(step, limit=limit, group_by="block", tree=limit == 0, depth=limit)
@@ -114,7 +122,7 @@ def outlines() -> Kept:
     found["ranks, arrivals not known"] = _outline(ranks.merged(known))
     found["many ranks"] = _outline(ranks.merged(merge(ranks_of(20, 60, 8, slow={13: 2.0})), 2))
     found["changed layers"] = _outline(comparison.compared(compared(), everything=True, limit=5))
-    return listed(found)
+    return found
 
 
 def _boxes(pictures: Iterable[Block | tuple[str, Block]]) -> Iterator[str]:
@@ -147,14 +155,15 @@ def deep() -> Recording:
     return make_recording(9, layers=tuple(layers), links=tuple(links))
 
 
-def boxes() -> Kept:
+@listed()
+def boxes() -> dict[str, Iterable[str]]:
     """Pictures made of boxes."""
     use = training().recording.memory
     assert use is not None
     memory = replace(use, gradient_nbytes=3 << 20, state_nbytes=6 << 20)
     functions = tuple(replace(x, function=f"F{x.index}") for x in make_layers(12))
     alike = make_recording(12, layers=functions, self_ns=np.full((100, 12), 1000), **UNTIMED)
-    found = {
+    return {
         "training": _all_boxes(summarise(make_training(data=True))),
         "on a GPU": _all_boxes(launching()),
         "calls in calls": _all_boxes(summarise(nested())),
@@ -165,7 +174,6 @@ def boxes() -> Kept:
         "ranks": _boxes(ranks.bars(merge(ranks_of(3, 30, 5, planted_ms={(2, 1): 10.0})))),
         "many ranks": _boxes(ranks.bars(merge(ranks_of(40, 11, 4, planted_ms={(33, 0): 50.0})))),
     }
-    return listed(found)
 
 
 def _traced(text: str, *other: str) -> Iterator[str]:
@@ -203,7 +211,8 @@ def _recorded(
     return summarise(made)
 
 
-def traces() -> Kept:
+@listed()
+def traces() -> dict[str, Iterable[str]]:
     """Trials in time, and stacks for flame graphs."""
     a_block = (LinkCalls("/a", "Block", 3, 5),)
     by_hand = _recorded(
@@ -224,7 +233,7 @@ def traces() -> Kept:
     device = summarise(make_device_recording(DEVICE_BOUND, wait_us=26_300, n_trials=3))
     step = summarise(make_training(2))
     seen = Stack((2, 0), 0.006, 600, row=0), Stack((2, 1), 0.002, 200, row=0), Stack((3,), 0.001, 9)
-    found = {
+    return {
         "by hand": _traced(trace.render(by_hand), "places", "settings", "environment", "trials"),
         "framework by phase": _traced(trace.render(by_phase)),
         "a phase in two parts": _traced(trace.render(in_two)),
@@ -237,7 +246,3 @@ def traces() -> Kept:
         "stacks that go on inside": stacks.render_folded(
             summarise(test_inside.recording(*seen))).splitlines(),
     }  # fmt: skip
-    return listed(found)
-
-
-OUTLINES: dict[str, Callable[[], Kept]] = {one.__name__: one for one in (outlines, boxes, traces)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import cycle, groupby
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,9 @@ from chainer_profile.report.pictures import comparison, engines, layers, rooflin
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import WRONG, make_run, recordings
 from tests.fusing import chainer_run, engine_run, in_threes
-from tests.goldens.keeping import Kept, listed
-from tests.report.devicing import make_device_recording
+from tests.goldens.keeping import listed
 from tests.report.documents import compared
-from tests.report.working import training, working
+from tests.report.working import make_device_recording, training, working
 from tests.sweeping import make_run as make_case
 
 if TYPE_CHECKING:
@@ -94,7 +93,8 @@ def _content(figure: Figure) -> Iterator[str]:
         yield from _shown(ax)
 
 
-def pictures() -> Kept:
+@listed()
+def pictures() -> dict[str, Iterable[str]]:
     """Every kind of picture."""
     few = make_recording(6)
     slower = make_recording(6, self_ns=few.self_ns * 10, trial_ns=few.self_ns.sum(axis=1) * 10)
@@ -133,6 +133,7 @@ def pictures() -> Kept:
         "no time": layers.figure(summarise(make_recording(self_ns=nothing, n_trials=5))),
         "phases that come again": layers.figure(summarise(replace(few, layers=tuple(again)))),
         "blocks": layers.figure(summarise(make_recording(300, 5), "0.2ms")),
+        "names without room": layers.figure(summarise(make_recording(60, 5), "top:9"), widest=4),
         "the slowest layers": layers.figure(summarise(make_recording(1500, 5))),
         "memory": layers.memory_figure(training()),
         "roofline": roofline.figure(working()),
@@ -151,9 +152,5 @@ def pictures() -> Kept:
         ),
         "sweep by batch": sweep.batch_figure([*batches, cases[0]]),
     }
-    found = {name: list(_content(figure)) for name, figure in figures.items()}
-    found["engines, in words"] = list(words_of(race, recordings()).values())
-    return listed(found)
-
-
-PICTURES: dict[str, Callable[[], Kept]] = {"pictures": pictures}
+    found = {name: _content(figure) for name, figure in figures.items()}
+    return found | {"engines, in words": words_of(race, recordings()).values()}

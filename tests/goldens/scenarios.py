@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -38,10 +38,14 @@ from tests.conftest import make_recording, make_training
 from tests.counting import counters
 from tests.engines.fake_engines import recordings, result
 from tests.fusing import chainer_run, engine_run, in_threes
-from tests.goldens.keeping import Kept
+from tests.goldens.keeping import Kept, of_files
 from tests.report import documents as made
-from tests.report.devicing import DEVICE_BOUND, make_device_recording, make_device_training
-from tests.report.working import with_work
+from tests.report.working import (
+    DEVICE_BOUND,
+    make_device_recording,
+    make_device_training,
+    with_work,
+)
 
 ACCELERATED = Tried(
     Candidate("accelerate()", "it pays", "chainer_profile.accelerate()", Change(kernels="numpy")),
@@ -101,6 +105,7 @@ def of_run(recording: Recording, rule: str = "pareto:50%", *ends: str, files: bo
     }
 
 
+@of_files
 def forward() -> Kept:
     recording = with_work(make_recording(9, n_trials=40))
     summary = summarise(recording, "top:2")
@@ -114,6 +119,7 @@ def forward() -> Kept:
     return kept
 
 
+@of_files
 def training() -> Kept:
     recording = with_work(make_training(10, data=True))
     summary = summarise(recording, "0.3ms")
@@ -135,6 +141,7 @@ def training() -> Kept:
     return kept
 
 
+@of_files
 def gpu() -> Kept:
     recording = make_device_recording(n_trials=30)
     kept = of_run(recording, "pareto:50%", "csv", "json")
@@ -142,6 +149,7 @@ def gpu() -> Kept:
     return kept
 
 
+@of_files
 def gpu_training() -> Kept:
     kept = of_run(make_device_training(30))
     busy = summarise(make_device_recording(DEVICE_BOUND, wait_us=26_300, n_trials=30))
@@ -149,12 +157,14 @@ def gpu_training() -> Kept:
     return kept
 
 
+@of_files
 def counted() -> Kept:
     recording = make_recording(3, n_trials=30)
     found = counters(recording, waits=3, preemptions=1)
     return of_run(replace(recording, counters=found), "pareto:50%", "csv", "json")
 
 
+@of_files
 def inside() -> Kept:
     stacks = Stack((2, 0), 0.006, 600, row=0), Stack((2, 1), 0.002, 200, row=0)
     others = Stack((2, 1), 0.001, 100, row=1), Stack((3,), 0.001, 150), Stack((4,), 0.001, 150)
@@ -163,16 +173,19 @@ def inside() -> Kept:
     return of_run(recording, "pareto:50%", "json")
 
 
+@of_files
 def engine() -> Kept:
     return of_run(recordings()["fast"], "pareto:50%", "csv")
 
 
+@of_files
 def ended() -> Kept:
     """A run that says little: interrupted, with trials left out, and few trials."""
     recording = make_recording(5, n_trials=3, n_clean=0, left_out=60, ended="interrupted by SIGINT")
     return of_run(replace(recording, settings=Settings(inclusive=True)))
 
 
+@of_files
 def compared() -> Kept:
     one = made.compared()
     gate = comparison.Gate(0.05)
@@ -188,6 +201,7 @@ def compared() -> Kept:
     }
 
 
+@of_files
 def of_engines() -> Kept:
     run, known = made.engines_run()
     first, fast, *others = run.engines
@@ -201,6 +215,7 @@ def of_engines() -> Kept:
     }
 
 
+@of_files
 def of_ranks() -> Kept:
     found = made.merged_ranks()
     return {
@@ -210,6 +225,7 @@ def of_ranks() -> Kept:
     }
 
 
+@of_files
 def swept() -> Kept:
     cases, runs = made.cases(), made.runs()
     return {
@@ -220,6 +236,7 @@ def swept() -> Kept:
     }
 
 
+@of_files
 def program() -> Kept:
     short, training = summarise(make_recording(3)), summarise(make_training(10))
     spent = made.program()
@@ -230,6 +247,7 @@ def program() -> Kept:
     }
 
 
+@of_files
 def of_network() -> Kept:
     one = made.a_network()
     return {
@@ -237,12 +255,3 @@ def of_network() -> Kept:
         "txt": _terminal(network.overview(one)),
         "csv": network.to_file(one) + network.to_file(one, view=network.LINKS),
     }
-
-
-SCENARIOS: dict[str, Callable[[], Kept]] = {
-    one.__name__: one
-    for one in (
-        *(forward, training, gpu, gpu_training, counted, inside, engine, ended),
-        *(compared, of_engines, of_ranks, swept, program, of_network),
-    )
-}

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import difflib
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from tests.goldens.findings import FINDINGS
-from tests.goldens.outlines import OUTLINES
-from tests.goldens.pictures import PICTURES
-from tests.goldens.scenarios import SCENARIOS
-from tests.goldens.words import WORDS
+from tests.goldens.keeping import KEPT
 
-KEPT = {**SCENARIOS, **FINDINGS, **WORDS, **OUTLINES, **PICTURES}
+for part in ("scenarios", "findings", "words", "outlines", "pictures"):
+    import_module(f"tests.goldens.{part}")
 HERE = Path(__file__).parent
 _DIGITS = re.compile(r"-?\d+\.\d{6,}(e[-+]\d+)?|-?\d(\.\d+)?e[-+]\d+")
 

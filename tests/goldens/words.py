@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.ranks import training as ranks_of
 from chainer_profile import summarise
 from chainer_profile.advice.changes import WALL, Candidate, Possible, propose
+from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.findings import Change
 from chainer_profile.analyse.program import program_findings
 from chainer_profile.analyse.summary import Overhead, Summary
@@ -67,20 +68,22 @@ from tests.conftest import make_recording, make_training
 from tests.counting import counters
 from tests.engines import fake_engines as faked
 from tests.fusing import chainer_run, engine_run, in_threes
-from tests.goldens.keeping import Kept, listed
+from tests.goldens.keeping import listed
 from tests.goldens.scenarios import ACCELERATED, ADVICE
 from tests.ranks.test_merging import two
 from tests.recordings import on_gpu
-from tests.report.devicing import (
+from tests.report.documents import network_of, network_row
+from tests.report.working import (
     GPU,
     STATE,
     computing,
     launching,
     make_device_recording,
     make_device_training,
+    scaled,
+    training,
+    working,
 )
-from tests.report.documents import network_of, network_row
-from tests.report.working import scaled, training, working
 from tests.sweeping import make_run as make_case
 
 UNTIMED: dict[str, Any] = {"trial_ns": None, "start_ns": None, "n_clean": 0}
@@ -122,7 +125,8 @@ def _forward_backward() -> Recording:
     return replace(step, layers=layers, self_ns=self_ns, phases=(), framework_ns=None, links=())
 
 
-def answers() -> Kept:
+@listed()
+def answers() -> dict[str, Iterable[str]]:
     """How long and how sure, where the time goes, what next."""
     recordings = {
         "forward": make_recording(n_clean=60),
@@ -149,19 +153,19 @@ def answers() -> Kept:
     }
     summaries = {name: summarise(one) for name, one in recordings.items()}
     summaries |= {"launch bound": launching(), "not held": launching(n_held=0), "busy": computing()}
-    found = {name: list(_texts(answer.answer(one))) for name, one in summaries.items()}
-    found["tried"] = list(_texts(answer.answer(summaries["training"], ADVICE)))
-    return listed(found)
+    found = {name: _texts(answer.answer(one)) for name, one in summaries.items()}
+    return found | {"tried": _texts(answer.answer(summaries["training"], ADVICE))}
 
 
-def tried() -> Kept:
+@listed(lambda one: [markdown.write(advice.section(one)).strip()])
+def tried() -> dict[str, Advice]:
     """What changes brought."""
     candidate = Candidate("one BLAS thread", "they wait", "OPENBLAS_NUM_THREADS=1", Change(),
                           Change(threads=2), WALL)  # fmt: skip
     threads = replace(ACCELERATED, candidate=candidate)
     vain, doubtful, failed = ADVICE.tried[1:]
     single = replace(doubtful, cpu=Speedup(1.1, math.nan, math.nan), pairs=1)
-    cases = {
+    return {
         "in vain": replace(ADVICE, tried=(vain, failed)),
         "one thread beside a gain": replace(ADVICE, tried=(threads, ACCELERATED)),
         "one thread alone": replace(ADVICE, tried=(threads,)),
@@ -169,9 +173,6 @@ def tried() -> Kept:
         "one pair": replace(ADVICE, tried=(single,)),
         "ended": replace(ADVICE, ended="interrupted by SIGINT"),
     }
-    return listed(
-        {name: [markdown.write(advice.section(one)).strip()] for name, one in cases.items()}
-    )
 
 
 def _changed(change: Change) -> str:
@@ -188,7 +189,8 @@ def _proposed(recording: Recording, possible: Possible) -> Iterator[str]:
     yield from (f"not {one.name}: {one.why}" for one in untried)
 
 
-def proposed() -> Kept:
+@listed(lambda case: _proposed(*case))
+def proposed() -> dict[str, tuple[Recording, Possible]]:
     """Changes that a profile proposes, and those that it does not."""
     usual = Possible({}, threads=1, cores=2)
     lacks = {"torch": "not installed: pip", "glibc": "needs glibc", "openvino": "not installed"}
@@ -202,7 +204,7 @@ def proposed() -> Kept:
         return replace(two, layers=layers, self_ns=own, trial_ns=trials, settings=asked)
 
     small = MemoryUse((1000, 131071), (0, 0), 0, 0, 0, None)
-    cases = {
+    return {
         "convolutions": (of(), usual),
         "what is not there": (of(), Possible(lacks, threads=1, cores=1)),
         "other functions": (of("LinearFunction"), usual),
@@ -216,7 +218,6 @@ def proposed() -> Kept:
         "nothing but framework": (make_recording(2, 10, self_ns=np.zeros((10, 2), int)), usual),
         "a training": (make_training(), usual),
     }
-    return listed({name: _proposed(*one) for name, one in cases.items()})
 
 
 def _said_of(one: Comparison) -> Iterator[str]:
@@ -252,7 +253,8 @@ def _numbers_of(one: Comparison) -> Iterator[str]:
     yield from (f"too slow: {it.name}, {it.ratio:.4g}" for it in one.slower_than(0.06))
 
 
-def compared_runs() -> Kept:
+@listed(_numbers_of)
+def compared_runs() -> dict[str, Comparison]:
     """Layers and trials of two runs, by numbers."""
     every, first = dict.fromkeys(range(24), 1.2), run(1)
 
@@ -289,7 +291,7 @@ def compared_runs() -> Kept:
     after = slower(run(2), {0: 1.2, 1: 1.045}, 1.2)
     folded = replace(untimed := run(1, trial_ns=None, start_ns=None, n_clean=0),
                      settings=replace(untimed.settings, inclusive=True))  # fmt: skip
-    cases = {
+    return {
         "a slower and a faster layer": against({3: 1.1, 7: 0.8}),
         "slower": against(every, 1.2),
         "slower, as its machine": compare(first, machine),
@@ -324,10 +326,10 @@ def compared_runs() -> Kept:
         "several of two engines": sides([*ours, *theirs]),
         "inclusive times": compare(folded, untimed),
     }
-    return listed({name: _numbers_of(one) for name, one in cases.items()})
 
 
-def comparisons() -> Kept:
+@listed(_said_of)
+def comparisons() -> dict[str, Comparison]:
     """What is said of two runs."""
     slow, alone = {3: 1.5, 7: 0.6}, dict.fromkeys(("trial_ns", "start_ns"))
 
@@ -349,7 +351,7 @@ def comparisons() -> Kept:
     when = replace(run(1).environment, started="2026-01-02T03:04:05Z", commit="abc")
     all_slow = slower(run(2), dict.fromkeys(range(24), 1.5))
     by_engine = engine_run(chainer_run(2), [(), *in_threes()[:-1], (21, 22)])
-    cases = {
+    return {
         "a slower and a faster layer": changed(),
         "slower as a whole": changed(whole=1.5),
         "faster as a whole": changed(whole=0.5),
@@ -376,7 +378,6 @@ def comparisons() -> Kept:
             chainer_run(), engine_run(chainer_run(2), [(at,) for at in range(24)])
         ),
     }
-    return listed({name: _said_of(one) for name, one in cases.items()})
 
 
 def _joined(recordings: list[Recording]) -> Iterator[str]:
@@ -392,7 +393,8 @@ def _joined(recordings: list[Recording]) -> Iterator[str]:
             yield f"  {what}: {times.sum()} ns in {row.calls} calls; {counts}; {place}"
 
 
-def joined() -> Kept:
+@listed(_joined)
+def joined() -> dict[str, list[Recording]]:
     """Layers that an engine does together."""
     six, four, three = (chainer_run(n_layers=count) for count in (6, 4, 3))
     step = make_training(n_trials=4)
@@ -404,7 +406,7 @@ def joined() -> Kept:
         engine_run(six, [(0, 1), (2,), (3,), (4, 5)]),
         engine_run(six, [(0,), (1, 2), (3,), (4,), (5,)], engine="openvino 2026.4"),
     ]
-    cases = {
+    return {
         "a node of three layers": [six, engine_run(six, [(0, 1, 2), (), (3,), (4, 5)])],
         "a layer of two nodes": [three, engine_run(three, [(0,), (0,), (1, 2)])],
         "two engines": engines_of_six,
@@ -417,7 +419,6 @@ def joined() -> Kept:
         "no engine": [six],
         "nothing": [],
     }
-    return listed({name: _joined(one) for name, one in cases.items()})
 
 
 def _said_of_engines(run: EnginesRun) -> Iterator[str]:
@@ -430,7 +431,8 @@ def _said_of_engines(run: EnginesRun) -> Iterator[str]:
     yield from (f"- {step}" for step in engines.next_steps(run))
 
 
-def raced() -> Kept:
+@listed()
+def raced() -> dict[str, Iterable[str]]:
     """What is said of engines."""
     make, result = faked.make_run, faked.result
     wrong, missing = faked.WRONG, faked.MISSING
@@ -457,7 +459,7 @@ def raced() -> Kept:
         "one that may be fastest": replace(plain_run, engines=(chainer, quick, unsure)),
         "several at a time": replace(plain_run, engines=(chainer, served)),
     }
-    found = {name: list(_said_of_engines(one)) for name, one in cases.items()}
+    found: dict[str, Iterable[str]] = {name: _said_of_engines(one) for name, one in cases.items()}
     nothing = EnginesRun(engines=(missing,), settings=plain_run.settings)
     found["no trials"] = [markdown.write(engines.report(nothing, {}))]
     own = faked.recordings()
@@ -466,10 +468,15 @@ def raced() -> Kept:
     clean = {"clean_ns": np.full(20, 80_000), "clean_start_ns": np.arange(20)}
     for name, one in (("foreign nodes", foreign), ("its own clock", replace(own["fast"], **clean))):
         found[name] = [engines.fusion_text(plain_run, one, own["chainer"])]
-    return listed(found)
+    return found
 
 
-def merged() -> Kept:
+def _told_of(one: Ranks) -> list[str]:
+    return [ranks.verdict(one), *ranks.answer(one), *(f"! {it}" for it in ranks.doubts(one))]
+
+
+@listed(_told_of)
+def merged() -> dict[str, Ranks]:
     """What is said of ranks."""
 
     def made(size: int = 4, rows: int = 8, **more: Any) -> Ranks:
@@ -488,7 +495,7 @@ def merged() -> Kept:
                 arrived_ns=None, left_ns=None)
         for one in silent.recordings
     ]  # fmt: skip
-    found = {
+    return {
         "one": made(1),
         "few iterations": merge(two()),
         "alike": made(),
@@ -504,10 +511,6 @@ def merged() -> Kept:
         "clocks known to 40 ns": away(40),
         "clocks not known": away(UNKNOWN_NS),
     }
-    return listed(
-        {name: [ranks.verdict(one), *ranks.answer(one), *(f"! {it}" for it in ranks.doubts(one))]
-         for name, one in found.items()}
-    )  # fmt: skip
 
 
 def _counted_of(one: Ranks) -> Iterator[str]:
@@ -532,7 +535,8 @@ def _ended(ended: Sequence[str], outcomes: dict[str, str], **more: Any) -> list[
     return [who_died(recordings, outcomes) or "nothing is told"]
 
 
-def ranked() -> Kept:
+@listed()
+def ranked() -> dict[str, Iterable[str]]:
     """What is known of ranks by numbers, and of how they ended."""
     usual, four, pair = two(), ranks_of(4, iterations=10), ranks_of(2, iterations=10)
     rows = usual["rank-0"].layers
@@ -543,15 +547,8 @@ def ranked() -> Kept:
     assert second.left_ns is not None
     later = {"arrived_ns": second.arrived_ns + 10**6, "left_ns": second.left_ns + 10**6}
     short = four.pop("rank-2")
-    parts = (
-        "self_ns",
-        "trial_ns",
-        "start_ns",
-        "iteration",
-        "framework_ns",
-        "arrived_ns",
-        "left_ns",
-    )
+    parts = ("self", "trial", "start", "framework", "arrived", "left")
+    parts = ("iteration", *(f"{name}_ns" for name in parts))
     cut = replace(short, ended=KILLED, **{name: getattr(short, name)[:3] for name in parts})
     del four["rank-1"]
     late = replace(pair["rank-1"], ended=KILLED, iteration=np.arange(3, 13) * 100)
@@ -568,7 +565,7 @@ def ranked() -> Kept:
         "cut short late": merge(pair | {"rank-1": late}),
         "one alone": merge({"rank-1": pair["rank-1"]}),
     }
-    found = {name: list(_counted_of(one)) for name, one in cases.items()}
+    found: dict[str, Iterable[str]] = {name: _counted_of(one) for name, one in cases.items()}
     bad, names = "ValueError: a batch is bad", [f"rank-{at}" for at in range(3)]
     end, end_now, kill = COMPLETE, "exit code 0", KILLED
     stopped = [np.arange(4) + after for after in (1000, 0, 1000)]
@@ -585,19 +582,21 @@ def ranked() -> Kept:
         ([kill] * 3, {}),
     )
     found |= {f"ended {ended}, {known}": _ended(ended, known) for ended, known in endings}
-    found["killed at other iterations"] = _ended([kill] * 3, {}, iteration=stopped)
-    return listed(found)
+    return found | {"killed at other iterations": _ended([kill] * 3, {}, iteration=stopped)}
 
 
-def _experiment(summary: Summary) -> Iterator[str]:
+def _experiment(recording: Recording) -> Iterator[str]:
+    summary = summarise(recording)
     blocks = report(summary)
     named = {block.text: at for at, block in enumerate(blocks) if isinstance(block, Heading)}
     first, behind = named["1 Experiment description"], named["2 Environment"]
     yield from _texts(blocks[first:behind])
     yield from _rows(experiment_rows(summary))
+    yield from (f"- {plain(it)}" for it in method_points(summary))
 
 
-def methods() -> Kept:
+@listed(_experiment)
+def methods() -> dict[str, Recording]:
     """How a run was made, and what was run."""
     step = make_training()
     outside = ("loss", "cleargrads", "optimizer")
@@ -614,7 +613,7 @@ def methods() -> Kept:
     race, own = fast(), faked.recordings()["chainer"]
     nothing = np.zeros(0, np.int64)
     calls = {"calls": np.ones_like(step.self_ns), "iteration": np.arange(step.n_trials) + 1}
-    cases = {
+    return {
         "forward": make_recording(),
         "training": make_training(data=True),
         "some rows alone": replace(
@@ -645,23 +644,22 @@ def methods() -> Kept:
         "no held trials": make_device_recording(n_held=0),
         "training on a GPU": make_device_training(settings={"dtype": "mixed16"}),
     }
-    found = {name: summarise(one) for name, one in cases.items()}
-    return listed(
-        {
-            name: [*_experiment(one), *(f"- {plain(it)}" for it in method_points(one))]
-            for name, one in found.items()
-        }
-    )
 
 
-def sums() -> Kept:
+def _summed(one: Summary) -> Iterator[str]:
+    yield from _rows(result_section.total_rows(one))
+    yield from _texts(result_section.device(one))
+
+
+@listed(_summed)
+def sums() -> dict[str, Summary]:
     """The times of whole trials, and of a device."""
     full = summarise(make_recording())
 
     def with_cost(*fraction: float) -> Summary:
         return replace(full, totals=replace(full.totals, overhead=Overhead(*fraction)))
 
-    cases = {
+    return {
         "29 unprofiled trials": summarise(make_recording(n_clean=29)),
         "30 unprofiled trials": summarise(make_recording(n_clean=30)),
         "recorder known": with_cost(0.008, 0.007, 0.009),
@@ -676,10 +674,6 @@ def sums() -> Kept:
         "busy": computing(),
         "busy, not held": computing(n_held=0),
     }
-    found = {}
-    for name, one in cases.items():
-        found[name] = [*_rows(result_section.total_rows(one)), *_texts(result_section.device(one))]
-    return listed(found)
 
 
 def _of_trial(*phases: str, **settings: Any) -> Recording:
@@ -687,7 +681,8 @@ def _of_trial(*phases: str, **settings: Any) -> Recording:
     return Recording(rows, np.ones((2, len(rows)), np.int64), settings=Settings(**settings))
 
 
-def lines() -> Kept:
+@listed()
+def lines() -> dict[str, Iterable[str]]:
     """What was run and where, in words."""
     both, all_three = ("forward", "backward"), ("forward", "backward", "update")
     runs = {
@@ -711,11 +706,8 @@ def lines() -> Kept:
         for name, one in runs.items()
     }  # fmt: skip
     some = Settings(weights="a.npz", seed=3, dtype="mixed16", keep_memory=True, device="gpu:0")
-    for name, settings in (
-        ("nothing set", Settings()),
-        ("a seed", Settings(seed=3)),
-        ("set", some),
-    ):
+    known = {"nothing set": Settings(), "a seed": Settings(seed=3), "set": some}
+    for name, settings in known.items():
         found[name] = [text.weights_text(settings), text.settings_text(settings),
                        *_rows(text.option_rows(settings))]  # fmt: skip
     blas = BlasLibrary("openblas", "0.3.30", 2, "Haswell"), BlasLibrary("mkl", "", 1)
@@ -724,12 +716,9 @@ def lines() -> Kept:
         cupy="13.6.0", chainer="7.8.1", profiler="0.1.0", commit="abc1234", blas=blas,
         variables=("OPENBLAS_CORETYPE=Haswell", "MKL_CBWR=AVX2"),
     )  # fmt: skip
-    for name, one in {
-        "a machine": where,
-        "a core": Environment(usable_cores=1),
-        "cores": Environment(physical_cores=8),
-        "none": Environment(),
-    }.items():
+    machines = {"a machine": where, "a core": Environment(usable_cores=1)}
+    machines |= {"cores": Environment(physical_cores=8), "none": Environment()}
+    for name, one in machines.items():
         found[name] = [*text.environment_lines(one), *_rows(text.environment_rows(one))]
     hot = replace(STATE, sm_mhz=1410, temperature_c=71, power_w=690.0, throttle=("power cap",))
     gpus: dict[str, tuple[Gpu | None, Conditions]] = {
@@ -743,28 +732,26 @@ def lines() -> Kept:
     for name, (gpu, state) in gpus.items():
         ran = make_device_recording(environment=Environment(gpu=gpu), conditions=state)
         found[name] = _rows(text.gpu_rows(ran))
-    return listed(found)
+    return found
 
 
-def passes() -> Kept:
+@listed()
+def passes() -> dict[str, Iterable[str]]:
     """What memory, counters and the pass inside say."""
     use = training().recording.memory
     assert use is not None
     kept = replace(use, kept_for_backward_nbytes=3 << 20, high_water_layer=None)
     below = (PhaseMemory("a|b", -2048, 0), PhaseMemory("b", 0, -1))
+    more = replace(use, gradient_nbytes=3 << 20, state_nbytes=6 << 20)
     memories = {
         "forward": working(),
-        "gradients and state": training(
-            memory=replace(use, gradient_nbytes=3 << 20, state_nbytes=6 << 20)
-        ),
+        "gradients and state": training(memory=more),
         "kept for backward": training(memory=kept),
         "no phases": training(memory=replace(use, phases=())),
         "below the begin": training(memory=replace(use, phases=below)),
     }
-    found = {
-        f"memory, {name}": [markdown.write(pass_section.memory(one))]
-        for name, one in memories.items()
-    }
+    found = {f"memory, {name}": [markdown.write(pass_section.memory(one))]
+             for name, one in memories.items()}  # fmt: skip
     three = make_recording(3)
     old = counters(three, fault_ns=None)
     by_layer = tuple(
@@ -793,7 +780,7 @@ def passes() -> Kept:
         summary = summarise(recording)
         found[f"inside, {name}"] = [*pass_section.inside_said(summary),
                                     pass_section.how_it_looked(summary)]  # fmt: skip
-    return listed(found)
+    return found
 
 
 S = 10**9
@@ -807,7 +794,8 @@ PARTS = (
 )
 
 
-def programs() -> Kept:
+@listed()
+def programs() -> dict[str, Iterable[str]]:
     """What is said of the time of programs."""
 
     def of(*spent: Spent, outcome: str = COMPLETE, looked: tuple[Looked, ...] = ()) -> Budget:
@@ -842,10 +830,11 @@ def programs() -> Kept:
     calls = cases["calls of networks"]
     found["calls by layer"] = [markdown.write(budget.section(calls, summarise(make_recording())))]
     found["all of it"] = [markdown.write(budget.section(cases["a training"], step, least=0.0))]
-    return listed(found)
+    return found
 
 
-def tables() -> Kept:
+@listed()
+def tables() -> dict[str, Iterable[str]]:
     """Tables of a sweep's cases and of networks that differ in one thing."""
     failed = make_case("resnet34", math.nan, error="out of memory | =1", fps=math.nan, timed=0)
     cases = {
@@ -868,16 +857,17 @@ def tables() -> Kept:
     }
     for name, one in networks.items():
         found[f"network {name}"] = [terminal.written(network.overview(one), 80)]
-    return listed(found)
+    return found
 
 
-def hot() -> Kept:
+@listed(lambda case: [markdown.write(hotspots(summarise(*case)))])
+def hot() -> dict[str, tuple[Recording, str]]:
     """The hot layers by several rules, in several networks."""
     four = scaled([10, 40, 20, 30], list("ABAC"))
     wrapped = make_recording(18)
     layers = tuple(replace(one, path=f"/predictor{one.path}") for one in wrapped.layers)
     parts = tuple(Layer(at, f"/conv{at}", "ReLU") for at in range(60))
-    cases = {
+    return {
         "three of four": (four, "top:3"),
         "two of four": (four, "top:2"),
         "none": (make_recording(6), "1s"),
@@ -886,15 +876,3 @@ def hot() -> Kept:
         "a wrapped network": (replace(wrapped, layers=layers), "top:9"),
         "many parts": (Recording(parts, np.ones((3, 60), np.int64)), "top:60"),
     }
-    return listed(
-        {name: [markdown.write(hotspots(summarise(*one)))] for name, one in cases.items()}
-    )
-
-
-WORDS: dict[str, Callable[[], Kept]] = {
-    one.__name__: one
-    for one in (
-        *(answers, tried, proposed, compared_runs, comparisons, joined, raced, merged, ranked),
-        *(methods, sums, lines, passes, programs, tables, hot),
-    )
-}

@@ -10,7 +10,7 @@ from chainer_profile.cli.parsers import parser_of
 from chainer_profile.record.recording import Recording
 from models import REGISTRY
 from tests.fakes import process
-from tests.report.devicing import make_device_recording
+from tests.report.working import make_device_recording
 
 pytestmark = pytest.mark.process
 

@@ -11,7 +11,7 @@ from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.measure import environment
 from chainer_profile.measure.environment import collect_gpu, cudnn_version, gpu_state
 from chainer_profile.record.recording import Gpu, GpuState
-from tests.report.devicing import GPU
+from tests.report.working import GPU
 
 HANDLE = object()
 BUS = "0000:3B:00.0"

@@ -36,8 +36,7 @@ from chainer_profile.report.document import Block
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
-from tests.report.devicing import make_device_recording, make_device_training
-from tests.report.working import with_work
+from tests.report.working import make_device_recording, make_device_training, with_work
 from tests.sweeping import make_run as make_case
 
 NAMES = (
@@ -77,14 +76,11 @@ def named(recording: Recording, names: Sequence[str]) -> Recording:
         replace(layer, path=f"/{name}", function=name, node=layer.node and name)
         for layer, name in zip(recording.layers, names * len(recording.layers), strict=False)
     )
-    wanted = ("model", "input", "command", "weights", "loss", "optimizer", "device", "precision")
-    changed = dict.fromkeys(wanted, every)
-    if recording.settings.engine:
-        changed["engine"] = every
-    settings = replace(recording.settings, **changed)
-    environment = replace(
-        recording.environment, **dict.fromkeys(("processor", "python", "commit", "system"), every)
-    )
+    wanted = ["model", "input", "command", "weights", "loss", "optimizer", "device", "precision"]
+    wanted += ["engine"] if recording.settings.engine else []
+    settings = replace(recording.settings, **dict.fromkeys(wanted, every))
+    machine = dict.fromkeys(("processor", "python", "commit", "system"), every)
+    environment = replace(recording.environment, **machine)
     links = (LinkCalls("/", every, 1, 0), *(LinkCalls(f"/{name}", name, 1, 1) for name in names))
     changes = {"settings": settings, "environment": environment, "links": links, "ended": every}
     return replace(recording, layers=layers, **changes)
@@ -166,24 +162,13 @@ def engines_run(names: Sequence[str] = ()) -> tuple[EnginesRun, dict[str, Record
 
 def runs(names: Sequence[str] = ()) -> list[Run]:
     """Runs of a history."""
-    return [
-        Run(
-            name,
-            Digest(
-                Settings(name, name, (1, 2), 1, name, name, dtype=name, command=name),
-                *(name, name, name),
-                ended=name,
-                median_s=1.0 + at,
-                fps=1234.5,
-                hot_layer=name,
-                hot_path=name,
-                hot_share=0.5,
-                trials=1,
-                clean=at > 0,
-            ),
-        )
-        for at, name in enumerate(names or ("resnet20-cpu-b1", "vgg"))
-    ]
+    found = []
+    for at, name in enumerate(names or ("resnet20-cpu-b1", "vgg")):
+        settings = Settings(name, name, (1, 2), 1, name, name, dtype=name, command=name)
+        hot = {"hot_layer": name, "hot_path": name, "hot_share": 0.5, "ended": name}
+        times = {"median_s": 1.0 + at, "fps": 1234.5, "trials": 1, "clean": at > 0}
+        found.append(Run(name, Digest(settings, name, name, name, **hot, **times)))
+    return found
 
 
 def cases(names: Sequence[str] = ()) -> list[Run]:
@@ -193,11 +178,8 @@ def cases(names: Sequence[str] = ()) -> list[Run]:
         failed = make_case("resnet34", error="out of memory | =1", timed=0)
         other = make_case("vgg", 61.397, phase="train", clean=False, machine="other", **large)
         return [make_case(), other, make_case(dtype="mixed16"), failed]
-    told = [{"name": n, "machine": n, "processor": n, "blocks": n, "device": n} for n in names]
-    good = [
-        make_case(name, phase=name, dtype=name, **more)
-        for name, more in zip(names, told, strict=True)
-    ]
+    told = ("name", "machine", "processor", "blocks", "device", "phase", "dtype")
+    good = [make_case(name, **dict.fromkeys(told, name)) for name in names]
     return [*good, make_case(names[0], name=names[0], error="".join(names))]
 
 
@@ -207,13 +189,11 @@ def merged_ranks(names: Sequence[str] = ()) -> Ranks:
     del recordings["rank-1"]
     every = "".join(names)
     for name, one in recordings.items():
-        recordings[name] = recording = named(one, names)
-        host = every or "a host"
-        if name == "rank-2" and recording.rank is not None:
-            who = replace(recording.rank, host=f"{host} 2", clock_error_ns=10**12)
-            recordings[name] = replace(recording, rank=who)
-        elif recording.rank is not None:
-            recordings[name] = replace(recording, rank=replace(recording.rank, host=host))
+        assert one.rank is not None
+        who = replace(one.rank, host=every or "a host")
+        if name == "rank-2":
+            who = replace(who, host=f"{who.host} 2", clock_error_ns=10**12)
+        recordings[name] = replace(named(one, names), rank=who)
     return merge(recordings, problems=[f"rank-9: {every}"] if names else ())
 
 
@@ -273,10 +253,8 @@ def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]
         found[f"{kind} overview"] = lambda make=make: list(overview(make()))
     train = profiles(names)["train"]
     found["tree"] = lambda: list(overview(train(), tree=True, depth=1, limit=3, group_by="block"))
-    gate = comparison.Gate(0.05)
-    found["comparison report"] = lambda: comparison.report(
-        [compared(names)] * 2, plots=["p 1.png", "2.png"], limit=1, gate=gate
-    )
+    how = {"plots": ["p 1.png", "2.png"], "limit": 1, "gate": comparison.Gate(0.05)}
+    found["comparison report"] = lambda: comparison.report([compared(names)] * 2, **how)
     found["comparison"] = lambda: list(comparison.compared(compared(names), everything=True))
     found["engines report"] = lambda: engines.report(*engines_run(names))
     found["engines"] = lambda: list(engines.overview(*engines_run(names)))

@@ -107,7 +107,9 @@ def _told_table(writer: str | int, table: Table) -> Iterator[Item]:
     kept = _kept(table, writer) if isinstance(writer, int) else list(range(len(names)))
     cells = [[said(row[at]) for at in kept] for row in table.cells()]
     marks = [table.mark(at) for at in range(len(table.rows))]
-    yield "table", [said(names[at]) for at in kept], cells, _seen_marks(writer, marks)
+    if writer != "html":  # In Markdown all marks are bold.
+        marks = [mark and ("bold" if writer == "markdown" else _STYLES[mark]) for mark in marks]
+    yield "table", [said(names[at]) for at in kept], cells, marks
     lost = [name for at, name in enumerate(names) if at not in kept and name]
     if lost:
         yield "text", said(f"Not shown at this width: {', '.join(lost)} ({table.wider}).")
@@ -115,13 +117,6 @@ def _told_table(writer: str | int, table: Table) -> Iterator[Item]:
     legend = " ".join(note for name, note in table.legend if not name or name in shown)
     if legend:
         yield "text", said(legend)
-
-
-def _seen_marks(writer: str | int, marks: Sequence[str]) -> list[str]:
-    """What the marks look like: in Markdown all are bold."""
-    if writer == "html":
-        return list(marks)
-    return [("bold" if writer == "markdown" else _STYLES[mark]) if mark else "" for mark in marks]
 
 
 def _kept(table: Table, width: int) -> list[int]:
@@ -273,13 +268,8 @@ _TAGS = {
 # -- a terminal
 
 
-_STYLES = {
-    HOT: "bold red",
-    TOTAL: "bold",
-    SLOWER: "bold red",
-    FASTER: "bold green",
-    WRONG: "bold red",
-}
+_STYLES = dict.fromkeys((HOT, SLOWER, WRONG), "bold red")
+_STYLES |= {TOTAL: "bold", FASTER: "bold green"}
 
 
 def _on_terminal(blocks: Sequence[Block], width: int) -> Iterator[Item]:
@@ -304,11 +294,8 @@ def _on_terminal(blocks: Sequence[Block], width: int) -> Iterator[Item]:
             for line, _ in lines:
                 first, *more = line.split("\n")
                 assert not any(rest[: begin + 2].strip() for rest in more)
-                yield (
-                    "pair",
-                    tidy(width, first[:begin]),
-                    tidy(width, "".join([first[begin:], *more])),
-                )
+                value = "".join([first[begin:], *more])
+                yield "pair", tidy(width, first[:begin]), tidy(width, value)
         else:
             yield from _terminal_table(block, lines, width)
 
@@ -323,15 +310,11 @@ def _terminal_table(table: Table, lines: list[tuple[str, str]], width: int) -> I
     kinds = [style for _, style in rest[:count]]
     columns = [table.columns[at] for at in _kept(table, width)]
     # Wider than the terminal only where its numbers are.
-    assert len(rule) <= max(
-        width,
-        sum(
-            end - start if column.folds is None else 8
-            for (start, end), column in zip(spans, columns, strict=True)
-        )
-        + 2 * len(spans)
-        - 2,
-    )
+    least = [
+        end - start if column.folds is None else 8
+        for (start, end), column in zip(spans, columns, strict=True)
+    ]
+    assert len(rule) <= max(width, sum(least) + 2 * len(spans) - 2)
     for parts, row in zip(rows, (None, *table.rows), strict=True):
         for at, column in enumerate(columns):
             first, *more = (part[at] for part in parts)
@@ -417,9 +400,7 @@ class Read(HTMLParser):
 
     @property
     def policy(self) -> str:
-        (found,) = [
-            a["content"] for t, a in self.tags if a.get("http-equiv") == "Content-Security-Policy"
-        ]
+        (found,) = [a["content"] for _, a in self.tags if "http-equiv" in a]
         return str(found)
 
     def column(self, heading: str) -> list[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from chainer_profile.analyse.checks import check
 from chainer_profile.analyse.findings import takes_options
@@ -26,15 +28,20 @@ from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.comparison.compare import compare
 from chainer_profile.comparison.significance import FASTER, SAME, SLOWER, UNKNOWN
 from chainer_profile.record.budget import Spent
+from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import BlasLibrary, Environment, Layer, LinkCalls, Settings
+from chainer_profile.report import page
+from chainer_profile.report.columns import LAYER_COLUMNS
 from chainer_profile.report.content import boxes, comparison, engines, network, sweep
 from chainer_profile.report.content.layer_section import spreads
-from chainer_profile.report.content.method import experiment_rows, has_rate_of_zero
+from chainer_profile.report.content.method import has_rate_of_zero
 from chainer_profile.report.content.pass_section import memory_on_page
 from chainer_profile.report.content.profile import ReportTitle, heading_text, overview
 from chainer_profile.report.document import Boxes
 from chainer_profile.report.tables import SPREAD, Spread, Table, to_csv
 from chainer_profile.report.text import engine_text
+from chainer_profile.report.views import summary_html, summary_text
+from chainer_profile.report.writers import json_report
 from tests import ROOT
 from tests.comparing import run
 from tests.conftest import make_recording, make_training
@@ -43,46 +50,41 @@ from tests.engines.fake_engines import make_run, recordings
 from tests.fusing import chainer_run, engine_run
 from tests.goldens.words import S, fast
 from tests.report.documents import compared, network_of, network_row, program
-from tests.report.reading import meanings
+from tests.report.reading import layers_csv, meanings, report_md
+from tests.report.seen import Read
 from tests.report.tracing import nested
-from tests.report.working import with_work
+from tests.report.working import with_work, working
 
 
-@pytest.mark.parametrize("sort", SORT_KEYS)
-def test_order_of_the_layers(sort: str) -> None:
-    def shown(summary: Summary) -> list[int]:
-        tables = [block for block in overview(summary, sort=sort) if isinstance(block, Table)]
-        (found,) = (table for table in tables if table.caption == "The layers")
-        return [row.Index for row in found.rows]
+def order(summary: Summary, sort: str) -> list[int]:
+    tables = [block for block in overview(summary, sort=sort) if isinstance(block, Table)]
+    (found,) = (table for table in tables if table.caption == "The layers")
+    return [row.Index for row in found.rows]
 
+
+def test_order_of_the_layers() -> None:
     summary = summarise(with_work(make_recording(12)))
-    key = {
-        **dict.fromkeys(("time", "median"), "median_s"),
-        **{name: f"{name}_s" for name in ("mean", "p95", "std")},
-        **{"path": "path", "name": "function", "memory": "peak_nbytes"},
-    }.get(sort, sort)
-    expected = summary.layers
-    if sort != "index":
-        ascending = sort in ("path", "name")
-        expected = expected.sort_values(key, ascending=ascending, kind="stable")
-    assert shown(summary) == list(expected.index)
-    # Where nothing is known of work and memory, the order is that of the calls.
-    if sort in ("flops", "memory", "reached"):
-        assert shown(summarise(make_recording())) == list(range(6))
+    keys = {"time": "median_s", "name": "function", "memory": "peak_nbytes"}
+    keys |= {name: f"{name}_s" for name in ("median", "mean", "p95", "std")}
+    for sort in SORT_KEYS:
+        ascending = sort in ("path", "name", "index")
+        expected = summary.layers.sort_values(
+            keys.get(sort, sort), ascending=ascending, kind="stable"
+        )
+        assert order(summary, sort) == list(expected.index), sort
+        # Where nothing is known of work and memory, the order is that of the calls.
+        if sort in ("flops", "memory", "reached"):
+            assert order(summarise(make_recording()), sort) == list(range(6)), sort
 
 
 # -- boxes
 
 
-def pictures(summary: Summary) -> Iterator[Boxes]:
-    yield from boxes.parts(summary)
-    yield from boxes.timeline(summary)
-    yield from (block for block in memory_on_page(summary) if isinstance(block, Boxes))
-    yield from (picture for _, picture in boxes.links(summary))
-
-
-def check_boxes(summary: Summary) -> None:
-    for picture in pictures(summary):
+def check_boxes(summary: Summary) -> int:
+    pictures = [*boxes.parts(summary), *boxes.timeline(summary)]
+    pictures += [picture for _, picture in boxes.links(summary)]
+    pictures += [block for block in memory_on_page(summary) if isinstance(block, Boxes)]
+    for picture in pictures:
         rows = defaultdict(list)
         for box in picture.boxes:
             rows[box.row].append(box)
@@ -94,6 +96,7 @@ def check_boxes(summary: Summary) -> None:
                 assert one.left + one.width <= other.left + 1e-9
     for picture in boxes.parts(summary):
         assert sum(box.width for box in picture.boxes) == pytest.approx(1)
+    return len(pictures)
 
 
 @given(nested())
@@ -104,14 +107,10 @@ def test_boxes_lie_within_and_beside_each_other(recording: Any) -> None:
 def test_boxes_of_layers_that_take_longer_than_the_trial_and_of_many() -> None:
     short = make_recording()
     short = replace(short, trial_ns=short.self_ns.sum(axis=1) // 2)
-    for one in (short, make_recording(3000, 3)):
-        check_boxes(summarise(one))
     nothing = make_recording(self_ns=np.zeros((100, 6), np.int64), trial_ns=None, start_ns=None)
-    assert not list(pictures(summarise(nothing)))
-
-
-def test_of_too_many_links_the_widest_are_there() -> None:
-    # 350 links, and in each of them another: all of them wide enough to be seen.
+    for one in (short, make_recording(3000, 3), nothing):
+        assert bool(check_boxes(summarise(one))) == (one is not nothing)
+    # Of too many links the widest are there: 350, and in each another that could be seen.
     paths = [f"/{i}" for i in range(350)]
     layers = tuple(Layer(i, f"{path}/x", "ReLU") for i, path in enumerate(paths))
     links = [LinkCalls(path, "N", 1, 0) for one in paths for path in (one, f"{one}/x")]
@@ -146,12 +145,10 @@ def test_a_spread_is_within_its_picture(times: list[int]) -> None:
 
 
 def test_spreads_by_hand() -> None:
-    found = spread([100, 200, 300, 400] * 10 + [400] * 60)
-    assert found.counts[-1] == SPREAD
-    assert found.counts[0] == pytest.approx(SPREAD / 7, abs=1)
     # Early trials are on the way between the ends, late ones at the upper one.
-    assert found.course[0] < SPREAD
-    assert found.course[-1] == SPREAD
+    found = spread([100, 200, 300, 400] * 10 + [400] * 60)
+    assert found.counts[-1] == found.course[-1] == SPREAD > found.course[0]
+    assert found.counts[0] == pytest.approx(SPREAD / 7, abs=1)
     # A few very long trials do not press all others into one bar.
     found = spread([10**9 if at == 1500 else at for at in range(1000, 2000)])
     assert min(found.counts) > SPREAD / 2
@@ -160,47 +157,35 @@ def test_spreads_by_hand() -> None:
     # Every layer has its own.
     recording = make_recording(4, 50)
     recording.self_ns[25:, 2] *= 2
-    courses = [one.course for one in spreads(summarise(recording))]
-    risen = [at for at, course in enumerate(courses) if course[-1] - course[0] > SPREAD / 2]
-    assert risen == [2]
+    rises = [one.course[-1] - one.course[0] for one in spreads(summarise(recording))]
+    assert [at for at, rise in enumerate(rises) if rise > SPREAD / 2] == [2]
 
 
 # -- words
 
 
-@pytest.mark.parametrize("model", ["chain", "", "\x1b[31m"])
-def test_the_title_is_the_networks_unless_it_is_given(model: str) -> None:
-    recording = make_recording()
-    recording = replace(recording, settings=replace(recording.settings, model=model))
-    shown = heading_text(summarise(recording), ReportTitle())
-    assert shown.startswith("Layer-wise profile of ")
-    assert shown.isprintable()
-    assert heading_text(summarise(recording), ReportTitle(" Mine\n")) == "Mine"
+def test_the_title_is_the_networks_unless_it_is_given() -> None:
+    for model in ("chain", "", "\x1b[31m"):
+        summary = summarise(make_recording(settings=Settings(model=model)))
+        shown = heading_text(summary, ReportTitle())
+        assert shown.startswith("Layer-wise profile of ")
+        assert shown.isprintable()
+        assert heading_text(summary, ReportTitle(" Mine\n")) == "Mine"
     assert ReportTitle("t", " ", "c\nd").rows() == [("Course", "c\\nd")]
-
-
-def test_nobody_asked_for_the_weights_and_the_batch_of_a_program() -> None:
-    training = make_training()
-    calls, iteration = np.ones_like(training.self_ns), np.arange(training.n_trials) + 1
-    ran = replace(training, calls=calls, iteration=iteration)
-    rows = [dict(experiment_rows(summarise(one))) for one in (training, ran)]
-    assert [row["Batch"].split()[1].rstrip("s") for row in rows] == ["image", "example"]
-    assert ["weights" in row["Network"] for row in rows] == [True, False]
 
 
 def test_the_rate_of_zero_is_that_of_our_own_optimizer() -> None:
     ours = "python profile.py --phase train"
-    for phase, optimizer, command, expected in (
-        ("train", "MomentumSGD", ours, True),
-        ("train", "Adam", ours, False),
-        ("forward-backward", "", ours, False),
-        ("train", "MomentumSGD", "", False),
+    for phase, optimizer, *others in (
+        ("train", "Adam", ours),
+        ("forward-backward", "", ours),
         # A training of one's own, whose extension recorded its command.
-        ("train", "MomentumSGD", "python train.py", False),
-        ("train", "MomentumSGD", "python t.py x profile.py", False),
+        ("train", "MomentumSGD", "", "python train.py", "python t.py x profile.py"),
     ):
-        asked = Settings(phase=phase, optimizer=optimizer, command=command)
-        assert has_rate_of_zero(asked) == expected, asked
+        for command in others:
+            asked = Settings(phase=phase, optimizer=optimizer, command=command)
+            assert not has_rate_of_zero(asked), asked
+    assert has_rate_of_zero(Settings(phase="train", optimizer="MomentumSGD", command=ours))
 
 
 def test_the_largest_gain_of_the_program_comes_first() -> None:
@@ -270,34 +255,32 @@ def test_cells_of_a_comparison() -> None:
 
 
 def test_while_others_keep_the_cores_no_engine_is_advised() -> None:
-    alone, crowd = make_run(), make_run(other_cpu=1.9)
-    assert any("Use fast" in step for step in engines.next_steps(alone))
-    assert not any("Use" in step for step in engines.next_steps(crowd))
-    heads = [[one.name for one in engines.table_columns(run)] for run in (alone, crowd)]
-    assert [sum("95 %" in name for name in names) for names in heads] == [1, 0]
-    # A program beside an engine of one thread, on two cores.
-    assert not engines.crowded(make_run(other_cpu=1.1))
+    # The last one is a program beside an engine of one thread, on two cores.
+    for other_cpu, advised in ((0.0, 1), (1.9, 0), (1.1, 1)):
+        race = make_run(other_cpu=other_cpu)
+        assert any("Use fast" in step for step in engines.next_steps(race)) == advised
+        heads = [one.name for one in engines.table_columns(race)]
+        assert sum("95 %" in name for name in heads) == advised
 
 
 def test_the_main_function_stands_for_a_node() -> None:
-    found = recordings()
-    names = engines.main_functions(found["fast"], found["chainer"])
-    assert names == ["Convolution2DFunction", engines.OWN_STEPS, "Convolution2DFunction"]
-    assert engines.main_functions(found["fast"], None) == names
-    of_chainer = engines.main_functions(found["chainer"], found["chainer"])
-    assert of_chainer[1] == "FixedBatchNormalization"
+    fast_one, chainer = (recordings()[name] for name in ("fast", "chainer"))
+    names = ["Convolution2DFunction", engines.OWN_STEPS, "Convolution2DFunction"]
+    assert engines.main_functions(fast_one, chainer) == names
+    assert engines.main_functions(fast_one, None) == names
+    assert engines.main_functions(chainer, chainer)[1] == "FixedBatchNormalization"
 
 
 def test_checks_of_an_engine_name_no_options_and_no_threads_of_blas() -> None:
     blas = Environment(blas=(BlasLibrary("openblas", "0.3", 4),))
     recording = fast(environment=blas)
     assert not takes_options(recording.settings)
-    assert "threads" not in {finding.code for finding in check(summarise(recording))}
     few = fast(**{n: getattr(recording, n)[:5] for n in ("self_ns", "trial_ns")})
     (finding,) = (f for f in check(summarise(few)) if f.code == "few-trials")
     assert "--" not in finding.advice
-    own = replace(recordings()["chainer"], environment=blas)
-    assert "threads" not in {f.code for f in check(summarise(own))}  # they were chosen
+    # Those of Chainer in a race were chosen.
+    for one in (recording, replace(recordings()["chainer"], environment=blas)):
+        assert "threads" not in {finding.code for finding in check(summarise(one))}
     assert engine_text(replace(recording.settings, precision="")) == "fast 1.0"
     assert [*map(format_scientific, (0.0, 1.24e-6, float("inf")))] == ["0", "1.2e-06", "infinite"]
 
@@ -320,12 +303,77 @@ def test_columns_of_a_network() -> None:
         assert network.choose_columns(view, names[::-1]) == tuple(names[::-1])
         assert network.choose_columns(view, [names[1], *names[:2]]) == (names[1], names[0])
         for wrong in (["macs\n", "foo"], [""], []):
-            with pytest.raises(UsageError, match="unknown column") as error:
+            said = rf"unknown column.*known are {', '.join(names)}$"
+            with pytest.raises(UsageError, match=said):
                 network.choose_columns(view, wrong)
-            assert str(error.value).endswith(f"known are {', '.join(names)}")
-            assert "\n" not in str(error.value)
 
 
 def test_the_columns_of_a_sweep_are_documented() -> None:
     text = (ROOT / "docs" / "sweep.md").read_text()
     assert {name for name in meanings(sweep.COLUMNS) if f"`{name}`" not in text} == set()
+
+
+# -- what all forms say
+
+FORMS: dict[str, Callable[[Summary], str]] = {
+    "terminal": lambda summary: summary_text(summary, width=200),
+    "report.md": report_md,
+    "report.html": lambda summary: Read(page.render(summary)).text,
+    "notebook": summary_html,
+}
+INCLUSIVE = fold_call_history([("a", 0.003), ("b", 0.001)] * 4)
+DISCARDED = "7 of 107 profiled trials (6.5 %) were discarded because their calls differ from those"
+
+
+def as_json(summary: Summary) -> dict[str, Any]:
+    written = json.loads(json_report.render(summary))
+    Draft202012Validator(json_report.schema()).validate(written)
+    return dict(written)
+
+
+def test_trials_left_out_and_inclusive_times_are_told_of() -> None:
+    runs = (make_recording(left_out=7), make_recording(), INCLUSIVE)
+    for name, write in FORMS.items():
+        left_out, usual, inclusive = (write(summarise(one)) for one in runs)
+        assert f"{DISCARDED} shown." in left_out, name
+        assert "Times are inclusive: " in inclusive, name
+        assert "times do not add up to a trial" in inclusive, name
+        for never in ("were discarded", "Times are self times", "the clock can resolve"):
+            assert never not in (usual if never == "were discarded" else inclusive), name
+    left_out, usual, inclusive = (as_json(summarise(one)) for one in runs)
+    assert [DISCARDED in json.dumps(one) for one in (left_out, usual)] == [True, False]
+    totals = left_out["totals"]
+    assert (left_out["left_out"], totals["clean"], totals["recorder"]) == (7, None, None)
+    assert inclusive["totals"]["layers_s"] is None
+
+
+FIGURES = ("flops", "macs", "read", "written", "moved", "gflops", "gbytes", "intensity", "reached")
+
+
+def test_figures_that_are_about_have_a_mark_and_a_flag_in_files() -> None:
+    recording = with_work(make_recording())
+    layers = (replace(recording.layers[0], work_is_about=True), *recording.layers[1:])
+    some = summarise(replace(recording, layers=layers))
+    first, second, *_ = some.layers.itertuples()
+    exact = next(working().layers.itertuples())
+    for key in LAYER_COLUMNS:
+        cell = LAYER_COLUMNS[key].cell
+        if key != "work_is_about":
+            assert cell(first) == ("~" if key in FIGURES else "") + cell(exact)
+        assert not cell(second).startswith("~")
+    assert LAYER_COLUMNS["flops"].cell(first._replace(flops=0)) == "0"
+    for name in ("terminal", "report.md"):
+        text = FORMS[name](some).replace("\\~", "~").replace("|", " ")
+        rows = [line.split() for line in text.splitlines()]
+        of_function = [row for row in rows if row[:1] == ["Convolution2DFunction"]]
+        assert any(word.startswith("~") for row in of_function for word in row), name
+        assert "~ marks estimates: a number of operations" in " ".join(text.split()), name
+        assert "~ marks estimates" not in FORMS[name](working()), name
+    flags = [row["work_is_about"] for row in csv.DictReader(io.StringIO(layers_csv(some)))]
+    assert flags[:2] == ["true", "false"]
+    assert [layer["work_is_about"] for layer in as_json(some)["layers"]][:2] == [True, False]
+    assert Read(page.render(some)).column("MFLOP")[:2] == ["~10.00", "20.00"]
+    one = network_of(network_row("/fc", "Odd", 12, approximate=1), network_row("/", "ReLU", 2))
+    for more, flags in (({}, ["1", "0"]), ({"view": "links", "depth": 0}, ["1"])):
+        cells = csv.DictReader(io.StringIO(network.to_file(one, **more)))
+        assert [row["approximate"] for row in cells] == flags

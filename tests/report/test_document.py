@@ -32,14 +32,9 @@ from tests.report.reading import column
 NAME = column("name", itemgetter(0), "The name", kind="text 8")
 COUNT = column("count", itemgetter(1))
 BLOCKS: list[Block] = [
-    Heading(2, "Part"),
-    Table([NAME], [("a",)], "Names"),
-    Text(("words",)),
-    Figure("a.png", "A picture", "What it shows."),
-    Points((("point",),)),
-    Table([NAME, COUNT], []),
-    Lines([("name", "value")]),
-    Code("code"),
+    *(Heading(2, "Part"), Table([NAME], [("a",)], "Names"), Text(("words",))),
+    *(Figure("a.png", "A picture", "What it shows."), Points((("point",),))),
+    *(Table([NAME, COUNT], []), Lines([("name", "value")]), Code("code")),
     Figure("b.png", "Another", ""),
 ]
 

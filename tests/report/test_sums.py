@@ -8,6 +8,7 @@ import math
 import re
 from dataclasses import replace
 from decimal import Decimal
+from itertools import takewhile
 
 import numpy as np
 import pandas as pd
@@ -27,9 +28,9 @@ from chainer_profile.report.tables import Table
 from tests.analyse.test_grouping import recordings
 from tests.conftest import make_training
 from tests.goldens.words import PARTS as SPENT
-from tests.report.devicing import make_device_recording
 from tests.report.documents import program
 from tests.report.reading import layers_csv
+from tests.report.working import make_device_recording
 
 S = 10**9
 
@@ -119,13 +120,8 @@ def below(rows: list[BudgetRow]) -> list[tuple[BudgetRow, list[BudgetRow]]]:
     """Every row that has rows below it, with those of the next level."""
     found = []
     for at, row in enumerate(rows):
-        inner = []
-        for one in rows[at + 1 :]:
-            if row.level < 0 or one.level <= row.level:
-                break
-            if one.level == row.level + 1:
-                inner.append(one)
-        if inner:
+        under = takewhile(lambda one, row=row: one.level > row.level >= 0, rows[at + 1 :])
+        if inner := [one for one in under if one.level == row.level + 1]:
             found.append((row, inner))
     return found
 
@@ -155,14 +151,15 @@ def test_the_parts_of_a_program_add_up(spent: list[Spent], least: float) -> None
     sentence(budget)
 
 
-@pytest.mark.parametrize("least", [0.0, 0.001, 0.01, 0.1])
-def test_the_parts_of_its_iterations_add_up(least: float) -> None:
+def test_the_parts_of_its_iterations_add_up() -> None:
     spent = replace(program(), wall_ns=sum(one.ns for one in SPENT), spent=SPENT)
-    found = below(list(budget_rows(spent, summarise(make_training()), least)))
-    assert "iterations" in [row.name for row, _ in found]
-    for row, inner in found:
-        assert sum(one.seconds for one in inner) == pytest.approx(row.seconds, abs=1e-6), row.name
-        assert len({one.name for one in inner}) == len(inner)
+    for least in (0.0, 0.001, 0.01, 0.1):
+        found = below(list(budget_rows(spent, summarise(make_training()), least)))
+        assert "iterations" in [row.name for row, _ in found]
+        for row, inner in found:
+            parts = sum(one.seconds for one in inner)
+            assert parts == pytest.approx(row.seconds, abs=1e-6), (least, row.name)
+            assert len({one.name for one in inner}) == len(inner)
 
 
 def test_what_recording_added_is_taken_off_between_functions() -> None:
@@ -202,8 +199,8 @@ def test_the_shown_parts_of_a_trial_add_up_with_all_else(recording: Recording) -
     assert len(found) <= 4
 
 
-def figures(text: str) -> list[Decimal]:
-    return [Decimal(number) for number in re.findall(r"([\d.]+) ms", text)]
+def figures(text: str, unit: str = "ms") -> list[Decimal]:
+    return [Decimal(number) for number in re.findall(rf"([\d.]+) {unit}", text)]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 7))
@@ -212,20 +209,12 @@ def test_the_shown_parts_on_a_gpu_add_up_whatever_the_times(seed: int, n_trials:
     own, host, gaps = (rng.integers(0, 10**6, (n_trials, 6)) for _ in range(3))
     more, wait, rest = (rng.integers(0, 10**6, n_trials) for _ in range(3))
     launch = host.sum(axis=1) + more
-    summary = summarise(
-        make_device_recording(
-            n_trials=n_trials,
-            self_ns=own,
-            host_ns=host,
-            gap_ns=gaps,
-            launch_ns=launch,
-            trial_ns=launch + wait,
-            span_ns=own.sum(axis=1) + gaps.sum(axis=1) + rest,
-        )
-    )
+    times = {"self_ns": own, "host_ns": host, "gap_ns": gaps, "launch_ns": launch}
+    times |= {"trial_ns": launch + wait, "span_ns": own.sum(axis=1) + gaps.sum(axis=1) + rest}
+    summary = summarise(make_device_recording(n_trials=n_trials, **times))
     blocks = list(device(summary))
     rows = dict(next(block for block in blocks if isinstance(block, Table)).cells())
-    assert sum(map(Decimal, re.findall(r"([\d.]+) %", rows["GPU busy"]))) == 100
+    assert sum(figures(rows["GPU busy"], "%")) == 100
     assert summary.totals.profiled is not None
     (wall,) = figures(rows["Wall time of a profiled trial"])
     assert float(wall) == pytest.approx(summary.totals.profiled.mean_s * 1e3, abs=6e-5)
@@ -239,19 +228,15 @@ def test_the_shown_parts_on_a_gpu_add_up_whatever_the_times(seed: int, n_trials:
 # -- tables and files
 
 
-def read(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
+_TIMES = st.lists(st.integers(0, 10**12), min_size=3, max_size=3)
 
 
-@given(
-    st.lists(
-        st.lists(st.integers(0, 10**12), min_size=3, max_size=3), min_size=1, max_size=5
-    ).filter(lambda rows: any(map(any, rows)))
-)
+@given(st.lists(_TIMES, min_size=1, max_size=5).filter(lambda rows: any(map(any, rows))))
 def test_a_file_gives_the_same_numbers(rows: list[list[int]]) -> None:
     layers = tuple(Layer(i, f"/l{i}", "ReLU") for i in range(3))
     summary = summarise(Recording(layers, np.array(rows, np.int64)))
-    for row, expected in zip(read(layers_csv(summary)), summary.layers.itertuples(), strict=True):
+    lines = csv.DictReader(io.StringIO(layers_csv(summary)))
+    for row, expected in zip(lines, summary.layers.itertuples(), strict=True):
         for name, cell in row.items():
             if name.endswith("_ms"):
                 value = getattr(expected, name.replace("ci95", "ci").replace("_ms", "_s"))

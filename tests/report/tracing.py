@@ -45,10 +45,6 @@ class Trace:
     counters: dict[tuple[int, str], list[tuple[int, int]]]
     other: dict[str, Any]
 
-    def pid(self, words: str) -> int:
-        [found] = [pid for pid, name in self.processes.items() if words in name]
-        return found
-
     def functions(self, pid: int) -> list[Block]:
         return self.tracks.get((pid, "functions"), [])
 
@@ -62,7 +58,7 @@ def _strict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _no_constant(name: str) -> Any:
+def no_constant(name: str) -> Any:
     raise AssertionError(f"{name} is no JSON")
 
 
@@ -79,7 +75,7 @@ def read(text: str) -> Trace:
     # Perfetto 52 takes a text to go on behind a backslash at its end.
     assert r"\\" not in text
     parsed = json.loads(
-        text, parse_float=Decimal, parse_constant=_no_constant, object_pairs_hook=_strict
+        text, parse_float=Decimal, parse_constant=no_constant, object_pairs_hook=_strict
     )
     assert set(parsed) == {"displayTimeUnit", "otherData", "traceEvents"}
     assert parsed["displayTimeUnit"] in ("ms", "ns")
@@ -147,32 +143,21 @@ def nested(draw: st.DrawFn) -> Recording:
         for layer in recording.layers
     )
     changes: dict[str, Any] = {"layers": layers}
-    size = (recording.n_trials, len(layers))
+    n_trials, size = recording.n_trials, recording.self_ns.shape
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
 
     def samples(*shape: int) -> np.ndarray:
         return rng.integers(0, draw(st.sampled_from([1, 10, 10**6])), shape)
 
     if recording.trial_ns is not None and draw(st.booleans()):
-        host = samples(*size)
-        gaps = samples(*size)
-        launch = host.sum(axis=1) + samples(size[0])
-        span = recording.self_ns.sum(axis=1) + gaps.sum(axis=1) + samples(size[0])
-        trial = np.maximum(launch, span) + samples(size[0])
+        host, gaps = samples(*size), samples(*size)
+        launch = host.sum(axis=1) + samples(n_trials)
+        span = recording.self_ns.sum(axis=1) + gaps.sum(axis=1) + samples(n_trials)
         changes |= {"host_ns": host, "gap_ns": gaps, "launch_ns": launch, "span_ns": span}
-        changes["trial_ns"] = trial
+        changes["trial_ns"] = np.maximum(launch, span) + samples(n_trials)
     if draw(st.booleans()):
-        sizes = rng.integers(-1000, 1000, (2, len(layers))).tolist()
-        changes["memory"] = MemoryUse(
-            peak_nbytes=tuple(sizes[0]),
-            retained_nbytes=tuple(sizes[1]),
-            parameter_nbytes=1,
-            input_nbytes=1,
-            high_water_nbytes=1,
-            high_water_layer=None,
-            phases=tuple(
-                PhaseMemory(phase, 0, 10 * place)
-                for place, phase in enumerate(dict.fromkeys(layer.phase for layer in layers))
-            ),
-        )
+        peaks, kept = rng.integers(-1000, 1000, (2, len(layers))).tolist()
+        names = enumerate(dict.fromkeys(layer.phase for layer in layers))
+        phases = tuple(PhaseMemory(phase, 0, 10 * place) for place, phase in names)
+        changes["memory"] = MemoryUse(tuple(peaks), tuple(kept), 1, 1, 1, None, phases=phases)
     return replace(recording, **changes)

@@ -1,4 +1,6 @@
-"""A hand-made recording whose layers have work, limits and memory, for tests of renderers."""
+"""Hand-made recordings for tests of renderers: with work, limits and memory, or on a GPU, with
+times that are known by hand.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,10 @@ import numpy as np
 from chainer_profile import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.record.recording import (
+    Conditions,
+    Environment,
+    Gpu,
+    GpuState,
     Layer,
     MachineLimits,
     MemoryUse,
@@ -18,44 +24,32 @@ from chainer_profile.record.recording import (
     Recording,
     Settings,
 )
-from tests.conftest import make_recording, make_training
+from tests.conftest import make_layers, make_recording, make_training
 
 LIMITS = MachineLimits("k", "cpu", "2026-01-02T03:04:05Z", 2, 1e11, None, 2e10, 8e9, 1 << 28)
 
 
 def with_work(recording: Recording, **changes: Any) -> Recording:
     """Every layer but the last with 10 million operations and 600 kB a layer number."""
-    layers = tuple(
-        replace(
-            layer,
-            flops=10_000_000 * (layer.index + 1),
-            macs=5_000_000 * (layer.index + 1),
-            nbytes_read=400_000,
-            nbytes_written=200_000,
-        )
-        for layer in recording.layers[:-1]
+    *most, last = recording.layers
+    for at, layer in enumerate(most, 1):
+        work = {"flops": 10_000_000 * at, "macs": 5_000_000 * at}
+        most[at - 1] = replace(layer, **work, nbytes_read=400_000, nbytes_written=200_000)
+    layers = (*most, last)
+    peaks = tuple(1024 * at for at in range(1, len(layers) + 1))
+    retained = tuple(512 * (-1) ** at for at in range(len(layers)))
+    phases = tuple(
+        PhaseMemory(phase, (1 << 20) >> place, 1024 - 2048 * place)
+        for place, phase in enumerate(dict.fromkeys(layer.phase for layer in layers))
     )
-    layers += recording.layers[-1:]
-    count = len(layers)
-    memory = MemoryUse(
-        peak_nbytes=tuple(1024 * (index + 1) for index in range(count)),
-        retained_nbytes=tuple(512 * (-1) ** index for index in range(count)),
-        parameter_nbytes=4096,
-        input_nbytes=2048,
-        high_water_nbytes=1 << 20,
-        high_water_layer=1,
-        phases=tuple(
-            PhaseMemory(phase, (1 << 20) >> place, 1024 - 2048 * place)
-            for place, phase in enumerate(dict.fromkeys(layer.phase for layer in layers))
-        ),
-    )
+    memory = MemoryUse(peaks, retained, 4096, 2048, 1 << 20, 1, phases=phases)
     known = {"layers": layers, "limits": LIMITS, "memory": memory}
     return replace(recording, **(known | changes))
 
 
 def working(**changes: Any) -> Summary:
     """A forward run."""
-    return summarise(with_work(make_recording(), **changes)) if changes else _working()
+    return _working() if not changes else summarise(with_work(make_recording(), **changes))
 
 
 def training(**changes: Any) -> Summary:
@@ -115,3 +109,120 @@ def phased(
     return Recording(
         layers, self_ns, trial_ns=self_ns.sum(axis=1) + framework_us * 1000, settings=settings
     )
+
+
+# On a GPU
+
+GPU = Gpu(0, "NVIDIA H200", "9.0", 150 * 10**9, "550.54.15", "12.4", "12.9", "8.9.7", tf32=False)
+STATE = GpuState(1950, 1980, 3201, 45, 310.5)
+
+#: Of six layers, in us: on the device, of the host, between the layers, busy. The device takes
+#: 3,000 us for the layers and 900 us between them; busy it is for 600 us.
+LAUNCH_BOUND = (
+    (1000, 300, 200, 200, 300, 1000),
+    (900, 200, 300, 400, 200, 1000),
+    (400, 100, 100, 100, 100, 100),
+    (200, 50, 50, 50, 50, 200),
+)
+#: The same, where the device takes 30,000 us for the layers and 30 us between them; busy it is for
+#: 29,400 us.
+DEVICE_BOUND = (
+    (10_000, 3000, 2000, 2000, 3000, 10_000),
+    (900, 200, 300, 400, 200, 1000),
+    (5, 5, 5, 5, 5, 5),
+    (9800, 2940, 1960, 1960, 2940, 9800),
+)
+#: Between the layers' calls the host takes 900 us, and the device 50 us behind the last layer.
+_BETWEEN_US, _REST_US = 900, 50
+_US = 1000
+
+
+def make_device_recording(
+    times: tuple[tuple[int, ...], ...] = LAUNCH_BOUND,
+    *,
+    wait_us: int = 100,
+    n_trials: int = 100,
+    n_held: int = 20,
+    settings: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Recording:
+    """A forward run on a GPU whose trials are all alike, and which waits for it at the end."""
+    layer_us, host_us, gap_us, busy_us = times
+    span_us = sum(layer_us) + sum(gap_us) + _REST_US
+    launch_us = sum(host_us) + _BETWEEN_US
+
+    def rows(row: tuple[int, ...], count: int) -> np.ndarray:
+        return np.tile(np.array(row, np.int64) * _US, (count, 1))
+
+    def trials(value: int, count: int) -> np.ndarray:
+        return np.full(count, value * _US, np.int64)
+
+    usual, command = make_recording(), "python profile.py --gpu 0"
+    known = {"device": "gpu:0", "trials": n_trials, "command": command}
+    nothing = {"system": "", "physical_cores": None, "memory_nbytes": None}
+    trial_ns = trials(launch_us + wait_us, n_trials)
+    clean_ns = trials(launch_us + wait_us, 10)
+    values: dict[str, Any] = {
+        "layers": make_layers(len(layer_us)),
+        "self_ns": rows(layer_us, n_trials),
+        "trial_ns": trial_ns,
+        "start_ns": np.cumsum(trial_ns) - trial_ns,
+        "host_ns": rows(host_us, n_trials),
+        "gap_ns": rows(gap_us, n_trials),
+        "launch_ns": trials(launch_us, n_trials),
+        "span_ns": trials(span_us, n_trials),
+        "held_ns": rows(busy_us, n_held) if n_held else None,
+        "held_span_ns": trials(sum(busy_us) + 60, n_held) if n_held else None,
+        "clean_ns": clean_ns,
+        "clean_start_ns": int(trial_ns.sum()) + np.cumsum(clean_ns),
+        "settings": replace(usual.settings, **known | (settings or {})),
+        "environment": replace(usual.environment, **nothing, cupy="13.6.0", gpu=GPU),
+        "conditions": Conditions(gpu_before=STATE, gpu_after=STATE),
+    }
+    return Recording(**(values | changes))
+
+
+def make_device_training(
+    n_trials: int = 40, *, n_held: int = 20, settings: dict[str, Any] | None = None, **changes: Any
+) -> Recording:
+    """The training step of :func:`.conftest.make_training` on a GPU.
+
+    The device takes 3,000 us for the layers, 600 us between them and 50 us behind the last, and is
+    busy for half of the layers' time. The host is in the layers' calls for as long as the device.
+    """
+    given = make_training(n_trials, settings={"device": "gpu:0"} | (settings or {}))
+    assert given.trial_ns is not None
+    assert given.framework_ns is not None
+    framework = given.framework_ns.sum(axis=1)
+    rest = np.full(n_trials, 50 * _US, np.int64)
+    gaps = np.zeros_like(given.self_ns)
+    gaps[:, 0] = framework - rest
+    host = given.self_ns.copy()
+    launch = host.sum(axis=1) + 600 * _US
+    trial = launch + 100 * _US
+    held = (given.self_ns // 2)[:n_held]
+    known: dict[str, Any] = {
+        "trial_ns": trial,
+        "start_ns": np.cumsum(trial) - trial,
+        "clean_ns": np.full(4, int(trial.mean()), np.int64),
+        "clean_start_ns": int(trial.sum()) + np.arange(4, dtype=np.int64),
+        "host_ns": host,
+        "gap_ns": gaps,
+        "launch_ns": launch,
+        "span_ns": given.self_ns.sum(axis=1) + framework,
+        "held_ns": held if n_held else None,
+        "held_span_ns": held.sum(axis=1) if n_held else None,
+        "environment": Environment(gpu=GPU),
+        "conditions": Conditions(gpu_before=STATE, gpu_after=STATE),
+    }
+    return replace(given, **(known | changes))
+
+
+def launching(**changes: Any) -> Summary:
+    """A launch-bound forward run: 4,000 us of wall time, 600 us of work."""
+    return summarise(make_device_recording(**changes))
+
+
+def computing(**changes: Any) -> Summary:
+    """A device-bound forward run: 30,200 us of wall time, 29,400 us of work."""
+    return summarise(make_device_recording(DEVICE_BOUND, wait_us=26_300, **changes))

@@ -13,7 +13,7 @@ from functools import cache
 import pytest
 
 from chainer_profile import summarise
-from chainer_profile.comparison.compare import Comparison, Side, compare
+from chainer_profile.comparison.compare import Comparison
 from chainer_profile.report.content import comparison, engines, ranks, sweep
 from chainer_profile.report.content.profile import Beside
 from chainer_profile.report.document import Figure, Fold, Heading, text
@@ -28,8 +28,7 @@ from chainer_profile.report.pictures import layers
 from chainer_profile.report.pictures import sweep as plots
 from chainer_profile.report.pictures.figures import THEME, Picture
 from chainer_profile.report.text import printable
-from tests.comparing import run, scaled
-from tests.conftest import make_recording, make_training
+from tests.conftest import make_recording
 from tests.report import working
 from tests.report.documents import (
     NAMES,
@@ -37,11 +36,12 @@ from tests.report.documents import (
     compared,
     engines_run,
     merged_ranks,
-    named,
     profiles,
     program,
 )
 from tests.report.seen import Read
+
+KINDS = ("forward", "train", "gpu", "engine")
 
 
 def of_comparisons(comparisons: Sequence[Comparison]) -> str:
@@ -52,18 +52,11 @@ def of_comparisons(comparisons: Sequence[Comparison]) -> str:
 
 def results(names: Sequence[str] = ()) -> dict[str, Callable[[], str]]:
     """What writes the page of each kind of result, with these names for everything."""
-    every = "".join(names)
+    every, kinds = "".join(names), profiles(names)
 
-    def of(kind: str) -> Callable[[], str]:
-        return lambda: render(profiles(names)[kind]())
-
-    def to(name: str) -> Comparison:
-        comparison = compared(names)
-        return replace(comparison, after=replace(comparison.after, name=name))
-
-    def trained() -> str:
-        summary = summarise(named(make_training(data=True), names))
-        return render(summary, Beside(budget=program(names)))
+    def both() -> list[Comparison]:
+        one = compared(names)
+        return [one, replace(one, after=replace(one.after, name="C"))]
 
     def raced() -> str:
         run, recordings = engines_run(names)
@@ -77,10 +70,10 @@ def results(names: Sequence[str] = ()) -> dict[str, Callable[[], str]]:
         return page(sweep.report(name, cases(names), 4, command, list(drawn)), "Sweep", drawn)
 
     return {
-        **{kind: of(kind) for kind in ("forward", "train", "gpu", "engine")},
-        "program": trained,
-        "comparison": lambda: of_comparisons([compared(names)]),
-        "comparisons": lambda: of_comparisons([compared(names), to("C")]),
+        **{kind: lambda kind=kind: render(kinds[kind]()) for kind in KINDS},  # type: ignore[misc]
+        "program": lambda: render(kinds["train"](), Beside(budget=program(names))),
+        "comparison": lambda: of_comparisons(both()[:1]),
+        "comparisons": lambda: of_comparisons(both()),
         "engines": raced,
         "ranks": lambda: page(ranks.page(merged_ranks(names)), "Ranks"),
         "sweep": swept,
@@ -97,9 +90,8 @@ def test_a_page_runs_and_fetches_nothing_else_and_is_whole(name: str) -> None:
     found = read(name)
     (script,) = found.scripts
     value = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert f"script-src 'sha256-{value}';" in found.policy
-    assert "default-src 'none'" in found.policy
-    assert "connect-src 'none'" in found.policy
+    for part in (f"script-src 'sha256-{value}';", "default-src 'none'", "connect-src 'none'"):
+        assert part in found.policy
     assert "unsafe-eval" not in found.policy
     assert script == own_file("page.js")
     for tag, attributes in found.tags:
@@ -116,8 +108,7 @@ def test_a_page_runs_and_fetches_nothing_else_and_is_whole(name: str) -> None:
         assert address in ids
     # Pictures have the page's colours.
     drawn = "".join(re.findall(r"<figure>.*?</figure>", found.html, re.DOTALL))
-    for colour in THEME:
-        assert colour not in drawn
+    assert not any(colour in drawn for colour in THEME)
     # Where boxes and rows of a tree stand, each says itself.
     defined = {*colours(0), "--kind", "--row", "--rows", "--depth"}
     assert set(re.findall(r"var\((--[\w-]+)\)", found.html)) <= defined
@@ -138,16 +129,13 @@ def test_hostile_names_are_data(name: str) -> None:
         assert printable(part) in words
 
 
-def test_the_answer_comes_first_then_the_picture_the_hot_layers_and_warnings() -> None:
+def test_the_answer_comes_first_and_of_many_layers_the_first_are_shown() -> None:
     html = read("forward").html.partition("<main>")[2]
     order = ["A forward pass takes", "<figure>", 'aria-label="The hottest layers"', "<details"]
     places = [html.index(part) for part in order]
     assert places == sorted(places)
     assert 'class="warning"' in html
     assert places[-1] < html.index("<h2")
-
-
-def test_many_layers_are_there_and_the_first_are_shown() -> None:
     html = render(summarise(make_recording(600, 20)))
     before, _, after = html.partition("<tbody hidden>")
     assert 'id="layer-99"' in before
@@ -155,22 +143,20 @@ def test_many_layers_are_there_and_the_first_are_shown() -> None:
     assert 'id="layer-599"' in after.partition("</tbody>")[0]
 
 
-def test_of_several_comparisons_each_has_a_section() -> None:
-    def of(name: str):
-        return compare(Side("before", (run(0),)), Side(name, (scaled(run(1), {3: 1.5}),)))
-
-    found = Read(of_comparisons([of("One run"), of("print"), of("é")]))
-    # None of them takes a name that the page has by itself, and none is empty.
-    sections = [attributes["id"] for tag, attributes in found.tags if tag == "section"]
-    assert sections == ["one-run", "print-", "section"]
-    assert len(found.pictures) == 3
+def sections(html: str) -> list[str | None]:
+    return [attributes["id"] for tag, attributes in Read(html).tags if tag == "section"]
 
 
 def test_names_of_sections_differ() -> None:
+    # None takes a name that the page has by itself, and none is empty.
+    one = compared()
+    sides = [replace(one.after, name=name) for name in ("One run", "print", "é")]
+    html = of_comparisons([replace(one, after=side) for side in sides])
+    assert sections(html) == ["one-run", "print-", "section"]
+    assert len(Read(html).pictures) == 3
     headings = ["a", "a", "A title", "a-title", "Theme", "Answer", "…"]
     parts = [part for name in headings for part in (Heading(2, name), text("words"))]
-    found = Read(page([Heading(1, "T"), text("first"), *parts], "Kind"))
-    names = [a["id"] for tag, a in found.tags if tag == "section"]
+    names = sections(page([Heading(1, "T"), text("first"), *parts], "Kind"))
     assert names == ["answer", "a", "a-", "a-title-", "a-title--", "theme-", "answer-", "section"]
 
 

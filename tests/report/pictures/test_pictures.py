@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import math
 import subprocess
 import sys
@@ -23,10 +22,9 @@ from chainer_profile.analyse.roofline import drawable
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.comparison.compare import Comparison, Side, compare
 from chainer_profile.engines.results import EnginesRun
-from chainer_profile.record.recording import Layer, Recording
+from chainer_profile.record.recording import Recording
 from chainer_profile.report.pictures import comparison, engines, layers, roofline, sweep
 from chainer_profile.report.pictures.figures import Picture
-from chainer_profile.report.pictures.layers import layer_bars, names_of
 from chainer_profile.report.text import printable
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
@@ -37,32 +35,31 @@ from tests.sweeping import make_run as make_case
 
 SVG = "{http://www.w3.org/2000/svg}"
 CASES = [make_case(batchsize=n) for n in (1, 2)]
-DRAWN: dict[str, Callable[[], Picture]] = {
-    "layers": lambda: Picture(lambda: layers.figure(summarise(make_recording()))),
-    "training": lambda: Picture(lambda: layers.figure(summarise(make_training(data=True)))),
-    "memory": lambda: Picture(lambda: layers.memory_figure(training())),
-    "roofline": lambda: Picture(lambda: roofline.figure(working())),
-    "comparison": lambda: Picture(partial(comparison.figure, compared(NAMES))),
-    "engines": lambda: Picture(lambda: engines.figure(make_run(WRONG), recordings())),
-    "no engine": lambda: Picture(
-        lambda: engines.figure(EnginesRun(engines=(MISSING,), settings=make_run().settings), {})
-    ),
-    **{
-        name: lambda name=name: sweep.pictures(CASES)[f"{name}.png"]  # type: ignore[misc]
-        for name in ("latency-by-network", "by-batch-size")
-    },
+NONE = EnginesRun(engines=(MISSING,), settings=make_run().settings)
+DRAWN: dict[str, Callable[[], Any]] = {
+    "layers": lambda: layers.figure(summarise(make_recording())),
+    "training": lambda: layers.figure(summarise(make_training(data=True))),
+    "memory": lambda: layers.memory_figure(training()),
+    "roofline": lambda: roofline.figure(working()),
+    "comparison": lambda: comparison.figure(compared(NAMES)),
+    "engines": lambda: engines.figure(make_run(WRONG), recordings()),
+    "no engine": lambda: engines.figure(NONE, {}),
+    "sweep": lambda: sweep.latency_figure(CASES),
+    "batches": lambda: sweep.batch_figure(CASES),
 }
 
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_files_are_the_same_each_time_and_have_no_date(name: str) -> None:
-    picture, again = DRAWN[name](), DRAWN[name]()
-    assert picture.png().startswith(b"\x89PNG")
-    assert picture.svg().startswith(b"<?xml")
-    for file in (picture.png, picture.svg):
-        assert file() == getattr(again, file.__name__)()
-        assert b"Date" not in file()
-        assert b"dc:date" not in file()
+    picture, again = Picture(DRAWN[name]), Picture(DRAWN[name])
+    for file, other, begin in (
+        (picture.png(), again.png(), b"\x89PNG"),
+        (picture.svg(), again.svg(), b"<?xml"),
+    ):
+        assert file == other
+        assert file.startswith(begin)
+        assert b"Date" not in file
+        assert b"dc:date" not in file
 
 
 def test_a_notebook_shows_the_picture_of_the_report_in_fewer_colours() -> None:
@@ -154,22 +151,10 @@ def test_names_lie_within_the_figure_and_cover_no_other_name(name: str) -> None:
     assert axes.get_window_extent().width > 0.8 * whole.width
 
 
-def test_of_many_layers_the_hot_ones_are_labelled_first() -> None:
-    summary = summarise(make_recording(180, n_trials=20), "top:10")
-    texts = layers.figure(summary, widest=9).axes[0].texts
-    shown = {round(t.get_position()[0]): t.get_text() for t in texts if not t.get_in_layout()}
-    assert shown.items() <= dict(enumerate(names_of(summary))).items()
-    assert len(shown) > 40
-    # A layer goes without a label only where a slower one close by has one.
-    time = summary.layers["median_s"]
-    for i in set(time.index) - set(shown):
-        assert any(time[j] >= time[i] for j in shown if abs(i - j) <= 3)
-    assert sum(i in shown for i in summary.hotspots.indices) >= 8
+ODD = ("$x^2$", "[red]", "<script>&amp;", "a\nb\x1b[31m", "\ud800", "網路", "", "Long" * 150)
 
 
-@pytest.mark.parametrize(
-    "name", ["$x^2$", "[red]", "<script>&amp;", "a\nb\x1b[31m", "\ud800", "網路", "", "Long" * 150]
-)
+@pytest.mark.parametrize("name", ODD)
 def test_hostile_names_are_shown_as_they_are_and_leave_room_for_the_bars(name: str) -> None:
     recording = make_recording(3)
     rows = [replace(x, path=f"/{x.index}/{name}", function=name) for x in recording.layers]
@@ -199,28 +184,6 @@ def test_hostile_pictures(drawn: Any) -> None:
     assert any("<script>alert(1)</script>" in text for text in texts)
     # Formulas stay texts.
     assert drawn is not layers or any("$\\frac{1}{0$" in text for text in texts)
-
-
-# -- bars
-
-
-def test_a_blocks_time_is_that_of_its_layers_in_a_trial() -> None:
-    # Layers of a block that are slow in turn: their medians do not add up to that of the sum.
-    recording = make_recording(9, 100)
-    recording.self_ns[::2, 0] *= 3
-    recording.self_ns[1::2, 1] *= 9
-    summary = summarise(recording, "top:1")
-    frame = layer_bars(summary, 8).frame
-    assert frame["name"].tolist() == ["/res2/0", "/res2/1", "/res2/2"]
-    sums = recording.self_ns.reshape(100, 3, 3).sum(axis=2) * 1e-9
-    expected = np.quantile(sums, (0.05, 0.5, 0.95), axis=0).T
-    np.testing.assert_allclose(frame[["low_s", "typical_s", "high_s"]], expected)
-    # The hot part is as large as the hot layers' part of the medians.
-    medians = summary.layers["median_s"].to_numpy()
-    (hot,) = summary.hotspots.indices
-    assert hot < 3
-    part = medians[hot] / medians[:3].sum()
-    assert frame["hot_s"].tolist() == pytest.approx([frame["typical_s"][0] * part, 0, 0])
 
 
 # -- dots
@@ -257,13 +220,16 @@ def test_dots_lie_within_the_axes_and_names_cover_no_other_name() -> None:
 # -- comparisons and sweeps
 
 
-def of_layers(n_layers: int, factors: dict[int, float], n_trials: int = 200) -> Comparison:
-    after = scaled(run(2, n_layers, n_trials), factors)
-    return compare(Side("A", (run(1, n_layers),)), Side("B", (after,)))
+def of_layers(n_layers: int, factors: dict[int, float], path: str = "") -> Comparison:
+    """Two runs, the second with slower or faster layers, which may all have one name."""
+    runs = [run(1, n_layers, 60), scaled(run(2, n_layers, 60), factors)]
+    for at, one in enumerate(runs if path else ()):
+        runs[at] = replace(one, layers=tuple(replace(row, path=path) for row in one.layers))
+    return compare(Side("A", (runs[0],)), Side("B", (runs[1],)))
 
 
 def test_of_many_layers_the_most_changed_ones_and_the_largest_are_shown() -> None:
-    one = of_layers(300, {298: 1.5, 101: 0.7}, n_trials=60)
+    one = of_layers(300, {298: 1.5, 101: 0.7})
     texts = comparison.figure(one).axes[0].texts
     labels = [text.get_text() for text in texts if not text.get_in_layout()]
     assert len(labels) == comparison.MAX_LAYERS
@@ -274,38 +240,24 @@ def test_of_many_layers_the_most_changed_ones_and_the_largest_are_shown() -> Non
     assert {label.rpartition(" ")[2] for label in others} == {"Convolution"}
 
 
-def test_the_picture_of_a_comparison_is_of_readable_size() -> None:
+def test_a_comparison_is_of_readable_size_and_its_names_leave_room() -> None:
     zero = replace(run(1, 3), self_ns=np.zeros((200, 3), np.int64))
     for one in (of_layers(66, {3: 1.5}), of_layers(1, {}), compared(NAMES), compare(zero, zero)):
         image = Image.open(io.BytesIO(Picture(partial(comparison.figure, one)).png()))
         assert 1000 <= image.width <= 2600
         assert image.height == 900
-
-
-def test_factors_stand_below_the_end_of_the_axis() -> None:
+    # Factors stand below the end of the axis.
     for factors in ({3: 1.5}, dict.fromkeys(range(0, 66, 5), 40.0)):
         (ax,) = Picture(partial(comparison.figure, of_layers(66, factors))).figure.axes
         marks = [text for text in ax.texts if text.get_in_layout()]
         assert len(marks) == len(factors)
         assert max(mark.get_window_extent().y1 for mark in marks) < ax.bbox.y1
-
-
-def test_long_names_leave_the_bars_some_room() -> None:
-    found = of_layers(4, {3: 40.0})
-    highest = found.layers[["before_s", "after_s"]].to_numpy().max() * 1e3
+    # Long names leave the bars some room.
     for length in range(30, 41, 3):
-        sides = [
-            Side(
-                side.name, tuple(replace(one, layers=named(one, "W" * length)) for one in side.runs)
-            )
-            for side in (found.before, found.after)
-        ]
-        low, high = comparison.figure(compare(*sides)).axes[0].get_ylim()
+        found = of_layers(4, {3: 40.0}, f"/{'W' * length}")
+        highest = found.layers[["before_s", "after_s"]].to_numpy().max() * 1e3
+        low, high = comparison.figure(found).axes[0].get_ylim()
         assert (low, highest <= high <= 3 * highest) == (0, True), length
-
-
-def named(one: Recording, name: str) -> tuple[Layer, ...]:
-    return tuple(replace(row, path=f"/{name}") for row in one.layers)
 
 
 def test_small_functions_are_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,27 +267,12 @@ def test_small_functions_are_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(found.sum(axis=1)) == pytest.approx([1, 1])
 
 
-BATCHES = [
-    make_case(name, 5.0 * n, batchsize=n)
-    for name in ("resnet18", "resnet34", "resnet50")
-    for n in (8, 1, 2)
-]
-
-
-def test_no_bars_overlap() -> None:
-    shapes = [make_case(device=device, input_shape=shape) for device in ("cpu", "gpu:0")
-              for shape in ((3, 500, 334), (3, 1024, 2048))]  # fmt: skip
-    for ax in sweep.latency_figure([*shapes, *BATCHES]).axes:
-        ends = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches)
-        assert all(a[1] <= b[0] for a, b in itertools.pairwise(ends))
-
-
 def test_series_differ_in_the_batch_size_only() -> None:
-    assert len(sweep.batch_series(BATCHES)) == 3
-    assert list(sweep.pictures(BATCHES)) == ["latency-by-network.png", "by-batch-size.png"]
-    for other in ("phase", "seed"):
-        several = [make_case(batchsize=n, **{other: f"{n}" if other == "phase" else n})
-                   for n in (1, 2)]  # fmt: skip
+    batches = [make_case(name, batchsize=n) for name in ("a", "b", "c") for n in (8, 1, 2)]
+    assert len(sweep.batch_series(batches)) == 3
+    assert list(sweep.pictures(batches)) == ["latency-by-network.png", "by-batch-size.png"]
+    for other, values in {"phase": ("1", "2"), "seed": (1, 2)}.items():
+        several = [make_case(batchsize=n, **{other: values[n - 1]}) for n in (1, 2)]
         assert sweep.batch_series(several) == []
         assert list(sweep.pictures(several)) == ["latency-by-network.png"]
     assert sweep.pictures([]) == sweep.pictures([make_case(mean_ms=math.nan)]) == {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,9 +20,9 @@ from chainer_profile.report.pictures import stacks, trace
 from chainer_profile.report.pictures.ranks_trace import MOST_RANKS, render
 from tests.conftest import make_layers, make_recording, make_training
 from tests.ranks.test_merging import stays, two
-from tests.report.devicing import make_device_training
 from tests.report.documents import NAMES, merged_ranks
 from tests.report.tracing import SAMPLES, Block, Trace, nested, read
+from tests.report.working import make_device_training
 
 
 def rendered(recording: Recording, trial: int | None = None) -> Trace:
@@ -67,43 +66,29 @@ def check_trace(recording: Recording, trial: int | None = None) -> Trace:
             assert inside == (layer.parent if known else None)
         tops = [block for block in functions if block.outer is None]
         assert sum(block.length for block in tops) == own.sum()
-        assert [block.args["index"] for block in tops] == sorted(
-            block.args["index"] for block in tops
-        )
         for before, after in itertools.pairwise(tops):
             assert before.end <= after.begin
+            assert before.args["index"] < after.args["index"]
         [root] = found.one(pid, "trial")
         on_device = recording.on_device and not on_host
         assert root.length == (recording.span_ns if on_device else lengths(recording))[number]  # type: ignore[index]
         assert root.outer is None
-        assert all(root.begin <= block.begin <= block.end <= root.end for block in functions)
-        links(found, pid)
-        phases(found, pid)
+        # Every function is within its link and its phase; phases follow each other.
+        of_links, of_phases = found.tracks.get((pid, "links"), []), found.one(pid, "phase")
+        held_in(functions, of_links, "path")
+        held_in(tops, of_phases, "phase")
+        assert all(block.args["calls_us"] * 1000 <= block.length for block in of_links)
+        for before, after in itertools.pairwise(of_phases):
+            assert before.end <= after.begin
+        in_phases = sum(block.args["calls_us"] for block in of_phases)
+        assert in_phases * 1000 == sum(call.length for call in tops)
+        held_in(functions, [root])
     return found
 
 
-def links(found: Trace, pid: int) -> None:
-    """Every function is within its link, and links within those above them."""
-    blocks = found.tracks.get((pid, "links"), [])
-    for block in blocks:
-        if block.outer is not None and block.name.startswith(block.outer.name.rstrip("/") + "/"):
-            assert block.outer.begin <= block.begin <= block.end <= block.outer.end
-        assert block.args["calls_us"] * 1000 <= block.length
-    for call in found.functions(pid):
-        path = call.args["path"]
-        holders = [block for block in blocks if block.name == path]
-        assert any(block.begin <= call.begin <= call.end <= block.end for block in holders)
-
-
-def phases(found: Trace, pid: int) -> None:
-    """The phases follow each other, and hold their functions."""
-    blocks = found.one(pid, "phase")
-    for before, after in itertools.pairwise(blocks):
-        assert before.end <= after.begin
-    tops = [call for call in found.functions(pid) if call.outer is None]
-    assert sum(block.args["calls_us"] for block in blocks) * 1000 == sum(c.length for c in tops)
-    for call in tops:
-        holders = [block for block in blocks if block.name == call.args["phase"]]
+def held_in(calls: list[Block], blocks: list[Block], by: str = "") -> None:
+    for call in calls:
+        holders = [block for block in blocks if not by or block.name == call.args[by]]
         assert any(block.begin <= call.begin <= call.end <= block.end for block in holders)
 
 
@@ -123,16 +108,11 @@ def folded(recording: Recording) -> dict[tuple[str, ...], int]:
     return found
 
 
-def mean_ns(recording: Recording) -> int:
-    """The mean trial in whole nanoseconds, half of one rounded up."""
-    times = recording.self_ns.sum(axis=1) if recording.trial_ns is None else recording.trial_ns
-    total, trials = sum(map(int, times)), recording.n_trials
-    return total // trials + (2 * (total % trials) >= trials)
-
-
 def check_stacks(recording: Recording) -> None:
     found = folded(recording)
-    assert sum(found.values()) == mean_ns(recording)
+    # They add up to the mean trial in whole nanoseconds, half of one rounded up.
+    total, trials = sum(map(int, lengths(recording))), recording.n_trials
+    assert sum(found.values()) == total // trials + (2 * (total % trials) >= trials)
     wanted: Counter[str] = Counter()
     for layer, mean in zip(recording.layers, recording.self_ns.mean(axis=0), strict=True):
         wanted[layer.function] += mean
@@ -160,23 +140,25 @@ def test_any_recording(recording: Recording) -> None:
 
 def deep(n_layers: int) -> Recording:
     """Every call is within the one before."""
-    layers = tuple(
-        replace(layer, parent=layer.index - 1 if layer.index else None, path="/a")
-        for layer in make_layers(n_layers)
-    )
+    parents = (None, *range(n_layers - 1))
+    rows = zip(make_layers(n_layers), parents, strict=True)
+    layers = tuple(replace(layer, parent=parent, path="/a") for layer, parent in rows)
     return make_recording(n_layers, n_trials=1, n_clean=0, layers=layers)
 
 
 def test_any_size() -> None:
-    for n_layers in (1, 2, 1100):
-        recording = make_recording(n_layers, n_trials=3)
+    sizes = [make_recording(n_layers, n_trials=3) for n_layers in (1, 2, 1100)]
+    for recording in (*sizes, make_device_training(4)):
         check_trace(recording, 2)
         check_stacks(recording)
-    check_trace(make_device_training(4), 1)
-    check_stacks(make_device_training(4))
     check_stacks(deep(300))
     found = rendered(deep(3000))
     assert found.functions(1)[0].length == sum(map(self_ns, found.functions(1)))
+    # In a damaged recording, whose trial is shorter than its layers, nothing is between these.
+    recording = make_recording(2, n_trials=1, n_clean=0)
+    recording = replace(recording, trial_ns=recording.self_ns.sum(axis=1) - 10)
+    [root] = rendered(recording).one(1, "trial")
+    assert root.length == sum(folded(recording).values()) == recording.self_ns.sum()
 
 
 def test_the_median_trial_and_a_chosen_one() -> None:
@@ -190,18 +172,13 @@ def test_the_median_trial_and_a_chosen_one() -> None:
             trace.render(summarise(recording), trial)
 
 
-def hostile() -> Iterator[tuple[str, Recording]]:
+def test_names_are_data() -> None:
     names = ['<script>alert("x")</script>', "\u202egnp", "a\nb\0", "}{][\\", "\ud800", "é", "a;b"]
     for name in [*names, "a b 5", "=cmd", "{}\\\"'", "\u2028"]:
         first = Layer(0, f"/{name}", name, phase=name, dtype=name, node=name, covers=(0, 5))
         settings = Settings(model=name, command=name, max_seconds=float("inf"))
         layers, links = (first, Layer(1, "", "")), (LinkCalls(f"/{name}", name, 1, 0),)
-        made = make_recording(2, n_trials=2, layers=layers, links=links, settings=settings)
-        yield name, made
-
-
-def test_names_are_data() -> None:
-    for name, recording in hostile():
+        recording = make_recording(2, n_trials=2, layers=layers, links=links, settings=settings)
         found = rendered(recording)
         first, nameless = found.functions(1)
         assert first.name.isprintable()
@@ -211,14 +188,6 @@ def test_names_are_data() -> None:
         assert first.name == name or not name.isprintable()
         assert nameless.name == "(no name)"
         assert len(folded(recording)) >= 2
-
-
-def test_a_trial_shorter_than_its_layers_is_as_long_as_they_are() -> None:
-    """In a damaged recording there is no time between the layers."""
-    recording = make_recording(2, n_trials=1, n_clean=0)
-    recording = replace(recording, trial_ns=recording.self_ns.sum(axis=1) - 10)
-    [root] = rendered(recording).one(1, "trial")
-    assert root.length == sum(folded(recording).values()) == recording.self_ns.sum()
 
 
 # -- ranks
@@ -249,6 +218,10 @@ def test_any_names_hosts_and_clocks() -> None:
         shown = read(render(merged_ranks(names)))
         assert len(shown.processes) == 3
         assert all(name.isprintable() for name in shown.processes.values())
+    # Without arrivals or starts there are the calls.
+    shown = read(render(merge(two(arrived_ns=None, left_ns=None, start_ns=None))))
+    assert not shown.arrows
+    assert np.sum([len(shown.functions(pid)) for pid in (1, 2)]) == 8
 
 
 @given(stays())
@@ -264,10 +237,3 @@ def test_any_stays_make_a_trace(recordings: dict[str, Recording]) -> None:
         moving_ns=np.maximum(0, np.minimum(ranks.moving_ns, gap - ranks.waiting_ns)),
     )
     read(render(ranks))
-
-
-def test_without_arrivals_or_starts_there_are_the_calls() -> None:
-    changes = {"arrived_ns": None, "left_ns": None, "start_ns": None}
-    shown = read(render(merge(two(**changes))))
-    assert not shown.arrows
-    assert np.sum([len(shown.functions(pid)) for pid in (1, 2)]) == 8
