@@ -19,10 +19,8 @@ import re
 import sys
 import time
 import weakref
-from collections import Counter
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
-from unittest.mock import patch
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -49,13 +47,10 @@ class Host:
 
 
 queue = FakeQueue(Host())
-#: How often each kernel, function or copy was launched.
-launches: Counter[str] = Counter()
 
 
-def _launch(name):
+def _launch():
     """Put work in the queue."""
-    launches[name] += 1
     queue.clock.advance(LAUNCH_NS)
     queue.launch(KERNEL_NS)
 
@@ -134,16 +129,13 @@ class MemoryHook:
 class Pool:
     """Blocks are multiples of 512 bytes; what is given back is good for any of them."""
 
-    all: ClassVar[weakref.WeakSet[Pool]] = weakref.WeakSet()
-
     def __init__(self):
         self.used = self.total = 0
-        self.all.add(self)
 
     def malloc(self, size):
         size = -(-size // 512) * 512
         more = max(0, self.used + size - self.total)
-        if _taken_nbytes() + more > memory_nbytes:
+        if self.total + more > memory_nbytes:
             self._tell("malloc", size, 0)
             raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes")
         self.used += size
@@ -171,10 +163,6 @@ class Pool:
         return self.total
 
 
-def _taken_nbytes():
-    return sum(pool.total for pool in Pool.all)
-
-
 class Block:
     """Memory of NumPy's that is counted as the device's, until the last box on it is gone."""
 
@@ -188,7 +176,6 @@ class Block:
 
 
 _pool = Pool()
-_allocate = _pool.malloc
 
 
 class ndarray(NDArrayOperatorsMixin):  # noqa: N801
@@ -228,7 +215,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
 
     def get(self, *_, **__):
         """A copy on the host, when the device is done."""
-        _launch("memcpy DtoH")
+        _launch()
         _synchronize()
         return self.host.copy()
 
@@ -255,7 +242,7 @@ def _box(host):
         owner = owner.base
     block = Block.by_owner.get(id(owner))
     if block is None:
-        block = Block.by_owner[id(owner)] = _allocate(owner.nbytes)
+        block = Block.by_owner[id(owner)] = _pool.malloc(owner.nbytes)
         block.owner = owner
     box.host, box.block = host, block
     return box
@@ -286,7 +273,7 @@ def _call(name, func, /, *args, **kwargs):
     result = same[0] if same else _box(np.asarray(raw)) if is_array else raw
     written = Block.made > n_blocks or raw is None or kwargs.get("out") is not None
     if written and not name.startswith("empty"):
-        _launch(name)
+        _launch()
     return result
 
 
@@ -294,7 +281,7 @@ def array(obj, dtype=None, copy=True, **_):
     """A new array on the current device, of an array on either side, or of lists or numbers."""
     host = obj if isinstance(obj, np.ndarray) else _unboxed(obj, [])
     made = np.array(host, dtype)
-    _launch("copy")
+    _launch()
     return _box(made)
 
 
@@ -317,7 +304,7 @@ class ElementwiseKernel:
         self._reduces = len(code) > 2  # a ReductionKernel: over all axes
 
     def __call__(self, *args, size=None, **_):
-        _launch("kernel")
+        _launch()
         outs = args[len(self._ins) :]
         if not outs:
             given = zip(self._ins, args, strict=True)
@@ -358,7 +345,7 @@ cuda = _module(
     runtime=SimpleNamespace(
         getDeviceCount=_count,
         deviceSynchronize=_synchronize,
-        memGetInfo=lambda: (memory_nbytes - _taken_nbytes(), memory_nbytes),
+        memGetInfo=lambda: (memory_nbytes - _pool.total, memory_nbytes),
         getDeviceProperties=lambda number: {"name": f"Fake GPU {number}".encode()},
         runtimeGetVersion=lambda: 12090,
         driverGetVersion=lambda: 0 if n_devices < 1 else 13000,
@@ -367,11 +354,9 @@ cuda = _module(
     Device=Device,
     Event=lambda **_: queue.new_event(),
     MemoryHook=MemoryHook,
-    MemoryPool=Pool,
     Stream=Stream,
     get_current_stream=lambda: Stream.current,
     get_elapsed_time=queue.elapsed_ms,
-    using_allocator=lambda allocator: patch.object(sys.modules[__name__], "_allocate", allocator),
 )
 # What Chainer imports.
 _module("cupy._util", PerformanceWarning=RuntimeWarning)

@@ -11,7 +11,7 @@ import chainer.functions as F
 import numpy as np
 import pytest
 
-from chainer_profile import ProfileError, UsageError, profiling, summarise
+from chainer_profile import ProfileError, UsageError, profiling
 from chainer_profile.measure import live
 from chainer_profile.measure.entries import _ENTRIES
 from chainer_profile.record.recording import Calibration
@@ -72,7 +72,7 @@ def test_nothing_goes_on_behind_the_last_block():
         assert not tracemalloc.is_tracing()
 
 
-def test_a_training_step_has_phases_that_add_up():
+def test_a_training_step_has_phases():
     net = MLP()
     optimizer = chainer.optimizers.Adam().setup(net)
     profile = profiling("mine")
@@ -87,8 +87,6 @@ def test_a_training_step_has_phases_that_add_up():
     assert recording.phases == ("forward", "backward", "update")
     assert (made.model, made.phase, made.optimizer) == ("mine", "train", "Adam")
     assert rows(recording, "update") == [("/net/fc1", "Adam"), ("/net/fc2", "Adam")]
-    totals = summarise(recording)
-    assert totals.phases["total_s"].sum() == pytest.approx(totals.totals.profiled.mean_s)
 
 
 class Trainer:
@@ -115,18 +113,6 @@ def test_calls_of_a_function():
     assert "A forward pass takes" in str(Trainer.predict.profiling.summary())
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
         trainer.predict()  # the function's own error
-
-
-def test_blocks_may_differ():
-    net, profile = MLP(), profiling(memory=False)
-    for number in range(60):
-        with profile:
-            for _ in range(number % 3 + 1):
-                net(X[: number % 4 + 1])
-    recording = profile.recording()
-    assert recording.left_out == 0
-    assert rows(recording) == ROWS
-    assert recording.calls.tolist() == [[number % 3 + 1] * 3 for number in range(0, 60, 2)]
 
 
 def test_what_cannot_be():

@@ -69,7 +69,6 @@ PROGRAMS = (
     Program(
         *("train_dcgan", ("--epoch", "1", "--batchsize", "8"), ("--epoch", "25"), 16),
         "/gen/l0 /gen/bn0 /gen/dc1 /gen/bn1 /gen/dc2 /dis/c0_0 /dis/c0_1 /dis/bn0_1 /dis/l4"
-        " make_image=2 snapshot=2 snapshot_1=2 snapshot_2=2 PrintReport=4 LogReport=16"
-        " ProgressBar=16",
+        " snapshot=2 snapshot_1=2 snapshot_2=2 PrintReport=4 LogReport=16 ProgressBar=16",
     ),
 )

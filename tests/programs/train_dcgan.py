@@ -1,8 +1,7 @@
 #!/usr/bin/env python
-"""DCGAN: two networks with an optimizer each, an updater of its own, and images as an extension."""
+"""DCGAN: two networks with an optimizer each, and an updater of its own."""
 
 import argparse
-import os
 
 import chainer
 import chainer.functions as F
@@ -10,7 +9,6 @@ import chainer.links as L
 import numpy as np
 from chainer import training
 from chainer.training import extensions
-from PIL import Image
 
 
 class Generator(chainer.Chain):
@@ -67,18 +65,6 @@ class DCGANUpdater(chainer.training.updaters.StandardUpdater):
         self.get_optimizer("gen").update(self.loss_gen, gen, y_fake)
 
 
-def out_generated_image(gen, dst):
-    @chainer.training.make_extension()
-    def make_image(trainer):
-        with chainer.using_config("train", False):
-            x = gen(chainer.Variable(gen.make_hidden(1)))
-        x = np.asarray(np.clip(x.array * 255, 0.0, 255.0), dtype=np.uint8)
-        path = "{}/image{:0>8}.png".format(dst, trainer.updater.iteration)
-        Image.fromarray(x[0].transpose(1, 2, 0)).save(path)
-
-    return make_image
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--batchsize", "-b", type=int, default=16)
@@ -87,7 +73,6 @@ def main():
     args = parser.parse_args()
 
     np.random.seed(0)
-    os.makedirs(args.out, exist_ok=True)
     models = {"gen": Generator(), "dis": Discriminator()}
     optimizers = {}
     for name, model in models.items():
@@ -106,7 +91,6 @@ def main():
     trainer.extend(extensions.LogReport(trigger=shows))
     trainer.extend(extensions.PrintReport(["iteration", "gen/loss", "dis/loss"]), trigger=shows)
     trainer.extend(extensions.ProgressBar(update_interval=4))
-    trainer.extend(out_generated_image(models["gen"], args.out), trigger=saves)
     trainer.run()
 
 
