@@ -23,24 +23,8 @@ from chainer_profile.measure import runner
 from chainer_profile.measure.steps import ForwardStep
 from chainer_profile.record.recording import Settings
 from chainer_profile.runs.folder import load_run
-from tests.ledger.drawn import (
-    EXAMPLES,
-    Busy,
-    Fn,
-    Optimizer,
-    Trial,
-    WorkError,
-    build,
-    by_call,
-    call,
-    doing,
-    loss_of,
-    nothing_left,
-    part_of,
-    programs,
-    slow_chainer,
-    step_of,
-)
+from tests.ledger import drawn
+from tests.ledger.drawn import EXAMPLES, Fn, build, loss_of, nothing_left, programs, slow_chainer
 
 N_TRIALS = 12
 PHASES = st.sampled_from(["forward", "forward-backward", "train"])
@@ -100,7 +84,7 @@ def check(recording, ledger, behind_ns=0, prefix=""):
         return
     for at, start_ns in enumerate(recording.start_ns.tolist()):
         trial = ledger.trials[start_ns]
-        rows, found = by_call(recording.layers, recording.self_ns[at].tolist())
+        rows, found = drawn.by_call(recording.layers, recording.self_ns[at].tolist())
         assert [(named(prefix, path), name) for path, name in trial.rows] == rows
         found.update(framework(recording, at))
         assert +found == whole(trial, recording.phases)
@@ -127,7 +111,7 @@ def check_rows(recording, ledger, behind_ns, prefix):
                 owner = ("update", named(prefix, owner[1]))
             spent[owner] += ns
         for key, layer, ns in zip(keys, recording.layers, recording.self_ns[at], strict=True):
-            found[part_of(layer) or key] += int(ns)
+            found[drawn.part_of(layer) or key] += int(ns)
         found.update(framework(recording, at))
         if not recording.phases:
             found["framework", "forward"] -= behind_ns
@@ -152,7 +136,7 @@ def check_rows(recording, ledger, behind_ns, prefix):
 @given(program=programs(), phase=PHASES, memory=st.booleans(), lazy=st.booleans())
 def test_profile(program, phase, memory, lazy):
     model, ledger = build(program)
-    step = step_of(phase, model, ledger)
+    step = drawn.step_of(phase, model, ledger)
     with nothing_left(model), slow_chainer(ledger), chainer.using_config("lazy_grad_sum", lazy):
         recording = run(step, ledger, memory=memory)
     assert (recording.n_trials, recording.left_out) == (N_TRIALS, 0)
@@ -187,8 +171,8 @@ def drive(model, ledger, between):
             else:
                 ledger.running[:] = ["/"]
                 spec = Fn((7, 8, 9), (Fn((2, 3, 4)),), old_style=what == "old function")
-                trial, ledger.trial = ledger.trial, Trial(0)
-                call(ledger, spec, np.zeros((1, 1), np.float32))
+                trial, ledger.trial = ledger.trial, drawn.Trial(0)
+                drawn.call(ledger, spec, np.zeros((1, 1), np.float32))
                 ledger.trial = trial
                 ledger.running.clear()
             ledger.advance(10)
@@ -258,7 +242,7 @@ def test_layer_profile(program, two, memory):
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
-        updater = Updater(iterator, Optimizer(ledger, model))
+        updater = Updater(iterator, drawn.Optimizer(ledger, model))
         updater.ledger, updater.loss = ledger, loss_of(ledger)
         before = dict(vars(updater))
         trainer = training.Trainer(updater, (N_TRIALS + 4, "iteration"), out=out)
@@ -280,7 +264,7 @@ def test_layer_profile(program, two, memory):
 @given(program=programs(), memory=st.booleans())
 def test_profiling(program, memory):
     model, ledger = build(program)
-    optimizer, loss = Optimizer(ledger, model), loss_of(ledger)
+    optimizer, loss = drawn.Optimizer(ledger, model), loss_of(ledger)
     block = profiling(memory=memory, clock=ledger)
     with nothing_left(model), slow_chainer(ledger):
         for _ in range(N_TRIALS):
@@ -299,18 +283,18 @@ def test_profiling(program, memory):
 def busy(clock, deep, raises):
     """Calls another one in itself, so deep, and the innermost may raise."""
     inner = [busy(clock, deep - 1, raises)] if deep else []
-    return Busy(clock, 5, raises="forward" if raises and not deep else "", inner=inner)
+    return drawn.Busy(clock, 5, raises="forward" if raises and not deep else "", inner=inner)
 
 
 def test_windows_without_ends_are_not_those_of_other_calls(clock):
     """Five begins take the place of four begins and ends."""
 
     def does(self, x, n):
-        with suppress(WorkError):
+        with suppress(drawn.WorkError):
             busy(clock, 3 + (n == 6), n == 6).apply((x,))
 
     identity = chainer.Sequential(lambda x: F.identity(x))
-    step = ForwardStep(doing(does, a=identity), (np.zeros((1, 1), np.float32),))
+    step = ForwardStep(drawn.doing(does, a=identity), (np.zeros((1, 1), np.float32),))
     recording = run(step, clock, memory=False)
     assert recording.by_link
     assert [(layer.path, layer.function) for layer in recording.layers] == [("/", "Busy")]

@@ -18,21 +18,8 @@ from hypothesis import strategies as st
 from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.loop import LoopTrial
-from tests.ledger.drawn import (
-    EXAMPLES,
-    Fn,
-    Ledger,
-    NewLink,
-    OldLink,
-    Optimizer,
-    Spec,
-    WorkError,
-    build,
-    call,
-    nothing_left,
-    programs,
-    slow_chainer,
-)
+from tests.ledger import drawn
+from tests.ledger.drawn import Fn, Ledger, NewLink, OldLink, Spec, WorkError, build, call, programs
 
 #: What Chainer does by itself between functions: sums of gradients, of whichever variable.
 SUMS = "gradient_accumulation"
@@ -175,7 +162,7 @@ class Rows(Ledger):
         return path
 
 
-class RowsOptimizer(Optimizer):
+class RowsOptimizer(drawn.Optimizer):
     """Its update is of a row, and so is its hook, which calls a function."""
 
     def updates(self, path):
@@ -266,7 +253,7 @@ def told(loop, iteration):
     return +found
 
 
-@EXAMPLES
+@drawn.EXAMPLES
 @given(
     program=programs(True, STRANGERS, MADE),
     iterations=ITERATIONS,
@@ -281,7 +268,7 @@ def test_every_row_has_its_own_time_whatever_iterations_do(program, iterations, 
     kept += [param.update_rule for param in model.params()]
     before = methods_of(kept)
 
-    with nothing_left(model), slow_chainer(ledger):
+    with drawn.nothing_left(model), drawn.slow_chainer(ledger):
         for recorded, actions in iterations:
             ledger.begin(recorded)
             if not recorded:

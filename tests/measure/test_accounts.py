@@ -5,18 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.measure.accounts import Accounts
-from chainer_profile.record.budget import (
-    DATA,
-    EXTENSIONS,
-    IMPORTS,
-    ITERATIONS,
-    PARTS,
-    PROFILER,
-    REST,
-    SNAPSHOTS,
-    START,
-    Spent,
-)
+from chainer_profile.record import budget
+from chainer_profile.record.budget import DATA, ITERATIONS, PARTS, REST, SNAPSHOTS, Spent
 from tests.conftest import FakeClock
 
 
@@ -27,17 +17,17 @@ def accounts(clock):
 
 def test_an_account_stands_still_within_another(accounts, clock):
     clock.advance(5)
-    with accounts.within(EXTENSIONS, "LogReport"):
+    with accounts.within(budget.EXTENSIONS, "LogReport"):
         clock.advance(7)
         accounts.open((SNAPSHOTS, "save_npz"))
         assert accounts.account == (SNAPSHOTS, "save_npz")
         clock.advance(11)
         assert accounts.close() == 11
-        assert accounts.part == EXTENSIONS
+        assert accounts.part == budget.EXTENSIONS
         clock.advance(13)
     clock.advance(17)
     assert accounts.spent() == (
-        Spent(EXTENSIONS, "LogReport", 7 + 13, 1),
+        Spent(budget.EXTENSIONS, "LogReport", 7 + 13, 1),
         Spent(SNAPSHOTS, "save_npz", 11, 1),
         Spent(REST, "", 5 + 17, 0),
     )
@@ -56,10 +46,14 @@ def test_what_is_still_open_counts_until_now_and_an_exception_closes_it(accounts
     clock.advance(5)
     accounts.close()
     accounts.close()
-    with pytest.raises(KeyError), accounts.within(IMPORTS, "numpy"):
+    with pytest.raises(KeyError), accounts.within(budget.IMPORTS, "numpy"):
         fails()
     assert accounts.account == (REST, "")
-    found = Spent(IMPORTS, "numpy", 6, 1), Spent(ITERATIONS, "", 12, 2), Spent(REST, "", 0, 0)
+    found = (
+        Spent(budget.IMPORTS, "numpy", 6, 1),
+        Spent(ITERATIONS, "", 12, 2),
+        Spent(REST, "", 0, 0),
+    )
     assert accounts.spent() == found
 
 
@@ -69,13 +63,13 @@ def test_an_account_may_turn_out_to_be_another(accounts, clock):
     assert accounts.close((REST, ""), count=0) == 9
     with accounts.within(DATA, "get_mnist", count=0):
         clock.advance(20)
-    accounts.move((DATA, "get_mnist"), (PROFILER, "teaching"), 8)
-    accounts.add((START, ""), 100)
+    accounts.move((DATA, "get_mnist"), (budget.PROFILER, "teaching"), 8)
+    accounts.add((budget.START, ""), 100)
     assert accounts.spent() == (
-        Spent(START, "", 100, 0),
+        Spent(budget.START, "", 100, 0),
         Spent(DATA, "get_mnist", 12, 0),
         Spent(REST, "", 9, 0),
-        Spent(PROFILER, "teaching", 8, 0),
+        Spent(budget.PROFILER, "teaching", 8, 0),
     )
 
 

@@ -4,14 +4,15 @@ from itertools import product
 
 import pytest
 
-from chainer_profile.measure import memory, runner
+from chainer_profile.measure import memory
 from chainer_profile.measure.clock import HOST_CLOCK, WARMUP_PART, WARMUP_SECONDS, Clock, TimeLimit
-from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.trials import cycles, opening
-from chainer_profile.record.recording import Calibration, Settings
+from chainer_profile.record.recording import Calibration
+from tests import queues
 from tests.conftest import FakeClock
 from tests.fake_queue import FakeQueue
-from tests.nets import Chain, image
+from tests.nets import Chain
+from tests.queues import asked
 
 SECOND = 1_000_000_000
 TRIAL_NS = 208
@@ -34,12 +35,9 @@ class Slow(Chain):
         return super().forward(x)
 
 
-def run(model, **changes):
-    more = {name: changes.pop(name) for name in ("calibration", "stop") if name in changes}
-    asked = Settings(**({"trials": 1000, "clean_trials": 100, "warmups": 50} | changes))
-    step = make_step("forward", model, (image(),))
-    clock = model.clock
-    return runner.run(step, asked, clock=clock, **more)
+def run(model, calibration=None, stop=lambda: "", **changes):
+    made = asked(**({"trials": 1000, "clean_trials": 100, "warmups": 50} | changes))
+    return queues.run(model, made, memory=True, calibration=calibration, stop=stop)
 
 
 def test_a_warm_up_takes_about_ten_seconds_at_most(clock):
@@ -146,18 +144,7 @@ def test_the_first_cycle_in_parts():
         assert made[0][:2] == (1, min(clean, 1))
 
 
-def test_parts_of_a_limit(clock):
-    limit = TimeLimit(clock.now_ns, 50.0)
-    clock.advance(20 * SECOND)
-    assert limit.left_s() == 30.0
-    assert limit.at_most_s(WARMUP_SECONDS, WARMUP_PART) == 5.0
-    assert limit.at_most_s(3.0, 0.1) == 3.0
-    endless = TimeLimit(clock.now_ns)
-    assert endless.at_most_s(10.0, 0.1) == 10.0
-    assert endless.left_s() == float("inf")
-
-
-def test_clocks():
+def test_clocks_and_parts_of_a_limit():
     # The resolution is the smallest step between reads that differ.
     reads = iter([10, 10, 40, 60, 60, 160])
     assert Clock(lambda: next(reads)).resolution_ns(6) == 20
@@ -179,3 +166,11 @@ def test_clocks():
     assert clock.now_ns() == 170
     assert [waiting.now_ns(), waiting.now_ns()] == [175, 175]
     assert queue.log == ["synchronize"] * 3
+    # Parts of a limit.
+    limit, endless = TimeLimit(host.now_ns, 50.0), TimeLimit(host.now_ns)
+    host.advance(20 * SECOND)
+    assert limit.left_s() == 30.0
+    assert limit.at_most_s(WARMUP_SECONDS, WARMUP_PART) == 5.0
+    assert limit.at_most_s(3.0, 0.1) == 3.0
+    assert endless.at_most_s(10.0, 0.1) == 10.0
+    assert endless.left_s() == float("inf")

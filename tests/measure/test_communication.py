@@ -163,6 +163,13 @@ def test_all_is_left_as_it_was_found(kind, fails, clock):
     assert vars(step.communicator) == channels
 
 
+def learned(communicator):
+    """A step that was made once, and its structure."""
+    step = Step(communicator)
+    step()
+    return step, learn_structure(step)
+
+
 def timed(step, clock, structure):
     """A trial that makes the structure's calls, and its times."""
     recorder = Recorder(clock.now_ns, step)
@@ -173,16 +180,13 @@ def timed(step, clock, structure):
         trial = recorder.end()
     stamps = structure.stamps(recorder.log)
     assert stamps is not None
-    return trial, Timeline(structure).times(stamps, trial)
+    return trial, Timeline(structure).times(stamps, trial).tolist()
 
 
 class TestTimes:
     def test_update_adds_up_and_stamps_are_those_of_the_clock(self, clock):
-        step = Step(Made(clock))
-        step()
-        structure = learn_structure(step)
-        trial, found = timed(step, clock, structure)
-        times = found.tolist()
+        step, structure = learned(Made(clock))
+        trial, times = timed(step, clock, structure)
         n_rows, n_phases = len(structure.layers), len(structure.phases)
         moves = [layer for layer in structure.layers if layer.phase == "communication"]
         assert [layer.path for layer in moves] == ["/a/W", "/b/W", "/b/b", "/c/W"]
@@ -197,19 +201,14 @@ class TestTimes:
         begin = trial.start_ns
         assert [at - begin for at in arrived] == [7, MS + 14, 4 * MS + 21, 9 * MS + 28]
         assert [b - a for a, b in zip(arrived, left, strict=True)] == own
-
-    def test_on_a_device_they_come_last(self, clock):
-        step = Step(Made(clock))
-        step()
-        structure = learn_structure(step)
-        n_reads, n_layers = len(structure.owners), len(structure.layers)
-        device = np.arange(n_reads + 2)
-        trial = TimedTrial(0, 9, len(structure.log), 5, device)
+        # On a device they come last.
+        n_reads = len(structure.owners)
+        trial = TimedTrial(0, 9, len(structure.log), 5, np.arange(n_reads + 2))
         times = Timeline(structure).times(list(range(100, 100 + n_reads)), trial).tolist()
         begins, ends = structure.collectives
         last = [100 + at for at in (*begins, *ends)]
         assert times[-len(last) - 2 :] == [5, n_reads + 1, *last]
-        assert len(times) == 3 * n_layers + len(structure.phases) + 2 + 2 * 4
+        assert len(times) == 3 * n_rows + n_phases + 2 + 2 * 4
 
     def test_several_calls_of_one_row_are_from_the_first_to_the_last(self, clock):
         class Twice(Made):
@@ -218,25 +217,23 @@ class TestTimes:
                     self.mpi_comm.Allreduce("in place", np.zeros(99, np.float32))
                     self.mpi_comm.clock.advance(5)
 
-        step = Step(Twice(clock))
-        step()
-        structure = learn_structure(step)
+        step, structure = learned(Twice(clock))
         [row] = [layer for layer in structure.layers if layer.phase == "communication"]
         assert (row.calls, row.path, row.input_nbytes) == (2, "/", 396)
         trial, times = timed(step, clock, structure)
-        arrived, left = times[-2:].tolist()
+        arrived, left = times[-2:]
         assert (arrived, left) == (trial.start_ns, trial.start_ns + 4 * MS + 5)
         assert times[row.index] == 4 * MS
 
 
 def test_by_link_calls_of_a_row_are_from_the_first_to_the_last():
-    calls = [("/", "Allreduce", ((4,),)), ("/", "Allreduce", ((9,),)), ("/a/W", "Bcast", ())]
-    layers = [
-        Layer(number, path, name, "communication", shapes)
-        for number, (path, name, shapes) in enumerate(calls)
-    ]
+    layers = (
+        Layer(0, "/", "Allreduce", "communication", ((4,),)),
+        Layer(1, "/", "Allreduce", "communication", ((9,),)),
+        Layer(2, "/a/W", "Bcast", "communication"),
+    )
     recording = Recording(
-        layers=tuple(layers),
+        layers=layers,
         phases=("communication",),
         self_ns=np.array([[1, 2, 4], [8, 16, 32]]),
         framework_ns=np.array([[2], [4]]),

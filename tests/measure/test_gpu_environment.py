@@ -148,18 +148,7 @@ def test_the_number_of_a_device_and_without_nvml_cudnn_or_cupy(runtime, monkeypa
     assert gpu_state(3) is None
 
 
-def test_the_version_of_cudnn(monkeypatch):
-    versions = {7605: "7.6.5", 8907: "8.9.7", 8000: "8.0.0", 90100: "9.1.0", 91002: "9.10.2"}
-    for number, text in versions.items():
-        with_cudnn(monkeypatch, lambda number=number: number)
-        assert cudnn_version() == text
-    with_cudnn(monkeypatch, refuse)
-    assert cudnn_version() == "?"
-    with_cudnn(monkeypatch, lambda: 8907, enabled=False)
-    assert cudnn_version() == ""
-
-
-def test_reasons_for_lower_clocks(nvml):
+def test_reasons_for_lower_clocks_and_versions_of_cudnn(nvml, monkeypatch):
     for bits, reasons in (
         (0x0, ()),
         (0x1, ()),  # idle
@@ -171,3 +160,11 @@ def test_reasons_for_lower_clocks(nvml):
     ):
         nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda handle, bits=bits: bits
         assert gpu_state(1).throttle == reasons
+    versions = {7605: "7.6.5", 8907: "8.9.7", 8000: "8.0.0", 90100: "9.1.0", 91002: "9.10.2"}
+    for number, text in versions.items():
+        with_cudnn(monkeypatch, lambda number=number: number)
+        assert cudnn_version() == text
+    with_cudnn(monkeypatch, refuse)
+    assert cudnn_version() == "?"
+    with_cudnn(monkeypatch, lambda: 8907, enabled=False)
+    assert cudnn_version() == ""

@@ -10,15 +10,7 @@ import pytest
 
 from chainer_profile.measure import machine
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
-from chainer_profile.measure.machine import (
-    Device,
-    Found,
-    find_limits,
-    limits_key,
-    load_limits,
-    measure_limits,
-    save_limits,
-)
+from chainer_profile.measure.machine import Device, Found, find_limits, limits_key, measure_limits
 from chainer_profile.record.recording import BlasLibrary, Conditions, Environment
 from tests.command import QuietMachine, stand_in
 from tests.conftest import make_recording
@@ -120,8 +112,8 @@ def test_the_rates_of_the_fastest_runs(clock, monkeypatch):
         assert (limits.device, limits.threads, limits.copied_nbytes) == (name, 2, 1 << 27)
         assert limits.key == limits_key(ENVIRONMENT, device)
         assert {"float32 500", "float32 1000", "float32 2000"} <= set(device.xp.runs)
-        save_limits(limits)
-        assert load_limits()[limits.key] == limits
+        machine.save_limits(limits)
+        assert machine.load_limits()[limits.key] == limits
     # NumPy does what measuring asks for.
     monkeypatch.setattr(machine, "MATRIX_S", 0)
     monkeypatch.setattr(machine, "PASS_S", 0)

@@ -8,11 +8,10 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import runner
 from chainer_profile.measure.clock import TimeLimit
 from chainer_profile.measure.passes import Pass
-from chainer_profile.measure.steps import make_step
-from chainer_profile.record.recording import Rank, Settings
+from chainer_profile.record.recording import Rank
 from tests import queues
-from tests.nets import Chain, image
-from tests.queues import LAUNCH_BOUND, PlannedNet, device_clock
+from tests.nets import Chain
+from tests.queues import LAUNCH_BOUND, PlannedNet, asked, device_clock
 
 TRIAL_NS = 208
 FOUND = Rank(3, 5, "made-up")
@@ -37,9 +36,8 @@ class MadeUp:
 
 
 def run(clock, max_seconds=None, **more):
-    step = make_step("forward", Chain(clock), (image(),))
-    asked = Settings(trials=20, clean_trials=5, warmups=1, max_seconds=max_seconds)
-    return runner.run(step, asked, clock=clock, **more)
+    made = asked(warmups=1, max_seconds=max_seconds)
+    return queues.run(Chain(clock), made, memory=True, **more)
 
 
 def test_a_made_up_pass_runs_and_its_result_is_in_the_recording(clock, monkeypatch):

@@ -16,20 +16,9 @@ from chainer_profile.measure.calls import BACKWARD
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import make_step
+from tests import nets
 from tests.conftest import FakeClock
-from tests.nets import (
-    Nesting,
-    SlowHook,
-    SlowOptimizer,
-    Sum,
-    Total,
-    Trained,
-    Weighted,
-    image,
-    net,
-    slow_loss,
-    slow_sums,
-)
+from tests.nets import Nesting, SlowHook, SlowOptimizer, Sum, Total, Trained, image, net, slow_loss
 
 
 def record(step, clock, recorder=None):
@@ -85,7 +74,7 @@ def test_a_gradient_in_the_loss(clock):
 
     model = net(
         lambda self, x: Nesting(clock, 40, 80).apply((self.first(x),))[0],
-        first=Weighted(clock, 100, 200),
+        first=nets.Weighted(clock, 100, 200),
     )
     step = make_step("forward-backward", model, (image(),), loss=loss)
     structure, rows, framework, trial_ns = record(step, clock)
@@ -99,7 +88,7 @@ def test_a_gradient_in_the_loss(clock):
 
 def test_every_read_of_the_clock_falls_into_one_place(monkeypatch):
     clock = FakeClock(read_ns=1)
-    slow_sums(monkeypatch, clock)
+    nets.slow_sums(monkeypatch, clock)
     model = Trained(clock)
     optimizer = slow_optimizer(clock, model)
     step = make_step("train", model, (image(),), loss=slow_loss(clock), optimizer=optimizer)

@@ -26,20 +26,9 @@ from chainer_profile.measure.trials import cycles
 from chainer_profile.record.journal import Journal, JournalError, Kind, recover
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.text import run_lines
+from tests import nets
 from tests.conftest import FakeClock
-from tests.nets import (
-    Chain,
-    Nesting,
-    SlowHook,
-    SlowOptimizer,
-    Step,
-    Trained,
-    Wait,
-    image,
-    net,
-    slow_loss,
-    slow_sums,
-)
+from tests.nets import Chain, Nesting, SlowHook, Step, Trained, Wait, image, net, slow_loss
 from tests.report.reading import report_md
 
 TRIAL_NS = 208  # of a Chain: 180 in its functions, 7 of its own and 7 in each of its three links
@@ -66,7 +55,7 @@ def run(model, clock, made=None, **kwargs):
 
 
 def training(model, clock, loss=None):
-    optimizer = SlowOptimizer(clock).setup(model)
+    optimizer = nets.SlowOptimizer(clock).setup(model)
     optimizer.add_hook(SlowHook(clock, 17))
     loss = loss or slow_loss(clock)
     return make_step("train", model, (image(),), loss=loss, optimizer=optimizer)
@@ -74,7 +63,7 @@ def training(model, clock, loss=None):
 
 @pytest.fixture
 def trained(clock, monkeypatch):
-    slow_sums(monkeypatch, clock)
+    nets.slow_sums(monkeypatch, clock)
     return Trained(clock)
 
 
@@ -466,29 +455,29 @@ def test_profile_describes_itself(clock):
     assert adam.t == 0  # as it was found; see test_left_as_found.py
 
 
-@pytest.mark.parametrize("every", [2, 3])
-def test_of_a_function_that_raises_in_some_trials_the_memory_pass_ends_its_window(every):
+def test_of_a_function_that_raises_in_some_trials_the_memory_pass_ends_its_window():
     """It is the last call, so that trials in which it raises make the same calls."""
-    calls = itertools.count()
+    for every in (2, 3):
+        calls = itertools.count()
 
-    class Sometimes(chainer.FunctionNode):
-        def forward(self, inputs):
-            if next(calls) % every:
-                raise ValueError
-            return (inputs[0] + 1,)
+        class Sometimes(Wait):
+            def forward(self, inputs, every=every, calls=calls):
+                if next(calls) % every:
+                    raise ValueError
+                return (inputs[0] + 1,)
 
-    def forward(self, x):
-        y = F.tanh(x)
-        with contextlib.suppress(ValueError):
-            Sometimes().apply((y,))
-        return y
+        def forward(self, x, kind=Sometimes):
+            y = F.tanh(x)
+            with contextlib.suppress(ValueError):
+                kind(None, 0).apply((y,))
+            return y
 
-    for _ in range(every):
-        recording = profile(net(forward), image(), trials=20, clean_trials=2)
-        assert recording.memory is not None
-        assert [layer.function for layer in recording.layers] == ["Tanh", "Sometimes"]
-        assert recording.n_trials == 20
-        next(calls)  # the next run begins with another one
+        for _ in range(every):
+            recording = profile(net(forward), image(), trials=20, clean_trials=2)
+            assert recording.memory is not None
+            assert [layer.function for layer in recording.layers] == ["Tanh", "Sometimes"]
+            assert recording.n_trials == 20
+            next(calls)  # the next run begins with another one
 
 
 class Scale(L.Scale):

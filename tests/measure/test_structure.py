@@ -16,20 +16,8 @@ from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.links import LinkStack
 from chainer_profile.measure.steps import ForwardStep, make_step
 from chainer_profile.record.recording import LinkCalls
-from tests.nets import (
-    Chain,
-    LongWait,
-    Nesting,
-    Outer,
-    SlowHook,
-    SlowOptimizer,
-    Step,
-    Trained,
-    Wait,
-    image,
-    net,
-    slow_loss,
-)
+from tests import nets
+from tests.nets import LongWait, Nesting, SlowOptimizer, Step, Trained, Wait, image, net, slow_loss
 
 
 def learn(model, *inputs, phase="forward", loss=F.sum, optimizer=None):
@@ -84,7 +72,7 @@ def test_rules_and_hooks_of_an_update(clock):
     optimizer = SlowOptimizer(clock).setup(model)
     for name in ("one", "two"):
         optimizer.add_hook(lambda opt: None, name=name)
-    optimizer.add_hook(SlowHook(clock, 1, "same"), name="three", timing="post")
+    optimizer.add_hook(nets.SlowHook(clock, 1, "same"), name="three", timing="post")
     # Hooks go by the names that they were added by.
     rules = "/first SlowOptimizer, /second SlowOptimizer"
     assert update_rows() == f"optimizer one, optimizer two, {rules}, optimizer three"
@@ -95,7 +83,7 @@ def test_rules_and_hooks_of_an_update(clock):
 
 
 def test_what_rows_know(clock):
-    structure = learn(Chain(clock), image(3, 2))
+    structure = learn(nets.Chain(clock), image(3, 2))
     assert {(a.input_shapes, a.output_shapes, a.dtype) for a in structure.layers} == {
         (((3, 2),), ((3, 2),), "float32")
     }
@@ -105,7 +93,7 @@ def test_what_rows_know(clock):
     assert structure.phases == ()
     # Before each function its link is called, which has no parameters to be known by.
     assert structure.owners.tolist() == [-1, -1, 0, -1, -1, -1, 1, -1, -1, -1, 2, -1]
-    nested = learn(Step(clock, 10, Outer))
+    nested = learn(Step(clock, 10, nets.Outer))
     assert [a.parent for a in nested.layers] == [None, 0]
     assert nested.owners.tolist() == [0, 1, 0, -1]
     trained = learn(Trained(clock), phase="forward-backward", loss=slow_loss(clock))
@@ -225,7 +213,7 @@ def training(clock, kind=Nesting, core=None, loss=None):
     model = Trained(clock)
     model.second._cls = kind
     optimizer = SlowOptimizer(clock).setup(model)
-    optimizer.add_hook(SlowHook(clock, 1))
+    optimizer.add_hook(nets.SlowHook(clock, 1))
     if core is not None:
         model.second.W.update_rule.update_core = core
     return make_step("train", model, (image(),), loss=loss or slow_loss(clock), optimizer=optimizer)

@@ -9,12 +9,13 @@ import chainer_profile
 from chainer_profile.basics import parsing
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
-from chainer_profile.measure import environment, machine, runner, threads
+from chainer_profile.measure import environment, machine, threads
 from chainer_profile.measure.machine import find_device, measure_limits
-from chainer_profile.measure.steps import make_step
 from chainer_profile.record.journal import Journal, recover
-from chainer_profile.record.recording import BlasLibrary, Environment, Settings
+from chainer_profile.record.recording import BlasLibrary, Environment
+from tests import queues
 from tests.nets import Chain, image
+from tests.queues import asked
 
 MANY = 4
 MS = 1_000_000
@@ -70,11 +71,8 @@ class Net(Chain):
         return super().forward(x)
 
 
-def run(net, **changes):
-    more = {name: changes.pop(name) for name in ("stop", "journal") if name in changes}
-    settings = {"trials": 20, "clean_trials": 5, "warmups": 2} | changes
-    step = make_step("forward", net, (image(),))
-    return runner.run(step, Settings(**settings), clock=net.clock, memory=True, **more)
+def run(net, stop=lambda: "", journal=None, **changes):
+    return queues.run(net, asked(**changes), memory=True, stop=stop, journal=journal)
 
 
 PROBE = ([MANY] * 4 + [1] * 4) * 10

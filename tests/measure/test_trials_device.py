@@ -14,28 +14,11 @@ from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.threads import _VARIABLES
 from chainer_profile.record.journal import Journal, recover
 from chainer_profile.record.recording import BlasLibrary, Environment, GpuState
+from tests import queues
 from tests.conftest import FakeClock
 from tests.fake_queue import OutOfMemoryError
 from tests.nets import SlowHook, SlowOptimizer, Trained, image, slow_loss, slow_sums
-from tests.queues import (
-    BEFORE,
-    DEVICE_BOUND,
-    LAUNCH_BOUND,
-    MS,
-    N_HELD,
-    N_STRUCTURE,
-    Launcher,
-    PlannedNet,
-    asked,
-    calls,
-    check,
-    device_clock,
-    fails,
-    follow,
-    kernel,
-    other_calls,
-    run,
-)
+from tests.queues import BEFORE, LAUNCH_BOUND, MS, N_HELD, PlannedNet, asked, device_clock, run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -57,14 +40,14 @@ class TestRun:
                 queue.log.clear()
                 return super().forward(x)
 
-        run(Net(clock, DEVICE_BOUND))
+        run(Net(clock, queues.DEVICE_BOUND))
         # 2 for an empty window, or 3 times 2, and the first and the last one.
         assert len(queue.events) == 8
         # Each is between two calls: the first event is recorded before the call. The window's two
         # reads are those of an empty one, on a device that was busy until then.
         begin, plain, profiled = ["record"], ["synchronize"], ["record"] * 7 + ["synchronize"]
         assert logs == [
-            *[[]] * N_STRUCTURE,
+            *[[]] * queues.N_STRUCTURE,
             ["synchronize", "record", "record", "synchronize"],
             plain,
             plain + begin,
@@ -83,7 +66,7 @@ class TestRun:
         monkeypatch.setattr(runner.environment, "collect", lambda *_: Environment(blas=blas))
         for name in _VARIABLES:
             monkeypatch.delenv(name, raising=False)
-        recording = run(PlannedNet(clock, DEVICE_BOUND[1:]), asked(trials=100))
+        recording = run(PlannedNet(clock, queues.DEVICE_BOUND[1:]), asked(trials=100))
         assert recording.host_ns.tolist() == [[13] * 3] * 100
         assert recording.self_ns[0].tolist()[1:] == [200, 500]
         assert recording.conditions.window_ns == 2 * 3 + 5
@@ -106,7 +89,7 @@ class TestRun:
             recording = run(model, asked(device="gpu:1"), journal=Journal(file))
         assert recording.conditions.gpu_before == GpuState(sm_mhz=1)
         assert recording.conditions.gpu_after == GpuState(sm_mhz=2)
-        assert states == [(1, N_STRUCTURE), (1, model.calls)]
+        assert states == [(1, queues.N_STRUCTURE), (1, model.calls)]
         recovered = recover(path)
         for name in ["self", "gap", "host", "launch", "span", "trial", "held", "held_span"]:
             found = getattr(recovered, f"{name}_ns")
@@ -131,8 +114,8 @@ def test_phases_of_a_device_are_those_of_the_host(clock, monkeypatch, phase, lau
 
     host = FakeClock()
     known = trained(host, clock=host)
-    recording = trained(Launcher(clock, launch_ns), clock=clock)
-    check(recording)
+    recording = trained(queues.Launcher(clock, launch_ns), clock=clock)
+    queues.check(recording)
     assert recording.phases == known.phases
     # Held, the device works through all of them without waiting, whatever the host needs.
     assert (recording.held_ns == known.self_ns[0]).all()
@@ -167,7 +150,9 @@ OWN = [130, 120, 150]  # of LAUNCH_BOUND's rows
 @pytest.mark.parametrize("group_ns", [1, 10**9])
 def test_an_exception_in_the_middle_of_a_trial(clock, monkeypatch, group_ns):
     monkeypatch.setattr(trials, "_GROUP_NS", group_ns)
-    model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + 5, fails(ValueError("broken\n on purpose")))
+    model = PlannedNet(
+        clock, LAUNCH_BOUND, BEFORE + 5, queues.fails(ValueError("broken\n on purpose"))
+    )
     with pytest.raises(RunError) as caught:
         run(model)
     assert str(caught.value) == (
@@ -175,20 +160,22 @@ def test_an_exception_in_the_middle_of_a_trial(clock, monkeypatch, group_ns):
         "purpose"
     )
     recording = caught.value.recording
-    check(recording)
+    queues.check(recording)
     assert recording.self_ns.tolist() == [OWN] * 4
     assert recording.held_ns is None
     assert not chainer.get_function_hooks()
     assert clock.device.end_ns > clock.time_ns  # the device still works
     # The next run is as if nothing had happened.
     again = run(PlannedNet(clock, LAUNCH_BOUND))
-    check(again)
+    queues.check(again)
     assert again.self_ns.tolist() == [OWN] * 20
     assert set(again.trial_ns.tolist()) == set(again.warmup_ns.tolist()) == {530}
 
 
 def test_a_block_leaves_nothing_of_an_unfinished_trial_to_the_next_block(clock):
-    model = PlannedNet(clock, LAUNCH_BOUND, N_STRUCTURE + 3, fails(ValueError("broken")))
+    model = PlannedNet(
+        clock, LAUNCH_BOUND, queues.N_STRUCTURE + 3, queues.fails(ValueError("broken"))
+    )
     step = make_step("forward", model, (image(),))
     with step.configured():
         structure, _ = runner.learn(step, asked(), clock)
@@ -207,7 +194,7 @@ def test_a_block_leaves_nothing_of_an_unfinished_trial_to_the_next_block(clock):
 @pytest.mark.parametrize("trial", [1, 5, 20 + 5])
 def test_other_calls_have_rows_by_link(clock, trial):
     for count in (1, 4):
-        change = other_calls(*[kernel(1, 1)] * count)
+        change = queues.other_calls(*[queues.kernel(1, 1)] * count)
         recording = run(PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, change))
         assert recording.by_link
         assert (recording.n_trials, recording.left_out) == (20, 0)
@@ -224,7 +211,9 @@ def test_other_calls_have_rows_by_link(clock, trial):
 
 def test_other_calls_of_a_held_trial_are_no_layers(clock):
     for after in (1, N_HELD):
-        model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + 25 + after, other_calls(kernel(1, 1)))
+        model = PlannedNet(
+            clock, LAUNCH_BOUND, BEFORE + 25 + after, queues.other_calls(queues.kernel(1, 1))
+        )
         recording = run(model)
         assert not recording.by_link
         held = [] if recording.held_ns is None else recording.held_ns.tolist()
@@ -241,7 +230,7 @@ def test_a_full_memory(clock):
         (25 + N_HELD + 1, 20, " after 20 trials, in PlannedNet at /"),
         (2 - BEFORE, None, " in PlannedNet at /"),
     ):
-        model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, fails(MEMORY_FULL))
+        model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, queues.fails(MEMORY_FULL))
         with pytest.raises(ProfileError) as caught:
             run(model, asked(batchsize=8))
         assert str(caught.value) == f"the network fails{where}: {FULL}"
@@ -275,13 +264,13 @@ def test_how_long_and_how_often_trials_are_held():
         ([400 * MS], 800 * MS, 3),
     ):
         clock = device_clock()
-        plan = calls(*(kernel(launch_ns, 30) for launch_ns in launches_ns))
+        plan = queues.calls(*(queues.kernel(launch_ns, 30) for launch_ns in launches_ns))
         recording = run(PlannedNet(clock, plan))
         assert clock.device.holds == [hold_ns] * count
         assert recording.held_ns.tolist() == [[30] * len(launches_ns)] * count
     # Of a time limit trials take four fifths of the two seconds; a held one takes 300 ms.
     limit = asked(max_seconds=2.0, trials=100, clean_trials=10)
-    recording = run(PlannedNet(device_clock(), calls(kernel(100 * MS, 30))), limit)
+    recording = run(PlannedNet(device_clock(), queues.calls(queues.kernel(100 * MS, 30))), limit)
     assert recording.ended == "time limit reached"
     assert len(recording.clean_ns) >= 1
     assert len(recording.held_ns) == 2
@@ -290,7 +279,7 @@ def test_how_long_and_how_often_trials_are_held():
 def test_the_hold_grows_when_it_was_too_short(clock):
     def slowly(model, x):
         model.clock.advance(5 * MS)
-        return follow(model.clock, model.plan, x)
+        return queues.follow(model.clock, model.plan, x)
 
     model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + 25 + 1, slowly)
     recording = run(model)
@@ -305,10 +294,14 @@ def test_a_network_that_waits_for_the_device_is_never_held():
     # Never for longer than a second: launching takes 300 ms and the 30 ns that are waited for.
     for launch_ns, holds in ((10, [MS * 2**i for i in range(6)]), (150 * MS, [600 * MS + 60])):
         clock = device_clock()
-        plan = (*calls(kernel(launch_ns, 30)), ("wait", 0), *calls(kernel(launch_ns, 20)))
+        plan = (
+            *queues.calls(queues.kernel(launch_ns, 30)),
+            ("wait", 0),
+            *queues.calls(queues.kernel(launch_ns, 20)),
+        )
         model = PlannedNet(clock, plan)
         recording = run(model)
-        check(recording)
+        queues.check(recording)
         assert clock.device.holds == holds
         assert (recording.held_ns, recording.held_span_ns) == (None, None)
         assert recording.ended == "complete"
@@ -323,7 +316,7 @@ def test_a_network_that_waits_now_and_then_is_held_in_the_other_trials(clock):
             return super().forward(x)
 
     recording = run(Net(clock, LAUNCH_BOUND))
-    check(recording)
+    queues.check(recording)
     # Every other trial is held; one that is not doubles the hold, to a second at most.
     assert recording.held_ns.tolist() == [[30, 20, 50]] * 10
     assert clock.device.holds == [MS * 2**i for i in range(10) for _ in range(2)]
@@ -351,5 +344,5 @@ def test_a_stop_is_heeded_and_without_trials_or_on_the_host_nothing_is_held():
     assert clock.device.holds == []
     queue, clock.device = clock.device, None
     queue.log.clear()
-    recording = run(PlannedNet(clock, calls((("host", 40),))))
+    recording = run(PlannedNet(clock, queues.calls((("host", 40),))))
     assert (recording.on_device, recording.held_ns, queue.log) == (False, None, [])
