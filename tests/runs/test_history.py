@@ -166,21 +166,20 @@ def test_runs_by_name():
         resolve_run("c")
 
 
-def test_the_table(done):
+def test_the_table_csv_and_markdown(done):
     assert done("history") == "no runs under reports/\n"
     put_several()
-    out = done("history")
-    head, _, first, *_ = out.splitlines()
+    put("p", clean_ns=NONE, clean_start_ns=NONE)
+    head, _, first, *_ = done("history").splitlines()
     assert " ".join(head.split()) == (
         "when model device batch phase commit latency ms FPS hot layer folder"
     )
     assert first.startswith("2026-11-03 10:00  resnet20  cpu")
     assert first.endswith("0_Convolution2DFunction  a")
-    assert "def000+" in out
-    assert "2 more are not shown (--limit 0 shows all)." in done("history", "--limit", "1")
-    assert done("history", "nothing") == "none of the 3 runs under reports/ matches\n"
+    assert "3 more are not shown (--limit 0 shows all)." in done("history", "--limit", "1")
+    assert done("history", "nothing") == "none of the 4 runs under reports/ matches\n"
     for words, found in {
-        "--sort name": "a\nb\nsweep-x/c\n",
+        "--sort name": "a\nb\np\nsweep-x/c\n",
         "--limit 1": "a\n",
         "nothing": "",
         "--device @cupy:0": "sweep-x/c\n",
@@ -188,11 +187,6 @@ def test_the_table(done):
         "--since 2026-11-03 resnet": "a\n",
     }.items():
         assert done("history", "--names", *words.split()) == found
-
-
-def test_csv_and_markdown(done):
-    put_several()
-    put("p", clean_ns=NONE, clean_start_ns=NONE)
     rows = list(csv.DictReader(io.StringIO(done("history", "--format", "csv"))))
     assert [row["folder"] for row in rows] == ["a", "b", "p", "sweep-x/c"]
     assert rows[2]["trials_kind"] == "profiled"
@@ -200,3 +194,4 @@ def test_csv_and_markdown(done):
     markdown = done("history", "--format", "markdown")
     assert markdown.startswith("| when | model |")
     assert "\\* of profiled trials: there were no unprofiled ones." in markdown
+    assert "def000+" in markdown
