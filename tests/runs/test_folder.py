@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
+from chainer_profile.basics import files
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.measure.machine import limits_file, load_limits, save_limits
 from chainer_profile.record.journal import Header, Journal, Kind
@@ -100,7 +101,7 @@ def test_a_run_leaves_its_recording_or_its_trials_and_what_was_there_before():
     assert load_run(RUN).n_trials == 3
 
 
-def test_the_default_folder_is_the_next_that_is_nobodys():
+def test_the_default_folder_is_the_next_that_is_nobodys(monkeypatch):
     DEFAULT.mkdir(parents=True)
     (DEFAULT / "layers.csv").write_text("mine")
     DEFAULT.with_name("net-cpu-b1-2").write_text("mine")
@@ -113,6 +114,11 @@ def test_the_default_folder_is_the_next_that_is_nobodys():
         with take(None) as second:
             assert second.path.name == "net-cpu-b1-6"
             second.save(write_journal(second.journal))
+            free = files.is_free
+            with monkeypatch.context() as patch:  # another run is quicker
+                patch.setattr(files, "is_free", lambda folder: folder == first.path or free(folder))
+                with take(None) as third:
+                    assert third.path.name == "net-cpu-b1-7"
     with take(None, force=True) as run:  # which is nothing for it
         assert run.path.name == "net-cpu-b1-5"
         run.save(write_journal(run.journal))
