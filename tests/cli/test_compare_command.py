@@ -83,42 +83,37 @@ def other_machine():
     return scaled(recording, dict.fromkeys(range(24), 2.5), whole=2.5)
 
 
-#: A run B, the words behind A, the exit code, and parts of the output and of the line of an error.
-GATES: list[tuple[Callable[[], Recording] | None, tuple[str, ...], int, str, str]] = [
-    (None, ("A2", *GATE), 0, "Gate: passed", ""),
-    (
-        *(None, ("B", *GATE), 3, "Gate: FAILED, 1 slower by more than 5.0 %"),
-        "profile.py: slower: 3_Convolution2DFunction at /res2/1/conv1: 1.3",
-    ),
-    (None, ("B", "--fail-above", "40%"), 0, "Gate: passed", ""),
-    (None, ("B", "A2", *GATE, "-q"), 3, "", "slower: B: 3_Convolution2DFunction at "),
-    (
-        lambda: scaled(run(7), {}, whole=1.2),
-        ("B", *GATE, "-q"),
-        3,
-        "",
-        "slower: unprofiled trial: 1.",
-    ),
-    (lambda: run(7, n_trials=1), ("B",), 0, "no verdicts", ""),
-    (
-        *(lambda: run(7, n_trials=1), ("B", *GATE), 1, ""),
-        "--fail-above cannot be judged: B has",
-    ),
-    *(
-        (
-            *(make, ("B", *GATE), 1, "Gate: not judged. B has too few trials for a verdict."),
-            "judged: B has too few trials for a verdict",
-        )
-        for make in (lambda: few(n_trials=2), lambda: few(n_clean=2))
-    ),
-    (other_machine, ("B", *GATE), 1, "x slower, machine or code", "the machine or the code made"),
+#: Runs that may stand in the place of B.
+OTHERS: dict[str, Callable[[], Recording]] = {
+    "slower as a whole": lambda: scaled(run(7), {}, whole=1.2),
+    "one trial": lambda: run(7, n_trials=1),
+    "few trials": lambda: few(n_trials=2),
+    "few clean trials": lambda: few(n_clean=2),
+    "of another machine": other_machine,
+}
+NONE, SLOWER = (
+    "too few trials for a verdict",
+    "slower: 3_Convolution2DFunction at /res2/1/conv1: 1.3",
+)
+#: What B is, the words behind A, the exit code, and parts of the output and of an error's line.
+GATES: list[tuple[str, tuple[str, ...], int, str, str]] = [
+    ("", ("A2", *GATE), 0, "Gate: passed", ""),
+    ("", ("B", *GATE), 3, "Gate: FAILED, 1 slower by more than 5.0 %", f"profile.py: {SLOWER}"),
+    ("", ("B", "--fail-above", "40%"), 0, "Gate: passed", ""),
+    ("", ("B", "A2", *GATE, "-q"), 3, "", "slower: B: 3_Convolution2DFunction at "),
+    ("slower as a whole", ("B", *GATE, "-q"), 3, "", "slower: unprofiled trial: 1."),
+    ("one trial", ("B",), 0, "no verdicts", ""),
+    ("one trial", ("B", *GATE), 1, "", "--fail-above cannot be judged: B has"),
+    ("few trials", ("B", *GATE), 1, f"Gate: not judged. B has {NONE}.", f"judged: B has {NONE}"),
+    ("few clean trials", ("B", *GATE), 1, f"not judged. B has {NONE}.", f"judged: B has {NONE}"),
+    ("of another machine", ("B", *GATE), 1, "x slower, machine or code", "or the code made"),
 ]
 
 
 def test_gates(capsys):
-    for make, words, code, shown, said in GATES:
-        if make is not None:
-            save_recording(Path("B"), make())
+    for made, words, code, shown, said in GATES:
+        if made:
+            save_recording(Path("B"), OTHERS[made]())
         assert main("compare", "A", *words) == code, (words, said)
         out, err = capsys.readouterr()
         assert shown in out
