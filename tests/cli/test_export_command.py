@@ -9,11 +9,13 @@ import numpy as np
 import onnx
 import pytest
 
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.cli import export as export_command
 from chainer_profile.engines.catalogue import EngineEntry
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 from chainer_profile.engines.runtimes.openvino_engine import OpenVinoEngine
 from tests import names_in
-from tests.command import OWN, Net, file_size_limit
+from tests.command import OWN, Net, file_size_limit, raising
 from tests.engines.exporting import images, network_of, outputs_of
 
 #: What a file is read by, and the files that there are then.
@@ -57,12 +59,24 @@ def test_a_file_is_written_checked_and_replaced_with_force(to, export, fails):
 
 
 def test_what_cannot_be_written_leaves_nothing(fails, monkeypatch):
+    full = ProfileError("net.xml: cannot be written")
     for to in ENGINES:
         with file_size_limit(100):
             said = fails("export", "--to", to)
         assert said.startswith(f"{to}: ")
         assert "cannot be written" in said
         assert names_in(".") == []
+    with monkeypatch.context() as patch:  # the second of two files
+        write = export_command.write_file
+        patch.setattr(
+            export_command,
+            "write_file",
+            lambda file, content: (
+                write(file, content) if file.suffix == ".bin" else raising(full)()
+            ),
+        )
+        assert "cannot be written" in fails("export", "--to", "net.xml")
+    assert names_in(".") == []
     run = OnnxRuntimeEngine.run
     with monkeypatch.context() as patch:
         patch.setattr(
