@@ -248,15 +248,9 @@ def make_training(
 ) -> Recording:
     """A training step whose means are known by hand: 3,000 us in 25 rows, 700 us of framework.
 
-    Trials are 2 % above and below the means in turn. Forward has 1,000 us in its rows and 300 us
-    of framework, backward 1,800 and 250, update 200 and 100; what is outside adds to this.
-
-    Args:
-        n_trials: Profiled trials, an even number for exact means.
-        data: Begin with 400 us of loading data.
-        outside_us: Time outside of all phases.
-        settings: Fields of the settings that differ.
-        **changes: Fields of the recording that differ.
+    Trials are 2 % above and below the means in turn, so that an even number has exact means.
+    Forward has 1,000 us in its rows and 300 us of framework, backward 1,800 and 250, update 200
+    and 100. Time outside of the phases adds to this, and so do 400 us of loading data.
     """
     rows = (_DATA if data else ()) + _TRAINING
     first = len(rows) - len(_TRAINING)

@@ -91,11 +91,9 @@ def test_what_cannot_be_folded():
 def test_the_history_of_chainers_timer_hook_is_folded():
     links = L.Linear(4, 3), L.BatchNormalization(3), F.relu, L.Linear(3, 2)
     net, x = chainer.Sequential(*links), np.ones((2, 4), np.float32)
-    with chainer.using_config("train", False), chainer.no_backprop_mode():
-        net(x)
-        with chainer.function_hooks.TimerHook() as hook:
-            for _ in range(5):
-                net(x)
+    with chainer.using_config("train", False), chainer.function_hooks.TimerHook() as hook:
+        for _ in range(5):
+            net(x)
     recording = fold_call_history(hook.call_history)
     names = ["LinearFunction", "FixedBatchNormalization", "ReLU", "LinearFunction"]
     assert [layer.function for layer in recording.layers] == names
