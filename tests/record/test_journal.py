@@ -8,6 +8,7 @@ import os
 import struct
 import warnings
 from array import array
+from tempfile import TemporaryFile
 
 import numpy as np
 import pytest
@@ -291,21 +292,20 @@ def test_damaged_headers_and_other_files_are_refused_in_one_line(path, tmp_path)
 
 def a_journal():
     """The bytes of a journal with trials of all kinds, two of its layers collectives."""
-    with open(os.devnull, "r+b") as nothing:
-        journal = Journal(nothing)
-        layers = tuple(
-            Layer(i, f"/{i}", "f", phase="communication" if i else "forward") for i in range(3)
-        )
-        links = (LinkCalls("/", "Net", 1, 9),)
-        has = {"on_device": True, "cpu": True, "iterations": True, "rank": Rank(1, 2, "host")}
-        text = Settings(model="net", seed=3, input_shape=(1, 2))
-        written = bytearray()
-        journal._write = written.extend
-        journal.begin(Header(layers, text, ENVIRONMENT, ("forward",), links, **has))
-    sizes = lengths(3, 1, on_device=True, cpu=True, iterations=True, collectives=2)
-    for kind in OF_ALL * 2:
-        add(journal, (kind, 1000, 900, tuple(range(5, 5 + sizes.get(kind, 0)))))
-    return bytes(written)
+    phases = ("forward", "communication", "communication")
+    layers = tuple(Layer(i, f"/{i}", "f", phase) for i, phase in enumerate(phases))
+    links = (LinkCalls("/", "Net", 1, 9),)
+    asked = Settings(model="net", seed=3, input_shape=(1, 2))
+    has = {"on_device": True, "cpu": True, "iterations": True}
+    sizes = lengths(3, 1, **has, collectives=2)
+    header = Header(layers, asked, ENVIRONMENT, ("forward",), links, rank=Rank(1, 2, "h"), **has)
+    with TemporaryFile() as file:
+        journal = Journal(file)
+        journal.begin(header)
+        for kind in OF_ALL * 2:
+            add(journal, (kind, 1000, 900, tuple(range(5, 5 + sizes.get(kind, 0)))))
+        file.seek(0)
+        return file.read()
 
 
 JOURNAL = a_journal()
