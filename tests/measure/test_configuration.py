@@ -13,7 +13,7 @@ from chainer_profile.record.recording import Settings
 from models import REGISTRY
 
 
-def test_networks_are_built_in_the_data_type_and_it_is_put_back():
+def test_networks_are_built_in_the_data_type_and_it_is_put_back(monkeypatch):
     for dtype in ("float32", "float16", "mixed16"):
         half = np.float32 if dtype == "float32" else np.float16
         with configured(Settings(dtype=dtype)):
@@ -25,9 +25,6 @@ def test_networks_are_built_in_the_data_type_and_it_is_put_back():
         with pytest.raises(ValueError, match="no"), configured(Settings(dtype=dtype)):
             raise ValueError("no")
         assert dtype_name() == "float32"
-
-
-def test_tf32(monkeypatch):
     monkeypatch.setenv("CUPY_TF32", "0")
     configuration.allow_tf32()
     assert os.environ["CUPY_TF32"] == "1"

@@ -202,7 +202,7 @@ def test_what_stays_on_the_host_is_named(cupy, device):
 
 
 class TestCudaQueue:
-    def test_events_and_their_times(self, cupy, log):
+    def test_events_their_times_and_memory(self, cupy, log):
         queue = CudaQueue(cupy)
         first, second = queue.new_event(), queue.new_event()
         assert first is not second
@@ -214,6 +214,12 @@ class TestCudaQueue:
         queue.synchronize()
         assert second.done
         assert queue.elapsed_ms(first, second) == 2.5
+        # What the pool holds unused is free.
+        kept = cupy.zeros(1000)
+        cupy.zeros(2000)
+        free, total = queue.memory_nbytes()
+        assert (total, total - free) == (cupy.memory_nbytes, kept.nbytes // 512 * 512 + 512)
+        assert type(free) is type(total) is int
 
     def test_the_kernel_that_holds_is_compiled_once(self, cupy):
         compiled, launched = [], []
@@ -233,13 +239,6 @@ class TestCudaQueue:
         assert launched == [((1,), (1,), (1_500_000,)), ((1,), (1,), (2**33,))]
         # Eight bytes, as the kernel has it.
         assert [type(words[2][0]) for words in launched] == [np.int64] * 2
-
-    def test_what_the_pool_holds_unused_is_free(self, cupy):
-        kept = cupy.zeros(1000)
-        cupy.zeros(2000)
-        free, total = CudaQueue(cupy).memory_nbytes()
-        assert (total, total - free) == (cupy.memory_nbytes, kept.nbytes // 512 * 512 + 512)
-        assert type(free) is type(total) is int
 
 
 @pytest.mark.process

@@ -8,9 +8,8 @@ from chainermn import create_multi_node_optimizer
 
 from chainer_profile.measure.ranks import compare_clocks, rank_of
 from chainer_profile.record.parts import UNKNOWN_NS, Rank
-from tests.measure.ranked import Made
+from tests.measure.ranked import MS, Made
 
-MS = 1_000_000
 S = 1_000 * MS
 
 
@@ -44,8 +43,7 @@ class Comm:
     def __init__(self, clock, rank, size, trips, ahead_ns=0):
         self.clock, self.rank, self.size = clock, rank, size
         self.trips, self.ahead_ns = trips, ahead_ns
-        self.sent = []
-        self.requests = []
+        self.sent, self.requests = [], []
 
     def Isend(self, value, other, tag):  # noqa: N802
         self.sent.append((other, int(value[0])))

@@ -119,10 +119,7 @@ def scaled(model, optimizer):
 
 
 def switched_off_on_the_way(model, optimizer):
-    def switch_off(optimizer):
-        model.W.update_rule.enabled = False
-
-    optimizer.add_hook(switch_off)
+    optimizer.add_hook(lambda _: setattr(model.W.update_rule, "enabled", False), "switch off")
 
 
 def one_rule_for_all(model, optimizer):
