@@ -256,7 +256,7 @@ def test_scalars_that_do_nothing_are_gone():
 
 FUNCTIONS_OF_BATCHES = [
     lambda x: F.reshape(x, (len(x), -1)),
-    lambda x: F.reshape(x, (len(x) * x.shape[1], -1)),
+    lambda x: F.reshape(x, (len(x) * x.shape[2], -1)),
     lambda x: x * F.broadcast_to(F.mean(x, axis=(2, 3), keepdims=True), x.shape),
     lambda x: F.reshape(F.reshape(x, (len(x), -1)), x.shape),
     lambda x: F.transpose(x, (1, 0, 2, 3)),

@@ -177,8 +177,14 @@ class Evil:
 def test_a_pickled_program_in_a_weights_file_is_not_run(path, trained):
     trap, evil = path.parent / "ran", np.empty((), dtype=object)
     evil[()] = Evil(trap)
-    np.savez(path, **{**arrays_of(trained), "l1/W": evil})
+    arrays = arrays_of(trained) | {"l1/W": evil}
+    del arrays["bn/beta"]
+    np.savez(path, **arrays)
     assert "l1/W is a Python object, not an array" in refused(make(), path)
+    # Of a version of the format whose header is not looked at.
+    with zipfile.ZipFile(path, "a") as archive, archive.open("bn/beta.npy", "w") as file:
+        np.lib.format.write_array(file, evil, version=(3, 0))
+    assert "bn/beta cannot be read" in refused(make(), path)
     assert not trap.exists()
     # The trap works: reading the same file the ordinary way springs it.
     np.load(path, allow_pickle=True)["l1/W"]
