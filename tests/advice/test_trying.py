@@ -1,6 +1,8 @@
 """Changes take turns with the network as it is, on a clock that the test turns."""
 
 from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,31 +36,24 @@ class World:
         self.began.append(name)
         self.running += 1
         self.most = max(self.most, self.running)
-        return Process(self, name)
+        return SimpleNamespace(ask=partial(self.ask, name), close=self.close)
 
-
-@dataclass
-class Process:
-    world: World
-    name: str
-
-    def ask(self, question, patience_s):
-        world, name = self.world, self.name
-        said = world.says.get((name, question))
+    def ask(self, name, question, patience_s):
+        said = self.says.get((name, question))
         if isinstance(said, Exception):
             raise said
         if question != BLOCK:
-            world.now_s += 1.0 if question == READY else 0.0
+            self.now_s += 1.0 if question == READY else 0.0
             return said
-        run_s = world.run_s.get(name, 1e-3)
-        world.now_s += 0.01
-        world.at_block()
-        if len(world.began) > world.stop_after:
-            world.stop = "interrupted by SIGINT"
+        run_s = self.run_s.get(name, 1e-3)
+        self.now_s += 0.01
+        self.at_block()
+        if len(self.began) > self.stop_after:
+            self.stop = "interrupted by SIGINT"
         return {"cpu_s": run_s, "wall_s": 2 * run_s}
 
     def close(self):
-        self.world.running -= 1
+        self.running -= 1
 
 
 def candidate(name, **changes):

@@ -197,9 +197,7 @@ def test_how_the_machine_moved():
     # What is not known is not there.
     assert list(movements([conditioned()], [conditioned((1, 1), other_cpu=0.0)])) == []
     assert list(movements([conditioned((1, 1))], [conditioned((0.0, 1))])) == [copy]
-
-
-def test_the_allowance_holds_one():
+    # What is allowed for it holds one.
     found = [Movement("copy", 1.2, 1.1, 1.3), Movement("matrix product", 0.9, 0.8, 1.0)]
     assert allowance(found) == (0.8, 1.3)
     shared = [*found, Movement("other programs", 1.0, 0.5, 2.0)]

@@ -39,21 +39,15 @@ print(json.dumps([found, recording.n_trials, recording.on_device, theirs.tolist(
 """
 
 
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory):
-    """The planted network, and what the table of costs is made of."""
-    folder = tmp_path_factory.mktemp("planted")
-    result = process(["-c", MEASURE], folder)
-    assert (result.returncode, result.stderr) == (0, "")
-    return Recording.load(folder / "recording.npz"), json.loads(result.stdout)
-
-
 def missed(recording):
     return [figure.name for figure in truth_gpu.figures(recording) if not figure.holds]
 
 
-def test_planted_kernels_are_found_with_the_table_of_costs(measured, capsys):
-    planted, (added, n_trials, on_device, theirs) = measured
+def test_planted_kernels_are_found_with_the_table_of_costs(tmp_path, capsys):
+    result = process(["-c", MEASURE], tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    planted = Recording.load(tmp_path / "recording.npz")
+    added, n_trials, on_device, theirs = json.loads(result.stdout)
     assert added.keys() >= {"recorder", "TimerHook", "nothing"}
     assert set(added.values()) == {2}
     assert (n_trials, on_device) == (20, True)
@@ -66,10 +60,7 @@ def test_planted_kernels_are_found_with_the_table_of_costs(measured, capsys):
     assert {figure.value.split(", ")[1] for figure in judged} == {"+0.00 %"}
     assert truth_gpu.show(iter(found))
     assert "MISSED" not in capsys.readouterr().out
-
-
-def test_what_is_wrong_is_missed(measured):
-    planted = measured[0]
+    # What is wrong is missed.
     rows = {(layer.path, layer.phase, layer.function): layer.index for layer in planted.layers}
     row = rows["/middle", "backward", "Planted"]
     longer, held, layers = planted.self_ns.copy(), planted.held_ns.copy(), list(planted.layers)
