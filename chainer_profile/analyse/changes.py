@@ -21,7 +21,7 @@ from chainer_profile.analyse.findings import (
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_duration, format_nbytes, format_percent, plural
-from chainer_profile.basics.words import BACKWARD, PROG, is_run
+from chainer_profile.basics.words import BACKWARD, TYPED, is_run
 
 #: Functions that accelerate() replaces, by what their names begin with; and those of PyTorch alone.
 _REPLACED: tuple[str, ...] = (
@@ -81,7 +81,8 @@ def whole(summary: Summary) -> tuple[float, str]:
     """The time that a change is held against, and what it is."""
     profiled = summary.totals.profiled
     if profiled is not None and profiled.mean_s:
-        return profiled.mean_s, "trial"
+        iterates = summary.recording.of_program and summary.several_phases
+        return profiled.mean_s, "iteration" if iterates else "trial"
     return float(summary.layers["mean_s"].sum()), "layers' time"
 
 
@@ -98,12 +99,11 @@ def proposed(summary: Summary) -> Iterator[Finding | Untried]:
         yield from rule(summary)
 
 
-def _measure(summary: Summary, otherwise: str) -> tuple[str, str]:
+def _measure(summary: Summary, otherwise: tuple[str, str]) -> tuple[str, str]:
     """What to do to see what a change brings: advice and command."""
     if is_run(summary.recording.settings.command):
-        return "To measure the gain here, run.", f"{PROG} advise {FOLDER}"
-    where = "At the beginning of the program, write." if summary.recording.of_program else "Try."
-    return where, otherwise
+        return "To measure the gain here, run.", f"{TYPED} advise {FOLDER}"
+    return otherwise
 
 
 def _at_limits(summary: Summary) -> float | None:
@@ -143,11 +143,16 @@ def _kernels(summary: Summary) -> Iterator[Finding | Untried]:
             return
     known, limit = KNOWN_GAINS[changes[-1].kernels], _at_limits(summary)
     gain = 1 / (1 - of + of / known.typical)
-    advice, command = _measure(summary, "chainer_profile.accelerate()")
+    by_torch = f", with PyTorch's kernels {KNOWN_GAINS['torch'].times}" if numpy in changes else ""
+    code = "chainer_profile.accelerate()"
+    otherwise = "Try.", code
+    if summary.recording.of_program:
+        otherwise = "At the beginning of the program, write.", f"import chainer_profile; {code}"
+    advice, command = _measure(summary, otherwise)
     yield step(
         "kernels",
-        f"The functions that {changes[-1].name} replaces take {format_percent(of)} of the trial. "
-        f"Networks became {known.text}, with PyTorch's kernels {KNOWN_GAINS['torch'].times}.",
+        f"The functions that {changes[-1].name} replaces take {format_percent(of)} of the "
+        f"{whole(summary)[1]}. Networks became {known.text}{by_torch}.",
         advice,
         command=command,
         gain=gain if limit is None else min(gain, max(1.0, limit)),
@@ -172,7 +177,8 @@ def _engines(summary: Summary) -> Iterator[Finding | Untried]:
             "At this machine's limits of arithmetic and memory, the layers would take "
             f"{format_duration(whole_s / limit)}, {limit:.1f} times less than the {what}."
         )
-    advice, command = _measure(summary, f"{PROG} engines --model FILE.py:NETWORK")
+    engines = f"{TYPED} engines --model FILE.py:NETWORK"
+    advice, command = _measure(summary, ("To measure the gain here, run.", engines))
     text, gain = "Inference engines build no graph and check no types", None
     if _share(summary, _REPLACED) >= MUCH:  # the benchmarks are of networks of convolutions
         text += f": under ONNX Runtime networks ran {known.text}"
@@ -251,7 +257,7 @@ def _batch(summary: Summary) -> Iterator[Finding | Untried]:
             "(framework). A larger batch spreads this over more "
             f"inputs{', but changes the training' if trains else ''}.",
             f"Try a batch of {larger}.",
-            f"That is {per_call} a call{_mostly_in(summary)}.",
+            f"The framework takes {per_call} a call{_mostly_in(summary)}.",
             command=f"-b {larger}" if takes_options(settings) else "",
             gain=gain_without(framework),
             changes=(Change(batchsize=larger),),

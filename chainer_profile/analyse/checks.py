@@ -9,14 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from chainer_profile.analyse.changes import whole
 from chainer_profile.analyse.counted import trial_counters
 from chainer_profile.analyse.findings import (
     LEAST_GAIN,
     Finding,
     bracketed,
+    gain_without,
     in_order,
     note,
     option,
+    step,
     warning,
 )
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
@@ -42,6 +45,9 @@ BUSY_CORES = 0.25
 #: Part of a training step outside of its phases worth a word.
 MUCH_OUTSIDE = 0.05
 FASTER_WITH_ONE_THREAD = 0.03
+#: Share of matrix products from which a slow rate is worth a word, and what part of the machine's
+#: rate is slow.
+MANY_PRODUCTS, SLOW_PRODUCTS = 0.2, 0.1
 #: Resolution of the times of CUDA's events.
 EVENT_S = 0.5e-6
 #: Change of a GPU's clock worth a word.
@@ -241,18 +247,52 @@ def _threads(summary: Summary) -> Iterator[Finding]:
     probe = probed_threads(recording)
     if probe is None:
         if threads > 1 and settings.threads is None:
-            text = f"BLAS used {threads} threads. Small layers are often faster with one."
-            advice = f"Try {option(settings, 'threads', 1) or 'one thread'} and compare."
-            yield note("threads", text, advice)
+            yield _several_threads(summary, threads)
     elif threads == 1:
         asked = option(settings, "threads", probe.many)
-        prefix = _PREFIXES.get(recording.environment.blas[0].name, "OMP")
-        advice = f"Your own programs use {probe.many} unless {prefix}_NUM_THREADS=1 is set"
+        advice = f"Your own programs use {probe.many} unless {_one_thread(recording)} is set"
         advice += f"; {asked} measures that." if asked else "."
         yield note("threads", f"BLAS ran with {probe.text(1)}.", advice)
     # Older versions tried one thread after the trials, and did not take it.
     elif probe.one_s <= (1 - FASTER_WITH_ONE_THREAD) * probe.many_s:
         yield note("threads", f"BLAS ran with {probe.text()}.", "Run with one thread.")
+
+
+def _several_threads(summary: Summary, threads: int) -> Finding:
+    """That BLAS used several threads, which nobody chose; they may slow a program much."""
+    recording, alone = summary.recording, _one_thread(summary.recording)
+    share, rate = _products(summary) if recording.of_program else (0.0, 1.0)
+    if share >= MANY_PRODUCTS and rate < SLOW_PRODUCTS:
+        return step(
+            "threads",
+            f"Matrix products take {format_percent(share)} of the {whole(summary)[1]}, at "
+            f"{format_percent(rate)} of this machine's rate, with {threads} BLAS threads. Small "
+            "products are often faster with one.",
+            "To measure the gain, put this before the command and compare.",
+            command=alone,
+            gain=gain_without(share),
+        )
+    text = f"BLAS used {threads} threads. Small layers are often faster with one."
+    asked = "" if recording.of_program else option(recording.settings, "threads", 1)
+    advice = f"Try {asked}" if asked else f"Set {alone} before Python starts"
+    return note("threads", text, f"{advice} and compare.")
+
+
+def _products(summary: Summary) -> tuple[float, float]:
+    """The share of matrix products, and their part of the machine's rate, if that is known."""
+    layers, limits = summary.layers, summary.recording.limits
+    # Much of a convolution's time may be a copy.
+    products = layers[(layers["macs"] > 0) & ~layers["function"].str.contains("onvolution")]
+    time_s = float(products["typical_s"].sum())
+    if limits is None or not time_s:
+        return 0.0, 1.0
+    rate = float(products["flops"].sum()) / time_s / limits.flops_per_s
+    return float(products["mean_s"].sum()) / whole(summary)[0], rate
+
+
+def _one_thread(recording: Recording) -> str:
+    """The variable that gives BLAS one thread."""
+    return f"{_PREFIXES.get(recording.environment.blas[0].name, 'OMP')}_NUM_THREADS=1"
 
 
 def _blas_threads(recording: Recording) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from chainer_profile.basics.words import PROG, is_run
+from chainer_profile.basics.words import TYPED, is_run
 from chainer_profile.record.recording import Settings
 
 #: A number may mislead; something takes time, and may take less; worth knowing.
@@ -55,7 +55,7 @@ class Change:
             return f"chainer_profile.{self.name}"
         if self.engine:
             ending = {"onnxruntime": "onnx", "openvino": "xml"}[self.engine]
-            return f"{PROG} export --to net.{ending}, with the network's options"
+            return f"{TYPED} export --to net.{ending}, with the network's options"
         if self.batchsize:
             return f"-b {self.batchsize}"
         return _KEEP_MEMORY if self.keep_memory else f"--dtype {self.dtype} (chainer.config.dtype)"
@@ -80,7 +80,7 @@ class Finding:
 
     @property
     def to_do(self) -> str:
-        """The advice with its command: ``Measure it: profile.py advise FOLDER.``"""
+        """The advice with its command: ``Measure it: python profile.py advise FOLDER.``"""
         return f"{self.advice.removesuffix('.')}: {self.command}" if self.command else self.advice
 
     def said(self, *, full: bool = False) -> str:

@@ -368,7 +368,7 @@ def _framework(summary: Summary) -> Iterator[Finding]:
     # On a GPU that is no time between functions, and what it shows is said of launching.
     if summary.recording.on_device or share is None or share < _MUCH_FRAMEWORK:
         return
-    text = f"{format_percent(share)} of the trial is spent between the"
+    text = f"{format_percent(share)} of the {whole(summary)[1]} is spent between the"
     if settings.engine:
         text = f"{text} engine's nodes, partly in its profiling."
         yield step("framework", text)

@@ -22,8 +22,9 @@ def _command() -> tuple[str, ...]:
     return ("python", "profile.py")
 
 
-#: How the program is started, in recordings; and its name, in messages and advice.
+#: How the program is started, in recordings; what a user types for it; its name, in messages.
 COMMAND = _command()
+TYPED = " ".join(COMMAND)
 PROG = " ".join(COMMAND) if "-m" in COMMAND else COMMAND[-1]
 #: The same of what trains a network: a clone has a program of its own for it.
 TRAIN_COMMAND = ("python", "train.py") if PROG == "profile.py" else (*COMMAND, "train")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from chainer_profile.analyse.program import own_ns
+from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli import FAILED
@@ -22,6 +25,7 @@ from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
 from chainer_profile.runs.folder import load_run
 from chainer_profile.runs.history import resolve_run
+from chainer_profile.runs.write import budget_of
 from chainer_profile.runs.written import Written
 
 
@@ -58,7 +62,11 @@ def _side(text: str) -> Side:
     names = [text] if "," not in text or Path(text).exists() else text.split(",")
     if not all(names):
         raise UsageError(f"{text!r}: name a folder before and after each comma")
-    return Side(text, tuple(load_run(resolve_run(name)) for name in names))
+    places = list(map(resolve_run, names))
+    runs = tuple(map(load_run, places))
+    budgets = [budget_of(place, run) for place, run in zip(places, runs, strict=True)]
+    took = [own_ns(budget) * NS for budget in budgets if budget is not None]
+    return Side(text, runs, statistics.median(took) if len(took) == len(runs) else None)
 
 
 def _write(

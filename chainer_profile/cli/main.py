@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import with_nearest
-from chainer_profile.basics.words import COMMAND, PROG, REQUIREMENTS, TRAIN_PROG
+from chainer_profile.basics.words import COMMAND, PROG, REQUIREMENTS, TRAIN_PROG, TYPED
 from chainer_profile.cli import COMMANDS, INSTEAD, PROFILE
 
 
@@ -124,8 +125,10 @@ def _split(argv: list[str]) -> tuple[str, list[str]]:
     if first in COMMANDS:
         return first, argv[1:]
     if not first.startswith("-"):
+        if Path(first).is_file():
+            raise UsageError(f"to profile a program: {TYPED} run {shlex.join(argv)}")
         raise UsageError(
-            f"unknown command {with_nearest(first, COMMANDS)}; {PROG} --help lists the commands"
+            f"unknown command {with_nearest(first, COMMANDS)}; {TYPED} --help lists the commands"
         )
     return PROFILE, argv
 

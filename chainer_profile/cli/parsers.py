@@ -15,7 +15,7 @@ from chainer_profile.basics.parsing import (
     parse_device,
     parse_shape,
 )
-from chainer_profile.basics.words import PROG, RUN_ORDERS, TRAIN_PROG, VERSION
+from chainer_profile.basics.words import PROG, RUN_ORDERS, TRAIN_PROG, TYPED, VERSION
 from chainer_profile.cli import COMMANDS, PROFILE
 from chainer_profile.cli.options import HISTORY_ROWS, LISTS, SINGLES, Told, take, told
 
@@ -340,13 +340,13 @@ def _check_run(args: argparse.Namespace) -> None:
 def _check_program(args: argparse.Namespace) -> None:
     args.program = args.program[1:] if args.program[:1] == ["--"] else args.program
     if not args.program:
-        raise UsageError(f"name a program: {PROG} run SCRIPT [ARGS ...]")
+        raise UsageError(f"name a program: {TYPED} run SCRIPT [ARGS ...]")
     _check_force(args)
 
 
 def _check_comparison(args: argparse.Namespace) -> None:
     if len(args.runs) < 2:
-        raise UsageError(f"give at least two runs: {PROG} compare BEFORE AFTER")
+        raise UsageError(f"give at least two runs: {TYPED} compare BEFORE AFTER")
     if args.fail_above is not None and args.fail_above < args.min_effect:
         raise UsageError(
             "--fail-above must be at least --min-effect, below which changes are ignored"

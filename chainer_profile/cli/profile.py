@@ -9,7 +9,7 @@ from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_count, plural
-from chainer_profile.basics.words import PROG
+from chainer_profile.basics.words import PROG, TYPED
 from chainer_profile.cli import asked
 from chainer_profile.cli.main import Context, Interrupted, Interrupts
 from chainer_profile.cli.report import show_run, wanted
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
                 return _measure(model, given, settings, folder, args, context.interrupts)
         except Interrupted as interrupt:
             if folder.holds_trials():
-                interrupt.hint = f"; {PROG} report {folder.path} shows the trials so far"
+                interrupt.hint = f"; {TYPED} report {folder.path} shows the trials so far"
             raise
 
 
@@ -118,7 +118,7 @@ def _measure(
 
 def _save(recording: Recording, folder: RunFolder, args: argparse.Namespace) -> None:
     """Write a recording and its reports, and print its tables whether that works or not."""
-    again = f"free some space, then run {PROG} report {folder.path}"
+    again = f"free some space, then run {TYPED} report {folder.path}"
     try:
         recording = folder.save(recording)
     except ProfileError as error:

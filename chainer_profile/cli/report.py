@@ -10,7 +10,7 @@ from typing import Any
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.words import DEFAULT_DEPTH
+from chainer_profile.basics.words import DEFAULT_DEPTH, run_words
 from chainer_profile.cli.instead import report_engines
 from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.shown import ALL_ROWS, row_limit, say_written, show
@@ -36,9 +36,19 @@ def run(args: argparse.Namespace, context: Context) -> int:
         report_engines(run, args)
         return 0
     recording = load_run(run)
+    _keep_title(args, recording.settings.command)
     check_formats(wanted(args), recording.n_trials)
     show_run(recording, run if run.is_dir() else run.parent, args)
     return 0
+
+
+def _keep_title(args: argparse.Namespace, command: str) -> None:
+    """Take title, author and course from the run's command line, where they are not given."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in ("title", "author", "course"):
+        parser.add_argument(f"--{name}", nargs="?")
+    for name, value in vars(parser.parse_known_args(run_words(command) or [])[0]).items():
+        setattr(args, name, getattr(args, name) or value or "")
 
 
 def wanted(args: argparse.Namespace) -> Wanted:

@@ -58,7 +58,14 @@ def first_screen(args: argparse.Namespace) -> str:
 
 def say_written(folder: Path, names: Sequence[str], quiet: bool = False) -> None:
     """``Written to reports/net: report.html, report.md and 7 more files``."""
-    first = sorted(names, key=lambda name: not name.endswith((".html", ".md", ".pdf")))
+    # What was asked for by its format goes before what every run writes.
+    first = sorted(
+        names,
+        key=lambda name: (
+            not name.endswith((".html", ".md", ".pdf")),
+            name.endswith((".csv", ".png", ".svg", ".npz")),
+        ),
+    )
     shown = first if len(first) <= _MOST_NAMES + 1 else first[:_MOST_NAMES]
     more = len(first) - len(shown)
     others = f" and {more} more files" if more else ""

@@ -64,10 +64,13 @@ class Side:
     Attributes:
         name: What the user calls it.
         runs: Its runs; at least one.
+        program_s: Seconds that the whole program took without profiling, of several runs the
+            median; None for runs of a network.
     """
 
     name: str
     runs: tuple[Recording, ...]
+    program_s: float | None = None
 
     def time_s(self, index: int) -> float:
         """Median time of a layer; of several runs the geometric mean of theirs."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.words import PROG
+from chainer_profile.basics.words import TYPED
 from chainer_profile.record.budget import BUDGET, PROFILER, REPORTS, Budget, Spent, write_json
 from chainer_profile.runs.wanted import named
 from chainer_profile.runs.written import Written
@@ -80,9 +80,9 @@ def _written(folders: Sequence[str], first_rank: bool) -> str:
     if not places:
         return ""
     ranks = Path(places[0]).parent
-    more = f"; to merge the ranks, run {PROG} ranks {ranks}" if first_rank else ""
+    more = f"; to merge the ranks, run {TYPED} ranks {ranks}" if first_rank else ""
     if len(places) > 1:
-        more = f"; for the reports of the calls in test mode, run {PROG} report {places[1]}{more}"
+        more = f"; for the reports of the calls in test mode, run {TYPED} report {places[1]}{more}"
     return f"Written to {', '.join(places)}{more}"
 
 

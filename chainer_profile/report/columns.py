@@ -16,7 +16,7 @@ from chainer_profile.basics.paths import above
 from chainer_profile.basics.units import NOT_KNOWN, format_count, format_ms, format_ratio
 from chainer_profile.basics.words import BACKWARD, FORWARD, GROUPS
 from chainer_profile.report.document import HOT
-from chainer_profile.report.tables import Column, Table, columns, headed, rows_of
+from chainer_profile.report.tables import Column, Table, columns, headed, kept, rows_of
 from chainer_profile.report.text import Row, printable
 
 
@@ -62,7 +62,8 @@ gap | gap = gap [ms] !10 | ms? | On a GPU, mean time on the device between the p
   this one; empty on a CPU
 busy | busy = busy [ms] !13 | ms? | On a GPU, median time on the device when it never waits for the
   host; empty without held trials
-share | % = share [%] | bar | The median as a part of the sum of all layers' medians
+share | % = share [%] | bar | The median as a part of the sum of all layers' medians; of a program,
+  or where trials differ, the same of means
 cumulative_share | cum. % !7 | percent | Share of this and all slower layers together
 if_twice | if 2x | times? | How many times as fast a trial would be if the layer were twice as fast,
   by Amdahl's law on the unprofiled trials; empty on a GPU
@@ -168,9 +169,20 @@ hot_layers hot | hot = hot layers !5 | count_ | Number of hot layers of the link
 """)
 
 
-def layer_columns(keys: Iterable[str], *, several_phases: bool = True) -> list[Column]:
-    """The columns of these names; that of the phase only where there are several."""
-    return [LAYER_COLUMNS[key] for key in keys if several_phases or key != "phase"]
+def layer_columns(keys: Sequence[str], summary: Summary | None = None) -> list[Column]:
+    """The columns of these names, or what a run's rows show: a phase only where there are several.
+
+    Rows that show means have these in place of medians, and medians where their intervals are.
+    """
+    if summary is None:
+        return [LAYER_COLUMNS[key] for key in keys]
+    if summary.recording.by_means:
+        first = ("mean", "median") if {"ci", "interval"} & set(keys) else ("mean",)
+        keys = [
+            one for key in keys if key != "mean" for one in (first if key == "median" else (key,))
+        ]
+    found = [LAYER_COLUMNS[key] for key in keys if summary.several_phases or key != "phase"]
+    return [kept(one) if one.key == "mean" and summary.recording.by_means else one for one in found]
 
 
 def explained(names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from chainer_profile.advice.results import read_advice
 from chainer_profile.analyse.findings import FOLDER
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import make_folder
-from chainer_profile.record.budget import RUNNING, read_budget
+from chainer_profile.record.budget import RUNNING, Budget, read_budget
 from chainer_profile.runs.folder import RECORDING, is_of_run, save_recording
 from chainer_profile.runs.wanted import FILES, NONE, USUAL, Wanted, parse_formats
 from chainer_profile.runs.written import Written
@@ -56,16 +56,21 @@ def beside(folder: Path, recording: Recording) -> Beside:
     """What else there is of a run in its folder."""
     from chainer_profile.report.content.profile import Beside
 
-    started = recording.environment.started
-    advice, budget = read_advice(folder), read_budget(folder)
-    if advice is not None and advice.environment.started != started:
+    advice = read_advice(folder)
+    if advice is not None and advice.environment.started != recording.environment.started:
         advice = None
+    return Beside(advice, budget_of(folder, recording))
+
+
+def budget_of(folder: Path, recording: Recording) -> Budget | None:
+    """The time of the program that a run in this folder is of; None for runs of a network."""
+    started, budget = recording.environment.started, read_budget(folder)
     # The end of a program that was killed is not known.
-    if budget is not None and not (
+    if budget is None or not (
         budget.started <= started and (budget.outcome == RUNNING or started <= budget.ended)
     ):
-        budget = None
-    return Beside(advice, budget)
+        return None
+    return budget
 
 
 def in_folder(summary: Summary, folder: Path) -> Summary:

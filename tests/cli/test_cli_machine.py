@@ -163,7 +163,7 @@ def test_signals_while_limits_are_measured_lose_nothing(monkeypatch, fails):
         return stand_in(*given)
 
     monkeypatch.setattr(machine, "measure_limits", measure)
-    killed = "interrupted; profile.py report run-2 shows the trials so far"
+    killed = "interrupted; python profile.py report run-2 shows the trials so far"
     for at, said, ended in (
         (2, killed, "killed before its end"),
         (1, "interrupted by SIGINT: 4 of 4 trials are in run-1", "complete"),

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chainer_profile.record.recording import Calibration, Recording
+from chainer_profile.record.budget import BUDGET, PROFILER, Budget, Spent, write_json
+from chainer_profile.record.recording import COMPLETE, Calibration, Recording
 from chainer_profile.runs.folder import load_run, save_recording
 from tests import names_in
 from tests.command import main, one_line
@@ -108,6 +109,17 @@ GATES: list[tuple[str, tuple[str, ...], int, str, str]] = [
     ("few clean trials", ("B", *GATE), 1, f"not judged. B has {NONE}.", f"judged: B has {NONE}"),
     ("of another machine", ("B", *GATE), 1, "x slower, machine or code", "or the code made"),
 ]
+
+
+def test_the_time_of_whole_programs(done):
+    started, ended = "2000-01-01T00:00:00Z", "2100-01-01T00:00:00Z"
+    for name, wall_s in (("A", 4), ("A2", 6), ("B", 2)):
+        around = Spent(PROFILER, "around", 10**9)
+        budget = Budget("t.py", started, ended, COMPLETE, wall_s * 10**9, (around,))
+        Path(name, BUDGET).write_text(write_json(budget))
+        known = "The whole program took " in done("compare", "A", "B")
+        assert known is (name == "B")
+    assert "The whole program took 4.000 s, now 1.000 s." in done("compare", "A,A2", "B")
 
 
 def test_gates(capsys):

@@ -56,8 +56,8 @@ def test_every_door_lists_the_same_networks_and_names_itself(tmp_path):
             result = python(*words, "comapre", cwd=tmp_path, PYTHONPATH=str(ROOT))
             assert result.returncode == 2
             assert result.stderr == (
-                f"{name}: error: unknown command 'comapre' (did you mean compare?); {name} --help "
-                "lists the commands\n"
+                f"{name}: error: unknown command 'comapre' (did you mean compare?); "
+                f"python {name.removeprefix('python ')} --help lists the commands\n"
             )
     code = (
         "import sys; sys.argv = ['/somewhere/bin/chainer-profile', 'train', '--epoch', '0']\n"

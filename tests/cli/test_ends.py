@@ -101,7 +101,7 @@ def test_signals_before_the_first_trial_and_within_one_that_hangs(fails):
         raise AssertionError("the trial went on")
 
     said = fails("-n", "20", *INTO, code=130, build=acting(FIRST_TRIAL + 6, hang))
-    assert said == "profile.py: interrupted; profile.py report run shows the trials so far"
+    assert said == "profile.py: interrupted; python profile.py report run shows the trials so far"
     assert main("report", "run", "-q") == 0
     assert kept() == (6, "killed before its end")
 
@@ -218,14 +218,14 @@ def test_a_recording_for_which_there_is_no_space(no_space, fails, capsys):
     assert "LinearFunction" in out
     assert one_line(err) == (
         f"profile.py: error: {cannot} kept in run/recording.journal: free some space, "
-        "then run profile.py report run"
+        "then run python profile.py report run"
     )
     assert names_in("run") == ["recording.journal"]
     assert fails("report", "run") == f"{cannot} kept in run/recording.journal"
     build = acting(FIRST_TRIAL + 3, raising(RuntimeError("oh")))
     line = fails("-q", "--clean-trials", "0", "-o", "failed", build=build)
     assert line.startswith("the network fails after 3 trials")
-    assert line.endswith("free some space, then run profile.py report failed")
+    assert line.endswith("free some space, then run python profile.py report failed")
     no_space.undo()
     for name, trials in (("run", 6), ("failed", 3)):
         assert main("report", name, "-q") == 0
@@ -241,7 +241,7 @@ def test_reports_for_which_there_is_no_space(monkeypatch, capsys):
     assert "LinearFunction" in out
     assert one_line(err) == (
         "profile.py: error: run/layers.csv: cannot be written (File too large); the trials are "
-        "safe in recording.npz: free some space, then run profile.py report run"
+        "safe in recording.npz: free some space, then run python profile.py report run"
     )
     assert names_in("run") == ["recording.npz"]
     assert main("report", "run", "-q") == 0

@@ -125,7 +125,7 @@ REFUSED = f"""
 1 | report damaged | damaged/recording.journal is damaged
 2 | report run.npz --columns meen | argument --columns: unknown column of the layer table: 'meen' (d
 2 | compare | the following arguments are required: DIR
-2 | compare run.npz | give at least two runs: profile.py compare BEFORE AFTER
+2 | compare run.npz | give at least two runs: python profile.py compare BEFORE AFTER
 1 | compare run.npz absent.npz | absent.npz: no such recording
 2 | compare run.npz run.npz, | 'run.npz,': name a folder before and after each comma
 1 | compare run.npz,run.npz again.npz | run.npz,run.npz: a run is given twice
@@ -160,7 +160,8 @@ REFUSED = f"""
 2 | engines --engines own:Fast,own:Wrong --save-engine x.fast | --save-engine x.fast could be for fa
 2 | engines --engines own:a-b | engine 'own:a-b': your own engine is module:Class or path/to/file.py
 1 | engines --engines own:fail | engine own:fail: cannot be made: ValueError: no network today
-2 | run | name a program: profile.py run SCRIPT [ARGS ...]
+2 | run | name a program: python profile.py run SCRIPT [ARGS ...]
+2 | own.py -e 2 | to profile a program: python profile.py run own.py -e 2
 2 | run -- none.py | none.py: cannot be read (No such file or directory)
 2 | run --force own.py | --force replaces the run in a folder: name it with --out
 1 | --gpu 0 | --gpu 0: CuPy
@@ -211,7 +212,7 @@ REFUSED = f"""
 1 | ranks ranks | ranks: these are not the ranks of one training: rank-0 is one of 2, rank-1 one of
 1 | compare run.npz again.npz --fail-above 5% --gate cpu | run.npz: its unprofiled trials have
 1 | export --to net.onnx --model own.py:Sums --input-shape 3 | net.onnx: the ONNX exporter does not
-2 | comapre a | unknown command 'comapre' (did you mean compare?); profile.py --help lists the comma
+2 | comapre a | unknown command 'comapre' (did you mean compare?); python profile.py --help lists th
 2 | completion tcsh | argument shell: invalid choice: 'tcsh' (choose from 'bash', 'zsh', 'fish') (se
 """
 

@@ -247,7 +247,20 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
     def trained(command: str, **settings: Any) -> Recording:
         return make_training(settings={"command": command, "batchsize": 8} | settings)
 
-    step_us, ways = make_training(), ("kernels", "batch", "gpu")
+    def of_program(one: Recording) -> Recording:
+        calls, iteration = np.ones_like(one.self_ns), np.arange(one.n_trials) + 1
+        return replace(one, calls=calls, iteration=iteration)
+
+    def looped(flops: int) -> Recording:
+        """A program that multiplies matrices for a third of its time, at most at 100 GFLOP/s."""
+        run = phased(("/l", "LinearFunction", "forward", 1000), *step)
+        first = replace(
+            run.layers[0], flops=flops, macs=flops // 2, nbytes_read=0, nbytes_written=0
+        )
+        run = replace(run, layers=(first, *run.layers[1:]), environment=blas(2), limits=LIMITS)
+        return of_program(run)
+
+    ways = "kernels", "batch", "gpu"
     return {
         "two layers are half": (scaled([40, 30, 20, 10], list("ABAC"), 100_000), "most-time"),
         "half are of a function": (scaled([40, 30, 40, 10], list("ABAA")), "most-time"),
@@ -297,7 +310,11 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
                                 ("forward", "backward")), framework_us=500), "gpu"),
         **{f"{way}: {command or 'no command'}": (trained(command), way) for way in ways for command
            in (OURS, "python train.py", PROGRAM, "")},
-        "kernels of a program": (replace(step_us, calls=np.ones_like(step_us.self_ns)), "kernels"),
+        "kernels of a program": (of_program(trained(PROGRAM)), "kernels"),
+        "small products of a program": (looped(10**6), "threads"),
+        "large products of a program": (looped(10**8), "threads"),
+        "engines of a program": (
+            of_program(make_recording(settings=Settings(command=PROGRAM))), "engines"),
         "halves": (trained(OURS, dtype="float16"), "dtype"),
         "engines": (scaled([60, 30, 10], [CONV, BN, "ReLU"], command="profile.py"), "engines"),
         "no time": (make_training(self_ns=np.zeros((40, 25), np.int64)), "most-time"),

@@ -31,7 +31,7 @@ from chainer_profile.record.budget import Spent
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import BlasLibrary, Environment, Layer, LinkCalls, Settings
 from chainer_profile.report import page
-from chainer_profile.report.columns import LAYER_COLUMNS
+from chainer_profile.report.columns import LAYER_COLUMNS, layer_columns
 from chainer_profile.report.content import boxes, comparison, engines, network, sweep
 from chainer_profile.report.content.layer_section import spreads
 from chainer_profile.report.content.method import has_rate_of_zero
@@ -172,6 +172,17 @@ def test_the_title_is_the_networks_unless_it_is_given() -> None:
         assert shown.isprintable()
         assert heading_text(summary, ReportTitle(" Mine\n")) == "Mine"
     assert ReportTitle("t", " ", "c\nd").rows() == [("Course", "c\\nd")]
+
+
+def test_rows_show_first_what_they_are_ordered_by() -> None:
+    training = make_training()
+    calls, iteration = np.ones_like(training.self_ns), np.arange(training.n_trials) + 1
+    ran = summarise(replace(training, calls=calls, iteration=iteration))
+    for keys, shown in (
+        (("median", "interval", "mean"), ["mean", "median", "interval"]),
+        (("median", "share"), ["mean", "share"]),
+    ):
+        assert [one.key for one in layer_columns(keys, ran)] == shown
 
 
 def test_the_rate_of_zero_is_that_of_our_own_optimizer() -> None:

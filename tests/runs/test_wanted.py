@@ -74,7 +74,8 @@ def test_what_cannot_be_made_is_looked_for_before_and_does_not_stop_the_others(
 def test_files_of_a_run_and_of_its_report(capsys):
     words = ("--format", "trace,latex,folded", "--author", "Ada", "--course", "Systems")
     assert main("-o", "run", *words, "--title", "Mine", "--trace-trial", "1") == 0
-    assert "report.html, tables.tex" not in capsys.readouterr().out  # in the order that is asked
+    written = "Written to run: report.md, report.html, trace.json, tables.tex and "
+    assert written in capsys.readouterr().out  # what was asked for in its order
     names = set(names_in("run"))
     assert {"trace.json", "tables.tex", "stacks.folded"} <= names
     assert "report.json" not in names
@@ -84,11 +85,12 @@ def test_files_of_a_run_and_of_its_report(capsys):
     assert "Systems" in report
     summary = summarise(load_run(Path("run")))
     assert Path("run/trace.json").read_text() == trace.render(summary, 1)
-    # A report again has only what is asked for now.
-    assert main("report", "run", "--format", "trace", "-q") == 0
+    # A report again has the files that are asked for now, and who wrote it where nothing else is.
+    assert main("report", "run", "--format", "trace", "-q", "--course", "Networks") == 0
     assert Path("run/trace.json").read_text() == trace.render(summary)
-    assert not Path("run/report.md").read_text().startswith("# Mine\n")
-    assert "profile.py advise run" in Path("run/report.md").read_text()
+    again = Path("run/report.md").read_text()
+    assert again == report.replace("**Course**: Systems", "**Course**: Networks")
+    assert "python profile.py advise run" in Path("run/report.md").read_text()
     assert "advise FOLDER" not in Path("run/report.html").read_text()
     # A run without reports has its recording.
     capsys.readouterr()

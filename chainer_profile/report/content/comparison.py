@@ -94,6 +94,10 @@ def compared(
         yield from doc.listing(failures(comparison, gate))
     if len(comparison.totals):  # or it is the verdict
         yield text(counts_line(comparison), below=True)
+    times = [side.program_s for side in (comparison.before, comparison.after)]
+    if None not in times:
+        took, now = map(format_duration, times)
+        yield text(f"The whole program took {took}, now {now}.", below=True)
     loud = comparison.moved or comparison.other_machine
     yield text(machine_line(comparison), note=loud, below=True)
     yield from doc.below(notes(comparison), note=not comparison.judged)
@@ -168,6 +172,10 @@ def side_text(side: Side) -> str:
     return f"{shorten(printable(side.name), _MAX_NAME)}: {', '.join(parts)}"
 
 
+def _between(low: str, high: str) -> str:
+    return "" if low == high else f" (between {low} and {high})"
+
+
 def differences_line(comparison: Comparison) -> str:
     """One line of what differs beside the times; says so where nothing does."""
     found = []
@@ -199,7 +207,7 @@ def machine_line(comparison: Comparison) -> str:
         )
     words = ", ".join(
         f"a fixed {work.name} took {format_factor(work.ratio)} the time"
-        + ("" if comparison.several else f" (between {work.low:.2f} and {work.high:.2f})")
+        + ("" if comparison.several else _between(f"{work.low:.2f}", f"{work.high:.2f}"))
         for work in works
     )
     if OTHERS in found and found[OTHERS].moved:

@@ -25,7 +25,7 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.basics.words import PROG
+from chainer_profile.basics.words import TYPED
 from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.engines.catalogue import BASELINE, FAST
 from chainer_profile.engines.results import EngineResult, EnginesRun, Speedup, main_layer, speedup
@@ -523,16 +523,16 @@ def _which(known: list[tuple[EngineResult, Speedup]]) -> Iterator[str]:
 
 _HOW = {
     FAST: "In Python, call the network within `with chainer_profile.accelerate():`.",
-    "onnxruntime": f"{PROG} export writes the ONNX file that it runs.",
+    "onnxruntime": f"{TYPED} export writes the ONNX file that it runs.",
     "openvino": (
-        f"{PROG} export writes an ONNX file that it reads. The time is that of an infer "
+        f"{TYPED} export writes an ONNX file that it reads. The time is that of an infer "
         "request on shared tensors; compiled(x) takes 10 to 15 % more."
     ),
 }
 
 
 def _how(engine: EngineResult) -> str:
-    otherwise = f"To save it, where possible, add --save-engine to {PROG} engines."
+    otherwise = f"To save it, where possible, add --save-engine to {TYPED} engines."
     return _HOW.get(engine.name, otherwise)
 
 

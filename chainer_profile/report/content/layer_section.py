@@ -170,14 +170,14 @@ def _usual_columns(summary: Summary, shown: Shown) -> list[Column]:
 
 def _known(
     summary: Summary,
-    keys: Collection[str],
+    keys: Sequence[str],
     unsure: Collection[str],
     among: pd.DataFrame | None = None,
 ) -> list[Column]:
     """Columns of these names; of those that are unsure the ones that say something of the rows."""
     rows = summary.layers if among is None else among
-    known = {one.key for one in with_content(layer_columns(unsure), rows)}
-    found = layer_columns(keys, several_phases=summary.several_phases)
+    known = {one.key for one in with_content(layer_columns(list(unsure)), rows)}
+    found = layer_columns(keys, summary)
     return [one for one in found if one.key not in unsure or one.key in known]
 
 
@@ -212,7 +212,7 @@ def hottest(summary: Summary) -> Table:
     """The hottest layers, which lead to their rows."""
     found = summary.slowest.head(_HOTTEST)
     return Table(
-        layer_columns(_HOT_COLUMNS, several_phases=summary.several_phases),
+        layer_columns(_HOT_COLUMNS, summary),
         found,
         "The hottest layers",
         hot_marks(found),
@@ -305,7 +305,7 @@ def by_layer(summary: Summary) -> Iterator[Block]:
 def work_by_layer(summary: Summary) -> Iterator[Block]:
     """The report's table of work and memory; nothing where none is known."""
     shown = _chosen(summary)
-    which = layer_columns(WHICH, several_phases=summary.several_phases)
+    which = layer_columns(WHICH, summary)
     if work := with_content(layer_columns(WORK), shown):
         facts: dict[str, object] = {key: any(one.key == key for one in work) for key in WORK}
         facts |= {"about": ABOUT, "work_is_about": shown["work_is_about"].any()}
@@ -372,7 +372,7 @@ def for_paper(summary: Summary, of: str) -> Iterator[tuple[str, Table]]:
     if not summary.has_intervals:
         keys.remove("ci")
         interval = "there are too few trials for confidence intervals."
-    columns = layer_columns(keys, several_phases=summary.several_phases)
+    columns = layer_columns(keys, summary)
     count = format_count(len(layers))
     if len(layers) > TOP:
         caption = f"The {TOP} slowest of {count} layers {of}{on_gpu(summary)}."

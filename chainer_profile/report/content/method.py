@@ -173,10 +173,13 @@ framework -device phases | Framework time is the profiled trial minus the sum of
 framework device | Framework time is the profiled trial minus the sum of its layers: the trial's
   wall time minus the layers' time on the GPU. It lies between the layers and after the last one;
   the GPU mostly waits for the host then.{of_phases}
-| A single number for a time is the median, which a few slow trials do not affect. A layer's share
-  is its median divided by the sum of all layers' medians. Parts that add up to the trial (sum of
-  the layers, framework, groups, links) are means, and inputs per second are the batch divided by
-  the mean.
+means | The time of a trial is the median, which a few slow trials do not affect. A row's time is
+  its mean, and its share is that mean divided by the sum of all rows' means. Inputs per second are
+  the batch divided by the mean trial.
+-means | A single number for a time is the median, which a few slow trials do not affect. A layer's
+  share is its median divided by the sum of all layers' medians. Parts that add up to the trial
+  (sum of the layers, framework, groups, links) are means, and inputs per second are the batch
+  divided by the mean.
 | The 95 % confidence interval of a median comes from the spread of the medians of successive
   batches of trials, on a log scale, so correlation between neighbouring trials does not make it too
   narrow. Fewer than {least} trials have none.
@@ -244,6 +247,7 @@ def method_points(summary: Summary) -> Iterator[Words]:
         "framework": totals.framework and not engine,
         "phases": recording.phases,
         "of_phases": _GPU_PHASES if recording.phases else "",
+        "means": recording.by_means,
         "least": MIN_TRIALS,
         "rate_of_zero": has_rate_of_zero(settings),
         "step": time(conditions.clock_resolution_ns),

@@ -24,6 +24,7 @@ from chainer_profile.report.columns import ABOUT, WHICH, layer_columns
 from chainer_profile.report.content.boxes import bar, series
 from chainer_profile.report.document import MEMORY, ROOFLINE, Block, Figure, text
 from chainer_profile.report.tables import Column, Table, columns, headed, listed, with_content
+from chainer_profile.report.text import typical_word
 
 _MAX_LAYERS = 10
 
@@ -91,7 +92,8 @@ def work(summary: Summary, *, macs: bool = False) -> Iterator[Block]:
         return
     yield text(
         "Operations (a multiply-add counts as two) and bytes (each array is read or written "
-        "once) are computed from the shapes; rates use the median self times."
+        "once) are computed from the shapes; rates use the "
+        f"{typical_word(summary.recording)} self times."
         + (f" {ABOUT}" if summary.layers["work_is_about"].any() else "")
     )
     limits = summary.recording.limits
@@ -236,7 +238,7 @@ retained | left allocated | bytes
 
 
 def peak_columns(summary: Summary) -> list[Column]:
-    which = layer_columns(WHICH, several_phases=summary.several_phases)
+    which = layer_columns(WHICH, summary)
     sizes = [
         replace(column, drop=drop)
         for column, drop in zip(layer_columns(_SIZES), _DROPS, strict=True)

@@ -412,7 +412,7 @@ def target(summary: Summary, factor: float) -> Iterator[Block]:
         return
     wanted = f"For a trial {factor:g}x as fast"
     if not found:
-        yield text(f"{wanted}, even layers ten times as fast would not be enough.")
+        yield text(f"{wanted}, making every layer ten times as fast would not be enough.")
         return
     first, *others = (
         (
@@ -432,7 +432,7 @@ def _hot_layers(summary: Summary, hot: pd.DataFrame) -> Table:
     keys = [*WHICH, "median", "interval", "share", "cumulative_share"]
     if hot["ci_low_s"].isna().all():
         keys.remove("interval")
-    found = layer_columns(keys, several_phases=summary.several_phases)
+    found = layer_columns(keys, summary)
     caption = (
         f"The {format_count(len(slowest))} slowest of {plural(len(hot), 'hot layer')}"
         if len(slowest) < len(hot)
