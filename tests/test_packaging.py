@@ -34,7 +34,7 @@ def requirements(name):
     return [line for line in lines if line and not line.startswith(("#", "-r"))]
 
 
-def test_requirements_are_those_of_the_project_and_its_extras():
+def test_requirements_are_those_of_the_project_and_its_extras_and_locked():
     chainer = "./packaging/chainer"
     assert [chainer, *project()["dependencies"][1:]] == requirements("requirements.txt")
     backend = (ROOT / chainer / "build_backend.py").read_text()
@@ -43,9 +43,6 @@ def test_requirements_are_those_of_the_project_and_its_extras():
     for extra in ("dev", "gpu", "gpu-cuda13"):
         asked = project()["optional-dependencies"][extra]
         assert asked == requirements(f"requirements-{extra}.txt"), extra
-
-
-def test_the_lock_has_all_that_tests_need():
     locked = {}
     for line in (ROOT / "requirements-dev.lock").read_text().splitlines():
         if "==" in line and not line.startswith("#"):
@@ -105,7 +102,7 @@ def git(*words):
     return done.stdout, done.returncode
 
 
-def test_git_holds_text_pictures_and_recordings_and_little_else_that_is_large():
+def test_git_holds_text_pictures_and_recordings_and_nothing_that_is_built_or_large():
     listed, _ = git("ls-files", "-z")
     names = [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
     assert "README.md" in names
@@ -115,8 +112,5 @@ def test_git_holds_text_pictures_and_recordings_and_little_else_that_is_large():
         assert b"\0" not in content or name.endswith(_PICTURES) or recording, name
         sample = name.startswith("reports/samples/resnet20-cpu-b1/") and name.endswith(_LARGE)
         assert len(content) < 1e6 or sample, name
-
-
-def test_git_passes_over_what_is_built():
     for name in ("py_spy-0.4-py3-none-any.whl", "a.egg", "a.so", "dist/a.tar.gz"):
         assert git("check-ignore", "-q", name)[1] == 0, name

@@ -42,7 +42,13 @@ def test_a_case_gives_its_recording_and_leaves_nothing(tmp_path):
         (tmp_path / "tmp" / "r.npz").unlink()
 
 
-def test_a_worker_without_the_program_or_a_disk(monkeypatch):
+def test_executors_by_name_and_a_worker_without_the_program_or_a_disk(monkeypatch):
+    for name in ("local", "local:3", "mpi", "dask://host:8786", "dask://[::1]:1/"):
+        assert check_executor(name) == name
+    message = "is not an executor: give local, local:N, dask://HOST:PORT or mpi"
+    for name in ("", "local:0", "local:x", "dask", "dask://host", "slurm", "mpi:2"):
+        with pytest.raises(UsageError, match=message):
+            check_executor(name)
     monkeypatch.setattr("tempfile.tempdir", "/missing")
     assert "No such file" in run_case("a", WORDS, ".").error
     monkeypatch.undo()
@@ -72,15 +78,6 @@ def test_a_sweep_that_is_stopped_ends_its_cases_alone(monkeypatch):
     assert [outcome.error for outcome in outcomes] == [killed]
     assert not executors._running
     assert run_case("stopped", WORDS, ".").error == killed  # and no other one runs
-
-
-def test_executors_by_name():
-    for name in ("local", "local:3", "mpi", "dask://host:8786", "dask://[::1]:1/"):
-        assert check_executor(name) == name
-    message = "is not an executor: give local, local:N, dask://HOST:PORT or mpi"
-    for name in ("", "local:0", "local:x", "dask", "dask://host", "slurm", "mpi:2"):
-        with pytest.raises(UsageError, match=message):
-            check_executor(name)
 
 
 def test_local_workers_and_extras_that_are_not_installed(monkeypatch):
