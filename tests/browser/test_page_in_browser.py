@@ -1,7 +1,5 @@
 """The pages in a real browser: they load by themselves, and everything on them works."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is said of runs that differ in one thing, on both sides of where the words change."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

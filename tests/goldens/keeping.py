@@ -1,7 +1,5 @@
 """What the goldens keep."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

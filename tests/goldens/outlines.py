@@ -1,7 +1,5 @@
 """Which parts, tables and boxes there are of a run, and what is left out of large ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What is shown of runs made by hand, in every form that readers meet: what the goldens keep."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any

@@ -3,8 +3,6 @@
 ``pytest tests/goldens --remake`` writes it again; the difference is read before it is kept.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from importlib import import_module

@@ -1,9 +1,7 @@
 """Sentences and rows of runs that differ in one thing, a case after the other."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -117,12 +115,18 @@ def fast(**changes: Any) -> Recording:
     return replace(recording, **(values | changes))
 
 
+def _rows_of(recording: Recording, kept: Callable[[Layer], bool], **changes: Any) -> Recording:
+    """Some of its rows alone."""
+    layers = tuple(filter(kept, recording.layers))
+    self_ns = recording.self_ns[:, [layer.index for layer in layers]]
+    return replace(recording, layers=layers, self_ns=self_ns, **changes)
+
+
 def _forward_backward() -> Recording:
     """The training step without its update."""
     step = make_training(settings={"phase": "forward-backward", "optimizer": ""})
-    layers = tuple(layer for layer in step.layers if layer.phase != "update")
-    self_ns = step.self_ns[:, [layer.index for layer in layers]]
-    return replace(step, layers=layers, self_ns=self_ns, phases=(), framework_ns=None, links=())
+    nothing: dict[str, Any] = {"phases": (), "framework_ns": None, "links": ()}
+    return _rows_of(step, lambda row: row.phase != "update", **nothing)
 
 
 @listed()
@@ -276,11 +280,8 @@ def compared_runs() -> dict[str, Comparison]:
     moved = [*(layers[at] for at in (4, 0, 3, 2, 2)), Layer(5, "/d", "Add")]
     moved = [replace(layer, index=at) for at, layer in enumerate(moved)]
     step = make_training(n_trials=200)
-    kept = [layer.index for layer in step.layers if layer.phase == "forward"]
-    forward = replace(
-        step, layers=tuple(step.layers[at] for at in kept), self_ns=step.self_ns[:, kept],
-        phases=(), framework_ns=None, settings=replace(step.settings, phase="forward"),
-    )  # fmt: skip
+    forward = _rows_of(step, lambda row: row.phase == "forward", phases=(), framework_ns=None,
+                       settings=replace(step.settings, phase="forward"))  # fmt: skip
     zeros = [replace(run(at, 3), self_ns=np.zeros((200, 3), np.int64)) for at in (1, 2)]
     zeros[1] = replace(zeros[1], environment=replace(zeros[1].environment, started="later"))
     six = chainer_run(n_layers=6)
@@ -439,11 +440,8 @@ def raced() -> dict[str, Iterable[str]]:
     plain_run = make()
     chainer, quick = plain_run.engines
     seventeen = np.arange(60) // 2 < 17
-    unsure = replace(
-        quick,
-        name="unsure",
-        clean_ns=np.where(seventeen, chainer.clean_ns // 30, 3 * chainer.clean_ns),
-    )
+    clean_ns = np.where(seventeen, chainer.clean_ns // 30, 3 * chainer.clean_ns)
+    unsure = replace(quick, name="unsure", clean_ns=clean_ns)
     served = replace(quick, jobs=2, served_per_s=19_000.0)
     cases = {
         "a wrong and a missing one": make(wrong, missing, result("chainer-fast", 500)),
@@ -526,12 +524,10 @@ def _counted_of(one: Ranks) -> Iterator[str]:
 
 
 def _ended(ended: Sequence[str], outcomes: dict[str, str], **more: Any) -> list[str]:
-    recordings = {
-        name: replace(one, ended=end, **{key: values[at] for key, values in more.items()})
-        for at, ((name, one), end) in enumerate(
-            zip(ranks_of(3, iterations=4).items(), ended, strict=True)
-        )
-    }
+    recordings = ranks_of(3, iterations=4)
+    for at, (name, one) in enumerate(recordings.items()):
+        changed = {key: values[at] for key, values in more.items()}
+        recordings[name] = replace(one, ended=ended[at], **changed)
     return [who_died(recordings, outcomes) or "nothing is told"]
 
 
@@ -599,9 +595,8 @@ def _experiment(recording: Recording) -> Iterator[str]:
 def methods() -> dict[str, Recording]:
     """How a run was made, and what was run."""
     step = make_training()
-    outside = ("loss", "cleargrads", "optimizer")
-    keep = [layer.index for layer in step.layers
-            if layer.path not in outside and layer.function != "gradient_accumulation"]  # fmt: skip
+    inside = _rows_of(step, lambda row: row.path not in ("loss", "cleargrads", "optimizer")
+                      and row.function != "gradient_accumulation")  # fmt: skip
     collective = replace(step.layers[-1], phase="communication")
     blas = [Environment(blas=(BlasLibrary("openblas", "0.3", n),)) for n in (1, 2)]
     probed: dict[str, Any] = {
@@ -616,9 +611,7 @@ def methods() -> dict[str, Recording]:
     return {
         "forward": make_recording(),
         "training": make_training(data=True),
-        "some rows alone": replace(
-            step, layers=tuple(step.layers[at] for at in keep), self_ns=step.self_ns[:, keep]
-        ),
+        "some rows alone": inside,
         "a collective": replace(step, layers=(*step.layers[:-1], collective)),
         "phases not known": make_training(phases=(), framework_ns=None),
         "not timed": make_training(trial_ns=None, start_ns=None),

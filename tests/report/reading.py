@@ -1,7 +1,5 @@
 """What a run's texts and files say, and columns by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

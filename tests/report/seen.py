@@ -2,8 +2,6 @@
 ``(kind, text, ...)``. :func:`told` says what there has to be.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What is shown, where tests/goldens does not have it: order, choice, bounds, places."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -67,10 +65,8 @@ def test_order_of_the_layers() -> None:
     keys = {"time": "median_s", "name": "function", "memory": "peak_nbytes"}
     keys |= {name: f"{name}_s" for name in ("median", "mean", "p95", "std")}
     for sort in SORT_KEYS:
-        ascending = sort in ("path", "name", "index")
-        expected = summary.layers.sort_values(
-            keys.get(sort, sort), ascending=ascending, kind="stable"
-        )
+        how = {"ascending": sort in ("path", "name", "index"), "kind": "stable"}
+        expected = summary.layers.sort_values(keys.get(sort, sort), **how)
         assert order(summary, sort) == list(expected.index), sort
         # Where nothing is known of work and memory, the order is that of the calls.
         if sort in ("flops", "memory", "reached"):

@@ -1,7 +1,5 @@
 """Blocks of a report, and their words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from operator import itemgetter
 

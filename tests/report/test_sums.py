@@ -1,7 +1,5 @@
 """What is shown of any run adds up: sentences, rows, tables, files."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math
@@ -69,21 +67,6 @@ def test_small_groups_are_summed_up() -> None:
     assert others["mean_s"] == near(rest["total_s"].sum() / rest["calls"].sum())
     # One row takes no more room than the sum.
     assert group_rows(summary, "block", len(every) - 1).equals(every)
-
-
-def test_hot_links_are_marked_where_they_are_shown() -> None:
-    # Hot: the four slowest, which are the backwards and forwards of /res/*/conv.
-    summary = summarise(make_training(), "0.3ms")
-    for depth, marked in (
-        (3, ["/conv", "/res/0/conv", "/res/1/conv"]),
-        (2, ["/conv", "/res/0", "/res/1"]),
-        (0, ["/"]),
-    ):
-        links, _ = tree_rows(summary, depth)
-        assert list(links[links["marked"]].index) == marked
-        assert links["hot"]["/"] == 5
-    longest, _ = tree_rows(summary, 99, most=4)
-    assert list(longest.index) == ["/", "/res", "/res/0", "/res/1"]
 
 
 @given(recordings(), st.integers(0, 4), st.none() | st.integers(1, 5))

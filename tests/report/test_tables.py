@@ -1,7 +1,5 @@
 """Columns are lines; a new one is in every file and every text."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """What a prompt and a notebook show: one line, a text, a piece of HTML."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

@@ -138,10 +138,9 @@ def read(text: str) -> Trace:
 def nested(draw: st.DrawFn) -> Recording:
     """Any recording, with calls within calls, on the host or on a device, with memory or not."""
     recording = draw(recordings())
-    layers = tuple(
-        replace(layer, parent=draw(st.one_of(st.none(), st.integers(-1, layer.index + 1))))
-        for layer in recording.layers
-    )
+    parents = (st.none() | st.integers(-1, layer.index + 1) for layer in recording.layers)
+    rows = zip(recording.layers, parents, strict=True)
+    layers = tuple(replace(layer, parent=draw(parent)) for layer, parent in rows)
     changes: dict[str, Any] = {"layers": layers}
     n_trials, size = recording.n_trials, recording.self_ns.shape
     rng = np.random.default_rng(draw(st.integers(0, 1000)))

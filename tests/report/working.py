@@ -2,8 +2,6 @@
 times that are known by hand.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -77,10 +75,9 @@ def scaled(
     scale: list[float], names: list[str], framework_ns: int = 0, **settings: object
 ) -> Recording:
     """A recording of constant times in microseconds."""
-    layers = tuple(
-        Layer(i, f"/part{i // 2}/l{i}", name, "forward", ((1, 3),), ((1, 3),), "float32")
-        for i, name in enumerate(names)
-    )
+    places = enumerate(names)
+    one = ("forward", ((1, 3),), ((1, 3),), "float32")
+    layers = tuple(Layer(at, f"/part{at // 2}/l{at}", name, *one) for at, name in places)
     self_ns = np.tile((np.array(scale) * 1000).astype(np.int64), (50, 1))
     return Recording(
         layers,
@@ -106,9 +103,8 @@ def phased(
     )
     self_ns = np.array([[us * 1000 for *_, us in rows]] * 2, np.int64)
     settings = Settings(batchsize=batchsize, phase="train")
-    return Recording(
-        layers, self_ns, trial_ns=self_ns.sum(axis=1) + framework_us * 1000, settings=settings
-    )
+    trial_ns = self_ns.sum(axis=1) + framework_us * 1000
+    return Recording(layers, self_ns, trial_ns=trial_ns, settings=settings)
 
 
 # On a GPU

@@ -1,7 +1,5 @@
 """The pages of all results: one template, one script, one style."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import itertools

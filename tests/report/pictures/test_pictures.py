@@ -1,7 +1,5 @@
 """Pictures: their files, and room for all names. What they show is in tests/goldens."""
 
-from __future__ import annotations
-
 import io
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """Traces and stacks are well formed, and their totals are the recording's; cases: tests/goldens."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from dataclasses import replace

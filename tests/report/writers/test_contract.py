@@ -5,8 +5,6 @@ heads, numbers whole and to the right, marks, notes, names of the columns that a
 leaves out. Hostile names are shown as they are, too.
 """
 
-from __future__ import annotations
-
 import csv as csv_files
 import io
 import re

@@ -1,7 +1,5 @@
 """What Markdown, HTML and the terminal each do alone; :mod:`.test_contract` holds what all do."""
 
-from __future__ import annotations
-
 import io
 from itertools import product
 

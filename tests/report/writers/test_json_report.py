@@ -1,7 +1,5 @@
 """report.json fits its schema and adds up; its numbers are in tests/goldens."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

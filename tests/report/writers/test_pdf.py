@@ -1,7 +1,5 @@
 """Documents as PDF, read again as a reader sees them."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys
@@ -122,10 +120,7 @@ def test_pages_and_what_the_file_says_of_itself(report: Any) -> None:
 
 
 def test_a_long_table_repeats_its_head_and_a_short_one_is_on_one_page() -> None:
-    columns = [
-        column("name", lambda n: f"layer{n}", kind="text 9"),
-        column("time", lambda n: f"{n}.5"),
-    ]
+    columns = [column("name", "layer{}".format, kind="text 9"), column("time", "{}.5".format)]
     reader = written(Heading(1, "x"), Table(columns, range(150), "Times", number=1))
     assert len(reader.pages) >= 3
     assert all("nametime" in words([page]) for page in reader.pages)
