@@ -168,7 +168,7 @@ def _overhead(recording: Recording) -> Overhead | None:
     blocks: list[NDArray[np.int64]] = [times[:0], *np.split(times, edges), times[:0]]
     ratios = []
     for at in range(1 if is_clean[0] else 2, len(blocks) - 1, 2):
-        # A block between two clean ones is shared by both: each takes its nearer half.
+        # A block between two unprofiled ones is shared by both: each takes its nearer half.
         before, behind = blocks[at - 1], blocks[at + 1]
         before = before[len(before) // 2 :] if at > 2 else before
         behind = behind[: (len(behind) + 1) // 2] if at + 3 < len(blocks) else behind

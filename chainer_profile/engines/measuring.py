@@ -154,7 +154,7 @@ def _folded(
                 recorded = getattr(one.engine, "recording", None)
                 if not engine and isinstance(recorded, Recording):
                     # All that its recorder knows, such as a GPU's own times, but its starts: the
-                    # profiled trials came behind the clean ones, so the two tell nothing about
+                    # profiled trials came behind the unprofiled ones, so the two tell nothing about
                     # what the recorder adds.
                     known["conditions"] = replace(
                         recorded.conditions,

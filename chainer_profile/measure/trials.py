@@ -225,7 +225,7 @@ class Trials:
             self.journal.add(Kind.PROBE, start_ns, wall_ns, pack("<q", threads))
 
     def run(self) -> None:
-        """Warm-up, then the cycles of profiled and clean trials."""
+        """Warm-up, then the cycles of profiled and unprofiled trials."""
         self.begin()
         self._watch = CpuWatch()
         if not self._warm_up():

@@ -43,7 +43,7 @@ class Digest:
     memory_nbytes: int | None = None
     trials: int = 0
     ended: str = ""
-    #: Number of the trials that the latency is of, and whether these are clean ones.
+    #: Number of the trials that the latency is of, and whether these are unprofiled ones.
     timed: int = 0
     clean: bool = True
     mean_s: float = math.nan

@@ -6,8 +6,8 @@ header (layers, settings, environment), then records of little-endian 64-bit int
     kind, start_ns, wall_ns [, times | BLAS threads | CPU time], kind
 
 A profiled trial has its times in the order of :data:`_ALIKE`, a held one the self time of every
-layer, and the time on the device in place of its wall time. A clean trial has its CPU time where
-the header says so.
+layer, and the time on the device in place of its wall time. An unprofiled trial has its CPU time
+where the header says so.
 
 Where iterations may differ, rows are by link, and told as they are found: by a record of a kind of
 its own (a JSON :class:`Rows`, with the number of bytes in place of the wall time). An iteration
@@ -114,7 +114,7 @@ class Header:
     links: tuple[LinkCalls, ...] = ()
     #: Whether times are a device's.
     on_device: bool = False
-    #: Whether clean trials come with their CPU time as a further integer.
+    #: Whether unprofiled trials come with their CPU time as a further integer.
     cpu: bool = False
     #: Whether profiled trials come with the number of the training's iteration.
     iterations: bool = False
@@ -202,7 +202,7 @@ class Journal:
         )
 
     def add_clean(self, trials: array[int]) -> None:
-        """Append clean trials: of each its start, wall and CPU time, one after the other.
+        """Append unprofiled trials: of each its start, wall and CPU time, one after the other.
 
         The CPU time is -1 where it was not read.
         """

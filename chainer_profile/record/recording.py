@@ -50,7 +50,7 @@ VERSION = 3
 COMPLETE = "complete"
 TIME_LIMIT = "time limit reached"
 INTERVAL = "wanted interval reached"
-#: Part of the profiled trials that may be left out before the clean ones count as mixed.
+#: Part of the profiled trials that may be left out before the unprofiled ones count as mixed.
 FEW_LEFT_OUT = 0.05
 
 

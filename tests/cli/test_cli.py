@@ -18,6 +18,7 @@ from chainer_profile.cli import main as cli
 from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
+from models.resnet import ResNet
 from models.torchvision_weights import WEIGHT_FORMATS
 from tests import HANGS_S, names_in
 from tests.command import ALL_FILES, FILES, OWN, ROOT, Net, main, process
@@ -179,7 +180,7 @@ def test_registered_networks(capsys):
     # Feature maps have a loss too.
     words = ["--model", "se-resnet9-fixup", "--input-size", "16x16", "--phase", "train"]
     assert registered(*words).settings.loss == "softmax_cross_entropy"
-    np.savez("resnet18.npz", **make_state(18))
+    np.savez("resnet18.npz", **make_state(ResNet(18)))
     words = ["--model", "resnet18", "--input-size", "32x32", "--weights", "resnet18.npz"]
     assert registered(*words).settings.weights == "resnet18.npz"
     assert cli.main(["--model", "resnet34-relu-bn", "--input-size", "225x225"], REGISTRY) == 1

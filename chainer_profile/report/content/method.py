@@ -228,8 +228,7 @@ def method_points(summary: Summary) -> Iterator[Words]:
         "profiled": words.profiled_text(recording),
         "quoted": "time" if summary.several_phases else "latency",
         "apart": clean and recording.trial_ns is not None,
-        # Without their starts nothing is known of their order: in a race of engines the clean ones
-        # come first.
+        # Without starts the order is unknown: in a race of engines unprofiled trials come first.
         "order": "separately from"
         if recording.start_ns is None
         else "in blocks that alternate with",
