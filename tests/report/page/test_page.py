@@ -15,11 +15,7 @@ from chainer_profile.comparison.compare import Comparison
 from chainer_profile.report.content import comparison, engines, ranks, sweep
 from chainer_profile.report.content.profile import Beside
 from chainer_profile.report.document import Figure, Fold, Heading, text
-from chainer_profile.report.page import (
-    own_file,
-    page,
-    render,
-)
+from chainer_profile.report.page import own_file, page, render
 from chainer_profile.report.pictures import comparison as bars
 from chainer_profile.report.pictures import engines as races
 from chainer_profile.report.pictures import layers

@@ -18,14 +18,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.content.profile import ReportTitle
 from chainer_profile.report.content.profile import report as profile_report
-from chainer_profile.report.document import (
-    Block,
-    Figure,
-    Heading,
-    caption_text,
-    file,
-    text,
-)
+from chainer_profile.report.document import Block, Code, Figure, Heading, caption_text, file, text
 from chainer_profile.report.tables import Table
 from chainer_profile.report.writers import pdf
 from chainer_profile.runs.wanted import Wanted
@@ -114,6 +107,9 @@ def test_pages_and_what_the_file_says_of_itself(report: Any) -> None:
         assert date.tzinfo is not None, began
     summary = summarise(make_recording(2, n_trials=5))
     assert made(summary) == made(summary)
+    # Lines of code are as they are.
+    lines = written(Heading(1, "x"), Code("one \\\n    two")).pages[0].extract_text().splitlines()
+    assert [line.strip() for line in lines[1:3]] == ["one \\", "two"]
 
 
 # -- tables on pages
