@@ -70,8 +70,9 @@ def notes(results: Sequence[Run]) -> list[str]:
     found = []
     if any(result.digest.timed for result in results):
         found.append(
-            "Times are of unprofiled trials. Memory is the peak allocated during a trial, "
-            "excluding what existed before it (such as parameters)."
+            "Times are of unprofiled trials, and FPS is the batch divided by their mean. Memory is "
+            "the peak allocated during a trial, excluding what existed before it (such as "
+            "parameters)."
         )
     if names := [one.name for one in results if one.digest.timed and not one.digest.clean]:
         found.append(
