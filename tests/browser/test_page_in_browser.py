@@ -87,7 +87,7 @@ def test_a_bar_says_what_it_is_and_leads_to_its_row(page):
         assert part in tip.inner_text()
     bar.click()
     chosen = page.locator("tr.chosen")
-    assert chosen.get_attribute("id") == f"layer-{at}"
+    page.locator(f"tr.chosen#layer-{at}").wait_for()
     assert 0 < chosen.bounding_box()["y"] < 900
     # By the keyboard too: one stop for all bars of a picture.
     page.locator("#answer figure a").first.focus()
@@ -97,7 +97,7 @@ def test_a_bar_says_what_it_is_and_leads_to_its_row(page):
     assert page.locator("#tip").is_visible()
     assert page.locator('#answer figure a[tabindex="0"]').count() == 1
     page.keyboard.press("Enter")
-    assert page.locator("tr.chosen").get_attribute("id") == "layer-1"
+    page.locator("tr.chosen#layer-1").wait_for()
 
 
 def test_a_layer_has_an_address(open_page):
@@ -105,9 +105,9 @@ def test_a_layer_has_an_address(open_page):
     chosen = page.locator("tr.chosen")
     assert chosen.get_attribute("id") == "layer-14"
     page.locator("#answer td a").nth(1).click()
-    page.wait_for_function("document.querySelector('tr.chosen').id === 'layer-17'")
+    page.locator("tr.chosen#layer-17").wait_for()
     page.page.go_back()
-    page.wait_for_function("document.querySelector('tr.chosen').id === 'layer-14'")
+    page.locator("tr.chosen#layer-14").wait_for()
     # What is no layer does nothing.
     page.evaluate("location.hash = '#layer-99'")
     assert chosen.get_attribute("id") == "layer-14"
@@ -126,7 +126,7 @@ def test_links_fold(page):
     assert rows.count() == 6
     # What is led to opens.
     page.evaluate("location.hash = document.querySelector('.tree tr:nth-child(5)').id")
-    page.wait_for_function("!document.querySelector('.tree tr:nth-child(5)').hidden")
+    page.locator(".tree tr:nth-child(5)").first.wait_for()
     assert rows.count() > whole
 
 
