@@ -103,27 +103,27 @@ class Comparison(Shown):
     Attributes:
         before: The runs to compare with.
         after: The runs to judge.
-        min_effect: Changes of less than this fraction are called noise.
-        totals: What a trial takes as a whole, indexed by name (``unprofiled trial``, ``CPU time``,
-            ``profiled trial``, ``layers``, ``framework``; what all runs know), with the columns
+        min_effect: Changes smaller than this fraction count as noise.
+        totals: Times of a whole trial that all runs have, indexed by name (``unprofiled trial``,
+            ``CPU time``, ``profiled trial``, ``layers``, ``framework``), with the columns
             ``before_s``, ``after_s``, ``ratio``, ``low``, ``high``, ``p_value`` and ``verdict`` of
-            :attr:`layers`; a verdict may be :data:`UNCLEAR` too: it differs, as the machine itself
-            did. Empty where the trials are not of the same kind.
+            :attr:`layers`. The verdict :data:`UNCLEAR` means that the time changed, but so did the
+            machine's speed. Empty where the trials are of different phases.
         layers: The matched layers in the order of the first run. Columns: ``path``, ``function``,
-            ``phase``, ``covers`` (Chainer's layers that the row puts together; empty between runs
-            of Chainer), ``before_index``, ``after_index``, ``before_s`` and ``after_s`` (medians;
-            of several runs their geometric mean), ``before_share`` and ``after_share`` of all
-            layers' such times, ``ratio`` with the ends ``low`` and ``high`` of its 95 % interval,
-            which holds what the machine may account for, ``p_value`` (corrected), and ``verdict``:
+            ``phase``, ``covers`` (Chainer's layers that the row combines; empty between runs of
+            Chainer), ``before_index``, ``after_index``, ``before_s`` and ``after_s`` (medians; of
+            several runs their geometric mean), ``before_share`` and ``after_share`` (of the sum of
+            these times), ``ratio`` with the ends ``low`` and ``high`` of its 95 % interval, which
+            allows for the machine's own change, ``p_value`` (corrected), and ``verdict``:
             :data:`FASTER`, :data:`SLOWER`, :data:`SAME`, or :data:`UNKNOWN` for too few trials.
-        only_before: Layers of the first run that the second has none for.
-        only_after: Layers of the second that the first has none for.
+        only_before: Layers of the first run without a counterpart in the second.
+        only_after: Layers of the second run without a counterpart in the first.
         differences: What else differs: network, input, machine, versions.
-        movements: How the machine changed; what is not known is not there.
-        run_spread: Standard deviation of a layer's ratio from run to run that verdicts rest on:
-            with several runs measured, otherwise how the layers scatter.
-        fusion: What was put together since an engine does it together; None between runs of
-            Chainer. The runs of both sides are then those with the rows put together.
+        movements: How the machine's speed and load changed, as far as they are known.
+        run_spread: Standard deviation of a layer's ratio from run to run: measured where there are
+            several runs, otherwise estimated from the scatter of the layers.
+        fusion: The layers that an engine runs as one, which are combined into one row; None between
+            runs of Chainer. The runs of both sides have the combined rows.
     """
 
     before: Side

@@ -27,9 +27,8 @@ class Layer(Escaped):
     Attributes:
         index: Place in the order of the calls of one trial, from 0.
         path: Path of the link that made the call, as ``namedlinks()`` gives it
-            (``/res4/0/conv1``); ``/`` for the network itself. In communication, path of the
-            parameter that is moved (``/res4/0/conv1/W``), or of the link whose parameters are moved
-            at once.
+            (``/res4/0/conv1``); ``/`` for the network itself. In communication, path of the moved
+            parameter (``/res4/0/conv1/W``), or of the link whose parameters move together.
         function: Chainer's name of the function (``Convolution2DFunction``).
         phase: ``forward``, ``backward``, ``communication`` (moving gradients, or parameters, among
             ranks), ``update``, or ``data`` (loading it).
@@ -38,25 +37,25 @@ class Layer(Escaped):
         output_shapes: Shapes of the output arrays; in backward of the gradients that go out.
         dtype: Data type of the first output.
         parent: Index of the call within which this one was made, if any.
-        forward: In backward, index of the call that this goes back through, where it is known.
-        calls: Number of calls in a trial that count for this row: the mean of a program's
+        forward: In backward, index of the forward call whose gradients this computes, if known.
+        calls: Number of calls in a trial that count for this row; in a program the mean over its
             iterations.
         flops: Floating-point operations of all calls, a multiply-add being two; None without a
             formula (see :mod:`chainer_profile.costs.work`, which says what is counted).
         macs: Multiply-adds of convolutions and matrix products among them; None likewise.
         nbytes_read: Bytes that the calls must read at least; None likewise.
         nbytes_written: Bytes that they must write at least; None likewise.
-        work_is_about: Whether these four are approximate: so many operations for each element of
-            the largest array, and each array once. False in recordings of older versions.
-        input_nbytes: In forward, bytes of the input arrays other than parameters of the network,
-            an array that is passed twice counting once. In communication, bytes of the buffer that
-            one call moves. None in other phases.
-        parameter_nbytes: In forward, bytes of those that are; None in other phases.
+        work_is_about: Whether these four are approximate: a fixed number of operations for each
+            element of the largest array, and each array once. False in older recordings.
+        input_nbytes: In forward, bytes of the input arrays without the network's parameters; an
+            array that is passed twice counts once. In communication, bytes of the buffer that one
+            call moves. None in other phases.
+        parameter_nbytes: In forward, bytes of the parameters among the inputs; else None.
         output_nbytes: In forward, bytes of the output arrays; None in other phases.
-        covers: In the recording of another engine than Chainer, indices of Chainer's layers that
-            this node of the engine does, ascending; the row's function names all of them. Empty for
-            a node of the engine's own, and in recordings of Chainer itself.
-        node: In such a recording, the engine's own words for the node: its kind, and its name.
+        covers: In the recording of another engine, indices of Chainer's layers that this node of
+            the engine computes, ascending; the row's function names all of them. Empty for a node
+            without a layer of Chainer's, and in recordings of Chainer itself.
+        node: In such a recording, the engine's type and name of the node.
 
     Beside functions there are rows for the other parts of a training step. Their paths have no
     slash: ``loss`` for functions that the loss function calls outside of the network's links,
@@ -241,7 +240,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What was measured about the measuring itself."""
+    """Resolution and overhead of the measurement, speed and load of the machine."""
 
     clock_resolution_ns: float | None = None  #: Smallest step of the clock that was seen.
     #: Time that the recorder shows for a function that does nothing.

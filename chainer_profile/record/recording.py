@@ -71,22 +71,22 @@ def _along(*axes: str) -> dict[str, tuple[str, ...]]:
 class Recording(Shown):
     """Everything that one run measured. All times are integer nanoseconds.
 
-    For every trial: ``trial_ns = self_ns.sum(axis=1) + framework``, where the framework time is
-    what passed between the rows. Of a training step it is known by phase as well:
-    ``framework = framework_ns.sum(axis=1) + what passed outside of all phases``.
+    In every trial ``trial_ns = self_ns.sum(axis=1) + framework``. The framework time is the time
+    between the rows. A training step has it by phase:
+    ``framework = framework_ns.sum(axis=1) + time outside all phases``.
 
-    On a GPU the times of layers and phases are the device's, from event to event, and those of
-    trials the host's, from the first call to the moment when the device is done. A layer's time on
-    the device includes its waits for the host to launch the next kernel; ``held_ns`` does not.
-    There ``span_ns = self_ns.sum(axis=1) + gap_ns.sum(axis=1) + what follows the last layer``, and
-    ``trial_ns = launch_ns + what the host waited for the device at the end``.
+    On a GPU, layers and phases have times of the device, from event to event. Trials have times of
+    the host, from the first call until the device is done. A layer's time on the device includes
+    waits for the host to launch the next kernel; ``held_ns`` does not. There
+    ``span_ns = self_ns.sum(axis=1) + gap_ns.sum(axis=1) + time after the last layer``, and
+    ``trial_ns = launch_ns + the host's wait for the device at the end``.
 
     Attributes:
         layers: The rows of one trial, in the order in which they were first entered.
         self_ns: Self time of every layer in every profiled trial, (trials, layers). The time of a
-            call nested in another counts for the inner one only.
-        phases: The phases whose own framework time is known.
-        framework_ns: That time in every profiled trial, (trials, phases).
+            nested call counts for the inner call only.
+        phases: The phases whose framework time is known.
+        framework_ns: Framework time of these phases in every profiled trial, (trials, phases).
         calls: Calls of every row in every profiled trial, (trials, layers), where rows are by link
             and function and trials may differ; None where every trial makes the same calls, each
             of them a row.
@@ -94,38 +94,38 @@ class Recording(Shown):
         trial_ns: Wall time of every profiled trial, (trials,); None where only the functions'
             times are known.
         start_ns: Start of every profiled trial on the run's clock, (trials,).
-        iteration: Number of the training's iteration that each profiled trial was, from 1,
-            (trials,); None where that is not known. The trials of ranks are matched by it.
-        arrived_ns: When each row of the phase ``communication`` was entered, by its first call, on
-            the clock of start_ns, (trials, rows of that phase in their order); None without any.
-        left_ns: When it was left, by its last call, likewise.
+        iteration: Number of each profiled trial's iteration in the training, from 1, (trials,);
+            None where it is not known. It matches the trials of ranks.
+        arrived_ns: When the first call of each row of the phase ``communication`` began, on the
+            clock of start_ns, (trials, rows of that phase in their order); None without any.
+        left_ns: When the last call of each of these rows ended, likewise.
         host_ns: On a GPU, time that the host spent in every layer's call, mostly launching,
             (trials, layers); nested calls are counted as in self_ns.
-        gap_ns: On a GPU, time on the device between the layer before and this one, (trials,
+        gap_ns: On a GPU, time on the device between the previous layer and this one, (trials,
             layers).
         launch_ns: On a GPU, time until the host had launched all of the trial, (trials,).
         span_ns: On a GPU, time on the device from the trial's first event to its last, (trials,).
-        held_ns: Times of layers on the device in trials that it began when the host had launched
-            all of them, so that it never waited, (held trials, layers); None where there were none.
-        held_span_ns: Time on the device of these trials, (held trials,).
+        held_ns: Times of layers on the device in held trials, (held trials, layers): the device
+            begins after the host has launched everything, so it never waits. None without any.
+        held_span_ns: Time of the whole trial on the device, (held trials,).
         clean_ns: Wall time of every trial without hooks, (unprofiled trials,).
-        clean_start_ns: Their starts, on the same clock.
-        clean_cpu_ns: CPU time of the process in them, of all its threads, (unprofiled trials,); on
-            a GPU only the host's. Of short trials of a program it is that of every seventh. None
-            where it was not measured.
+        clean_start_ns: Start of every unprofiled trial, on the clock of start_ns.
+        clean_cpu_ns: CPU time of all threads of the process in unprofiled trials, (unprofiled
+            trials,); on a GPU the host's alone. In programs one in seven of the trials under 1 ms
+            has it. None where it was not measured.
         warmup_ns: Wall time of every warm-up trial.
-        probe_ns: Wall times of trials that tried another number of BLAS threads, (probes,).
-        probe_threads: That number for each of them, (probes,).
+        probe_ns: Wall times of trials with another number of BLAS threads, (probes,).
+        probe_threads: Number of BLAS threads in each of these trials, (probes,).
         settings: What was asked for.
         environment: Machine and software.
-        conditions: What was measured about the measuring.
-        limits: What the machine can do at best; None where it was not measured.
-        memory: What the memory pass found; None without one.
-        counters: What the counters pass found; None without one.
-        inside: What the pass inside the layers found; None without one.
-        rank: Which rank of a training with ChainerMN this is; None without it.
+        conditions: Resolution and overhead of the measurement, speed and load of the machine.
+        limits: The machine's measured peak rates; None where they were not measured.
+        memory: Result of the memory pass; None without one.
+        counters: Result of the counters pass; None without one.
+        inside: Result of the pass inside the layers; None without one.
+        rank: The rank in a training with ChainerMN; None without it.
         ended: ``complete``, or why the run ended early.
-        left_out: Number of profiled trials that are left out: in recordings of older versions those
+        left_out: Number of discarded profiled trials: recordings of older versions discard those
             whose calls differ from most trials'. Unprofiled trials may be of either kind.
     """
 
