@@ -10,7 +10,7 @@ import chainer
 import chainer.functions as F
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.kernels.accelerate import accelerate
@@ -146,7 +146,6 @@ def check(kernels, call, gradient, tolerance=0.0):
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-@settings(max_examples=500, deadline=None)
 @given(drawn=calls())
 def test_the_same_result_or_the_same_error(kernels, drawn):
     check(kernels, *drawn)
