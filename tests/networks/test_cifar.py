@@ -88,14 +88,23 @@ def test_without_the_known_archive_or_a_network_nothing_is_unpickled(tmp_path, r
     assert not (root / COPY).exists()
 
 
-def test_the_test_images_alone_and_a_damaged_copy(root):
+def test_the_test_images_alone_and_a_damaged_copy(root, monkeypatch):
     images, labels = PARTS["test"]
     ten, hundred = root / COPY.replace("cifar-100", "cifar-10"), root / COPY
     ten.parent.mkdir(parents=True)
-    np.savez(ten, train_x=images, train_y=labels, test_x=images, test_y=np.array(labels, np.uint8))
-    found = load_cifar10_test()
-    np.testing.assert_array_equal(found[0], images.reshape(-1, 3, 32, 32))
-    np.testing.assert_array_equal(found[1], labels)
+    asked = []
+
+    def load(*of):
+        asked.append(of)
+        few = np.array(labels, np.uint8)
+        np.savez(ten, train_x=images, train_y=labels, test_x=images, test_y=few)
+
+    monkeypatch.setattr(cifar, "load_cifar", load)
+    for _ in range(2):
+        found = load_cifar10_test("here")
+        np.testing.assert_array_equal(found[0], images.reshape(-1, 3, 32, 32))
+        np.testing.assert_array_equal(found[1], labels)
+    assert asked == [("cifar10", "here")]  # the second time there is a copy
     for content in (b"", b"PK\x03\x04 and no more", b"hello"):
         ten.write_bytes(content)
         hundred.write_bytes(content)
