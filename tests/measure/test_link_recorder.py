@@ -3,6 +3,7 @@
 That each row has what its calls took, of any program, is in tests/ledger.
 """
 
+import warnings
 from contextlib import suppress
 from threading import Thread
 
@@ -10,6 +11,7 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy as np
+import pytest
 
 from chainer_profile.measure.link_rows import MOST_SHAPES
 from tests.ledger.drawn import Busy, WorkError, nothing_left
@@ -99,6 +101,30 @@ def test_there_may_be_any_number_of_shapes(clock):
     assert row.work_is_about
     # Shapes that have no work of their own count as the mean of the others.
     assert row.flops > len(sizes) * 2 * 9
+
+
+def test_calls_that_share_an_entry_may_have_other_numbers_of_inputs(clock):
+    """As a tagger's sentences have, once more shapes were seen than are told apart."""
+    model = net(lambda self, *xs: F.vstack(F.transpose_sequence(xs)), fc=L.Linear(3, 3))
+    loop = recorder_of(clock, model)
+
+    def run(*counts):
+        ys = [model(*(chainer.Variable(batch()) for _ in range(count))) for count in counts]
+        for y in reversed(ys):
+            y.grad = np.ones_like(y.array)
+            y.backward()
+
+    for count in range(1, MOST_SHAPES + 1):
+        iteration_of(loop, lambda count=count: run(count))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        iteration_of(loop, lambda: run(80, 70))
+        iteration_of(loop, lambda: run(70, 90))
+    calls = MOST_SHAPES + 4
+    for phase in ("forward", "backward"):
+        row = layers_of(loop[0])["/", "TransposeSequence", phase]
+        assert row.calls == pytest.approx(calls / (MOST_SHAPES + 2))
+        assert row.flops is not None
 
 
 def test_what_a_backward_that_raises_took_is_found(clock):
