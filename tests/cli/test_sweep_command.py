@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from chainer_profile.report.pictures import sweep as sweep_plot
 from chainer_profile.runs import executors
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
-from tests import names_in, sweeping
+from tests import HANGS_S, names_in, sweeping
 from tests.command import OWN, ROOT, command, process
 from tests.sweeping import PROGRAM
 from tests.terminals import Terminal, plain
@@ -194,7 +195,11 @@ THREE = ("--models", "resnet18,resnet34,resnet50", *CASES, "-q", "--out", "s")
 def test_a_sweep_that_a_signal_ended_goes_on_where_it_was(signum):
     os.mkfifo("gate")
     sweep = driver(*THREE, resnet34="gate")
-    with open("gate") as gate:  # until the case is there
+    with open("gate") as gate:  # until the second case is there
+        deadline = time.monotonic() + HANGS_S
+        while not Path("s/sweep.csv").exists():  # the first is kept while the second begins
+            assert time.monotonic() < deadline
+            os.sched_yield()
         sweep.send_signal(signum)
         assert gate.read() == ""  # the case ends with the sweep
     _, err = sweep.communicate()
