@@ -75,8 +75,9 @@ def _write(
     """Write everything into a folder; returns the files."""
     from chainer_profile.report.pictures.comparison import pictures  # which loads Matplotlib
 
-    drawn, several = pictures(comparisons), len(comparisons) > 1
-    plots = [f"comparison{f'-{at}' * several}.png" for at in range(1, 1 + len(comparisons))]
+    drawn, plots = pictures(comparisons), ["comparison.png"]
+    if len(comparisons) > 1:
+        plots = [f"comparison-{at}.png" for at in range(1, 1 + len(comparisons))]
     contents = {content.CSV: to_csv(content.COLUMNS, content.file_rows(comparisons)).encode()}
     contents |= {name: one.png() for name, one in zip(plots, drawn.values(), strict=True)}
     rows = 20 if args.limit is None else args.limit or None
