@@ -20,7 +20,7 @@ from chainer.function import FunctionAdapter
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
-from chainer_profile.basics.paths import link_of
+from chainer_profile.basics.paths import joined, link_of
 from chainer_profile.measure.steps import make_step
 from tests.conftest import FakeClock
 from tests.nets import net
@@ -133,13 +133,21 @@ def programs(raising=True, *more, deep=True, branches=True):
 # -- what writes down
 
 
+#: Whose time there is beside that of calls: phases, sums of gradients, of whichever variable, and
+#: ``cleargrads``; as path, function and phase.
+FORWARD, BACKWARD, UPDATE = (("", "", phase) for phase in ("forward", "backward", "update"))
+SUMS = ("", "gradient_accumulation", "backward")
+CLEARGRADS = ("cleargrads", "cleargrads", "backward")
+
+
 @dataclass
 class Trial:
-    """What a call of the network truly did."""
+    """What a call of the network truly did: by owners, as the ledger has them."""
 
-    way: int
-    rows: list[tuple[str, str]] = field(default_factory=list)
+    way: int = 0
+    rows: list[tuple[str, str, str]] = field(default_factory=list)
     spent: Counter = field(default_factory=Counter)
+    calls: Counter = field(default_factory=Counter)
     raised: set[str] = field(default_factory=set)
     links: Counter = field(default_factory=Counter)
     last: object = None
@@ -147,44 +155,61 @@ class Trial:
 
 @dataclass
 class Ledger(FakeClock):
-    """A clock that keeps for whom it was advanced: a call by its number, or a part by its name."""
+    """A clock that keeps for whom it was advanced.
 
+    An owner is a path, a function and a phase, for every call with a number of its own; or a phase
+    alone, whose framework time it is.
+    """
+
+    prefix: str = ""
     paths: dict[int, str] = field(default_factory=dict)
     running: list[str] = field(default_factory=list)
-    windows: list[object] = field(default_factory=list)
+    windows: list[tuple] = field(default_factory=lambda: [FORWARD])
     trials: dict[int, Trial] = field(default_factory=dict)
-    trial: Trial = field(default_factory=lambda: Trial(0))
+    trial: Trial = field(default_factory=Trial)
     ended: list[tuple[str, int]] = field(default_factory=list)
-    raised: int = 0
     in_loss: bool = False
 
-    def spend(self, duration_ns, *owner):
+    def begin(self, ways):
+        """The network is called, which is a trial."""
+        root = joined(self.prefix, "/")
+        self.running[:] = [root]
+        way = ways[len(self.trials) % len(ways)]
+        self.trial = self.trials[self.time_ns] = Trial(way, links=Counter([root]))
+
+    def spend(self, duration_ns, owner=None):
         if duration_ns:
             duration_ns += len(self.trials) % 5  # no two trials take the same
         self.advance(duration_ns)
-        if not owner:
-            owner = self.windows[-1] if self.windows else ("framework", "forward")
-        self.trial.spent[owner] += duration_ns
+        self.trial.spent[owner or self.windows[-1]] += duration_ns
+
+    @contextmanager
+    def within(self, owner):
+        """A window of an owner."""
+        self.trial.calls[owner[:3]] += 1
+        self.windows.append(owner)
+        try:
+            yield
+        finally:
+            self.windows.pop()
 
     @contextmanager
     def window(self, phase, function):
         """A window of a function."""
         name = type(function).__name__
         if phase == "forward":
-            function.number = len(self.trial.rows)
-            self.trial.rows.append((self.path_of(function.link), name))
-        owner, spent = (phase, function.number), self.trial.spent
+            phase = self.windows[-1][2] or "forward"
+            function.path, function.number = self.path_of(function.link), len(self.trial.rows)
+            self.trial.rows.append((function.path, name, phase))
+        owner, spent = (function.path, name, phase, function.number), self.trial.spent
         before = spent[owner]
-        self.windows.append(owner)
         try:
-            yield
+            with self.within(owner):
+                yield
             self.ended.append((name, spent[owner] - before))
         except WorkError:
-            self.raised += 1
             self.trial.raised.add(name)
             raise
-        finally:
-            self.windows.pop()
 
     def path_of(self, link):
         """Path of a call that takes a link's parameter, if it does."""
@@ -357,10 +382,8 @@ class RootMixin:
 
     def run(self, x):
         ledger, program = self.ledger, self.program
-        way = program.ways[len(ledger.trials) % len(program.ways)]
-        ledger.running[:] = ["/"]
-        ledger.trial = ledger.trials[ledger.time_ns] = Trial(way, links=Counter(["/"]))
-        y = chainer.as_variable(np.zeros((1, 1 + way % 3), np.float32))
+        ledger.begin(program.ways)
+        y = chainer.as_variable(np.zeros((1, 1 + ledger.trial.way % 3), np.float32))
         ledger.spend(1)
         for one in self.spec.body:
             with suppress(WorkError):
@@ -373,7 +396,8 @@ class RootMixin:
         return y
 
     def cleargrads(self):
-        self.ledger.spend(9, "cleargrads")
+        with self.ledger.within(CLEARGRADS):
+            self.ledger.spend(9)
         super().cleargrads()
 
 
@@ -395,7 +419,7 @@ def build(program, ledger=None):
     model = ROOTS[spec.style](ledger, spec, tuple(links))
     model.program = program
     for path, link in model.namedlinks():
-        ledger.paths.setdefault(id(link), path)
+        ledger.paths.setdefault(id(link), joined(ledger.prefix, path))
     return model, ledger
 
 
@@ -453,7 +477,8 @@ class Add(chainer.FunctionNode):
         self.ledger = ledger
 
     def forward(self, inputs):
-        self.ledger.spend(4 + len(inputs), "accumulation")
+        with self.ledger.within(SUMS):
+            self.ledger.spend(4 + len(inputs))
         return (np.sum(inputs, axis=0),)
 
 
@@ -465,7 +490,7 @@ def slow_chainer(ledger):
     def checked(function, *args):
         # In a backward pass, after every function; one of the old style checks by itself, too.
         if function is not None and not isinstance(function, FunctionAdapter):
-            ledger.spend(2, "framework", "backward")
+            ledger.spend(2, BACKWARD)
         return check(function, *args)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -484,13 +509,13 @@ class Rule(chainer.UpdateRule):
 
 
 class Optimizer(chainer.GradientMethod):
-    """Its update of a parameter takes 5 ns, its hook 11, and looking for gradients 6."""
+    """Its update of a parameter takes 5 ns, looking for gradients 6, and its hook 11."""
 
-    def __init__(self, ledger, model):
+    def __init__(self, ledger, model, *hooked):
         super().__init__()
-        self.ledger, self.paths, self.in_hook = ledger, {}, False
+        self.ledger, self.paths, self.in_hook, self.hooked = ledger, {}, False, hooked
         for path, param in model.namedparams():
-            self.paths.setdefault(id(param), link_of(path))
+            self.paths.setdefault(id(param), joined(ledger.prefix, link_of(path)))
         self.setup(model)
         self.add_hook(self.hook, "Hook")
 
@@ -498,14 +523,18 @@ class Optimizer(chainer.GradientMethod):
         return Rule(self.hyperparam, self)
 
     def updates(self, path):
-        self.ledger.spend(5, "update", path)
+        with self.ledger.within((path, "Optimizer", "update")):
+            self.ledger.spend(5)
 
     def hook(self, optimizer):
-        self.ledger.spend(11, "hook", "Hook")
+        with self.ledger.within(("optimizer", "Hook", "update")):
+            self.ledger.spend(11)
+            for fn in self.hooked:
+                call(self.ledger, fn, np.zeros((1, 1), np.float32))
 
     def reallocate_cleared_grads(self):
         if not self.in_hook:
-            self.ledger.spend(6, "framework", "update")
+            self.ledger.spend(6, UPDATE)
         super().reallocate_cleared_grads()
 
     def call_hook(self, hook):
@@ -527,14 +556,15 @@ def step_of(phase, model, ledger):
 
 
 @contextmanager
-def nothing_left(model):
-    """Afterwards hooks, methods and attributes are what they were."""
+def nothing_left(model, *others):
+    """Afterwards hooks, methods and attributes are what they were, and of others the methods."""
 
     def all_there_is():
         links = [*model.links()]
         hooks = {"local_link_hooks", "_local_link_hooks"}
         return [
             *({**vars(kind)} for kind in KINDS),
+            *({k: v for k, v in vars(one).items() if callable(v)} for one in others),
             *((set(vars(link)) - hooks, link._n_local_link_hooks) for link in links),
             *(chainer.get_function_hooks(), dict(chainer._get_link_hooks())),
         ]
@@ -544,30 +574,33 @@ def nothing_left(model):
     assert all_there_is() == before
 
 
-def part_of(layer):
-    """Whose time a row is that is of no call, as a ledger has it."""
-    if layer.function == "gradient_accumulation":
-        return ("accumulation",)
-    if layer.path == "cleargrads":
-        return ("cleargrads",)
-    if layer.phase == "update":
-        return ("hook", layer.function) if layer.path == "optimizer" else ("update", layer.path)
-    return None
+def row_of(layer):
+    return SUMS if layer.function == SUMS[1] else (layer.path, layer.function, layer.phase)
+
+
+def by_row(layers, values):
+    """Values of rows by link, of which no two are of one row."""
+    assert len({(layer.path, layer.function, layer.phase) for layer in layers}) == len(layers)
+    found = Counter()
+    for layer, value in zip(layers, values, strict=True):
+        found[row_of(layer)] += int(value)
+    return found
+
+
+def of_rows(spent):
+    """What a trial spent by rows by link: each has what all of its calls took."""
+    found = Counter()
+    for owner, ns in spent.items():
+        found[owner[:3]] += ns
+    return found
 
 
 def by_call(layers, times_ns):
-    """Times of rows by call as a ledger has them."""
-    forward = [a for a in layers if a.phase == "forward" and a.function != "Sum"]
-    number = {layer.index: at for at, layer in enumerate(forward)}
+    """The rows that are calls, and the times of all rows by owner."""
+    calls = [one for one in layers if one.forward is None and one.function in ("Work", "OldWork")]
+    number = {layer.index: (at,) for at, layer in enumerate(calls)}
     found = Counter()
     for layer, time_ns in zip(layers, times_ns, strict=True):
-        if layer.index in number:
-            found["forward", number[layer.index]] += time_ns
-        elif layer.forward in number:
-            assert layer.path == layers[layer.forward].path
-            found["backward", number[layer.forward]] += time_ns
-        elif (part := part_of(layer)) is not None:
-            found[part] += time_ns
-        else:
-            assert time_ns == 0  # such as the sum of a loss
-    return [(layer.path, layer.function) for layer in forward], found
+        called = layer.index if layer.forward is None else layer.forward
+        found[row_of(layer) + number.get(called, ())] += int(time_ns)
+    return [row_of(layer) for layer in calls], found

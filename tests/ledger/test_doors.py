@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile import LayerProfile, LayerTimerHook, fold_call_history, profiling
-from chainer_profile.basics.paths import joined
 from chainer_profile.cli.notebook import Cell, FirstRun
 from chainer_profile.measure import runner
 from chainer_profile.measure.steps import ForwardStep
@@ -28,6 +27,8 @@ from tests.ledger.drawn import EXAMPLES, Fn, build, loss_of, nothing_left, progr
 
 N_TRIALS = 12
 PHASES = st.sampled_from(["forward", "forward-backward", "train"])
+#: Rows of what a ledger does not see.
+OTHERS = ("Sum", "SerialIterator")
 
 
 def run(step, ledger, **kwargs):
@@ -58,75 +59,47 @@ def _quick():
 # -- what must hold
 
 
-def whole(trial, phases):
-    """All that a trial spent, of what a door sees: without phases the forward pass alone."""
-    return +Counter({of: ns for of, ns in trial.spent.items() if phases or "forward" in of})
-
-
 def framework(recording, at):
     if recording.phases:
         times = recording.framework_ns[at].tolist()
-        return {("framework", of): ns for of, ns in zip(recording.phases, times, strict=True)}
-    rest = recording.trial_ns[at] - recording.self_ns[at].sum()
-    return {("framework", "forward"): int(rest)}
+        return {("", "", of): ns for of, ns in zip(recording.phases, times, strict=True)}
+    return {drawn.FORWARD: int(recording.trial_ns[at] - recording.self_ns[at].sum())}
 
 
-def named(prefix, path):
-    """Path of a row where networks have names."""
-    return path if path == "loss" else joined(prefix, path)
+def seen(counts, recording):
+    """What a door sees of a trial: without phases the forward pass alone."""
+    return Counter({of: n for of, n in counts.items() if recording.phases or of[2] == "forward"})
 
 
-def check(recording, ledger, behind_ns=0, prefix=""):
-    """Every trial is one of the ledger's, and that one in all it has."""
-    assert len(set(recording.start_ns.tolist())) == recording.n_trials
-    if recording.by_link:
-        check_rows(recording, ledger, behind_ns, prefix)
-        return
-    for at, start_ns in enumerate(recording.start_ns.tolist()):
-        trial = ledger.trials[start_ns]
-        rows, found = drawn.by_call(recording.layers, recording.self_ns[at].tolist())
-        assert [(named(prefix, path), name) for path, name in trial.rows] == rows
-        found.update(framework(recording, at))
-        assert +found == whole(trial, recording.phases)
-        assert recording.trial_ns[at] == found.total() + behind_ns
-        calls = {link.path: link.calls for link in recording.links if link.calls}
-        assert calls == {named(prefix, path): n for path, n in trial.links.items()}
+def check(recording, ledger, behind_ns=0):
+    """Every trial is one of the ledger's, and that one in all it has.
 
-
-def check_rows(recording, ledger, behind_ns, prefix):
-    """The same of rows by link, each of which has what all of its calls took.
-
-    Where a function of a class raises for the first time it is known later, and only the sum holds.
+    Where a function of a class raises for the first time, rows by link know it later, and only the
+    sum holds.
     """
-    keys = [(layer.path, layer.function, layer.phase) for layer in recording.layers]
-    assert len(set(keys)) == len(keys)
-    raised = set()
-    for at, start_ns in enumerate(recording.start_ns.tolist()):
-        trial, spent, found = ledger.trials[start_ns], Counter(), Counter()
-        rows = [(named(prefix, path), name) for path, name in trial.rows]
-        for owner, ns in whole(trial, recording.phases).items():
-            if owner[0] in ("forward", "backward"):
-                owner = (*rows[owner[1]], owner[0])
-            elif owner[0] == "update":
-                owner = ("update", named(prefix, owner[1]))
-            spent[owner] += ns
-        for key, layer, ns in zip(keys, recording.layers, recording.self_ns[at], strict=True):
-            found[drawn.part_of(layer) or key] += int(ns)
+    starts, layers = recording.start_ns.tolist(), recording.layers
+    assert len(set(starts)) == recording.n_trials
+    raised, called = set(), Counter()
+    for at, trial in enumerate(map(ledger.trials.__getitem__, starts)):
+        spent, known = seen(trial.spent, recording), True
+        if recording.by_link:
+            found, spent = drawn.by_row(layers, recording.self_ns[at]), drawn.of_rows(spent)
+            calls = drawn.by_row(layers, recording.calls[at])
+            calls = {of: n for of, n in calls.items() if n and of[1] not in OTHERS}
+            assert calls == seen(trial.calls, recording)
+            known = trial.raised <= raised
+            raised |= trial.raised
+        else:
+            rows, found = drawn.by_call(layers, recording.self_ns[at])
+            assert rows == trial.rows
+            assert {link.path: link.calls for link in recording.links if link.calls} == trial.links
         found.update(framework(recording, at))
-        if not recording.phases:
-            found["framework", "forward"] -= behind_ns
         assert min(found.values()) >= 0
-        assert found.total() == spent.total()
-        assert recording.trial_ns[at] == found.total() + behind_ns
-        known = zip(keys, recording.calls[at].tolist(), strict=True)
-        calls = {of: n for of, n in known if n and of[2] == "forward" and of[1] != "Sum"}
-        assert calls == Counter((*row, "forward") for row in rows)
-        if trial.raised <= raised:
-            assert +found == +spent
-        raised |= trial.raised
-    called = sum((ledger.trials[at].links for at in recording.start_ns.tolist()), Counter())
+        assert found.total() == spent.total() == recording.trial_ns[at] - behind_ns
+        assert not known or +found == +spent
+        called += trial.links
     calls = {one.path: round(one.calls * recording.n_trials) for one in recording.links}
-    assert +Counter(calls) == {named(prefix, path): n for path, n in called.items()}
+    assert +Counter(calls) == called
 
 
 # -- the doors
@@ -147,7 +120,7 @@ def test_profile(program, phase, memory, lazy):
 @EXAMPLES
 @given(program=programs(), memory=st.booleans())
 def test_cell(program, memory):
-    model, ledger = build(program)
+    model, ledger = build(program, drawn.Ledger(prefix="/model"))
     names = {"model": model, "x": np.zeros((1, 1), np.float32)}
     code = compile("y = model(x)", "cell", "exec")
     with nothing_left(model):
@@ -156,7 +129,7 @@ def test_cell(program, memory):
     assert (recording.n_trials, recording.left_out) == (N_TRIALS, 0)
     assert recording.by_link
     assert (recording.memory is not None) is memory
-    check(recording, ledger, prefix="/model")
+    check(recording, ledger)
 
 
 def drive(model, ledger, between):
@@ -169,12 +142,10 @@ def drive(model, ledger, between):
                 y.grad = np.ones_like(y.array)
                 y.backward()
             else:
-                ledger.running[:] = ["/"]
                 spec = Fn((7, 8, 9), (Fn((2, 3, 4)),), old_style=what == "old function")
-                trial, ledger.trial = ledger.trial, drawn.Trial(0)
+                trial, ledger.trial = ledger.trial, drawn.Trial()
                 drawn.call(ledger, spec, np.zeros((1, 1), np.float32))
                 ledger.trial = trial
-                ledger.running.clear()
             ledger.advance(10)
 
 
@@ -263,7 +234,7 @@ def test_layer_profile(program, two, memory):
 @EXAMPLES
 @given(program=programs(), memory=st.booleans())
 def test_profiling(program, memory):
-    model, ledger = build(program)
+    model, ledger = build(program, drawn.Ledger(prefix="/model"))
     optimizer, loss = drawn.Optimizer(ledger, model), loss_of(ledger)
     block = profiling(memory=memory, clock=ledger)
     with nothing_left(model), slow_chainer(ledger):
@@ -274,7 +245,7 @@ def test_profiling(program, memory):
     assert recording.by_link
     assert 3 <= recording.n_trials < N_TRIALS  # others are left as they are
     assert (recording.memory is not None) is memory
-    check(recording, ledger, prefix="/model")
+    check(recording, ledger)
 
 
 # -- exceptions

@@ -6,7 +6,7 @@ call writes down by itself how long it took on the fake clock.
 """
 
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,12 +19,7 @@ from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.loop import LoopTrial
 from tests.ledger import drawn
-from tests.ledger.drawn import Fn, Ledger, NewLink, OldLink, Spec, WorkError, build, call, programs
-
-#: What Chainer does by itself between functions: sums of gradients, of whichever variable.
-SUMS = "gradient_accumulation"
-CLEARGRADS = ("cleargrads", "cleargrads", "backward")
-
+from tests.ledger.drawn import FORWARD, Fn, NewLink, OldLink, Spec, WorkError, call, nothing_left
 
 # -- what is drawn
 
@@ -57,7 +52,7 @@ class Stranger:
                 ledger.strangers[key] = link
         ledger.running.append(ledger.path_of_stranger(link))
         try:
-            with suppress(WorkError), ledger.within("forward"):
+            with suppress(WorkError), ledger.within(FORWARD):
                 return link(x)
         finally:
             ledger.running.pop()
@@ -98,56 +93,20 @@ ITERATIONS = st.lists(
 
 
 @dataclass
-class Rows(Ledger):
-    """Keeps for which row or phase the clock was advanced; outside of all for ``""``."""
+class Iterations(drawn.Ledger):
+    """A trial is an iteration, of which any part may be outside of all phases."""
 
-    spent: Counter = field(default_factory=Counter)
-    calls: Counter = field(default_factory=Counter)
-    phases: list[str] = field(default_factory=lambda: ["forward"])
+    windows: list[tuple] = field(default_factory=lambda: [("", "", "")])
     strangers: dict = field(default_factory=dict)
-    raised_now: set[str] = field(default_factory=set)
     recorded: bool = False
-    in_loss: bool = False
 
-    def begin(self, recorded):
-        self.recorded = recorded
-        self.spent, self.calls, self.raised_now = Counter(), Counter(), set()
-
-    def spend(self, duration_ns, part="", phase=""):
-        """Of the parts of Chainer's own, sums and cleargrads have rows."""
-        self.advance(duration_ns)
-        owner = {"accumulation": SUMS, "cleargrads": CLEARGRADS, "framework": phase}.get(part)
-        self.spent[owner or (self.windows[-1] if self.windows else "")] += duration_ns
-
-    @contextmanager
-    def within(self, phase, path="", name=""):
-        """A phase, or a row in one."""
-        self.windows.append((path, name, phase) if name else phase)
-        self.calls[self.windows[-1]] += 1
-        self.phases.append(phase)
-        try:
-            yield
-        finally:
-            self.windows.pop()
-            self.phases.pop()
-
-    @contextmanager
-    def window(self, phase, function):
-        name = type(function).__name__
-        if phase == "forward":
-            phase = self.phases[-1]
-            path = self.path_of(function.link)
-            function.row = (path, name) if self.recorded else ("/", name)
-        try:
-            with self.within(phase, *function.row):
-                yield
-        except WorkError:
-            self.raised_now.add(name)
-            raise
+    def begin(self, ways):
+        iteration = self.trial
+        super().begin(ways)
+        iteration.way, self.trial = self.trial.way, iteration
 
     def path_of(self, link):
-        path = super().path_of(link)
-        return "loss" if path == "/" and not self.running and self.in_loss else path
+        return super().path_of(link) if self.recorded else "/"
 
     def path_of_stranger(self, link):
         """Path of a link that is of no network: that of its first call that is recorded."""
@@ -162,19 +121,6 @@ class Rows(Ledger):
         return path
 
 
-class RowsOptimizer(drawn.Optimizer):
-    """Its update is of a row, and so is its hook, which calls a function."""
-
-    def updates(self, path):
-        with self.ledger.within("update", path, "RowsOptimizer"):
-            self.ledger.spend(5)
-
-    def hook(self, optimizer):
-        with self.ledger.within("update", "optimizer", "Hook"):
-            self.ledger.spend(7)
-            call(self.ledger, Fn((1, 2, 3)), np.zeros((1, 1), np.float32))
-
-
 # -- what is run
 
 
@@ -182,8 +128,8 @@ class Runner:
     """A network, an optimizer, and a recorder of iterations with them."""
 
     def __init__(self, program):
-        self.model, self.ledger = build(program, Rows())
-        self.optimizer = RowsOptimizer(self.ledger, self.model)
+        self.model, self.ledger = drawn.build(program, Iterations())
+        self.optimizer = drawn.Optimizer(self.ledger, self.model, Fn((1, 2, 3)))
         self.loop = recorder_of(self.ledger, self.model, self.optimizer)
         self.y = None
 
@@ -192,14 +138,14 @@ class Runner:
         for action in actions:
             ledger.spend(3)
             if action == "call":
-                with ledger.within("forward"):
+                with ledger.within(FORWARD):
                     self.y = self.model(x)
             elif action == "backward" and self.y is not None:
-                with ledger.within("backward"):
+                with ledger.within(drawn.BACKWARD):
                     self.y.grad = np.ones_like(self.y.array)
                     self.y.backward()
             elif action in ("update", "update with loss"):
-                with ledger.within("update"), suppress(WorkError):
+                with ledger.within(drawn.UPDATE), suppress(WorkError):
                     loss = self.loss if action == "update with loss" else None
                     self.optimizer.update(loss)
             elif callable(action):
@@ -210,14 +156,13 @@ class Runner:
 
     def loss(self):
         ledger = self.ledger
-        with ledger.within("forward"):
+        with ledger.within(FORWARD):
             ledger.in_loss = True
             try:
                 y = self.model(np.zeros((1, 1), np.float32))
                 y = call(ledger, Fn((1, 2, 3)), y)
             finally:
                 ledger.in_loss = False
-        ledger.calls[CLEARGRADS] += 1
         y.grad = np.ones_like(y.array)
         return y
 
@@ -238,24 +183,23 @@ def iteration_of(loop, run, number=1):
 
 
 def rows_of(recorder, values):
-    """Values by row; there are no two of a row."""
-    keys = [(layer.path, layer.function, layer.phase) for layer in recorder.rows.layers()]
-    assert len(set(keys)) == len(keys)
-    return Counter(dict(zip(keys, values.tolist(), strict=False)))
+    """Values by row."""
+    return drawn.by_row(recorder.rows.layers(), values)
 
 
 def told(loop, iteration):
     """What an iteration took by row and phase, and the rest, as a ledger has it."""
     recorder, _ = loop
     found = rows_of(recorder, iteration.rows_ns)
-    found.update(dict(zip(recorder.rows.phases, iteration.phases_ns.tolist(), strict=False)))
-    found[""] = iteration.wall_ns - found.total()
+    phases = zip(recorder.rows.phases, iteration.phases_ns.tolist(), strict=True)
+    found.update({("", "", phase): ns for phase, ns in phases})
+    found["", "", ""] = iteration.wall_ns - found.total()
     return +found
 
 
 @drawn.EXAMPLES
 @given(
-    program=programs(True, STRANGERS, MADE),
+    program=drawn.programs(True, STRANGERS, MADE),
     iterations=ITERATIONS,
     read_ns=st.sampled_from([0, 0, 1]),
 )
@@ -266,31 +210,18 @@ def test_every_row_has_its_own_time_whatever_iterations_do(program, iterations, 
     raised = set()
     kept = [runner.optimizer, chainer.Variable, chainer.Optimizer]
     kept += [param.update_rule for param in model.params()]
-    before = methods_of(kept)
-
-    with drawn.nothing_left(model), drawn.slow_chainer(ledger):
+    with nothing_left(model, *kept), drawn.slow_chainer(ledger):
         for recorded, actions in iterations:
-            ledger.begin(recorded)
+            ledger.recorded, ledger.trial = recorded, trial = recorded, drawn.Trial()
             if not recorded:
                 runner.run(actions)
                 continue
             begin_ns = ledger.time_ns
             iteration = iteration_of(runner.loop, partial(runner.run, actions))
             found, calls = told(runner.loop, iteration), rows_of(runner.loop[0], iteration.calls)
-            assert {of: n for of, n in calls.items() if n and of[1] != SUMS} == {
-                of: n for of, n in ledger.calls.items() if isinstance(of, tuple)
-            }
-            assert min(found.values(), default=0) >= 0
+            assert +calls == Counter({of: n for of, n in trial.calls.items() if of[1]})
             assert found.total() == iteration.wall_ns
             if not read_ns:
-                assert iteration.wall_ns == ledger.time_ns - begin_ns
-                if ledger.raised_now <= raised:
-                    sums = [of for of in found if of[1:2] == (SUMS,)]
-                    found[SUMS] = sum(found.pop(of) for of in sums)
-                    assert +found == +ledger.spent
-            raised |= ledger.raised_now
-    assert methods_of(kept) == before
-
-
-def methods_of(objects):
-    return [{k: v for k, v in vars(one).items() if callable(v)} for one in objects]
+                assert iteration.wall_ns == ledger.time_ns - begin_ns == trial.spent.total()
+                assert not trial.raised <= raised or +found == +drawn.of_rows(trial.spent)
+            raised |= trial.raised
