@@ -84,7 +84,7 @@ def acting(number, act):
 def raising(error):
     """What raises an error."""
 
-    def act(*_):
+    def act(*_, **__):
         raise error
 
     return act

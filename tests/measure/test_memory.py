@@ -7,7 +7,6 @@ import gc
 import time
 import tracemalloc
 from contextlib import nullcontext
-from dataclasses import replace
 
 import chainer
 import chainer.functions as F
@@ -24,10 +23,8 @@ from chainer_profile.measure.memory import measure_memory as measure_by
 from chainer_profile.measure.readings import ByCall, ByLinks, Readings
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.journal import Journal
-from chainer_profile.record.recording import MemoryUse, PhaseMemory, Recording, Settings
-from tests.conftest import make_recording
+from chainer_profile.record.recording import Settings
 from tests.nets import MLP, Outer, Wait, image, net
-from tests.recordings import refusal, rewrite
 
 # What Python objects of a call may take: variables, nodes of the graph, tuples.
 OBJECTS = 8_000
@@ -77,24 +74,7 @@ class Workspace(Wait):
         return super().forward(inputs)
 
 
-class TestLayers:
-    def test_im2col_of_a_convolution(self):
-        """First the padded image with im2col's array, then that one with the output.
-
-        The output is of at least the padded image's size here. Of a batch of several images
-        tensordot transposes im2col's array by a copy; of a single image it needs none.
-        """
-        for batch, copies, kernel, stride in ((1, 1, 5, 2), (4, 2, 3, 1)):
-            conv = L.Convolution2D(16, 16 * 2 * stride**2, kernel, stride, kernel // 2)
-            structure, use = measure(conv, ones(batch, 16, 64, 64))
-            ((_, _, out_h, out_w),) = structure.layers[0].output_shapes
-            assert out_h == out_w == 64 // stride
-            col_nbytes = batch * 16 * kernel * kernel * out_h * out_w * 4
-            output_nbytes = batch * conv.out_channels * out_h * out_w * 4
-            workspace_nbytes = use.peak_nbytes[0] - output_nbytes
-            assert workspace_nbytes == pytest.approx(copies * col_nbytes, rel=0.05)
-            assert use.retained_nbytes[0] == about(output_nbytes)
-
+class TestRows:
     def test_outputs_workspaces_and_nested_calls(self, clock):
         """By a function's forward: the peak and what is retained of each row, with 1 MB given."""
         for does, expected in (
@@ -193,20 +173,6 @@ class TestTraining:
         assert use.kept_for_backward_nbytes == pytest.approx(2 * MB, abs=30_000)
         # It was there when the trial began.
         assert by_phase(use)["forward"].retained_nbytes == pytest.approx(0, abs=30_000)
-
-
-def test_phases_that_a_file_lacks_or_has_damaged(tmp_path):
-    phases = PhaseMemory("forward", 30, -1), PhaseMemory("backward", -5, 0)
-    use = MemoryUse((10, 20), (1, -2), 3, 4, 30, 1, kept_for_backward_nbytes=5, phases=phases)
-    path = tmp_path / "recording.npz"
-    recording = make_recording(n_layers=2, memory=use)
-    recording.save(path)
-    assert Recording.load(path).memory == use
-    rewrite(path, lambda meta: meta["memory"].pop("phases") and None)  # as in an older recording
-    assert Recording.load(path).memory == replace(use, phases=())
-    for damaged in (["forward"], [{"phase": "forward"}], 3):
-        rewrite(path, lambda meta, damaged=damaged: meta["memory"].update(phases=damaged))
-        assert refusal(path).startswith("damaged recording"), damaged
 
 
 class Script:

@@ -119,15 +119,10 @@ class TestMakeStep:
             loss = "hinge" if phase == "forward" else "auto"
             assert type(make_step(phase, L.Linear(2, 3), (image(),), loss=loss)).__name__ == kind
         model, elsewhere = L.Linear(2, 3), chainer.optimizers.SGD().setup(L.Linear(2, 3))
-        no_setup = "the optimizer is not set up for this network: call optimizer.setup(model) first"
-        for phase, given, message in (
-            ("backward", {}, "unknown phase 'backward': choose forward, forward-backward, train"),
-            ("train", {"loss": "hinge"}, f"unknown loss 'hinge': choose {', '.join(LOSSES)}"),
-            ("train", {"optimizer": chainer.optimizers.SGD()}, no_setup),
-            ("train", {"optimizer": elsewhere}, no_setup),
-        ):
-            said = refusal(make_step, phase, model, (image(),), error=UsageError, **given)
-            assert said == message
+        said = "the optimizer is not set up for this network: call optimizer.setup(model) first"
+        for optimizer in (chainer.optimizers.SGD(), elsewhere):
+            given = {"optimizer": optimizer, "error": UsageError}
+            assert refusal(make_step, "train", model, (image(),), **given) == said
 
     def test_a_loss_has_a_name_and_choosing_it_runs_nothing_beside_the_trials(self, clock):
         model = Trained(clock)

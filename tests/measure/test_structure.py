@@ -13,7 +13,6 @@ import pytest
 
 from chainer_profile.measure.calls import BACKWARD as BACKWARD_SIZE
 from chainer_profile.measure.learner import StructureError, learn_structure
-from chainer_profile.measure.links import LinkStack
 from chainer_profile.measure.steps import ForwardStep, make_step
 from chainer_profile.record.recording import LinkCalls
 from tests import nets
@@ -330,18 +329,3 @@ def test_a_parameter_may_get_an_array_where_its_own_was_before():
         bias.array = bias.array.copy()
         assert len(others) < 1000
     assert structure.stamps(log) is not None
-
-
-def test_link_stack():
-    stack, seen = LinkStack(), []
-
-    def forward(self, x):
-        seen.append(list(stack.links))
-        return self.fc(self.fc(x))
-
-    model = net(forward, fc=L.Linear(2, 2))
-    with stack:
-        model(image())
-    assert seen == [[model]]
-    assert stack.links == []
-    assert stack.calls == {id(model): 1, id(model.fc): 2}

@@ -9,14 +9,12 @@ import pytest
 from chainer_profile import profile
 from chainer_profile.basics import free_memory
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.parsing import parse_input
 from chainer_profile.engines.measuring import measure
 from chainer_profile.engines.race import Contestant
 from chainer_profile.measure import trials
 from chainer_profile.measure.trials import check_samples, cycles
-from chainer_profile.networks.inputs import make_arguments, make_input
 from chainer_profile.record.recording import Settings
-from tests.command import Net, folder, main, one_line  # noqa: F401
+from tests.command import Net
 from tests.conftest import FakeClock
 from tests.engines.fake_engines import FakeEngine
 from tests.nets import net
@@ -69,19 +67,3 @@ def test_a_batch_that_grows_beyond_what_is_free():
     with pytest.raises(ProfileError, match=message):
         profile(growing, np.ones((1000, 3), np.float32), trials=2)
     assert profile(growing, np.ones((10, 3), np.float32), trials=2).n_trials == 2
-
-
-def test_an_input_beyond_what_is_free():
-    message = r"^a batch of 100,000 inputs.* needs at least 1\.1 GiB .*270\.0 MiB are free$"
-    for make in (
-        lambda: make_input("random", (3, 32, 32), 100_000, seed=0),
-        lambda: make_arguments([parse_input("3x32x32")], 100_000, 0),
-    ):
-        with pytest.raises(ProfileError, match=message):
-            make()
-
-
-@pytest.mark.parametrize("words", [["--trials", str(MANY)], ["-b", "100000000"]])
-def test_the_command(words, capsys):
-    assert main(*words, "-o", "run") == 1
-    assert one_line(capsys.readouterr().err).endswith(("use fewer trials", "are free"))

@@ -10,14 +10,13 @@ import pytest
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import runner, trials
 from chainer_profile.measure.runner import RunError
-from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.threads import _VARIABLES
 from chainer_profile.record.journal import Journal, recover
 from chainer_profile.record.recording import BlasLibrary, Environment, GpuState
 from tests import queues
 from tests.conftest import FakeClock
 from tests.fake_queue import OutOfMemoryError
-from tests.nets import SlowHook, SlowOptimizer, Trained, image, slow_loss, slow_sums
+from tests.nets import SlowHook, SlowOptimizer, Trained, slow_loss, slow_sums
 from tests.queues import BEFORE, LAUNCH_BOUND, MS, N_HELD, PlannedNet, asked, device_clock, run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -170,25 +169,6 @@ def test_an_exception_in_the_middle_of_a_trial(clock, monkeypatch, group_ns):
     queues.check(again)
     assert again.self_ns.tolist() == [OWN] * 20
     assert set(again.trial_ns.tolist()) == set(again.warmup_ns.tolist()) == {530}
-
-
-def test_a_block_leaves_nothing_of_an_unfinished_trial_to_the_next_block(clock):
-    model = PlannedNet(
-        clock, LAUNCH_BOUND, queues.N_STRUCTURE + 3, queues.fails(ValueError("broken"))
-    )
-    step = make_step("forward", model, (image(),))
-    with step.configured():
-        structure, _ = runner.learn(step, asked(), clock)
-        made = trials.Trials(step, structure, asked(), Environment(), Journal(), clock)
-        made.begin()
-        with pytest.raises(ValueError, match="broken"):
-            made.profiled(10)
-        clock.device.synchronize()
-        model.first_change = 10**9
-        assert made.profiled(3)
-    recording = made.recording()
-    assert recording.self_ns.tolist() == [OWN] * 5
-    assert recording.trial_ns.tolist() == [530] * 5
 
 
 @pytest.mark.parametrize("trial", [1, 5, 20 + 5])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.measure import windows
 from chainer_profile.measure.windows import BACKWARD, FORWARD, UPDATE, hook_name, timed, timed_loss
 from tests.nets import image
 
@@ -116,19 +115,6 @@ def test_the_loss_and_its_backward_are_phases(events):
         assert events == [FORWARD, "leave", BACKWARD, "leave"]
     assert timed_loss(lambda: 3.0, events.enter, events.leave)() == 3.0
     assert events[4:] == [FORWARD, "leave"]
-
-
-def test_a_prefix_stands_before_the_paths(events):
-    model = L.Classifier(L.Linear(2, 3))
-    with model.init_scope():
-        model.scale = chainer.Parameter(np.ones(1, np.float32))
-    optimizer = chainer.optimizers.SGD().setup(model)
-    model.cleargrads()
-    with Replacements() as replacements:
-        windows.time_optimizer(replacements, optimizer, events.enter, events.leave, "/main")
-        optimizer.update()
-    paths = [mark.path for mark in events if mark != "leave"]
-    assert paths[1:] == ["/main", "/main/predictor", "/main/predictor"]
 
 
 def test_names_of_hooks():
