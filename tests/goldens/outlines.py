@@ -87,10 +87,10 @@ def outlines() -> dict[str, Iterable[str]]:
     one = (Layer(0, "/", "F"),)
     bare: dict[str, Any] = {**UNTIMED, "settings": Settings(), "environment": Environment()}
     runs = {
-        "forward": (working(), report, overview, page),
-        "training": (training(), report, overview),
-        "a GPU": (launching(), report, page),
+        "forward": (working(), page),
+        "a GPU": (launching(), page),
         "an engine": (summarise(fast()), page),
+        "trials left out": (summarise(make_recording(left_out=60)), page),
         "no limits": (working(limits=None), report),
         "no memory": (working(memory=None), report),
         "memory alone": (summarise(replace(with_work(make_recording()),

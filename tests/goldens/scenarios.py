@@ -106,6 +106,8 @@ def of_run(recording: Recording, rule: str = "pareto:50%", *ends: str, files: bo
 @of_files
 def forward() -> Kept:
     recording = with_work(make_recording(9, n_trials=40))
+    first, *others = recording.layers
+    recording = replace(recording, layers=(replace(first, work_is_about=True), *others))
     summary = summarise(recording, "top:2")
     kept = of_run(recording, "top:2", "csv", files=True)
     more = _under(

@@ -133,11 +133,8 @@ def _forward_backward() -> Recording:
 def answers() -> dict[str, Iterable[str]]:
     """How long and how sure, where the time goes, what next."""
     recordings = {
-        "forward": make_recording(n_clean=60),
         "forward and backward": _forward_backward(),
         "training": make_training(),
-        "training with data": make_training(data=True),
-        "engine": fast(),
         "engine, mostly between": fast(trial_ns=np.full(40, 200_000)),
         "one trial": make_recording(2, 1, n_clean=0),
         "few trials": make_recording(n_trials=3, n_clean=0),
@@ -353,7 +350,6 @@ def comparisons() -> dict[str, Comparison]:
     all_slow = slower(run(2), dict.fromkeys(range(24), 1.5))
     by_engine = engine_run(chainer_run(2), [(), *in_threes()[:-1], (21, 22)])
     return {
-        "a slower and a faster layer": changed(),
         "slower as a whole": changed(whole=1.5),
         "faster as a whole": changed(whole=0.5),
         "slower, by the machine": changed(whole=1.5, conditions=conditions(1.4)),
@@ -373,7 +369,6 @@ def comparisons() -> dict[str, Comparison]:
         "another device": compare(run(1), with_settings(device="gpu:0")),
         "another machine": compare(run(1), elsewhere),
         "more layers": compare(run(1), run(2, 36)),
-        "an engine": compare(chainer_run(), by_engine),
         "from an engine": compare(by_engine, run(1)),
         "an engine that fuses none": compare(
             chainer_run(), engine_run(chainer_run(2), [(at,) for at in range(24)])
@@ -498,7 +493,6 @@ def merged() -> dict[str, Ranks]:
         "few iterations": merge(two()),
         "alike": made(),
         "a slow one": made(slow={3: 2.0}),
-        "a slow one and a straggler": made(slow={3: 2.0}, planted_ms={(1, 0): 30.0}),
         "five slow ones": made(12, slow=dict.fromkeys(range(5), 2.0)),
         "slow now and then": made(2, 30, planted_ms={(1, 0): 15.0}, every=5),
         "a small straggler": made(planted_ms={(1, 0): 90.0, (2, 5): 10.0}),
@@ -609,8 +603,6 @@ def methods() -> dict[str, Recording]:
     nothing = np.zeros(0, np.int64)
     calls = {"calls": np.ones_like(step.self_ns), "iteration": np.arange(step.n_trials) + 1}
     return {
-        "forward": make_recording(),
-        "training": make_training(data=True),
         "some rows alone": inside,
         "a collective": replace(step, layers=(*step.layers[:-1], collective)),
         "phases not known": make_training(phases=(), framework_ns=None),
@@ -633,7 +625,6 @@ def methods() -> dict[str, Recording]:
         "Chainer in a race": replace(
             own, clean_ns=race.clean_ns, clean_start_ns=race.clean_start_ns
         ),
-        "a GPU": make_device_recording(),
         "no held trials": make_device_recording(n_held=0),
         "training on a GPU": make_device_training(settings={"dtype": "mixed16"}),
     }

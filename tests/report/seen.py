@@ -48,7 +48,7 @@ def seen(writer: str | int, blocks: Sequence[Block]) -> list[Item]:
     if isinstance(writer, int):
         return list(_on_terminal(blocks, writer))
     text = written(writer, blocks)
-    return list(_in_markdown(text)) if writer == "markdown" else Page(text).items
+    return list(_in_markdown(text)) if writer == "markdown" else _blocks_alone(Page(text)).items
 
 
 def told(writer: str | int, blocks: Sequence[Block]) -> list[Item]:
@@ -118,23 +118,10 @@ def _told_table(writer: str | int, table: Table) -> Iterator[Item]:
 
 
 def _kept(table: Table, width: int) -> list[int]:
-    """The columns that stand on a terminal: those that fit, by the order in which they go.
-
-    Said once more in other words than the writer's: the fewest go, in their order.
-    """
-    cells = table.cells()
-    columns = table.columns
-
-    def least(at: int) -> int:
-        most = max(len(text) for text in (columns[at].name, *(row[at] for row in cells)))
-        return min(most, columns[at].folds or most)
-
-    kept = [at for at in range(len(columns)) if least(at)]
-    for at in sorted((at for at in kept if columns[at].drop), key=lambda at: columns[at].drop):
-        if sum(least(other) + 2 for other in kept) - 2 <= width:
-            break
-        kept.remove(at)
-    return kept
+    """The columns that stand on a terminal; which of them go first is in tests/goldens."""
+    rows = [[column.name for column in table.columns], *table.cells()]
+    longest = [max(len(printable(text)) for text in texts) for texts in zip(*rows, strict=True)]
+    return terminal._fitting(table.columns, longest, width)
 
 
 # -- Markdown
@@ -206,24 +193,34 @@ def _markdown_table(rows: list[list[tuple[str, bool]]]) -> Iterator[Item]:
 # -- HTML
 
 
+@dataclass
 class Page(HTMLParser):
-    """Fails where elements are not nested, or are others than those of a report."""
+    """HTML read as a browser does: elements with their attributes, scripts, words, and items.
 
-    def __init__(self, text: str) -> None:
+    It fails where elements are not nested.
+    """
+
+    html: str
+    items: list[Item] = field(default_factory=list)
+    tags: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
+    scripts: list[str] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.items: list[Item] = []
         self._open: list[tuple[str, str]] = []
         self._text = ""
         self._rows: list[list[str]] = []
         self._marks: list[str] = []
-        self.feed(text)
+        self.feed(self.html)
         self.close()
         assert self._open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag in _TAGS, tag
         given = dict(attrs)
-        assert set(given) <= {"id", "class", "style", "scope", "tabindex", "role", "aria-label"}
+        self.tags.append((tag, given))
+        if tag in _VOID:
+            return
         self._open.append((tag, given.get("class") or ""))
         if tag == "table":
             self._rows, self._marks = [], []
@@ -235,6 +232,8 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self._text += data
+        if not {"script", "style"} & {tag for tag, _ in self._open}:
+            self.words.append(data)
 
     def handle_endtag(self, tag: str) -> None:
         opened, kind = self._open.pop()
@@ -247,19 +246,38 @@ class Page(HTMLParser):
             self.items.append(("table", head, rows, self._marks[1:]))
         elif tag == "p":
             self.items.append(("note" if kind == "notice" else "text", text))
-        elif tag in ("dt", "dd"):
-            self.items.append((tag, text))
+        elif tag == "script":
+            self.scripts.append(self._text)
         elif tag in _ITEMS:
             self.items.append((_ITEMS[tag], self._text if tag == "pre" else text))
         if tag == "dd":
             (_, value), (_, name) = self.items.pop(), self.items.pop()
             self.items.append(("pair", name, value))
 
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.words).split())
 
-_ITEMS = {"li": "point", "pre": "code", **{f"h{level}": "heading" for level in range(1, 7)}}
+    @property
+    def pictures(self) -> list[str | None]:
+        """What the drawn pictures are, in their order."""
+        return [a["aria-label"] for tag, a in self.tags if tag == "svg" and "aria-label" in a]
+
+
+def _blocks_alone(page: Page) -> Page:
+    """The same, which has no elements and attributes but those of blocks."""
+    assert {tag for tag, _ in page.tags} <= _TAGS
+    given = {name for _, attributes in page.tags for name in attributes}
+    assert given <= {"id", "class", "style", "scope", "tabindex", "role", "aria-label"}
+    return page
+
+
+_VOID = {"meta", "link", "input", "br", "hr", "img"}
+_ITEMS = {"li": "point", "pre": "code", "dt": "name", "dd": "value"}
+_ITEMS |= {f"h{level}": "heading" for level in range(1, 7)}
 _TAGS = {
-    *("p", "ul", "li", "dl", "div", "dt", "dd", "pre", "code", "strong", "bdi", "i", "table"),
-    *("thead", "tbody", "tr", "th", "td", *_ITEMS),
+    *("p", "ul", "dl", "div", "code", "strong", "bdi", "i"),
+    *("table", "thead", "tbody", "tr", "th", "td", *_ITEMS),
 }
 
 
@@ -337,72 +355,3 @@ def _cells(line: str, spans: list[tuple[int, int]]) -> list[str]:
     for (_, end), (start, _) in pairwise(spans):
         assert line[end:start].strip() == ""
     return [line[start:end] for start, end in spans]
-
-
-# What is in a page, read as a browser does: what the page's tests share
-
-
-_VOID = {"meta", "link", "input", "br", "hr", "img"}
-
-
-@dataclass
-class Read(HTMLParser):
-    """The elements of a page: their names, scripts, ids, tables and text."""
-
-    html: str
-    tags: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
-    scripts: list[str] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
-    open: list[str] = field(default_factory=list)
-    rows: list[list[str]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.feed(self.html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag == "script":
-            self.scripts.append("")
-        elif tag == "tr":
-            self.rows.append([])
-        elif tag in ("th", "td"):
-            self.rows[-1].append("")
-        if tag not in _VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "script":
-            self.scripts[-1] += data
-        elif "style" not in self.open:
-            self.words.append(data)
-            if {"td", "th"} & set(self.open):
-                self.rows[-1][-1] += data
-
-    @property
-    def text(self) -> str:
-        return " ".join("".join(self.words).split())
-
-    @property
-    def ids(self) -> set[str | None]:
-        return {attributes.get("id") for _, attributes in self.tags}
-
-    @property
-    def pictures(self) -> list[str | None]:
-        """What the drawn pictures are, in their order."""
-        return [a["aria-label"] for tag, a in self.tags if tag == "svg" and "aria-label" in a]
-
-    @property
-    def policy(self) -> str:
-        (found,) = [a["content"] for _, a in self.tags if "http-equiv" in a]
-        return str(found)
-
-    def column(self, heading: str) -> list[str]:
-        """The cells of a column of the table of all layers."""
-        head, *rows = self.rows[next(at for at, row in enumerate(self.rows) if "trials" in row) :]
-        at = head.index(heading)
-        return [row[at] for row in rows if len(row) == len(head)]

@@ -24,12 +24,10 @@ from chainer_profile.report.views import (
     summary_line,
     summary_text,
 )
-from tests import ROOT
 from tests.conftest import make_recording, make_training
 from tests.report.documents import NAMES, a_network, compared, named, network_of, network_row
 from tests.report.seen import Page
-
-SAMPLES = sorted((ROOT / "reports/samples").glob("*/recording.npz"))
+from tests.report.tracing import SAMPLES
 
 
 def checked(html: str) -> Page:
@@ -54,22 +52,14 @@ def rows(page: Page, head: str) -> list[list[str]]:
     return next(item[2] for item in page.items if item[0] == "table" and item[1][0] == head)
 
 
-@pytest.mark.parametrize("at", range(0, len(NAMES), 8))
-def test_names_are_data(at: int) -> None:
-    names = NAMES[at : at + 8]
-    recording = named(make_recording(len(names)), names)
-    for name in names:
-        comparison = compare(Side(name, (recording,)), recording)
-        assert comparison_line(comparison).isprintable()
-        checked(comparison_html(comparison))
-    summary = summarise(recording)
+def test_names_are_data() -> None:
+    recording = named(make_recording(len(NAMES)), NAMES)
+    for name in NAMES:
+        assert comparison_line(compare(Side(name, (recording,)), recording)).isprintable()
     assert recording_line(recording).isprintable()
-    assert summary_line(summary).isprintable()
-    for options in ({}, {"tree": True, "group_by": "shape"}):
-        checked(summary_html(summary, **options))
-    shown = {row[3] for row in rows(checked(recording_html(recording)), "#")}
-    assert shown >= {" ".join(name.split()) for name in names if name.isprintable()}
-    checked(model_html(a_network(names)))
+    assert summary_line(summarise(recording)).isprintable()
+    # What a piece holds is in tests/report/writers.
+    checked(recording_html(recording))
 
 
 def test_str_is_what_the_terminal_shows() -> None:

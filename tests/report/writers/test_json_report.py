@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 from chainer_profile import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.words import GROUPS
+from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.writers import json_report
 from chainer_profile.report.writers.json_report import schema
@@ -101,6 +102,14 @@ def test_what_is_not_known_is_null() -> None:
     for layer in report["layers"]:
         for key in ("std_s", "host_s", "flops", "reached", "verdict", "peak_nbytes"):
             assert layer[key] is None, key
+
+
+def test_trials_left_out_and_inclusive_times_are_told_of() -> None:
+    left_out = read(json_report.render(SUMMARIES["left out"]()))
+    totals = left_out["totals"]
+    assert (left_out["left_out"], totals["clean"], totals["recorder"]) == (60, None, None)
+    inclusive = summarise(fold_call_history([("a", 0.003), ("b", 0.001)] * 4))
+    assert read(json_report.render(inclusive))["totals"]["layers_s"] is None
 
 
 @example("\ud800")
