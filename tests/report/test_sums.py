@@ -1,7 +1,5 @@
 """What is shown of any run adds up: sentences, rows, tables, files."""
 
-import csv
-import io
 import math
 import re
 from dataclasses import replace
@@ -16,8 +14,8 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.budget import PARTS, PROFILER, Budget, Spent
-from chainer_profile.record.recording import COMPLETE, Layer, Recording
-from chainer_profile.report.columns import group_rows, phase_rows, shares, tree_rows
+from chainer_profile.record.recording import COMPLETE, Recording
+from chainer_profile.report.columns import group_rows, shares, tree_rows
 from chainer_profile.report.content.answer import where
 from chainer_profile.report.content.budget import BudgetRow, budget_rows, sentence
 from chainer_profile.report.content.result_section import device
@@ -27,7 +25,6 @@ from tests.analyse.test_grouping import recordings
 from tests.conftest import make_training
 from tests.goldens.words import PARTS as SPENT
 from tests.report.documents import program
-from tests.report.reading import layers_csv
 from tests.report.working import make_device_recording
 
 S = 10**9
@@ -35,25 +32,6 @@ S = 10**9
 
 def near(value: object) -> object:
     return pytest.approx(value, rel=1e-12, abs=1e-15)
-
-
-# -- rows
-
-
-@given(recordings())
-def test_phase_rows_add_up(recording: Recording) -> None:
-    summary = summarise(recording)
-    table = phase_rows(summary)
-    rows, whole = table.iloc[:-1], table.iloc[-1]
-    for name in ("layers", "layers_s", "total_s"):
-        assert math.fsum(rows[name]) == near(whole[name])
-    profiled = summary.totals.profiled
-    expected = summary.totals.layers_s if profiled is None else profiled.mean_s
-    assert whole["total_s"] == near(expected)
-    if profiled is None:
-        assert math.isnan(whole["framework_s"])
-    else:
-        assert math.fsum(rows["framework_s"]) == near(whole["framework_s"])
 
 
 def test_small_groups_are_summed_up() -> None:
@@ -206,24 +184,3 @@ def test_the_shown_parts_on_a_gpu_add_up_whatever_the_times(seed: int, n_trials:
     assert len(sums) == 2
     for *parts, whole in sums:
         assert sum(parts) == whole
-
-
-# -- tables and files
-
-
-_TIMES = st.lists(st.integers(0, 10**12), min_size=3, max_size=3)
-
-
-@given(st.lists(_TIMES, min_size=1, max_size=5).filter(lambda rows: any(map(any, rows))))
-def test_a_file_gives_the_same_numbers(rows: list[list[int]]) -> None:
-    layers = tuple(Layer(i, f"/l{i}", "ReLU") for i in range(3))
-    summary = summarise(Recording(layers, np.array(rows, np.int64)))
-    lines = csv.DictReader(io.StringIO(layers_csv(summary)))
-    for row, expected in zip(lines, summary.layers.itertuples(), strict=True):
-        for name, cell in row.items():
-            if name.endswith("_ms"):
-                value = getattr(expected, name.replace("ci95", "ci").replace("_ms", "_s"))
-                assert (cell == "") == math.isnan(value)
-                if cell:
-                    assert abs(float(cell) - value * 1e3) <= np.spacing(abs(float(cell)))
-        assert float(row["share_percent"]) == expected.share * 100

@@ -9,7 +9,6 @@ import csv as csv_files
 import io
 import re
 from operator import itemgetter
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -33,8 +32,6 @@ from chainer_profile.report.document import (
 )
 from chainer_profile.report.tables import Table, safe, to_csv
 from chainer_profile.report.text import printable
-from chainer_profile.report.writers import pdf
-from tests import needs
 from tests.report.documents import (
     LACKING,
     NAMES,
@@ -50,8 +47,6 @@ from tests.report.documents import (
 )
 from tests.report.reading import column, layers_csv, links_csv
 from tests.report.seen import WRITERS, seen, told, written
-
-SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'
 
 
 def check(writer: str | int, blocks: list[Block]) -> None:
@@ -107,7 +102,7 @@ def every_block(name: str) -> list[Block]:
         text(strong(f"a {name} b"), note=True),
         points([name, words]),
         Lines([("Author", f"a {name}"), ("Date", f"b {name}")]),
-        Code(f"run {name}"),
+        Code(f"run {name}\n{name}"),
         *numbered([table, pairs, Figure("a b.png", f"a {name}", f"of {name}")]),
     ]
 
@@ -141,60 +136,6 @@ def test_what_is_not_known_is_left_out(name: str) -> None:
             assert not re.search(r"\b(nan|inf|None(?! of the other))\b|<NA>|&lt;NA", text)
             for writer in WRITERS if rule == "1s" and len(recording.layers) < 99 else ():
                 check(writer, blocks)
-
-
-# -- pages
-
-
-def on_pages(blocks: list[Block]) -> str:
-    """The text of a PDF, without spaces."""
-    pypdf = needs.module("pypdf")
-    needs.module("typst")
-    pictures = {block.file: SVG for block in blocks if isinstance(block, Figure)}
-    title = next((block.text for block in blocks if isinstance(block, Heading)), None)
-    lines: list[str] = []
-    for number, page in enumerate(pypdf.PdfReader(io.BytesIO(pdf.write(blocks, pictures))).pages):
-        told = page.extract_text().split("\n")
-        lines += told[1 if number and told[0] == title else 0 : -1]
-    return squeezed("".join(lines))
-
-
-def squeezed(told: str) -> str:
-    return "".join(told.split()).replace("\u200b", "")
-
-
-def texts(item: Any) -> list[str]:
-    return [item] if isinstance(item, str) else [text for part in item for text in texts(part)]
-
-
-ON_PAGES = ("gpu report", "comparison report", "engines report", "tree", "history", "network links")
-
-
-@pytest.mark.parametrize("name", ON_PAGES)
-def test_pages_say_the_same(name: str) -> None:
-    blocks = document(name)
-    found = on_pages(blocks)
-    # What there is no room for is said, and no more than that is missing.
-    cut = set(",".join(re.findall(r"Noroomonpaperfor:(.*?)\.", found)).split(","))
-    for kind, *parts in told("html", blocks):
-        # The head of a table is on each page, amid a cell that goes on there, too.
-        head = squeezed("".join(texts(parts[0]))) if kind == "table" else ""
-        without_heads = found.replace(head, "") if head else found
-        if kind == "table":
-            heading, rows = parts[:2]
-            kept = [at for at, name in enumerate(heading) if squeezed(name) not in cut]
-            parts = [[heading[at] for at in kept], [[row[at] for at in kept] for row in rows]]
-        for said in texts(parts):
-            assert squeezed(said) in found or squeezed(said) in without_heads
-
-
-@pytest.mark.parametrize("name", ["engine report", "comparison", "sweep report", "network layers"])
-def test_hostile_names_on_pages(name: str) -> None:
-    found = on_pages(document(name, hostile=True))
-    shown = [squeezed(printable(one)) for one in NAMES if one.isascii() and "/" not in one]
-    if name != "comparison":  # which cuts names
-        assert all(one in found for one in shown)
-    assert "\\u202egnp.exe" in found
 
 
 # -- files

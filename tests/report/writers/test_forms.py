@@ -12,13 +12,10 @@ from chainer_profile.report.document import (
     FASTER,
     HOT,
     TOTAL,
-    Code,
     Figure,
-    Heading,
     Piece,
     code,
     file,
-    points,
     strong,
     text,
 )
@@ -32,14 +29,6 @@ from tests.report.seen import seen
 from tests.report.working import training, working
 
 # -- Markdown
-
-
-def test_usual_names_are_not_escaped_and_code_is_as_it_is() -> None:
-    usual = [Heading(1, "conv_1/res2 (a)"), points(["time [ms] a trial", "a -> b, 50 %"])]
-    shown = markdown.write(usual)
-    assert shown == "# conv_1/res2 (a)\n\n- time [ms] a trial\n- a -> b, 50 %\n"
-    for line in ("a", "```", "x ```` y", ""):
-        assert seen("markdown", [Code(line)]) == [("code", line)]
 
 
 def test_a_link_shows_the_name_and_leads_to_it() -> None:
