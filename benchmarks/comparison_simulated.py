@@ -4,8 +4,7 @@
 
 The runs are of a ResNet20 whose code is the same, or has one layer or everything slower by 5 %, and
 differ from process to process by what ``docs/compare.md`` says: a trial by 3 % in common, layers by
-1 %, batch normalization by 5 % and functions of a few microseconds by 10 % of their own. Real runs
-are compared by ``comparison.py``.
+1 %, batch normalization by 5 % and functions of a few microseconds by 10 % of their own.
 """
 
 from __future__ import annotations

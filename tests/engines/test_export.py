@@ -257,7 +257,6 @@ def test_files_of_others():
 
 
 def test_an_exported_random_network_is_never_wrong():
-    """benchmarks/random_networks.py tries more of them."""
     outcomes = [check_exported(seed) for seed in range(60)]
     assert [found.wrong for found in outcomes] == [[]] * 60
     assert sum(not found.refused for found in outcomes) >= 40
