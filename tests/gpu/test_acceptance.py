@@ -9,8 +9,7 @@ from benchmarks import gpu_acceptance, truth_gpu
 from chainer_profile.cli.parsers import parser_of
 from chainer_profile.record.recording import Recording
 from models import REGISTRY
-from tests.fakes import process
-from tests.report.working import make_device_recording
+from tests.fakes import ROOT, process
 
 pytestmark = pytest.mark.process
 
@@ -77,43 +76,8 @@ def test_planted_kernels_are_found_with_the_table_of_costs(tmp_path, capsys):
 
 
 def test_every_case_is_a_command():
-    for name, options in gpu_acceptance.cases().items():
-        args = parser_of("profile").parse_args(["--gpu", "0", *options, "--out", name])
-        assert args.model in REGISTRY
-
-
-def accept(monkeypatch, out, codes, *words):
-    """The exit code, where cases end as told."""
-
-    def run(name, out, gpu, quick):
-        if name not in codes:
-            (out / name).mkdir(parents=True)
-            make_device_recording().save(out / name / "recording.npz")
-        return codes.get(name, 0)
-
-    monkeypatch.setattr(gpu_acceptance, "run", run)
-    monkeypatch.setattr("sys.argv", ["", "--out", str(out), *words])
-    return gpu_acceptance.main()
-
-
-def test_it_goes_on_where_it_ended(monkeypatch, tmp_path, capsys):
-    two = ["--only", "resnet20-gpu-b1", "resnet50-gpu-b32"]
-    assert accept(monkeypatch, tmp_path, {}, *two, "--seconds", "0") == gpu_acceptance.LEFT
-    assert accept(monkeypatch, tmp_path, {"resnet50-gpu-b32": 2}, *two) == 1
-    out = capsys.readouterr().out
-    assert "FAILED (2)" in out
-    assert accept(monkeypatch, tmp_path, {}, *two) == 0
-    out = capsys.readouterr().out
-    assert "== resnet20-gpu-b1" not in out
-    assert out.count("done before") == 1
-    with pytest.raises(SystemExit):
-        accept(monkeypatch, tmp_path, {}, "--only", "resnet21")
-
-
-def test_what_is_printed_is_kept(tmp_path, capfd):
-    for code, name, kept in ((0, "a.txt", "a.txt"), (4, "b.txt", "b.failed.txt")):
-        words = ["-c", f"print('figure'); raise SystemExit({code})"]
-        assert gpu_acceptance.printed(words, tmp_path / "out" / name) == code
-        assert (tmp_path / "out" / kept).read_text() == "figure\n"
-    assert not (tmp_path / "out" / "b.txt").exists()
-    assert capfd.readouterr().out == "figure\n" * 2
+    for name, (program, *options) in gpu_acceptance.CASES.items():
+        assert (ROOT / program).is_file()
+        if program == "profile.py":
+            args = parser_of("profile").parse_args([*options, "--gpu", "0", "--out", name])
+            assert args.model in REGISTRY
