@@ -36,51 +36,20 @@ class ResNet(chainer.Chain):
     operator by operator) compares; ``depth`` says how many blocks a stage has
     (:data:`BLOCKS`), and is the number of weighted layers in He et al.'s networks only:
 
-    - ``plain``: two 3x3 convolutions a block (:class:`BasicBlock`), stages of 64, 128, 256
+    - ``plain``: blocks of two convolutions (:class:`BasicBlock`), stages of 64, 128, 256
       and 512 channels.
-    - ``bottleneck``: 1x1, 3x3 and 1x1 convolutions (:class:`BottleneckBlock`) with the same
-      64, 128, 256 and 512 channels at the end of a block and a quarter of them inside, so
-      the first stage needs no projection.
+    - ``bottleneck``: blocks of three (:class:`BottleneckBlock`) with the same channels at
+      their end and a quarter of them inside, so the first stage needs no projection.
     - ``large``: the same with 256, 512, 1024 and 2048 channels, 64 to 512 inside.
     - ``standard``: He et al.'s networks, plain at depth 18 and 34 and large at 50, 101 and
       152, with the stride on the 3x3 convolution (the paper has it on the first 1x1), as
       torchvision has them: its weights fit (:mod:`models.torchvision_weights`).
 
-    Depth 34 and 50 have the same number of blocks, so within ``plain``, ``bottleneck`` and
-    ``large`` they are the same network.
-
-    Parameters with 1000 classes, and calls of convolutions and of all functions in test
-    mode:
-
-    ======================  ==========  ============  =====
-    network                 parameters  convolutions  calls
-    ======================  ==========  ============  =====
-    18, plain (standard)    11,689,512            20     69
-    34 and 50, plain        21,797,672            36    125
-    34 and 50, large        25,557,032            53    175
-    101, large              44,549,160           104    345
-    152, large              60,192,808           155    515
-    101, plain              41,869,096            70    244
-    152, plain              58,399,528           104    363
-    18, large               15,995,176            29     95
-    18, bottleneck           1,398,952            28     93
-    34 and 50, bottleneck    2,000,744            52    173
-    101, bottleneck          3,197,544           103    343
-    152, bottleneck          4,183,912           154    513
-    ======================  ==========  ============  =====
-
-    Shapes: input ``(batch, 3, H, W)`` float32 (224 x 224 for ImageNet; every other size
-    works, such as 500 x 334 or 1024 x 2048); the stages give sides of 1/4, 1/8, 1/16 and
-    1/32, rounded up; output ``(batch, classes)``, the scores before the softmax.
+    Shapes: input ``(batch, 3, H, W)`` float32 of any size; the stages give sides of 1/4, 1/8,
+    1/16 and 1/32, rounded up; output ``(batch, classes)``, the scores before the softmax.
 
     Link paths: ``/conv1``, ``/bn1``, ``/res2/0/conv1`` ... ``/res5/2/bn3``, ``/fc``; a
-    projecting shortcut is ``downsample_conv`` and ``downsample_bn`` of its block, such as
-    ``/res3/0/downsample_conv``, whether the block has two convolutions or three.
-
-    Convolutions start from the fan-in normal distribution of He et al.
-    (:class:`FastHeNormal`), the linear layer from Chainer's default. Both hang on NumPy's
-    global generator when the network is made: call ``numpy.random.seed(seed)`` just before
-    for weights that can be had again. Batch normalization has PyTorch's eps, 1e-5.
+    projecting shortcut is ``downsample_conv`` and ``downsample_bn`` of its block.
 
     Args:
         depth: 18, 34, 50, 101 or 152.
@@ -88,7 +57,7 @@ class ResNet(chainer.Chain):
         classes: Number of outputs.
 
     Raises:
-        ValueError: If there is no such depth or variant.
+        ValueError: There is no such depth or variant.
     """
 
     def __init__(self, depth: int = 50, *, variant: str = "standard", classes: int = 1000) -> None:
@@ -147,7 +116,6 @@ class BasicBlock(chainer.Chain):
                 self.downsample_bn = normalization(out_channels)
 
     def forward(self, x: chainer.Variable) -> chainer.Variable:
-        """Runs conv1 bn1 relu conv2 bn2, the shortcut's convolution and bn, the sum, relu."""
         h = F.relu(self.bn1(self.conv1(x)))
         h = self.bn2(self.conv2(h))
         if self.projects:
@@ -183,7 +151,6 @@ class BottleneckBlock(chainer.Chain):
                 self.downsample_bn = normalization(out_channels)
 
     def forward(self, x: chainer.Variable) -> chainer.Variable:
-        """Runs conv1 bn1 relu conv2 bn2 relu conv3 bn3, the shortcut, the sum, relu."""
         h = F.relu(self.bn1(self.conv1(x)))
         h = F.relu(self.bn2(self.conv2(h)))
         h = self.bn3(self.conv3(h))

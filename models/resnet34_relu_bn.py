@@ -23,27 +23,11 @@ class ResNet34ReluBN(chainer.Chain):
     This is the network of the fourth reference, which runs one ResNet-34 under several
     engines. It is not He et al.'s: every convolution has a bias; its ReLU comes before its
     batch normalization; a shortcut that halves the side is a 3x3 convolution and ReLU,
-    without normalization; and the last map is not averaged whole but 2 x 2, which leaves
-    512 x 3 x 3 values for the linear layer. A 7x7 convolution of stride 2 to 64 channels,
-    ReLU, batch normalization; a 3x3 max pooling of stride 2 (pad 1, sides rounded down);
-    stages of 3, 4, 6 and 3 blocks with 64, 128, 256 and 512 channels; a 2x2 average
-    pooling; a linear layer.
+    without normalization (``downsample_conv`` of its block); and the last map is not averaged
+    whole but 2 x 2, which leaves 512 x 3 x 3 values for the linear layer.
 
-    27,276,648 parameters with 1000 classes; 36 convolutions and 33 batch normalizations
-    among 141 function calls.
-
-    Shapes: input ``(batch, 3, 224, 224)`` float32, no other size; the stages give
-    ``(batch, 64, 56, 56)``, ``(batch, 128, 28, 28)``, ``(batch, 256, 14, 14)`` and
-    ``(batch, 512, 7, 7)``, the pooling ``(batch, 512, 3, 3)``; output ``(batch, classes)``,
-    the scores before the softmax.
-
-    Link paths: ``/conv1``, ``/bn1``, ``/res2/0/conv1`` ... ``/res5/2/bn2``, ``/fc``; a
-    strided shortcut is ``downsample_conv`` of its block, such as
-    ``/res3/0/downsample_conv``.
-
-    Convolutions start from the fan-in normal distribution of He et al., biases from 0, the
-    linear layer from Chainer's default; ``numpy.random.seed(seed)`` just before gives the
-    same again. Batch normalization has PyTorch's eps, 1e-5.
+    Shapes: input ``(batch, 3, 224, 224)`` float32, no other size; output
+    ``(batch, classes)``, the scores before the softmax.
 
     Args:
         classes: Number of outputs.
@@ -101,7 +85,6 @@ class ReluBNBlock(chainer.Chain):
                 )
 
     def forward(self, x: chainer.Variable) -> chainer.Variable:
-        """Runs conv1 relu bn1 conv2 relu bn2, the shortcut's conv and relu, the sum, relu."""
         h = self.bn1(F.relu(self.conv1(x)))
         h = self.bn2(F.relu(self.conv2(h)))
         if self.projects:

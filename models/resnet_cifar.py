@@ -21,33 +21,22 @@ class ResNetCIFAR(chainer.Chain):
     A 3x3 convolution to 16 channels, batch normalization and ReLU; three stages of n
     basic blocks with 16, 32 and 64 channels, the second and third at half the side of
     the one before; the average over the remaining map; a linear layer. No convolution
-    has a bias. Two variants share this code:
+    has a bias. Two variants share this code, with the same links and so the same weights:
 
     - ``identity_shortcuts=True`` is the network of He et al.: every block adds its
-      input to its result. 73 function calls at depth 20, 21n + 10 in general. Where
-      side and width change, the shortcut is a strided 1x1 convolution with batch
-      normalization (the paper's option B; its CIFAR-10 results use option A, which
-      pads with zeros and has no parameters there).
+      input to its result. Where side and width change, the shortcut is a strided 1x1
+      convolution with batch normalization (the paper's option B; its CIFAR-10 results
+      use option A, which pads with zeros and has no parameters there).
     - ``identity_shortcuts=False`` is the network that the reference report profiled
       (ResNet20 on CIFAR-10 under Chainer's TimerHook): only the two strided blocks
-      have a shortcut, the others are plain pairs of convolutions. 66 function calls
-      at depth 20.
+      have a shortcut, the others are plain pairs of convolutions.
 
-    Both have the same links and so the same weights. Parameters with 10 classes:
-    272,474 at depth 20, 466,906 at 32, 661,338 at 44, 855,770 at 56, 1,730,714 at 110.
-
-    Shapes: input ``(batch, 3, H, W)`` float32 (32 x 32 for CIFAR-10, other sizes work);
-    the stages give ``(batch, 16, H, W)``, ``(batch, 32, H/2, W/2)`` and
-    ``(batch, 64, H/4, W/4)``, halves rounded up; output ``(batch, classes)``, the
-    scores before the softmax.
+    Shapes: input ``(batch, 3, H, W)`` float32 of any size; the stages give
+    ``(batch, 16, H, W)``, ``(batch, 32, H/2, W/2)`` and ``(batch, 64, H/4, W/4)``, halves
+    rounded up; output ``(batch, classes)``, the scores before the softmax.
 
     Link paths: ``/conv1``, ``/bn1``, ``/res2/0/conv1`` ... ``/res4/2/bn2``, ``/fc``; a
     projecting shortcut is ``conv3`` and ``bn3`` of its block, such as ``/res3/0/conv3``.
-
-    Convolutions start from the fan-in normal distribution of He et al.
-    (:class:`chainer.initializers.HeNormal`), the linear layer from Chainer's default.
-    Both draw from NumPy's global generator when the network is made: call
-    ``numpy.random.seed(seed)`` just before for weights that can be had again.
 
     Args:
         depth: Number of weighted layers on the main path, 6n + 2.
@@ -55,7 +44,7 @@ class ResNetCIFAR(chainer.Chain):
         classes: Number of outputs.
 
     Raises:
-        ValueError: If ``depth`` is not 6n + 2 with n >= 1.
+        ValueError: ``depth`` is not 6n + 2 with n >= 1.
     """
 
     def __init__(
@@ -111,7 +100,6 @@ class BasicBlock(chainer.Chain):
                 self.bn3 = L.BatchNormalization(out_channels)
 
     def forward(self, x: chainer.Variable) -> chainer.Variable:
-        """Runs conv1 bn1 relu conv2 bn2, the shortcut's conv3 bn3 and its sum, relu."""
         h = F.relu(self.bn1(self.conv1(x)))
         h = self.bn2(self.conv2(h))
         if self.projects:

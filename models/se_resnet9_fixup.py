@@ -31,29 +31,24 @@ class SEResNet9Fixup(chainer.Chain):
     feature maps: no pooling, no linear layer. No convolution has a bias, nothing is
     normalized.
 
-    4,938,256 parameters with 3 channels, 4,936,208 with 1; 12 convolutions and 8 linear
-    layers among 81 function calls.
-
     Shapes: input ``(batch, channels, H, W)`` float32 (64 x 64 in the reference; other
-    multiples of 4 work); space to depth ``(batch, 16 * channels, H/4, W/4)``; the blocks
-    give sides of 1/4, 1/8, 1/16 and 1/32, rounded up; output ``(batch, 512, H/32, W/32)``,
-    which is ``(batch, 512, 2, 2)``.
+    multiples of 4 work); the blocks give sides of 1/4, 1/8, 1/16 and 1/32, rounded up;
+    output ``(batch, 512, H/32, W/32)``.
 
     Channel ``(4 * row + column) * channels + c`` of the space to depth is channel c of the
     pixels at that row and column of each 4 x 4 (:func:`chainer.functions.space2depth`);
     others order them ``c * 16 + 4 * row + column``, so weights of ``/conv1`` from elsewhere
     may have to be reordered.
 
-    Link paths: ``/conv1``, ``/res2``, ``/res2/conv1``, ``/res2/conv2``, ``/res2/se/fc1`` ...
-    ``/res5/se/fc2``; a strided block's shortcut has ``downsample_conv``, such as
-    ``/res3/downsample_conv``. The scalars are parameters of the block: ``/res2/bias1a``.
+    Link paths: ``/conv1``, ``/res2/conv1``, ``/res2/se/fc1`` ... ``/res5/se/fc2``; the
+    scalars are parameters of the block: ``/res2/bias1a``.
 
     Weights start as Fixup says: the first convolution of a block from a normal distribution
     of deviation sqrt(2 / (out * 9)) * L ** -0.5 with L = 4 blocks, the second from 0, scales
     from 1, scalar biases from 0, so a new network's blocks hand on their shortcut. Of the
     rest the reference does not speak: here ``/conv1`` and the shortcuts' convolutions have
     the same distribution without L, as in Fixup's own code, and the linear layers
-    Chainer's default. ``numpy.random.seed(seed)`` just before gives the same again.
+    Chainer's default.
 
     Args:
         channels: Channels of the input: 3 for colour, 1 for depth.
@@ -89,17 +84,10 @@ class SEFixupBlock(chainer.Chain):
     """Two 3x3 convolutions between scalars, squeeze-and-excitation, and a shortcut.
 
     The scalars are parameters of shape ``(1,)``; ``+`` and ``*`` broadcast them, so each is
-    one ``Add`` or ``Mul`` without a call to broadcast. In order::
-
-        Add (bias1a)  Convolution2DFunction  Add (bias1b)  ReLU
-        Add (bias2a)  Convolution2DFunction  Mul (scale)  Add (bias2b)
-        AveragePooling2D  Reshape  LinearFunction  ReLU  LinearFunction  Sigmoid  Reshape  Mul
-        AveragePooling2D  Convolution2DFunction  (the shortcut, in a strided block only)
-        Add  ReLU
-
-    18 calls, 20 in a strided block. Its shortcut is a 3x3 average pooling (stride 2, pad 1,
-    the pad counted as zeros) and a 1x1 convolution (``downsample_conv``) of the input with
-    bias1a, a sum that is computed once; else it is the input itself, without bias1a.
+    one ``Add`` or ``Mul`` without a call to broadcast. A strided block's shortcut is a 3x3
+    average pooling (stride 2, pad 1, the pad counted as zeros) and a 1x1 convolution
+    (``downsample_conv``) of the input with bias1a, a sum that is computed once; else it is
+    the input itself, without bias1a.
 
     Shapes: ``(batch, in_channels, H, W)`` to ``(batch, out_channels, H/s, W/s)`` with
     s the stride, rounded up.
@@ -122,7 +110,6 @@ class SEFixupBlock(chainer.Chain):
                 self.downsample_conv = _conv(in_channels, out_channels, ksize=1, stride=1)
 
     def forward(self, x: chainer.Variable) -> chainer.Variable:
-        """Runs the two convolutions, the excitation, the shortcut, the sum, relu."""
         biased = x + self.bias1a
         h = F.relu(self.conv1(biased) + self.bias1b)
         h = self.conv2(h + self.bias2a) * self.scale + self.bias2b
@@ -148,7 +135,6 @@ class SqueezeExcitation(chainer.Chain):
             self.fc2 = L.Linear(channels // _REDUCTION, channels)
 
     def forward(self, x: chainer.Variable) -> chainer.Variable:
-        """Runs average, fc1 relu fc2 sigmoid, product."""
         h = F.average_pooling_2d(x, x.shape[2:])
         h = F.reshape(h, x.shape[:2])
         h = F.sigmoid(self.fc2(F.relu(self.fc1(h))))
