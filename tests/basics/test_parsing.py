@@ -119,15 +119,3 @@ def test_names_come_in_the_order_asked_for_and_an_unknown_one_says_the_nearest_a
             known = "path, mean, peak, verdict"
             assert said == f"unknown column of the table: {wrong}; known are {known}"
     assert choose_names(["mean_ms"], KNOWN, "the table", ["mean_ms"]) == ("mean_ms",)
-
-
-@given(st.text() | st.lists(st.sampled_from(KNOWN), min_size=1).map(",".join))
-def test_any_text_is_names_or_one_line(text):
-    names = split_names(text)
-    if set(names) <= set(KNOWN):
-        assert set(choose_names(names, KNOWN, "the table")) == set(names)
-        return
-    said = refusal(choose_names, names, KNOWN, "the table", error=UsageError)
-    assert said.isprintable()
-    # Three names of 40 characters, each of them an escape of ten.
-    assert len(said) < 3 * 40 * 10 + 200

@@ -160,40 +160,6 @@ def test_intervals_cover_the_median_and_the_mean_of_a_correlated_series(rho):
     assert 0.93 <= (abs(rows.mean(axis=1) - 1e6) <= reach).mean() <= 0.99
 
 
-def test_a_correlated_series_has_a_wider_interval():
-    plain, wide = (
-        np.mean(
-            [np.ptp(trials_interval(row)) for row in ar1(np.random.default_rng(3), 10_000, rho, 20)]
-        )
-        for rho in (0.0, 0.9)
-    )
-    # The trials' signs have the correlations 2 / pi * arcsin(rho ** k).
-    k = np.arange(1, 200)
-    longer = 1 + 2 * (2 / np.pi * np.arcsin(0.9**k)).sum()
-    assert wide / plain == pytest.approx(math.sqrt(longer), rel=0.2)
-
-
-@st.composite
-def series(draw):
-    """Skewed times, of which more or fewer are the same, in an order that may be correlated."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    count, most = draw(st.integers(MIN_TRIALS, 200)), draw(st.sampled_from([3, 100, 10**6]))
-    times = rng.integers(1, most, count) ** draw(st.integers(1, 3))
-    return np.sort(times) if draw(st.booleans()) else np.cumsum(times) % (times.max() + 7) + 1
-
-
-@given(series(), st.floats(0.5, 0.999), st.floats(0.5, 0.999))
-def test_the_interval_holds_the_median_and_widens_with_confidence(times, a, b):
-    low, high = trials_interval(times)
-    assert 0 < low <= np.median(times) <= high
-    # Never narrower than that of independent trials.
-    plain = median_interval(times.astype(float))
-    assert low <= plain[0]
-    assert plain[1] <= high
-    less, more = (trials_interval(times, confidence) for confidence in sorted((a, b)))
-    assert more[0] <= less[0] <= less[1] <= more[1]
-
-
 # -- the median of independent samples
 
 

@@ -2,7 +2,6 @@
 
 import math
 import re
-from contextlib import suppress
 
 import pytest
 from hypothesis import example, given
@@ -152,14 +151,3 @@ def test_nonsense_is_refused_with_what_to_give():
             said = refusal(parse, text, error=UsageError)
             assert repr(text) in said
             assert advice in said
-
-
-@given(st.text(max_size=12), st.integers(1, 1000), times, times)
-def test_any_text_is_a_time_or_an_error_and_what_is_shown_is_read_back(text, tenths, a, b):
-    with suppress(UsageError):
-        assert 0 < units.parse_duration(text) < math.inf
-    assert units.parse_percent(units.format_percent(tenths / 1000)) == pytest.approx(tenths / 1000)
-    first, _, second = units.format_interval(min(a, b), max(a, b)).partition(" to ")
-    scale = SCALE[second.split()[1]]
-    assert number(first) * scale == pytest.approx(min(a, b), rel=0.5001e-3)
-    assert number(second) * scale == pytest.approx(max(a, b), rel=0.5001e-3)

@@ -54,39 +54,6 @@ class Tagger(chainer.Chain):
         return self.out(F.concat(ys, axis=0))
 
 
-class UNet(chainer.Chain):
-    def __init__(self, width=4):
-        super().__init__()
-        with self.init_scope():
-            self.down1 = L.Convolution2D(3, width, 3, pad=1)
-            self.down2 = L.Convolution2D(width, 2 * width, 4, stride=2, pad=1)
-            self.up = L.Deconvolution2D(2 * width, width, 4, stride=2, pad=1)
-            self.out = L.Convolution2D(2 * width, 2, 1)
-
-    def forward(self, x):
-        fine = F.relu(self.down1(x))
-        coarse = F.relu(self.down2(fine))
-        return self.out(F.concat([fine, F.relu(self.up(coarse))], axis=1))
-
-
-class Generator(chainer.Chain):
-    """DCGAN's."""
-
-    def __init__(self, n_hidden=10, ch=16):
-        super().__init__()
-        self.ch = ch
-        with self.init_scope():
-            self.l0 = L.Linear(n_hidden, 16 * ch)
-            self.dc1 = L.Deconvolution2D(ch, ch // 2, 4, 2, 1)
-            self.dc2 = L.Deconvolution2D(ch // 2, 3, 4, 2, 1)
-            self.bn0 = L.BatchNormalization(16 * ch)
-            self.bn1 = L.BatchNormalization(ch // 2)
-
-    def forward(self, z):
-        h = F.reshape(F.relu(self.bn0(self.l0(z))), (len(z), self.ch, 4, 4))
-        return F.sigmoid(self.dc2(F.relu(self.bn1(self.dc1(h)))))
-
-
 class Siamese(chainer.Chain):
     def __init__(self):
         super().__init__()
