@@ -1,11 +1,10 @@
 """How well ``profile.py advise`` tells changes that help from those that do not.
 
-    python benchmarks/advice.py --simulate 300     the rule on simulated times, 3 minutes a case
-    python benchmarks/advice.py --planted 10       for real: a network that waits, and changes
+    python benchmarks/advice.py --simulate 300
 
-A planted network computes matrix products and waits, busy; a change takes one of the waits away,
-which makes it 1.05, 1.1 or 1.3 times as fast. Useless changes do nothing. Targets: all changes of
-5 % and more are found, at most 5 % of the useless ones called, gains of another case agree to 5 %.
+Times are simulated, three minutes a case. A change makes the network 1.05, 1.1 or 1.3 times as
+fast; useless changes do nothing. Targets: all changes of 5 % and more are found, at most 5 % of the
+useless ones called, gains of another case agree to 5 %.
 """
 
 from __future__ import annotations
@@ -13,9 +12,6 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,79 +19,16 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from chainer_profile.advice.changes import Candidate
 from chainer_profile.advice.results import Tried
 from chainer_profile.advice.trying import Trial
-from chainer_profile.advice.worker import BLOCK, Worker, serve_here
+from chainer_profile.advice.worker import BLOCK
 from chainer_profile.analyse.findings import Change
 
 #: How many times as fast each change makes it: the planted ones, and useless ones.
 PLANTED = {"5 %": 1.05, "10 %": 1.10, "30 %": 1.30, "none 1": 1.0, "none 2": 1.0, "none 3": 1.0}
 CANDIDATES = [Candidate(name, "planted", "", Change(engine=name), alone=False) for name in PLANTED]
-#: Part of a run that each wait takes.
-WAITS = {name: 1 - 1 / gain for name, gain in PLANTED.items()}
-
-
-# -- for real
-
-
-class Waiting:
-    """Products of matrices, then loops that do nothing."""
-
-    batchsize = 1
-
-    def __init__(self, without: str, turns: int) -> None:
-        rng = np.random.default_rng(0)
-        self._a = rng.random((192, 192), np.float32)
-        products = 1 - sum(WAITS.values())
-        waits = sum(part for name, part in WAITS.items() if name != without)
-        # The number of turns is the same in every process: times differ, work does not.
-        self._turns = int(turns * waits / products)
-
-    def run(self) -> None:
-        b = self._a
-        for _ in range(40):
-            b = self._a @ b
-            b /= b.max()
-        for _ in range(self._turns):
-            pass
-
-    def check(self) -> str:
-        return ""
-
-    def layers(self) -> list[tuple[str, str, str, float]]:
-        return []
-
-
-def turns() -> int:
-    """Turns of an empty loop that take as long as the products of a run."""
-    times = []
-    with threadpool_limits(1):
-        products = Waiting("", 0)
-        for _ in range(100):
-            begin = time.process_time()
-            products.run()
-            middle = time.process_time()
-            for _ in range(100_000):
-                pass
-            times.append((middle - begin) / (time.process_time() - middle))
-    return int(100_000 * float(np.median(times)))
-
-
-@contextmanager
-def waiting(without: str, turns: int) -> Iterator[Waiting]:
-    with threadpool_limits(1):
-        yield Waiting(without, turns)
-
-
-def real(stop: Callable[[], str], count: int, change: Change) -> Worker:
-    words = [__file__, "--worker", change.engine, str(count)]
-    return Worker(words, stop)
-
-
-# -- simulated
 
 
 class Machine:
@@ -149,14 +82,6 @@ def simulated(seed: int, seconds: float) -> list[Tried]:
     return [one for one in trial.run()[0] if not one.candidate.parts]
 
 
-# -- what came out
-
-
-def planted(count: int, seconds: float) -> list[Tried]:
-    trial = Trial(CANDIDATES, partial(real, lambda: "", count), seconds=seconds)
-    return [one for one in trial.run()[0] if not one.candidate.parts]
-
-
 def show(cases: list[list[Tried]]) -> bool:
     """Print what came out; returns whether all targets are kept."""
     kept = True
@@ -180,21 +105,11 @@ def show(cases: list[list[Tried]]) -> bool:
 
 
 def main() -> int:
-    if "--worker" in sys.argv:
-        serve_here(partial(waiting, sys.argv[-2], int(sys.argv[-1])))
-        return 0
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--simulate", metavar="N", type=int, help="cases by simulation")
-    parser.add_argument("--planted", metavar="N", type=int, help="cases for real")
+    parser.add_argument("--simulate", metavar="N", type=int, default=300, help="cases")
     parser.add_argument("--seconds", type=float, default=165.0, help="of each case")
     args = parser.parse_args()
-    kept = True
-    if args.simulate:
-        kept &= show([simulated(seed, args.seconds) for seed in range(args.simulate)])
-    if args.planted:
-        count = turns()
-        kept &= show([planted(count, args.seconds) for _ in range(args.planted)])
-    return int(not kept)
+    return int(not show([simulated(seed, args.seconds) for seed in range(args.simulate)]))
 
 
 if __name__ == "__main__":

@@ -167,27 +167,6 @@ def format_nbytes(nbytes: int | None) -> str:
     return f"{value:.1f} TiB"
 
 
-def format_flops_rate(flops_per_s: float | None) -> str:
-    """Operations per second, in billions: ``225.2 GFLOP/s``."""
-    return _with_unit(None if flops_per_s is None else flops_per_s / 1e9, "GFLOP/s")
-
-
-def format_nbytes_rate(nbytes_per_s: float | None) -> str:
-    """Bytes per second, in billions (not in GiB): ``35.90 GB/s``."""
-    return _with_unit(None if nbytes_per_s is None else nbytes_per_s / 1e9, "GB/s")
-
-
-def format_intensity(flops_per_byte: float | None) -> str:
-    """Operations per byte read or written: ``6.273 flop/byte``."""
-    return _with_unit(flops_per_byte, "flop/byte")
-
-
-def _with_unit(value: float | None, unit: str) -> str:
-    if value is None or not math.isfinite(value):
-        return NOT_KNOWN
-    return f"{format_significant(value)} {unit}"
-
-
 def format_shape(shape: tuple[int, ...]) -> str:
     """A shape: ``1x16x32x32``; ``scalar`` for an array without axes."""
     return "x".join(map(str, shape)) or "scalar"

@@ -24,18 +24,20 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if not device.gpu:
         threads = units.format_count(limits.threads) if limits.threads else units.NOT_KNOWN
         lines.append(("BLAS threads", threads))
-    lines.append(("float32 matrix product", units.format_flops_rate(limits.flops_per_s)))
+    lines.append(("float32 matrix product", f"{units.format_giga(limits.flops_per_s)} GFLOP/s"))
     if limits.half_flops_per_s is not None:
-        lines.append(("float16 matrix product", units.format_flops_rate(limits.half_flops_per_s)))
-    passed = units.format_nbytes_rate(limits.copy_nbytes_per_s)
-    fresh = units.format_intensity(limits.flops_per_s / limits.fresh_nbytes_per_s)
+        half = units.format_giga(limits.half_flops_per_s)
+        lines.append(("float16 matrix product", f"{half} GFLOP/s"))
+    passed = units.format_giga(limits.copy_nbytes_per_s)
+    ridge = units.format_significant(limits.ridge)
+    fresh = units.format_significant(limits.flops_per_s / limits.fresh_nbytes_per_s)
     lines += [
         (
             f"pass over {units.format_nbytes(limits.copied_nbytes)}",
-            f"{passed}, read and written in place",
+            f"{passed} GB/s, read and written in place",
         ),
-        ("copy into new memory", units.format_nbytes_rate(limits.fresh_nbytes_per_s)),
-        ("ridge point", f"{units.format_intensity(limits.ridge)}, into new memory {fresh}"),
+        ("copy into new memory", f"{units.format_giga(limits.fresh_nbytes_per_s)} GB/s"),
+        ("ridge point", f"{ridge} flop/byte, into new memory {fresh} flop/byte"),
     ]
     if found.kept:
         lines.append(("kept in", f"{machine.limits_file()} since {limits.measured}"))

@@ -62,12 +62,7 @@ SHOWN = {
         **{(2.0, 1.0): "2.00", (1e-3, 3e-3): "0.33", (0.0, 1.0): "", (1.0, 0.0): ""},
         **{(0.0, 0.0): "", (NAN, 1.0): "", (1.0, NAN): ""},
     },
-    units.format_flops_rate: {
-        **{225.18e9: "225.2 GFLOP/s", 12_345.6e9: "12,346 GFLOP/s", 9.9996e9: "10.00 GFLOP/s"},
-        **{1e6: "0.001000 GFLOP/s", 0.0: "0 GFLOP/s", None: "-", NAN: "-", math.inf: "-"},
-    },
-    units.format_nbytes_rate: {225.18e9: "225.2 GB/s", 0.0: "0 GB/s", None: "-"},
-    units.format_intensity: {6.2731: "6.273 flop/byte", 0.25: "0.2500 flop/byte", NAN: "-"},
+    units.format_giga: {225.18e9: "225.2", 12_345.6e9: "12,346", 1e6: "0.001000", NAN: "-"},
 }
 #: The same of what reads a text.
 READ = {

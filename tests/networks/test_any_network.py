@@ -78,7 +78,10 @@ NO_FIT = [
     ("MLP --model-args 1,2,3 --input-shape 784", "too many positional arguments"),
     ("MLP --model-args open('x') --input-shape 784", "open('x')\": give numbers"),
     ("ResNet50 --input-shape 3x64x64", "--input-shape SHAPE --input-shape one:int32:1000"),
-    ("MLP --model-args 5 --input-shape 784 --input-shape one:int32:5", "too many positional arguments"),
+    (
+        "MLP --model-args 5 --input-shape 784 --input-shape one:int32:5",
+        "too many positional arguments",
+    ),
     ("MLP --model-args 5 --input-shape 784:int33", "int33 is not a data type"),
     ("MLP --model-args 5 --input-shape 784:int32:5..1", "it contains no number"),
     ("MLP --model-args 5 --input-shape 784:int8:1000", "int8 is -128 to 127, not 0 to 999"),
