@@ -85,7 +85,7 @@ def find_device(name: str) -> Device:
         name,
         xp,
         clock_of(used).waiting(),
-        _whole_pages(min(_GPU_NBYTES, free // _MEMORY_PART)),
+        array_nbytes(free, _GPU_NBYTES),
         _GPU_SIDES,
         bytes(properties["name"]).decode(errors="replace"),
     )
@@ -221,12 +221,11 @@ def limits_key(environment: Environment, device: Device) -> str:
     return ", ".join([device.name, processor, f"NumPy {environment.numpy}", *blas])
 
 
-def array_nbytes(free: int | None) -> int:
-    """Size of an array beyond a core's part of the caches: 128 MiB, or a tenth of what is free."""
-    return _whole_pages(_MOST_NBYTES if free is None else min(_MOST_NBYTES, free // _MEMORY_PART))
-
-
-def _whole_pages(nbytes: int) -> int:
+def array_nbytes(free: int | None, most: int = _MOST_NBYTES) -> int:
+    """Size of an array beyond a core's part of the caches, in whole pages: a tenth of what is free
+    at most.
+    """
+    nbytes = most if free is None else min(most, free // _MEMORY_PART)
     return max(1, nbytes // 4096) * 4096
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -38,10 +38,7 @@ class Counter(Protocol):
         """Within this, allocations are counted."""
 
     def read(self) -> tuple[int, int]:
-        """Bytes that are allocated now, and the most since the last reset."""
-
-    def reset(self) -> None:
-        """Let the peak be what is allocated now."""
+        """Bytes that are allocated now, and the most since the read before."""
 
 
 class HostCounter:
@@ -62,10 +59,9 @@ class HostCounter:
     def read(self) -> tuple[int, int]:
         if not tracemalloc.is_tracing():
             raise ProfileError("the program stopped tracemalloc")
-        return tracemalloc.get_traced_memory()
-
-    def reset(self) -> None:
+        found = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
+        return found
 
 
 class PoolCounter:
@@ -95,21 +91,8 @@ class PoolCounter:
             yield
 
     def read(self) -> tuple[int, int]:
-        return self._now, self._peak
-
-    def reset(self) -> None:
-        self._peak = self._now
-
-
-def reading(counter: Counter) -> Callable[[], tuple[int, int]]:
-    """What reads bytes that are allocated now, and the most since the read before."""
-
-    def read() -> tuple[int, int]:
-        found = counter.read()
-        counter.reset()
-        return found
-
-    return read
+        peak, self._peak = self._peak, self._now
+        return self._now, peak
 
 
 def counter_of(arrays: list[Any]) -> Counter:
@@ -144,7 +127,7 @@ class IterationMemory:
     def tracing(self, traced: Read) -> Iterator[None]:
         """Within this an iteration runs: find what its rows allocate."""
         assert self._counter is not None
-        log = Readings(reading(self._counter), 2, traced.most_reads)
+        log = Readings(self._counter.read, 2, traced.most_reads)
         # Cyclic garbage goes before, and not within: what only the collector frees counts as kept.
         gc.collect()
         with ExitStack() as stack:

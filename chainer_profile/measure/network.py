@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import chainer
@@ -61,16 +60,16 @@ def summary(
             structure = learn_first(step)
         except StructureError as error:
             raise error.with_input(inputs[0].shape) from error
-    own = _own_arrays(model)
+    counts, parameter_nbytes, persistent_nbytes = _own_arrays(model)
     return ModelSummary(
         name=name or network_name(model),
         input_shapes=tuple(tuple(map(int, array.shape)) for array in inputs),
         input_dtypes=tuple(str(array.dtype) for array in inputs),
-        table=_layer_table(structure, own.counts),
+        table=_layer_table(structure, counts),
         kinds={link.path: link.kind for link in structure.links},
         input_nbytes=sum(map(_nbytes, inputs)),
-        parameter_nbytes=own.parameter_nbytes,
-        persistent_nbytes=own.persistent_nbytes,
+        parameter_nbytes=parameter_nbytes,
+        persistent_nbytes=persistent_nbytes,
     )
 
 
@@ -113,33 +112,28 @@ def _input(shape: Shape, dtype: Any) -> Any:
         raise ProfileError(f"an input of {format_shape(shape)} does not fit into memory") from error
 
 
-@dataclass
-class _Own:
-    """What links have, without the links below them, by path; and what all of them have."""
+def _own_arrays(model: Any) -> tuple[dict[str, dict[str, int]], int, int]:
+    """What links have, without those below them, by path; and bytes of all that all of them have.
 
-    counts: dict[str, dict[str, int]]
-    parameter_nbytes: int = 0
-    persistent_nbytes: int = 0
-
-
-def _own_arrays(model: Any) -> _Own:
-    """The arrays of a network; what several paths share is with the first."""
-    own = _Own({path: dict.fromkeys(OWN, 0) for path, _ in model.namedlinks()})
+    What several paths share is with the first.
+    """
+    counts = {path: dict.fromkeys(OWN, 0) for path, _ in model.namedlinks()}
+    parameter_nbytes = persistent_nbytes = 0
     seen: set[int] = set()
     for path, param in model.namedparams(include_uninit=False):
         if id(param) not in seen:
             seen.add(id(param))
-            counts = own.counts[link_of(path)]
-            counts["parameters"] += int(param.size)
-            counts["trainable"] += int(param.size) if _is_trainable(param) else 0
-            own.parameter_nbytes += _nbytes(param.array)
+            own = counts[link_of(path)]
+            own["parameters"] += int(param.size)
+            own["trainable"] += int(param.size) if _is_trainable(param) else 0
+            parameter_nbytes += _nbytes(param.array)
     for path, link in model.namedlinks():
         for value in (getattr(link, name, None) for name in link._persistent):
             if isinstance(value, chainer.get_array_types()) and id(value) not in seen:
                 seen.add(id(value))
-                own.counts[path]["persistent"] += int(value.size)
-                own.persistent_nbytes += _nbytes(value)
-    return own
+                counts[path]["persistent"] += int(value.size)
+                persistent_nbytes += _nbytes(value)
+    return counts, parameter_nbytes, persistent_nbytes
 
 
 def _is_trainable(param: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -70,10 +70,25 @@ class Paths:
         return tuple(array for array in arrays if array is not None)
 
     def links(self, calls: dict[str, int], iterations: int) -> tuple[LinkCalls, ...]:
-        """The links that are there, with their mean calls, and parameters of their own."""
-        alive = ((self.by_link[id(link)], link) for link in self.alive())
-        mean = {path: whole_or_mean(count / iterations) for path, count in calls.items()}
-        return _with_calls(alive, mean, self.params())
+        """The links that are there, with their mean calls, and parameters of their own.
+
+        A parameter that several share is the first's.
+        """
+        own: dict[str, int] = {}
+        seen: set[int] = set()
+        for path, param in self.params():
+            if id(param) not in seen and param.array is not None:
+                seen.add(id(param))
+                own[path] = own.get(path, 0) + int(param.size)
+        return tuple(
+            LinkCalls(
+                path := self.by_link[id(link)],
+                type(link).__name__,
+                whole_or_mean(calls.get(path, 0) / iterations),
+                own.get(path, 0),
+            )
+            for link in self.alive()
+        )
 
 
 class Owners(Paths):
@@ -136,24 +151,6 @@ class Owners(Paths):
     def weights(self, arrays: Sequence[Any]) -> set[int]:
         """Which of the arrays are parameters of the networks, by identity."""
         return {id(array) for array in arrays if self._of(array)}
-
-
-def _with_calls(
-    links: Iterable[tuple[str, Any]],
-    calls: Mapping[str, int | float],
-    params: Iterable[tuple[str, Any]],
-) -> tuple[LinkCalls, ...]:
-    """Links with their calls, and their own parameters: one that several share is the first's."""
-    own: dict[str, int] = {}
-    seen: set[int] = set()
-    for path, param in params:
-        if id(param) not in seen and param.array is not None:
-            seen.add(id(param))
-            own[path] = own.get(path, 0) + int(param.size)
-    return tuple(
-        LinkCalls(path, type(link).__name__, calls.get(path, 0), own.get(path, 0))
-        for path, link in links
-    )
 
 
 def whole_or_mean(value: float) -> int | float:

@@ -28,9 +28,6 @@ class OfLedger:
     def read(self):
         return self.clock.time_ns, self.clock.time_ns
 
-    def reset(self):
-        pass
-
 
 def peaks(trace, structure):
     """Peak of every row, by looking at each of its windows from its begin to its end."""
@@ -112,7 +109,7 @@ def test_all_that_is_retained_is_what_the_trial_grew_by(program, phase, seed):
                 assert part.high_nbytes == highs.pop(part.phase)
                 assert part.retained_nbytes == retained.pop(part.phase)
             assert set(highs) == (set() if phase == "forward" else {"outside"})
-        assert script.resets == n + 2
+        assert script.at == n + 2
         assert not tracemalloc.is_tracing()
 
 

@@ -18,7 +18,7 @@ from chainer.functions.activation.relu import ReLU
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.by_link import ByLink
 from chainer_profile.measure.learner import learn_structure
-from chainer_profile.measure.memory import HostCounter, PoolCounter, counter_of, reading
+from chainer_profile.measure.memory import HostCounter, PoolCounter, counter_of
 from chainer_profile.measure.memory import measure_memory as measure_by
 from chainer_profile.measure.readings import ByCall, ByLinks, Readings
 from chainer_profile.measure.steps import make_step
@@ -37,7 +37,7 @@ def measure_memory(step, structure, counter=None):
 
 def trace_memory(step, structure, counter):
     traced = ByCall(step, structure)
-    log = Readings(reading(counter), 2, traced.most_reads)
+    log = Readings(counter.read, 2, traced.most_reads)
     with counter.counting():
         step()
         with traced.recording(log):
@@ -181,7 +181,6 @@ class Script:
     def __init__(self, values, extras):
         self.reads = [(value, value + extra) for value, extra in zip(values, extras, strict=True)]
         self.at = 0
-        self.resets = 0
 
     def counting(self):
         return chainer.using_config("debug", False)
@@ -189,9 +188,6 @@ class Script:
     def read(self):
         self.at += 1
         return self.reads[self.at - 1]
-
-    def reset(self):
-        self.resets += 1
 
 
 class TestAfterwards:
@@ -246,7 +242,7 @@ class TestAfterwards:
             structure = learn_structure(step)
         for function, ends in ((ReLU(), 1), (ReLU(), 0), (Wait(None, 1), 1)):
             traced = ByCall(step, structure)
-            log = Readings(reading(Script(range(9), [0] * 9)), 2, traced.most_reads)
+            log = Readings(Script(range(9), [0] * 9).read, 2, traced.most_reads)
             log.now_ns()
             log.hook.forward_preprocess(function, (image(),))
             for _ in range(ends):
@@ -257,7 +253,7 @@ class TestAfterwards:
                 assert traced.structure(log) is structure
 
     def test_a_log_keeps_no_more_than_it_has_room_for_and_ends_where_its_counter_fails(self):
-        log = Readings(reading(Script(range(9), [0] * 9)), 2, 3)
+        log = Readings(Script(range(9), [0] * 9).read, 2, 3)
         log.now_ns()
         for _ in range(2):
             log.hook.forward_preprocess(None, ())
@@ -267,17 +263,15 @@ class TestAfterwards:
         assert log.values[:, 0].tolist() == [0, 1, 2]
         assert (log.count, log.depth, log.is_full) == (8, 2, True)
         assert [what is not None for what in log.entered] == [False, True, True]
-        for name in ("read", "reset"):
-            counter, calls = Script(range(9), [0] * 9), []
+        calls = []
 
-            def fail(calls=calls):
-                calls.append("asked")
-                raise OSError("no counter")
+        def fail():
+            calls.append("asked")
+            raise OSError("no counter")
 
-            setattr(counter, name, fail)
-            log = Readings(reading(counter), 2, 4)
-            assert [log.now_ns() for _ in range(3)] == [0, 0, 0]
-            assert (log.failure, calls, log.count) == ("OSError: no counter", ["asked"], 3)
+        log = Readings(fail, 2, 4)
+        assert [log.now_ns() for _ in range(3)] == [0, 0, 0]
+        assert (log.failure, calls, log.count) == ("OSError: no counter", ["asked"], 3)
 
     def test_the_log_of_a_trial_by_link_is_no_rows_memory(self):
         def forward(self, x):
@@ -303,13 +297,12 @@ def test_blocks_of_the_pool(cupy, monkeypatch):
         assert counter.read() == (1536, 1536)
         del first
         assert counter.read() == (512, 1536)
-        counter.reset()
         assert counter.read() == (512, 512)
         del before
         assert counter.read() == (-1536, 512)
         cupy.memory_nbytes = 0
         with pytest.raises(MemoryError):  # nobody will free it
             cupy.empty(10_000, np.uint8)
-        assert counter.read() == (-1536, 512)
+        assert counter.read() == (-1536, -1536)
     del second
-    assert counter.read() == (-1536, 512)
+    assert counter.read() == (-1536, -1536)
