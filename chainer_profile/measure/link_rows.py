@@ -254,8 +254,7 @@ class Rows:
             entry = self._entries[at]
             entry.calls += int(calls[at])
             entry.ns += int(times[at])
-        phases = np.zeros(len(self.phases), np.int64)
-        np.add.at(phases, -1 - rows[rows < 0], times[rows < 0])
+        phases = _summed(times[rows < 0], -1 - rows[rows < 0], len(self.phases))
         arrived, left = self._collectives(folded)
         return Iteration(
             number,
@@ -275,15 +274,11 @@ class Rows:
         return np.array([entry.row for entry in self._entries], np.int64)
 
     def _by_entry(self, stamps: NDArray[np.int64], owners: NDArray[np.intp]) -> NDArray[np.int64]:
-        times = np.zeros(len(self._entries), np.int64)
-        np.add.at(times, owners[: len(stamps) - 1], np.diff(stamps))
-        return times
+        return _summed(np.diff(stamps), owners[: len(stamps) - 1], len(self._entries))
 
     def _by_row(self, values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.int64]:
         of_rows = (rows >= 0) & (rows < NO_ROW)
-        sums = np.zeros(len(self._rows), np.int64)
-        np.add.at(sums, rows[of_rows], values[of_rows])
-        return sums
+        return _summed(values[of_rows], rows[of_rows], len(self._rows))
 
     def _gaps(self, stamps: NDArray[np.int64], owners: NDArray[np.intp]) -> NDArray[np.int64]:
         """What passed on the device before each row, since the row before."""
@@ -314,6 +309,13 @@ class Rows:
             elif (place := running.pop()) is not None:
                 left[place] = stamp
         return arrived, left
+
+
+def _summed(values: NDArray[Any], places: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """Values added up by their places."""
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, places, values)
+    return sums
 
 
 def iterations_of(

@@ -262,7 +262,10 @@ def run(
         outputs: list[Any] = []
         structure: Structure | None = None
         if by_link:
-            outputs.append(_run_once(step))
+            try:
+                outputs.append(step())
+            except Exception as error:
+                raise ProfileError(f"the network fails: {one_line(error)}") from error
         else:
             learned, alike = learn(step, settings, clock, outputs.append)
             structure = learned if alike else None
@@ -365,7 +368,7 @@ def _named(settings: Settings, step: AnyStep) -> Settings:
         loss=loss.name if loss is not None else "",
         optimizer=type(optimizer).__name__ if optimizer is not None else "",
         train_mode=settings.train_mode or loss is not None,
-        with_graph=getattr(step, "with_graph", False),
+        with_graph=getattr(step, "with_graph", False) and loss is None,
         **as_now() | {"dtype": settings.dtype},
     )
 
@@ -394,7 +397,8 @@ def learn(
         if full:
             raise ProfileError(f"the network fails {error.where}: {full}") from error
         said = error.with_input(settings.input_shape)
-        if clock.device is not None and _mixes_arrays(error.cause):
+        mixes_arrays = isinstance(error.cause, TypeError) and "numpy" in str(error.cause)
+        if clock.device is not None and mixes_arrays:
             left = (
                 "the input is on the host: send it to the network's device"
                 if any(isinstance(array, np.ndarray) for array in step.inputs)
@@ -408,14 +412,3 @@ def learn(
     # Of calls that are the same, one may raise at last.
     first = replace(first, raising=first.raising | second.raising)
     return first, first.is_alike(second)
-
-
-def _run_once(step: Step) -> Any:
-    try:
-        return step()
-    except Exception as error:
-        raise ProfileError(f"the network fails: {one_line(error)}") from error
-
-
-def _mixes_arrays(error: Exception) -> bool:
-    return isinstance(error, TypeError) and "numpy" in str(error)

@@ -85,17 +85,20 @@ def _py_spied(run: Run, stopped: bool) -> Seen:
     options = f"record {how} --idle --full-filenames -f raw -p {os.getpid()} -o"
     folded = _attached([program, *options.split()], "Sampling process", run)
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-    return _counted(said.stdout.strip() or "py-spy", Counter(dict(read_py_spy(folded))))
+    return _counted(said.stdout.strip() or "py-spy", read_py_spy(folded))
 
 
 def _python_sampled(run: Run) -> Seen:
     options = f"-m profiling.sampling attach --collapsed -r {RATE} {os.getpid()} -o"
     # It says nothing when it begins.
     folded = _attached([sys.executable, *options.split()], "", run)
-    return _counted("profiling.sampling", Counter(dict(read_collapsed(folded))))
+    return _counted("profiling.sampling", read_collapsed(folded))
 
 
-def _counted(method: str, counts: Counter[Frames]) -> Seen:
+def _counted(method: str, found: Iterable[tuple[Frames, int]]) -> Seen:
+    counts: Counter[Frames] = Counter()
+    for stack, count in found:  # which several threads may have
+        counts[stack] += count
     return Seen(method, {stack: float(count) for stack, count in counts.items()}, dict(counts))
 
 

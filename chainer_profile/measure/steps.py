@@ -46,13 +46,24 @@ class Loss:
 
 
 class _Step:
-    """A network with its arguments, and the arrays among these."""
+    """A network with its arguments, and the arrays among these; and Chainer's configuration."""
+
+    _train_mode = with_graph = True
 
     def __init__(self, model: Any, args: tuple[Any, ...], keywords: Keywords) -> None:
         self.roots: Sequence[tuple[str, Any]] = (("", model),)
         self.model = model
         self.inputs = arrays_in((args, keywords))
         self._args, self._kwargs = args, keywords
+
+    @contextmanager
+    def configured(self) -> Iterator[None]:
+        """Chainer's configuration of a trial."""
+        with (
+            chainer.using_config("train", self._train_mode),
+            chainer.using_config("enable_backprop", self.with_graph),
+        ):
+            yield
 
 
 class ForwardStep(_Step):
@@ -74,15 +85,6 @@ class ForwardStep(_Step):
         return self.model(*self._args, **self._kwargs)
 
     @contextmanager
-    def configured(self) -> Iterator[None]:
-        """Chainer's configuration of a trial."""
-        with (
-            chainer.using_config("train", self._train_mode),
-            chainer.using_config("enable_backprop", self.with_graph),
-        ):
-            yield
-
-    @contextmanager
     def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
         """Functions are all there is."""
         yield
@@ -91,13 +93,7 @@ class ForwardStep(_Step):
 class BackwardStep(_Step):
     """Forward, loss and backward, in train mode."""
 
-    def __init__(
-        self,
-        model: Any,
-        inputs: tuple[Any, ...],
-        loss: Loss,
-        keywords: Keywords = NO_KEYWORDS,
-    ) -> None:
+    def __init__(self, model: Any, inputs: tuple[Any, ...], loss: Loss, keywords: Keywords) -> None:
         super().__init__(model, inputs, keywords)
         self.loss = loss
 
@@ -110,12 +106,6 @@ class BackwardStep(_Step):
         loss = self.lossfun(*self._args, **self._kwargs)
         self.model.cleargrads()
         loss.backward()
-
-    @contextmanager
-    def configured(self) -> Iterator[None]:
-        """Chainer's configuration of a trial."""
-        with chainer.using_config("train", True), chainer.using_config("enable_backprop", True):
-            yield
 
     @contextmanager
     def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
@@ -135,8 +125,8 @@ class TrainStep(BackwardStep):
         model: Any,
         inputs: tuple[Any, ...],
         loss: Loss,
-        optimizer: Any = None,
-        keywords: Keywords = NO_KEYWORDS,
+        optimizer: Any,
+        keywords: Keywords,
     ) -> None:
         super().__init__(model, inputs, loss, keywords)
         if isinstance(model, FunctionLink):

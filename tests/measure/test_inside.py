@@ -210,6 +210,8 @@ def test_what_samplers_write_is_read():
         Frame("~", "<GC>"),
     )
     assert list(samplers.read_collapsed(text)) == [(frames, 4)]
+    threads = text + text.replace("tid:1", "tid:2")
+    assert samplers._counted("", samplers.read_collapsed(threads)).samples == {frames: 8}
 
 
 def test_without_a_sampler_ticks_look_and_one_that_ends_at_once_says_why(monkeypatch):
