@@ -42,7 +42,6 @@ class LinkStack:
         self.failed = None, []
 
     def begin(self, link: Any) -> None:
-        """A link is called."""
         self.links.append(link)
         self.calls[id(link)] = self.calls.get(id(link), 0) + 1
 

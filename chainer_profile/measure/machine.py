@@ -274,14 +274,13 @@ def _shortest(run: Callable[[], object], clock: Clock, seconds: float) -> float:
     """The shortest of repeated runs, in seconds; the first one warms up and does not count."""
     begin_ns, begin_cpu_ns = clock.now_ns(), clock.cpu_ns()
     run()
-    shortest_ns = None
+    shortest_ns = math.inf
     while True:
         start_ns = clock.now_ns()
         run()
         end_ns = clock.now_ns()
         # A clock of coarse steps shows no time at all.
-        taken_ns = max(1, end_ns - start_ns)
-        shortest_ns = taken_ns if shortest_ns is None else min(shortest_ns, taken_ns)
+        shortest_ns = min(shortest_ns, max(1, end_ns - start_ns))
         cpu_ns, wall_ns = clock.cpu_ns() - begin_cpu_ns, end_ns - begin_ns
         if max(cpu_ns, wall_ns // _WALL_TIMES) * NS >= seconds:
             return shortest_ns * NS

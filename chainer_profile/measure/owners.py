@@ -43,7 +43,6 @@ class Paths:
             del self._links[key], self.by_link[key]
 
     def alive(self) -> list[Any]:
-        """The links that are there."""
         found = (one() for one in list(self._links.values()))
         return [link for link in found if link is not None]
 

@@ -38,9 +38,7 @@ class Recorder:
         self._watch = Stopwatch(now_ns, events)
 
     def __enter__(self) -> Recorder:
-        with ExitStack() as stack:
-            stack.enter_context(watching(self._trial, self, self.raising))
-            self._stack = stack.pop_all()
+        self._stack.enter_context(watching(self._trial, self, self.raising))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -209,8 +209,8 @@ def ticked(run: Run, now_ns: NowNs) -> Seen:
         raise ProfileError("this system has no usable timer")
     if signal.getitimer(signal.ITIMER_REAL)[0]:
         raise ProfileError("the program uses the timer (ITIMER_REAL)")
-    weights: Counter[tuple[tuple[object, int], ...]] = Counter()
-    counts: Counter[tuple[tuple[object, int], ...]] = Counter()
+    # Nanoseconds and ticks of each stack, as codes and lines from the innermost on.
+    seen: dict[tuple[tuple[object, int], ...], list[int]] = {}
     # A tick waits for the end of what runs in C, so it counts for the time since the one before.
     last, ticking = now_ns(), False
 
@@ -225,9 +225,9 @@ def ticked(run: Run, now_ns: NowNs) -> Seen:
             line = frame.f_lineno if frame.f_code.co_name == "apply" else 0
             stack.append((frame.f_code, line))
             frame = frame.f_back
-        now, key = now_ns(), tuple(stack)
-        weights[key] += now - last
-        counts[key] += 1
+        now, found = now_ns(), seen.setdefault(tuple(stack), [0, 0])
+        found[0] += now - last
+        found[1] += 1
         last, ticking = now, False
 
     try:
@@ -241,14 +241,13 @@ def ticked(run: Run, now_ns: NowNs) -> Seen:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
-    def named(stacks: Counter[tuple[tuple[object, int], ...]]) -> dict[Frames, int]:
-        found: Counter[Frames] = Counter()
-        for stack, weight in stacks.items():
-            found[tuple(code_frame(code, line) for code, line in reversed(stack))] += weight
-        return found
-
-    by_time = {stack: ns * NS for stack, ns in named(weights).items()}
-    return Seen("timer ticks", by_time, named(counts))
+    weights: Counter[Frames] = Counter()
+    counts: Counter[Frames] = Counter()
+    for stack, (ns, ticks) in seen.items():
+        frames = tuple(code_frame(code, line) for code, line in reversed(stack))
+        weights[frames] += ns
+        counts[frames] += ticks
+    return Seen("timer ticks", {frames: ns * NS for frames, ns in weights.items()}, counts)
 
 
 def code_frame(code: object, line: int) -> Frame:

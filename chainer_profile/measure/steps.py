@@ -102,7 +102,6 @@ class BackwardStep(_Step):
         return self.loss.of(self.model(*inputs, **keywords))
 
     def __call__(self) -> None:
-        """Run it once."""
         loss = self.lossfun(*self._args, **self._kwargs)
         self.model.cleargrads()
         loss.backward()
@@ -147,7 +146,6 @@ class TrainStep(BackwardStep):
         self.optimizer = optimizer
 
     def __call__(self) -> None:
-        """Run it once."""
         self.optimizer.update(self.lossfun, *self._args, **self._kwargs)
 
     @contextmanager
