@@ -144,31 +144,28 @@ def test_the_first_cycle_in_parts():
         assert made[0][:2] == (1, min(clean, 1))
 
 
-def test_clocks_and_parts_of_a_limit():
-    # The resolution is the smallest step between reads that differ.
+def test_the_resolution_is_the_smallest_step_between_reads_that_differ():
     reads = iter([10, 10, 40, 60, 60, 160])
     assert Clock(lambda: next(reads)).resolution_ns(6) == 20
     assert Clock(lambda: 3).resolution_ns(5) == 0  # it stands still
-    first, second = HOST_CLOCK.now_ns(), HOST_CLOCK.now_ns()
-    assert second >= first
+
+
+def test_a_clock_that_waits_for_its_device():
     assert HOST_CLOCK.device is None
     assert HOST_CLOCK.waiting() is HOST_CLOCK
-    # One that waits for its device.
     host = FakeClock(time_ns=100)
     queue = FakeQueue(host)
     clock = Clock(host.now_ns, queue)
-    queue.launch(70)
-    assert clock.now_ns() == 100
     waiting = clock.waiting()
-    assert (waiting.device, queue.log) == (None, [])
-    assert (waiting.now_ns(), queue.log) == (170, ["synchronize"])
-    queue.launch(5)
-    assert clock.now_ns() == 170
-    assert [waiting.now_ns(), waiting.now_ns()] == [175, 175]
-    assert queue.log == ["synchronize"] * 3
-    # Parts of a limit.
-    limit, endless = TimeLimit(host.now_ns, 50.0), TimeLimit(host.now_ns)
-    host.advance(20 * SECOND)
+    queue.launch(70)
+    assert (clock.now_ns(), waiting.device, queue.log) == (100, None, [])
+    assert [waiting.now_ns(), waiting.now_ns()] == [170, 170]
+    assert queue.log == ["synchronize"] * 2
+
+
+def test_parts_of_a_limit(clock):
+    limit, endless = TimeLimit(clock.now_ns, 50.0), TimeLimit(clock.now_ns)
+    clock.advance(20 * SECOND)
     assert limit.left_s() == 30.0
     assert limit.at_most_s(WARMUP_SECONDS, WARMUP_PART) == 5.0
     assert limit.at_most_s(3.0, 0.1) == 3.0
