@@ -6,7 +6,7 @@ On a device that works beside the host, an event in its queue goes with every cl
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
 from itertools import count
@@ -26,6 +26,8 @@ from chainer_profile.measure.windows import Mark, Trial
 
 #: Records an event in the queue of a device.
 Record = Callable[[], None]
+#: A method of a hook, as a function.
+Callback = Callable[..., None]
 
 _NUMBERS = count()
 
@@ -59,23 +61,15 @@ def kind_of(function: Any) -> type:
     return type(function.function) if type(function) is FunctionAdapter else type(function)
 
 
-def recording_hook(
-    now_ns: NowNs,
-    log: Log,
-    record: Record | None = None,
-) -> FunctionHook:
+def recording_hook(now_ns: NowNs, log: Log, record: Record | None = None) -> FunctionHook:
     """The hook that notes functions. Any number of them may be registered at once."""
     callbacks = host_callbacks(now_ns, log)
-    if record is not None:
-        callbacks = _with_events(callbacks, record)
-    return hook_of(*callbacks.values())
+    return hook_of(*(callbacks if record is None else _with_events(callbacks, record)))
 
 
-def hook_of(*callbacks: Callable[..., None]) -> FunctionHook:
+def hook_of(*callbacks: Callback) -> FunctionHook:
     """A hook that has these methods, by their names."""
-    methods = {callback.__name__: callback for callback in callbacks}
-    kind = type("RecordingHook", (FunctionHook,), methods)
-    hook: FunctionHook = kind()
+    hook: FunctionHook = type("RecordingHook", (FunctionHook,), by_name(callbacks))()
     hook.name = unique_name("Recorder")
     return hook
 
@@ -85,7 +79,11 @@ def unique_name(of: str) -> str:
     return f"chainer_profile.{of}-{next(_NUMBERS)}"
 
 
-def host_callbacks(now_ns: NowNs, log: Log) -> dict[str, Callable[..., None]]:
+def by_name(callbacks: Iterable[Callback]) -> dict[str, Callback]:
+    return {callback.__name__: callback for callback in callbacks}
+
+
+def host_callbacks(now_ns: NowNs, log: Log) -> tuple[Callback, ...]:
     """The callbacks of a hook that notes functions in a log."""
     # They run in every window of every trial. Methods of a class that find all they need in closure
     # cells are the fastest callbacks: the interpreter caches their look-up, which it does not for
@@ -114,16 +112,13 @@ def host_callbacks(now_ns: NowNs, log: Log) -> dict[str, Callable[..., None]]:
     def backward_postprocess(self: Any, function: Any, in_data: Any, out_grad: Any) -> None:
         stamp(now_ns())
 
-    callbacks = (forward_preprocess, forward_postprocess, backward_preprocess, backward_postprocess)
-    return {callback.__name__: callback for callback in callbacks}
+    return forward_preprocess, forward_postprocess, backward_preprocess, backward_postprocess
 
 
-def _with_events(
-    callbacks: dict[str, Callable[..., None]], record: Record
-) -> dict[str, Callable[..., None]]:
+def _with_events(callbacks: Iterable[Callback], record: Record) -> Iterator[Callback]:
     """The same with an event of a device outside of each clock read."""
 
-    def entering(callback: Callable[..., None]) -> Callable[..., None]:
+    def entering(callback: Callback) -> Callback:
         @wraps(callback)
         def enter(*args: Any) -> None:
             record()
@@ -131,7 +126,7 @@ def _with_events(
 
         return enter
 
-    def leaving(callback: Callable[..., None]) -> Callable[..., None]:
+    def leaving(callback: Callback) -> Callback:
         @wraps(callback)
         def leave(*args: Any) -> None:
             callback(*args)
@@ -139,10 +134,8 @@ def _with_events(
 
         return leave
 
-    return {
-        name: (entering if name.endswith("preprocess") else leaving)(callback)
-        for name, callback in callbacks.items()
-    }
+    for callback in callbacks:
+        yield (entering if callback.__name__.endswith("preprocess") else leaving)(callback)
 
 
 class WalkHook(FunctionHook):
@@ -162,20 +155,17 @@ class WalkHook(FunctionHook):
         self._begin, self._end = begin, end
 
     def forward_preprocess(self, function: Any, in_data: Any) -> None:
-        """The function begins."""
         self._begin(function, in_data, False, sys._getframe(1))
 
     def forward_postprocess(self, function: Any, in_data: Any) -> None:
-        """It ends. The function does not have its outputs yet; the method that runs it has."""
+        # The function does not have its outputs yet; the method that runs it has.
         frame = sys._getframe(1)
         self._end(function, in_data, frame.f_locals["outputs"], frame)
 
     def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        """Its backward begins."""
         self._begin(function, (*in_data, *out_grad), True, sys._getframe(1))
 
     def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        """It ends."""
         self._end(function, in_data, None, sys._getframe(1))
 
 
@@ -189,25 +179,12 @@ class CallHook(LinkHook):
         self._link, self._begin, self._end = link, begin, end
         self._thread = get_ident()
 
-    # Of a link whose class has a __call__ of its own Chainer tells nothing.
-
-    def __enter__(self) -> CallHook:
-        if defines_call(type(self._link)) is Link:
-            self._link.add_hook(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if defines_call(type(self._link)) is Link:
-            self._link.delete_hook(self.name)
-
     def forward_preprocess(self, args: Any) -> None:
-        """The call begins."""
         # A copy has the same hooks, and other threads call the link's, too.
         if args.link is self._link and get_ident() == self._thread:
             self._begin(sys._getframe(1))
 
     def forward_postprocess(self, args: Any) -> None:
-        """It ends."""
         self._end(sys._getframe(1))
 
 
@@ -215,7 +192,6 @@ class LinkSet(WeakValueDictionary[int, Any]):
     """Links by identity, which are not kept alive by it: a class of links need have no hash."""
 
     def add(self, link: Any) -> None:
-        """Put a link in."""
         self[id(link)] = link
 
     def __contains__(self, link: object) -> bool:

@@ -23,6 +23,7 @@ from chainer_profile.measure.entries import CALL, Entries
 from chainer_profile.measure.hooks import (
     CallHook,
     Marks,
+    by_name,
     defines_call,
     end_when_raising,
     host_callbacks,
@@ -87,7 +88,7 @@ class LayerTimerHook(TimerHook):
         self._active = ExitStack()
         self._conditions: Conditions | None = None
         # The fastest callbacks are methods of a class made on the spot; see hooks.py.
-        callbacks = host_callbacks(self._now_ns, self._log)
+        callbacks = by_name(host_callbacks(self._now_ns, self._log))
         self.__class__ = type("LayerTimerHook", (LayerTimerHook,), callbacks)
 
     # -- Chainer's interface
@@ -304,8 +305,12 @@ class LayerTimerHook(TimerHook):
         end_when_raising(replacements, network.structure.raising, self)
         if network.recorder is None:
             self._active.enter_context(Marks(network.trial.roots, note))
-            begins = partial(self._begins, network)
-            self._active.enter_context(CallHook(network.root, begins, self._ends))
+            # Of a link whose class has a __call__ of its own Chainer tells nothing.
+            root = network.root
+            if defines_call(type(root)) is Link:
+                hook = CallHook(root, partial(self._begins, network), self._ends)
+                root.add_hook(hook)
+                self._active.callback(root.delete_hook, hook.name)
 
     # A function that raises leaves its window by these, and by ``leave``.
 

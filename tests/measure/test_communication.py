@@ -26,7 +26,7 @@ X = np.ones((2, 3), np.float32)
 def network():
     """Two layers; two more are not used, of which one has no array yet."""
     links = {"a": L.Linear(3, 4, nobias=True), "b": L.Linear(4, 2)}
-    links |= {"c": L.Linear(2, 2, nobias=True), "lazy": L.Linear(None, 2, nobias=True)}
+    links |= {"aa": L.Linear(2, 2, nobias=True), "lazy": L.Linear(None, 2, nobias=True)}
     return net(lambda self, x: F.sum(self.b(self.a(x))), **links)
 
 
@@ -66,80 +66,84 @@ def spec(*shape, dtype="float32"):
 
 
 def rows(function, *, unused):
-    moved = {"/a/W": spec(4, 3), "/b/W": spec(2, 4), "/b/b": spec(2)}
-    moved |= {"/c/W": spec(2, 2)} if unused else {}
+    moved = {"/a/W": spec(4, 3), "/aa/W": spec(2, 2), "/b/W": spec(2, 4), "/b/b": spec(2)}
+    if not unused:
+        del moved["/aa/W"]
     return [Mark("communication", path, function, buffer) for path, buffer in moved.items()]
 
 
-class TestRows:
-    @pytest.mark.parametrize("zero_fill", [False, True])
-    def test_a_row_for_each_parameter(self, clock, zero_fill):
-        step = Step(Made(clock), zero_fill=zero_fill)
-        assert step.windows() == rows("Bcast", unused=True)
-        # A parameter without a gradient is not moved.
-        assert step.windows() == rows("Allreduce", unused=zero_fill)
-        step.prefix = "/main"
-        assert [mark.path for mark in step.windows()][:2] == ["/main/a/W", "/main/b/W"]
+@pytest.mark.parametrize("zero_fill", [False, True])
+def test_a_row_for_each_parameter(clock, zero_fill):
+    step = Step(Made(clock), zero_fill=zero_fill)
+    assert step.windows() == rows("Bcast", unused=True)
+    # A parameter without a gradient is not moved.
+    assert step.windows() == rows("Allreduce", unused=zero_fill)
 
-    def test_buffers_of_other_kinds(self, clock):
-        class Cast(Made):
-            """Each is cast, and is that of its parameter."""
 
-            def multi_node_mean_grad(self, model, zero_fill=False):
-                for param in (model.a.W, model.b.W):
-                    self.mpi_comm.Allreduce("in place", param.array.astype("d"))
+class Cast(Made):
+    """Each is cast, and is that of its parameter."""
 
-        class Odd(Made):
-            """What has no buffer is a row all the same."""
+    def multi_node_mean_grad(self, model, zero_fill=False):
+        for param in (model.a.W, model.b.W):
+            self.mpi_comm.Allreduce("in place", param.array.astype("d"))
 
-            def multi_node_mean_grad(self, model, zero_fill=False):
-                self.mpi_comm.Allreduce("one argument", received=None)
 
-        for kind, moved in (
-            (Cast, {"/a/W": spec(4, 3, dtype="float64"), "/b/W": spec(2, 4, dtype="float64")}),
-            (Packed, {"/": spec(12 + 8 + 2 + 4)}),  # a bucket is one row
-            (WithNccl, {"/": spec(5, dtype="float16")}),  # which tells a number and a type
-            (Odd, {"/": None}),
-        ):
-            step = Step(kind(clock))
-            step()
-            found = step.windows()
-            assert {mark.path: mark.moved for mark in found} == moved
-            assert {mark.function for mark in found} == {"Allreduce"}
+class Odd(Made):
+    """What has no buffer is a row all the same."""
 
-    def test_optimizers_that_share_a_communicator(self, clock):
-        communicator = Made(clock)
-        first, second = Step(communicator), Step(communicator)
-        first()
+    def multi_node_mean_grad(self, model, zero_fill=False):
+        self.mpi_comm.Allreduce("one argument", received=None)
+
+
+def test_buffers_of_other_kinds(clock):
+    for kind, moved in (
+        (Cast, {"/a/W": spec(4, 3, dtype="float64"), "/b/W": spec(2, 4, dtype="float64")}),
+        (Packed, {"/": spec(12 + 8 + 2 + 4)}),  # a bucket is one row
+        (WithNccl, {"/": spec(5, dtype="float16")}),  # which tells a number and a type
+        (Odd, {"/": None}),
+    ):
+        step = Step(kind(clock))
+        step()
+        found = step.windows()
+        assert {mark.path: mark.moved for mark in found} == moved
+        assert {mark.function for mark in found} == {"Allreduce"}
+
+
+def test_optimizers_that_share_a_communicator(clock):
+    communicator = Made(clock)
+    first, second = Step(communicator), Step(communicator)
+    first()
+    second()
+    second.prefix = "/second"
+    entered = []
+    with first.timed(entered.append, lambda: None), second.timed(entered.append, lambda: None):
         second()
-        second.prefix = "/second"
-        entered = []
-        with first.timed(entered.append, lambda: None), second.timed(entered.append, lambda: None):
-            second()
-        marks = [mark for mark in entered if mark.phase == "communication"]
-        assert [mark.path for mark in marks[1:]] == [
-            *("/second/a/W", "/second/b/W", "/second/b/b", "/second/c/W")
-        ]
-        assert marks[0] == Mark("communication")
+    marks = [mark for mark in entered if mark.phase == "communication"]
+    assert marks[0] == Mark("communication")
+    assert [mark.path for mark in marks[1:]] == [
+        *("/second/a/W", "/second/aa/W", "/second/b/W", "/second/b/b")
+    ]
 
-    def test_one_that_buffers_twice(self, clock):
-        """Its gradients are those of a copy of the network, and go beside the next iteration."""
 
-        class Buffering:
-            def __init__(self, inner, communicator):
-                vars(self).update(actual_optimizer=inner, communicator=communicator)
-                vars(self)["communicated_target"] = copy.deepcopy(inner.target)
+class Buffering:
+    """Twice: its gradients are those of a copy of the network, and go beside an iteration."""
 
-            def update(self, lossfun, *args):
-                model = vars(self)["communicated_target"]
-                self.communicator._multi_node_mean_grad_async(model, True, None)
+    def __init__(self, inner, communicator):
+        vars(self).update(actual_optimizer=inner, communicator=communicator)
+        vars(self)["communicated_target"] = copy.deepcopy(inner.target)
 
-            def __getattr__(self, name):
-                return getattr(self.actual_optimizer, name)
+    def update(self, lossfun, *args):
+        model = vars(self)["communicated_target"]
+        self.communicator._multi_node_mean_grad_async(model, True, None)
 
-        step = Step(WithNccl(clock))
-        step.optimizer = Buffering(step.optimizer.actual_optimizer, step.communicator)
-        assert [mark.function for mark in step.windows()] == ["Allreduce"]
+    def __getattr__(self, name):
+        return getattr(self.actual_optimizer, name)
+
+
+def test_one_that_buffers_twice(clock):
+    step = Step(WithNccl(clock))
+    step.optimizer = Buffering(step.optimizer.actual_optimizer, step.communicator)
+    assert [mark.function for mark in step.windows()] == ["Allreduce"]
 
 
 @pytest.mark.parametrize("kind", [Made, Packed, WithNccl])
@@ -163,67 +167,58 @@ def test_all_is_left_as_it_was_found(kind, fails, clock):
     assert vars(step.communicator) == channels
 
 
-def learned(communicator):
-    """A step that was made once, and its structure."""
+def timed(communicator, clock):
+    """A trial of a step that was made before, its times, and the structure of such a one."""
     step = Step(communicator)
     step()
-    return step, learn_structure(step)
-
-
-def timed(step, clock, structure):
-    """A trial that makes the structure's calls, and its times."""
-    recorder = Recorder(clock.now_ns, step)
-    step.communicator.mpi_comm.calls.clear()
+    structure, recorder = learn_structure(step), Recorder(clock.now_ns, step)
+    communicator.mpi_comm.calls.clear()
     with recorder:
         recorder.begin()
         step()
         trial = recorder.end()
     stamps = structure.stamps(recorder.log)
     assert stamps is not None
-    return trial, Timeline(structure).times(stamps, trial).tolist()
+    return trial, Timeline(structure).times(stamps, trial).tolist(), structure
 
 
-class TestTimes:
-    def test_update_adds_up_and_stamps_are_those_of_the_clock(self, clock):
-        step, structure = learned(Made(clock))
-        trial, times = timed(step, clock, structure)
-        n_rows, n_phases = len(structure.layers), len(structure.phases)
-        moves = [layer for layer in structure.layers if layer.phase == "communication"]
-        assert [layer.path for layer in moves] == ["/a/W", "/b/W", "/b/b", "/c/W"]
-        assert [layer.input_nbytes for layer in moves] == [48, 32, 8, 16]
-        assert [layer.input_shapes for layer in moves][:2] == [((4, 3),), ((2, 4),)]
-        own = [times[layer.index] for layer in moves]
-        assert own == [1 * MS, 3 * MS, 5 * MS, 7 * MS]
-        framework = dict(zip(structure.phases, times[n_rows : n_rows + n_phases], strict=True))
-        assert framework["communication"] == 4 * 7
-        assert sum(times[: n_rows + n_phases]) == trial.wall_ns == 16 * MS + 28
-        arrived, left = times[-8:-4], times[-4:]
-        begin = trial.start_ns
-        assert [at - begin for at in arrived] == [7, MS + 14, 4 * MS + 21, 9 * MS + 28]
-        assert [b - a for a, b in zip(arrived, left, strict=True)] == own
-        # On a device they come last.
-        n_reads = len(structure.owners)
-        trial = TimedTrial(0, 9, len(structure.log), 5, np.arange(n_reads + 2))
-        times = Timeline(structure).times(list(range(100, 100 + n_reads)), trial).tolist()
-        begins, ends = structure.collectives
-        last = [100 + at for at in (*begins, *ends)]
-        assert times[-len(last) - 2 :] == [5, n_reads + 1, *last]
-        assert len(times) == 3 * n_rows + n_phases + 2 + 2 * 4
+def test_times_of_an_update_add_up_and_stamps_are_those_of_the_clock(clock):
+    trial, times, structure = timed(Made(clock), clock)
+    n_rows, n_phases = len(structure.layers), len(structure.phases)
+    moves = [layer for layer in structure.layers if layer.phase == "communication"]
+    assert [(layer.path, layer.input_shapes, layer.input_nbytes) for layer in moves] == [
+        *(("/a/W", ((4, 3),), 48), ("/aa/W", ((2, 2),), 16)),
+        *(("/b/W", ((2, 4),), 32), ("/b/b", ((2,),), 8)),
+    ]
+    own = [times[layer.index] for layer in moves]
+    assert own == [1 * MS, 3 * MS, 5 * MS, 7 * MS]
+    framework = dict(zip(structure.phases, times[n_rows : n_rows + n_phases], strict=True))
+    assert framework["communication"] == 4 * 7
+    assert sum(times[: n_rows + n_phases]) == trial.wall_ns == 16 * MS + 28
+    arrived, left = times[-8:-4], times[-4:]
+    assert [at - trial.start_ns for at in arrived] == [7, MS + 14, 4 * MS + 21, 9 * MS + 28]
+    assert [b - a for a, b in zip(arrived, left, strict=True)] == own
+    # On a device they come last.
+    n_reads = len(structure.owners)
+    trial = TimedTrial(0, 9, len(structure.log), 5, np.arange(n_reads + 2))
+    times = Timeline(structure).times(list(range(100, 100 + n_reads)), trial).tolist()
+    begins, ends = structure.collectives
+    assert times[3 * n_rows + n_phases :] == [5, n_reads + 1, *(100 + at for at in begins + ends)]
 
-    def test_several_calls_of_one_row_are_from_the_first_to_the_last(self, clock):
-        class Twice(Made):
-            def multi_node_mean_grad(self, model, zero_fill=False):
-                for _ in range(2):
-                    self.mpi_comm.Allreduce("in place", np.zeros(99, np.float32))
-                    self.mpi_comm.clock.advance(5)
 
-        step, structure = learned(Twice(clock))
-        [row] = [layer for layer in structure.layers if layer.phase == "communication"]
-        assert (row.calls, row.path, row.input_nbytes) == (2, "/", 396)
-        trial, times = timed(step, clock, structure)
-        arrived, left = times[-2:]
-        assert (arrived, left) == (trial.start_ns, trial.start_ns + 4 * MS + 5)
-        assert times[row.index] == 4 * MS
+class Twice(Made):
+    def multi_node_mean_grad(self, model, zero_fill=False):
+        for _ in range(2):
+            self.mpi_comm.Allreduce("in place", np.zeros(99, np.float32))
+            self.mpi_comm.clock.advance(5)
+
+
+def test_several_calls_of_one_row_are_from_the_first_to_the_last(clock):
+    trial, times, structure = timed(Twice(clock), clock)
+    [row] = [layer for layer in structure.layers if layer.phase == "communication"]
+    assert (row.calls, row.path, row.input_nbytes) == (2, "/", 396)
+    assert times[-2:] == [trial.start_ns, trial.start_ns + 4 * MS + 5]
+    assert times[row.index] == 4 * MS
 
 
 def test_by_link_calls_of_a_row_are_from_the_first_to_the_last():

@@ -3,7 +3,6 @@
 import mmap
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -14,6 +13,7 @@ from chainer_profile.analyse.verdicts import FAULTS
 from chainer_profile.measure import counters as counters_module
 from chainer_profile.measure import runner
 from chainer_profile.measure.arguments import as_network
+from chainer_profile.measure.clock import HOST_CLOCK
 from chainer_profile.measure.counters import LEAST_TRIALS, measure_counters, thread_usage
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import make_step
@@ -25,10 +25,11 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts 
 
 
 def measure(clock, step, *, seconds=0.0, usage=None, **more):
+    """What is counted, by default half a ns of CPU time and seven page faults in each ns."""
     usage = usage or (("cpu_ns", "page_faults"), lambda: (clock.time_ns // 2, clock.time_ns * 7))
     with step.configured():
         structure = learn_structure(step)
-        return structure, measure_counters(
+        return measure_counters(
             step, structure, now_ns=clock.now_ns, seconds=seconds, usage=usage, **more
         )
 
@@ -40,17 +41,17 @@ def step_of(network):
 
 def test_a_counter_is_folded_like_the_clock(clock):
     step = make_step("train", Trained(clock), (image(),), loss=slow_loss(clock))
-    structure, found = measure(clock, step)
+    with step.configured():
+        structure = learn_structure(step)
+    found = measure(clock, step)
     assert found.trials == LEAST_TRIALS
     wall, cpu, faults = (found[name] for name in ("wall_ns", "cpu_ns", "page_faults"))
     assert len(wall.layers) == len(structure.layers)
     assert len(wall.framework) == len(structure.phases)
     assert sum(wall.layers) > 0
-    for at, one in zip(wall.layers, faults.layers, strict=True):
-        assert one == 7 * at
-    assert faults.framework == tuple(7 * at for at in wall.framework)
+    for name in ("layers", "framework", "trial"):
+        assert getattr(faults, name) == tuple(7 * at for at in getattr(wall, name))
     assert found.fault_ns is None  # touching memory costs nothing on this clock
-    assert faults.trial == tuple(7 * at for at in wall.trial)
     assert sum(cpu.trial) == pytest.approx(sum(wall.trial) / 2, abs=found.trials)
     assert found["system_ns"] is None
 
@@ -58,34 +59,23 @@ def test_a_counter_is_folded_like_the_clock(clock):
 def test_it_lasts_so_long_ends_when_told_and_tells_the_reading_itself(clock):
     reads = iter(range(0, 10**9, 11))
     step = make_step("forward", Chain(clock), (image(),))
-    _, short = measure(clock, step, usage=(("cpu_ns",), lambda: (next(reads),)))
+    short = measure(clock, step, usage=(("cpu_ns",), lambda: (next(reads),)))
     assert (short["cpu_ns"].window, short["wall_ns"].window) == (11, 0)
-    _, found = measure(clock, step, seconds=20 * short["wall_ns"].trial[0] * 1e-9)
-    assert found.trials == 20
-    assert measure(clock, step, seconds=1e9, stop=lambda: "signal")[1].trials == 1
+    assert measure(clock, step, seconds=20 * short["wall_ns"].trial[0] * 1e-9).trials == 20
+    assert measure(clock, step, seconds=1e9, stop=lambda: "signal").trials == 1
 
 
 def test_trials_of_other_calls_are_left_out(clock):
-    turns = iter([0, 0, 1, 0, 1, 1, 1, 1, 1])
+    calls = iter([1, 1, 2, 1, *(1, 2, 2, 2)])  # of the trial that teaches, and of those behind it
 
     def network(x):
-        for _ in range(1 + next(turns)):
+        for _ in range(next(calls)):
             (x,) = Wait(clock, 10).apply((x,))
         return x
 
-    step = step_of(network)
-    with step.configured():
-        structure = learn_structure(step)
-
-        def run():
-            more = {"seconds": 0.0, "usage": ((), lambda: ())}
-            return measure_counters(step, structure, now_ns=clock.now_ns, **more)
-
-        # The next trials have 1, 2 and 1 calls; then only 2.
-        found = run()
-        assert found.trials == 2
-        assert found["wall_ns"].layers == (20,)
-        assert run() is None
+    found, nothing = (measure(clock, step_of(network), usage=((), lambda: ())) for _ in range(2))
+    assert (found.trials, found["wall_ns"].layers) == (2, (20,))
+    assert nothing is None
 
 
 class Faulting(Wait):
@@ -106,10 +96,7 @@ def test_page_faults_are_those_of_the_layer_that_has_them():
             (x,) = kind(FakeClock(), 0).apply((x,))
         return x
 
-    step = step_of(network)
-    with step.configured():
-        structure = learn_structure(step)
-        found = measure_counters(step, structure, now_ns=time.perf_counter_ns, seconds=0.0)
+    found = measure(HOST_CLOCK, step_of(network), usage=thread_usage())
     quiet, touched = found["page_faults"].layers
     assert quiet < 50
     assert touched / found.trials == pytest.approx(500, abs=20)
@@ -122,16 +109,18 @@ def test_page_faults_are_those_of_the_layer_that_has_them():
 
 
 class FakeThread:
-    """A thread whose system time is told as part of all that it did before, as by ticks."""
+    """A thread whose page faults take so long."""
 
     def __init__(self, clock, fault_ns):
         self.clock, self.fault_ns, self.faults = clock, fault_ns, 0
+        self.usage = ("cpu_ns", "system_ns", "page_faults"), self.read
 
     def fault(self, count):
         self.faults += count
         self.clock.advance(count * self.fault_ns)
 
-    def usage(self):
+    def read(self):
+        # System time is told as part of all that it did before, as by ticks.
         return self.clock.time_ns, self.clock.time_ns // 10, self.faults
 
 
@@ -149,12 +138,7 @@ def test_a_layer_of_page_faults_is_told_from_a_busy_one(clock):
         return x
 
     step = step_of(network)
-    _, found = measure(
-        clock,
-        step,
-        usage=(("cpu_ns", "system_ns", "page_faults"), thread.usage),
-        touch=lambda pages: thread.fault(len(pages)),
-    )
+    found = measure(clock, step, usage=thread.usage, touch=lambda pages: thread.fault(len(pages)))
     assert found["wall_ns"].layers == (3 * 600_000,) * 2
     assert found.fault_ns == 1200
     recording = runner.run(step, Settings(trials=4, warmups=1), clock=clock, memory=False)
@@ -164,16 +148,13 @@ def test_a_layer_of_page_faults_is_told_from_a_busy_one(clock):
 
 def test_a_fault_has_no_price_where_it_is_not_one_small_page(clock):
     thread = FakeThread(clock, fault_ns=50_000)
-    usage = (("cpu_ns", "system_ns", "page_faults"), thread.usage)
     step = make_step("forward", Chain(clock), (image(),))
-    for part in (0, 1 / 512):
-        _, found = measure(
-            clock,
-            step,
-            usage=usage,
-            touch=lambda pages, part=part: thread.fault(int(len(pages) * part)),
-        )
-        assert found.fault_ns is None
+    for part in (0, 1 / 2):
+
+        def touch(pages, part=part):
+            thread.fault(int(len(pages) * part))
+
+        assert measure(clock, step, usage=thread.usage, touch=touch).fault_ns is None
 
 
 def test_without_a_thread_s_usage_cpu_time_alone(monkeypatch):
@@ -190,9 +171,8 @@ def test_a_run_has_it_unless_told_otherwise_and_its_failure_is_a_warning(clock, 
     found = runner.run(step, asked, clock=clock, memory=False, counters=None)
     assert found.counters.trials == LEAST_TRIALS == 3
     # The clock that measures has the same times in the timed trials.
-    assert [at / 3 for at in found.counters["wall_ns"].layers] == found.self_ns.mean(
-        axis=0
-    ).tolist()
+    own_ns = [at / 3 for at in found.counters["wall_ns"].layers]
+    assert own_ns == found.self_ns.mean(axis=0).tolist()
 
     def fails(*_, **__):
         raise OSError("no")
