@@ -106,7 +106,6 @@ class FunctionLink(chainer.Link):
         self.to_device(chainer.backend.get_device_from_array(*arrays))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
         return self.function(*args, **kwargs)
 
 

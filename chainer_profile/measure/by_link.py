@@ -118,8 +118,13 @@ class ToldRows:
         self._known = (0, 0)
 
     def add(self, one: Iteration) -> None:
+        rows, known = self._recorder.rows, self._known
+        self._known = len(rows), len(rows.phases)
         try:
-            self._tell()
+            if self._known != known:
+                layers, phases = rows.layers(known[0]), tuple(rows.phases[known[1] :])
+                links, settings = self._recorder.links(), self._settings()
+                self._journal.add_rows(Rows(layers, phases, links, settings))
         finally:
             parts = [one.rows_ns, one.calls, one.phases_ns, one.arrived_ns, one.left_ns]
             if one.device is not None:
@@ -128,13 +133,6 @@ class ToldRows:
             counts = one.number, len(one.rows_ns), len(one.phases_ns), len(one.arrived_ns)
             more = b"".join(part.tobytes() for part in parts)
             self._journal.add_iteration(one.start_ns, one.wall_ns, counts, more)
-
-    def _tell(self) -> None:
-        rows, known = self._recorder.rows, self._known
-        self._known = len(rows), len(rows.phases)
-        if self._known != known:
-            layers, phases = rows.layers(known[0]), tuple(rows.phases[known[1] :])
-            self._journal.add_rows(Rows(layers, phases, self._recorder.links(), self._settings()))
 
     def recording(self, conditions: Conditions, ended: str) -> Recording:
         """All trials so far, with rows as they are by now, without those of no trial here."""

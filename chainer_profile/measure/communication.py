@@ -35,12 +35,8 @@ def _spec(shape: Shape, dtype: Any) -> ArraySpec:
 _NCCL_TYPES = {6: "float16", 7: "float32", 8: "float64"}
 # Collectives by the names of methods: MPI's name, and the place of the buffer among the arguments;
 # of NCCL's the place of the number of elements, before that of their type.
-_MPI = {
-    "Allreduce": ("Allreduce", 1),
-    "Allgather": ("Allgather", 1),
-    "Alltoall": ("Alltoall", 1),
-    "Bcast": ("Bcast", 0),
-}
+_MPI = {name: (name, 1) for name in ("Allreduce", "Allgather", "Alltoall")}
+_MPI["Bcast"] = ("Bcast", 0)
 _NCCL = {"allReduce": ("Allreduce", 2), "reduce": ("Reduce", 2), "bcast": ("Bcast", 1)}
 #: Attributes of communicators that run collectives.
 _CHANNELS = {

@@ -70,9 +70,7 @@ def _touch(pages: NDArray[np.uint8]) -> None:
     pages[...] = 1
 
 
-def _fault_ns(
-    names: Sequence[str], read: Read, touch: Callable[[NDArray[np.uint8]], None]
-) -> float | None:
+def _fault_ns(names: Sequence[str], read: Read) -> float | None:
     """CPU time that a fault for a small page takes at least; None where that is not known."""
     if "page_faults" not in names:
         return None
@@ -83,7 +81,7 @@ def _fault_ns(
         except OSError:  # no memory
             return None
         before = read()
-        touch(pages)
+        _touch(pages)
         used = dict(zip(names, np.subtract(read(), before).tolist(), strict=True))
         if used["page_faults"] < len(pages):  # one fault may have brought several
             return None
@@ -107,11 +105,9 @@ def measure_counters(
     now_ns: NowNs,
     seconds: float,
     stop: Callable[[], object] = lambda: None,
-    usage: tuple[tuple[str, ...], Read] | None = None,
-    touch: Callable[[NDArray[np.uint8]], None] = _touch,
 ) -> Counters | None:
     """Run a step for so long, and say what the calling thread did in every row."""
-    counted, read = usage or thread_usage()
+    counted, read = thread_usage()
     names = ("wall_ns", *counted)
     traced = trials_of(step, rows)
     log = Readings(lambda: (now_ns(), *read()), len(names), max(traced.most_reads, 2 * _WINDOWS))
@@ -138,19 +134,15 @@ def measure_counters(
         return None
     # (counters, trials, rows, phases and the trial)
     values = np.array(found).transpose(1, 0, 2)
+    counters = []
+    for name, of, window in zip(names, values, windows.tolist(), strict=True):
+        rows_of = [] if name in _BY_TICKS else of[:, :-1].sum(axis=0).tolist()
+        layers, framework = tuple(rows_of[:n_layers]), tuple(rows_of[n_layers:])
+        counters.append(Counted(name, layers, framework, tuple(of[:, -1].tolist()), window))
     return Counters(
         trials=len(found),
-        counted=tuple(
-            Counted(
-                name=name,
-                layers=() if name in _BY_TICKS else tuple(of.sum(axis=0)[:n_layers].tolist()),
-                framework=() if name in _BY_TICKS else tuple(of.sum(axis=0)[n_layers:-1].tolist()),
-                trial=tuple(of[:, -1].tolist()),
-                window=float(window),
-            )
-            for name, of, window in zip(names, values, windows, strict=True)
-        ),
-        fault_ns=_fault_ns(counted, read, touch),
+        counted=tuple(counters),
+        fault_ns=_fault_ns(counted, read),
     )
 
 
@@ -170,13 +162,8 @@ def _measure(timed: Timed) -> Counters | None:
     seconds = min(seconds, timed.left_s)
     if seconds < 0:
         return None
-    return measure_counters(
-        timed.step,
-        timed.rows,
-        now_ns=timed.clock.now_ns,
-        seconds=seconds,
-        stop=timed.stop,
-    )
+    now_ns = timed.clock.now_ns
+    return measure_counters(timed.step, timed.rows, now_ns=now_ns, seconds=seconds, stop=timed.stop)
 
 
 COUNTERS = Pass(

@@ -32,20 +32,16 @@ class CudaQueue:
         self._kernel: Any = None
 
     def new_event(self) -> Event:
-        """An event that can be recorded, in the stream that is current then."""
         event: Event = self._cupy.cuda.Event()
         return event
 
     def elapsed_ms(self, start: Event, end: Event) -> float:
-        """Milliseconds between two events that the device has passed."""
         return float(self._cupy.cuda.get_elapsed_time(start, end))
 
     def synchronize(self) -> None:
-        """Wait until the device has done all of its work, in all streams."""
         self._cupy.cuda.runtime.deviceSynchronize()
 
     def hold(self, nanoseconds: int) -> None:
-        """Launch a kernel that takes so long."""
         if self._kernel is None:
             self._kernel = self._cupy.RawKernel(_HOLD, "hold")
         self._kernel((1,), (1,), (self._cupy.int64(nanoseconds),))

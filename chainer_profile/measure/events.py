@@ -37,7 +37,6 @@ class EventPool:
         self._events: list[Event] = []
 
     def record(self) -> None:
-        """Record the next event."""
         used = self.used
         if used == len(self._events):
             self._events.append(self._queue.new_event())
@@ -50,7 +49,6 @@ class EventPool:
         return self.used > 0 and self._events[0].done
 
     def wait(self) -> None:
-        """Wait until the device has passed all of them."""
         self._queue.synchronize()
 
     def times_ns(self) -> NDArray[np.int64]:
@@ -64,7 +62,6 @@ class EventPool:
         return times
 
     def clear(self) -> None:
-        """Forget what was recorded; the events are used again."""
         self.used = 0
 
 
@@ -76,7 +73,6 @@ class Stopwatch:
         self._start_ns = 0
 
     def begin(self) -> None:
-        """A trial begins."""
         self._start_ns = self._now_ns()
         if self._events is not None:
             self._events.record()

@@ -88,13 +88,13 @@ def look_inside(
     with labelled_frames(step.roots if by_link else None) as begin_trial:
         seen, notes = sampled(run, now_ns, stopped=_typical_s(medians_s) < LINES_FROM_S)
         wall_s, trials = sum(walls) * NS, len(walls)
-        groups: dict[str, list[tuple[Frames, float, int]]] = {}
+        groups: defaultdict[str, list[tuple[Frames, float, int]]] = defaultdict(list)
+        whole, samples = 0.0, 0
         for stack, weight in seen.weights.items():
             group, inner = _within_trial(stack)
             if inner:
-                groups.setdefault(group, []).append((inner, weight, seen.samples[stack]))
-        whole = sum(weight for one in groups.values() for _, weight, _ in one)
-        samples = sum(count for one in groups.values() for *_, count in one)
+                groups[group].append((inner, weight, seen.samples[stack]))
+                whole, samples = whole + weight, samples + seen.samples[stack]
         if samples < LEAST_SAMPLES:
             raise ProfileError(f"{samples} samples of trials are too few")
         scale = wall_s / trials / whole
@@ -112,14 +112,9 @@ def look_inside(
                 notes += (f"{error}: functions are reported, but no lines",)
             else:
                 method += " (lines of layers of 1 ms and more: sys.monitoring)"
-                exact = _found(
-                    (
-                        (_within_trial(stack)[1], ns * NS / len(walls), 0)
-                        for stack, ns in times.items()
-                    ),
-                    rows,
-                    lines=True,
-                )
+                part = NS / len(walls)
+                timed = ((_within_trial(stack)[1], ns * part, 0) for stack, ns in times.items())
+                exact = _found(timed, rows, lines=True)
                 exact = {key: one for key, one in exact.items() if key[0].row in long}
                 told = {owner.row for owner, _ in exact}
                 found = {key: one for key, one in found.items() if key[0].row not in told} | exact
@@ -143,22 +138,22 @@ def _tells_lines(method: str) -> bool:
 def _within_trial(stack: Frames) -> tuple[str, Frames]:
     """Group of a trial, and what is below its frame; nothing outside of it."""
     for at, frame in enumerate(stack):
-        if frame.function.startswith(_TRIAL) and frame.file in (FILE, Path(FILE).name):
+        if frame.function.startswith(_TRIAL) and frame.file == FILE:
             return frame.function, stack[at + 1 :]
     return "", ()
 
 
-def _summed(parts: Iterable[tuple[tuple[Owner, Frames], float, int]]) -> _Found:
+def _summed(parts: Iterable[tuple[tuple[Owner, Frames], tuple[float, int]]]) -> _Found:
     """Time and samples by owner and stack."""
     found: _Found = {}
-    for key, seconds, samples in parts:
+    for key, (seconds, samples) in parts:
         before = found.get(key, (0.0, 0))
         found[key] = before[0] + seconds, before[1] + samples
     return found
 
 
 def _together(groups: Sequence[_Found]) -> _Found:
-    return _summed((key, *one) for group in groups for key, one in group.items())
+    return _summed(part for group in groups for part in group.items())
 
 
 def _repeats(groups: Sequence[_Found]) -> float:
@@ -199,7 +194,7 @@ def _found(stacks: Iterable[tuple[Frames, float, int]], rows: _Rows, lines: bool
         )
 
     theirs = (one for one in stacks if one[0] and not one[0][-1].file.startswith(_OURS))
-    parts = ((of(stack), spent_s, count) for stack, spent_s, count in theirs)
+    parts = ((of(stack), (spent_s, count)) for stack, spent_s, count in theirs)
     return _summed(part for part in parts if part[0][1])
 
 
@@ -231,7 +226,7 @@ class _Rows:
         for at, frame in enumerate(stack):
             inner = stack[at + 1 :]
             name = frame.function.rpartition(".")[2]
-            if frame.file in (FILE, Path(FILE).name):
+            if frame.file == FILE:
                 label = _LABEL.fullmatch(frame.function)
                 if label is not None:
                     return self._of_label(label, inner, stack)
@@ -294,7 +289,7 @@ def _short(found: _Found) -> _Found:
     for (owner, _), (seconds, _count) in found.items():
         whole[owner] += seconds
     return _summed(
-        ((owner, frames if one[0] >= _LEAST_PART * whole[owner] else frames[:1]), *one)
+        ((owner, frames if one[0] >= _LEAST_PART * whole[owner] else frames[:1]), one)
         for (owner, frames), one in found.items()
     )
 

@@ -24,14 +24,14 @@ from tests.nets import Chain, Trained, Wait, image, slow_loss
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts of Linux")
 
 
-def measure(clock, step, *, seconds=0.0, usage=None, **more):
+def measure(clock, step, *, seconds=0.0, usage=None, touch=None, **more):
     """What is counted, by default half a ns of CPU time and seven page faults in each ns."""
     usage = usage or (("cpu_ns", "page_faults"), lambda: (clock.time_ns // 2, clock.time_ns * 7))
-    with step.configured():
+    with pytest.MonkeyPatch.context() as patch, step.configured():
+        patch.setattr(counters_module, "thread_usage", lambda: usage)
+        patch.setattr(counters_module, "_touch", touch or counters_module._touch)
         structure = learn_structure(step)
-        return measure_counters(
-            step, structure, now_ns=clock.now_ns, seconds=seconds, usage=usage, **more
-        )
+        return measure_counters(step, structure, now_ns=clock.now_ns, seconds=seconds, **more)
 
 
 def step_of(network):
