@@ -83,15 +83,12 @@ def test_functions_without_a_link_are_folded_by_their_period_and_know_what_is_ne
     with hook:
         for _ in range(3):
             Busy(clock, 3, inner=[Wait(clock, 5)]).apply((image(),))
-    recording = hook.recording()
-    assert [layer.function for layer in recording.layers] == ["Wait", "Busy"]
-    assert recording.self_ns.tolist() == [[5, 3]] * 3
-    assert not recording.settings.inclusive
-    assert hook.total_time() == pytest.approx(24e-9)
-    bare = fold_call_history(hook.call_history)
-    assert bare.self_ns.tolist() == [[5, 8]] * 3
-    assert bare.settings.inclusive
-    assert fold_call_history(hook).self_ns.tolist() == [[5, 3]] * 3
+    assert [layer.function for layer in hook.recording().layers] == ["Wait", "Busy"]
+    history = hook.call_history
+    for of, times, inclusive in ((hook, [5, 3], False), (history, [5, 8], True)):
+        recording = fold_call_history(of)
+        assert recording.self_ns.tolist() == [times] * 3
+        assert recording.settings.inclusive is inclusive
 
 
 def test_trials_that_raise_count_for_nothing(clock):
@@ -117,124 +114,122 @@ def test_trials_that_raise_count_for_nothing(clock):
         assert len(hook.call_history) == 9 * 3 - len(fails)
 
 
-class TestTrialsThatDiffer:
-    def test_other_shapes(self, clock, hook):
-        model = doing(lambda self, x, n: Busy(clock, x.shape[1]).apply((x,))[0])
+def test_rows_of_trials_that_differ_by_shapes_are_those_of_calls_folded(hook):
+    """Shapes, bytes and work of a row count the calls before the first trial that differed."""
+    model = doing(lambda self, x, n: F.relu(self.a(F.relu(self.a(x)))), a=L.Linear(3, 3))
+    with hook:
+        for _ in range(5):
+            model(image(2, 3))
+        exact = hook.recording()
+        model(image(1, 3))
+    recording = hook.recording()
+    assert (exact.n_trials, recording.n_trials) == (4, 5)
+    found = [(layer.path, layer.function) for layer in recording.layers]
+    assert found == [("/a", "LinearFunction"), ("/", "ReLU")]
+    for number, row in enumerate(recording.layers):
+        calls = exact.layers[number::2]
+        assert row.calls == 2
+        for name in ("flops", "nbytes_read", "nbytes_written", "output_nbytes"):
+            assert getattr(row, name) == sum(getattr(call, name) for call in calls)
+        of_calls = exact.self_ns[:, number::2].sum(axis=1)
+        assert recording.self_ns[:4, number].tolist() == of_calls.tolist()
+
+
+def test_shapes_are_those_of_most_of_the_time_and_a_trial_of_others_counts(clock, hook):
+    model = doing(lambda self, x, n: Busy(clock, x.shape[1]).apply((x,))[0])
+    with hook:
+        for width in (16, 16, 64, 64, 64):
+            model(image(1, width))
+    recording = hook.recording()
+    assert [layer.input_shapes for layer in recording.layers] == [((1, 64),)]
+    assert recording.warmup_ns.tolist() == [16]
+
+
+def test_trials_of_one_of_two_networks_differ_and_a_second_use_goes_on(clock, hook):
+    same, differs = Chain(clock), in_turn(clock)
+    for _ in range(2):
         with hook:
-            for width in (16, 16, 16, 64, 64, 64, 64, 16):
-                model(image(1, width))
-        recording = hook.recording()
-        assert recording.by_link
-        (layer,) = recording.layers
-        assert (layer.path, layer.function, layer.calls) == ("/", "Busy", 1)
-        assert layer.input_shapes == ((1, 64),)  # most of the time
-        assert recording.self_ns[:, 0].tolist() == [16, 16, 64, 64, 64, 64, 16]
-        assert recording.trial_ns.tolist() == recording.self_ns[:, 0].tolist()
-        assert recording.warmup_ns.tolist() == [16]
-
-    def test_rows_are_those_of_calls_folded(self, hook):
-        """Shapes, bytes and work of a row count the calls before the first trial that differed."""
-        model = doing(lambda self, x, n: F.relu(self.a(F.relu(self.a(x)))), a=L.Linear(3, 3))
-        with hook:
-            for _ in range(5):
-                model(image(2, 3))
-            exact = hook.recording()
-            model(image(1, 3))
-        recording = hook.recording()
-        assert (exact.n_trials, recording.n_trials) == (4, 5)
-        found = [(layer.path, layer.function) for layer in recording.layers]
-        assert found == [("/a", "LinearFunction"), ("/", "ReLU")]
-        for number, row in enumerate(recording.layers):
-            calls = exact.layers[number::2]
-            assert row.calls == 2
-            for name in ("flops", "nbytes_read", "nbytes_written", "output_nbytes"):
-                assert getattr(row, name) == sum(getattr(call, name) for call in calls)
-            of_calls = exact.self_ns[:, number::2].sum(axis=1)
-            assert recording.self_ns[:4, number].tolist() == of_calls.tolist()
-
-    def test_of_one_of_two_networks_and_a_second_use_goes_on(self, clock, hook):
-        same, differs = Chain(clock), in_turn(clock)
-        for _ in range(2):
-            with hook:
-                for _ in range(4):
-                    differs(same(image()))
-        of_chain = [("/first", 100), ("/second", 40), ("/second", 40)]
-        assert rows(hook.recording(same)) == (of_chain, 7)
-        assert hook.recording(differs).self_ns.tolist() == [[3, 0], [0, 4]] * 3
-        assert names(hook) == ["Wait", "LongWait", "LongWait", "Wait"] * 8
+            for _ in range(4):
+                differs(same(image()))
+    of_chain = [("/first", 100), ("/second", 40), ("/second", 40)]
+    assert rows(hook.recording(same)) == (of_chain, 7)
+    assert hook.recording(differs).self_ns.tolist() == [[3, 0], [0, 4]] * 3
+    assert names(hook) == ["Wait", "LongWait", "LongWait", "Wait"] * 8
 
 
-class TestProgramsThatTimerHookMeasures:
-    def test_a_network_that_calls_itself_and_forget(self, clock, hook):
-        def forward(self, x, depth=2):
-            if not depth:
-                return self.leaf(x)
-            return Busy(clock, 1).apply((self(x, depth - 1), self(x, depth - 1)))[0]
+def test_a_network_that_calls_itself_and_forget(clock, hook):
+    def forward(self, x, depth=2):
+        if not depth:
+            return self.leaf(x)
+        return Busy(clock, 1).apply((self(x, depth - 1), self(x, depth - 1)))[0]
 
-        model = net(forward, leaf=Step(clock, 3))
-        with hook:
-            for _ in range(3):
-                model(image())
-        leaves = [("/leaf", 3)] * 2 + [("/", 1)]
-        assert rows(hook.recording()) == (leaves * 2 + [("/", 1)], 2)
-        fc, hook, timer = L.Linear(2, 2), LayerTimerHook(clock), TimerHook()
-        for one, times in ((hook, 3), (timer, 1)):
-            with one:
-                for _ in range(times):
-                    y = F.forget(lambda x: F.relu(fc(x)), chainer.Variable(image()))
-                    F.sum(y).backward()
-        assert names(hook) == names(timer) * 3
-
-    def test_copies_and_other_threads_are_no_trials_of_a_network(self, clock, hook):
-        model = Chain(clock)
-        with hook:
-            for _ in range(5):
-                model(image())
-            model.copy()(image())
-            with ThreadPoolExecutor(1) as pool:
-                pool.submit(model, image()).result()
+    model = net(forward, leaf=Step(clock, 3))
+    with hook:
+        for _ in range(3):
             model(image())
-        assert hook.recording(model).n_trials == 5
-        assert len(hook.call_history) == 7 * 3
+    leaves = [("/leaf", 3)] * 2 + [("/", 1)]
+    assert rows(hook.recording()) == (leaves * 2 + [("/", 1)], 2)
+    fc, hook, timer = L.Linear(2, 2), LayerTimerHook(clock), TimerHook()
+    for one, times in ((hook, 3), (timer, 1)):
+        with one:
+            for _ in range(times):
+                y = F.forget(lambda x: F.relu(fc(x)), chainer.Variable(image()))
+                F.sum(y).backward()
+    assert names(hook) == names(timer) * 3
 
-    def test_two_that_end_in_the_order_in_which_they_began(self, clock):
-        class Block(Step):
-            def __call__(self, x):
-                return self.forward(x)
 
-        before = dict(vars(Block))
-        first, second = LayerTimerHook(clock), LayerTimerHook(clock)
-        model = doing(lambda self, x, n: self.a(x), a=Block(clock, 3))
-        for hook in (first, second):
-            chainer.get_function_hooks()[hook.name] = hook
-            hook.added(None)
+def test_copies_and_other_threads_are_no_trials_of_a_network(clock, hook):
+    model = Chain(clock)
+    with hook:
         for _ in range(5):
             model(image())
-        for hook, n_trials in ((first, 4), (second, 5)):
-            del chainer.get_function_hooks()[hook.name]
-            hook.deleted(None)
-            assert rows(hook.recording()) == ([("/a", 3)], n_trials)
-            model(image())
-        assert dict(vars(Block)) == before
+        model.copy()(image())
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(model, image()).result()
+        model(image())
+    assert hook.recording(model).n_trials == 5
+    assert len(hook.call_history) == 7 * 3
 
-    def test_a_profile_within_one_is_exact(self, clock, hook):
-        def does(self, x, n):
-            with suppress(WorkError):
-                Busy(clock, 5, raises="forward").apply((x,))
-            return self.a(x)
 
-        model = doing(does, a=Step(clock, 3))
-        with hook:
+def test_two_that_end_in_the_order_in_which_they_began(clock):
+    class Block(Step):
+        def __call__(self, x):
+            return self.forward(x)
+
+    before = dict(vars(Block))
+    first, second = LayerTimerHook(clock), LayerTimerHook(clock)
+    model = doing(lambda self, x, n: self.a(x), a=Block(clock, 3))
+    for hook in (first, second):
+        chainer.get_function_hooks()[hook.name] = hook
+        hook.added(None)
+    for _ in range(5):
+        model(image())
+    for hook, n_trials in ((first, 4), (second, 5)):
+        del chainer.get_function_hooks()[hook.name]
+        hook.deleted(None)
+        assert rows(hook.recording()) == ([("/a", 3)], n_trials)
+        model(image())
+    assert dict(vars(Block)) == before
+
+
+def test_a_profile_within_one_is_exact(clock, hook):
+    def does(self, x, n):
+        with suppress(WorkError):
+            Busy(clock, 5, raises="forward").apply((x,))
+        return self.a(x)
+
+    model = doing(does, a=Step(clock, 3))
+    with hook:
+        model(image())
+        plan = Settings(trials=4, warmups=1, clean_trials=1)
+        step = ForwardStep(model, (image(),))
+        recording = run(step, plan, clock=clock, memory=False, choose_threads=False)
+        for _ in range(3):
             model(image())
-            plan = Settings(trials=4, warmups=1, clean_trials=1)
-            step = ForwardStep(model, (image(),))
-            recording = run(step, plan, clock=clock, memory=False, choose_threads=False)
-            for _ in range(3):
-                model(image())
-        for one in (recording, hook.recording()):
-            assert rows(one)[0] == [("/", 5), ("/a", 3)]
-            assert set(one.trial_ns.tolist()) == {5 + 3 + 7}
-        assert recording.n_trials == 4
+    for one in (recording, hook.recording()):
+        assert rows(one)[0] == [("/", 5), ("/a", 3)]
+        assert set(one.trial_ns.tolist()) == {5 + 3 + 7}
+    assert recording.n_trials == 4
 
 
 def test_learning_and_looking_up_count_for_nothing(clock):
