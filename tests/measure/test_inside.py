@@ -13,7 +13,7 @@ from chainer import function_node
 
 import chainer_profile
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.measure import inside, line_times, samplers
+from chainer_profile.measure import inside, layer_frames, line_times, samplers
 from chainer_profile.measure.inside import look_inside
 from chainer_profile.measure.layer_frames import FILE
 from chainer_profile.measure.samplers import Frame, Seen, read_py_spy
@@ -111,33 +111,6 @@ def test_by_link_a_row_is_told_by_its_path():
     assert {name: rows.owner((label(name), APPLY, forward))[0].row for name in expected} == expected
 
 
-GIVEN = {"trials": 3, "warmups": 1, "why": True, "memory": False}
-
-
-def test_a_network_whose_trials_differ_is_looked_into(monkeypatch):
-    labels = []
-
-    def run(step, layers, *_, by_link, **__):
-        with inside.labelled_frames(step.roots) as begin:
-            begin()
-            monkeypatch.setattr(
-                "chainer_profile.measure.layer_frames.frame_named",
-                lambda label: lambda call, *args: (labels.append(label), call(*args))[1],
-            )
-            step()
-        assert by_link
-
-    count = itertools.count(1)
-    turns = net(
-        lambda self, x: F.relu(self.a(self.a(x) if next(count) % 2 else x)), a=L.Linear(3, 3)
-    )
-    monkeypatch.setattr(inside, "look_inside", run)
-    recording = chainer_profile.profile(turns, image(4, 3), **GIVEN)
-    assert recording.by_link
-    functions = [label.partition("_")[2] for label in labels]
-    assert set(functions) == {"LinearFunction@/a", "ReLU@/"}
-
-
 def test_the_profilers_own_time_is_left_out_and_lines_on_request():
     own = (label("0_Convolution2DFunction@"), OWN)
     assert inside._found(iter([(own, 1.0, 1), ((), 1.0, 1)]), ROWS, lines=True) == {}
@@ -152,39 +125,46 @@ def test_the_profilers_own_time_is_left_out_and_lines_on_request():
     assert inside._within_trial((STEP, APPLY)) == ("", ())
 
 
-def looked(monkeypatch, model, x, counts):
-    """What a sampler that sees these functions of a network's first layer comes to."""
+def looked(monkeypatch, counts, by_link=False):
+    """What a sampler that sees these functions of a network's only layer comes to."""
     now = iter(range(0, 10**12, 10**9))
-    ran = []
+    of_layer = "0_LinearFunction@/" if by_link else "0_LinearFunction@"
+    made = []
 
     def sampled(run, now_ns, *, stopped):
         run()
-        ran.append(1)
-        prefix = (label("(trial)"), label("0_LinearFunction@"), APPLY)
+        prefix = (label("(trial)"), label(of_layer), APPLY)
         seen = {(*prefix, Frame("/f.py", f"{name}.forward", 1)): n for name, n in counts.items()}
         outside = {(Frame("/main.py", "main", 1),): 50}
         every = seen | outside
         return Seen("py-spy 0.4.3", {key: float(n) for key, n in every.items()}, every), ()
 
+    def frame_named(name):
+        made.append(name)
+        return lambda call, *args: call(*args)
+
     monkeypatch.setattr(inside, "sampled", sampled)
-    step = make_step("forward", model, (x,))
+    monkeypatch.setattr(layer_frames, "frame_named", frame_named)
+    step = make_step("forward", L.Linear(3, 2), (image(4, 3),))
     with step.configured():
-        step()
         layers = (Layer(0, "/", "LinearFunction"),)
-        return look_inside(step, layers, [1e-6], lambda: next(now), seconds=4)
+        found = look_inside(step, layers, [1e-6], lambda: next(now), seconds=4, by_link=by_link)
+    assert set(made) == {of_layer}
+    return found
 
 
 def test_shares_become_seconds_of_a_trial_unless_the_samples_are_too_few(monkeypatch):
-    found = looked(monkeypatch, L.Linear(3, 2), image(4, 3), {"A": 150, "B": 50})
-    # The clock goes on by a second a look at it: a trial takes one.
-    assert [(one.seconds, one.samples, one.row) for one in found.stacks] == [
-        (pytest.approx(0.75), 150, 0),
-        (pytest.approx(0.25), 50, 0),
-    ]
-    assert (found.samples, found.seconds, found.trials) == (200, 2.0, 2)
-    assert [place.function for place in found.places] == ["A.forward", "B.forward"]
+    for by_link in (False, True):
+        found = looked(monkeypatch, {"A": 150, "B": 50}, by_link)
+        # The clock goes on by a second a look at it: a trial takes one.
+        assert [(one.seconds, one.samples, one.row) for one in found.stacks] == [
+            (pytest.approx(0.75), 150, 0),
+            (pytest.approx(0.25), 50, 0),
+        ]
+        assert (found.samples, found.seconds, found.trials) == (200, 2.0, 2)
+        assert [place.function for place in found.places] == ["A.forward", "B.forward"]
     with pytest.raises(ProfileError, match="99 samples of trials are too few"):
-        looked(monkeypatch, L.Linear(3, 2), image(4, 3), {"A": 99})
+        looked(monkeypatch, {"A": 99})
 
 
 def test_a_program_that_waits_is_seen_again_and_again_at_one_place():
@@ -300,17 +280,23 @@ def test_older_pythons_tell_no_lines():
 
 
 def test_a_run_keeps_what_the_pass_found_and_one_that_fails_is_a_line(monkeypatch):
-    found, asked = Inside("fake", 100, 1.0, 10), []
+    found, asked, count = Inside("fake", 100, 1.0, 10), [], itertools.count()
+    turns = net(lambda self, x: F.relu(F.exp(x) if next(count) % 2 else x))
 
     def look(step, layers, medians_s, now_ns, **more):
-        asked.append((len(layers), len(medians_s), more["seconds"]))
-        if len(asked) == 2:
+        asked.append((len(layers), len(medians_s), more["seconds"], more["by_link"]))
+        if len(asked) == 3:
             raise ProfileError("there is no way")
         return found
 
+    def profiled(model):
+        given = {"trials": 3, "warmups": 1, "why": True, "memory": False}
+        return chainer_profile.profile(model, image(4, 3), **given)
+
     monkeypatch.setattr(inside, "look_inside", look)
-    assert chainer_profile.profile(L.Linear(3, 2), image(4, 3), **GIVEN).inside is found
+    assert profiled(L.Linear(3, 2)).inside is profiled(turns).inside is found
     with pytest.warns(UserWarning, match="the layers were not sampled: there is no way"):
-        recording = chainer_profile.profile(L.Linear(3, 2), image(4, 3), **GIVEN)
+        recording = profiled(L.Linear(3, 2))
     assert (recording.inside, recording.n_trials) == (None, 3)
-    assert asked == [(1, 1, inside.SECONDS)] * 2
+    alike = 1, 1, inside.SECONDS, False
+    assert asked == [alike, (2, 2, inside.SECONDS, True), alike]
