@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import Statistics, describe, median_interval
-from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import as_json
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.record.recording import COMPLETE, Environment, Layer, Recording, Settings
-from chainer_profile.record.versioned import build, read_known
+from chainer_profile.record.versioned import read_beside
 
 FORMAT = "chainer-profile engines"
 VERSION = 2
@@ -206,16 +206,10 @@ def write_json(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
 
 def read_json(path: Path) -> EnginesRun:
     """What a run's file holds; :func:`recorded` adds the rest."""
-    try:
-        content = read_known(path, path.read_bytes(), FORMAT, VERSION)
-    except FileNotFoundError:
-        raise ProfileError(f"{path.parent} contains no run of engines (no {path.name})") from None
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be read ({error.strerror})") from None
-    try:
-        return build(EnginesRun, content, words=True)
-    except ValueError as error:
-        raise ProfileError(f"{path}: damaged ({one_line(error)})") from None
+    found = read_beside(path, EnginesRun, FORMAT, VERSION, words=True)
+    if found is None:
+        raise ProfileError(f"{path.parent} contains no run of engines (no {path.name})")
+    return found
 
 
 def recorded(run: EnginesRun, recordings: Mapping[str, Recording]) -> EnginesRun:

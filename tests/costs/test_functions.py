@@ -116,39 +116,6 @@ def check_backward(ran, forward):
     assert flops >= whole.flops
 
 
-#: Cases whose work is done for each example, by the number of inputs that have examples along their
-#: first axis.
-PER_EXAMPLE = {
-    1: "relu softmax log_softmax sigmoid dropout convolution convolution_grouped convolution_3d "
-    "deconvolution linear average_pooling max_pooling unpooling_overlap resize_images "
-    "local_response_normalization depth2space im2col fixed_batch_normalization",
-    2: "add mul concat softmax_cross_entropy_no matmul_stack lstm",
-    3: "huber_loss tree_lstm",
-    4: "slstm",
-}
-
-
-def test_work_is_linear_in_the_batch(subtests):
-    for n_data, names in PER_EXAMPLE.items():
-        for name in names.split():
-            with subtests.test(name):
-                ran = case(name)
-                # Operations for the parameters alone.
-                constant = 2 * 3 if name == "fixed_batch_normalization" else 0
-                one, (inputs, outputs) = ran.forward(), ran.specs
-                parameters = sum(s.nbytes for s in inputs[n_data:])
-                for n in (0, 3):
-                    given, made = (
-                        tuple(ArraySpec((n * s.shape[0], *s.shape[1:]), s.dtype) for s in specs)
-                        for specs in (inputs[:n_data], outputs)
-                    )
-                    work = forward_work(ran.function, given + inputs[n_data:], made)
-                    assert work.flops - constant == n * (one.flops - constant)
-                    assert work.macs == n * one.macs
-                    assert work.nbytes_written == n * one.nbytes_written
-                    assert work.nbytes_read - parameters == n * (one.nbytes_read - parameters)
-
-
 # -- exact figures
 
 #: Operations forward and backward, with multiply-adds among them; None where they are Chainer's.

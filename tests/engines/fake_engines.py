@@ -61,32 +61,6 @@ class FakeEngine:
         return self.given
 
 
-class SavingEngine(FakeEngine):
-    """One that can be kept in a file."""
-
-    suffix = ".fake"
-    version = "1.2"
-
-    def save(self, path):
-        path.write_text("kept")
-
-    def load(self, network, path):
-        if path.read_text() != "kept":
-            raise EngineError("is damaged")
-        self.network = network
-
-
-class InspectingEngine(FakeEngine):
-    """One that shows its layers' outputs."""
-
-    shown: dict[int, Any] | None = None
-
-    def intermediates(self, inputs):
-        if self.shown is None:
-            raise RuntimeError("nothing to show")
-        return self.shown
-
-
 ENVIRONMENT = Environment(
     processor="A processor", usable_cores=2, python="CPython 3.11.7", chainer="1.0"
 )

@@ -36,22 +36,19 @@ def check_function(function, *inputs):
     return check(network_of(net(lambda net, *given: function(*given)), *inputs))
 
 
-# Networks run in the contract of the engines.
+# Others are in the networks that the engines' contract runs, or are drawn by random_networks.py.
 X = images(2, 4, 6, 6)
-PLAIN = "absolute elu erf flatten hard_sigmoid log_softmax selu sign softmax"
+PLAIN = "elu erf flatten hard_sigmoid log_softmax normalize selu sign"
 FUNCTIONS = {
     # Looked up when they are called: the exporter replaces some.
     **{name: lambda x, name=name: getattr(F, name)(x) for name in PLAIN.split()},
     "local_response_normalization": lambda x: F.local_response_normalization(x),
     "arithmetic": lambda x: (2 - x) / (x * x + 3) - x**2 + (-x) * 0.5 + 1 / (2 + F.square(x)),
     "argmax": lambda x: F.argmax(x, axis=1),
-    "average_pooling_2d": lambda x: F.average_pooling_2d(x, 3, 2, 1),
     "average_pooling_nd": lambda x: F.average_pooling_nd(x, 3, 2, 1),
     "broadcast": lambda x: x + F.broadcast_to(F.max(x, axis=1, keepdims=True), x.shape),
     "cast": lambda x: F.cast(F.cast(x, "float64"), "float32"),
     "clip": lambda x: F.clip(x, -0.5, 0.5),
-    "clipped_relu": lambda x: F.clipped_relu(x, 0.7),
-    "concat": lambda x: F.concat((x, x * 2), axis=-1),
     "depth2space": lambda x: F.space2depth(F.depth2space(x, 2), 2),
     "exp and log": lambda x: F.log(F.exp(x) + 1) + F.logsumexp(x, axis=1)[:, None],
     "expand_dims": lambda x: F.squeeze(F.expand_dims(x, -2), 3),
@@ -60,18 +57,14 @@ FUNCTIONS = {
     "layer_normalization": lambda x: F.layer_normalization(
         F.reshape(x, (2, -1)), np.ones(144, "f") * 2, np.ones(144, "f")
     ),
-    "leaky_relu": lambda x: F.leaky_relu(x, 0.1),
-    "matmul": lambda x: F.matmul(x, x, transb=True),
-    "max_pooling_2d": lambda x: F.max_pooling_2d(x, 3, 2, 1, cover_all=False),
     **{
         f"max_pooling_2d {k}, {s}, {p}": lambda x, k=k, s=s, p=p: F.max_pooling_2d(x, k, s, p)
         for k, s, p in [(2, 2, 0), (3, 2, 0), (2, 4, 1), (3, 5, 1), (3, 2, 2), (2, 3, 1), (5, 4, 2)]
     },
     "unpadded": lambda x: F.average_pooling_nd(x, 3, 2, 1, pad_value=None),
-    "maximum": lambda x: F.maximum(x, x * 0.5) + F.minimum(x, x * 0.5),
+    "minimum": lambda x: F.minimum(x, x * 0.5),
     "mean": lambda x: F.mean(x, axis=(2, 3)),
     "moveaxis": lambda x: F.moveaxis(x, 1, -1),
-    "normalize": lambda x: F.normalize(x, axis=1),
     "pad": lambda x: F.pad(x, ((0, 0), (0, 0), (1, 2), (0, 1)), "constant"),
     "prelu": lambda x: F.prelu(x, np.array([0.1, 0.2, 0.3, 0.4], "f")),
     "repeat": lambda x: F.repeat(x, 2, axis=2),
@@ -82,9 +75,7 @@ FUNCTIONS = {
     ),
     "rollaxis": lambda x: F.rollaxis(x, 2),
     "separate": lambda x: F.separate(x, axis=1)[1],
-    "sigmoid and tanh": lambda x: F.sigmoid(x) * F.tanh(x),
     "softplus": lambda x: F.softplus(x) + F.softplus(x, beta=2.0),
-    "split_axis": lambda x: F.split_axis(x, 2, axis=1),
     "stack": lambda x: F.stack((x, x * 2), axis=1),
     "sum": lambda x: F.sum(x, axis=1),
     "swapaxes": lambda x: F.swapaxes(x, 1, 3),
@@ -92,20 +83,15 @@ FUNCTIONS = {
     "tile": lambda x: F.tile(x, (1, 2, 1, 1)),
     "transpose": lambda x: F.transpose(x, (0, -1, 1, 2)),
     "unpooling_2d": lambda x: F.unpooling_2d(x, 2, cover_all=False),
-    "where": lambda x: F.where(np.tri(6) > 0, x, x * 2),
 }
 
 
 LINKS = {
     "convolution_nd": lambda: L.ConvolutionND(2, 4, 6, 3, pad=1, dilate=2),
-    "convolution_2d": lambda: L.Convolution2D(4, 6, 3, 2, 1, dilate=2),
     "deconvolution_2d": lambda: L.Deconvolution2D(4, 6, 3, 2, 1),
     "deconvolution_2d of a size": lambda: L.Deconvolution2D(4, 6, 3, 2, 1, outsize=(12, 12)),
     "deconvolution_nd": lambda: L.DeconvolutionND(2, 4, 6, 3, 2, 1),
-    "depthwise": lambda: L.DepthwiseConvolution2D(4, 2, 3),
-    "embed": lambda: L.EmbedID(9, 5),
     "group_normalization": lambda: L.GroupNormalization(2, 4),
-    "linear": lambda: L.Linear(144, 5, nobias=True),
     "no parameters": lambda: L.BatchNormalization(4, use_beta=False, use_gamma=False),
     "prelu": lambda: L.PReLU((4, 6, 6)),
     "scale": lambda: L.Scale(1, (4,), bias_term=True),
@@ -118,8 +104,7 @@ def test_functions_and_links_give_what_chainer_gives(subtests):
             check_function(function, X)
     for name, link in LINKS.items():
         with subtests.test(name):
-            given = np.array([[1, 2, 8], [0, 3, 3]], np.int32) if name == "embed" else X
-            check(network_of(link(), given))
+            check(network_of(link(), X))
 
 
 def test_several_inputs_and_half_precision_of_the_network():
@@ -260,3 +245,8 @@ def test_an_exported_random_network_is_never_wrong():
     outcomes = [check_exported(seed) for seed in range(60)]
     assert [found.wrong for found in outcomes] == [[]] * 60
     assert sum(not found.refused for found in outcomes) >= 40
+    # What the exporter does not know, and a convolution in float64 under ONNX Runtime.
+    unknown = re.compile(r"does not know (MultiAdd|Flip) |NOT_IMPLEMENTED .* for Conv\(11\) node")
+    assert [
+        found for found in outcomes if found.refused and not unknown.search(found.refused)
+    ] == []

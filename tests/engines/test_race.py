@@ -1,6 +1,7 @@
 """Engines in turn, on a clock that only they advance."""
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,15 +10,8 @@ from chainer_profile.engines.protocol import Network
 from chainer_profile.engines.race import Contestant, Race
 from chainer_profile.engines.results import round_medians
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT
-from tests.engines.fake_engines import (
-    FakeEngine,
-    InspectingEngine,
-    SavingEngine,
-    X,
-    double,
-    layers,
-    profile,
-)
+from tests.command import raising
+from tests.engines.fake_engines import FakeEngine, X, double, layers, profile
 from tests.refusing import refusal
 
 
@@ -88,6 +82,7 @@ def test_engines_take_turns_in_an_order_that_changes(clock):
 
 def test_one_that_fails_is_out_keeps_what_it_made_and_the_others_go_on(clock):
     lacks = FakeEngine(clock, name="lacks", fails_to_prepare="no such function: Roll")
+    kept = Contestant(name="kept", engine=FakeEngine(clock), saved=Path("kept"))
     # Two runs for outputs, three warm-ups, then one untimed and two timed runs a round.
     breaks = FakeEngine(clock, name="breaks", fails_at=5 + 3 + 2)
 
@@ -96,10 +91,11 @@ def test_one_that_fails_is_out_keeps_what_it_made_and_the_others_go_on(clock):
         return x
 
     spoils = FakeEngine(clock, name="spoils", function=spoil)
-    one = ran(clock, chainer(clock), lacks, breaks, spoils, FakeEngine(clock))
+    one = ran(clock, chainer(clock), lacks, kept, breaks, spoils, FakeEngine(clock))
     assert [(c.error, len(c.clean_ns)) for c in one.contestants] == [
         ("", 60),
         ("no such function: Roll", 0),
+        ("cannot be loaded from a file", 0),
         ("after 2 trials: RuntimeError: out of order", 2),
         ("changes its input", 0),
         ("", 60),
@@ -166,10 +162,10 @@ def test_wrong_outputs_are_seen(clock):
 def test_the_worst_layer_is_told_by_engines_that_show_theirs(clock, monkeypatch):
     known = {0: X, 3: X}
     monkeypatch.setattr("chainer_profile.engines.equality.chainer_intermediates", lambda _: known)
-    engine = InspectingEngine(clock, function=lambda x: x)
-    engine.shown = {0: X, 3: X + 1}
-    silent = InspectingEngine(clock, name="silent", function=lambda x: x)
-    one = ran(clock, chainer(clock), engine, silent)
+    shows, silent = (FakeEngine(clock, name=name, function=lambda x: x) for name in "ab")
+    shows.intermediates = lambda inputs: {0: X, 3: X + 1}
+    silent.intermediates = raising(RuntimeError("nothing to show"))
+    one = ran(clock, chainer(clock), shows, silent)
     assert [each.worst_layer for each in one.contestants[1:]] == [
         "the first layer that differs is 3_Convolution2DFunction at /res2/1/conv1",
         "the first differing layer is unknown (RuntimeError: nothing to show)",
@@ -200,20 +196,6 @@ def test_a_signal_and_a_time_limit_end_it_with_what_was_measured(clock):
     assert enough.ended == COMPLETE
 
 
-def test_an_engine_can_come_from_a_file(clock, tmp_path):
-    path = tmp_path / "engine.fake"
-    found = []
-    for content in ("kept", "other"):
-        path.write_text(content)
-        one = race(clock, chainer(clock), SavingEngine(clock), FakeEngine(clock, name="plain"))
-        for contestant in one.contestants[1:]:
-            contestant.saved = path
-        one.run()
-        found += [(c.error, c.version, len(c.clean_ns)) for c in one.contestants[1:]]
-    plain = "cannot be loaded from a file", "", 0
-    assert found == [("", "1.2", 60), plain, ("is damaged", "", 0), plain]
-
-
 def test_nodes_are_timed_for_a_while_only(clock):
     given = profile([1], [()], 2)
     engine = FakeEngine(clock, 1_000_000, given=given)
@@ -229,34 +211,23 @@ def test_nodes_are_timed_for_a_while_only(clock):
     assert not any(c.error for c in one.contestants)
 
 
-class Server(FakeEngine):
-    """Makes several runs in the time of one."""
-
-    asked: tuple[int, int] = (0, 0)
-
-    def serve(self, inputs, requests, jobs):
-        self.asked = requests, jobs
-        if self.fails_at:
-            raise RuntimeError("no threads")
-        return lambda: self.clock.advance(self.run_ns * requests // jobs)
-
-
 def test_several_runs_at_a_time(clock):
-    engines = chainer(clock), Server(clock, 100_000_000), FakeEngine(clock, name="other")
-    one = ran(clock, *engines, trials=3)
+    asked, server = [], FakeEngine(clock, 100_000_000)
+    broken = FakeEngine(clock, name="broken")
+
+    def serve(inputs, requests, jobs):
+        asked.append((requests, jobs))
+        return lambda: clock.advance(server.run_ns * requests // jobs)
+
+    server.serve, broken.serve = serve, raising(RuntimeError("no threads"))
+    one = ran(clock, chainer(clock), server, broken, FakeEngine(clock, name="other"), trials=3)
     one.serve(1)
-    assert engines[1].asked == (0, 0)
+    assert asked == []
     one.serve(4)
-    assert engines[1].asked == (40, 4)  # a second of them
-    found = [each.result for each in one.contestants]
-    assert [(result.jobs, result.served_per_s) for result in found] == [
-        *((1, None), (4, pytest.approx(40.0)), (1, None))
-    ]
-    engines[1].fails_at = 1
-    one.contestants[1].served_per_s = None
-    one.serve(2)
-    assert one.contestants[1].served_per_s is None
-    assert not one.contestants[1].error
+    assert asked == [(40, 4)]  # a second of them
+    found = [(each.jobs, each.served_per_s, each.error) for each in one.contestants]
+    none = 1, None, ""
+    assert found == [none, (4, pytest.approx(40.0), ""), none, none]
 
 
 def test_memory_is_that_of_the_runs(clock, monkeypatch):

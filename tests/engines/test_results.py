@@ -148,21 +148,14 @@ def fused(*covers):
     return EngineProfile((EngineNode("a", "Fused", covers),), np.full((5, 1), 70), np.full(5, 90))
 
 
-def test_every_engine_has_its_own_settings(reference):
+def test_recordings_are_of_one_run_and_what_chainers_recorder_knows_is_kept(reference):
     found = measured(reference, FakeEngine(reference.clock, 100, given=fused(0, 1)))
-    assert list(found.recordings) == ["chainer", "fake"]
     chainer, fake = found.recordings.values()
-    assert (chainer.settings.engine, chainer.settings.precision) == ("", "")
-    assert (fake.settings.engine, fake.settings.precision) == ("fake 1", "fp32")
     assert fake.settings.trials == 5
     assert fake.clean_ns.tolist() == [100] * 12
-    assert [layer.function for layer in chainer.layers] == ["LinearFunction", "ReLU"]
-    assert fake.layers[0].function == "LinearFunction + ReLU"
-    assert fake.links == chainer.links != ()
+    assert fake.links == chainer.links
     assert len(fake.conditions.calibrations) == 2
     assert found.run.n_layers == 2
-    assert found.failure is None
-    # What Chainer's recorder knows is kept.
     reference.recording = replace(
         chainer,
         start_ns=np.arange(5),
@@ -226,18 +219,12 @@ def test_a_run_is_the_same_when_read_again(tmp_path):
 
 
 def test_a_file_that_is_none_is_refused(tmp_path):
+    """What else can be wrong with a file of ours is in the tests of a budget."""
     path, whole = tmp_path / RESULTS, json.loads(write_json(make_run(), {}))
     assert "contains no run of engines (no engines.json)" in refusal(read_json, path)
     times = [whole["engines"][0] | {"clean_ns": "1 b"}]
-    for content, message in (
-        ("{", "is not a chainer-profile engines file"),
-        ("[]", "is not a chainer-profile engines file"),
-        ('{"format": "other", "version": 1}', "is not a chainer-profile engines file"),
-        ('{"format": "chainer-profile engines", "version": 99}', "reads up to 2: update"),
-        ('{"format": "chainer-profile engines", "version": 1}', "damaged"),
-        (json.dumps(whole | {"engines": times}), "damaged"),
-    ):
-        path.write_text(content)
+    for content, message in ((whole | {"engines": times}, "damaged"), ({}, "engines file")):
+        path.write_text(json.dumps(content))
         assert message in refusal(read_json, path)
 
 

@@ -8,7 +8,6 @@ import chainer
 import chainer.functions as F
 import numpy as np
 import pytest
-from chainer.functions.connection.convolution_2d import Convolution2DFunction
 
 import chainer_profile
 from chainer_profile.basics.errors import UsageError
@@ -36,18 +35,6 @@ def _nothing_stays():
     yield
     assert all(now is was for now, was in zip(owned(), before, strict=True))
     assert not module._ACTIVE
-
-
-def test_it_takes_effect_at_once_and_goes_when_its_block_is_left():
-    before = Convolution2DFunction._forward_cpu_core
-    fast = accelerate()
-    assert Convolution2DFunction._forward_cpu_core is not before
-    fast.undo()
-    fast.undo()
-    assert Convolution2DFunction._forward_cpu_core is before
-    with pytest.raises(ValueError, match="mine"), accelerate():
-        raise ValueError("mine")
-    assert Convolution2DFunction._forward_cpu_core is before
 
 
 def test_kernels_that_are_not_there(monkeypatch):
