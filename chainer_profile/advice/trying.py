@@ -152,7 +152,7 @@ class Trial:
                 one.first, one.looked, one.groups = found, one.groups, []
                 chosen.append(found)
         sums = summed([one.candidate for one in results.ranked(chosen)])
-        self._courses += [_Course(one, first=results.Tried(one), checked=False) for one in sums]
+        self._courses += [_Course(one, first=results.Tried(one)) for one in sums]
 
     def _groups(self, courses: Sequence[_Course], seconds: float, end: float, what: str) -> int:
         """A group of processes for these changes, in about so many seconds; gives their number."""

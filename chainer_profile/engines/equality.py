@@ -69,12 +69,11 @@ def difference(expected: Sequence[Any], got: Sequence[Any]) -> OutputDifference:
         if not ours.size:
             continue
         a, b = ours.astype(np.float64), theirs.astype(np.float64)
-        finite = np.isfinite(a) & np.isfinite(b)
-        apart = np.abs(np.where(finite, a, 0.0) - np.where(finite, b, 0.0))
-        alike = finite | (a == b) | (np.isnan(a) & np.isnan(b))
-        most = float(np.where(alike, apart, np.inf).max())
-        known = np.abs(a[np.isfinite(a)])
-        magnitude = max(magnitude, float(known.max(initial=0.0)))
+        alike = (a == b) | (np.isnan(a) & np.isnan(b))
+        with np.errstate(invalid="ignore"):
+            apart = np.where(alike, 0.0, np.abs(a - b))
+        most = float(np.where(np.isnan(apart), np.inf, apart).max())
+        magnitude = max(magnitude, float(np.abs(a[np.isfinite(a)]).max(initial=0.0)))
         if most > largest:
             largest, where = most, index
     return OutputDifference(largest, magnitude, where)

@@ -35,7 +35,7 @@ _OF_SHAPES = frozenset(
     ]
 )
 #: Methods that do, or that give the same numbers with other axes at the same place.
-_HARMLESS = frozenset(["reshape", "ravel", "squeeze", "view", "setflags", "newbyteorder", "astype"])
+_HARMLESS = frozenset(["reshape", "ravel", "squeeze", "view", "setflags", "astype"])
 _OPERATORS = ("bool", "int", "float", "complex", "index", "iter", "contains", "getitem", "setitem")
 
 

@@ -143,7 +143,7 @@ def _computed(kernels: ModuleType, name: str, x: Any, w: Any, *given: Any) -> An
     # Kernels and Chainer differ in which elements of w meet zeros of the padding, and these make no
     # number of what is infinite. Such a w shows in the result too, so the smaller one is looked at;
     # not a single element of w, since BLAS leaves out what is multiplied by one that is 0.
-    return y if np.isfinite(w if 1 < w.size < y.size else y).all() else None
+    return (y,) if np.isfinite(w if 1 < w.size < y.size else y).all() else None
 
 
 @_over
@@ -156,8 +156,7 @@ def _convolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: Any
         or not (b is None or len(b) == len(w))
     ):
         return None
-    y = _computed(kernels, "convolution", x, w, b, windows)
-    return None if y is None else (y,)
+    return _computed(kernels, "convolution", x, w, b, windows)
 
 
 @_over
@@ -174,8 +173,7 @@ def _gradient_w(kernels: ModuleType, self: Any, x: Any, gy: Any, *_: Any) -> Any
     ):
         return None
     of_w = gy.shape[1], x.shape[1] // windows.groups, *ksize
-    gw = _computed(kernels, "convolution_gradient_w", x, gy, of_w, windows)
-    return None if gw is None else (gw,)
+    return _computed(kernels, "convolution_gradient_w", x, gy, of_w, windows)
 
 
 @_over
@@ -189,8 +187,7 @@ def _deconvolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: A
         or not (b is None or len(b) == w.shape[1] * windows.groups)
     ):
         return None
-    y = _computed(kernels, "deconvolution", x, w, b, windows)
-    return None if y is None else (y,)
+    return _computed(kernels, "deconvolution", x, w, b, windows)
 
 
 # -- batch normalisation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,22 +17,12 @@ from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Recording, Settings
 
 
-def synchronize(arrays: Sequence[Any]) -> None:
-    """Wait until a GPU has computed arrays; nothing to wait for on a CPU."""
-    for array in arrays:
-        device = chainer.backend.get_device_from_array(array)
-        if device.xp is not chainer.backend.numpy:
-            device.device.synchronize()
-            return
-
-
 class ChainerEngine:
     """Chainer's own forward pass. It stays in the network's data type, whatever the precision."""
 
     name = "chainer"
 
     def __init__(self) -> None:
-        self._model: Any = None
         #: All that the recorder found in the last call of layers.
         self.recording: Recording | None = None
 
@@ -42,17 +32,19 @@ class ChainerEngine:
 
     def prepare(self, network: Network) -> None:
         self._model = network.model
+        self._clock = clock_of(device_of(network.model))
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         outputs = outputs_of(self._model, inputs)
-        synchronize(outputs)
+        if self._clock.device is not None:
+            self._clock.device.synchronize()
         return outputs
 
     def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile | None:
         recording = run(
             make_step("forward", self._model, inputs),
             Settings(trials=trials, clean_trials=0, warmups=1),
-            clock=clock_of(device_of(self._model)),
+            clock=self._clock,
             memory=False,
             choose_threads=False,
         )
