@@ -50,11 +50,6 @@ PROGRAMS = (
         " dump_graph=1 snapshot=3",
     ),
     Program(
-        *("train_imagenet", ("--epoch", "2", "--batchsize", "8"), ("--epoch", "60"), 24),
-        "/mlpconv1/0 /mlpconv1/1 /mlpconv2/0 /mlpconv2/1"
-        " LogReport=24 _observe_value=24 validation=8 snapshot=8 snapshot_1=8",
-    ),
-    Program(
         *("train_ptb_custom_loop", ("--epoch", "1", "--bproplen", "5"), ("--epoch", "10"), 19),
         "/predictor/embed /predictor/lstm/upward /predictor/lstm/lateral /predictor/gru/W_r"
         " /predictor/gru/U_r /predictor/gru/W_z /predictor/gru/U_z /predictor/gru/W"
@@ -63,7 +58,7 @@ PROGRAMS = (
     Program(
         *("seq2seq", ("--unit", "16"), ("--epoch", "10", "--good", "990"), 7),
         "/embed_x /embed_y /encoder /decoder /W"
-        " PrintReport=1 CalculateBleu=1 snapshot=1 LogReport=7",
+        " PrintReport=1 TestLoss=1 snapshot=1 LogReport=7",
         exit_code=1,
     ),
     Program(

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""DCGAN: two networks with an optimizer each, and an updater of its own."""
+"""DCGAN: two networks with an optimizer each, an updater of its own, and images by processes."""
 
 import argparse
 
@@ -79,7 +79,7 @@ def main():
         optimizers[name] = chainer.optimizers.Adam(alpha=0.0002, beta1=0.5).setup(model)
         optimizers[name].add_hook(chainer.optimizer_hooks.WeightDecay(0.0001), "hook_dec")
     train = np.random.randint(0, 256, (128, 3, 16, 16)).astype(np.float32)
-    iterator = chainer.iterators.SerialIterator(train, args.batchsize)
+    iterator = chainer.iterators.MultiprocessIterator(train, args.batchsize, n_processes=2)
     updater = DCGANUpdater(iterator, optimizers, device=-1)
     trainer = training.Trainer(updater, (args.epoch, "epoch"), out=args.out)
     saves, shows = (8, "iteration"), (4, "iteration")
@@ -92,6 +92,7 @@ def main():
     trainer.extend(extensions.PrintReport(["iteration", "gen/loss", "dis/loss"]), trigger=shows)
     trainer.extend(extensions.ProgressBar(update_interval=4))
     trainer.run()
+    iterator.finalize()
 
 
 if __name__ == "__main__":

@@ -33,18 +33,3 @@ class Seq2seq(chainer.Chain):
         loss = F.sum(F.softmax_cross_entropy(found, words, reduce="no")) / len(xs)
         chainer.report({"loss": loss}, self)
         return loss
-
-    def translate(self, xs, max_length=8):
-        batch = len(xs)
-        with chainer.no_backprop_mode(), chainer.using_config("train", False):
-            exs = sequence_embed(self.embed_x, [x[::-1] for x in xs])
-            h, c, _ = self.encoder(None, None, exs)
-            ys = self.xp.full(batch, EOS, numpy.int32)
-            result = []
-            for _ in range(max_length):
-                eys = F.split_axis(self.embed_y(ys), batch, 0)
-                h, c, ys = self.decoder(h, c, eys)
-                wy = self.W(F.concat(ys, axis=0))
-                ys = self.xp.argmax(wy.array, axis=1).astype(numpy.int32)
-                result.append(ys)
-        return self.xp.stack(result).T
