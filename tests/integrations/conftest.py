@@ -7,11 +7,9 @@ import pytest
 from chainer_profile.report.content import profile
 from chainer_profile.report.document import text
 
-REPORT = profile.report
-
 
 @pytest.fixture(autouse=True)
 def plain_report(monkeypatch):
-    """Their text takes long; who reads it sets it back to REPORT."""
+    """Their text takes long."""
     report = create_autospec(profile.report, return_value=[text("report")])
     monkeypatch.setattr(profile, "report", report)

@@ -9,7 +9,6 @@ import socket
 import tracemalloc
 import weakref
 from contextlib import contextmanager
-from unittest.mock import Mock
 
 import chainer
 import chainer.functions as F
@@ -29,18 +28,17 @@ from chainer_profile.measure.machine import save_limits
 from chainer_profile.measure.memory import HostCounter
 from chainer_profile.record.journal import recover
 from chainer_profile.record.recording import MemoryUse, Rank
-from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import Path, load_run
 from tests import names_in
 from tests.command import (
     FILES,
     folder,  # noqa: F401  (plots and limits cost nothing)
+    raising,
     stand_in,
 )
 from tests.conftest import CALIBRATION, FakeClock
-from tests.integrations.conftest import REPORT
 from tests.measure.ranked import Made
-from tests.nets import MLP, net
+from tests.nets import MLP, SlowOptimizer, net
 from tests.queues import check, device_clock
 
 NUMBERS = itertools.count()
@@ -201,32 +199,24 @@ def test_exact_times_on_a_fake_clock(clock):
             clock.advance(1000)
             return super().next()
 
-    class Rule(chainer.optimizers.sgd.SGDRule):
-        def update_core(self, param):
-            clock.advance(50)
-            super().update_core(param)
-
-    class Optimizer(chainer.optimizers.SGD):
-        def create_update_rule(self):
-            return Rule(self.hyperparam)
-
     def converter(batch, device):
         clock.advance(300)
         devices.append(device)
         return concat(batch)
 
-    trainer = trainer_of(optimizer=Optimizer(0.1), converter=converter, device=-1)
+    trainer = trainer_of(optimizer=SlowOptimizer(clock), converter=converter, device=-1)
     trainer.updater._iterators["main"] = Iterator(dataset(), 4)
     recording = run_profiled(trainer, clock=clock)
     times = {row: recording.self_ns[:, n].tolist() for n, row in enumerate(rows_of(recording))}
     assert {row: ns for row, ns in times.items() if any(ns)} == {
         ("data", "data", "Iterator"): [1000] * 3,
         ("data", "data", "converter"): [300] * 3,
-        ("update", "/predictor/fc1", "Optimizer"): [100] * 3,
-        ("update", "/predictor/fc2", "Optimizer"): [100] * 3,
+        ("update", "optimizer", "WeightDecay"): [1] * 3,  # with what looks for cleared gradients
+        ("update", "/predictor/fc1", "SlowOptimizer"): [100] * 3,
+        ("update", "/predictor/fc2", "SlowOptimizer"): [100] * 3,
     }
-    assert recording.trial_ns.tolist() == [1500] * 3
-    assert recording.clean_ns.tolist() == [1500] * 15
+    assert recording.trial_ns.tolist() == [1503] * 3
+    assert recording.clean_ns.tolist() == [1503] * 15
     assert recording.conditions.calibrations == (CALIBRATION,)
     assert recording.clean_cpu_ns is not None
     assert set(devices) == {-1}  # an old-style converter stays one
@@ -363,29 +353,6 @@ KB = 1000
 BATCH_NBYTES = 4 * (3 * 4 + 4)  # four rows of three numbers and their labels
 
 
-class Scripted(HostCounter):
-    """Fails in a read, counted from 1 after counting has begun, or in the begin or the end."""
-
-    def __init__(self, fails_at):
-        self.fails_at, self.reads = fails_at, 0
-
-    def may_fail(self, at):
-        if self.fails_at == at:
-            raise OSError("no counter")
-
-    @contextmanager
-    def counting(self):
-        self.may_fail("begin")
-        with super().counting():
-            yield
-        self.may_fail("end")
-
-    def read(self):
-        self.reads += 1
-        self.may_fail(self.reads)
-        return super().read()
-
-
 def test_one_iteration_is_traced_and_counting_begins_before_it(monkeypatch):
     start, recorded = LinkRecorder.start, []
     monkeypatch.setattr(LinkRecorder, "start", lambda one: (recorded.append(1), start(one)))
@@ -470,28 +437,28 @@ def test_rows_of_the_traced_iteration_are_those_of_profiled_ones():
 
 
 def test_a_counter_that_fails_is_a_warning_and_the_training_goes_on(monkeypatch):
-    plain = trainer_of()
-    expected = losses_of(plain)
-    plain.run()
+    counting, error = HostCounter.counting, OSError("no counter")
+
+    @contextmanager
+    def not_ended(self):
+        with counting(self):
+            yield
+        raise error
+
     no_counter = "memory cannot be counted: OSError: no counter"
-    for fails_at, message in (
-        *((read, no_counter) for read in ("begin", 1, 2, 9)),
-        ("end", "counting memory could not be ended: OSError: no counter"),
-        ("use", "the memory pass failed: IndexError: pop from empty list"),
+    for owner, name, does, message in (
+        (HostCounter, "counting", raising(error), no_counter),
+        (HostCounter, "read", raising(error), no_counter),
+        (HostCounter, "counting", not_ended, "counting memory could not be ended: OSError: no cou"),
+        (memory, "use_of", raising(IndexError("none")), "the memory pass failed: IndexError: none"),
     ):
-        trainer = trainer_of()
-        losses = losses_of(trainer)
         with monkeypatch.context() as patch:
-            counter = Scripted(fails_at)
-            patch.setattr(memory, "counter_of", lambda arrays, counter=counter: counter)
-            if fails_at == "use":
-                patch.setattr(memory, "use_of", lambda *_: [].pop())
+            patch.setattr(owner, name, does)
             with pytest.warns(UserWarning, match=message) as caught:
-                recording = run_profiled(trainer)
-        assert len(caught) == 1, fails_at
-        assert losses == expected, fails_at
-        assert (recording.memory is not None) == (fails_at == "end"), fails_at
-        assert recording.n_trials == 3, fails_at
+                recording = run_profiled(trainer_of())
+        assert len(caught) == 1, message
+        assert (recording.memory is not None) == (does is not_ended), message
+        assert recording.n_trials == 3, message
         nothing_runs()
 
 
@@ -524,33 +491,15 @@ def test_ctrl_c_takes_counting_off_before_the_end(call):
     profile.finalize()
 
 
-def test_tracing_of_the_user_goes_on():
-    tracemalloc.start()
-    try:
-        assert run_profiled(trainer_of()).memory is not None
-        assert tracemalloc.is_tracing()
-    finally:
-        tracemalloc.stop()
-
-
 def test_limits_are_those_that_an_earlier_run_kept_and_never_measured(monkeypatch):
-    monkeypatch.setattr(profile, "report", REPORT)
     monkeypatch.setattr(machine, "measure_limits", fail)
     assert run_profiled(trainer_of()).limits is None
     limits = stand_in(environment.collect("cpu"), machine.find_device("cpu"))
     save_limits(limits)
-    recording = run_profiled(trainer_of(), out="profile")
-    assert recording.limits == limits
-    text = Path("result/profile/report.md").read_text()
-    assert "### Work and limits" in text
-    assert "### Memory" in text
-    header, first = Path("result/profile/layers.csv").read_text().splitlines()[:2]
-    row = dict(zip(header.split(","), first.split(","), strict=False))
-    assert row["peak_nbytes"] == str(recording.memory.peak_nbytes[0])
+    assert run_profiled(trainer_of()).limits == limits
     assert run_profiled(trainer_of(), machine=False).limits is None
 
-    unreadable = Mock(side_effect=RuntimeError("no\nmemory"))
-    monkeypatch.setattr(machine, "kept_limits", unreadable)
+    monkeypatch.setattr(machine, "kept_limits", raising(RuntimeError("no\nmemory")))
     with pytest.warns(UserWarning, match="the machine's limits were not measured: .*no memory"):
         recording = run_profiled(trainer_of())
     assert (recording.limits, recording.n_trials) == (None, 3)
