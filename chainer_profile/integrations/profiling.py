@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import chainer
@@ -69,7 +69,7 @@ class Profiling:
 
     def __enter__(self) -> Profiling:
         frame = sys._getframe(1)
-        self._begin({**frame.f_globals, **frame.f_locals}, frame)
+        self._begin({**frame.f_globals, **frame.f_locals})
         return self
 
     def __exit__(self, *raised: Any) -> None:
@@ -94,7 +94,7 @@ class Profiling:
                 given = signature.bind(*args, **kwargs).arguments
             except TypeError:
                 return function(*args, **kwargs)  # it says what is wrong
-            self._begin({**function.__globals__, **nonlocals, **given}, None)
+            self._begin({**function.__globals__, **nonlocals, **given})
             try:
                 return function(*args, **kwargs)
             finally:
@@ -103,12 +103,12 @@ class Profiling:
         profiled.profiling = self  # type: ignore[attr-defined]
         return profiled  # type: ignore[return-value]
 
-    def _begin(self, names: Mapping[str, Any], frame: FrameType | None) -> None:
+    def _begin(self, names: Mapping[str, Any]) -> None:
         """A trial begins, in which these names are known."""
         if self._open is not None:
             raise UsageError("this profiling is already open; each block is a separate trial")
         if self._live is None:
-            known = _with_attributes(names if frame is None else {**names, **frame.f_locals})
+            known = _with_attributes(names)
             roots = networks(known)
             timed = [(prefix_of(one, roots), one) for one in optimizers(known, ())]
             trial = LoopTrial(roots, timed, self._title)
@@ -134,16 +134,15 @@ class Profiling:
             ProfileError: No trial has completed, or none called a Chainer function.
         """
         live = self._live
-        if live is None or self._open is not None:
-            raise ProfileError("no block has completed under this profiling")
-        live.pause()
-        recording = live.recording()
-        if recording is not None:
-            return recording
-        if live.iteration:
-            raise ProfileError(
-                "the block calls no Chainer function, so there is nothing to profile"
-            )
+        if live is not None and self._open is None:
+            live.pause()
+            recording = live.recording()
+            if recording is not None:
+                return recording
+            if live.iteration:
+                raise ProfileError(
+                    "the block calls no Chainer function, so there is nothing to profile"
+                )
         raise ProfileError("no block has completed under this profiling")
 
     def summary(self) -> Summary:
