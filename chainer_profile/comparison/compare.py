@@ -253,7 +253,8 @@ def compare(
         for side, name in ((before, "before"), (after, "after"))
     ]
     keys = [_side_keys(side) for side in sides]
-    recorded = [side.runs[0] for side in sides]
+    names = [engine_name(side.runs[0]) for side in sides]
+    rows = [len(side.runs[0].layers) for side in sides]
     engines = any(run.settings.engine for side in sides for run in side.runs)
     if engines:
         runs = iter(merged([run for side in sides for run in side.runs]))
@@ -300,14 +301,8 @@ def compare(
         differences=found,
         movements=moved,
         run_spread=run_spread,
-        fusion=_fusion(recorded, len(common)) if engines else None,
+        fusion=Fusion(*names, *rows, len(common)) if engines else None,
     )
-
-
-def _fusion(runs: Sequence[Recording], groups: int) -> Fusion:
-    before, after = runs
-    rows = len(before.layers), len(after.layers)
-    return Fusion(engine_name(before), engine_name(after), *rows, groups)
 
 
 def _side_keys(side: Side) -> dict[Key, int]:

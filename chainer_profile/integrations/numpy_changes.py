@@ -54,38 +54,31 @@ _GONE = (
     (r"`(\w+)` was removed from the ndarray class", "ndarray.", _METHODS),
 )
 #: Other messages, and what to say of them.
-_REFUSED = (
-    (
-        r"only 0-dimensional arrays can be converted to Python scalars",
-        "converts only 0-dimensional arrays to numbers; write x.item() for an array of one element",
+_REFUSED = {
+    "only 0-dimensional arrays can be converted to Python scalars": (
+        "converts only 0-dimensional arrays to numbers; write x.item() for an array of one element"
     ),
-    (
-        r"inhomogeneous shape",
+    "inhomogeneous shape": (
         "no longer makes an array from rows of different lengths; write "
-        "np.array(rows, dtype=object)",
+        "np.array(rows, dtype=object)"
     ),
-    (
-        r"Unable to avoid copy while creating an array",
-        "fails with copy=False where it has to copy; write np.asarray(x)",
+    "Unable to avoid copy while creating an array": (
+        "fails with copy=False where it has to copy; write np.asarray(x)"
     ),
-    (
-        r"Python integer -?\d+ out of bounds for (\w+)",
-        "no longer wraps a number that {0} cannot hold; write np.array(number).astype(np.{0})",
+    r"Python integer -?\d+ out of bounds for (\w+)": (
+        "no longer wraps a number that {0} cannot hold; write np.array(number).astype(np.{0})"
     ),
-    (
-        r"The binary mode of fromstring is removed",
-        "no longer reads bytes with np.fromstring; write np.frombuffer(x, dtype).copy()",
+    "The binary mode of fromstring is removed": (
+        "no longer reads bytes with np.fromstring; write np.frombuffer(x, dtype).copy()"
     ),
-    (
-        r"Object arrays cannot be loaded when allow_pickle=False",
+    "Object arrays cannot be loaded when allow_pickle=False": (
         "loads pickled objects only on request; write np.load(file, allow_pickle=True) for a "
-        "file that you trust",
+        "file that you trust"
     ),
-    (
-        r"arrays to stack must be passed as a \"sequence\" type",
-        "no longer stacks generators; write np.stack(list(arrays))",
+    'arrays to stack must be passed as a "sequence" type': (
+        "no longer stacks generators; write np.stack(list(arrays))"
     ),
-)
+}
 
 
 def advice(error: BaseException | None) -> str:
@@ -97,7 +90,7 @@ def advice(error: BaseException | None) -> str:
         found = re.search(pattern, message)
         if found and found[1] in names:
             return f"NumPy removed {owner}{found[1]}; write {names[found[1]]}"
-    for pattern, said in _REFUSED:
+    for pattern, said in _REFUSED.items():
         found = re.search(pattern, message)
         if found:
             return f"NumPy {said.format(*found.groups())}"
