@@ -21,7 +21,7 @@ from chainer_profile.comparison.run_differences import (
 )
 from chainer_profile.comparison.significance import FASTER, SAME, SLOWER, UNCLEAR
 from chainer_profile.record.recording import BlasLibrary, Calibration, Conditions, Gpu
-from tests.comparing import alike, run, scaled
+from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
 from tests.fusing import chainer_run, engine_run, in_threes
 from tests.refusing import refusal
@@ -99,16 +99,6 @@ def test_the_order_of_the_layers_does_not_matter(seed, order, several):
         expected = plain.layers[name].to_numpy()[order]
         np.testing.assert_allclose(mixed.layers[name], expected, rtol=1e-9)
     assert mixed.layers["verdict"].tolist() == plain.layers["verdict"].to_numpy()[order].tolist()
-
-
-def test_few_layers_of_the_same_code_are_called_different():
-    """Runs of one network, whose layers differ from process to process by 1 %, twelve times."""
-    for runs in (1, 2, 3):
-        called = 0
-        for at in range(12):
-            sides = sides_of([alike(20 * at + i) for i in range(2 * runs)])
-            called += len(compare(*sides).changed)
-        assert called / (12 * 66) <= 0.01, runs
 
 
 def test_clean_trials_of_other_calls_too_are_compared_with_none():

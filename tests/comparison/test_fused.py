@@ -10,13 +10,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.comparison.fused import Fusion, engine_name, merged, place, short_name
-from tests.fusing import ENGINE, chainer_run, engine_run, in_threes
+from chainer_profile.comparison.fused import merged
+from tests.fusing import ENGINE, chainer_run, engine_run
 from tests.recordings import assert_same
 from tests.refusing import refusal
 
 N_LAYERS = 7
-CONV_BN_RELU = "Convolution2DFunction + FixedBatchNormalization + ReLU"
 
 
 def test_another_network_and_a_damaged_recording_are_refused():
@@ -30,19 +29,6 @@ def test_another_network_and_a_damaged_recording_are_refused():
     damaged = replace(engine, layers=(replace(engine.layers[0], covers=(0, 1, 2)),) * 2)
     said = refusal(merged, [chainer, damaged])
     assert re.search(r"row 0 .* names 2 layers and covers 3", said)
-
-
-def test_words():
-    assert short_name("ReLU") == "ReLU"
-    assert short_name(CONV_BN_RELU) == "Convolution2D + 2 fused"
-    assert place(7, ()) == "7"
-    assert place(7, (3,)) == "3"
-    assert place(7, (3, 4, 5, 9, 11, 12)) == "3-5, 9, 11-12"
-    chainer = chainer_run(n_layers=3)
-    assert engine_name(chainer) == "chainer"
-    assert engine_name(engine_run(chainer, in_threes(3))) == ENGINE
-    assert Fusion("chainer", ENGINE, 66, 27, 24).merged
-    assert not Fusion("chainer", ENGINE, 66, 66, 66).merged
 
 
 @st.composite

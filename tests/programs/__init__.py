@@ -57,8 +57,7 @@ PROGRAMS = (
     ),
     Program(
         *("seq2seq", ("--unit", "16"), ("--epoch", "10", "--good", "990"), 7),
-        "/embed_x /embed_y /encoder /decoder /W"
-        " PrintReport=1 TestLoss=1 snapshot=1 LogReport=7",
+        "/embed_x /embed_y /encoder /decoder /W PrintReport=1 TestLoss=1 snapshot=1 LogReport=7",
         exit_code=1,
     ),
     Program(
