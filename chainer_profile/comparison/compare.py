@@ -301,7 +301,7 @@ def compare(
         differences=found,
         movements=moved,
         run_spread=run_spread,
-        fusion=Fusion(*names, *rows, len(common)) if engines else None,
+        fusion=Fusion(names[0], names[1], rows[0], rows[1], len(common)) if engines else None,
     )
 
 
