@@ -49,15 +49,13 @@ def test_a_warm_up_takes_about_ten_seconds_at_most(clock):
 
 
 def calibration_of(clock, takes_ns):
-    """A calibration that takes so long, and when it was made."""
-    made = []
+    """A calibration that takes so long."""
 
     def calibration():
-        made.append(clock.time_ns)
         clock.advance(takes_ns)
         return Calibration(1e-3, 1e-3)
 
-    return calibration, made
+    return calibration
 
 
 @pytest.mark.parametrize(("seconds", "memory_passes"), [(0.01, 2), (0.05, 4), (0.2, 2), (1.0, 4)])
@@ -69,8 +67,8 @@ def test_all_passes_end_in_time_with_trials_of_both_kinds(
 
     monkeypatch.setattr(memory, "measure_memory", measure)
     begin_ns = clock.time_ns
-    calibration, _ = calibration_of(clock, SECOND // 10)
     limit = {"max_seconds": 20.0, "trials": 100_000}
+    calibration = calibration_of(clock, SECOND // 10)
     recording = run(Slow(clock, seconds), calibration=calibration, **limit)
     took_s = (clock.time_ns - begin_ns) / SECOND
     assert recording.ended == "time limit reached"
@@ -83,12 +81,11 @@ def test_all_passes_end_in_time_with_trials_of_both_kinds(
 
 def test_a_limit_that_is_shorter_than_the_least_leaves_one_trial_of_each_kind(clock):
     model = Slow(clock, 10)
-    calibration, calibrated = calibration_of(clock, SECOND)
-    recording = run(model, max_seconds=5.0, calibration=calibration)
+    recording = run(model, max_seconds=5.0, calibration=calibration_of(clock, SECOND))
     assert (recording.n_trials, len(recording.clean_ns), len(recording.warmup_ns)) == (1, 1, 1)
     # Neither a last structure pass nor a memory pass, and no calibration behind the trials.
     assert len(model.begins) == N_STRUCTURE + 1 + 2
-    assert len(calibrated) == 1
+    assert len(recording.conditions.calibrations) == 1
     assert recording.memory is None
     assert recording.ended == "time limit reached"
 
