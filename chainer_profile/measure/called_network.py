@@ -28,7 +28,7 @@ class CallHistory:
         self._names: list[str] = []
         self._elapsed_ns, self._self_ns = array("q"), array("q")
         # What runs: its name, its begin, and the time of the calls in it that have ended.
-        self._running: list[tuple[str, int, int]] = []
+        self._running: list[list[Any]] = []
 
     def pairs(self, own: bool = False) -> list[tuple[str, float]]:
         """Names and times in seconds; on request without the time of nested calls."""
@@ -40,12 +40,17 @@ class CallHistory:
         at = 0
         while at < len(log):
             if type(log[at]) is not int:
-                self._running.append((getattr(log[at], "__name__", ""), log[at + 3], 0))
+                self._running.append([getattr(log[at], "__name__", ""), log[at + 3], 0])
                 at += 4
                 continue
             if self._running:
                 name, begin_ns, nested_ns = self._running.pop()
-                self._end(name, log[at] - begin_ns, nested_ns)
+                if name:  # else it is of a link
+                    elapsed_ns = log[at] - begin_ns
+                    self._names.append(name)
+                    self._elapsed_ns.append(elapsed_ns)
+                    self._self_ns.append(elapsed_ns - nested_ns)
+                    self._add_time(elapsed_ns, elapsed_ns - nested_ns)
             at += 1
 
     def add_whole(self, log: Log) -> None:
@@ -69,19 +74,10 @@ class CallHistory:
     def clear(self) -> None:
         self._running.clear()
 
-    def _end(self, name: str, elapsed_ns: int, nested_ns: int) -> None:
-        if not name:  # of a link
-            return
-        self._names.append(name)
-        self._elapsed_ns.append(elapsed_ns)
-        self._self_ns.append(elapsed_ns - nested_ns)
-        self._add_time(elapsed_ns, elapsed_ns - nested_ns)
-
     def _add_time(self, elapsed_ns: int, own_ns: int) -> None:
         self.total_ns += own_ns
         if self._running:
-            name, begin_ns, nested_ns = self._running[-1]
-            self._running[-1] = name, begin_ns, nested_ns + elapsed_ns
+            self._running[-1][2] += elapsed_ns
 
 
 class CalledNetwork:

@@ -6,6 +6,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
+import chainer
+
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.measure.arguments import Arguments
 from chainer_profile.measure.clock import HOST_CLOCK, Clock, Event
@@ -74,8 +76,6 @@ def use_gpu(gpu: int) -> Any:
     if gpu >= count:
         known = "only --gpu 0" if count == 1 else f"--gpu 0 to {count - 1}"
         raise ProfileError(f"--gpu {gpu}: no such device; this machine has {known}")
-    import chainer
-
     try:
         device = chainer.get_device(f"@cupy:{gpu}")
         device.use()
