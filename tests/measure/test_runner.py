@@ -398,7 +398,7 @@ def test_profile_describes_itself(clock):
         recording = profile(model, image(5, 3), trials=6, warmups=1, phase=phase, **more)
         made = recording.settings
         assert (made.phase, made.loss, made.optimizer) == (phase, loss, optimizer)
-        assert made.train_mode is True
+        assert (made.train_mode, made.with_graph) == (True, False)
         assert ("update" in recording.phases) == (phase == "train")
         assert (recording.self_ns > 0).all()
         assert (recording.memory is None) is bool(more)

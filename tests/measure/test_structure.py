@@ -125,6 +125,10 @@ def test_links_know_their_class_calls_and_own_parameters():
             LinkCalls("/3/0", "Linear", 1, 25),
         )
     assert learn(first).links == (LinkCalls("/", "Linear", 1, 15),)
+    # Parameters name the link where no link hook fires.
+    found = learn(net(lambda self, x: F.linear(self.a.forward(x), self.b.W), **linears("a", "b")))
+    assert rows(found, "forward") == "/a LinearFunction, /b LinearFunction"
+    assert {link.path: link.calls for link in found.links} == {"/": 1, "/a": 0, "/b": 0}
 
 
 def test_one_row_of_the_update_for_each_link_with_its_parameters():
