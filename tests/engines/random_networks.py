@@ -17,16 +17,7 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 
-from chainer_profile.engines.catalogue import ENGINES
-from chainer_profile.engines.equality import (
-    difference,
-    in_test_mode,
-    other_inputs,
-    outputs_of,
-    with_other_parameters,
-)
-from chainer_profile.engines.protocol import EngineError
-from tests.engines.exporting import network_of
+from chainer_profile.engines.equality import in_test_mode, with_other_parameters
 
 #: Makes one value of others.
 Layer = Callable[..., Any]
@@ -257,41 +248,3 @@ def _inputs(rng: Any, dtype: Any) -> tuple[Any, ...]:
     }.get(kind, (batch, int(rng.integers(1, 5)), *rng.integers(4, 9, 2)))
     arrays = (rng.standard_normal(shape).astype(dtype) for _ in range(2 if kind == "two" else 1))
     return tuple(arrays)
-
-
-# -- what an engine gives for them
-
-#: The largest difference that is right, by the bytes of a number, as a part of the largest one.
-TOLERANCES = {2: 2e-2, 4: 1e-3, 8: 1e-9}
-
-
-@dataclass
-class Outcome:
-    """What came of a network: what was wrong, and why it was refused, if it was."""
-
-    wrong: list[str] = field(default_factory=list)
-    refused: str = ""
-
-
-def check_exported(seed: int, name: str = "onnxruntime") -> Outcome:
-    """Draw a network, run it under an engine of that name, and compare it on two inputs."""
-    with np.errstate(all="ignore"):
-        model, inputs = drawn(seed)
-        engine = ENGINES[name].make()
-        try:
-            engine.prepare(network_of(model, *inputs, threads=1))
-        except EngineError as error:
-            return Outcome(refused=str(error).partition("@")[0])
-        found = Outcome()
-        for given in (inputs, other_inputs(inputs)):
-            pairs = zip(outputs_of(model, given), engine.run(given), strict=True)
-            for number, (ours, theirs) in enumerate(pairs):
-                kinds = [f"{one.dtype}{one.shape}" for one in (ours, theirs)]
-                if kinds[0] != kinds[1]:
-                    found.wrong.append(f"output {number} is {kinds[1]} in place of {kinds[0]}")
-                    continue
-                apart = difference((ours,), (theirs,))
-                off = apart.largest / (apart.magnitude or 1.0)
-                if not off <= TOLERANCES.get(ours.dtype.itemsize, 0):
-                    found.wrong.append(f"output {number} is off by {off:.2g}")
-        return found

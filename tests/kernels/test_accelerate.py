@@ -47,8 +47,7 @@ def test_kernels_that_are_not_there(monkeypatch):
         accelerate("torch")
 
 
-def used(monkeypatch):
-    """Names of the kernels that are called from now on."""
+def test_what_it_is_put_under_and_other_types_that_are_left_to_chainer(monkeypatch):
     names = []
     for name in ("convolution", "deconvolution", "convolution_gradient_w", "max_pooling"):
         kernel = getattr(numpy_kernels, name)
@@ -58,22 +57,14 @@ def used(monkeypatch):
             return kernel(*args)
 
         monkeypatch.setattr(numpy_kernels, name, noting)
-    return names
-
-
-def test_what_it_is_put_under(monkeypatch):
-    names = used(monkeypatch)
     x, w = RNG.normal(size=(2, 3, 6, 6)).astype("f"), RNG.normal(size=(4, 3, 3, 3)).astype("f")
     variables = chainer.Variable(x), chainer.Variable(w)
     with accelerate():
         F.sum(F.max_pooling_2d(F.convolution_2d(*variables, stride=2), 2)).backward()
     assert names == ["convolution", "max_pooling", "deconvolution", "convolution_gradient_w"]
-
-
-def test_other_types_are_left_to_chainer(monkeypatch):
-    names = used(monkeypatch)
-    for x, w in (("float16", "float16"), ("float32", "float64"), ("float32", "float16")):
-        arrays = RNG.normal(size=(2, 3, 6, 6)).astype(x), RNG.normal(size=(4, 3, 3, 3)).astype(w)
+    names.clear()
+    for of_x, of_w in (("float16", "float16"), ("float32", "float64"), ("float32", "float16")):
+        arrays = x.astype(of_x), w.astype(of_w)
         expected = F.convolution_2d(*arrays)
         with accelerate():
             found = F.convolution_2d(*arrays)
