@@ -37,8 +37,6 @@ class Origin:
     layers: tuple[tuple[str, str], ...]
     #: Layers that nodes do by their names without ``#0``, where it is not the one in the name.
     covers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    #: What its parameters are in; from fp32 an engine may make what it is asked for.
-    precision: str = "fp32"
     #: Whether the first dimension of its inputs may be any.
     any_batch: bool = False
 
@@ -91,10 +89,6 @@ class Origin:
         if self.layers != given.layers:
             name = f" ({self.network})" if self.network != network.name else ""
             raise EngineError(f"the file contains another network{name}: {self._difference(given)}")
-        if self.precision not in ("fp32", network.precision):
-            raise EngineError(
-                f"the file computes in {self.precision}, but {network.precision} was requested"
-            )
 
     def _difference(self, given: Origin) -> str:
         for index, (mine, other) in enumerate(zip(self.layers, given.layers, strict=False)):
