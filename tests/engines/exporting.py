@@ -21,9 +21,9 @@ from models.se_resnet9_fixup import SEFixupBlock
 from tests import nets
 
 
-def images(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Any:
+def images(*shape: int, seed: int = 0) -> Any:
     """An array of normal numbers."""
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def network_of(model: Any, *inputs: Any, name: str = "net", **more: Any) -> Network:
