@@ -47,7 +47,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
             chosen,
             layer_trials=args.layer_trials or min(args.trials, LAYER_TRIALS),
             tolerance=args.tolerance,
-            save=args.save_engine,
             clock=clock,
             stop=context.interrupts.reason,
             measuring=context.interrupts.measuring(),

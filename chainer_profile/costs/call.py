@@ -46,7 +46,6 @@ Specs = tuple[ArraySpec, ...]
 
 
 def specs_of(arrays: Iterable[Any]) -> Specs:
-    """Shapes and types of arrays."""
     return tuple(map(ArraySpec.of, arrays))
 
 

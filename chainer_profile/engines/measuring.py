@@ -14,7 +14,7 @@ from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.engine_recording import engine_recording
 from chainer_profile.engines.protocol import EngineError, Network
-from chainer_profile.engines.race import Contestant, Race, of_file
+from chainer_profile.engines.race import Contestant, Race
 from chainer_profile.engines.results import EnginesRun, folder_names
 from chainer_profile.measure import environment, runner
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
@@ -46,7 +46,6 @@ def measure(
     *,
     layer_trials: int,
     tolerance: float | None = None,
-    save: Path | None = None,
     clock: Clock = HOST_CLOCK,
     stop: Stop | None = None,
     measuring: AbstractContextManager[None] | None = None,
@@ -96,8 +95,9 @@ def measure(
                 # As many runs at a time as the cores take, where each has its own.
                 cores, each = where.usable_cores, settings.threads
                 race.serve(cores // each if cores and each else 1)
-                if save is not None:
-                    _keep(contestants, save)
+                for one in contestants:
+                    if one.to_save is not None:
+                        _keep(one, one.to_save)
             except ProfileError as error:
                 failure = error
         conditions = Conditions(
@@ -111,8 +111,7 @@ def measure(
     return Measured(run, recordings, failure)
 
 
-def _keep(contestants: Sequence[Contestant], path: Path) -> None:
-    contestant = of_file(contestants, path, "--save-engine")
+def _keep(contestant: Contestant, path: Path) -> None:
     if contestant.error or contestant.prepare_s is None:
         why = contestant.error or "the run was interrupted"
         raise ProfileError(f"--save-engine: {contestant.name} cannot be saved: {why}")

@@ -38,8 +38,9 @@ class Contestant(EngineResult):
     engine: Any
     #: Makes another such engine, for a copy of the network with other parameters.
     make: Callable[[], Engine] | None = None
-    #: The file that it is loaded from, in place of being prepared.
+    #: The file that it is loaded from, in place of being prepared, and the one it is to be kept in.
     saved: Path | None = None
+    to_save: Path | None = None
     #: Of each trial, on the clock in nanoseconds.
     starts: list[int] = field(default_factory=list)
     walls: list[int] = field(default_factory=list)
@@ -82,11 +83,11 @@ def choose(names: Sequence[str] | None) -> list[Contestant]:
 def place(
     contestants: Sequence[Contestant], *, precision: str, save: Path | None, load: Path | None
 ) -> None:
-    """Note what each engine is to compute in, and which is to be loaded from a file."""
+    """Note what each engine is to compute in, and which is of a file."""
     for contestant in contestants:
         contestant.precision = PRECISIONS[0] if contestant.name == BASELINE else precision
     if save is not None:
-        of_file(contestants, save, "--save-engine")
+        of_file(contestants, save, "--save-engine").to_save = save
     if load is not None:
         of_file(contestants, load, "--load-engine").saved = load
 
@@ -141,7 +142,6 @@ class Race:
 
     @property
     def running(self) -> list[Contestant]:
-        """Those that are in the race."""
         return [one for one in self.contestants if not one.error]
 
     def run(self) -> None:

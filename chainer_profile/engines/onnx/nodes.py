@@ -126,7 +126,6 @@ def read_origin(model: Any) -> Origin | None:
 
 
 def read_file(path: Path) -> bytes:
-    """The content of a file."""
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
