@@ -116,6 +116,7 @@ def forward() -> Kept:
     )
     lines = f"{views.recording_line(recording)}\n{views.summary_line(summary)}\n"
     kept["txt"] += LINE + _terminal(more) + LINE + lines
+    kept["html"] = html.write(list(profile.page(summary)))
     return kept
 
 
@@ -131,7 +132,6 @@ def training() -> Kept:
     )
     shapes = _under(profile.overview(summary, group_by="shape"), "By shape")
     kept["txt"] += LINE + _terminal(full, tree, shapes, target(summary, 3e-3))
-    kept["html"] = html.write(list(profile.page(summary)))
     kept["tex"] = latex.write(
         profile.tables(summary),
         title=TITLE.title,

@@ -153,7 +153,7 @@ def answers() -> dict[str, Iterable[str]]:
         "training on a GPU": make_device_training(),
     }
     summaries = {name: summarise(one) for name, one in recordings.items()}
-    summaries |= {"launch bound": launching(), "not held": launching(n_held=0), "busy": computing()}
+    summaries |= {"not held": launching(n_held=0), "busy": computing()}
     found = {name: _texts(answer.answer(one)) for name, one in summaries.items()}
     return found | {"tried": _texts(answer.answer(summaries["training"], ADVICE))}
 
@@ -626,7 +626,6 @@ def methods() -> dict[str, Recording]:
             own, clean_ns=race.clean_ns, clean_start_ns=race.clean_start_ns
         ),
         "no held trials": make_device_recording(n_held=0),
-        "training on a GPU": make_device_training(settings={"dtype": "mixed16"}),
     }
 
 

@@ -48,7 +48,10 @@ def seen(writer: str | int, blocks: Sequence[Block]) -> list[Item]:
     if isinstance(writer, int):
         return list(_on_terminal(blocks, writer))
     text = written(writer, blocks)
-    return list(_in_markdown(text)) if writer == "markdown" else _blocks_alone(Page(text)).items
+    if writer == "markdown":
+        text = MarkdownIt("commonmark", {"html": True}).enable(_MORE).render(text)
+        text = text.replace("\n</code></pre>", "</code></pre>")
+    return _blocks_alone(writer, Page(text)).items
 
 
 def told(writer: str | int, blocks: Sequence[Block]) -> list[Item]:
@@ -124,80 +127,15 @@ def _kept(table: Table, width: int) -> list[int]:
     return terminal._fitting(table.columns, longest, width)
 
 
-# -- Markdown
-
-
-def _in_markdown(text: str) -> Iterator[Item]:
-    kind = ""
-    rows: list[list[tuple[str, bool]]] = []
-    for token in MarkdownIt("commonmark", {"html": True}).enable(_MORE).parse(text):
-        if token.type == "table_open":
-            rows = []
-        elif token.type == "tr_open":
-            rows.append([])
-        elif token.type == "table_close":
-            yield from _markdown_table(rows)
-        elif token.type == "fence":
-            yield "code", token.content.removesuffix("\n")
-        elif token.type.endswith("_open"):
-            # Paragraphs in quotes and lists are notes and points.
-            kind = kind if (kind, token.type) in _INNER else token.type
-        elif token.type in ("blockquote_close", "list_item_close"):
-            kind = ""
-        elif token.type == "inline":
-            children = token.children or []
-            assert {child.type for child in children} <= _INLINE, children
-            for child in children:
-                if child.type == "link_open":  # to other files of the report alone
-                    assert re.fullmatch(r"[\w./%~-]+", str(child.attrs["href"])), child
-            shown = tidy("markdown", "".join(map(_shown, children)))
-            bold = any(child.type == "strong_open" for child in children)
-            if kind in ("th_open", "td_open"):
-                rows[-1].append((shown, bold))
-            elif children and children[0].type == "image":
-                yield "image", unquote(str(children[0].attrs["src"])), shown
-            elif kind == "blockquote_open":
-                yield "note", shown.removeprefix("Note: ")
-            else:
-                yield _KINDS[kind], shown
-        else:
-            assert token.type.endswith("_close"), token
-
-
-def _shown(token: Any) -> str:
-    if token.type == "image":
-        return "".join(map(_shown, token.children))
-    return " " if "break" in token.type else token.content
-
-
-_MORE = ["table", "strikethrough"]
-_INNER = {("blockquote_open", "paragraph_open"), ("list_item_open", "paragraph_open")}
-_KINDS = {"heading_open": "heading", "paragraph_open": "text", "list_item_open": "point"}
-_INLINE = {
-    *("text", "text_special", "code_inline", "image", "softbreak", "hardbreak"),
-    *(f"{tag}_{end}" for tag in ("strong", "em", "link") for end in ("open", "close")),
-}
-
-
-def _markdown_table(rows: list[list[tuple[str, bool]]]) -> Iterator[Item]:
-    head, *body = ([text for text, _ in row] for row in rows)
-    if not any(head):
-        yield from (("pair", name, value) for name, value in body)
-        return
-    marks = ["bold" if any(bold for _, bold in row) else "" for row in rows[1:]]
-    for row, mark in zip(rows[1:], marks, strict=True):
-        assert all(bold or not text for text, bold in row) or not mark
-    yield "table", head, body, marks
-
-
-# -- HTML
+# -- HTML, and Markdown as HTML
 
 
 @dataclass
 class Page(HTMLParser):
     """HTML read as a browser does: elements with their attributes, scripts, words, and items.
 
-    It fails where elements are not nested.
+    It fails where elements are not nested. Of Markdown, marked rows are bold, and tables without
+    words in their heads are pairs.
     """
 
     html: str
@@ -212,6 +150,7 @@ class Page(HTMLParser):
         self._text = ""
         self._rows: list[list[str]] = []
         self._marks: list[str] = []
+        self._bold: list[list[bool]] = []
         self.feed(self.html)
         self.close()
         assert self._open == []
@@ -219,15 +158,22 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         self.tags.append((tag, given))
+        if tag == "img":
+            self.items.append(("image", unquote(given["src"] or ""), tidy("", given["alt"] or "")))
         if tag in _VOID:
             return
         self._open.append((tag, given.get("class") or ""))
         if tag == "table":
-            self._rows, self._marks = [], []
+            self._rows, self._marks, self._bold = [], [], []
         elif tag == "tr":
             self._rows.append([])
             self._marks.append(given.get("class") or "")
-        if tag not in ("bdi", "strong", "code", "i"):
+            self._bold.append([])
+        elif tag in ("td", "th"):
+            self._bold[-1].append(False)
+        elif tag == "strong" and ("tr", "") in self._open:
+            self._bold[-1][-1] = True
+        if tag not in _WITHIN:
             self._text = ""
 
     def handle_data(self, data: str) -> None:
@@ -236,6 +182,8 @@ class Page(HTMLParser):
             self.words.append(data)
 
     def handle_endtag(self, tag: str) -> None:
+        if tag in _VOID:
+            return
         opened, kind = self._open.pop()
         assert opened == tag
         text = tidy("html", self._text)
@@ -243,12 +191,22 @@ class Page(HTMLParser):
             self._rows[-1].append(text)
         elif tag == "table":
             head, *rows = self._rows
-            self.items.append(("table", head, rows, self._marks[1:]))
-        elif tag == "p":
+            for at, row in enumerate(rows, 1):
+                if any(self._bold[at]) and any(head):
+                    assert self._bold[at] == [bool(text) for text in row]
+                    self._marks[at] = "bold"
+            pairs = [("pair", *row) for row in rows]
+            self.items += [("table", head, rows, self._marks[1:])] if any(head) else pairs
+        elif tag == "p" and ("blockquote", "") in self._open:
+            self.items.append(("note", text.removeprefix("Note: ")))
+        elif tag == "p" and ("li", "") in self._open:  # of two lists behind each other
+            self.items.append(("point", text))
+            self._text = ""
+        elif tag == "p" and text:
             self.items.append(("note" if kind == "notice" else "text", text))
         elif tag == "script":
             self.scripts.append(self._text)
-        elif tag in _ITEMS:
+        elif tag in _ITEMS and (text or tag != "li"):
             self.items.append((_ITEMS[tag], self._text if tag == "pre" else text))
         if tag == "dd":
             (_, value), (_, name) = self.items.pop(), self.items.pop()
@@ -264,21 +222,27 @@ class Page(HTMLParser):
         return [a["aria-label"] for tag, a in self.tags if tag == "svg" and "aria-label" in a]
 
 
-def _blocks_alone(page: Page) -> Page:
+def _blocks_alone(writer: str, page: Page) -> Page:
     """The same, which has no elements and attributes but those of blocks."""
-    assert {tag for tag, _ in page.tags} <= _TAGS
-    given = {name for _, attributes in page.tags for name in attributes}
-    assert given <= {"id", "class", "style", "scope", "tabindex", "role", "aria-label"}
+    more, names = _OF_MARKDOWN if writer == "markdown" else (set(), _ATTRIBUTES)
+    assert {tag for tag, _ in page.tags} <= _TAGS | more
+    assert {name for _, attributes in page.tags for name in attributes} <= names
+    for _, attributes in page.tags:  # to other files of the report alone
+        assert re.fullmatch(r"[\w./%~-]+", attributes.get("href") or "-")
     return page
 
 
+_MORE = ["table", "strikethrough"]
 _VOID = {"meta", "link", "input", "br", "hr", "img"}
+_WITHIN = {"bdi", "strong", "code", "i", "em", "a"}
 _ITEMS = {"li": "point", "pre": "code", "dt": "name", "dd": "value"}
 _ITEMS |= {f"h{level}": "heading" for level in range(1, 7)}
 _TAGS = {
     *("p", "ul", "dl", "div", "code", "strong", "bdi", "i"),
     *("table", "thead", "tbody", "tr", "th", "td", *_ITEMS),
 }
+_ATTRIBUTES = {"id", "class", "style", "scope", "tabindex", "role", "aria-label"}
+_OF_MARKDOWN = {"blockquote", "em", "a", "img", "br"}, {"style", "href", "src", "alt"}
 
 
 # -- a terminal

@@ -1,7 +1,6 @@
 """Blocks of a report, and their words."""
 
 from collections.abc import Iterator
-from operator import itemgetter
 
 import pytest
 
@@ -11,44 +10,13 @@ from chainer_profile.report.document import (
     PAGE,
     Block,
     Boxes,
-    Code,
-    Figure,
     Heading,
-    Lines,
-    Points,
     Section,
-    Text,
     code,
-    numbered,
     shown_in,
     text,
     told,
 )
-from chainer_profile.report.tables import Table
-from tests.report.reading import column
-
-NAME = column("name", itemgetter(0), "The name", kind="text 8")
-COUNT = column("count", itemgetter(1))
-BLOCKS: list[Block] = [
-    *(Heading(2, "Part"), Table([NAME], [("a",)], "Names"), Text(("words",))),
-    *(Figure("a.png", "A picture", "What it shows."), Points((("point",),))),
-    *(Table([NAME, COUNT], []), Lines([("name", "value")]), Code("code")),
-    Figure("b.png", "Another", ""),
-]
-
-
-def test_tables_and_figures_are_numbered_each_by_itself_and_nothing_else_changes() -> None:
-    found = list(numbered(BLOCKS))
-    for kind in (Table, Figure):
-        assert [block.number for block in found if isinstance(block, kind)] == [1, 2]
-    for before, after in zip(BLOCKS, found, strict=True):
-        if isinstance(before, (Table, Figure)):
-            assert before.number == 0
-            assert {**vars(after), "number": 0} == vars(before)
-        else:
-            assert after is before
-    # What is numbered already is numbered anew, in its own order.
-    assert list(numbered(found)) == found
 
 
 def test_a_form_has_its_sections_under_their_titles() -> None:

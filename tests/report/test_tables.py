@@ -10,8 +10,9 @@ import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, TIMES, USUAL, WHICH, WORK
+from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, USUAL, WHICH
 from chainer_profile.report.content import comparison, engines, history, network, ranks, sweep
+from chainer_profile.report.content.layer_section import TIMES, WORK
 from chainer_profile.report.tables import choose, columns, to_csv
 from chainer_profile.report.writers import json_report
 from tests.conftest import make_recording
