@@ -122,27 +122,14 @@ ABOUT = (
     "~ marks estimates: a number of operations for each element of the largest array, and "
     "each array read or written once."
 )
-#: Those that only a run on a GPU fills.
-DEVICE = ("host", "gap", "busy")
-#: What the columns say that only a GPU fills.
-MEANINGS = {
-    "host": "host is the host's time in the layer's call",
-    "gap": "gap is the device's time between the previous layer and this one",
-    "busy": "busy is the device's time when it never waits for the host",
-}
 #: Those of the terminal's table, where none were chosen.
 USUAL = (
     *("index", "hot", "path", "function", "phase", "output_shapes"),
     *("median", "ci", "mean", "p95", "host", "gap", "busy", "share", "cumulative_share"),
     *("gflops", "reached", "verdict", "peak"),
 )
-#: Those of the report's two tables by layer.
+#: Those that say which layer a row is.
 WHICH = ("index", "path", "function", "phase")
-TIMES = ("output_shapes", "median", "interval", "mean", "p95", "host", "gap", "busy", "share")
-WORK = (
-    *("flops", "moved", "intensity", "gflops", "gbytes", "reached", "verdict"),
-    *("peak", "workspace", "retained"),
-)
 
 #: The columns of ``links.csv``, of :func:`link_frame`. Times are means over the profiled trials.
 _PHASE_LINES = "\n".join(
@@ -183,15 +170,6 @@ def layer_columns(keys: Sequence[str], summary: Summary | None = None) -> list[C
         ]
     found = [LAYER_COLUMNS[key] for key in keys if summary.several_phases or key != "phase"]
     return [kept(one) if one.key == "mean" and summary.recording.by_means else one for one in found]
-
-
-def explained(names: Sequence[str]) -> str:
-    """What those of the columns say that only a GPU fills, in a sentence; empty without them."""
-    said = [meaning for name, meaning in MEANINGS.items() if name in names]
-    if not said:
-        return ""
-    sentence = ", ".join(said)
-    return f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def link_frame(links: pd.DataFrame) -> pd.DataFrame:

@@ -16,13 +16,7 @@ from chainer_profile.record.recording import COMPLETE
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.record.recording import (
-        Environment,
-        Gpu,
-        GpuState,
-        Recording,
-        Settings,
-    )
+    from chainer_profile.record.recording import Environment, Gpu, GpuState, Recording, Settings
 
 NO_CUDNN = "none: Chainer convolves by im2col and matrix product"
 #: A name and its value, for a table of two columns.

@@ -21,13 +21,8 @@ from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.comparison.fused import place
 from chainer_profile.report.columns import (
     ABOUT,
-    DEVICE,
-    MEANINGS,
-    TIMES,
     USUAL,
     WHICH,
-    WORK,
-    explained,
     hot_marks,
     layer_anchor,
     layer_columns,
@@ -80,9 +75,21 @@ _ASCENDING = ("path", "function")
 #: Columns that an order needs to be seen, beside the usual ones or in place of one of them.
 _SHOWN_FOR = {"flops": "flops", "memory": "peak", "reached": "reached"}
 _IN_PLACE_FOR = {"std": ("ci", "std")}
+#: Columns that only a run on a GPU fills, and what they say.
+_DEVICE = {
+    "host": "host is the host's time in the layer's call",
+    "gap": "gap is the device's time between the previous layer and this one",
+    "busy": "busy is the device's time when it never waits for the host",
+}
+#: Columns of the report's two tables by layer, behind those that say which it is.
+TIMES = ("output_shapes", "median", "interval", "mean", "p95", "host", "gap", "busy", "share")
+WORK = (
+    *("flops", "moved", "intensity", "gflops", "gbytes", "reached", "verdict"),
+    *("peak", "workspace", "retained"),
+)
 #: Columns of a first screen, and those that there are only where there is something in them.
 BRIEF_COLUMNS = ("index", "hot", "path", "function", "phase", "median", "share", "verdict")
-_WHERE_KNOWN = frozenset({"gflops", "reached", "verdict", "peak", *DEVICE})
+_WHERE_KNOWN = frozenset({"gflops", "reached", "verdict", "peak", *_DEVICE})
 #: Columns of a page's two tables.
 _HOT_COLUMNS = ("path", "median", "share", "function", "phase")
 _PAGE_COLUMNS = (
@@ -137,7 +144,7 @@ def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
             "% of limit is the shortest possible time at this machine's limits as a part of the "
             "median.",
         ),
-        *((name, f"{meaning}.") for name, meaning in MEANINGS.items()),
+        *((name, f"{meaning}.") for name, meaning in _DEVICE.items()),
     ]
     wider = "a wider terminal or --columns shows them"
     yield Table(columns, told, "The layers", hot_marks(told), legend, wider)
@@ -296,8 +303,9 @@ def by_layer(summary: Summary) -> Iterator[Block]:
     if not summary.has_intervals:
         yield text("There are too few trials for confidence intervals of the medians.")
         times.remove("interval")
-    found = _known(summary, [*WHICH, *times], DEVICE, shown)
-    if said := explained([column.name for column in found]):
+    found = _known(summary, [*WHICH, *times], _DEVICE, shown)
+    if said := ", ".join(_DEVICE[column.key] for column in found if column.key in _DEVICE):
+        said = f"{said[0].upper()}{said[1:]}."
         yield text(f"Median, interval, mean and percentile are times on the GPU. {said}")
     yield Table(found, shown, "Self time by layer", hot_marks(shown))
 

@@ -42,8 +42,9 @@ from chainer_profile.report.text import model_name, printable
 LAYERS, COLLECTIVES, TRACE = "ranks.csv", "collectives.csv", "ranks-trace.json"
 #: Findings that the answer names.
 _NAMED = 3
-#: Ranks that have a bar; of more those that compute longest and those that do shortest.
-_MOST_BARS = 16
+#: From more ranks on they are not in the order of their numbers, and those that compute longest and
+#: those that do shortest have a bar.
+_MANY = 16
 #: Room for a row's name beside its bar.
 _BESIDE = 0.1
 _BETWEEN = "between collectives"
@@ -120,7 +121,7 @@ _FILES = (
 
 def bars(ranks: Ranks) -> Iterator[doc.Boxes]:
     """One bar a rank: the phases of its iteration, communication as waiting and moving."""
-    parts, chosen, half = list(_rank_parts(ranks)), _shown_ranks(ranks), _MOST_BARS // 2
+    parts, chosen, half = list(_rank_parts(ranks)), _shown_ranks(ranks), _MANY // 2
     said = "An iteration on each rank."
     if len(chosen) < len(ranks.ranks):
         said = (
@@ -142,8 +143,8 @@ def bars(ranks: Ranks) -> Iterator[doc.Boxes]:
 
 def _shown_ranks(ranks: Ranks) -> list[int]:
     """Places of the ranks; of many those that compute longest and those that do shortest."""
-    busy, half = np.median(ranks.computing_ns, axis=1), _MOST_BARS // 2
-    if len(busy) <= _MOST_BARS:
+    busy, half = np.median(ranks.computing_ns, axis=1), _MANY // 2
+    if len(busy) <= _MANY:
         return list(range(len(busy)))
     order = np.argsort(-busy, kind="stable").tolist()
     return [*order[:half], *order[-half:]]
@@ -364,8 +365,6 @@ between | !2 | ms
 last | last % | percent
 """
 )
-#: From so many ranks on they are not in the order of their numbers.
-MANY = 16
 
 
 def _ranks(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
@@ -377,7 +376,7 @@ def _ranks(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
     rows = pd.DataFrame({"rank": ranks.ranks, "last": ranks.last, **times})
     found = {one.rank for one in ranks.judged.slow} | {one.rank for one in ranks.judged.stragglers}
     rows["mark"] = [doc.HOT if at in found else "" for at in rows.index]
-    if len(rows) > MANY:
+    if len(rows) > _MANY:
         rows = rows.sort_values("computing_s", ascending=False, kind="stable")
     left_out = set() if len(ranks.hosts) > 1 else {"host"}
     left_out |= set() if ranks.collectives else {"waiting", "moving", "between", "last"}
