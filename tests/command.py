@@ -5,7 +5,6 @@ import re
 import resource
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import contextmanager, nullcontext
@@ -27,7 +26,8 @@ from chainer_profile.measure import machine, runner
 from chainer_profile.record.recording import Calibration, MachineLimits
 from chainer_profile.report import page
 from chainer_profile.report.pictures.figures import Picture
-from tests import HANGS_S, ROOT
+from tests import ROOT
+from tests.scripts import python
 
 #: What a run writes that ended before its trials were made, or left the limits out.
 FILES = ["layers.csv", "layers.png", "layers.svg", "links.csv", "recording.npz"]
@@ -135,13 +135,9 @@ def command(word, argv, registry=None, **more):
     return int(module.run(parser_of(word).parse_args(argv), context))
 
 
-def process(*argv, **kwargs):
-    """Run a command in a process of its own, in ``cwd``; a run does not measure the machine."""
-    own = argv[:1] in (("report",), ("machine",))
-    words = [sys.executable, str(ROOT / "profile.py"), *argv, *([] if own else ["--no-machine"])]
-    if "stdout" not in kwargs:
-        kwargs["stdout"] = subprocess.PIPE
-    return subprocess.run(words, stderr=subprocess.PIPE, text=True, timeout=HANGS_S, **kwargs)
+def process(*argv, **more):
+    """Make a run in a process of its own, which does not measure the machine."""
+    return python(ROOT / "profile.py", *argv, "--no-machine", **more)
 
 
 def stand_in(environment, device, seconds=0):

@@ -14,12 +14,13 @@ from chainer_profile.integrations.isolated import Start
 from tests import HANGS_S, ROOT
 
 
-def python(*words, before=(), **more):
+def python(*words, before=(), env=None, stdout=subprocess.PIPE, **more):
     """What Python says that runs these words, in a process of its own, and how it ends."""
     return subprocess.run(
         [*before, sys.executable, *words],
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | more.pop("env", {}),
-        capture_output=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | (env or {}),
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=HANGS_S,
         **more,

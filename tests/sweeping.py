@@ -31,8 +31,13 @@ if __name__ != "__main__":  # the stand-in begins at once without them
     from chainer_profile.record.digest import Digest, Run
     from chainer_profile.runs.sweep import Case
 
-ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = Path(__file__).resolve()
+#: Lets the stand-in run the cases of a process.
+STAND_IN = f"""
+from pathlib import Path
+from chainer_profile.runs import executors
+executors.PROGRAM = Path({str(PROGRAM)!r})
+"""
 LINKS = (
     LinkCalls("/", "Net", 1, 0),
     LinkCalls("/conv", "Convolution2D", 1, 100),

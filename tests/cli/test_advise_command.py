@@ -76,9 +76,8 @@ def test_it_profiles_tries_and_writes(capsys):
     assert [one.candidate.name for one in advice.helping] == ["onnxruntime"]
     assert {one.name for one in advice.untried} >= {"openvino", "more BLAS threads"}
     assert advice.settings.threads == 1
-    settings = load_run(place).settings
-    assert settings.command.startswith("python profile.py --model tiny -b 2 --trials 4")
-    assert settings.batchsize == 2
+    command = load_run(place).settings.command
+    assert command.startswith("python profile.py --model tiny -b 2 --trials 4")
     assert shown() == advice
     assert "# What was tried on tiny" in (place / "advice.md").read_text()
 

@@ -1,14 +1,13 @@
 """The doors: profile.py, train.py, ``python -m chainer_profile``, from any folder."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from models.registry import REGISTRY
-from tests import HANGS_S, ROOT
+from tests import ROOT
+from tests.scripts import python
 
 #: A Python that finds no installed package.
 BARE = ["-S", "-E"]
@@ -27,17 +26,9 @@ runpy.run_path({root!r} + "/" + {program!r}, run_name="__main__")
 """
 
 
-def python(*words, cwd=ROOT, **env):
-    """Run Python in a folder, with the folder on its path as a user would have it."""
-    own = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    return subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=cwd,
-        env=own | env,
-        capture_output=True,
-        text=True,
-        timeout=HANGS_S,
-    )
+def door(*words, cwd=ROOT, **env):
+    """What Python does in a folder, which is on its path as a user would have it."""
+    return python(*words, cwd=cwd, env={"PYTHONPATH": "", "PYTHONSAFEPATH": "", **env})
 
 
 def test_every_door_lists_the_same_networks_and_names_itself(tmp_path):
@@ -49,11 +40,11 @@ def test_every_door_lists_the_same_networks_and_names_itself(tmp_path):
         (["-m", "chainer_profile"], "python -m chainer_profile"),
         ([ROOT / "chainer_profile" / "__main__.py"], ""),
     ):
-        result = python(*words, "--list-models", cwd=tmp_path, PYTHONPATH=str(ROOT))
+        result = door(*words, "--list-models", cwd=tmp_path, PYTHONPATH=str(ROOT))
         assert result.stderr == ""
         assert [line.split()[0] for line in result.stdout.splitlines()] == list(REGISTRY)
         if name:
-            result = python(*words, "comapre", cwd=tmp_path, PYTHONPATH=str(ROOT))
+            result = door(*words, "comapre", cwd=tmp_path, PYTHONPATH=str(ROOT))
             assert result.returncode == 2
             assert result.stderr == (
                 f"{name}: error: unknown command 'comapre' (did you mean compare?); "
@@ -63,7 +54,7 @@ def test_every_door_lists_the_same_networks_and_names_itself(tmp_path):
         "import sys; sys.argv = ['/somewhere/bin/chainer-profile', 'train', '--epoch', '0']\n"
         "from chainer_profile.__main__ import main; sys.exit(main())"
     )
-    result = python("-c", code, cwd=tmp_path, PYTHONPATH=str(ROOT))
+    result = door("-c", code, cwd=tmp_path, PYTHONPATH=str(ROOT))
     assert result.returncode == 2
     assert result.stderr.startswith("chainer-profile train: error: argument -e/--epoch: ")
     assert result.stderr.endswith("(see chainer-profile train --help)\n")
@@ -71,13 +62,13 @@ def test_every_door_lists_the_same_networks_and_names_itself(tmp_path):
 
 @pytest.mark.parametrize("program", ["profile.py", "train.py"])
 def test_without_the_requirements_or_on_an_old_python_it_is_one_line(program, tmp_path):
-    result = python(*BARE, ROOT / program, cwd=tmp_path)
+    result = door(*BARE, ROOT / program, cwd=tmp_path)
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
     assert result.stderr.startswith(f"{program}: error: the package ")
     assert result.stderr.endswith(" is not installed: python -m pip install -r requirements.txt\n")
-    assert python(*BARE, ROOT / program, "--help", cwd=tmp_path).returncode == 0
-    result = python("-c", OLD.format(root=str(ROOT), program=program), cwd=tmp_path)
+    assert door(*BARE, ROOT / program, "--help", cwd=tmp_path).returncode == 0
+    result = door("-c", OLD.format(root=str(ROOT), program=program), cwd=tmp_path)
     assert result.returncode == 1
     assert result.stderr == (
         f"{program}: error: chainer-profile needs Python 3.10 or newer; this is Python 3.9.18\n"
@@ -106,7 +97,7 @@ def test_what_needs_the_standard_librarys_profile(tmp_path):
         (["-c", RUNPY], usage, "layer by layer"),
         (["-m", "profile", "--help"], usage, "layer by layer"),
     ):
-        result = python(*words)
+        result = door(*words)
         assert (result.returncode, result.stderr) == (0, ""), words
         assert result.stdout.startswith(begins), words
         assert holds in result.stdout, words

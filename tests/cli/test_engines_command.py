@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chainer_profile.analyse.summaries import summarise
 from chainer_profile.cli import instead
 from chainer_profile.engines import race
 from chainer_profile.engines.catalogue import ENGINES, EngineEntry
-from chainer_profile.engines.race import choose
 from chainer_profile.measure import environment
 from chainer_profile.report import page
 from chainer_profile.runs import engines as run_folder
@@ -106,13 +104,6 @@ def table(out="run"):
     return {row["engine"]: row for row in csv.DictReader(lines)}
 
 
-def known(monkeypatch, module):
-    """OpenVINO is an engine that needs this module."""
-    entry = EngineEntry("openvino", "OpenVINO", "no:Such", (module,), "pip install x")
-    for place in (instead, race):
-        monkeypatch.setattr(place, "ENGINES", {**ENGINES, "openvino": entry})
-
-
 def test_engines_are_measured_compared_and_written(done, monkeypatch):
     monkeypatch.setattr(run_folder, "write_engine_reports", WRITE_REPORTS)
     words = ("--engines", "own:Fast,chainer", "--threads", "1", "--trials", "12")
@@ -121,9 +112,8 @@ def test_engines_are_measured_compared_and_written(done, monkeypatch):
     assert names_in(place) == ["chainer", *FILES, "fast"]
     found = table(place)
     assert list(found) == ["chainer", "fast"]
-    fast = found["fast"]
     expected = {"version": "2.0", "trials": "12", "outputs": "right", "nodes": "2"}
-    assert {name: fast[name] for name in expected} == expected
+    assert expected.items() <= found["fast"].items()
     assert "fast: 2 layers became 2 nodes" in out
     assert "Use fast: " in out or "stay with it" in out
 
@@ -137,8 +127,6 @@ def test_engines_are_measured_compared_and_written(done, monkeypatch):
     assert (chainer_run.settings.engine, chainer_run.settings.threads) == ("", 1)
     assert {link.path for link in chainer_run.links} == {"/", "/fc"}
     assert (place / "fast" / "report.md").is_file()
-    assert summarise(recording).totals.clean is not None
-    done("compare", str(place / "chainer"), str(place / "fast"))
 
 
 def test_reports_are_made_again_from_what_was_kept(done):
@@ -194,23 +182,24 @@ def test_what_fails_or_is_not_installed_is_listed_and_the_others_run(done, monke
     assert "silent: it does not report the times of its nodes" in out
     assert table()["silent"]["trials"] == "4"
     assert [name for name in names_in("run") if "." not in name] == ["chainer", "fast"]
-    known(monkeypatch, "no_such_module")
-    listed = done("engines", "--list-engines")
-    assert "openvino      OpenVINO (not installed: pip install x)" in listed
-    assert run("--engines", "openvino", "--out", "a") == 1
-    out, err = capsys.readouterr()
-    said = "openvino: not installed: pip install x"
-    assert said in out
-    assert one_line(err).endswith(f"no engine but chainer ran: {said}")
-    assert run("--engines", "openvino,own:Fast", "--out", "b") == 0
-    assert table("b")["openvino"]["install"] == "pip install x"
-    # A package that is there and broken is no better.
+    # A package that is not there, and one that is and is broken.
     Path("half_there.py").write_text("raise ImportError('no\\nlibrary')")
     monkeypatch.syspath_prepend(".")
-    known(monkeypatch, "half_there")
-    words = "cannot be imported (ImportError: no library)"
-    assert f"openvino      OpenVINO ({words}: pip install x)" in done("engines", "--list-engines")
-    assert [one.error for one in choose(["openvino"]) if one.name == "openvino"] == [words]
+    for module, lacks in (
+        ("half_there", "cannot be imported (ImportError: no library)"),
+        ("no_such_module", "not installed"),
+    ):
+        entry = EngineEntry("openvino", "OpenVINO", "no:Such", (module,), "pip install x")
+        for place in (instead, race):
+            monkeypatch.setattr(place, "ENGINES", {**ENGINES, "openvino": entry})
+        listed = done("engines", "--list-engines")
+        assert f"openvino      OpenVINO ({lacks}: pip install x)" in listed
+        assert run("--engines", "openvino", "--out", "a", "--force") == 1
+        out, err = capsys.readouterr()
+        said = f"openvino: {lacks}: pip install x"
+        assert said in " ".join(out.split())
+        assert one_line(err).endswith(f"no engine but chainer ran: {said}")
+    assert table("a")["openvino"]["install"] == "pip install x"
 
 
 def test_folders_are_replaced_with_force_numbered_and_empty_ones_go():

@@ -4,8 +4,6 @@ import atexit
 import builtins
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import chainer
@@ -22,10 +20,11 @@ from IPython.core.error import UsageError  # noqa: E402
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
-from chainer_profile.cli.notebook import Cell, FirstRun, View  # noqa: E402
+from chainer_profile.cli.notebook import View  # noqa: E402
 from chainer_profile.measure.loop import networks, optimizers  # noqa: E402
 from tests.fakes import process  # noqa: E402
 from tests.nets import MLP  # noqa: E402
+from tests.scripts import python  # noqa: E402
 
 FEW = "-n 5 -w 1"
 CONFIG = Config()
@@ -60,21 +59,15 @@ class Shell:
     def cell(self, options, *lines):
         return self.run("\n".join([f"%%layerprofile {options}", *lines]))
 
-    def kept(self):
-        """What the last magic kept, which raised nothing."""
-        summary = self.names.pop("s")
-        assert isinstance(summary, Summary)
-        return summary
+    def of_call(self, call, options=f"{FEW} -q"):
+        """The summary of a line, which raises nothing."""
+        assert self.line(f"{options} -o s {call}") is None
+        return self.names.pop("s")
 
-    def of_call(self, call):
-        """The summary of a line."""
-        assert self.line(f"{FEW} -q -o s {call}") is None
-        return self.kept()
-
-    def of_cell(self, *lines):
-        """The summary of a cell."""
-        assert self.cell(f"{FEW} -q -o s", *lines) is None
-        return self.kept()
+    def of_cell(self, *lines, options=f"{FEW} -q"):
+        """The summary of a cell, which raises nothing."""
+        assert self.cell(f"{options} -o s", *lines) is None
+        return self.names.pop("s")
 
 
 @pytest.fixture(scope="module")
@@ -96,18 +89,19 @@ def shell(one_shell):
     return one_shell
 
 
-def paths(recording):
-    return [layer.path for layer in recording.layers]
+def paths(summary):
+    return [layer.path for layer in summary.recording.layers]
 
 
 # -- a line
 
 
 def test_a_call_is_profiled_in_test_mode_and_as_the_options_say(shell, capsys):
-    assert shell.line(f"{FEW} -o s model(x)") is None
-    recording = shell.kept().recording
+    summary = shell.of_call("model(x)", FEW)
+    assert isinstance(summary, Summary)
+    recording = summary.recording
     settings = recording.settings
-    assert paths(recording) == ["/fc1", "/", "/fc2"]
+    assert paths(summary) == ["/fc1", "/", "/fc2"]
     assert (recording.n_trials, settings.warmups) == (5, 1)
     assert (settings.phase, settings.train_mode) == ("forward", False)
     assert settings.command == f"%layerprofile {FEW} -o s model(x)"
@@ -115,9 +109,8 @@ def test_a_call_is_profiled_in_test_mode_and_as_the_options_say(shell, capsys):
     out = capsys.readouterr().out
     assert "MLP, shape 2x3, batch 2, cpu, test mode" in out
     assert "/fc2" in out
-    options = "-n 100000 -w 0 --max-seconds 0.2 --no-memory -q -o s --phase train"
-    assert shell.line(f"{options} model(x)") is None
-    summary = shell.kept()
+    options = "-n 100000 -w 0 --max-seconds 0.2 --no-memory -q --phase train"
+    summary = shell.of_call("model(x)", options)
     assert list(summary.phases.index) == ["forward", "backward", "update", "outside"]
     assert summary.recording.ended == "time limit reached"
     assert summary.recording.memory is None
@@ -140,8 +133,6 @@ def test_arguments_are_those_of_the_call(shell):
     assert settings.model == "concat (a function, no links)"
     assert (settings.input, settings.batchsize) == ("the first of 3 arrays", 3)
     assert [(layer.path, layer.function) for layer in recording.layers] == [("/", "Concat")]
-    shell.names["both"] = chainer.Sequential(F.concat, shell.names["model"])
-    assert shell.cell(f"{FEW} -q -o s", "both([x, x, x])") is not None  # 9 columns
     shell.names["both"] = chainer.Sequential(F.vstack, shell.names["model"])
     settings = shell.of_cell("both([x, x, x])").recording.settings
     assert (settings.input_shape, settings.batchsize) == ((2, 3), 3)
@@ -200,8 +191,9 @@ STEP = ("loss = F.softmax_cross_entropy(model(x), t)", "model.cleargrads()", "lo
 
 def test_a_cell_is_a_trial_in_the_users_names(shell, capsys):
     loss = "loss = F.softmax_cross_entropy(y, t)"
-    recording = shell.of_cell("n += 1", "print('once')", "y = model(x)", loss).recording
-    assert paths(recording) == ["/model/fc1", "/model", "/model/fc2", "/"]
+    summary = shell.of_cell("n += 1", "print('once')", "y = model(x)", loss)
+    recording = summary.recording
+    assert paths(summary) == ["/model/fc1", "/model", "/model/fc2", "/"]
     assert recording.settings.input_shape == (2, 3)
     assert recording.settings.phase == "forward"
     assert recording.settings.train_mode  # as chainer.config has it in a notebook
@@ -211,13 +203,12 @@ def test_a_cell_is_a_trial_in_the_users_names(shell, capsys):
     assert capsys.readouterr().out.count("once") == 1
     shell.of_cell("variables = %who_ls", "model(x)")
     assert "model" in shell.names["variables"]
-    own = ["own = MLP()", "own(x)"]
-    assert paths(shell.of_cell(*own).recording) == ["/MLP/fc1", "/MLP", "/MLP/fc2"]
-    assert paths(shell.of_cell("own(x)").recording)[0] == "/own/fc1"
-    recording = shell.of_cell("own(x); model(x)").recording
-    assert paths(recording)[::3] == ["/own/fc1", "/model/fc1"]
-    assert recording.settings.input == "inputs of the cell"
-    assert recording.settings.batchsize == 1
+    summary = shell.of_cell("own = MLP()", "own(x)")
+    assert paths(summary) == ["/MLP/fc1", "/MLP", "/MLP/fc2"]
+    summary = shell.of_cell("own(x); model(x)")
+    assert paths(summary)[::3] == ["/own/fc1", "/model/fc1"]
+    assert summary.recording.settings.input == "inputs of the cell"
+    assert summary.recording.settings.batchsize == 1
     assert shell.of_cell("F.relu(x)").recording.settings.model == "a cell"
     # Trials may differ.
     shell.names["n"] = 0
@@ -277,9 +268,8 @@ def test_an_error_of_the_cell_is_shown_as_the_users(shell, capsys):
 def test_interrupts(shell, capsys):
     stop = "if n == 60: signal.raise_signal(signal.SIGINT)"
     before = signal.getsignal(signal.SIGINT)
-    assert shell.cell("-n 1000 -w 1 -o s", "n += 1", "model(x)", stop) is None
+    recording = shell.of_cell("n += 1", "model(x)", stop, options="-n 1000 -w 1").recording
     assert signal.getsignal(signal.SIGINT) is before
-    recording = shell.kept().recording
     assert shell.names["n"] == 60  # no more runs after that one
     assert 0 < recording.n_trials < 60
     assert recording.ended == "interrupted"
@@ -306,32 +296,6 @@ def test_networks_and_optimizers_of_variables():
     part = chainer.optimizers.SGD().setup(model.fc1)
     alone = chainer.optimizers.SGD().setup(other)
     assert optimizers({"a": last, "p": part, "o": alone}, ("a",)) == [last, alone]
-    # The parts of an update are timed at their links.
-    model.cleargrads()
-    cell = Cell(compile("opt.update()", "cell", "exec"), {"model": model, "opt": part})
-    entered = []
-    with cell.timed(entered.append, lambda: None):
-        cell()
-    found = [(mark.phase, mark.path) for mark in entered]
-    assert found == [("update", ""), *[("update", "/model/fc1")] * 2]
-    assert cell.optimizers == [part]
-
-
-def test_what_a_cell_does_prints_and_raises(capsys):
-    names = {"model": MLP(), "x": np.ones((2, 3), np.float32)}
-    first = FirstRun(compile("y = model(x)", "cell", "exec"), names)
-    assert (first.calls, first.called, first.train_mode) == (3, ["MLP"], True)
-    assert first.device == chainer.get_device("@numpy")
-    assert [given.arrays for given in first.given] == [(names["x"],)]
-    assert names["y"].shape == (2, 2)
-    code, names = compile("print('seen'); n += 1; 1 / (n - 2)", "cell", "exec"), {"n": 0}
-    FirstRun(code, names)
-    assert capsys.readouterr().out == "seen\n"
-    cell = Cell(code, names)
-    with cell.configured(), pytest.raises(ZeroDivisionError) as error:
-        cell()
-    assert cell.error is error.value
-    assert capsys.readouterr().out == ""
 
 
 ON_GPU = """
@@ -357,11 +321,13 @@ def test_on_a_gpu_a_cell_takes_its_clock(tmp_path):
 def test_a_view_is_what_the_options_ask_for_and_the_extension_can_be_unloaded(shell, capsys):
     summary = shell.of_call("--hotspots top:1 model(x)")
     assert int(summary.layers["hot"].sum()) == 1
-    tree = View(summary, {"group_by": "link", "tree": True, "depth": 2})
-    assert "incl. ms" in repr(tree)
-    assert 'aria-label="By link"' in tree._repr_html_()
-    assert 'aria-label="The tree of links"' in tree._repr_html_()
-    assert "mean ms" in repr(View(summary, {"group_by": "function", "tree": False, "depth": 2}))
+    for tree, text, title in (
+        (True, "incl. ms", "The tree of links"),
+        (False, "mean ms", "By link"),
+    ):
+        view = View(summary, {"group_by": "link", "tree": tree, "depth": 2})
+        assert text in repr(view)
+        assert f'aria-label="{title}"' in view._repr_html_()
     assert capsys.readouterr() == ("", "")  # it is quiet
     for word in ("unload", "load"):
         assert shell.run(f"%{word}_ext chainer_profile") is None
@@ -378,10 +344,7 @@ def test_python_without_ipython_and_ipython_in_the_projects_root():
         "except ProfileError as error: print(error)"
     )
     starts = "import IPython, chainer_profile, profile; print(profile.__file__)"
-    said, place = (
-        subprocess.run([sys.executable, "-c", each], cwd=ROOT, capture_output=True, text=True)
-        for each in (code, starts)
-    )
+    said, place = (python("-c", each, cwd=ROOT) for each in (code, starts))
     assert said.stderr == place.stderr == ""
     assert said.stdout.count("\n") == 1
     assert said.stdout.startswith("the notebook extension needs IPython")

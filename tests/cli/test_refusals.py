@@ -176,6 +176,7 @@ REFUSED = f"""
 2 | --format trace --trace-trial 4 | --trace-trial 4: the trials are 0 to 3
 2 | report several --format pdf | several contains a run of several engines; use --format with the
 2 | --out own.py | --out own.py: is a file; name a folder
+2 | --out own.py/a/run | --out own.py/a/run: a part of this path is a file
 1 | --out empty/9... | empty/99999999999999999999
 2 | train -e 0 | argument -e/--epoch: must be a whole number, 1 or more, not '0' (see train.py --hel
 2 | train -l 0 | argument -l/--learning-rate: must be a number above 0, not '0' (see train.py --help

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 from pathlib import Path
 
 import chainer.links as L
@@ -14,9 +13,6 @@ def test_the_table(done):
     out = done("summary", "-b", "4")
     about = "input 4x3 float32; one forward pass in test mode"
     assert out.splitlines()[:2] == ["tiny", about]
-    assert re.search(r"0 +/fc +LinearFunction +4x2 +8 +0 +24 ", out)
-    assert re.search(r"1 +/ +ReLU +4x2 +0 +0 +0 ", out)
-    assert re.search(r"^multiply-accumulates +24$", out, re.MULTILINE)
     assert "1 row not shown (--limit 0 shows all)." in done("summary", "--limit", "1")
     assert "ReLU" in done("summary", "--limit", "0")
     markdown = done("summary", "--format", "markdown", "--limit", "1")  # a file has all rows

@@ -22,7 +22,7 @@ from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
 from tests import HANGS_S, names_in, sweeping
 from tests.command import OWN, ROOT, command, process
-from tests.sweeping import PROGRAM
+from tests.sweeping import PROGRAM, STAND_IN
 from tests.terminals import Terminal, plain
 
 pytestmark = pytest.mark.process
@@ -101,9 +101,9 @@ def test_a_case_that_fails_is_tried_twice_and_named(capsys, monkeypatch):
     assert f"[2/2] {name}: failed: {said}" in err
     assert f"Failed: {name}: {said}" in out
     assert [row["error"] for row in table()] == [said, ""]
-    monkeypatch.setenv("SWEEP", json.dumps({"resnet18": "die once"}))
-    assert run(*TWO) == 0
-    assert ran() == ["resnet18", "resnet34", "resnet18", "resnet18", "resnet18"]
+    monkeypatch.delenv("SWEEP")
+    assert run(*TWO, "-q") == 0
+    assert ran() == ["resnet18", "resnet34", "resnet18", "resnet18"]
     assert [row["error"] for row in table()] == ["", ""]
 
 
@@ -128,16 +128,14 @@ def test_a_dry_run_lists_commands(capsys):
 
 def test_a_toml_file(capsys):
     Path("few.toml").write_text(
-        '[common]\ninput-shapes = "3x8x8"\ntrials = 9\nwarmups = 1\nno-machine = true\n'
+        '[common]\ninput-shapes = "3x8x8"\ntrials = 9\nwarmups = 1\n'
         '[[cases]]\nmodel = "resnet18"\n[[cases]]\nmodels = ["resnet34"]\nbatchsizes = [1, 2]\n'
     )
-    assert run("few.toml", "--trials", "4", "-q") == 0
-    assert [row["batch"] for row in table("reports/sweep-few")] == ["1", "1", "2"]
-    for words, times in ((("few.toml",), 3), ((*TWO, "--no-machine"), 2)):
-        assert run(*words, "--dry-run") == 0
+    for words in ("--trials 9", "--trials 4 --no-machine"):
+        assert run("few.toml", *words.split(), "--dry-run") == 0
         out = capsys.readouterr().out
-        assert out.count("--no-machine") == times
-        assert out.count("--trials 9") == (times if words == ("few.toml",) else 0)
+        assert [out.count(word) for word in words.split("--")[1:]] == [3] * words.count("--")
+        assert out.count("--out reports/sweep-few/") == 3
 
 
 def test_a_bar_on_a_terminal(monkeypatch):
@@ -175,11 +173,8 @@ def test_the_time_left(monkeypatch, capsys):
 def driver(*argv, **behaviour):
     """A sweep by the stand-in."""
     code = (
-        "import sys; from pathlib import Path\n"
-        "from chainer_profile.cli import main as cli\n"
-        "from chainer_profile.runs import executors\n"
+        f"{STAND_IN}\nimport sys\nfrom chainer_profile.cli import main as cli\n"
         "from models.registry import REGISTRY\n"
-        f"executors.PROGRAM = Path({str(PROGRAM)!r})\n"
         f"sys.exit(cli.main(['sweep', *{argv!r}], REGISTRY))"
     )
     env = os.environ | {"PYTHONPATH": str(ROOT), "SWEEP": json.dumps(behaviour)}

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,7 +21,8 @@ from chainer_profile.cli.parsers import parser_of
 from chainer_profile.cli.train import DATASETS, PAD, Console, cropped, load, prepared
 from chainer_profile.networks import weights
 from chainer_profile.runs.folder import load_run
-from tests import HANGS_S, command, names_in
+from tests import ROOT, command, names_in
+from tests.scripts import python
 from tests.terminals import Terminal
 
 
@@ -62,19 +62,7 @@ OWN = ("-m", "tests.cli.test_train:Net")
 
 def main(*words, build=Net):
     """Run train.py in this process on a tiny network."""
-    return command.main(*SMALL, *words, build=build)
-
-
-def process(*words, **env):
-    """Run train.py on this network in a process of its own."""
-    words = (command.ROOT / "train.py", *OWN, *SMALL[1:], *words)
-    return subprocess.run(
-        [sys.executable, *words],
-        env=os.environ | {"PYTHONPATH": str(command.ROOT)} | env,
-        capture_output=True,
-        text=True,
-        timeout=HANGS_S,
-    )
+    return command.main(*SMALL, "-q", *words, build=build)
 
 
 def log(out=DEFAULT):
@@ -93,15 +81,9 @@ def files():
     return {path: path.read_bytes() for path in DEFAULT.glob("[!.]*")}
 
 
-def weights_in(out):
+def weights_in(out=DEFAULT):
     with np.load(Path(out, "model.npz")) as arrays:
-        return dict(arrays)
-
-
-def same(first, second):
-    return first.keys() == second.keys() and all(
-        np.array_equal(first[name], second[name]) for name in first
-    )
+        return {name: array.tolist() for name, array in arrays.items()}
 
 
 def snapshots():
@@ -125,21 +107,21 @@ def test_a_training_writes_its_files_and_only_force_replaces_them(done, fails):
     # The rate falls at half and at three quarters of the epochs.
     assert [entry["lr"] for entry in log()] == pytest.approx([0.1, 0.01, 0.001])
     # What fails loses nothing of it.
-    first, before = weights_in(DEFAULT), files()
+    first, before = weights_in(), files()
     assert fails(*SMALL, "-q", code=2) == (
         f"--out {DEFAULT} contains a training already; continue it with --resume, replace it "
         "with --force, or name another folder"
     )
-    assert main("-q", "--force", "--batchsize", "51") == 2
-    assert main("-q", "--force", build=lambda classes: Net(classes + 1)) == 1
+    assert main("--force", "--batchsize", "51") == 2
+    assert main("--force", build=lambda classes: Net(classes + 1)) == 1
     assert files() == before
     said = fails(*SMALL, "-q", "-r", build=lambda classes: chainer.Sequential(Net(classes)))
     assert said.startswith("training failed after iteration 0: KeyError: ")
     Path(DEFAULT, "snapshot_iter_99").write_bytes(b"")
     Path(DEFAULT, "notes").write_text("mine")
-    assert main("-q", "--force", "--seed", "1", "-e", "1") == 0
+    assert main("--force", "--seed", "1", "-e", "1") == 0
     assert names_in(DEFAULT) == ["log", "model.npz", "notes", "snapshot_iter_5"]
-    assert not same(first, weights_in(DEFAULT))
+    assert weights_in() != first
     with locked(DEFAULT, ""):
         said = fails(*SMALL, "-q")
     assert said == f"{DEFAULT}: another training is writing there; wait until it ends"
@@ -147,7 +129,7 @@ def test_a_training_writes_its_files_and_only_force_replaces_them(done, fails):
 
 def test_every_test_image_counts_once_and_snapshots_come_by_iteration():
     # The last batch, of 5 images, has no more weight than its images.
-    assert main("-q", "-e", "2", "--no-augmentation", "--snapshot", "every=4") == 0
+    assert main("-e", "2", "--no-augmentation", "--snapshot", "every=4") == 0
     accuracy = log()[0]["validation/main/accuracy"]
     assert accuracy * 25 == pytest.approx(round(accuracy * 25))
     assert snapshots() == ["snapshot_iter_10", "snapshot_iter_4", "snapshot_iter_8"]
@@ -161,17 +143,12 @@ def test_the_same_seed_gives_the_same_model_profiled_or_not(done):
     assert recording.n_trials >= 2
     assert recording.settings.model == "tiny"
     assert recording.settings.command.startswith("python train.py ")
-    assert same(weights_in("a"), weights_in("b"))
-    assert not same(weights_in("a"), weights_in("c"))
+    assert weights_in("a") == weights_in("b") != weights_in("c")
 
 
-def test_the_defaults():
-    args = parser_of("train").parse_args([])
-    assert (args.model, args.dataset, args.seed, args.gpu) == ("resnet20", "cifar10", 0, -1)
-    assert (args.resume, args.profile, args.snapshot, args.out) == (False, None, None, None)
-    assert DATASETS["cifar10"] == (10, 164, 128, 0.1)
-    assert DATASETS["cifar100"] == (100, 164, 128, 0.1)
+def test_the_defaults_are_told():
     told = " ".join(parser_of("train").format_help().split())
+    assert DATASETS["cifar100"] == DATASETS["cifar10"]._replace(classes=100)
     for values in zip(DATASETS["cifar10"][1:], DATASETS["synthetic"][1:], strict=True):
         assert "(default: {}, or {} for synthetic)".format(*values) in told
 
@@ -180,21 +157,21 @@ def test_the_defaults():
 
 
 def test_resuming_takes_the_newest_snapshot(done):
-    assert main("-q", "-e", "2") == 0
+    assert main("-e", "2") == 0
     first = log()
     out = done(*SMALL, "-r", build=Net)
     assert out.splitlines()[0] == f"Continuing from {DEFAULT / 'snapshot_iter_10'}"
     assert log()[:2] == first
     assert iterations() == [5, 10, 15]
-    assert main("-q", "-r", "-e", "4", "--profile", "every=2") == 0
+    assert main("-r", "-e", "4", "--profile", "every=2") == 0
     assert iterations() == [5, 10, 15, 20]
     # An own network needs no entry.
-    assert main(*OWN, "-q", "-e", "1") == 0
+    assert main(*OWN, "-e", "1") == 0
     assert Path("results/tests.cli.test_train-Net-synthetic/model.npz").exists()
     # Behind the last epoch there is nothing to do.
-    before = weights_in(DEFAULT)
-    assert main("-q", "--resume") == 0
-    assert same(weights_in(DEFAULT), before)
+    before = weights_in()
+    assert main("--resume") == 0
+    assert weights_in() == before
     assert iterations() == [5, 10, 15, 20]
 
 
@@ -202,30 +179,20 @@ def test_resuming_takes_the_newest_snapshot(done):
 @pytest.mark.smoke
 @pytest.mark.parametrize(("name", "call", "snapshot"), [("SIGINT", 7, 7), ("SIGKILL", 12, 0)])
 def test_a_training_that_a_signal_ended_goes_on(name, call, snapshot):
-    stopped = process("-o", "run", SIGNAL=f"{name} {call}")
+    words = (ROOT / "train.py", *OWN, *SMALL[1:], "-o", "run")
+    stopped = python(*words, env={"SIGNAL": f"{name} {call}"})
     signum = getattr(signal, name)
     assert stopped.returncode == (128 + signum if snapshot else -signum)
     hint = f"the snapshot is {Path('run', 'snapshot_iter_7')}; continue with --resume"
     said = f"train.py: interrupted by {name}: {hint}\n" if snapshot else ""
     assert stopped.stderr == said
     assert not Path("run", "model.npz").exists()
-    assert main(*OWN, "-o", "run", "--resume", "-q") == 0
+    assert main(*OWN, "-o", "run", "--resume") == 0
     assert iterations("run") == [5, 10, 15]
     assert Path("run", "model.npz").exists()
 
 
 # --- what fails
-
-
-def at_call(number, act):
-    """A network that does something in a call of training."""
-
-    class Acting(Net):
-        def at_call(self, call):
-            if call == number:
-                act(self)
-
-    return Acting
 
 
 def kill_twice(net):
@@ -239,6 +206,12 @@ def fail(net):
 
 def spoil(net):
     net.fc.b.array[0] = np.nan
+
+
+def at_call(number, act):
+    """A network that does something in a call of training."""
+    called = lambda self, call: act(self) if call == number else None  # noqa: E731
+    return type("Acting", (Net,), {"at_call": called})
 
 
 def test_what_ends_a_training_early(fails, subtests):
@@ -269,12 +242,12 @@ def test_the_terminal_and_readers_that_go_away(monkeypatch):
         assert stream.getvalue() == text
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
-    assert main("-e", "2", "-o", "shown") == 0
+    assert command.main(*SMALL, "-e", "2", "-o", "shown", build=Net) == 0
     assert "this epoch [" in terminal.getvalue()
     gone = io.StringIO()
     gone.write = command.raising(BrokenPipeError())
     monkeypatch.setattr(sys, "stdout", gone)
-    assert main() == 0
+    assert command.main(*SMALL, build=Net) == 0
     assert (DEFAULT / "model.npz").exists()
 
 
@@ -318,9 +291,9 @@ def test_the_synthetic_set():
         assert 0 <= images.min() <= images.max() <= 1
         labels = [int(label) for _, label in train]
         assert max(map(labels.count, range(10))) - min(map(labels.count, range(10))) <= 1
-    again, other = load("synthetic", None, size, seed=1), load("synthetic", None, size, seed=2)
-    assert np.array_equal(again[0][0][0], train[0][0])
-    assert not np.array_equal(other[0][0][0], train[0][0])
+    again, other = (load("synthetic", None, size, seed=seed)[0][0][0] for seed in (1, 2))
+    assert np.array_equal(again, images[0])
+    assert not np.array_equal(other, images[0])
 
 
 def test_the_classes_are_told_by_colour_and_not_by_one_pixel():
@@ -329,14 +302,9 @@ def test_the_classes_are_told_by_colour_and_not_by_one_pixel():
     rng = np.random.default_rng(0)
     assert len({cropped(image, rng).tobytes() for _ in range(3000)}) == 2 * (2 * PAD + 1) ** 2
     train, _ = load("synthetic", None, 300, seed=0)
-    colours = np.stack(
-        [cropped(image, np.random.default_rng(0)).mean((1, 2)) for image, _ in train]
-    )
-    directions = colours - colours.mean(axis=1, keepdims=True)
+    images = np.stack([image for image, _ in train])
     labels = np.array([label for _, label in train])
-    red, blue = labels == 0, labels == 6
-    assert directions[red].mean(0).argmax() == 0
-    assert directions[blue].mean(0).argmax() == 2
-    pixels = np.stack([image[:, 16, 16] for image, _ in train])
-    spread = pixels[red].std(0)
-    assert (spread > 0.05).all()
+    colours = np.stack([cropped(image, np.random.default_rng(0)).mean((1, 2)) for image in images])
+    for label, channel in ((0, 0), (6, 2)):  # red and blue
+        assert colours[labels == label].mean(0).argmax() == channel
+    assert (images[labels == 0][:, :, 16, 16].std(0) > 0.05).all()

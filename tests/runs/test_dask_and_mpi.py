@@ -19,7 +19,7 @@ import pytest
 from distributed import Client
 
 from tests.command import ROOT
-from tests.sweeping import PROGRAM
+from tests.sweeping import STAND_IN
 
 pytestmark = pytest.mark.process
 
@@ -29,12 +29,6 @@ DEADLINE_S = 240
 HERE = "--host 127.0.0.1 --dashboard-address 127.0.0.1:0 --no-dashboard"
 MPI = ["--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "sm,self"]
 
-#: Lets the stand-in run the cases of this process.
-STAND_IN = f"""
-from pathlib import Path
-from chainer_profile.runs import executors
-executors.PROGRAM = Path({str(PROGRAM)!r})
-"""
 #: In place of profile.py: the stand-in runs the cases, and plots cost nothing.
 DRIVER = f"""
 import sys

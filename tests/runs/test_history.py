@@ -2,7 +2,6 @@
 
 import csv
 import io
-import math
 import os
 import zipfile
 from pathlib import Path
@@ -62,18 +61,14 @@ ASKED = [
     ({}, "a b sweep-x/c"),
     ({"model": "resnet18"}, "b"),
     ({"model": "ResNet*"}, "a b sweep-x/c"),
-    ({"model": "resnet"}, ""),
     ({"model": "resnet[13]?"}, ""),
     ({"device": "gpu*"}, "sweep-x/c"),
-    ({"device": "cpu", "model": "resnet20"}, "a"),
     ({"commit": "def"}, "sweep-x/c"),
     ({"commit": "ef"}, ""),
     ({"since": "2026-11-02T10:00:00Z"}, "a b"),
     ({"since": "2026-11-02T10:00:01Z"}, "a"),
     ({"words": ("RESNET", "sweep")}, "sweep-x/c"),
     ({"words": ("4x3x8x8",)}, "b"),
-    ({"words": ("%",)}, ""),
-    ({"words": ("'; DROP TABLE runs",)}, ""),
     ({"words": ("a gpu",)}, "sweep-x/c"),
     ({"sort": "batch"}, "a sweep-x/c b"),
     ({"sort": "name"}, "a b sweep-x/c"),
@@ -91,16 +86,12 @@ def test_searching():
     for sort in SORTS:
         found = names(sort=sort)
         assert sorted(found) == ["a", "b", "sweep-x/c", "unknown"]
-        if sort in ("latency", "fps"):
-            assert found[-1] == "unknown"
-            values = [
-                getattr(run.digest, {"latency": "median_s", "fps": "fps"}[sort])
-                for run in history(REPORTS, Query(sort=sort)).runs[:-1]
-            ]
-            assert values == sorted(values, reverse=sort == "fps")
-    (run,) = (run for run in history(REPORTS, Query()).runs if run.name == "unknown")
-    assert math.isnan(run.digest.median_s)
-    assert terminal.written(overview([run])).splitlines()[2].split()[7:9] == ["-", "-"]
+    for sort, value in (("latency", "median_s"), ("fps", "fps")):
+        *runs, last = history(REPORTS, Query(sort=sort)).runs
+        assert last.name == "unknown"
+        values = [getattr(run.digest, value) for run in runs]
+        assert values == sorted(values, reverse=sort == "fps")
+    assert terminal.written(overview([last])).splitlines()[2].split()[7:9] == ["-", "-"]
 
 
 def test_digests_are_read_alone_where_they_are(monkeypatch):
@@ -179,8 +170,7 @@ def test_the_table_csv_and_markdown(done):
     assert "3 more are not shown (--limit 0 shows all)." in done("history", "--limit", "1")
     assert done("history", "nothing") == "none of the 4 runs under reports/ matches\n"
     for words, found in {
-        "--sort name": "a\nb\np\nsweep-x/c\n",
-        "--limit 1": "a\n",
+        "--sort name --limit 1": "a\n",
         "nothing": "",
         "--device @cupy:0": "sweep-x/c\n",
         "--device gpu": "sweep-x/c\n",
