@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import nullcontext, redirect_stdout
 from importlib import import_module
+from pathlib import Path
 from unittest.mock import patch
 
 from chainer_profile.__main__ import main
@@ -25,6 +26,16 @@ def python(*words, before=(), env=None, stdout=subprocess.PIPE, **more):
         timeout=HANGS_S,
         **more,
     )
+
+
+def said():
+    """What the last program of :func:`run_in_child` said, as its standard error has it."""
+    return Path("err").read_text()
+
+
+def files(place):
+    """Files below a folder, but for hidden ones."""
+    return sorted(str(path.relative_to(place)) for path in Path(place).rglob("[!.]*.*"))
 
 
 def run_in_child(*words, path="", stdin=os.devnull, within=nullcontext, apart=False):

@@ -5,13 +5,14 @@ import io
 import os
 import pty
 import re
-import select
 import signal
 import struct
 import sys
 import termios
-import time
 import traceback
+from contextlib import suppress
+
+from tests import HANGS_S
 
 #: What a terminal does not show: colours and other codes.
 CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\^_])")
@@ -26,24 +27,19 @@ class Terminal(io.StringIO):
         return True
 
 
-def on_terminal(command, width=80, environment=None, seconds=60):
+def on_terminal(command, width=80, environment=None):
     """What a command writes to a terminal, standard error included, with its codes.
 
     Args:
         command: What to run, in a fork of this process.
         width: Columns of the terminal.
         environment: Variables in place of ``TERM=xterm-256color``.
-        seconds: Time after which the process is killed.
     """
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-    process = os.fork()
+    process, ours = pty.fork()
     if not process:
         try:
-            os.close(ours)
-            os.setsid()
-            for number in (0, 1, 2):
-                os.dup2(theirs, number)
+            signal.alarm(HANGS_S)
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
             sys.stdin = os.fdopen(0, closefd=False)
             sys.stdout = sys.__stdout__ = os.fdopen(1, "w", closefd=False)  # type: ignore[misc]
             sys.stderr = sys.__stderr__ = os.fdopen(2, "w", closefd=False)  # type: ignore[misc]
@@ -60,25 +56,12 @@ def on_terminal(command, width=80, environment=None, seconds=60):
             sys.stderr.flush()
             # Without what pytest would do at the end.
             os._exit(0)
-    os.close(theirs)
     written = b""
-    end = time.monotonic() + seconds
-    try:
-        while time.monotonic() < end:
-            if not select.select([ours], [], [], 0.1)[0]:
-                continue
-            try:
-                part = os.read(ours, 65536)
-            except OSError:  # Linux's way to say that the other side is closed
-                break
-            if not part:
-                break
+    with suppress(OSError):  # Linux's way to say that the other side is closed
+        while part := os.read(ours, 65536):
             written += part
-        else:
-            os.kill(process, signal.SIGKILL)
-    finally:
-        os.close(ours)
-        os.waitpid(process, 0)
+    os.close(ours)
+    os.waitpid(process, 0)
     return written.decode(errors="replace").replace("\r\n", "\n")
 
 

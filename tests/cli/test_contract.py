@@ -156,30 +156,22 @@ def read_only(monkeypatch):
     """From now on the current folder is as on a file system that is mounted read-only."""
     here = os.getcwd()
 
-    def refuse(path):
-        if isinstance(path, str | Path) and os.path.abspath(path).startswith(here):
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+    def refuse(owner, name, writes):
+        original = getattr(owner, name)
 
-    def wrapped(original, writes):
         def call(path, *args, **kwargs):
-            if writes(path, *args, **kwargs):
-                refuse(path)
+            is_here = isinstance(path, str | Path) and os.path.abspath(path).startswith(here)
+            if is_here and writes(path, *args):
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
             return original(path, *args, **kwargs)
 
-        return call
+        monkeypatch.setattr(owner, name, call)
 
-    def for_writing(path, mode="r", *_, **__):
-        return bool(set(mode) & set("wax+"))
-
-    monkeypatch.setattr(builtins, "open", wrapped(open, for_writing))
-    monkeypatch.setattr(
-        os, "open", wrapped(os.open, lambda path, flags, *_, **__: flags & os.O_CREAT)
-    )
-    monkeypatch.setattr(Path, "unlink", wrapped(Path.unlink, lambda *_, **__: True))
+    refuse(builtins, "open", lambda path, mode="r", *_: set(mode) & set("wax+"))
+    refuse(os, "open", lambda path, flags, *_: flags & os.O_CREAT)
+    refuse(Path, "unlink", lambda path: True)
     # Like the kernel, which sees first that a folder is there.
-    monkeypatch.setattr(
-        Path, "mkdir", wrapped(Path.mkdir, lambda path, *_, **__: not path.exists())
-    )
+    refuse(Path, "mkdir", lambda path, *_: not path.exists())
 
 
 def test_a_folder_that_is_read_only_is_one_line(fails, request):

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.ranks import training
 from chainer_profile.record.journal import Header, Journal, Kind
 from chainer_profile.runs.folder import save_recording
@@ -38,8 +36,7 @@ def test_text_and_files(done, monkeypatch):
     assert [row for row in rows if row.endswith(",yes")] == [
         row for row in rows if row.startswith("1,1,/res0,BatchNormalization,forward,")
     ]
-    head, *rows = Path("out/collectives.csv").read_text().splitlines()
-    assert head.startswith("order,path,function,nbytes,rank,waiting_ms,moving_ms")
+    _, *rows = Path("out/collectives.csv").read_text().splitlines()
     assert [row.split(",")[:5] for row in rows[:2]] == [
         ["1", "/res0/W", "Allreduce", "147456", "0"],
         ["1", "/res0/W", "Allreduce", "147456", "1"],
@@ -71,22 +68,10 @@ def test_a_killed_rank_is_read_from_its_journal(done):
     (place / "recording.npz").unlink()
     with open(place / "recording.journal", "w+b") as file:
         journal = Journal(file)
-        header = Header(
-            recording.layers,
-            recording.settings,
-            recording.environment,
-            recording.phases,
-            iterations=True,
-            rank=recording.rank,
-        )
-        journal.begin(header)
-        for start, wall, times in zip(
-            np.asarray(recording.start_ns)[:6],
-            np.asarray(recording.trial_ns)[:6],
-            [times for *_, times in trials_of(recording)[Kind.PROFILED]],
-            strict=False,
-        ):
-            add(journal, (Kind.PROFILED, int(start), int(wall), times))
+        of_run = (recording.layers, recording.settings, recording.environment, recording.phases)
+        journal.begin(Header(*of_run, iterations=True, rank=recording.rank))
+        for trial in trials_of(recording)[Kind.PROFILED][:6]:
+            add(journal, (Kind.PROFILED, *trial))
     out = done("ranks", "out")
     assert "rank-1: 6 of 8 iterations, its run ended early (" in out
     assert "6 of 8 iterations were recorded on all ranks shown" in out

@@ -13,7 +13,7 @@ from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import load_run
 from tests.command import file_size_limit, main
-from tests.scripts import run_in_child
+from tests.scripts import files, run_in_child, said
 
 pytestmark = pytest.mark.process
 
@@ -42,14 +42,6 @@ def run(*words, at_first="", afterwards="", script="train.py", **more):
     text = TRAINS.replace("AT_FIRST", at_first).replace("AFTERWARDS", afterwards)
     Path(script).write_text(text)
     return run_in_child("--format", "none", *words, script, **more)
-
-
-def said():
-    return Path("err").read_text()
-
-
-def files(place):
-    return sorted(str(path.relative_to(place)) for path in Path(place).rglob("[!.]*.*"))
 
 
 def test_a_default_folder_for_each_run():

@@ -55,11 +55,12 @@ def test_a_kill_between_two_files_leaves_both_ours(monkeypatch):
 
 def test_a_result_of_any_version_says_that_it_is_ours():
     Path("run").mkdir()
-    for number, stored in ((1, ""), (2, "-train"), (1, ".journal"), (2, ".journal")):
-        name = JOURNAL if stored == ".journal" else RECORDING
-        end = stored if stored == ".journal" else f"{stored}.npz"
-        shutil.copy(STORED / f"version{number}{end}", Path("run", name))
-        assert Written(Path("run")).is_ours(name), (number, stored)
+    for stored, name in (
+        *(("version1.npz", RECORDING), ("version2-train.npz", RECORDING)),
+        *(("version1.journal", JOURNAL), ("version2.journal", JOURNAL)),
+    ):
+        shutil.copy(STORED / stored, Path("run", name))
+        assert Written(Path("run")).is_ours(name), stored
         os.rename(Path("run", name), "elsewhere")
         os.symlink("../elsewhere", Path("run", name))
         assert not Written(Path("run")).is_ours(name)
