@@ -6,24 +6,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.ranks import training as of_ranks
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.cli.shown import FULL
-from chainer_profile.comparison.compare import Side, compare
-from chainer_profile.ranks.merging import merge
-from chainer_profile.record.budget import Spent
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.content import advice, budget, comparison, ranks
 from chainer_profile.report.document import Heading, text
 from chainer_profile.report.tables import Table, columns, listed
-from chainer_profile.report.writers.terminal import SCREEN, first_screen, written
+from chainer_profile.report.writers.terminal import first_screen, written
 from chainer_profile.runs.folder import save_recording
 from tests import ROOT
-from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
-from tests.goldens.scenarios import ADVICE
-from tests.goldens.words import PARTS, S
-from tests.report.documents import program
 from tests.report.working import make_device_training, with_work
 
 SAMPLES = sorted((ROOT / "reports" / "samples").glob("resnet*"))
@@ -61,23 +52,6 @@ def test_a_run(name, folder, done, monkeypatch):
     for finding in summarise(RUNS[name]()).findings:
         assert finding.text in " ".join(full.split())
     assert "By function" in full or "total ms" in full
-
-
-def test_other_results():
-    factors = dict.fromkeys(range(20), 1.3)
-    changed = compare(Side("A", (run(0),)), Side("B", (scaled(run(1), factors),)))
-    merged = merge(of_ranks(4, 30, 8, planted_ms={(1, 1): 30.0}))
-    many = [Spent(of, f"{of} {at}", S, 3) for of in ("extensions", "imports") for at in range(30)]
-    spent = replace(program(), spent=(*PARTS, *many))
-    for blocks in (
-        comparison.compared(changed, limit=10),
-        ranks.merged(merged, 10),
-        advice.section(replace(ADVICE, tried=ADVICE.tried * 8)),
-        budget.overview(spent, summarise(make_training())),
-    ):
-        shown = written(first_screen(blocks, 100, FULL), 100).split("\n")
-        assert len(shown) <= SCREEN, shown[0]
-        assert max(map(len, shown)) <= 100, shown[0]
 
 
 def test_what_has_no_room_is_named():

@@ -2,7 +2,6 @@
 
 import io
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,17 +108,3 @@ def test_the_width_is_the_terminals():
     for environment, width in (({}, "93"), ({"COLUMNS": "70"}, "70")):
         out = on_terminal(lambda: print(terminal_width()), 93, environment)
         assert plain(out) == f"{width}\n"
-
-
-def test_names_cannot_write_codes():
-    name = "\x1b[31mred\x1b]0;title\x07\u202e"
-    settings = Settings(model=name, input=name, command=name)
-    recording = make_recording(3, settings=settings, environment=Environment(processor=name))
-    layers = tuple(type(layer)(layer.index, f"/{name}", name) for layer in recording.layers)
-    save("hostile", replace(recording, layers=layers))
-    for argv in (["report", "reports/hostile"], ["compare", "reports/hostile", A], ["history"]):
-        text = on_terminal(command(*argv), 200, {"NO_COLOR": "1"})
-        assert "\x1b]" not in text
-        assert "\x1b[31m" not in text
-        assert "\u202e" not in text
-        assert "\\x1b[31mred" in text

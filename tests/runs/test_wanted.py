@@ -71,13 +71,10 @@ def test_files_of_a_run_and_of_its_report(capsys):
     assert main("-o", "run", *words, "--title", "Mine", "--trace-trial", "1") == 0
     written = "Written to run: report.md, report.html, trace.json, tables.tex and "
     assert written in capsys.readouterr().out  # what was asked for in its order
-    names = set(names_in("run"))
-    assert {"trace.json", "tables.tex", "stacks.folded"} <= names
-    assert "report.json" not in names
+    assert {"trace.json", "tables.tex", "stacks.folded"} <= set(names_in("run"))
+    assert not Path("run/report.json").exists()
     report = Path("run/report.md").read_text()
-    assert report.startswith("# Mine\n")
-    assert "Ada" in report
-    assert "Systems" in report
+    assert report.startswith("# Mine\n\n**Author**: Ada")
     summary = summarise(load_run(Path("run")))
     assert Path("run/trace.json").read_text() == trace.render(summary, 1)
     # A report again has the files that are asked for now, and who wrote it where nothing else is.
