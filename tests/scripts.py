@@ -28,12 +28,7 @@ def python(*words, before=(), env=None, stdout=subprocess.PIPE, **more):
     )
 
 
-def said():
-    """What the last program of :func:`run_in_child` said, as its standard error has it."""
-    return Path("err").read_text()
-
-
-def files(place):
+def files(place="here"):
     """Files below a folder, but for hidden ones."""
     return sorted(str(path.relative_to(place)) for path in Path(place).rglob("[!.]*.*"))
 

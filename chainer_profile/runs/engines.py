@@ -25,9 +25,7 @@ _FILES = (RESULTS, "engines.csv", "engines.md", "engines.html", "engines.png", "
 
 
 @contextmanager
-def taken(
-    out: Path | None, default: Path, force: bool, engines: Sequence[str] = ()
-) -> Iterator[Path]:
+def taken(out: Path | None, default: Path, force: bool, engines: Sequence[str]) -> Iterator[Path]:
     """A folder for a run: ``out``, or the first of the default's numbers that is not there."""
     if out is not None:
         refuse_foreign(out, force, _FILES.__contains__)

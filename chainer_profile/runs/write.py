@@ -14,7 +14,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import make_folder
 from chainer_profile.record.budget import RUNNING, Budget, read_budget
 from chainer_profile.runs.folder import RECORDING, is_of_run, save_recording
-from chainer_profile.runs.wanted import FILES, NONE, USUAL, Wanted, parse_formats
+from chainer_profile.runs.wanted import FILES, USUAL, Wanted, named, parse_formats
 from chainer_profile.runs.written import Written
 
 if TYPE_CHECKING:
@@ -87,9 +87,8 @@ def save(
     from chainer_profile.report.content.profile import ReportTitle
 
     names = [formats] if isinstance(formats, str) else formats
-    asked = parse_formats(",".join(names)) if names else ()
-    title = ReportTitle(**by_whom)
-    wanted = Wanted((), title, usual=False) if NONE in asked else Wanted(asked, title)
+    asked = named(parse_formats(",".join(names)) if names else ())
+    wanted = replace(asked, title=ReportTitle(**by_whom))
     path = Path(folder)
     make_folder(path)
     Written(path).refuse(is_of_run)

@@ -13,7 +13,7 @@ from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import load_run
 from tests.command import file_size_limit, main
-from tests.scripts import files, run_in_child, said
+from tests.scripts import files, run_in_child
 
 pytestmark = pytest.mark.process
 
@@ -42,6 +42,10 @@ def run(*words, at_first="", afterwards="", script="train.py", **more):
     text = TRAINS.replace("AT_FIRST", at_first).replace("AFTERWARDS", afterwards)
     Path(script).write_text(text)
     return run_in_child("--format", "none", *words, script, **more)
+
+
+def said():
+    return Path("err").read_text()
 
 
 def test_a_default_folder_for_each_run():

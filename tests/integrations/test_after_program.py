@@ -31,7 +31,7 @@ from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run
 from tests.command import folder, main, one_line, stand_in  # noqa: F401
-from tests.scripts import python, run_in_child
+from tests.scripts import files, python, run_in_child
 
 pytestmark = pytest.mark.process
 
@@ -81,10 +81,6 @@ def run(program, *words, **more):
 
 def said():
     return " ".join(Path("err").read_text().split())
-
-
-def files(place="here"):
-    return sorted(str(path.relative_to(place)) for path in Path(place).rglob("[!.]*.*"))
 
 
 @pytest.mark.parametrize("takes", TAKES)

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -21,25 +22,21 @@ WORDS = make_case().words
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def stand_in(folder, tmp_path_factory, monkeypatch):
     monkeypatch.setattr(executors, "PROGRAM", sweeping.PROGRAM)
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    return tmp_path
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("tmp")))
 
 
-def test_a_case_gives_its_recording_and_leaves_nothing(tmp_path):
+def test_a_case_gives_its_recording_and_leaves_nothing():
     for run, cwd in ((run_case, "."), (executors.run_alone, "."), (run_case, "/missing")):
         outcome = run("a", WORDS, cwd)
         assert (outcome.error, outcome.machine) == ("", os.uname().nodename)
         assert outcome.seconds > 0
-        assert sorted(os.listdir()) == ["ran.log", "tmp"]
-        assert os.listdir("tmp") == []
-        (tmp_path / "tmp" / "r.npz").write_bytes(outcome.recording)
-        assert make_case().is_of(Recording.load(tmp_path / "tmp" / "r.npz").settings)
-        (tmp_path / "tmp" / "r.npz").unlink()
+        assert os.listdir() == ["ran.log"]
+        assert os.listdir(tempfile.tempdir) == []
+        Path("r.npz").write_bytes(outcome.recording)
+        assert make_case().is_of(Recording.load(Path("r.npz")).settings)
+        Path("r.npz").unlink()
 
 
 def test_executors_by_name_and_a_worker_without_the_program_or_a_disk(monkeypatch):
