@@ -161,6 +161,8 @@ class ScriptRun:
                 outcome = run(self.script)
             except UsageError:  # there is no such program
                 self._program.__exit__(None, None, None)
+                if self._looks is not None:
+                    self._looks.end(0)
                 raise
             except BaseException as error:  # of what the program left in place of Python's own
                 outcome = Outcome(error)

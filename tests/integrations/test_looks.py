@@ -11,7 +11,10 @@ import psutil
 import pytest
 
 import chainer_profile
+from chainer_profile.basics.errors import UsageError
 from chainer_profile.integrations.looks import Looks, told
+from chainer_profile.integrations.script import Script
+from chainer_profile.integrations.script_run import ScriptRun
 from tests import needs
 
 CHAINER = Path(chainer.__file__).parent
@@ -95,6 +98,16 @@ def test_a_real_look():
     assert looks.end(S) == ()
     if found:  # where the system lets it look
         assert any(one.name.startswith("spin (test_looks.py)") for one in found)
+
+
+def test_no_look_goes_on_where_there_is_no_such_program(tmp_path, monkeypatch):
+    did = []
+    monkeypatch.setattr(Looks, "start", lambda self: did.append("start"))
+    monkeypatch.setattr(Looks, "end", lambda self, own_ns: did.append("end"))
+    program = Script(str(tmp_path / "none.py"))
+    with pytest.raises(UsageError), ScriptRun(program, None, tmp_path / "run") as running:
+        running.run()
+    assert did == ["start", "end"]
 
 
 def test_without_py_spy(monkeypatch):
