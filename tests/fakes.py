@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests import ROOT
-from tests.scripts import python
+from tests import HANGS_S, ROOT
 
 FAKE = ROOT / "tests" / "fake_cupy"
 
@@ -34,8 +33,16 @@ def process(
 ) -> subprocess.CompletedProcess[str]:
     """A Python process; Chainer looks for CuPy only when it is imported."""
     path = os.pathsep.join([str(FAKE), str(ROOT)])
-    own = {"PYTHONPATH": path} | {name: str(value) for name, value in env.items()}
-    return python("-W", "error::UserWarning", *words, cwd=cwd, env=own)
+    given = {name: str(value) for name, value in env.items()}
+    fixed = {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", *words],
+        cwd=cwd,
+        env=os.environ | fixed | given,
+        capture_output=True,
+        text=True,
+        timeout=HANGS_S,
+    )
 
 
 def profile(
