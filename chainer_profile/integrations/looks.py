@@ -89,9 +89,9 @@ class Looks:
             return ()
         try:
             until = time.monotonic() + _PATIENCE
-            if self._looks_on():
-                os.kill(self._pid, signal.SIGINT)
             while time.monotonic() < until and self._looks_on():
+                with suppress(ProcessLookupError):
+                    os.kill(self._pid, signal.SIGINT)  # one that has just begun does not hear it
                 time.sleep(0.01)
             content = os.pread(out.fileno(), os.fstat(out.fileno()).st_size, 0)
         except (OSError, ValueError):  # the program closed all files

@@ -1,7 +1,6 @@
 """Where the main thread is seen beside Chainer."""
 
 import shutil
-import sys
 import sysconfig
 import time
 from pathlib import Path
@@ -81,15 +80,24 @@ def spin(seconds):
         pass
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="py-spy looks while it runs on Linux alone")
-def test_a_real_look():
+@pytest.fixture
+def looks():
     if shutil.which("py-spy", path=sysconfig.get_path("scripts")) is None:
         needs.missing("py-spy")
     looks = Looks()
     looks.start()
+    if looks.problem:
+        pytest.skip(looks.problem)
+    return looks
+
+
+def test_a_look_that_has_just_begun_ends(looks):
+    looks.end(S)
+    assert not looks._looks_on()
+
+
+def test_a_real_look(looks):
     try:
-        if looks.problem:
-            pytest.skip(looks.problem)
         # It is no child of ours.
         assert not any("py-spy" in child.name() for child in psutil.Process().children())
         spin(0.5)
