@@ -42,7 +42,7 @@ def check_function(function, *inputs):
 
 # Others are in the networks that the engines' contract runs, or are drawn by random_networks.py.
 X = images(2, 4, 6, 6)
-PLAIN = "elu erf flatten hard_sigmoid log_softmax normalize selu sign"
+PLAIN = "elu erf flatten hard_sigmoid log_softmax normalize selu sign transpose"
 FUNCTIONS = {
     # Looked up when they are called: the exporter replaces some.
     **{name: lambda x, name=name: getattr(F, name)(x) for name in PLAIN.split()},
@@ -85,7 +85,7 @@ FUNCTIONS = {
     "swapaxes": lambda x: F.swapaxes(x, 1, 3),
     "swish": lambda x: F.swish(x, np.array([0.5, 1, 2, 3], "f")),
     "tile": lambda x: F.tile(x, (1, 2, 1, 1)),
-    "transpose": lambda x: F.transpose(x, (0, -1, 1, 2)),
+    "transpose of axes": lambda x: F.transpose(x, (0, -1, 1, 2)),
     "unpooling_2d": lambda x: F.unpooling_2d(x, 2, cover_all=False),
 }
 
