@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.amdahl import if_twice, trial_s, ways
 from chainer_profile.analyse.summaries import layer_memory, summarise
-from chainer_profile.analyse.summary import Overhead
-from chainer_profile.basics.describe import Statistics, describe
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.recording import Layer, MemoryUse, Recording, Settings, digest_of
 from tests.conftest import make_layers, make_recording, make_training
@@ -44,16 +42,6 @@ NOT_CLEAN = dict.fromkeys(("clean_ns", "clean_start_ns"), np.zeros(0, np.int64))
 
 def near(value):
     return pytest.approx(value, rel=1e-12)
-
-
-def test_every_column_of_the_statistics_is_there():
-    for recording in (by_hand(), make_recording()):
-        layers = summarise(recording).layers
-        for name in Statistics.__dataclass_fields__:
-            column = layers["trials" if name == "count" else name]
-            for index in range(len(layers)):
-                known = getattr(describe(recording.self_ns[:, index]), name)
-                np.testing.assert_equal(column[index], known)
 
 
 @given(
@@ -153,21 +141,6 @@ def cycles(count, profiled, clean):
     return [("P", profiled - half), ("C", clean), ("P", half)] * count
 
 
-def test_added_time_on_a_steady_machine():
-    for blocks, pace in (
-        (cycles(8, 20, 5), lambda i: 1),
-        # Each cycle at a pace of its own; only the nearer half of a shared block is of that pace.
-        (cycles(6, 20, 4), lambda i: 1 + math.floor(i * 6 + 1e-9)),
-        *(
-            ([(first, 6), *[("P", 6), ("C", 6)] * 7, (last, 6)], lambda i: 1)
-            for first in "PC"
-            for last in "PC"
-        ),
-    ):
-        overhead = summarise(timeline(blocks, 0.02, pace)).totals.overhead
-        assert overhead == Overhead(near(0.02), near(0.02), near(0.02)), blocks
-
-
 def test_drift_does_not_count_as_added_time():
     for added in (0.0, 0.008, 0.05):
         # The machine slows by 40 %; the first half of the run has three times the profiled trials.
@@ -237,8 +210,8 @@ def test_clean_trials_of_other_calls_too_are_compared_with_none() -> None:
 # Memory of layers
 
 
-def of_layers(layers: list[Layer], peaks: list[int], retained: list[int] | None = None) -> Any:
-    memory = MemoryUse(tuple(peaks), tuple(retained or [0] * len(peaks)), 1, 2, 3, None)
+def of_layers(layers: list[Layer], peaks: list[int]) -> Any:
+    memory = MemoryUse(tuple(peaks), (0,) * len(layers), 1, 2, 3, None)
     return make_recording(len(layers), layers=tuple(layers), memory=memory)
 
 
@@ -264,25 +237,6 @@ def test_what_is_measured_and_what_is_known_of_the_arrays() -> None:
         assert cells(table, "peak_nbytes") == [15, 5], dtype
 
 
-@given(
-    peaks=st.lists(st.integers(0, 1 << 50), min_size=6, max_size=6),
-    outputs=st.lists(st.none() | st.integers(0, 1 << 50), min_size=6, max_size=6),
-    phases=st.lists(st.sampled_from(["forward", "backward", "update"]), min_size=6, max_size=6),
-)
-def test_the_workspace_is_the_peak_beyond_the_outputs(
-    peaks: list[int], outputs: list[int | None], phases: list[str]
-) -> None:
-    kinds = enumerate(zip(phases, outputs, strict=True))
-    layers = [Layer(at, "/", "A", phase, output_nbytes=output) for at, (phase, output) in kinds]
-    table = summarise(of_layers(layers, peaks, [-peak for peak in peaks])).layers
-    assert cells(table, "retained_nbytes") == [-peak for peak in peaks]
-    assert cells(table, "output_nbytes") == outputs
-    assert cells(table, "workspace_nbytes") == [
-        max(0, peak - output) if phase == "forward" and output is not None else None
-        for peak, output, phase in zip(peaks, outputs, phases, strict=True)
-    ]
-
-
 # Amdahl's law: what a faster layer would bring to a trial
 
 
@@ -302,17 +256,6 @@ def test_a_layer_of_half_the_trial_and_where_layers_add_up_to_no_trial() -> None
     assert trial_s(inclusive) is None
     assert np.isnan(if_twice(inclusive, np.ones(3))).all()
     assert ways(inclusive, np.ones(3), 2.0) is None
-
-
-def test_the_fewest_of_the_slowest_layers() -> None:
-    # Of 1,000 us 500 are to go: 4 times as fast, 700 leave 175; 10 times, 600 leave 60.
-    found = ways(clean_for(), np.array([100, 600, 100, 50]) * 1e-6, 2.0)
-    assert found is not None
-    assert [(way.count, way.times, round(way.share, 9)) for way in found] == [
-        (2, 4.0, 0.7),
-        (1, 10.0, 0.6),
-    ]
-    assert ways(clean_for(), np.array([100, 200]) * 1e-6, 2.0) == ()
 
 
 @given(
