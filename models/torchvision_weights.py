@@ -30,17 +30,10 @@ _WEIGHTED = {"W": "weight", "b": "bias"}
 def is_torchvision_npz(names: Iterable[str]) -> bool:
     """Tells whether the names of a file's arrays are those of a torchvision ResNet.
 
-    Args:
-        names: The names, as ``numpy.load(path).files`` gives them; a ``.npy`` at the end,
-            as in the zip file's own list, does not matter.
-
-    Returns:
-        bool: True if any is a block's, such as ``layer1.0.conv1.weight``, also with
-        ``module.`` before it. Chainer's own names have slashes, so none of them is.
+    That is so if any is a block's, such as ``layer1.0.conv1.weight``. Chainer's own names have
+    slashes, so none of them is.
     """
-    return any(
-        _BLOCK_NAME.fullmatch(name.removesuffix(".npy").removeprefix(_MODULE)) for name in names
-    )
+    return any(_BLOCK_NAME.fullmatch(name.removeprefix(_MODULE)) for name in names)
 
 
 def load_torchvision_npz(model: chainer.Link, path: str | Path) -> None:
