@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import signal, stats
 
+from benchmarks import coverage
 from chainer_profile.basics.describe import (
     BATCHES,
     FIRST_LOOK,
@@ -231,29 +232,12 @@ def test_the_chances_of_all_looks_add_up_to_five_per_cent(monkeypatch):
     assert 0.045 < sum(asked) < 0.05
 
 
-KINDS = {
-    "normal": (lambda rng, count: 1 + 0.05 * rng.normal(size=count), 1, 4_000),
-    "correlated": (lambda rng, count: ar1(rng, count, 0.9)[0] * 1e-6, 1, 10_000),
-    "rarely slow": (
-        lambda rng, n: (1 + 0.01 * rng.normal(size=n)) * np.where(rng.random(n) < 0.01, 20, 1),
-        *(1.000127, 400),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", coverage.KINDS)
 def test_the_interval_is_right_when_the_trials_end(name):
-    """As a run asks it: after every 20 trials."""
-    kind, true, most = KINDS[name]
+    kind, typical = coverage.KINDS[name]
     rng = np.random.default_rng(11)
-    right = []
-    for _ in range(200):
-        samples = (1e6 * kind(rng, most)).astype(np.int64)
-        rule = PreciseEnough(0.02)
-        ends = (count for count in range(20, most + 1, 20) if rule.reached(samples[:count]))
-        count = next(ends, None)
-        if count is not None:
-            low, high = trials_interval(samples[:count])
-            right.append(low <= 1e6 * true <= high)
-    assert len(right) >= 190
+    wanted = 0.1 if "50 %" in name else 0.02
+    ends = [coverage.stopped(kind, wanted, rng) for _ in range(200)]
+    true_ns = coverage.TYPICAL_NS * typical
+    right = [low <= true_ns <= high for low, high in map(trials_interval, ends)]
     assert np.mean(right) >= 0.90
