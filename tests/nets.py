@@ -188,11 +188,11 @@ def slow_loss(clock: FakeClock) -> Any:
     return loss
 
 
-def slow_sums(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, duration_ns: int = 13) -> None:
-    """Let Chainer add up gradients in so many nanoseconds."""
+def slow_sums(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
+    """Let Chainer add up gradients in 13 ns."""
 
     def add(*grads: Any) -> Any:
-        return Sum(clock, duration_ns).apply(grads)[0]
+        return Sum(clock, 13).apply(grads)[0]
 
     monkeypatch.setattr(chainer.functions, "add", add)
 

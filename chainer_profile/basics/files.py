@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
+from itertools import count
 from json import dumps  # a program that is run may replace the module's
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -84,10 +85,8 @@ def is_free(path: Path) -> bool:
 def numbered(default: Path) -> Iterator[Path]:
     """A folder, then the same with a number: ``default``, ``default-2``, ``default-3``, ..."""
     yield default
-    number = 2
-    while True:
+    for number in count(2):
         yield default.with_name(f"{default.name}-{number}")
-        number += 1
 
 
 def write_file(path: Path, content: bytes) -> None:

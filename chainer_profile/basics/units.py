@@ -24,11 +24,11 @@ def duration_unit(seconds: float) -> str:
     return "ns" if seconds else "s"
 
 
-def format_duration(seconds: float | None, unit: str | None = None) -> str:
-    """A time with four significant digits: ``5.021 ms``; in the given unit, or in one that fits."""
+def format_duration(seconds: float | None) -> str:
+    """A time with four significant digits: ``5.021 ms``."""
     if seconds is None or math.isnan(seconds):
         return NOT_KNOWN
-    unit = unit or duration_unit(seconds)
+    unit = duration_unit(seconds)
     return f"{format_significant(seconds / _SECONDS[unit])} {unit}"
 
 
@@ -134,11 +134,11 @@ def format_ratio(part: float, whole: float) -> str:
     return f"{part / whole:.2f}" if part > 0 and whole > 0 else ""
 
 
-def format_interval(low: float, high: float, unit: str | None = None) -> str:
+def format_interval(low: float, high: float) -> str:
     """An interval of times in one unit: ``5.012 to 5.034 ms``."""
     if math.isnan(low) or math.isnan(high):
         return NOT_KNOWN
-    unit = unit or duration_unit(high)
+    unit = duration_unit(high)
     scale = _SECONDS[unit]
     return f"{format_significant(low / scale)} to {format_significant(high / scale)} {unit}"
 
