@@ -128,7 +128,11 @@ def test_the_interval_by_hand():
     assert low == pytest.approx(min(plain[0], 100 / (1 + h)), rel=1e-12)
     assert high == pytest.approx(max(plain[1], 100 * (1 + h)), rel=1e-12)
     # Nothing tells how long a third level would be; independent trials it would narrow down.
-    low, high = trials_interval(np.repeat([1_000, 1_010], 500))
+    times = np.repeat([1_000, 1_010], 500)
+    values = np.median(batches(times[None])[0], axis=1)
+    h = stats.t.ppf(0.975, BATCHES - 1) * standard_errors(values[None])[0] / 1_005
+    low, high = trials_interval(times)
+    assert (low, high) == pytest.approx((1_005 / (1 + h), 1_005 * (1 + h)), rel=1e-12)
     assert low < 999
     assert high > 1_011
     # One slow trial does not move it.
