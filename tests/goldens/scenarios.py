@@ -116,7 +116,8 @@ def forward() -> Kept:
     )
     lines = f"{views.recording_line(recording)}\n{views.summary_line(summary)}\n"
     kept["txt"] += LINE + _terminal(more) + LINE + lines
-    kept["html"] = html.write(list(profile.page(summary)))
+    drawn = _under(profile.page(summary), "All layers", "Tree of links", "In time")
+    kept["html"] = html.write(drawn)
     return kept
 
 

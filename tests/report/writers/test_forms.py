@@ -46,9 +46,9 @@ def test_a_link_shows_the_name_and_leads_to_it() -> None:
 def test_texts_are_data_with_their_styles_and_what_leads_elsewhere_is_left_out() -> None:
     block = text("<b>&", code("<i>"), strong("'\""), "\x00\n", Piece("עברית"))
     gone = text("See ", file("links.csv"))
-    assert html.write([gone, block, Figure("a.png", "a", "b")]) == (
+    assert html.write([gone, block, text("less", aside=True), Figure("a.png", "a", "b")]) == (
         "<p>&lt;b&gt;&amp;<code>&lt;i&gt;</code><strong>&#x27;&quot;</strong>\\x00\\n"
-        "<bdi>עברית</bdi></p>"
+        '<bdi>עברית</bdi></p>\n<p class="aside">less</p>'
     )
 
 
