@@ -142,7 +142,9 @@ def test_pages_and_what_the_file_says_of_itself() -> None:
 
 def test_a_long_table_repeats_its_head_and_a_short_one_is_on_one_page() -> None:
     columns = [column("name", "layer{}".format, kind="text 9"), column("time", "{}.5".format)]
-    reader = written(Heading(1, "x"), Table(columns, range(150), "Times", number=1))
+    long = Table(columns, range(150), "Times", number=1)
+    assert "align: (left, right,)" in "".join(pdf._parts(long))
+    reader = written(Heading(1, "x"), long)
     assert len(reader.pages) >= 3
     assert all("nametime" in words([page]) for page in reader.pages)
     shown = words(reader.pages)
