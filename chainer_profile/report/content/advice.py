@@ -48,7 +48,12 @@ def section(advice: Advice) -> Iterator[Block]:
         )
     if advice.helping:
         yield Table(_COLUMNS, advice.helping, "What helps")
-        yield text(_explained(advice))
+        yield text(
+            "Compared with the unchanged network, with "
+            f"{plural(advice.settings.threads or 1, 'BLAS thread')}; milliseconds are wall time of "
+            "one input. Each row comes from pairs of new processes that were started after the "
+            "change had been chosen."
+        )
         yield points((strong(one.candidate.name), ": ", *keeping(one)) for one in advice.helping)
     for one in [one for one in advice.helping if one.layers][:_MOST_SHOWN]:
         yield text(f"Where {one.candidate.name} helped the most:")
@@ -128,15 +133,6 @@ times | times as fast = Times as fast | factor
 """,
     times=lambda one: one.before_s / one.after_s if one.after_s else None,
 )
-
-
-def _explained(advice: Advice) -> str:
-    threads = plural(advice.settings.threads or 1, "BLAS thread")
-    return (
-        f"Compared with the unchanged network, with {threads}; milliseconds are wall time of "
-        "one input. Each row comes from pairs of new processes that were started after the "
-        "change had been chosen."
-    )
 
 
 def keeping(one: Tried) -> Words:

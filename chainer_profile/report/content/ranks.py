@@ -87,6 +87,10 @@ mb_per_s | MB/s | number? | Bytes divided by the median moving time of the last 
 
 def sections(ranks: Ranks, limit: int | None = None, hint: str = "") -> list[doc.Section]:
     """All that is told of ranks; of a table at most ``limit`` rows, ``hint`` shows the others."""
+    files = doc.text(
+        *("All layers of all ranks with all digits: ", doc.file(LAYERS), "; the collectives: "),
+        *(doc.file(COLLECTIVES), "; one iteration in time, for Perfetto: ", doc.file(TRACE)),
+    )
     return [
         doc.Section("", _answer(ranks)),
         doc.Section("", bars(ranks), (doc.PAGE,)),
@@ -94,7 +98,7 @@ def sections(ranks: Ranks, limit: int | None = None, hint: str = "") -> list[doc
         doc.Section("Phases", _phases(ranks)),
         doc.Section("Stragglers", _stragglers(ranks, limit, hint)),
         doc.Section("Collectives", _slow_collectives(ranks, limit, hint)),
-        doc.Section("", [doc.text(*_FILES)], (doc.REPORT, doc.PAGE)),
+        doc.Section("", [files], (doc.REPORT, doc.PAGE)),
         doc.Section("Layers by rank", _by_rank(ranks), (doc.PAGE,)),
     ]
 
@@ -111,12 +115,6 @@ def report(ranks: Ranks, limit: int | None = None) -> list[doc.Block]:
 def page(ranks: Ranks, limit: int | None = None) -> list[doc.Block]:
     """The report with a bar for each rank, and the layers of all ranks."""
     return [doc.Heading(1, title(ranks)), *doc.shown_in(doc.PAGE, sections(ranks, limit))]
-
-
-_FILES = (
-    *("All layers of all ranks with all digits: ", doc.file(LAYERS), "; the collectives: "),
-    *(doc.file(COLLECTIVES), "; one iteration in time, for Perfetto: ", doc.file(TRACE)),
-)
 
 
 def bars(ranks: Ranks) -> Iterator[doc.Boxes]:

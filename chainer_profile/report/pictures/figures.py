@@ -124,6 +124,10 @@ class Picture:
         used = {element.get("id", "") for element in root.iter()}
         used &= set(re.findall(r"(?:url\(|href=\")#([\w-]+)", self._svg.decode()))
         top = 0.0
+
+        def own_name(found: re.Match[str]) -> str:
+            return f"#{name}-{found[1]}" if found[1] in used else found[0]
+
         for element in root.iter():
             element.tag = element.tag.rpartition("}")[2]
             attributes = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
@@ -131,7 +135,7 @@ class Picture:
             if (own := attributes.pop("id", "")) in used:
                 element.set("id", f"{name}-{own}")
             for key, value in attributes.items():
-                value = re.sub(r"#([\w-]+)", lambda own: _renamed(own, name, used), value)
+                value = re.sub(r"#([\w-]+)", own_name, value)
                 element.set(key, _in_page(value))
             if own == TITLE:
                 places = " ".join(line.get("transform", "") for line in element.iter())
@@ -181,22 +185,15 @@ def settle(figure: Figure) -> None:
         figure.set_layout_engine(None)
 
 
-def _renamed(found: re.Match[str], name: str, used: set[str]) -> str:
-    return f"#{name}-{found[1]}" if found[1] in used else found[0]
-
-
 @lru_cache(maxsize=512)
 def _in_page(value: str) -> str:
     """An attribute of a figure as it is in a page: short, and in the page's own colours."""
     value = re.sub(r"font-family: [^;]+;?|stroke-miterlimit: \d+;?", "", value)
     value = re.sub(r"font: ([\d.]+px) [^;]+", r"font-size: \1", value)
-    value = re.sub(r"#[0-9a-f]{6}\b", lambda found: _themed(found[0]), value)
+    known = "|".join(THEME)
+    value = re.sub(rf"({known})\b", lambda found: f"var(--{THEME[found[0]]})", value)
     value = re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}", value)
     return " ".join(value.split())
-
-
-def _themed(colour: str) -> str:
-    return f"var(--{THEME[colour]})" if colour in THEME else colour
 
 
 def blank(width: float, height: float) -> Figure:
