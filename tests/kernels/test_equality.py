@@ -203,7 +203,9 @@ def test_batch_normalization(kernels):
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-def test_pooling_of_windows_with_many_places(kernels):
+def test_pooling_of_equal_numbers_and_of_windows_with_many_places(kernels):
+    ties = RNG.integers(0, 3, (2, 3, 7, 6)).astype(float)
+    compare(lambda x: F.max_pooling_2d(x, 3, 2), [ties], kernels)
     compare(lambda x: F.max_pooling_2d(x, 20, 7, 3), [RNG.normal(size=(1, 2, 40, 40))], kernels)
 
 
