@@ -156,17 +156,15 @@ def test_registered_networks(capsys):
     def registered(*words):
         few = ["--trials", "3", "--warmups", "1", "--clean-trials", "2", "-o", "run", "-q"]
         assert cli.main([*words, *few, "--force"], REGISTRY, WEIGHT_FORMATS) == 0
-        return load_run(Path("run"))
+        return load_run(Path("run")).settings
 
-    recording = registered("--input-size", "20x12", "--classes", "7")
-    assert recording.settings.input_shape == (1, 3, 20, 12)
-    assert recording.layers[-1].output_shapes == ((1, 7),)
+    assert registered("--input-size", "20x12", "--classes", "7").input_shape == (1, 3, 20, 12)
     # Feature maps have a loss too.
     words = ["--model", "se-resnet9-fixup", "--input-size", "16x16", "--phase", "train"]
-    assert registered(*words).settings.loss == "softmax_cross_entropy"
+    assert registered(*words).loss == "softmax_cross_entropy"
     np.savez("resnet18.npz", **make_state(ResNet(18)))
     words = ["--model", "resnet18", "--input-size", "32x32", "--weights", "resnet18.npz"]
-    assert registered(*words).settings.weights == "resnet18.npz"
+    assert registered(*words).weights == "resnet18.npz"
     assert cli.main(["--model", "resnet34-relu-bn", "--input-size", "225x225"], REGISTRY) == 1
     said = "takes inputs of 3 x 224 x 224 only, not 3 x 225 x 225"
     assert said in capsys.readouterr().err
@@ -189,8 +187,6 @@ def test_help_of_no_command_imports_anything_heavy():
     )
     result = python("-c", code)
     assert result.returncode == 0, result.stderr
-    for option in ("--trials", "--executor", "--since", "--columns", "--synthetic-size"):
-        assert option in result.stdout
     assert result.stdout.splitlines()[-1] == "heavy: set()"
 
 

@@ -211,13 +211,12 @@ def test_a_signal_before_anything_is_measured_leaves_nothing(signum, code, fails
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("closed", "files"),
-    [(">&-", FILES), (">&- 2>&- <&-", ["recording.npz"])],
+    ("closed", "files", "form"),
+    [(">&-", FILES, ""), (">&- 2>&- <&-", ["recording.npz"], "--format none")],
 )
-def test_a_closed_output_loses_nothing(closed, files):
+def test_a_closed_output_loses_nothing(closed, files, form):
     Path("net.py").write_text(OWN)
-    written = "" if files == FILES else "--format none"
-    words = f"--model net.py:Net --input-shape 3 --trials 4 --no-machine {written} -o out"
+    words = f"--model net.py:Net --input-shape 3 --trials 4 --no-machine {form} -o out"
     script = f"{sys.executable} {ROOT / 'profile.py'} {words} {closed}"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=HANGS_S)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -88,8 +88,12 @@ def test_signals_before_the_first_trial_and_within_one_that_hangs(fails):
 
 
 def test_a_signal_while_the_reports_are_made_keeps_the_recording(monkeypatch):
+    def interrupted(picture):
+        sending(signal.SIGINT)()
+        pytest.fail("the reports go on")
+
     with monkeypatch.context() as patch:
-        patch.setattr(Picture, "png", lambda picture: sending(signal.SIGINT)())
+        patch.setattr(Picture, "png", interrupted)
         assert main("-o", "run") == 130
     assert names_in("run") == ["recording.npz"]
     assert main("report", "run", "-q") == 0

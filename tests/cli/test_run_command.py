@@ -185,7 +185,6 @@ def test_children_of_multiprocessing_know_the_programs_classes(method):
 def test_what_was_measured_before_the_end():
     for how, code, outcome in (
         ("raise ValueError('too large')", 1, "ValueError: too large"),
-        ("sys.exit(3)", 3, "exit code 3"),
         ("raise KeyboardInterrupt", -signal.SIGINT, "interrupted"),
     ):
         assert run(*INTO, "--force", afterwards=f"if i == 12: {how}") == code
