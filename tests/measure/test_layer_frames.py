@@ -4,11 +4,10 @@ import shutil
 import subprocess
 import sys
 import threading
+import traceback
 
-import chainer
 import chainer.functions as F
 import chainer.links as L
-import numpy as np
 import pytest
 from chainer import FunctionNode, _backprop_utils
 
@@ -17,47 +16,38 @@ from chainer_profile.measure.layer_frames import FILE, layer_frames
 from tests import ROOT
 from tests.nets import image, net
 
-SEEN = []
-
 
 def stack():
     """The layers on the stack, outermost first."""
-    frame = sys._getframe(1)
-    names = []
-    while frame is not None:
-        if frame.f_code.co_filename == FILE:
-            names.append(frame.f_code.co_name)
-        frame = frame.f_back
-    return names[::-1]
+    return [one.name for one in traceback.extract_stack() if one.filename == FILE]
 
 
-class Looking(chainer.FunctionNode):
-    """A function that looks at its stack, and whose backward calls another."""
-
-    def forward(self, inputs):
-        SEEN.append(stack())
-        return (inputs[0] * 2,)
-
-    def backward(self, indexes, gys):
-        SEEN.append(stack())
-        return (gys[0] * 2,)
+@pytest.fixture
+def seen():
+    """The stacks that were seen; afterwards all is as it was."""
+    before = FunctionNode.apply, _backprop_utils.backprop_step
+    yield []
+    assert (FunctionNode.apply, _backprop_utils.backprop_step) == before
 
 
-def looking():
+@pytest.fixture
+def model(seen):
+    """A network with a function that looks at its stack, and whose backward does."""
+
+    class Looking(FunctionNode):
+        def forward(self, inputs):
+            seen.append(stack())
+            return (inputs[0] * 2,)
+
+        def backward(self, indexes, gys):
+            seen.append(stack())
+            return (gys[0] * 2,)
+
     inner = net(lambda self, x: Looking().apply((x,))[0])
     return net(lambda self, x: self.inner(F.relu(self.fc(x))), fc=L.Linear(3, 2), inner=inner)
 
 
-@pytest.fixture(autouse=True)
-def _forget():
-    SEEN.clear()
-    before = FunctionNode.apply, _backprop_utils.backprop_step
-    yield
-    assert (FunctionNode.apply, _backprop_utils.backprop_step) == before
-
-
-def test_every_call_runs_below_its_layer():
-    model = looking()
+def test_every_call_runs_below_its_layer(model, seen):
     with pytest.raises(Exception, match="Invalid operation"), layer_frames(model):
         model(image(4, 5))
     with layer_frames(model):
@@ -65,24 +55,23 @@ def test_every_call_runs_below_its_layer():
             F.sum(model(image(4, 3))).backward()
         loss = F.sum(model(image(4, 3)))
     forward, backward = ["2_Looking@/inner"], ["2_Looking@/inner backward"]
-    assert [*([forward, backward] * 2), forward] == SEEN
+    assert [*([forward, backward] * 2), forward] == seen
     layer = chainer_profile.profile(model, image(4, 3), trials=1).layers[2]
     assert [f"{layer.label}@{layer.path}"] == forward
     # Behind it nothing is seen.
-    SEEN.clear()
+    seen.clear()
     loss.backward()
     model(image(4, 3))
-    assert SEEN == [[], []]
+    assert seen == [[], []]
 
 
-def test_other_threads_are_left_alone():
-    model = looking()
+def test_other_threads_are_left_alone(model, seen):
     with layer_frames(model):
-        thread = threading.Thread(target=lambda: Looking().apply((np.ones(2, np.float32),)))
+        thread = threading.Thread(target=model, args=(image(4, 3),))
         thread.start()
         thread.join()
         model(image(4, 3))
-    assert SEEN == [[], ["2_Looking@/inner"]]
+    assert seen == [[], ["2_Looking@/inner"]]
 
 
 PROGRAM = """
