@@ -15,7 +15,6 @@ from tests.report.working import GPU
 
 HANDLE = object()
 BUS = "0000:3B:00.0"
-CLOCKS = {(1, False): 1755, (1, True): 1980, (2, False): 2619}
 PROPERTIES = {"name": b"NVIDIA H200", "major": 9, "minor": 0, "totalGlobalMem": 150_000_000_000}
 
 ALL = replace(GPU, number=1, driver="575.57.08", driver_cuda="12.9", cuda="12.8")
@@ -24,19 +23,6 @@ STATE = GpuState(1755, 1980, 2619, 41, 118.25, ())
 
 def refuse(*_):
     raise RuntimeError("not supported")
-
-
-def of_the_handle(value):
-    def read(handle):
-        assert handle is HANDLE
-        return value
-
-    return read
-
-
-def by_bus(bus):
-    assert bus == BUS  # CUDA's numbers are not NVML's
-    return HANDLE
 
 
 @pytest.fixture
@@ -61,13 +47,13 @@ def nvml(runtime, monkeypatch):
     """The module pynvml: the functions that are called, with what they give."""
     made = SimpleNamespace(
         nvmlInit=lambda: None,
-        nvmlDeviceGetHandleByPciBusId=by_bus,
+        nvmlDeviceGetHandleByPciBusId={BUS: HANDLE}.get,  # CUDA's numbers are not NVML's
         nvmlSystemGetDriverVersion=lambda: "575.57.08",
-        nvmlDeviceGetClockInfo=lambda handle, kind: CLOCKS[kind, False],
-        nvmlDeviceGetMaxClockInfo=lambda handle, kind: CLOCKS[kind, True],
-        nvmlDeviceGetTemperature=lambda handle, sensor: 41 + sensor,
-        nvmlDeviceGetPowerUsage=of_the_handle(118_250),
-        nvmlDeviceGetCurrentClocksThrottleReasons=of_the_handle(0x1),
+        nvmlDeviceGetClockInfo=lambda *of: {(HANDLE, 1): 1755, (HANDLE, 2): 2619}[of],
+        nvmlDeviceGetMaxClockInfo=lambda *of: {(HANDLE, 1): 1980}[of],
+        nvmlDeviceGetTemperature=lambda *of: {(HANDLE, 0): 41}[of],
+        nvmlDeviceGetPowerUsage=lambda handle: {HANDLE: 118_250}[handle],
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda handle: {HANDLE: 0x1}[handle],
     )
     monkeypatch.setitem(sys.modules, "pynvml", made)
     return made
