@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from chainer_profile.measure import memory
-from chainer_profile.measure.clock import HOST_CLOCK, WARMUP_PART, WARMUP_SECONDS, Clock, TimeLimit
+from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.trials import cycles, opening
 from chainer_profile.record.recording import Calibration
 from tests import queues
@@ -158,13 +158,3 @@ def test_a_clock_that_waits_for_its_device():
     assert (clock.now_ns(), waiting.device, queue.log) == (100, None, [])
     assert [waiting.now_ns(), waiting.now_ns()] == [170, 170]
     assert queue.log == ["synchronize"] * 2
-
-
-def test_parts_of_a_limit(clock):
-    limit, endless = TimeLimit(clock.now_ns, 50.0), TimeLimit(clock.now_ns)
-    clock.advance(20 * SECOND)
-    assert limit.left_s() == 30.0
-    assert limit.at_most_s(WARMUP_SECONDS, WARMUP_PART) == 5.0
-    assert limit.at_most_s(3.0, 0.1) == 3.0
-    assert endless.at_most_s(10.0, 0.1) == 10.0
-    assert endless.left_s() == float("inf")
