@@ -12,6 +12,7 @@ from chainer_profile.basics.parsing import (
     parse_device,
     parse_input,
     parse_range,
+    positive_seconds,
     split_names,
 )
 from chainer_profile.cli.parsers import parser_of
@@ -37,6 +38,8 @@ def test_specs():
     for text in ("20:int32:0:10", "", "3x", "0..3", "1x=3", "3:complex64", "3:int32:x"):
         assert "not a" in refusal(parse_input, text, error=UsageError)
     assert parse_range("10") == parse_range("0..9") == (0, 9)
+    assert "it contains no number" in refusal(parse_range, "5..1", error=UsageError)
+    assert positive_seconds("0.5") == 0.5
 
 
 @given(

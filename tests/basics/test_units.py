@@ -48,7 +48,7 @@ SHOWN = {
         **{(1, "layer"): "1 layer", (0, "layer"): "0 layers", (10_000, "trial"): "10,000 trials"},
         (2, "run to compare", "runs to compare"): "2 runs to compare",
     },
-    units.format_factor: {1.294: "1.29x"},
+    units.format_factor: {1.294: "1.29x", 99.994: "99.99x", 100: "100x"},
     units.format_nbytes: {
         **{None: "-", 0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB"},
         **{1 << 20: "1.0 MiB", 25_232_932_864: "23.5 GiB", 1 << 40: "1.0 TiB"},
