@@ -228,6 +228,9 @@ def test_what_is_measured_and_what_is_known_of_the_arrays() -> None:
         **{"peak": 100, "retained": 0, "input": 300, "parameter": 20, "output": 64},
         "workspace": 36,
     }
+    # Of a backward it is not told.
+    backward = replace(layer, phase="backward")
+    assert cells(layer_memory(of_layers([backward], [100])), "workspace_nbytes") == [None]
     # Older recordings have outputs by their shapes, whether NumPy knows the data type or not.
     for dtype, nbytes in (("bfloat16", 12), ("float16", 12), ("", None), ("no type", None)):
         layer = Layer(0, "/", "A", output_shapes=((2, 3),), dtype=dtype)
