@@ -121,7 +121,9 @@ def programs(raising=True, *more, deep=True, branches=True):
     simple = functions | child | (st.just(Raise()) if raising else child)
     way = st.lists(simple, max_size=2).map(tuple)
     branch = st.builds(Branch, st.lists(way, min_size=2, max_size=3).map(tuple))
-    body = st.lists(st.one_of(functions, child, branch, simple, *more), max_size=3).map(tuple)
+    # Mostly several, of which one is a child's: few programs would have links in others else.
+    body = st.lists(st.one_of(child, functions, branch, simple, *more), min_size=1, max_size=4)
+    body = st.builds(lambda first, body: (first, *body), child, body) | body.map(tuple)
     spec = st.builds(Spec, st.sampled_from(list(STYLES)), st.booleans(), body)
     return st.builds(
         Program,
@@ -338,7 +340,7 @@ class Drawn(chainer.Chain):
         link = getattr(self, f"link{one.link % len(self.links_behind)}")
         for _ in range(one.times):
             with suppress(WorkError) if one.caught else ExitStack():
-                if one.direct and type(link).__call__ is chainer.Link.__call__:
+                if one.direct and isinstance(link, NewLink):
                     x = link.forward(x)
                 else:
                     self.ledger.running.append(self.ledger.paths[id(link)])
