@@ -203,7 +203,7 @@ def test_the_limits_of_the_machine_are_those_of_the_chosen_threads(blas, monkeyp
 
 def test_an_engine_that_was_measured_with_all_is_profiled_with_all(clock, blas):
     engine, net = ChainerEngine(), Net(clock, blas, 0, 0)
-    engine._model = net
+    engine._model, engine._clock = net, clock
     engine.layers((image(),), 3)
     assert set(net.ran) == {MANY}
 
