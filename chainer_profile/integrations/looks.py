@@ -63,8 +63,9 @@ class Looks:
         # A file without a name: whatever ends this process leaves none behind.
         out = self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         self._files.enter_context(samplers.may_attach())
-        # It stops the program for each look: else those at code that goes on would be lost.
-        look = f"record -r {RATE} -t --full-filenames -f raw -p {os.getpid()} -o"
+        # It stops the program for each look: else those at code that goes on would be lost. Lines
+        # are not asked for (-F): looking takes an eighth less.
+        look = f"record -r {RATE} -t -F --full-filenames -f raw -p {os.getpid()} -o"
         words = [program, *look.split(), f"/dev/fd/{out.fileno()}"]
         try:
             started = subprocess.run(

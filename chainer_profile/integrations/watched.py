@@ -24,9 +24,9 @@ from chainer_profile.record.recording import Rank, Recording
 #: the part of them that is left as it is, to see what profiling adds.
 _DENSE, _PLAIN = 400, 0.125
 #: First trials that are profiled whatever they cost, and what profiling may cost of the trials' own
-#: time behind them; where it costs more, it is asked again after :data:`_LOOK_NS`, and so many
-#: trials at least.
-_FIRST, _COST, _UNTIL_ASKED = 2, 0.05, 100
+#: time behind them, which with the looks' 6 % is a tenth; where it costs more, it is asked again
+#: after :data:`_LOOK_NS`, and so many trials at least.
+_FIRST, _COST, _UNTIL_ASKED = 2, 0.035, 100
 #: Of several ranks all profile the same trials: every second one at first, then every tenth.
 _OFTEN, _SELDOM, _OFTEN_TRIALS = 0.5, 0.1, 60
 #: Nanoseconds that the memory pass takes for each call, about: tracemalloc sees all of Python's

@@ -409,16 +409,16 @@ def test_iterations_without_a_function(clock, measuring):
 
 def test_trials_are_profiled_again_once_their_time_has_paid():
     for trial_ms, ahead in (
-        (30, 8),  # 16 ms are paid for by 320 ms, of which 60 have passed
-        (20, 13),
+        (30, 11),  # 14 ms are paid for by 400 ms, of which 60 have passed
+        (25, 13),
         (1, 100),  # it is asked again from time to time
         (0.1, 1000),
         (0, 1),  # no trial has passed that was not profiled
     ):
         watched = Watched("trials", None, Accounts(lambda: 0, 0), print, lambda: None)
         watched.count, watched.own_ns = 2, 60 * MS
-        watched._profiling_ns, watched._usual_ns = 16 * MS, int(trial_ms * MS)
+        watched._profiling_ns, watched._usual_ns = 14 * MS, int(trial_ms * MS)
         assert not watched._chooses()
         assert watched.ahead == ahead
-        watched.ahead, watched.own_ns = 0, 320 * MS
+        watched.ahead, watched.own_ns = 0, 400 * MS
         assert watched._chooses()
