@@ -377,6 +377,26 @@ def test_many_calls_in_test_mode(clock, measuring):
     assert recording.iteration[-1] > 2500
 
 
+def test_trials_are_written_while_the_program_runs(clock, measuring, monkeypatch):
+    written = []
+    keep = Journal.add_clean
+    monkeypatch.setattr(
+        Journal,
+        "add_clean",
+        lambda self, trials: (written.extend(trials[1::3]), keep(self, trials)),
+    )
+    with measuring.within():
+        model, _ = set_up(clock, takes_ns=10 * MS)
+        with chainer.using_config("train", False):
+            for _ in range(300):
+                model(X)
+        # A kill now would lose no more than a tenth of a second.
+        (calls,) = measuring.program.watched
+        unprofiled = calls.count - calls.live.profiled - 2  # those of the memory pass
+        assert 0 <= unprofiled - len(written) <= 10 < len(written)
+    assert set(written) == {10 * MS}
+
+
 def test_an_iteration_that_waits_for_its_optimizers(clock, measuring, monkeypatch):
     """Also a network that no optimizer has is in the paths."""
     monkeypatch.setitem(sys.modules, "chainermn", ModuleType("chainermn"))
