@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chainer_profile.report.tables import Table, joined
 
@@ -162,9 +162,15 @@ def shown_in(form: str, sections: Iterable[Section]) -> Iterator[Block]:
         yield from blocks
 
 
-def text(*words: str | Piece, **kind: Any) -> Text:
-    """A paragraph of these words; the other fields are those of :class:`Text`."""
-    return Text(words, **kind)
+def text(
+    *words: str | Piece,
+    note: bool = False,
+    aside: bool = False,
+    below: bool = False,
+    lead: str = "",
+) -> Text:
+    """A paragraph of these words; see :class:`Text`."""
+    return Text(words, note, aside, below, lead)
 
 
 def points(items: Iterable[str | Words]) -> Points:
