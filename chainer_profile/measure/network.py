@@ -17,7 +17,7 @@ from chainer_profile.measure.learner import StructureError
 from chainer_profile.measure.steps import ForwardStep, learn_first
 from chainer_profile.measure.structure import Structure
 from chainer_profile.record.network import COUNTS, OWN, TEXTS, WORK, ModelSummary
-from chainer_profile.record.recording import Shape
+from chainer_profile.record.recording import Layer, Shape
 
 _WHOLE = (int, np.integer)
 
@@ -65,7 +65,7 @@ def summary(
         name=name or network_name(model),
         input_shapes=tuple(tuple(map(int, array.shape)) for array in inputs),
         input_dtypes=tuple(str(array.dtype) for array in inputs),
-        table=_layer_table(structure, counts),
+        table=_layer_table(structure, counts, _users(structure.layers, model)),
         kinds={link.path: link.kind for link in structure.links},
         input_nbytes=sum(map(_nbytes, inputs)),
         parameter_nbytes=parameter_nbytes,
@@ -141,11 +141,27 @@ def _is_trainable(param: Any) -> bool:
     return bool(param.requires_grad) and (rule is None or bool(rule.enabled))
 
 
-def _layer_table(structure: Structure, own: dict[str, dict[str, int]]) -> pd.DataFrame:
+def _users(layers: Sequence[Layer], model: Any) -> dict[str, int]:
+    """Of every link's calls the first with one of its parameters, by path; without, the first."""
+    shapes: dict[str, set[Shape]] = {}
+    for path, param in model.namedparams(include_uninit=False):
+        shapes.setdefault(link_of(path), set()).add(tuple(param.shape))
+    # L.Linear may reshape its input before it uses its weights.
+    first = {layer.path: layer.index for layer in reversed(layers)}
+    return first | {
+        layer.path: layer.index
+        for layer in reversed(layers)
+        if not shapes.get(layer.path, set()).isdisjoint(layer.input_shapes)
+    }
+
+
+def _layer_table(
+    structure: Structure, own: dict[str, dict[str, int]], users: dict[str, int]
+) -> pd.DataFrame:
     left, none = dict(own), dict.fromkeys(OWN, 0)
     rows: list[dict[str, Any]] = [
         {name: getattr(layer, name) for name in (*TEXTS, *WORK)}
-        | left.pop(layer.path, none)
+        | (left.pop(layer.path, none) if users[layer.path] == layer.index else none)
         | {"nbytes_output": made_nbytes, "approximate": int(layer.work_is_about)}
         for layer, made_nbytes in zip(structure.layers, structure.made_nbytes, strict=True)
     ]

@@ -37,9 +37,9 @@ class ModelSummary(Shown):
         input_dtypes: Their data types.
         table: One row per layer (function call), in call order, which is the index. The columns
             are explained in docs/columns.md. The parameters of a link are in the row of its first
-            call; a link with parameters but without a known call has a row at the end, without a
-            function. Operations and bytes are <NA> where a function has no formula (see
-            :mod:`chainer_profile.costs.work`).
+            call that takes one; a link with parameters but without a known call has a row at the
+            end, without a function. Operations and bytes are <NA> where a function has no formula
+            (see :mod:`chainer_profile.costs.work`).
         kinds: Class of every link, by its path.
         input_nbytes: Bytes of the inputs.
         parameter_nbytes: Bytes of the parameters.

@@ -146,6 +146,12 @@ def test_links_that_are_not_called_come_last():
     assert of(lambda self, x: self.a(x), a=L.Linear(2, 2), aux=L.Linear(None, 3)).parameters == 9
 
 
+def test_parameters_stand_with_the_call_that_takes_them():
+    found = of(lambda self, x: self.fc(F.relu(x)), (1, 2, 3), fc=L.Linear(6, 2))
+    assert found.table["function"].tolist() == ["ReLU", "Reshape", "LinearFunction"]
+    assert found.table["parameters"].tolist() == [0, 0, 14]
+
+
 def test_outputs_of_a_network_that_takes_gradients_and_of_functions_within_others():
     def forward(self, x):
         x = chainer.Variable(x)

@@ -24,7 +24,7 @@ from chainer_profile.report.text import Row
 LAYERS, LINKS = "layers", "links"
 _COUNTED = """
 parameters | | count | Elements of the parameters; each counts once, at the first call of its
-  (first) link
+  (first) link that takes one
 trainable | | count | Those that an optimizer may update (disable_update prevents it)
 persistent | !3 | count | Elements of persistent arrays, such as batch normalisation's averages
 macs | | count? | Multiply-accumulates of convolutions and matrix products; - without a formula
