@@ -373,7 +373,8 @@ def _framework(summary: Summary) -> Iterator[Finding]:
         text = f"{text} engine's nodes, partly in its profiling."
         yield step("framework", text)
     elif larger_batch(summary) is None or summary.recording.of_program:
-        of = "" if summary.recording.of_program else f", at a batch of {settings.batchsize}"
+        asked = settings.batchsize and not summary.recording.of_program
+        of = f", at a batch of {settings.batchsize}" if asked else ""
         advice = "Fewer function calls would reduce it."
         yield step("framework", f"{text} functions (framework){of}.", advice)
 

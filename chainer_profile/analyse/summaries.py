@@ -140,14 +140,14 @@ def _totals(recording: Recording, layers_s: float) -> Totals:
     known = len(recording.clean_ns) and not recording.mixed
     clean = describe(recording.clean_ns) if known else None
     every = describe(recording.all_ns) if recording.of_program and len(recording.all_ns) else None
-    trial = every or clean or profiled
+    trial, batchsize = every or clean or profiled, recording.settings.batchsize
     return Totals(
         layers_s=None if recording.settings.inclusive else layers_s,
         profiled=profiled,
         clean=clean,
         framework=framework,
         overhead=_overhead(recording) if known else None,
-        fps=recording.settings.batchsize / trial.mean_s if trial and trial.mean_s else None,
+        fps=batchsize / trial.mean_s if batchsize and trial and trial.mean_s else None,
         every=every,
     )
 

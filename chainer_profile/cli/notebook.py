@@ -338,13 +338,13 @@ class FirstRun:
 
 
 def _settings(args: argparse.Namespace, command: str, given: Arguments | None) -> Settings:
-    """What was asked for, and the shape of the input where there is one that is known."""
+    """What was asked for, and the input where there is one that is known."""
     known = given if given is not None and given.arrays else None
     return settings_of(
         args,
         input=known.description if known else "inputs of the cell",
         input_shape=known.shape if known else (),
-        batchsize=known.batchsize if known else 1,
+        batchsize=known.batchsize if known else 0,
         clean_trials=runner.default_clean_trials(args.trials),
         command=command,
         **as_now(),

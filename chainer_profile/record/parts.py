@@ -115,7 +115,7 @@ class Settings(Escaped):
     model: str = ""  #: Name of the network.
     input: str = ""  #: What the input was, in words.
     input_shape: Shape = ()  #: Shape of the input array, batch included.
-    batchsize: int = 1  #: Images per trial.
+    batchsize: int = 1  #: Images per trial; 0 where that is not known.
     device: str = "cpu"  #: ``cpu`` or ``gpu:0``.
     phase: str = "forward"  #: What a trial was: ``forward``, ``forward-backward`` or ``train``.
     loss: str = ""  #: Name of the loss, where there is one.

@@ -456,7 +456,7 @@ def digest_of(recording: Recording) -> Digest:
             "mean_s": mean_s,
             "std_s": float(samples.std(ddof=1)) * 1e-9 if len(samples) > 1 else math.nan,
             "median_s": float(np.median(samples)) * 1e-9,
-            "fps": settings.batchsize / mean_s if mean_s else math.nan,
+            "fps": settings.batchsize / mean_s if settings.batchsize and mean_s else math.nan,
         }
     hot_layer, hot_path, hot_share = "", "", math.nan
     if recording.self_ns.size:

@@ -61,8 +61,8 @@ def input_text(settings: Settings) -> str:
 
 
 def batch_text(settings: Settings) -> str:
-    """The size of the batch: ``batch 32``."""
-    return f"batch {format_count(settings.batchsize)}"
+    """The size of the batch, if it is known: ``batch 32``."""
+    return f"batch {format_count(settings.batchsize)}" if settings.batchsize else ""
 
 
 def mode_text(settings: Settings) -> str:
@@ -103,7 +103,7 @@ def trial_text(recording: Recording) -> str:
 def settings_text(settings: Settings) -> str:
     """How the network was run: input, batch, device, mode."""
     parts = (input_text(settings), batch_text(settings), printable(settings.device))
-    return ", ".join((*parts, mode_text(settings), *options(settings)))
+    return ", ".join(filter(None, (*parts, mode_text(settings), *options(settings))))
 
 
 def options(settings: Settings) -> list[str]:

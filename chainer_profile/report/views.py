@@ -72,7 +72,7 @@ def recording_line(recording: Recording) -> str:
         parts.append(f"{format_count(recording.left_out)} trials with other calls discarded")
     if recording.ended != COMPLETE:
         parts.append(printable(recording.ended))
-    return f"<Recording of {model_name(settings)}: {', '.join(parts)}>"
+    return f"<Recording of {model_name(settings)}: {', '.join(filter(None, parts))}>"
 
 
 def summary_line(summary: Summary) -> str:

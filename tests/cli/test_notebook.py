@@ -22,6 +22,7 @@ from traitlets.config import Config  # noqa: E402
 
 from chainer_profile.cli.notebook import View  # noqa: E402
 from chainer_profile.measure.loop import networks, optimizers  # noqa: E402
+from chainer_profile.report.text import settings_text  # noqa: E402
 from tests.fakes import process  # noqa: E402
 from tests.nets import MLP  # noqa: E402
 from tests.scripts import python  # noqa: E402
@@ -207,8 +208,10 @@ def test_a_cell_is_a_trial_in_the_users_names(shell, capsys):
     assert paths(summary) == ["/MLP/fc1", "/MLP", "/MLP/fc2"]
     summary = shell.of_cell("own(x); model(x)")
     assert paths(summary)[::3] == ["/own/fc1", "/model/fc1"]
+    # Of several calls no batch is told, nor inputs per second.
     assert summary.recording.settings.input == "inputs of the cell"
-    assert summary.recording.settings.batchsize == 1
+    assert (summary.recording.settings.batchsize, summary.totals.fps) == (0, None)
+    assert "batch" not in settings_text(summary.recording.settings)
     assert shell.of_cell("F.relu(x)").recording.settings.model == "a cell"
     # Trials may differ.
     shell.names["n"] = 0

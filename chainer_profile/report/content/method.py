@@ -44,7 +44,7 @@ def experiment_rows(summary: Summary) -> list[words.Row]:
         ("Trial", words.trial_text(recording)),
         _rows_of(summary),
         ("Input", words.input_text(settings)),
-        ("Batch", plural(settings.batchsize, example)),
+        ("Batch", plural(settings.batchsize, example) if settings.batchsize else ""),
         ("Engine", words.engine_text(settings) if settings.engine else ""),
         ("Device", settings.device),
         ("Mode", words.mode_text(settings)),

@@ -291,7 +291,8 @@ def prefix(summary: Summary) -> str:
     """What tells the labels of one run in a paper from those of others: ``resnet20-b32-train``."""
     settings = summary.recording.settings
     phase = "" if settings.phase == "forward" else f"-{settings.phase}"
-    return f"{model_name(settings)}-b{settings.batchsize}{phase}"
+    batch = f"-b{settings.batchsize}" if settings.batchsize else ""
+    return f"{model_name(settings)}{batch}{phase}"
 
 
 def tables(summary: Summary) -> Iterator[tuple[str, Table]]:
