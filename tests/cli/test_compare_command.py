@@ -60,6 +60,7 @@ def test_what_is_compared(done):
     assert "21 rows not shown" in Path("files/comparison.md").read_text()
     assert "(comparison.png)" in Path("files/comparison.md").read_text()
     assert "not shown" not in done("compare", "A", "B", "--all", "--limit", "0")
+    assert "Written to said: comparison.md, " in done("compare", "A", "B", "-o", "said")
     assert done("compare", "A", "B", "A2", "-q", "-o", "z") == ""
     plots = ["comparison-1.png", "comparison-2.png"]
     assert [name for name in names_in("z") if name.endswith(".png")] == plots

@@ -4,7 +4,7 @@ import gc
 import sys
 import weakref
 from contextlib import contextmanager
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import chainer
 import chainer.functions as F
@@ -18,7 +18,7 @@ from chainer_profile.integrations import watched
 from chainer_profile.integrations.program import Program
 from chainer_profile.integrations.watched import Watched
 from chainer_profile.measure.accounts import Accounts
-from chainer_profile.measure.live import LiveTrials
+from chainer_profile.measure.live import COUNTING, PROFILING, LiveTrials
 from chainer_profile.record.budget import (
     CALLS,
     DATA,
@@ -442,3 +442,13 @@ def test_trials_are_profiled_again_once_their_time_has_paid():
         assert watched.ahead == ahead
         watched.ahead, watched.own_ns = 0, 400 * MS
         assert watched._chooses()
+
+
+def test_what_profiling_adds_within_trials_is_counted():
+    watched = Watched("trials", None, Accounts(lambda: 0, 0), print, lambda: None)
+    live = SimpleNamespace(mode=PROFILING, profiled=2, added_ns=30)
+    assert watched._without_added(live, 100) == 70
+    # Counting memory slows a trial down, once.
+    live.mode = COUNTING
+    assert watched._without_added(live, 500) == 70
+    assert (watched._profiling_ns, watched._usual_ns) == (30, 70)
