@@ -1,4 +1,4 @@
-"""How the time of a trial is divided; where its calls lie is kept in tests/goldens."""
+"""How the time of a trial is divided."""
 
 from __future__ import annotations
 

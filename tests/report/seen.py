@@ -121,7 +121,7 @@ def _told_table(writer: str | int, table: Table) -> Iterator[Item]:
 
 
 def _kept(table: Table, width: int) -> list[int]:
-    """The columns that stand on a terminal; which of them go first is in tests/goldens."""
+    """The columns that stand on a terminal."""
     rows = [[column.name for column in table.columns], *table.cells()]
     longest = [max(len(printable(text)) for text in texts) for texts in zip(*rows, strict=True)]
     return terminal._fitting(table.columns, longest, width)

@@ -37,10 +37,9 @@ from tests import ROOT
 from tests.comparing import run
 from tests.conftest import make_recording, make_training
 from tests.counting import counters
-from tests.engines.fake_engines import make_run, recordings
+from tests.engines.fake_engines import fast, make_run, recordings
 from tests.fusing import chainer_run, engine_run
-from tests.goldens.words import S, fast
-from tests.report.documents import compared, network_of, network_row, program
+from tests.report.documents import S, compared, network_of, network_row, program
 from tests.report.reading import meanings
 from tests.report.tracing import nested
 from tests.report.working import with_work

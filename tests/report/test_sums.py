@@ -23,8 +23,7 @@ from chainer_profile.report.document import Text, plain
 from chainer_profile.report.tables import Table
 from tests.analyse.test_grouping import recordings
 from tests.conftest import make_training
-from tests.goldens.words import PARTS as SPENT
-from tests.report.documents import program
+from tests.report.documents import SPENT, program
 from tests.report.working import make_device_recording
 
 S = 10**9

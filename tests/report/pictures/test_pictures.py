@@ -1,4 +1,4 @@
-"""Pictures: their files, and room for all names. What they show is in tests/goldens."""
+"""Pictures: their files, and room for all names."""
 
 import io
 import math

@@ -1,4 +1,4 @@
-"""Traces and stacks are well formed, and their totals are the recording's; cases: tests/goldens."""
+"""Traces and stacks are well formed, and their totals are the recording's."""
 
 import itertools
 from collections import Counter
@@ -125,7 +125,6 @@ def check_stacks(recording: Recording) -> None:
 def test_the_samples(path: Path) -> None:
     recording = Recording.load(path)
     check_trace(recording, recording.n_trials - 1)
-    # What goes on below the layers is in tests/goldens.
     check_stacks(replace(recording, inside=None))
     assert len(SAMPLES) >= 5
 

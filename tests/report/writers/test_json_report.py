@@ -1,4 +1,4 @@
-"""report.json fits its schema and adds up; its numbers are in tests/goldens."""
+"""report.json fits its schema and adds up."""
 
 import json
 from collections.abc import Callable
