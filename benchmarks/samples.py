@@ -50,15 +50,8 @@ _ENGINES = (
 #: The files that each sample keeps.
 KEPT: dict[str, tuple[str, ...]] = {
     "resnet20-cpu-b1": _ALL,
-    "resnet20-cpu-b32": _TRIED,
     "resnet20-cpu-b32-train": _TRIED,
-    "resnet18-cpu-b1": _RUN,
-    "resnet50-cpu-b1": _RUN,
     "engines-resnet20-cpu-b1": _ENGINES,
-    "engines-resnet20-cpu-b32": _ENGINES,
-    "engines-resnet18-cpu-b1": _ENGINES,
-    "engines-resnet34-relu-bn-cpu-b2": _ENGINES,
-    "engines-se-resnet9-fixup-cpu-b8": _ENGINES,
 }
 
 

@@ -73,7 +73,7 @@ def names_in(folder):
 @pytest.mark.parametrize("sample", KEPT)
 def test_files_are_made_from_the_recordings(sample, tmp_path, monkeypatch):
     # How few the colours are is looked at by no comparison of pictures; one sample has them.
-    if sample != "resnet18-cpu-b1":
+    if sample != "resnet20-cpu-b32-train":
         monkeypatch.setattr(samples, "in_few_colours", lambda path: None)
     if "report.pdf" in KEPT[sample]:
         needs.module("typst")
@@ -106,17 +106,18 @@ def test_the_command_of_a_sample_can_be_run_again(sample):
 
 
 def test_a_sample_is_made_again_and_measured_only_if_asked(tmp_path, monkeypatch, capsys):
-    sample, other = "resnet18-cpu-b1", SAMPLES / "resnet20-cpu-b1"
+    sample, other = "resnet20-cpu-b32-train", SAMPLES / "resnet20-cpu-b1"
     folder = tmp_path / sample
     folder.mkdir()
-    shutil.copy(SAMPLES / sample / "recording.npz", folder)
+    for name in ("recording.npz", "advice.json"):
+        shutil.copy(SAMPLES / sample / name, folder)
     monkeypatch.setattr(samples, "SAMPLES", tmp_path)
-    monkeypatch.setitem(KEPT, sample, ("recording.npz", "report.md"))
+    monkeypatch.setitem(KEPT, sample, ("recording.npz", "advice.json", "report.md"))
     monkeypatch.setattr(samples.subprocess, "run", lambda *_, **__: pytest.fail("measures"))
     for name in ("report.md", "report.html"):  # which is not kept
         (folder / name).write_text("old")
     samples.main([sample])
-    assert names_in(folder) == {"recording.npz", "report.md"}
+    assert names_in(folder) == {"recording.npz", "advice.json", "report.md"}
     assert_same(SAMPLES / sample / "report.md", folder / "report.md")
     assert capsys.readouterr().out == f"{sample}\n"
     copy = lambda *_, **__: shutil.copy(other / "recording.npz", folder)  # noqa: E731
@@ -129,7 +130,7 @@ def test_a_sample_is_made_again_and_measured_only_if_asked(tmp_path, monkeypatch
 
 
 def test_fewer_bytes_are_the_same_recording(tmp_path):
-    source = SAMPLES / "resnet18-cpu-b1" / "recording.npz"
+    source = SAMPLES / "resnet20-cpu-b32-train" / "recording.npz"
     path = tmp_path / source.name
     shutil.copy(source, path)
     samples.in_fewer_bytes(path)
