@@ -1,25 +1,14 @@
-"""The facts of a run in one line: they stand in its file, and lists of runs are made from them."""
+"""The facts of a run, which lists of runs are made from."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from json import dumps
-from pathlib import Path
-
-import msgspec
 
 from chainer_profile.basics.paths import above
 from chainer_profile.basics.units import format_input
 from chainer_profile.record.parts import LinkCalls, Settings
-
-#: What the comment of a recording's file begins with, which holds the digest as JSON.
-_MARK = b"chainer-profile digest 1\n"
-#: A zip's comment is its last part, and 65,535 bytes at most.
-_TAIL = 4096
 
 
 @dataclass(frozen=True)
@@ -62,9 +51,6 @@ class Digest:
         return format_input(shape) if shape else ""
 
 
-_DECODER = msgspec.json.Decoder(Digest)
-
-
 @dataclass(frozen=True)
 class Run:
     """One run of a list: of the history, or of a sweep, whose cases may fail.
@@ -105,25 +91,3 @@ def block_kind(links: Sequence[LinkCalls]) -> str:
         blocks.append(link.path)
         kinds.setdefault((link.kind.removesuffix("Block") or link.kind).lower())
     return "+".join(kinds)
-
-
-def as_comment(digest: Digest) -> bytes:
-    """A digest as the comment of its recording's file; nothing where it would be too long."""
-    # JSON knows no NaN.
-    known = {name: value for name, value in dataclasses.asdict(digest).items() if value == value}
-    written = _MARK + dumps(known).encode()
-    return written if len(written) <= _TAIL else b""
-
-
-def read_digest(path: Path | str) -> Digest | None:
-    """The digest in a recording's file, without reading the rest; None where it holds none."""
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        size = os.fstat(opened).st_size
-        found = os.pread(opened, _TAIL, max(0, size - _TAIL)).partition(_MARK)[2]
-    finally:
-        os.close(opened)
-    try:
-        return _DECODER.decode(found) if found else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-import zipfile
 from dataclasses import dataclass, field
 from json import dumps, loads
 from pathlib import Path
@@ -21,7 +20,7 @@ from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.views import Shown
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.checking import check_file, wrong_number
-from chainer_profile.record.digest import Digest, as_comment, block_kind
+from chainer_profile.record.digest import Digest, block_kind
 from chainer_profile.record.inside import Inside as Inside
 from chainer_profile.record.inside import Place as Place
 from chainer_profile.record.inside import Stack as Stack
@@ -273,12 +272,7 @@ class Recording(Shown):
             if (samples := getattr(self, name)) is not None
         }
         arrays["meta"] = np.frombuffer(_meta_of(self).encode(), np.uint8)
-        # As np.savez_compressed does, which knows no comment.
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, samples in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
-                    np.lib.format.write_array(part, samples, allow_pickle=False)
-            archive.comment = as_comment(digest_of(self))
+        np.savez_compressed(file, **arrays)
 
     @classmethod
     def load(cls, path: Path) -> Recording:

@@ -1,4 +1,4 @@
-"""The runs under a folder of reports. Only the digest at the end of each recording is read."""
+"""The runs under a folder of reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.units import format_shape
 from chainer_profile.basics.words import RUN_ORDERS
-from chainer_profile.record.digest import Digest, Run, read_digest
+from chainer_profile.record.digest import Digest, Run
 from chainer_profile.runs.folder import RECORDING
 
 REPORTS = Path("reports")
@@ -106,14 +106,10 @@ def history(reports: Path, query: Query) -> History:
 
 
 def _digest(name: str, path: str) -> Digest:
-    """The digest of a recording; made from all of it where its file holds none."""
+    """The facts of a recording."""
     from chainer_profile.record.recording import Recording, digest_of
 
-    try:
-        digest = read_digest(path)
-    except OSError:
-        digest = None  # loading it says what is wrong
-    digest = digest or digest_of(Recording.load(Path(path)))
+    digest = digest_of(Recording.load(Path(path)))
     if not digest.hot_layer:
         raise ProfileError(f"{name} contains no complete profiled trial")
     return digest

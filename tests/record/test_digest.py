@@ -1,17 +1,12 @@
-"""The facts of a run, and how they stand in its file."""
+"""The facts of a run."""
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from chainer_profile.record.digest import block_kind, read_digest
-from chainer_profile.record.recording import Environment, LinkCalls, Recording, digest_of
+from chainer_profile.record.digest import block_kind
+from chainer_profile.record.recording import LinkCalls, digest_of
 from models.registry import REGISTRY
-from tests.conftest import make_recording
 from tests.sweeping import LINKS, make_case, recording_of
-
-ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
 def test_the_facts_of_a_run():
@@ -44,25 +39,3 @@ def test_the_kind_of_blocks():
     for name, kind in kinds.items():
         named = sorted(REGISTRY[name].build().namedlinks())
         assert block_kind([LinkCalls(at, type(link).__name__, 1, 0) for at, link in named]) == kind
-
-
-@given(st.integers(1, 5), st.integers(0, 5), ANY_TEXT, ANY_TEXT | st.just("x" * 9000))
-def test_the_file_ends_with_its_digest(tmp_path_factory, trials, clean, model, commit):
-    path = tmp_path_factory.getbasetemp() / "digest.npz"
-    settings, environment = make_case(model).settings, Environment(commit=commit)
-    recording = make_recording(2, trials, clean, settings=settings, environment=environment)
-    recording.save(path)
-    # What is not known is NaN, which equals nothing. One that is too long is left out.
-    expected = digest_of(recording) if len(commit) <= 40 else None
-    assert repr(read_digest(path)) == repr(expected)
-    assert repr(digest_of(Recording.load(path))) == repr(digest_of(recording))
-
-
-def test_another_file_has_none(tmp_path):
-    path, mark = tmp_path / "other", b"chainer-profile digest 1\n"
-    for content in (
-        *(b"", b"nothing", mark + b"{", b"x" * 9999, mark + b'{"started": "\xff"}'),
-        mark + b'{"later": ' + b"[" * 4000,
-    ):
-        path.write_bytes(content)
-        assert read_digest(path) is None, content

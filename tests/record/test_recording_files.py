@@ -12,7 +12,6 @@ import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.record.digest import read_digest
 from chainer_profile.record.journal import recover
 from chainer_profile.record.recording import VERSION, Layer, Recording
 from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run
@@ -184,17 +183,10 @@ def test_other_files_are_not_ours(tmp_path, saved):
 
 
 def test_a_cut_file_is_refused(saved):
-    content, whole = saved.read_bytes(), Recording.load(saved)
-    with zipfile.ZipFile(saved) as archive:
-        end = len(content) - len(archive.comment)
-    for size in [*range(0, end, 7), *range(end - 30, end)]:
+    content = saved.read_bytes()
+    for size in [*range(0, len(content), 7), *range(len(content) - 30, len(content))]:
         saved.write_bytes(content[:size])
         refusal(saved)
-    # Behind all that is measured stands the digest, which can be made again.
-    for size in (end, end + 1, len(content) - 1):
-        saved.write_bytes(content[:size])
-        assert read_digest(saved) is None
-        assert_same(Recording.load(saved), whole)
 
 
 def test_a_flipped_byte_is_noticed_or_does_no_harm(saved):

@@ -3,7 +3,6 @@
 import csv
 import io
 import os
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ import pytest
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import moment as parse_since
-from chainer_profile.record.digest import Run, read_digest
-from chainer_profile.record.recording import Environment, Gpu, Recording, Settings, digest_of
+from chainer_profile.record.recording import Environment, Gpu, Settings
 from chainer_profile.report.content.history import overview
 from chainer_profile.report.writers import terminal
 from chainer_profile.runs.folder import save_recording
@@ -92,22 +90,6 @@ def test_searching():
         values = [getattr(run.digest, value) for run in runs]
         assert values == sorted(values, reverse=sort == "fps")
     assert terminal.written(overview([last])).splitlines()[2].split()[7:9] == ["-", "-"]
-
-
-def test_digests_are_read_alone_where_they_are(monkeypatch):
-    recording = put("a", batchsize=4)
-    put("b", day=2)
-    with monkeypatch.context() as patch:
-        patch.setattr(Recording, "load", None)
-        expected = history(REPORTS, Query())
-    assert expected.runs[1] == Run("a", digest_of(recording))
-    median_s = float(np.median(recording.clean_ns)) * 1e-9
-    assert expected.runs[1].digest.median_s == pytest.approx(median_s)
-    for path in REPORTS.rglob("recording.npz"):  # as older versions wrote
-        with zipfile.ZipFile(path, "a") as archive:
-            archive.comment = b""
-        assert read_digest(path) is None
-    assert history(REPORTS, Query()) == expected
 
 
 def test_what_cannot_be_read_is_counted_and_a_line(capsys):
