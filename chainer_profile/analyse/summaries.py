@@ -41,7 +41,7 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
         hotspots: Rule for hot layers: ``0.36ms``, ``5%``, ``top:10`` or ``pareto:50%``.
 
     Raises:
-        ProfileError: The recording contains no complete profiled trial, or impossible values.
+        ProfileError: The recording contains no complete profiled trial, or cannot be from a run.
         UsageError: The rule is invalid.
     """
     if not recording.self_ns.size:

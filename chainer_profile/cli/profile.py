@@ -120,7 +120,7 @@ def _save(recording: Recording, folder: RunFolder, args: argparse.Namespace) -> 
     """Write a recording and its reports, and print its tables whether that works or not."""
     again = f"free some space, then run {TYPED} report {folder.path}"
     try:
-        recording = folder.save(recording)
+        folder.save(recording)
     except ProfileError as error:
         show_run(recording, None, args)
         kept = f"the trials are kept in {folder.journal.name}"

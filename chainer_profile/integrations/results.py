@@ -108,7 +108,8 @@ class Results:
                 make_folder(folder.path)  # the program may have removed it
                 if self.limits:
                     recording = machine.with_kept_limits(recording, self.warn)
-                saved[folder.path] = folder.save(recording)
+                folder.save(recording)
+                saved[folder.path] = recording
             except ProfileError as error:
                 self.warn(str(error))
             except (OSError, MemoryError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from chainer_profile.record.parts import MemoryUse, PhaseMemory
 
 #: Sums of times stay in 64 bits below this.
-_MOST = 2.0**62
+_MOST_NS = 2**62
 #: Arrays that hold no durations: readings of clocks, which may be negative, and numbers from 1.
 _READINGS = ("start_ns", "clean_start_ns", "arrived_ns", "left_ns")
 _COUNTS = ("probe_threads", "iteration")
@@ -23,43 +23,39 @@ _SIGNED = frozenset(
 
 def check(recording: Any) -> None:
     """Refuse, by ValueError, what nothing can be made of; the arrays have the right shapes."""
-    _check_arrays(recording)
-    _check_layers(recording)
-    _check_parts(recording)
+    _refuse(recording, _of_arrays, _of_calls, _of_parts, _of_inside)
 
 
 def check_file(recording: Any) -> None:
     """Refuse, by ValueError, what no run has measured; by this goes what is written and read."""
     check(recording)
-    _check_framework(recording)
-    _check_names(recording)
-    for field in dataclasses.fields(recording):
-        problem = wrong_number(field.name, getattr(recording, field.name))
-        if problem:
-            raise ValueError(f"{field.name}: {problem}")
-    rank = recording.rank
-    if rank is not None and rank.number >= rank.size:
-        raise ValueError(f"rank: there is no rank {rank.number} of {rank.size}")
-    rates = [value for name, value in _numbers("", recording.limits) if name.endswith("_per_s")]
-    if not all(rates):
-        raise ValueError("limits: one is 0")
+    _refuse(recording, _of_trials, _of_numbers, _of_layers)
 
 
-def _check_arrays(recording: Any) -> None:
+def _refuse(recording: Any, *checks: Callable[[Any], Iterator[str]]) -> None:
+    for problems in checks:
+        for problem in problems(recording):
+            raise ValueError(problem)
+
+
+def _of_arrays(recording: Any) -> Iterator[str]:
     for field in dataclasses.fields(recording):
         name, samples = field.name, getattr(recording, field.name)
         if not isinstance(samples, np.ndarray) or not samples.size:
             continue
-        if samples.min() < (-_MOST if name in _READINGS else name in _COUNTS):
-            raise ValueError(f"{name} contains {samples.min()}")
-        durations = name not in _READINGS + _COUNTS
-        if (samples.sum(dtype=np.float64) if durations else samples.max()) >= _MOST:
-            raise ValueError(f"{name} contains {samples.max()}, which is too large")
+        least = -_MOST_NS if name in _READINGS else int(name in _COUNTS)
+        if samples.min() < least:
+            yield f"{name} contains {samples.min()}, but must be {least} or more"
+        is_duration = name not in _READINGS + _COUNTS
+        if is_duration and samples.sum(dtype=np.float64) >= _MOST_NS:
+            yield f"{name} contains {samples.max()}, but all its times must be below 2**62 ns"
+        if samples.max() >= _MOST_NS:
+            yield f"{name} contains {samples.max()}, but must be below 2**62"
     if recording.left_ns is not None and (recording.left_ns < recording.arrived_ns).any():
-        raise ValueError("left_ns: a collective was left before it was entered")
+        yield "left_ns: a collective was left before it was entered, as arrived_ns says"
 
 
-def _check_framework(recording: Any) -> None:
+def _of_trials(recording: Any) -> Iterator[str]:
     # On a device, and in other engines, layers run beside the host or one another.
     if recording.trial_ns is None or recording.on_device or recording.settings.engine:
         return
@@ -67,82 +63,20 @@ def _check_framework(recording: Any) -> None:
     if recording.framework_ns is not None:
         framework = framework - recording.framework_ns.sum(axis=1)
     if framework.size and framework.min() < 0:
-        raise ValueError(
-            f"trial {framework.argmin()} is {-framework.min()} ns shorter than its layers"
-        )
+        yield f"trial {framework.argmin()} is {-framework.min()} ns shorter than its layers"
 
 
-def _check_layers(recording: Any) -> None:
-    for place, layer in enumerate(recording.layers):
-        for name in ("path", "function", "phase"):
-            value = getattr(layer, name)
-            if not isinstance(value, str):
-                raise ValueError(f"layer {place} has the {name} {value!r}")
-        if not layer.calls > 0:
-            raise ValueError(f"layer {place} has {layer.calls} calls")
-
-
-def _check_names(recording: Any) -> None:
-    n_layers = len(recording.layers)
-    for place, layer in enumerate(recording.layers):
-        if layer.index != place:
-            raise ValueError(f"layer {place} has the index {layer.index}")
-        for name in ("path", "function", "phase"):
-            if not getattr(layer, name):
-                raise ValueError(f"layer {place} has the {name} ''")
-        for name in ("parent", "forward"):
-            other = getattr(layer, name)
-            if not _is_row(other, n_layers):
-                raise ValueError(f"layer {place} has the {name} {other}, of {n_layers} layers")
-    if any(not link.path for link in recording.links):
-        raise ValueError("a link has no path")
-    if len(set(recording.phases)) < len(recording.phases):
-        raise ValueError(f"phases are named twice: {', '.join(recording.phases)}")
-
-
-def _is_row(row: int | None, n_layers: int) -> bool:
-    return row is None or 0 <= row < n_layers
-
-
-def _check_parts(recording: Any) -> None:
-    n_layers = len(recording.layers)
-    memory, counters = recording.memory, recording.counters
-    if memory is not None:
-        for of in (len(memory.peak_nbytes), len(memory.retained_nbytes)):
-            if of != n_layers:
-                raise ValueError(f"memory has {of} layers, not {n_layers}")
-        if not _is_row(memory.high_water_layer, n_layers):
-            raise ValueError(f"memory is highest in layer {memory.high_water_layer}, of {n_layers}")
-    for one in () if counters is None else counters.counted:
-        found = len(one.layers), len(one.framework)
-        if found not in ((0, 0), (n_layers, len(recording.phases))):
-            raise ValueError(f"counters: {one.name} is {found}")
-        if len(one.trial) != counters.trials:
-            raise ValueError(f"counters: {one.name} has {len(one.trial)} trials")
-    inside, functions = recording.inside, {layer.function for layer in recording.layers}
-    problem = wrong_number("inside", inside)
-    if problem:
-        raise ValueError(f"inside: {problem}")
-    if inside is not None and inside.repeats < 1:
-        raise ValueError(f"inside: repeats is {inside.repeats}")
-    for stack in () if inside is None else inside.stacks:
-        if not _is_row(stack.row, n_layers):
-            raise ValueError(f"a stack is in layer {stack.row}, of {n_layers}")
-        if stack.function and stack.function not in functions:
-            raise ValueError(f"a stack is in {stack.function}, but no layer is")
-        if not stack.places or not 0 <= min(stack.places) <= max(stack.places) < len(inside.places):
-            raise ValueError(
-                f"a stack passes places {stack.places}, of {len(inside.places)} places"
-            )
-
-
-def wrong_number(name: str, value: Any) -> str:
-    """Which number of a part of a recording cannot be; empty where all can."""
-    for field, number in _numbers(name, value):
-        # NaN is not below anything.
-        if not abs(number) < 2**63 or (number < 0 and field not in _SIGNED):
-            return f"{field} is {str(number)[:30]}"
-    return ""
+def _of_numbers(recording: Any) -> Iterator[str]:
+    for field in dataclasses.fields(recording):
+        for name, number in _numbers(field.name, getattr(recording, field.name)):
+            told = f"{field.name}: {name} is {str(number)[:30]}"
+            # NaN is not below anything.
+            if not abs(number) < 2**63:
+                yield f"{told}, but must be a number below 2**63"
+            if number < 0 and name not in _SIGNED:
+                yield f"{told}, but must be 0 or more"
+            if field.name == "limits" and name.endswith("_per_s") and not number:
+                yield f"{told}, but must be above 0"
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
@@ -151,7 +85,80 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
         for field in dataclasses.fields(value):
             yield from _numbers(field.name, getattr(value, field.name))
     elif isinstance(value, tuple):
-        for one in value:
-            yield from _numbers(name, one)
+        for item in value:
+            yield from _numbers(name, item)
     elif isinstance(value, int | float):
         yield name, value
+
+
+def _of_calls(recording: Any) -> Iterator[str]:
+    for place, layer in enumerate(recording.layers):
+        for name in ("path", "function", "phase"):
+            value = getattr(layer, name)
+            if not isinstance(value, str):
+                yield f"layer {place} has the {name} {value!r}, which is no text"
+        if not layer.calls > 0:
+            yield f"layer {place} has {layer.calls} calls, but must have more than 0"
+
+
+def _of_layers(recording: Any) -> Iterator[str]:
+    n_layers = len(recording.layers)
+    for place, layer in enumerate(recording.layers):
+        if layer.index != place:
+            yield f"layer {place} has the index {layer.index}, but must have its place"
+        for name in ("path", "function", "phase"):
+            if not getattr(layer, name):
+                yield f"layer {place} has the {name} '', which names nothing"
+        for name in ("parent", "forward"):
+            row = getattr(layer, name)
+            if not _is_row(row, n_layers):
+                yield f"layer {place} has the {name} {row}, of {n_layers} layers"
+    if any(not link.path for link in recording.links):
+        yield "a link has no path"
+    if len(set(recording.phases)) < len(recording.phases):
+        yield f"phases are named twice: {', '.join(recording.phases)}"
+
+
+def _is_row(row: int | None, n_layers: int) -> bool:
+    return row is None or 0 <= row < n_layers
+
+
+def _of_parts(recording: Any) -> Iterator[str]:
+    n_layers, rank = len(recording.layers), recording.rank
+    memory, counters = recording.memory, recording.counters
+    if rank is not None and rank.number >= rank.size:
+        yield f"rank: there is no rank {rank.number} of {rank.size}"
+    if memory is not None:
+        for n_sizes in (len(memory.peak_nbytes), len(memory.retained_nbytes)):
+            if n_sizes != n_layers:
+                yield f"memory has {n_sizes} layers, not {n_layers}"
+        if not _is_row(memory.high_water_layer, n_layers):
+            yield f"memory is highest in layer {memory.high_water_layer}, of {n_layers}"
+    for counted in () if counters is None else counters.counted:
+        sizes, whole = (len(counted.layers), len(counted.framework)), len(recording.phases)
+        if sizes not in ((0, 0), (n_layers, whole)):
+            yield (
+                f"counters: {counted.name} has {sizes[0]} layers and {sizes[1]} phases, "
+                f"not {n_layers} and {whole}"
+            )
+        if len(counted.trial) != counters.trials:
+            yield (
+                f"counters: {counted.name} has {len(counted.trial)} trials, not {counters.trials}"
+            )
+
+
+def _of_inside(recording: Any) -> Iterator[str]:
+    inside = recording.inside
+    if inside is None:
+        return
+    n_layers, n_places = len(recording.layers), len(inside.places)
+    functions = {layer.function for layer in recording.layers}
+    if inside.repeats < 1:
+        yield f"inside: repeats is {inside.repeats}, but must be 1 or more"
+    for stack in inside.stacks:
+        if not _is_row(stack.row, n_layers):
+            yield f"a stack is in layer {stack.row}, of {n_layers}"
+        if stack.function and stack.function not in functions:
+            yield f"a stack is in {stack.function}, but no layer is"
+        if not stack.places or not 0 <= min(stack.places) <= max(stack.places) < n_places:
+            yield f"a stack passes places {stack.places}, of {n_places} places"

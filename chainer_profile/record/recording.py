@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from json import dumps, loads
 from pathlib import Path
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.views import Shown
 from chainer_profile.basics.words import COMMUNICATION
-from chainer_profile.record.checking import check_file, wrong_number
+from chainer_profile.record.checking import check_file
 from chainer_profile.record.digest import Digest, block_kind
 from chainer_profile.record.inside import Inside as Inside
 from chainer_profile.record.inside import Place as Place
@@ -237,42 +237,30 @@ class Recording(Shown):
         """Whether the layers' times are those of a device that works beside the host."""
         return self.host_ns is not None
 
-    def readable(self) -> Recording:
-        """The recording as it is written: without the parts that could not be read again.
-
-        A warning says what is left out.
-
-        Raises:
-            ProfileError: The layers, or the times of trials, cannot be from a run.
-        """
-        found, left_out = _mended(self)
-        for what in left_out:
-            warnings.warn(f"the recording leaves out impossible values: {what}", stacklevel=3)
-        return found
-
     def save(self, file: BinaryIO | Path) -> None:
         """Write the recording as a compressed .npz file without pickled objects.
 
-        What is written can be read: see :meth:`readable`.
-
         Raises:
-            ProfileError: The layers, or the times of trials, cannot be from a run. The file
-                stays as it was.
+            ProfileError: The recording cannot be from a run. The file stays as it was.
         """
-        self.readable()._write(file)
-
-    def _write(self, file: BinaryIO | Path) -> None:
-        if isinstance(file, Path):  # by its name NumPy would add .npz to it
-            with open(file, "wb") as opened:
-                self._write(opened)
-            return
+        meta = _meta_of(self)
+        try:
+            build(_Meta, loads(meta))
+            check_file(self)
+        except (ValueError, TypeError) as error:
+            problem = one_line(error)
+            raise ProfileError(
+                f"the recording cannot be from a run, so it is not written ({problem})"
+            ) from None
         arrays: dict[str, Any] = {
             name: _smallest(samples)
             for name in _AXES
             if (samples := getattr(self, name)) is not None
         }
-        arrays["meta"] = np.frombuffer(_meta_of(self).encode(), np.uint8)
-        np.savez_compressed(file, **arrays)
+        arrays["meta"] = np.frombuffer(meta.encode(), np.uint8)
+        # By its name NumPy would add .npz to it.
+        with open(file, "wb") if isinstance(file, Path) else nullcontext(file) as opened:
+            np.savez_compressed(opened, **arrays)
 
     @classmethod
     def load(cls, path: Path) -> Recording:
@@ -352,73 +340,10 @@ class _Meta:
     left_out: int = 0
 
 
-#: What a recording can do without; what is of no use alone is left out together.
-_OPTIONAL = (
-    *(("limits",), ("memory",), ("counters",), ("inside",), ("rank",), ("links",)),
-    *(("iteration",), _BY_COLLECTIVE, ("held_ns", "held_span_ns"), ("clean_cpu_ns",)),
-    *(("warmup_ns",), ("probe_ns", "probe_threads")),
-)
-
-
 def _meta_of(recording: Recording) -> str:
     """What the file of a recording holds beside arrays, as JSON."""
     parts = {item.name: getattr(recording, item.name) for item in dataclasses.fields(_Meta)}
     return dumps({"format": FORMAT, "version": VERSION, **dataclasses.asdict(_Meta(**parts))})
-
-
-def _problem(recording: Recording) -> str:
-    """Why a recording could not be read again; empty where it could."""
-    try:
-        build(_Meta, loads(_meta_of(recording)))
-        check_file(recording)
-    except (ValueError, TypeError) as error:
-        return one_line(error)
-    return ""
-
-
-def _mended(recording: Recording) -> tuple[Recording, list[str]]:
-    """The recording as it can be read again, and what that leaves out."""
-    if not _problem(recording):
-        return recording, []
-    found, left_out = _with_known_numbers(recording)
-    blank = Recording((), np.zeros((0, 0), np.int64))
-    without: dict[str, Any] = {name: getattr(blank, name) for names in _OPTIONAL for name in names}
-    kept = dataclasses.replace(found, **without)
-    problem = _problem(kept)
-    if problem:
-        raise ProfileError(f"the recording cannot be from a run, so it is not written ({problem})")
-    for names in _OPTIONAL:
-        parts: dict[str, Any] = {name: getattr(found, name) for name in names}
-        with_it = dataclasses.replace(kept, **parts)
-        problem = _problem(with_it)
-        if problem:
-            left_out.append(f"{' and '.join(names)} ({problem})")
-        else:
-            kept = with_it
-    return kept, left_out
-
-
-def _with_known_numbers(recording: Recording) -> tuple[Recording, list[str]]:
-    """The recording with nothing in the place of numbers that cannot be, where that is allowed."""
-    left_out: list[str] = []
-
-    def known(what: str, part: Any) -> Any:
-        empty = {item.name: item.default for item in dataclasses.fields(part)}
-        wrong = {
-            name: wrong_number(name, getattr(part, name))
-            for name, default in empty.items()
-            if default in (None, ())
-        }
-        wrong = {name: problem for name, problem in wrong.items() if problem}
-        left_out.extend(f"{what}: {problem}" for problem in wrong.values())
-        return dataclasses.replace(part, **{name: empty[name] for name in wrong})
-
-    parts = {
-        name: known(name, getattr(recording, name))
-        for name in ("settings", "environment", "conditions")
-    }
-    layers = tuple(known(f"layer {place}", one) for place, one in enumerate(recording.layers))
-    return dataclasses.replace(recording, layers=layers, **parts), left_out
 
 
 def _samples(arrays: dict[str, Any]) -> dict[str, Any]:

@@ -30,14 +30,13 @@ class RunFolder:
     path: Path
     journal: BinaryIO
 
-    def save(self, recording: Recording) -> Recording:
-        """Write the recording, and give it as it was written."""
-        recording = save_recording(self.path, recording)
+    def save(self, recording: Recording) -> None:
+        """Write the recording; the journal of its trials goes."""
+        save_recording(self.path, recording)
         # Reports are of the recording that was there before.
         Written(self.path).remove(is_report)
         self.journal.close()
         (self.path / JOURNAL).unlink(missing_ok=True)
-        return recording
 
     def holds_trials(self) -> bool:
         """Whether the journal on the disk holds a profiled trial that is saved nowhere else."""
@@ -135,9 +134,8 @@ def _trials_in(journal: Path) -> int:
         return 0
 
 
-def save_recording(folder: Path, recording: Recording) -> Recording:
-    """Write a recording into its folder; gives it as it was written."""
-    recording = recording.readable()
+def save_recording(folder: Path, recording: Recording) -> None:
+    """Write a recording into its folder."""
     written = Written(folder)
     written.refuse({RECORDING}.__contains__)
     with files.replacing(folder / RECORDING) as file:
@@ -145,7 +143,6 @@ def save_recording(folder: Path, recording: Recording) -> Recording:
     # Without a list it is as a folder of an older version.
     with suppress(ProfileError):
         written.begin()
-    return recording
 
 
 def load_run(place: Path) -> Recording:
@@ -163,7 +160,7 @@ def load_run(place: Path) -> Recording:
             files.lock(file, place)
             if recording.n_trials:
                 try:
-                    recording = save_recording(place, recording)
+                    save_recording(place, recording)
                 except ProfileError as error:
                     raise ProfileError(f"{error}; the trials are kept in {journal}") from error
                 files.remove_file(journal)

@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import math
 import re
 import shutil
 import zipfile
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.journal import recover
-from chainer_profile.record.recording import VERSION, Layer, Recording
+from chainer_profile.record.recording import VERSION, LinkCalls, Recording
 from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run
 from tests.conftest import make_recording
 from tests.recordings import assert_same, of_rank, on_gpu, refusal, rewrite, trained, whole
@@ -71,89 +73,156 @@ def test_files_of_later_and_earlier_writers(saved):
     assert_same(Recording.load(saved), of_rank(left_out=4))
 
 
+PAIR = np.array([1, 2])
+FULL = whole(of_rank(warmup_ns=PAIR, probe_ns=PAIR, probe_threads=PAIR))
+
+
+def with_layer(place, **changes):
+    """Layers of which one is changed."""
+    layer = dataclasses.replace(FULL.layers[place], **changes)
+    return {"layers": (*FULL.layers[:place], layer, *FULL.layers[place + 1 :])}
+
+
+def with_part(name, **changes):
+    return {name: dataclasses.replace(getattr(FULL, name), **changes)}
+
+
+def with_stack(**changes):
+    return with_part("inside", stacks=(dataclasses.replace(FULL.inside.stacks[0], **changes),))
+
+
+def with_counter(**changes):
+    return with_part(
+        "counters", counted=(dataclasses.replace(FULL.counters["wall_ns"], **changes),)
+    )
+
+
+def negative(name, value=-5):
+    samples = getattr(FULL, name).copy()
+    samples.flat[0] = value
+    return {name: samples}
+
+
+#: What no run has measured: fields of a recording, and what is said of them.
+IMPOSSIBLE = [
+    *(
+        (negative(name), f"{name} contains -5, but must be 0 or more")
+        for name in ("self_ns", "trial_ns", "clean_ns", "warmup_ns", "held_ns", "probe_ns", "calls")
+    ),
+    (negative("iteration", 0), "iteration contains 0, but must be 1 or more"),
+    (negative("start_ns", -(2**63)), "start_ns contains -9223372036854775808, but must be -46"),
+    (negative("start_ns", 2**62), "start_ns contains 4611686018427387904, but must be below 2**62"),
+    (negative("warmup_ns", 2**62), "but all its times must be below 2**62 ns"),
+    ({"left_ns": FULL.arrived_ns - 1}, "a collective was left before it was entered"),
+    (with_layer(0, calls=0), "layer 0 has 0 calls, but must have more than 0"),
+    (with_layer(1, path=""), "layer 1 has the path '', which names nothing"),
+    (with_layer(1, index=5), "layer 1 has the index 5, but must have its place"),
+    (with_layer(1, parent=9), "layer 1 has the parent 9, of 3 layers"),
+    (with_layer(1, forward=3), "layer 1 has the forward 3, of 3 layers"),
+    (with_layer(1, flops=-1), "layers: flops is -1, but must be 0 or more"),
+    (with_layer(1, output_shapes=((1, -3),)), "layers: output_shapes is -3"),
+    ({"links": (LinkCalls("", "Net", 1, 0),)}, "a link has no path"),
+    ({"links": (LinkCalls("/", "Net", -1, 0),)}, "links: calls is -1"),
+    ({"phases": ("update", "update", "backward")}, "phases are named twice"),
+    ({"left_out": -1}, "left_out: left_out is -1"),
+    (
+        with_part("conditions", window_ns=math.nan),
+        "conditions: window_ns is nan, but must be",
+    ),
+    (with_part("limits", flops_per_s=math.inf), "limits: flops_per_s is inf, but must be a number"),
+    (with_part("limits", copy_nbytes_per_s=0.0), "copy_nbytes_per_s is 0.0, but must be above 0"),
+    (with_part("settings", batchsize=-2), "settings: batchsize is -2, but must be 0 or more"),
+    (with_part("settings", max_seconds=math.nan), "settings: max_seconds is nan"),
+    (
+        with_part("settings", trials=2**63),
+        "settings: trials is 9223372036854775808",
+    ),
+    (with_part("memory", high_water_layer=3), "memory is highest in layer 3, of 3"),
+    (with_part("memory", peak_nbytes=(9, 9)), "memory has 2 layers, not 3"),
+    (with_part("memory", retained_nbytes=(9, 9)), "memory has 2 layers, not 3"),
+    (with_counter(layers=(1,)), "counters: wall_ns has 1 layers and 3 phases, not 3 and 3"),
+    (with_counter(trial=(9,)), "counters: wall_ns has 1 trials, not 2"),
+    (with_part("inside", repeats=0.5), "inside: repeats is 0.5, but must be 1 or more"),
+    (with_stack(row=3), "a stack is in layer 3, of 3"),
+    (with_stack(function="Nowhere"), "a stack is in Nowhere, but no layer is"),
+    (with_stack(places=()), "a stack passes places (), of 2 places"),
+    (with_stack(places=(0, 2)), "a stack passes places (0, 2), of 2 places"),
+    (with_part("rank", number=2), "rank: there is no rank 2 of 2"),
+    (with_part("rank", number=-1), "rank: number is -1, but must be 0 or more"),
+]
+
+
+#: What is said of those that nothing can be made of, so that they are not summarised either.
+NOT_SUMMARISED = r"contains|2\*\*62|entered|calls, but|memory|counters|repeats|stack"
+
+
+@pytest.mark.parametrize(("changes", "words"), IMPOSSIBLE, ids=[words for _, words in IMPOSSIBLE])
+def test_what_no_run_has_measured_is_refused_by_hand_from_a_file_and_not_written(
+    changes, words, saved
+):
+    made = dataclasses.replace(FULL, **changes)
+    if re.search(NOT_SUMMARISED, words):
+        text = refused(summarise, made)
+        assert text.startswith("the recording cannot be from a run: ")
+        assert words in text
+    before = saved.read_bytes()
+    text = refused(made.save, saved)
+    assert text.startswith("the recording cannot be from a run, so it is not written (")
+    assert words in text
+    assert saved.read_bytes() == before
+    with mock.patch("chainer_profile.record.recording.check_file"):
+        made.save(saved)
+    text = refusal(saved)
+    assert text.startswith("damaged recording (")
+    assert words in text
+
+
+def test_a_trial_that_is_shorter_than_its_layers_is_refused(saved):
+    recording = make_recording(n_layers=3, n_trials=6, n_clean=5)
+    trial_ns = recording.trial_ns.copy()
+    trial_ns[0] = recording.self_ns[0].sum() - 3
+    made = dataclasses.replace(recording, trial_ns=trial_ns)
+    recording.save(saved)
+    rewrite(saved, trial_ns=trial_ns)
+    for text in (refused(made.save, saved), refusal(saved)):
+        assert "trial 0 is 3 ns shorter than its layers" in text
+
+
 #: Parts that every recording has, and those that it may have.
 NEEDED = ("layers", "settings", "environment", "conditions", "ended", "phases")
 MORE = ("links", "limits", "memory", "counters", "inside", "rank", "left_out")
-#: What is changed in the meta of a recording that holds all, and what is said of it.
+#: How the meta or the arrays in a file are changed, so that they are of other types, and what is
+#: said of them.
 DAMAGES = [
-    (lambda meta: meta["layers"][0].update(calls=0), "layer 0 has 0 calls"),
-    (lambda meta: meta["layers"][1].update(path=""), "layer 1 has the path ''"),
-    (lambda meta: meta["layers"][1].update(path=None), "Expected `str`, got `null`"),
-    (lambda meta: meta["layers"][1].update(index=5), "layer 1 has the index 5"),
-    (lambda meta: meta["layers"][1].update(parent=9), "the parent 9, of 3 layers"),
-    (lambda meta: meta["layers"][1].update(flops=-1), "layers: flops is -1"),
-    (lambda meta: meta["layers"][1].update(output_shapes=[[1, -3]]), "output_shapes is -3"),
-    (lambda meta: meta["links"].append({"path": "/", "kind": "", "calls": -1}), ""),
-    (lambda meta: meta["conditions"].update(window_ns=float("nan")), "window_ns is nan"),
-    (lambda meta: meta["limits"].update(flops_per_s=float("inf")), "flops_per_s is inf"),
-    (lambda meta: meta["limits"].update(copy_nbytes_per_s=0), "limits: one is 0"),
-    (lambda meta: meta["settings"].update(batchsize=-2), "settings: batchsize is -2"),
-    (lambda meta: meta["settings"].update(trials=2**70), "trials"),
-    (lambda meta: meta["memory"].update(high_water_layer=3), "highest in layer 3, of 3"),
-    (lambda meta: meta["memory"]["retained_nbytes"].pop() and None, "memory has 2 layers"),
-    (lambda meta: meta.update(layers=meta["layers"][:2]), ""),
-    (lambda meta: meta["layers"][0].pop("function") and None, "missing required field"),
-    (lambda meta: meta["links"][0].pop("calls") and None, "missing required field"),
-    (lambda meta: meta["environment"].update(gpu="A GPU"), "Expected `object | null`"),
-    (lambda meta: meta["conditions"].update(gpu_after=[0]), "Expected `object | null`"),
-    *((lambda meta, of=of: meta["rank"].update(number=of), "") for of in (2, -1)),
-    *((lambda meta, name=name: meta.pop(name) and None, "") for name in NEEDED),
     *(
-        (lambda meta, name=name: meta.update({name: 3.5}), "Expected `")
+        (lambda meta, name=name: meta.pop(name) and None, {}, "missing required field")
+        for name in NEEDED
+        if name != "phases"
+    ),
+    *(
+        (lambda meta, name=name: meta.update({name: 3.5}), {}, "Expected `")
         for name in (*NEEDED, *MORE)
     ),
+    (lambda meta: meta.pop("phases") and None, {}, "framework_ns is (4, 3), for phases ()"),
+    (lambda meta: meta["layers"][1].update(path=None), {}, "Expected `str`, got `null`"),
+    (lambda meta: meta["layers"][0].pop("function") and None, {}, "missing required field"),
+    (lambda meta: meta["links"][0].pop("calls") and None, {}, "missing required field"),
+    (lambda meta: meta["environment"].update(gpu="A GPU"), {}, "Expected `object | null`"),
+    (lambda meta: meta["conditions"].update(gpu_after=[0]), {}, "Expected `object | null`"),
+    (lambda meta: meta.update(layers=meta["layers"][:2]), {}, "self_ns is (4, 3), for 2 layers"),
+    (None, {"self_ns": None}, "self_ns"),
+    (None, {"self_ns": np.int64(3)}, "self_ns is (), for 3 layers"),
+    (None, {"iteration": np.ones(4)}, "iteration contains float64, not integers"),
 ]
-#: The same of arrays of a rank's recording.
-ARRAYS = [
-    ({"left_ns": of_rank().arrived_ns - 1}, "a collective was left before it was entered"),
-    ({"arrived_ns": np.full((4, 2), -(2**63))}, "arrived_ns contains -9223372036854775808"),
-    ({"iteration": np.zeros(4, int)}, "iteration contains 0"),
-    ({"self_ns": None}, "self_ns"),
-    ({"self_ns": np.int64(3)}, ""),
-    ({"iteration": np.ones(4)}, "iteration contains float64"),
-]
 
 
-def test_damaged_recordings(saved):
-    recording = whole(of_rank())
-    for number, (change, words) in enumerate(DAMAGES):
-        recording.save(saved)
-        rewrite(saved, change)
-        text = refusal(saved)
-        assert "damaged recording" in text, number
-        assert words in text
-    for arrays, words in ARRAYS:
-        of_rank().save(saved)
-        rewrite(saved, **arrays)
-        assert words in refusal(saved)
-
-
-def test_times_of_no_run_are_refused_from_a_file_and_by_hand_and_not_written(saved):
-    recording = make_recording(n_layers=3, n_trials=6, n_clean=5)
-    short = int(recording.self_ns[0].sum()) - 3
-    for name, value, words in (
-        ("self_ns", -5, "self_ns contains -5"),
-        ("trial_ns", -5, "trial_ns contains -5"),
-        ("trial_ns", short, "trial 0 is 3 ns shorter than its layers"),
-        ("clean_ns", -5, "clean_ns contains -5"),
-    ):
-        samples = getattr(recording, name).copy()
-        samples.flat[0] = value
-        made = dataclasses.replace(recording, **{name: samples})
-        if value == -5:
-            assert f"the recording cannot be from a run: {words}" in refused(summarise, made)
-        recording.save(saved)
-        before = saved.read_bytes()
-        said = refused(made.save, saved)
-        assert re.search(f"cannot be from a run, so it is not written .*{words}", said)
-        assert saved.read_bytes() == before
-        rewrite(saved, **{name: samples})
-        assert words in refusal(saved)
-    for changes in ({"path": None}, {"calls": 0}):
-        layer = Layer(**({"index": 0, "path": "/", "function": "ReLU"} | changes))
-        made = Recording((layer,), np.ones((3, 1), np.int64))
-        said = refused(summarise, made)
-        assert said.startswith("the recording cannot be from a run: layer 0 has ")
+@pytest.mark.parametrize(("change", "arrays", "words"), DAMAGES)
+def test_a_file_with_parts_of_other_types_is_refused(change, arrays, words, saved):
+    FULL.save(saved)
+    rewrite(saved, change, **arrays)
+    text = refusal(saved)
+    assert text.startswith("damaged recording (")
+    assert words in text
 
 
 def test_other_files_are_not_ours(tmp_path, saved):
@@ -189,7 +258,10 @@ def test_a_cut_file_is_refused(saved):
         refusal(saved)
 
 
-def test_a_flipped_byte_is_noticed_or_does_no_harm(saved):
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_flipped_bit_is_noticed_or_does_no_harm(compressed, saved):
+    if not compressed:
+        rewrite(saved)
     content, before = saved.read_bytes(), Recording.load(saved)
     harmless = 0
     places = range(0, len(content), 3)

@@ -44,7 +44,9 @@ def write_journal(file, n_trials=3):
 def put_run(folder=RUN):
     """A folder with a finished run."""
     folder.mkdir(parents=True, exist_ok=True)
-    return save_recording(folder, make_recording(n_layers=2, n_trials=5))
+    recording = make_recording(n_layers=2, n_trials=5)
+    save_recording(folder, recording)
+    return recording
 
 
 def put_killed_run(folder=RUN, n_trials=3):
