@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import zipfile
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from io import BytesIO
 from json import dumps, loads
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -270,10 +272,7 @@ class Recording(Shown):
             ProfileError: The file is missing, damaged, not a recording, or from a newer version.
         """
         try:
-            with open(path, "rb") as file:
-                is_archive = file.read(2) == b"PK"
-                file.seek(0)
-                arrays = dict(np.load(file, allow_pickle=False)) if is_archive else {}
+            arrays = _arrays_of(path)
         except FileNotFoundError:
             raise ProfileError(f"{path}: no such recording") from None
         except IsADirectoryError:
@@ -282,13 +281,9 @@ class Recording(Shown):
             raise ProfileError(f"{path}: may not be read (permission denied)") from None
         except Exception as error:  # a damaged archive raises errors of a dozen types
             raise ProfileError(f"{path}: damaged, or not a recording ({one_line(error)})") from None
-        if not is_archive:
-            raise ProfileError(f"{path}: damaged, or not a recording (not an .npz archive)")
         if "meta" not in arrays:
             raise ProfileError(f"{path} is not a {FORMAT} (it contains no 'meta')")
-        text = arrays.pop("meta")
-        content = text.tobytes() if isinstance(text, np.ndarray) else b""
-        meta = read_known(path, content, FORMAT, VERSION)
+        meta = read_known(path, arrays.pop("meta").tobytes(), FORMAT, VERSION)
         try:
             found = cls(**vars(build(_Meta, meta)), **_samples(arrays))
             others = sum(len(samples) for name, samples in arrays.items() if name.endswith(_OTHERS))
@@ -346,12 +341,23 @@ def _meta_of(recording: Recording) -> str:
     return dumps({"format": FORMAT, "version": VERSION, **dataclasses.asdict(_Meta(**parts))})
 
 
+def _arrays_of(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays in an .npz file. Each is read to its end, where its check sum is compared."""
+    with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        return {
+            name.removesuffix(".npy"): np.lib.format.read_array(
+                BytesIO(archive.read(name)), allow_pickle=False
+            )
+            for name in archive.namelist()
+        }
+
+
 def _samples(arrays: dict[str, Any]) -> dict[str, Any]:
     """The arrays of a recording's file; ValueError where one holds no integers."""
     found = {name: arrays[name] for name in _AXES if name in arrays}
     for name, samples in found.items():
-        if samples.dtype.kind not in "iu":
-            raise ValueError(f"{name} contains {samples.dtype}, not integers")
+        if samples.dtype.kind not in "iu" or not np.can_cast(samples.dtype, np.int64):
+            raise ValueError(f"{name} contains {samples.dtype}, not int64 or smaller integers")
     return {name: samples.astype(np.int64) for name, samples in found.items()}
 
 

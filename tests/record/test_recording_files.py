@@ -212,7 +212,8 @@ DAMAGES = [
     (lambda meta: meta.update(layers=meta["layers"][:2]), {}, "self_ns is (4, 3), for 2 layers"),
     (None, {"self_ns": None}, "self_ns"),
     (None, {"self_ns": np.int64(3)}, "self_ns is (), for 3 layers"),
-    (None, {"iteration": np.ones(4)}, "iteration contains float64, not integers"),
+    (None, {"iteration": np.ones(4)}, "iteration contains float64, not int64"),
+    (None, {"start_ns": np.full(4, 2**64 - 1, np.uint64)}, "start_ns contains uint64, not int64"),
 ]
 
 
@@ -277,6 +278,14 @@ def test_a_flipped_bit_is_noticed_or_does_no_harm(compressed, saved):
             harmless += 1
     # Dates and attributes in the archive's directory: a fraction of the file.
     assert 0 < harmless < len(places) / 2
+
+
+def test_an_array_that_is_said_to_be_shorter_than_it_is_is_refused(saved):
+    rewrite(saved, warmup_ns=np.arange(5000))
+    content = saved.read_bytes()
+    assert content.count(b"(5000,)") == 1
+    saved.write_bytes(content.replace(b"(5000,)", b"(4000,)"))
+    assert "Bad CRC-32 for file 'warmup_ns.npy'" in refusal(saved)
 
 
 # --- files that older versions left, not made here
