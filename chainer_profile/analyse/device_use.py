@@ -52,11 +52,6 @@ class DeviceUse:
         return waits and (share is None or share < 1 - LAUNCH_BOUND)
 
     @property
-    def between_s(self) -> float:
-        """Time of the host between the layers' calls, until it has launched everything."""
-        return self.launch_s - self.calls_s
-
-    @property
     def busy_share(self) -> float | None:
         """Part of the trial in which the device works; at most 1."""
         if self.busy_s is None or not self.trial_s:

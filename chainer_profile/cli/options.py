@@ -327,7 +327,7 @@ OPTIONS: dict[str, Told] = {
         (),
         dest="formats",
     ),
-    "--json": _flag("print report.json to standard output instead of the tables"),
+    "--json": _flag("print report.json to standard output, and nothing else"),
     "--title": _value("title of the report", default=""),
     "--author": _value("who wrote it", default=""),
     "--course": _value("the course it was written for", default=""),

@@ -70,8 +70,7 @@ def show_run(
         if folder is not None:
             files = write_reports(folder, summary, wanted(args))
     finally:
-        if args.json and not args.quiet:
-            # It makes types of all that the report holds.
+        if args.json:
             from chainer_profile.report.writers import json_report
 
             with printing():

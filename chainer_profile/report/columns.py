@@ -77,9 +77,9 @@ written nbytes_written nbytes_written | MB written | ~mega? | Bytes that it must
   empty likewise
 work_is_about | about | about | Whether the figures of work are estimates, shown with ~: true or
   false
-gflops flops_per_s gflops_per_s flops_per_s | GFLOP/s !1 | ~giga? | Billions of operations a second,
+gflops flops_per_s gflops_per_s | GFLOP/s !1 | ~giga? | Billions of operations a second,
   from the median self time
-gbytes nbytes_per_s gbytes_per_s nbytes_per_s | GB/s | ~giga? | Billions of bytes a second, read and
+gbytes nbytes_per_s gbytes_per_s | GB/s | ~giga? | Billions of bytes a second, read and
   written
 intensity | flop/byte = operations a byte | ~number? | Operations a byte
 reached | % of limit = limit reached [%] !4 | ~percent? | Shortest possible time at this machine's

@@ -2,9 +2,9 @@
 
 A line is ``key | heading | kind | meaning``; one that is set in goes on with the meaning above.
 
-- ``key`` may be ``key field csv json``: the field of a row that it shows (of a frame's index it is
-  ``Index``), and its names in files, where they do not follow from the key and the kind; ``-`` in
-  place of these for what no file has.
+- ``key`` may be ``key field csv``: the field of a row that it shows (of a frame's index it is
+  ``Index``), and its name in CSV and JSON, where they do not follow from the key and the kind;
+  ``-`` in place of the name for what no file has.
 - ``heading`` may be ``heading = heading in full``, with ``!N`` behind it for what a narrow terminal
   does without, the first N first. Without one it is the key; ``""`` is none at all.
 - ``kind`` is one of :data:`KINDS`, and the width to which its texts are folded at most. ``~``
@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Annotated, Any
-
-from msgspec import Meta
+from typing import Any
 
 from chainer_profile.basics import units
 from chainer_profile.basics.parsing import choose_names
@@ -31,7 +30,6 @@ from chainer_profile.report.text import printable
 
 #: Not folded to less, where a line does not say it.
 _FOLDS = 32
-_COUNT: Any = Annotated[int, Meta(ge=0)]
 
 
 @dataclass(frozen=True)
@@ -40,10 +38,10 @@ class Kind:
 
     shown: Callable[[Any], str]  #: A value -> its cell to read.
     exact: Callable[[Any], str] = units.format_exact  #: A value -> its cell in CSV.
-    json: Any = float  #: Its type in JSON.
     field: str = ""  #: How the field of a row ends behind the key.
     csv: str = ""  #: How the name in CSV ends behind the key.
-    plain: Callable[[Any], Any] | None = None  #: A value -> its value in JSON.
+    #: A value -> its text in JSON; None for numbers and truths, which CSV writes as JSON does.
+    words: Callable[[Any], str] | None = None
     text: bool = False  #: It stands on the left and may be folded.
     code: bool = False  #: It is a name in a program.
     bar: bool = False  #: A bar behind the row shows it.
@@ -90,8 +88,9 @@ def _about(row: Any, shown: str) -> str:
 
 
 HOT_MARK = "*"
-_TEXT = Kind(str, lambda value: safe(str(value)), str, text=True)
-_TRUTH = Kind(_truth, _truth, bool)
+_TEXT = Kind(str, lambda value: safe(str(value)), words=str, text=True)
+_TRUTH = Kind(_truth, _truth)
+_SHAPES = Kind(units.format_shapes, units.format_shapes, words=units.format_shapes)
 KINDS = {
     "text": _TEXT,
     "code": replace(_TEXT, code=True),
@@ -99,20 +98,20 @@ KINDS = {
     "truth": _TRUTH,
     "hot": replace(_TRUTH, shown=_mark(HOT_MARK)),
     "about": replace(_TRUTH, shown=_mark("~")),
-    "shapes": Kind(units.format_shapes, units.format_shapes, list[list[_COUNT]], text=True),
-    "shapes_beside": Kind(units.format_shapes, units.format_shapes, list[list[_COUNT]]),
-    "count": Kind(_count, _whole, int),
+    "shapes": replace(_SHAPES, text=True),
+    "shapes_beside": _SHAPES,
+    "count": Kind(_count, _whole),
     # A number of calls, or the mean of such numbers.
     "calls": Kind(_count, units.format_exact_count),
     "shape": replace(_TEXT, shown=_shape, exact=_shape),
-    "plain": Kind(str, _whole, int),
-    "ms": Kind(units.format_ms, units.format_exact_ms, float, "_s", "_ms"),
-    "duration": Kind(units.format_duration, units.format_exact, float, "_s", "_s"),
+    "plain": Kind(str, _whole),
+    "ms": Kind(units.format_ms, units.format_exact_ms, "_s", "_ms"),
+    "duration": Kind(units.format_duration, units.format_exact, "_s", "_s"),
     "percent": Kind(units.format_bare_percent, units.format_exact_percent, csv="_percent"),
     "bar": Kind(units.format_bare_percent, units.format_exact_percent, csv="_percent", bar=True),
-    "mega": Kind(units.format_mega, _whole, int),
+    "mega": Kind(units.format_mega, _whole),
     "giga": Kind(units.format_giga, units.format_exact_giga),
-    "bytes": Kind(units.format_nbytes, _whole, int, "_nbytes", "_nbytes"),
+    "bytes": Kind(units.format_nbytes, _whole, "_nbytes", "_nbytes"),
     "number": Kind(units.format_significant),
     "times": Kind(lambda value: f"{value:.3f}"),
     "part": Kind(units.format_percent, units.format_exact_percent, csv="_percent"),
@@ -131,8 +130,7 @@ class Column:
     kind: Kind
     meaning: str
     value: Callable[[Any], Any]  #: Of a row; None, NaN and <NA> are not known.
-    csv: str
-    json: str
+    csv: str  #: Its name in CSV and JSON; empty where no file has it.
     known: bool = True
     missing: str = units.NOT_KNOWN  #: Its cell to read where it is not known.
     mark: Callable[[Any, str], str] | None = None  #: A row and its cell -> the cell with marks.
@@ -155,10 +153,14 @@ class Column:
         value = self.value(row)
         return "" if is_missing(value) else self.kind.exact(value)
 
-    def json_value(self, row: Any) -> Any:
-        """Its value in JSON; None where it is not known."""
+    def in_json(self, row: Any) -> str | float | bool | None:
+        """Its value in JSON, in the unit of its name; None where it is not known."""
         value = self.value(row)
-        return value if value is None or self.kind.plain is None else self.kind.plain(value)
+        if is_missing(value) or value in (math.inf, -math.inf):
+            return None
+        found: str | float | bool
+        found = self.kind.words(value) if self.kind.words else json.loads(self.kind.exact(value))
+        return found
 
     @property
     def code(self) -> bool:
@@ -249,32 +251,25 @@ def joined(lines: str) -> list[str]:
     return found
 
 
-def columns(
-    lines: str, kinds: Mapping[str, Kind] | None = None, /, **computed: Callable[[Any], Any]
-) -> dict[str, Column]:
+def columns(lines: str, /, **computed: Callable[[Any], Any]) -> dict[str, Column]:
     """Columns from their lines, by key."""
-    known = {**KINDS, **(kinds or {})}
-    made = [_column(line, known, computed) for line in joined(lines)]
+    made = [_column(line, computed) for line in joined(lines)]
     by_key = {column.key: column for column in made}
     if len(by_key) < len(made):
         raise ValueError(f"columns of the same key: {[column.key for column in made]}")
     return by_key
 
 
-def _column(
-    line: str, kinds: Mapping[str, Kind], computed: Mapping[str, Callable[[Any], Any]]
-) -> Column:
+def _column(line: str, computed: Mapping[str, Callable[[Any], Any]]) -> Column:
     parts = [part.strip() for part in line.split("|")]
     if len(parts) not in (3, 4):
         raise ValueError(f"a column is key | heading | kind | meaning: {line}")
     names, heading, how, meaning = (*parts, "")[:4]
     key, *others = names.split()
     word, *folds = how.split()
-    kind = kinds[word.strip("~?_")]
-    source, csv, json = (*others, *[""] * 3)[:3]
-    source, json = source or key + kind.field, json or csv or key + kind.field
-    csv = csv or key + kind.csv
-    in_files = csv != "-"
+    kind = KINDS[word.strip("~?_")]
+    source, csv = (*others, "", "")[:2]
+    source, csv = source or key + kind.field, csv or key + kind.csv
     shown, _, drop = heading.partition("!")
     name, _, title = (part.strip() for part in shown.partition(" = "))
     name = "" if name == '""' else name or key
@@ -288,8 +283,7 @@ def _column(
         kind,
         meaning,
         value,
-        csv if in_files else "",
-        json if in_files else "",
+        "" if csv == "-" else csv,
         known="?" not in word,
         missing="" if word.endswith(("_", "_?")) else units.NOT_KNOWN,
         mark=_about if "~" in word else None,
@@ -326,21 +320,11 @@ def to_csv(found: Columns, rows: Any) -> str:
     return file.getvalue()
 
 
-def to_json(found: Columns, rows: Any) -> list[dict[str, Any]]:
-    """Rows for JSON: values as they are, in seconds, bytes and fractions."""
-    chosen = [one for one in listed(found) if one.json]
-    return [{one.json: one.json_value(row) for one in chosen} for row in rows_of(rows)]
-
-
-def schema(found: Columns) -> dict[str, tuple[Any, str]]:
-    """The types of what :func:`to_json` gives, and their meanings; null is what is not known."""
-    return {
-        one.json: (one.kind.json, one.meaning)
-        if one.known
-        else (one.kind.json | None, one.meaning.replace("empty", "null"))
-        for one in listed(found)
-        if one.json
-    }
+def to_json(found: Columns, rows: Any) -> dict[str, list[Any]]:
+    """The columns that are known of a row at least, by the keys of CSV and in its units."""
+    every = rows_of(rows)
+    chosen = {one.csv: list(map(one.in_json, every)) for one in listed(found) if one.csv}
+    return {key: values for key, values in chosen.items() if set(values) != {None}}
 
 
 def with_content(found: Columns, rows: Any) -> list[Column]:

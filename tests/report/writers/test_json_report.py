@@ -1,5 +1,7 @@
-"""report.json fits its schema and adds up."""
+"""report.json says what the summary holds, under the keys of the CSV, and adds up."""
 
+import csv
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,48 +10,28 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 from chainer_profile import summarise
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.words import GROUPS
+from chainer_profile.basics.paths import above
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Recording, Settings
+from chainer_profile.report.columns import LINK_COLUMNS, link_frame
+from chainer_profile.report.tables import to_csv
 from chainer_profile.report.writers import json_report
-from chainer_profile.report.writers.json_report import schema
 from tests import ROOT
 from tests.conftest import make_recording, make_training
 from tests.recordings import on_gpu, trained
 from tests.report.documents import summaries
+from tests.report.reading import layers_csv
 from tests.report.tracing import no_constant
 
-
-def strict(part: Any) -> Any:
-    """The same schema, which refuses keys that it does not name."""
-    if isinstance(part, list):
-        return [strict(item) for item in part]
-    if not isinstance(part, dict):
-        return part
-    inner = {key: strict(value) for key, value in part.items()}
-    if "required" in part and isinstance(part["required"], list):
-        inner["additionalProperties"] = False
-    return inner
-
-
-VALIDATOR = Draft202012Validator(strict(schema()))
-
-
-def read(text: str) -> dict[str, Any]:
-    """The report as a strict reader sees it: NaN and Infinity are no JSON."""
-    assert text.isascii()
-    assert all(line.isprintable() for line in text.split("\n"))
-    report: dict[str, Any] = json.loads(text, parse_constant=no_constant)
-    VALIDATOR.validate(report)
-    return report
-
-
+#: How far numbers of four digits may be off, and their sums.
+NEAR = 2e-3
+SAMPLE = ROOT / "reports" / "samples" / "resnet20-cpu-b1" / "recording.npz"
 STORED = ROOT / "tests" / "record" / "stored"
 SUMMARIES: dict[str, Callable[[], Summary]] = summaries() | {
+    "sample": lambda: summarise(Recording.load(SAMPLE)),
     "gpu conditions": lambda: summarise(on_gpu()),
     "framework": lambda: summarise(trained()),
     "of an older version": lambda: summarise(Recording.load(STORED / "version2-train.npz")),
@@ -57,59 +39,101 @@ SUMMARIES: dict[str, Callable[[], Summary]] = summaries() | {
 }
 
 
+def read(summary: Summary) -> dict[str, Any]:
+    """The report as a strict reader sees it: NaN and Infinity are no JSON."""
+    text = json_report.render(summary)
+    assert text.isascii()
+    assert all(line.isprintable() for line in text.split("\n"))
+    report: dict[str, Any] = json.loads(text, parse_constant=no_constant)
+    return report
+
+
 @pytest.mark.parametrize("name", SUMMARIES)
-def test_every_report_fits_the_schema_and_adds_up(name: str) -> None:
+def test_every_report_has_the_columns_of_the_csv_and_adds_up(name: str) -> None:
     summary = SUMMARIES[name]()
-    report = read(json_report.render(summary))
+    report = read(summary)
     assert report == json_report.content(summary)
+    check_table(report["layers"], layers_csv(summary))
+    check_table(report["links"], to_csv(LINK_COLUMNS, link_frame(summary.links)))
     check_sums(report)
+    check_known(report)
+
+
+def check_table(table: dict[str, list[Any]], text: str) -> None:
+    """A table has the columns of a CSV file that are known of a row at least, and its numbers."""
+    rows = list(csv.DictReader(io.StringIO(text)))
+    for key in rows[0]:
+        cells = [row[key] for row in rows]
+        assert key in table or not any(cells), key
+        for cell, value in zip(cells, table.get(key, []), strict=False):
+            if isinstance(value, str):
+                assert cell.removeprefix("'") == value, key
+            elif value is None:
+                assert cell == "", key
+            elif isinstance(value, bool):
+                assert cell == str(value).lower(), key
+            else:
+                assert float(cell) == pytest.approx(value, rel=NEAR), key
+    # In the order of the file, and of one length.
+    assert list(table) == [key for key in rows[0] if key in table]
+    assert {len(values) for values in table.values()} == {len(rows)}
 
 
 def check_sums(report: dict[str, Any]) -> None:
-    layers_s = report["totals"]["layers_s"]
-    assert sum(layer["mean_s"] for layer in report["layers"]) == pytest.approx(layers_s)
-    for by in GROUPS:
-        assert sum(group["total_s"] for group in report["groups"][by]) == pytest.approx(layers_s)
-        for group in report["groups"][by]:
-            assert sum(group["phases_s"].values()) == pytest.approx(group["total_s"])
-    assert [layer["index"] for layer in report["layers"] if layer["hot"]] == (
-        report["hotspots"]["layers"]
-    )
-    children: dict[str | None, float] = {}
-    depths = {None: -1}
-    for link in report["links"]:
-        children[link["parent"]] = children.get(link["parent"], 0) + link["inclusive_s"]
-        # A parent comes first, and is one level above.
-        assert link["depth"] == depths[link["parent"]] + 1
-        depths[link["path"]] = link["depth"]
-    assert children[None] == pytest.approx(layers_s)
-    for link in report["links"]:
-        below = children.get(link["path"], 0)
-        assert link["exclusive_s"] + below == pytest.approx(link["inclusive_s"])
-    profiled = report["totals"]["profiled"]
-    if profiled is not None and report["device"] is None:
-        framework = report["totals"]["framework"]["mean_s"]
-        assert layers_s + framework == pytest.approx(profiled["mean_s"])
-        of_phases = sum(phase["total_s"] for phase in report["phases"])
-        assert of_phases == pytest.approx(profiled["mean_s"])
+    layers, links, totals = report["layers"], report["links"], report["totals"]
+    layers_ms = sum(layers["mean_ms"])
+    if "layers_ms" in totals:
+        assert layers_ms == pytest.approx(totals["layers_ms"], rel=NEAR)
+    hot = [index for index, hot in zip(layers["index"], layers["hot"], strict=True) if hot]
+    assert hot == report["hotspots"].get("layers", [])
+    assert sum(links["exclusive_ms"]) == pytest.approx(layers_ms, rel=NEAR)
+    inclusive = dict(zip(links["path"], links["inclusive_ms"], strict=True))
+    tops = [time for path, time in inclusive.items() if above(path) not in inclusive]
+    assert sum(tops) == pytest.approx(layers_ms, rel=NEAR)
+    if "profiled" in totals and "device" not in report:
+        whole_ms = totals["profiled"]["mean_ms"]
+        assert layers_ms + totals["framework"]["mean_ms"] == pytest.approx(whole_ms, rel=NEAR)
+        assert sum(report["phases"]["total_ms"]) == pytest.approx(whole_ms, rel=NEAR)
 
 
-def test_what_is_not_known_is_null() -> None:
-    report = read(json_report.render(SUMMARIES["bare"]()))
-    for key in ("clean", "profiled", "framework_share", "inputs_per_s"):
-        assert report["totals"][key] is None, key
-    assert report["memory"] is report["limits"] is report["device"] is None
-    for layer in report["layers"]:
-        for key in ("std_s", "host_s", "flops", "reached", "verdict", "peak_nbytes"):
-            assert layer[key] is None, key
+def check_known(part: Any) -> None:
+    """What is not known has no key."""
+    if isinstance(part, dict):
+        assert not [key for key, value in part.items() if value is None or value == ""]
+        part = list(part.values())
+    for one in part if isinstance(part, list) else []:
+        check_known(one)
+
+
+def test_the_sample_is_small_and_has_numbers_as_they_are_shown() -> None:
+    text = json_report.render(SUMMARIES["sample"]())
+    assert len(text) < 40_000
+    # A line for each column and finding; whole numbers have no point.
+    assert '\n  "index": [0,1,2,' in text
+    assert "100.0" not in text
+    assert json_report.content(SUMMARIES["sample"]())["totals"]["unprofiled"]["trials"] == 1000
+
+
+def test_what_is_not_known_has_no_key() -> None:
+    report = read(SUMMARIES["bare"]())
+    assert not {"unprofiled", "profiled", "framework_share", "inputs_per_s"} & set(report["totals"])
+    assert not {"memory", "limits", "device", "inside", "counters"} & set(report)
+    assert not {"std_ms", "host_ms", "flops", "reached_percent"} & set(report["layers"])
 
 
 def test_trials_left_out_and_inclusive_times_are_told_of() -> None:
-    left_out = read(json_report.render(SUMMARIES["left out"]()))
-    totals = left_out["totals"]
-    assert (left_out["left_out"], totals["clean"], totals["recorder"]) == (60, None, None)
+    left_out = read(SUMMARIES["left out"]())
+    assert left_out["trials"]["left_out"] == 60
+    assert not {"unprofiled", "overhead"} & set(left_out["totals"])
     inclusive = summarise(fold_call_history([("a", 0.003), ("b", 0.001)] * 4))
-    assert read(json_report.render(inclusive))["totals"]["layers_s"] is None
+    assert "layers_ms" not in read(inclusive)["totals"]
+
+
+def test_no_digit_before_the_point_is_lost() -> None:
+    asked = Settings(max_seconds=12345.678, seed=123456789)
+    report = read(summarise(replace(make_recording(), settings=asked)))
+    assert report["settings"]["max_seconds"] == 12346
+    assert report["settings"]["seed"] == 123456789
 
 
 @example("\ud800")
@@ -118,8 +142,8 @@ def test_any_name_comes_back_as_it_is(name: str) -> None:
     recording = make_recording(2, n_trials=2, n_clean=0)
     layers = (replace(recording.layers[0], path=f"/{name}", function=name), recording.layers[1])
     changed = replace(recording, layers=layers, settings=Settings(model=name, command=name))
-    report = read(json_report.render(summarise(changed)))
+    report = read(summarise(changed))
     # A recording escapes what is no text.
     name = name.encode(errors="backslashreplace").decode()
-    assert report["layers"][0]["path"] == f"/{name}"
-    assert report["layers"][0]["function"] == report["settings"]["model"] == name
+    assert report["layers"]["path"][0] == f"/{name}"
+    assert report["layers"]["function"][0] == report["settings"]["model"] == name
