@@ -10,7 +10,6 @@ from chainer_profile.cli.shown import ALL_ROWS, first_screen, row_limit, say_wri
 from chainer_profile.ranks.merging import merge
 from chainer_profile.report import page
 from chainer_profile.report.content import ranks as content
-from chainer_profile.report.pictures import ranks_trace
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
 from chainer_profile.runs.folder import read_ranks
@@ -32,7 +31,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
         "ranks.html": page.page(content.page(ranks, _MAX_ROWS), "Ranks"),
         content.LAYERS: content.layers_csv(ranks),
         content.COLLECTIVES: content.collectives_csv(ranks),
-        content.TRACE: ranks_trace.render(ranks),
     }
     out = args.out or args.folder
     files = Written(out).write({name: made.encode() for name, made in contents.items()})

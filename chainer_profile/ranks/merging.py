@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -51,14 +50,10 @@ class Ranks:
     moving_ns`` is what passed from the arrival at a collective to its leaving.
     """
 
-    names: tuple[str, ...]  #: What each recording is called.
     ranks: tuple[Rank, ...]  #: Those that are there, in the order of their numbers.
     settings: Settings  #: What the lowest of them ran.
     iterations: Ints  #: Their numbers, (iterations,).
-    numbered: bool  #: Whether these are the training's; otherwise they count the recorded ones.
     layers: tuple[Layer, ...]  #: The rows of an iteration, which are the same on all ranks.
-    recordings: tuple[Recording, ...]
-    trials: Ints  #: Which of their trials each iteration is, (ranks, iterations).
     self_ns: Ints  #: Self times of the layers, (ranks, iterations, layers).
     phases: tuple[str, ...]  #: In their order; the last is :data:`OUTSIDE`.
     phase_ns: Ints  #: With what lies between rows, (ranks, iterations, phases).
@@ -68,14 +63,6 @@ class Ranks:
     moving_ns: Ints  #: The rest of the time there, likewise.
     window_s: float  #: What the clock can tell apart of a layer.
     notes: tuple[str, ...]  #: What is missing or was left out, a line each.
-
-    def only(self, places: Sequence[int]) -> Ranks:
-        """The same of some of the ranks that are there."""
-        by_rank = ("trials", "self_ns", "phase_ns", "arrived_ns", "waiting_ns", "moving_ns")
-        kept: dict[str, Any] = {name: getattr(self, name)[places] for name in by_rank}
-        for name in ("names", "ranks", "recordings"):
-            kept[name] = tuple(getattr(self, name)[place] for place in places)
-        return replace(self, **kept)
 
     @property
     def size(self) -> int:
@@ -106,7 +93,7 @@ class Ranks:
     def between_ns(self) -> Ints:
         """What the phase of communication takes beside its collectives, (ranks, iterations)."""
         if COMMUNICATION not in self.phases:
-            return np.zeros_like(self.trials)
+            return np.zeros_like(self.iteration_ns)
         phase = self.phase_ns[:, :, self.phases.index(COMMUNICATION)]
         rest: Ints = np.maximum(phase - self.communication_ns, 0)
         return rest
@@ -308,14 +295,10 @@ def _together(
     waiting = np.clip(awaited - arrived, 0, left - arrived)
     phases = tuple(dict.fromkeys([row.phase for row in first.layers] + [*first.phases]))
     return Ranks(
-        names=tuple(one.name for one in found),
         ranks=tuple(one.rank for one in found),
         settings=first.settings,
         iterations=np.array(common, np.int64),
-        numbered=numbered,
         layers=first.layers,
-        recordings=tuple(run for _, run, _ in runs),
-        trials=np.array([at for *_, at in runs]),
         self_ns=np.stack([run.self_ns[at] for _, run, at in runs]),
         phases=(*phases, OUTSIDE),
         phase_ns=np.stack([_phase_ns(run, phases)[at] for _, run, at in runs]),

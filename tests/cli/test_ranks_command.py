@@ -8,7 +8,7 @@ from chainer_profile.runs.folder import save_recording
 from tests import names_in
 from tests.record.test_journal import add, trials_of
 
-FILES = ["collectives.csv", "ranks-trace.json", "ranks.csv", "ranks.html", "ranks.md"]
+FILES = ["collectives.csv", "ranks.csv", "ranks.html", "ranks.md"]
 
 
 def made(*, size=2, **more):

@@ -170,11 +170,11 @@ def joined() -> dict[str, list[Recording]]:
 
 
 def _counted_of(one: Ranks) -> Iterator[str]:
-    named = ("names", "size", "numbered", "phases", "collectives", "clock_doubt_s")
+    named = ("size", "phases", "collectives", "clock_doubt_s")
     yield ", ".join(f"{name} {getattr(one, name)}" for name in named)
     yield f"efficiency {one.efficiency:.6g}"
     times = ("waiting_ns", "moving_ns", "moving_of_last_ns", "communication_ns", "between_ns")
-    more = ("computing_ns", "iteration_ns", "phase_ns", "last", "iterations", "trials")
+    more = ("computing_ns", "iteration_ns", "phase_ns", "last", "iterations")
     for name in (*times, *more):
         values = getattr(one, name)
         yield f"{name}: {values.tolist() if values.size < 20 else values.sum()}"

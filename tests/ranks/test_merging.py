@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.ranks import training
 from chainer_profile.ranks.merging import merge
 from chainer_profile.record.recording import Layer, Rank, Recording
 from tests.refusing import refusal
@@ -103,11 +102,3 @@ def test_what_does_not_belong_together_is_one_line():
         (wider, "rank-1 has no iteration with just the 4 rows, which rank-0 has"),
     ):
         assert said in refusal(merge, {"rank-0": zero, "rank-1": replace(one, **change)})
-
-
-def test_some_of_the_ranks():
-    whole = merge(training(4, 30, 5))
-    some = whole.only([1, 3])
-    assert [one.number for one in some.ranks] == [1, 3]
-    assert some.self_ns.tolist() == whole.self_ns[[1, 3]].tolist()
-    assert some.size == 4

@@ -39,7 +39,7 @@ from chainer_profile.report.tables import (
 from chainer_profile.report.text import model_name, printable
 
 #: The files beside the report.
-LAYERS, COLLECTIVES, TRACE = "ranks.csv", "collectives.csv", "ranks-trace.json"
+LAYERS, COLLECTIVES = "ranks.csv", "collectives.csv"
 #: Findings that the answer names.
 _NAMED = 3
 #: From more ranks on they are not in the order of their numbers, and those that compute longest and
@@ -89,7 +89,7 @@ def sections(ranks: Ranks, limit: int | None = None, hint: str = "") -> list[doc
     """All that is told of ranks; of a table at most ``limit`` rows, ``hint`` shows the others."""
     files = doc.text(
         *("All layers of all ranks with all digits: ", doc.file(LAYERS), "; the collectives: "),
-        *(doc.file(COLLECTIVES), "; one iteration in time, for Perfetto: ", doc.file(TRACE)),
+        doc.file(COLLECTIVES),
     )
     return [
         doc.Section("", _answer(ranks)),

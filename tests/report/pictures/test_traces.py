@@ -9,16 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from benchmarks.ranks import training
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.ranks.merging import merge
 from chainer_profile.record.recording import Layer, LinkCalls, Recording, Settings
 from chainer_profile.report.pictures import stacks, trace
-from chainer_profile.report.pictures.ranks_trace import MOST_RANKS, render
 from tests.conftest import make_layers, make_recording, make_training
-from tests.ranks.test_merging import stays, two
-from tests.report.documents import NAMES, merged_ranks
 from tests.report.tracing import SAMPLES, Block, Trace, nested, read
 from tests.report.working import make_device_training
 
@@ -184,52 +179,3 @@ def test_names_are_data() -> None:
         assert first.name == name or not name.isprintable()
         assert nameless.name == "(no name)"
         assert len(folded(recording)) >= 2
-
-
-# -- ranks
-
-
-def test_every_rank_that_waited_has_its_arrow_and_every_call_its_length() -> None:
-    ranks = merge(training(4, 30, 5, planted_ms={(2, 1): 10.0}))
-    shown = read(render(ranks))
-    chosen = ranks.iterations.tolist().index(shown.other["iteration"])
-    assert len(shown.arrows) == int((ranks.waiting_ns[:, chosen] > 0).sum())
-    first = [pair for pair in shown.arrows.values() if pair[1]["block"].args["order"] == 1]
-    assert {begin["pid"] for begin, _ in first} == {3}
-    for at in range(4):
-        lengths = [block.length for block in shown.functions(at + 1)]
-        assert lengths == ranks.self_ns[at, chosen, list(ranks.computing)].tolist()
-
-
-def test_of_many_ranks_those_are_shown_that_the_others_waited_for() -> None:
-    ranks = merge(training(MOST_RANKS + 6, 11, 4, planted_ms={(MOST_RANKS + 3, 0): 50.0}))
-    shown = read(render(ranks))
-    assert len(shown.processes) == MOST_RANKS
-    assert f"rank {MOST_RANKS + 3}" in shown.processes.values()
-    assert {int(begin["pid"]) for begin, _ in shown.arrows.values()} <= set(shown.processes)
-
-
-def test_any_names_hosts_and_clocks() -> None:
-    for names in ((), NAMES):
-        shown = read(render(merged_ranks(names)))
-        assert len(shown.processes) == 3
-        assert all(name.isprintable() for name in shown.processes.values())
-    # Without arrivals or starts there are the calls.
-    shown = read(render(merge(two(arrived_ns=None, left_ns=None, start_ns=None))))
-    assert not shown.arrows
-    assert np.sum([len(shown.functions(pid)) for pid in (1, 2)]) == 8
-
-
-@given(stays())
-def test_any_stays_make_a_trace(recordings: dict[str, Recording]) -> None:
-    ranks = merge(recordings)
-    # A rank's collectives follow one another.
-    arrived = np.sort(ranks.arrived_ns, axis=2)
-    gap = np.diff(arrived, axis=2, append=arrived[:, :, -1:])
-    ranks = replace(
-        ranks,
-        arrived_ns=arrived,
-        waiting_ns=np.minimum(ranks.waiting_ns, gap),
-        moving_ns=np.maximum(0, np.minimum(ranks.moving_ns, gap - ranks.waiting_ns)),
-    )
-    read(render(ranks))
