@@ -41,8 +41,6 @@ class Trace:
 
     processes: dict[int, str]
     tracks: dict[tuple[int, str], list[Block]]
-    arrows: dict[Any, list[dict[str, Any]]]
-    counters: dict[tuple[int, str], list[tuple[int, int]]]
     other: dict[str, Any]
 
     def functions(self, pid: int) -> list[Block]:
@@ -83,7 +81,7 @@ def read(text: str) -> Trace:
     threads: dict[tuple[int, int], str] = {}
     opened: dict[tuple[int, int], list[Block]] = defaultdict(list)
     last: dict[tuple[int, int], int] = {}
-    trace = Trace(processes, {}, defaultdict(list), defaultdict(list), parsed["otherData"])
+    trace = Trace(processes, {}, parsed["otherData"])
     for event in parsed["traceEvents"]:
         phase, pid = event["ph"], event["pid"]
         if phase == "M":
@@ -97,13 +95,6 @@ def read(text: str) -> Trace:
         assert pid in processes
         at = to_ns(event["ts"])
         assert at >= 0
-        if phase == "C":
-            values = trace.counters[pid, event["name"]]
-            assert not values or values[-1][0] <= at
-            [value] = event["args"].values()
-            assert isinstance(value, int)
-            values.append((at, value))
-            continue
         track = pid, event["tid"]
         assert last.get(track, 0) <= at, "time goes back on a track"
         last[track] = at
@@ -117,20 +108,11 @@ def read(text: str) -> Trace:
                 outer.inner.append(block)
             stack.append(block)
             blocks.append(block)
-        elif phase == "E":
-            stack.pop().end = at
         else:
-            assert phase in "sf"
-            assert stack, "an arrow outside of all blocks"
-            assert phase == "s" or event["bp"] == "e"
-            trace.arrows[event["id"]].append(event | {"block": stack[-1]})
+            assert phase == "E"
+            stack.pop().end = at
     assert not any(opened.values()), "a begin without its end"
     assert len({tid for _, tid in threads}) == len(threads)
-    for begin, end in trace.arrows.values():
-        assert (begin["ph"], end["ph"]) == ("s", "f")
-        assert (begin["name"], begin["cat"]) == (end["name"], end["cat"])
-        assert begin["ts"] <= end["ts"]
-        assert begin["pid"] != end["pid"]
     return trace
 
 
