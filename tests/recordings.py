@@ -96,7 +96,7 @@ def of_rank(**changes):
         "calls": np.array([[1, 2, 0], [1, 0, 1], [0, 1, 1], [1, 1, 1]]),
         "arrived_ns": arrived_ns,
         "left_ns": arrived_ns + 700,
-        "rank": Rank(1, 2, "a host", clock_offset_ns=-(2**40), clock_error_ns=30_000),
+        "rank": Rank(1, 2, "a host"),
     }
     return dataclasses.replace(recording, **ranks | changes)
 

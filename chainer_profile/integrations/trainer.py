@@ -93,7 +93,7 @@ class LayerProfile(Extension):
         """Take the place of the updater's ``update``."""
         trial = trial_of(trainer.updater, self._title, self._command)
         clock = self._clock or clock_of(device_of(trial.roots[0][1]))
-        rank = rank_of(trial.optimizers, clock.now_ns)
+        rank = rank_of(trial.optimizers)
         out, number = Path(trainer.out) / self._out, None if rank is None else rank.number
         self._results = Results(None, out, False, number, _warn, self._with_limits)
         journal = partial(self._results.journal, TRAINING)

@@ -84,7 +84,7 @@ class Watched:
         """Measure some of these trials from now on; see :class:`LiveTrials`."""
         assert self.trial is not None
         clock = clock_of(device_of(self.trial.roots[0][1]))
-        self._rank = rank_of(self.trial.optimizers, clock.now_ns)
+        self._rank = rank_of(self.trial.optimizers)
         self.ahead = 0
         self.live = LiveTrials(
             *(self.trial, clock, entries, journal, self.warn, memory, self._rank),

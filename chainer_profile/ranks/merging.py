@@ -17,7 +17,6 @@ from chainer_profile.comparison.significance import Floats, Ints
 from chainer_profile.ranks.stragglers import Judged, judge
 from chainer_profile.record.budget import RUNNING
 from chainer_profile.record.journal import KILLED
-from chainer_profile.record.parts import UNKNOWN_NS
 from chainer_profile.record.recording import (
     COMPLETE,
     INTERVAL,
@@ -57,8 +56,10 @@ class Ranks:
     self_ns: Ints  #: Self times of the layers, (ranks, iterations, layers).
     phases: tuple[str, ...]  #: In their order; the last is :data:`OUTSIDE`.
     phase_ns: Ints  #: With what lies between rows, (ranks, iterations, phases).
-    collectives: tuple[int, ...]  #: Indices of the rows whose arrivals are known.
-    arrived_ns: Ints  #: On the clock of rank 0, (ranks, iterations, collectives).
+    #: Indices of the rows whose arrivals are known and can be compared: not on several hosts,
+    #: which have clocks of their own.
+    collectives: tuple[int, ...]
+    arrived_ns: Ints  #: On the clock of their host, (ranks, iterations, collectives).
     waiting_ns: Ints  #: For the last to come, likewise.
     moving_ns: Ints  #: The rest of the time there, likewise.
     window_s: float  #: What the clock can tell apart of a layer.
@@ -145,17 +146,6 @@ class Ranks:
         found: Ints = np.take_along_axis(self.moving_ns, last[None], axis=0)[0]
         return found
 
-    @property
-    def clock_doubt_s(self) -> float:
-        """By how much arrivals may be off where waits are no longer; else 0; infinite: unknown."""
-        error = max(rank.clock_error_ns for rank in self.ranks)
-        if len(self.hosts) < 2 or not self.waiting_ns.size:
-            return 0.0
-        if error == UNKNOWN_NS:
-            return float("inf")
-        typical = float(np.median(self.waiting_ns.max(axis=0)))
-        return error * NS if typical <= error else 0.0
-
 
 def merge(
     recordings: Mapping[str, Recording],
@@ -179,6 +169,8 @@ def merge(
     if died := who_died({one.name: one.recording for one in found}, outcomes or {}):
         notes.append(died)
     found = _with_enough(found, notes)
+    if note := _not_compared(found):
+        notes.append(note)
     numbered = all(one.recording.iteration is not None for one in found)
     common = sorted(set.intersection(*(set(one.numbers(numbered)) for one in found)))
     if not common:
@@ -267,27 +259,42 @@ def _with_enough(found: Sequence[_Found], notes: list[str]) -> list[_Found]:
     return [one for one in found if one.recording.n_trials >= _FEW * most]
 
 
+def _hosts(found: Sequence[_Found]) -> set[str]:
+    return {one.rank.host for one in found}
+
+
+def _not_compared(found: Sequence[_Found]) -> str:
+    """Why waiting in collectives is not told; empty where it is, or where there are none."""
+    collectives = any(row.phase == COMMUNICATION for row in found[0].recording.layers)
+    if not collectives or len(_hosts(found)) == 1:
+        return ""
+    return (
+        f"waiting in collectives is not told: the ranks ran on {len(_hosts(found))} hosts, and "
+        "arrivals on the clocks of several hosts cannot be compared"
+    )
+
+
 def _together(
     found: Sequence[_Found], common: Sequence[int], numbered: bool, notes: tuple[str, ...]
 ) -> Ranks:
     runs = []
     for one in found:
         place = {number: at for at, number in reversed([*enumerate(one.numbers(numbered))])}
-        runs.append((one.rank, one.recording, [place[number] for number in common]))
+        runs.append((one.recording, [place[number] for number in common]))
     first = found[0].recording
     rows = [row.index for row in first.layers if row.phase == COMMUNICATION]
-    known = all(run.arrived_ns is not None and run.left_ns is not None for _, run, _ in runs)
-    collectives = tuple(rows) if known else ()
+    known = all(run.arrived_ns is not None and run.left_ns is not None for run, _ in runs)
+    collectives = tuple(rows) if known and len(_hosts(found)) == 1 else ()
     stays = np.zeros((2, len(runs), len(common), len(collectives)), np.int64)
     if collectives:
-        for row, (rank, run, at) in enumerate(runs):
+        for row, (run, at) in enumerate(runs):
             for side, times in zip(stays, (run.arrived_ns, run.left_ns), strict=True):
                 if times is not None:
-                    side[row] = times[at] + rank.clock_offset_ns
+                    side[row] = times[at]
     arrived, left = stays
     # In a collective nobody goes on before all have come, so what passes on a rank from its own
     # arrival to the last rank's is waiting, and the rest of its stay is moving. A broadcast waits
-    # for its root alone, which is rank 0 in ChainerMN. Arrivals are on the clock of rank 0.
+    # for its root alone, which is rank 0 in ChainerMN.
     awaited = arrived.max(axis=0)
     for column, index in enumerate(collectives):
         if first.layers[index].function == _BROADCAST and found[0].rank.number == 0:
@@ -299,14 +306,14 @@ def _together(
         settings=first.settings,
         iterations=np.array(common, np.int64),
         layers=first.layers,
-        self_ns=np.stack([run.self_ns[at] for _, run, at in runs]),
+        self_ns=np.stack([run.self_ns[at] for run, at in runs]),
         phases=(*phases, OUTSIDE),
-        phase_ns=np.stack([_phase_ns(run, phases)[at] for _, run, at in runs]),
+        phase_ns=np.stack([_phase_ns(run, phases)[at] for run, at in runs]),
         collectives=collectives,
         arrived_ns=arrived,
         waiting_ns=waiting,
         moving_ns=left - arrived - waiting,
-        window_s=_WINDOWS * NS * max(run.conditions.window_ns or 0.0 for _, run, _ in runs),
+        window_s=_WINDOWS * NS * max(run.conditions.window_ns or 0.0 for run, _ in runs),
         notes=notes,
     )
 

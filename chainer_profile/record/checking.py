@@ -18,7 +18,7 @@ _COUNTS = ("probe_threads", "iteration")
 #: What may be negative: memory that was freed, and what a user chose.
 _SIGNED = frozenset(
     field.name for kind in (MemoryUse, PhaseMemory) for field in dataclasses.fields(kind)
-) | {"seed", "temperature_c", "clock_offset_ns"}
+) | {"seed", "temperature_c"}
 
 
 def check(recording: Any) -> None:

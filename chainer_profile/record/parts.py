@@ -213,21 +213,13 @@ class Environment(Escaped):
     variables: tuple[str, ...] = ()
 
 
-#: ``Rank.clock_error_ns`` where the clocks could not be compared.
-UNKNOWN_NS = 2**62
-
-
 @dataclass(frozen=True)
 class Rank:
     """Which of the processes of a training with ChainerMN this one was."""
 
     number: int  #: Its rank in the optimizer's communicator, from 0.
     size: int  #: Number of ranks in it.
-    host: str  #: Name of its host.
-    clock_offset_ns: int = 0  #: To be added to this rank's clock to have that of rank 0.
-    #: How far that may be wrong: 0 on one host, where there is one clock; else half the smallest
-    #: round trip between the two, or :data:`UNKNOWN_NS`.
-    clock_error_ns: int = 0
+    host: str  #: Name of its host. The ranks of one host have one clock.
 
 
 @dataclass(frozen=True)

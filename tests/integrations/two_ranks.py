@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from chainer import training
 from chainermn.communicators._memory_utility import unpack_params
 
 from chainer_profile.integrations import trainer as integration
-from chainer_profile.measure.ranks import compare_clocks
 
 warnings.simplefilter("ignore", FutureWarning)  # ChainerMN is experimental
 integration.write_reports = lambda *_: None  # which takes longest
@@ -83,7 +81,5 @@ out = Path(sys.argv[1])
 found = {
     "trained": train(comm, sys.argv[1]),
     "unpacked": unpacked(),
-    # Rank 1's clock is a second ahead.
-    "clock": compare_clocks(comm.mpi_comm, lambda: time.perf_counter_ns() + comm.rank * 10**9),
 }
 (out / f"{comm.rank}.json").write_text(json.dumps(found))

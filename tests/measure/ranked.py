@@ -31,7 +31,7 @@ class MadeMpi:
 class Made:
     """As ChainerMN's naive communicator on rank 1 of 2: each parameter is moved by itself."""
 
-    rank, size, inter_size = 1, 2, 1
+    rank, size = 1, 2
 
     def __init__(self, clock):
         self.mpi_comm = MadeMpi(clock)

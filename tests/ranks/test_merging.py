@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from chainer_profile.ranks.merging import merge
 from chainer_profile.record.recording import Layer, Rank, Recording
+from chainer_profile.report.content import ranks as content
+from chainer_profile.report.writers import terminal
 from tests.refusing import refusal
 
 #: Rows: one of forward, two collectives, one of update.
@@ -52,7 +54,7 @@ def two(**changes):
 
 @st.composite
 def stays(draw):
-    """Any number of ranks that come and leave at any time, on clocks of their own."""
+    """Any number of ranks that come and leave at any time."""
     size, count = draw(st.integers(1, 5)), draw(st.integers(1, 4))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     most = draw(st.sampled_from([2, 100, 10**9]))
@@ -60,8 +62,7 @@ def stays(draw):
     for number in range(size):
         arrived = rng.integers(0, most, (count, 2)) + 2**40
         left = arrived + rng.integers(0, most, (count, 2))
-        who = Rank(number, size, "here", clock_offset_ns=int(rng.integers(-most, most)))
-        found[f"rank-{number}"] = rank(who, arrived, left)
+        found[f"rank-{number}"] = rank(Rank(number, size, "here"), arrived, left)
     return found
 
 
@@ -82,6 +83,29 @@ def test_waits_and_moves_are_the_communication_and_phases_the_iteration(recordin
     assert not ranks.waiting_ns[last].any()
     assert ranks.last.sum() == pytest.approx(1)
     assert 0 <= ranks.efficiency <= 1
+
+
+def test_of_several_hosts_all_but_waiting_is_told():
+    one_host = merge(two())
+    hosts = merge(two(rank=Rank(1, 2, "there")))
+    assert "waiting in collectives is not told: the ranks ran on 2 hosts" in hosts.notes[0]
+    assert (one_host.notes, one_host.collectives) == ((), (1, 2))
+    assert hosts.collectives == ()
+    assert not hosts.last.any()
+    for name in ("iteration_ns", "communication_ns", "between_ns", "computing_ns", "phase_ns"):
+        np.testing.assert_array_equal(getattr(hosts, name), getattr(one_host, name))
+    assert hosts.efficiency == one_host.efficiency
+    text = "\n".join(terminal.written(content.merged(hosts), 80).split())
+    for word in ("communication", "computing", "between", "there"):
+        assert word in text
+    assert "moving" not in text
+    # Without collectives there is nothing to say.
+    computing = tuple(replace(row, phase="forward") for row in ROWS)
+    bare = {
+        name: replace(one, layers=computing, arrived_ns=None, left_ns=None)
+        for name, one in two(rank=Rank(1, 2, "there")).items()
+    }
+    assert merge(bare).notes == ()
 
 
 def test_what_does_not_belong_together_is_one_line():

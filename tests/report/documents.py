@@ -167,17 +167,15 @@ def cases(names: Sequence[str] = ()) -> list[Run]:
     return [*good, make_case(names[0], name=names[0], error="".join(names))]
 
 
-def merged_ranks(names: Sequence[str] = ()) -> Ranks:
-    """Three ranks of two hosts, one of them slow and one with a straggler; a fourth is missing."""
+def merged_ranks(names: Sequence[str] = (), *, several_hosts: bool = False) -> Ranks:
+    """Three ranks, one of them slow and one with a straggler; a fourth is missing."""
     recordings = training(4, max(60, 3 * len(names)), 6, planted_ms={(0, 3): 20.0}, slow={2: 1.5})
     del recordings["rank-1"]
     every = "".join(names)
     for name, one in recordings.items():
         assert one.rank is not None
-        who = replace(one.rank, host=every or "a host")
-        if name == "rank-2":
-            who = replace(who, host=f"{who.host} 2", clock_error_ns=10**12)
-        recordings[name] = replace(named(one, names), rank=who)
+        host = f"{every or 'a host'} {name if several_hosts else ''}"
+        recordings[name] = replace(named(one, names), rank=replace(one.rank, host=host))
     return merge(recordings, problems=[f"rank-9: {every}"] if names else ())
 
 
@@ -260,6 +258,7 @@ def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]
     )
     found["sweep"] = lambda: list(sweep.overview(cases(names)))
     found["ranks report"] = lambda: ranks.report(merged_ranks(names))
+    found["ranks of several hosts"] = lambda: ranks.report(merged_ranks(names, several_hosts=True))
     found["ranks"] = lambda: list(ranks.merged(merged_ranks(names), 3, "--limit 0 shows all"))
     found["program"] = lambda: budget.overview(program(names), train())
     found["program in a report"] = lambda: list(budget.section(program(names), train()))

@@ -224,7 +224,7 @@ def rank_name(ranks: Ranks, at: int) -> str:
 def _answer(ranks: Ranks) -> Iterator[doc.Block]:
     yield doc.text(doc.strong(verdict(ranks)))
     yield from doc.below(answer(ranks))
-    yield from doc.below(doubts(ranks), note=True)
+    yield from doc.below(map(printable, ranks.notes), note=True)
 
 
 def _shown(found: Columns, rows: Any, caption: str, limit: int | None, hint: str) -> Table:
@@ -337,20 +337,6 @@ def _typical_s(times_ns: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> flo
     return float(np.median(times_ns.mean(axis=0))) * NS
 
 
-def doubts(ranks: Ranks) -> Iterator[str]:
-    """What is missing, and what makes the figures doubtful."""
-    yield from map(printable, ranks.notes)
-    doubt_s = ranks.clock_doubt_s
-    if doubt_s == float("inf"):
-        yield "The hosts' clocks could not be compared, so waits between hosts are unknown."
-    elif doubt_s:
-        yield (
-            f"The clocks of the {len(ranks.hosts)} hosts are known to within "
-            f"{format_duration(doubt_s)}. Waits are shorter than that, so they may not be "
-            "real."
-        )
-
-
 _RANK_COLUMNS = columns(
     """
 rank rank.number | | plain
@@ -377,7 +363,8 @@ def _ranks(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
     if len(rows) > _MANY:
         rows = rows.sort_values("computing_s", ascending=False, kind="stable")
     left_out = set() if len(ranks.hosts) > 1 else {"host"}
-    left_out |= set() if ranks.collectives else {"waiting", "moving", "between", "last"}
+    left_out |= set() if ranks.collectives else {"waiting", "moving", "last"}
+    left_out |= set() if COMMUNICATION in ranks.phases else {"between"}
     shown = [one for key, one in _RANK_COLUMNS.items() if key not in left_out]
     yield _shown(shown, rows, "An iteration on each rank", limit, hint)
 
