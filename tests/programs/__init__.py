@@ -18,7 +18,6 @@ class Program:
 
     name: str  # the file without its suffix, or the package, which ``python -m`` runs in FOLDER
     quick: tuple[str, ...]  # with these it takes a part of a second behind its imports
-    longer: tuple[str, ...]  # with these 10 to 15 s of CPU time
     trials: int  # with ``quick``
     # Of links that run functions within the trials, from the optimizer's network or the outermost
     # link; of several optimizers, each has its name in front, ``/gen/l0``. With ``quick``, how
@@ -44,24 +43,24 @@ class Program:
 
 PROGRAMS = (
     Program(
-        *("train_mnist", ("--epoch", "1"), ("--epoch", "9"), 60),
+        *("train_mnist", ("--epoch", "1"), 60),
         "/predictor/l1 /predictor/l2 /predictor/bn /predictor/l3"
         " LogReport=61 PrintReport=61 PlotReport=61 PlotReport_1=61 ProgressBar=60 validation=4"
         " dump_graph=1 snapshot=3",
     ),
     Program(
-        *("train_ptb_custom_loop", ("--epoch", "1", "--bproplen", "5"), ("--epoch", "10"), 19),
+        *("train_ptb_custom_loop", ("--epoch", "1", "--bproplen", "5"), 19),
         "/predictor/embed /predictor/lstm/upward /predictor/lstm/lateral /predictor/gru/W_r"
         " /predictor/gru/U_r /predictor/gru/W_z /predictor/gru/U_z /predictor/gru/W"
         " /predictor/gru/U /predictor/out",
     ),
     Program(
-        *("seq2seq", ("--unit", "16"), ("--epoch", "10", "--good", "990"), 7),
+        *("seq2seq", ("--unit", "16"), 7),
         "/embed_x /embed_y /encoder /decoder /W PrintReport=1 TestLoss=1 snapshot=1 LogReport=7",
         exit_code=1,
     ),
     Program(
-        *("train_dcgan", ("--epoch", "1", "--batchsize", "8"), ("--epoch", "25"), 16),
+        *("train_dcgan", ("--epoch", "1", "--batchsize", "8"), 16),
         "/gen/l0 /gen/bn0 /gen/dc1 /gen/bn1 /gen/dc2 /dis/c0_0 /dis/c0_1 /dis/bn0_1 /dis/l4"
         " snapshot=2 snapshot_1=2 snapshot_2=2 PrintReport=4 LogReport=16 ProgressBar=16",
     ),
