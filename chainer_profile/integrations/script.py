@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import functools
-import io
 import linecache
 import os
 import pkgutil
@@ -15,13 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import machinery
-from importlib.util import MAGIC_NUMBER
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from chainer_profile.basics.errors import UsageError, one_line
-from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import PROG
 from chainer_profile.compat import install_in_children
 from chainer_profile.integrations.numpy_changes import advice
@@ -65,75 +61,65 @@ class Script:
         sys.argv[:] = ["-c" if self.kind == TEXT else self.name, *self.args]
         if self.kind == MODULE:
             sys.path[0] = os.getcwd()
-            return lambda: _run_module(self.name, True)
+            return lambda: _run_module(self.name, alter_argv=True)
         if self.kind == TEXT:
             sys.path[0] = ""
             return lambda: _run_text(self.name)
         if self.name == "-":
             sys.path[0] = ""
-            content = sys.stdin.buffer.read()
-            return lambda: _run_file(content, "<stdin>", machinery.BuiltinImporter)
-        path = _absolute(self.name)
+            source = sys.stdin.buffer.read()
+            return lambda: _run_source(source, "<stdin>", __file__="<stdin>")
+        path = os.path.join(os.getcwd(), self.name)
         if pkgutil.get_importer(path) is not None:  # a folder or an archive
             sys.path[0] = path
-            return lambda: _run_module("__main__", False)
-        content = self._read(path)
-        compiled = content.startswith(MAGIC_NUMBER)
-        loader = (machinery.SourcelessFileLoader if compiled else machinery.SourceFileLoader)(
-            "__main__", path
-        )
+            return lambda: _run_module("__main__", alter_argv=False)
         sys.path[0] = os.path.dirname(os.path.realpath(path))
-        return lambda: _run_file(content, path, loader)
+        return self._file(path)
 
-    def _read(self, path: str) -> bytes:
+    def _file(self, path: str) -> Callable[[], None]:
         try:
-            with io.open_code(path) as file:
-                content = file.read()
+            if path.endswith(".pyc"):
+                loader = machinery.SourcelessFileLoader("__main__", path)
+                code: Any = loader.get_code("__main__")
+                return lambda: _execute(code, __file__=path, __loader__=loader)
+            source = machinery.SourceFileLoader("__main__", path)
+            content = source.get_data(path)
         except OSError as error:
             raise UsageError(f"{self.name}: cannot be read ({error.strerror})") from None
-        if path.endswith(".pyc") and not content.startswith(MAGIC_NUMBER):
-            raise UsageError(f"{self.name} was compiled by another Python; run its source")
-        return content
+        except ImportError as error:  # another Python compiled it
+            raise UsageError(f"{self.name}: {error}; run its source") from None
+        return lambda: _run_source(content, path, __file__=path, __loader__=source)
 
 
-def _absolute(name: str) -> str:
-    """The path as Python has it: whole, with each ``..`` left to the links before it."""
-    if name in ("", ".") and sys.version_info >= (3, 11):
-        return os.getcwd()
-    return name if os.path.isabs(name) else os.path.join(os.getcwd(), name)
+# A program's ``__main__`` stays in ``sys.modules`` when its last line has run: its ``atexit``
+# functions, threads and child processes need it. runpy's public functions take it away.
 
 
-def _main(**names: object) -> dict[str, Any]:
-    """The names of a new module, which stays what ``__main__`` is until the end."""
+def _new_main(**names: object) -> dict[str, Any]:
+    """The names of a new module ``__main__``."""
     module = sys.modules["__main__"] = ModuleType("__main__")
-    if sys.version_info < (3, 14):
-        module.__annotations__ = {}
-    vars(module).update(__builtins__=builtins, __loader__=machinery.BuiltinImporter)
-    vars(module).update(names)
+    vars(module).update(__builtins__=builtins, **names)
     return vars(module)
 
 
-def _run_module(name: str, alter_argv: bool) -> None:
-    _main()
-    as_python: Any = runpy
-    as_python._run_module_as_main(name, alter_argv)  # what Python itself calls
+def _execute(code: CodeType, **names: object) -> None:
+    exec(code, _new_main(**names))
+
+
+def _run_source(source: str | bytes, path: str, **names: object) -> None:
+    _execute(compile(source, path, "exec", dont_inherit=True), **names)
 
 
 def _run_text(text: str) -> None:
-    names = _main()
     if sys.version_info >= (3, 13):  # its tracebacks show the lines
         linecache.cache["<string>"] = (len(text), None, text.splitlines(True), "<string>")
-    exec(compile(text, "<string>", "exec", dont_inherit=True), names)
+    _run_source(text, "<string>")
 
 
-def _run_file(content: bytes, path: str, loader: object) -> None:
-    names = _main(__file__=path, __loader__=loader, __cached__=None)
-    if isinstance(loader, machinery.SourcelessFileLoader):
-        as_python: Any = pkgutil
-        code = as_python.read_code(io.BytesIO(content))
-    else:
-        code = compile(content, path, "exec", dont_inherit=True)
-    exec(code, names)
+def _run_module(name: str, *, alter_argv: bool) -> None:
+    _new_main()
+    as_python: Any = runpy
+    as_python._run_module_as_main(name, alter_argv)  # what Python itself calls
 
 
 @dataclass
@@ -158,25 +144,17 @@ class Outcome:
         return code if isinstance(code, int) else int(code is not None)
 
     def tell(self) -> None:
+        """Say of it what Python says."""
         error = self.error
-        if error is None:
-            return
         if isinstance(error, SystemExit):
             if not isinstance(error.code, int | None):
                 _say(error.code)
-            return
-        _as_python_shows(error)
-        try:
-            sys.excepthook(type(error), error, error.__traceback__)
-        except SystemExit as left:
-            self.error = left
-            self.tell()
-        except BaseException as failed:
-            _as_python_shows(failed)
-            _say("Error in sys.excepthook:")
-            sys.__excepthook__(type(failed), failed, failed.__traceback__)
-            _say("\nOriginal exception was:")
-            sys.__excepthook__(type(error), error, error.__traceback__)
+        elif error is not None:
+            _leave_out_our_frames(error)
+            try:
+                sys.excepthook(type(error), error, error.__traceback__)
+            except BaseException:  # the program's own hook fails
+                sys.__excepthook__(type(error), error, error.__traceback__)
 
     def explain(self) -> None:
         """Say what NumPy changed and what to write, where that ended the program."""
@@ -194,12 +172,8 @@ class Outcome:
 
 
 def _say(what: object) -> None:
-    """A line on the standard error, as Python writes it: whether or not ``sys.stderr`` is there."""
-    with suppress(Exception):
-        if sys.stderr is None:
-            os.write(2, f"{what}\n".encode(errors="backslashreplace"))
-        else:
-            sys.stderr.write(f"{what}\n")
+    with suppress(Exception):  # the program may have replaced ``sys.stderr``
+        sys.stderr.write(f"{what}\n")
 
 
 def run(script: Script) -> Outcome:
@@ -208,75 +182,27 @@ def run(script: Script) -> Outcome:
     program = script.prepare()
     give_way(sys.path[0])
     outcome = Outcome()
-    with _closed_streams():
-        try:
-            with _tuples_given_to_exit():
-                program()
-        except BaseException as error:
-            outcome.error = error
-        outcome.tell()
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):
-                stream.flush()
+    try:
+        program()
+    except BaseException as error:
+        outcome.error = error
+    outcome.tell()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
     return outcome
 
 
-@contextmanager
-def _closed_streams() -> Iterator[None]:
-    """Within this, streams that were closed when Python started are None, as Python has them."""
-    ours = {
-        name: getattr(sys, name)
-        for name in ("stdin", "stdout", "stderr")
-        if getattr(sys, f"__{name}__") is None
-    }
-    for name in ours:
-        setattr(sys, name, None)
-    try:
-        yield
-    finally:
-        for name, stream in ours.items():
-            if getattr(sys, name) is None:
-                setattr(sys, name, stream)
-
-
-@contextmanager
-def _tuples_given_to_exit() -> Iterator[None]:
-    """Within this, an uncaught ``sys.exit((3,))`` has the code ``(3,)``.
-
-    Before 3.12 Python sees the tuple, but whoever catches the exception sees the code 3.
-    """
-    last: object = None
-
-    def noting(leave: Callable[[object], Any]) -> Callable[..., Any]:
-        @functools.wraps(leave)
-        def exit(status: object = None, /) -> Any:
-            nonlocal last
-            last = status
-            return leave(status)
-
-        return exit
-
-    with Replacements() as replacements:
-        if sys.version_info < (3, 12):
-            replacements.wrap(sys, "exit", noting)
-        try:
-            yield
-        except SystemExit as error:
-            if error.args is last:
-                error.code = last  # type: ignore[assignment]
-            raise
-
-
-def _as_python_shows(error: BaseException) -> None:
-    """An exception, and those in and before it, without the frames of ours in between."""
+def _leave_out_our_frames(error: BaseException) -> None:
+    """Take the frames of ours out of an exception's traceback, and out of those it came from."""
     left: list[BaseException | None] = [error]
     seen: set[int] = set()
     while left:
-        one = left.pop()
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            one.__traceback__ = of_program(one.__traceback__)
-            left += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+        shown = left.pop()
+        if shown is not None and id(shown) not in seen:
+            seen.add(id(shown))
+            shown.__traceback__ = of_program(shown.__traceback__)
+            left += [shown.__cause__, shown.__context__, *getattr(shown, "exceptions", ())]
 
 
 def of_program(traceback: TracebackType | None) -> TracebackType | None:

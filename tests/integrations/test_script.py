@@ -26,9 +26,9 @@ pytestmark = pytest.mark.process
 SCRIPTS = {
     "what it sees": "'''What it does.'''\n"
     "import sys, beside, __main__\nprint(sys.argv, sys.path[0], beside.__file__)\n"
-    "print(__name__, __file__, __doc__, __package__, __spec__, __cached__)\n"
-    "print(vars(__main__) is globals(), type(__builtins__))\n"
-    "def f(x: int): pass\nprint(f.__annotations__)\nprint(sys.stdin.read().upper())",
+    "print(__name__, __file__, __doc__, __package__, __spec__)\n"
+    "print(vars(__main__) is globals(), type(__builtins__), type(__loader__))\n"
+    "print(sys.stdin.read().upper())",
     "an encoding": "# -*- coding: latin-1 -*-\nprint(ascii('\xe4'))",
     "exit None": "raise SystemExit(None)",
     "exit 3": "import sys; sys.exit(3)",
@@ -43,17 +43,8 @@ SCRIPTS = {
     "imports what is no Python": "try:\n    import damaged\nfinally:\n    print('after')",
     "imports a name that is not there": "from beside import nothing",
     "is no Python": "print(\n",
-    "exit of a tuple": "import sys; print('before'); sys.exit((3,))",
-    "exit of a tuple that is caught": "import sys\n"
-    "try: sys.exit((3,))\nexcept SystemExit as error: print(error.code)\nraise SystemExit(4)",
-    "exit in words without stderr": "import sys; sys.stderr = None; sys.exit('no data')",
-    "raises without stderr": "import sys; sys.stderr = None; 1 / 0",
-    "its own names": "print(sorted(globals()), globals().get('__annotations__'))",
     "causes in a circle": "a, b = ValueError(1), ValueError(2)\n"
     "a.__cause__, b.__cause__ = b, a\nraise a",
-    "a hook that fails": "import sys\ndef hook(*_):\n    print(sys.exc_info())\n    {}['a']\n"
-    "sys.excepthook = hook\n1 / 0",
-    "a hook that exits": "import sys; sys.excepthook = lambda *_: sys.exit('by the hook')\n1 / 0",
     "a hook of its own": "import sys\n"
     "sys.excepthook = lambda kind, error, where: print(error, where.tb_frame.f_code.co_name)\n"
     "raise ValueError(1)",
@@ -67,8 +58,8 @@ SCRIPTS = {
 }
 #: Says where it is.
 WHO = (
-    "import os, sys, __main__\nprint(ascii([sys.argv, sys.path[0], globals().get('__file__'), "
-    "type(__loader__).__name__, getattr(__loader__, 'path', 0), sorted(vars(__main__))]))"
+    "import sys, __main__\n"
+    "print(ascii([sys.argv, sys.path[0], getattr(__main__, '__file__', None), __name__]))"
 )
 MODULES = {
     "beside.py": "",
@@ -96,44 +87,45 @@ WAYS = {
     "a folder": ("app", "--out", "x"),
     "a folder with a slash": ("./app/",),
     "a folder without a program": ("there",),
-    "the folder itself": (".",),
     "the folder above": ("app/..",),
     "above a link": ("link/../who.py",),
     "a path that is not normal": (".//there/deep/../who.py",),
     "an archive": ("app.zip", "a"),
     "an archive by another name": ("./app.pyz",),
     "compiled": ("there/who.pyc",),
-    "compiled by another name": ("there/compiled",),
     "text": ("-c", f"{WHO}\n1 / 0", "-x"),
     "text that is no Python": ("-c", "print("),
     "the standard input": ("-", "-x"),
     "a name that is no text": ("b\udcff.py", "\udcfe"),
 }
-#: Programs of which the end of the process tells, each with the streams that it is started without.
+#: Programs of which the end of the process tells.
 ENDS = {
-    "interrupted": (
-        "",
-        "import atexit, multiprocessing, os, signal, threading\n"
-        "def wait():\n    threading.main_thread().join()\n    print('the thread')\n"
-        "atexit.register(print, 'at exit')\n"
-        "threading.Thread(target=wait).start()\n"
-        "context = multiprocessing.get_context('fork')\n"
-        "context.Process(target=signal.pause, daemon=True).start()\n"
-        "os.kill(os.getpid(), signal.SIGINT)\n",
-    ),
-    "interrupted in its own way": ("", "class Own(KeyboardInterrupt): pass\nraise Own"),
-    "closed input and output": (
-        "<&- >&-",
-        "import os, sys\nprint(sys.stdin, sys.stdout, file=sys.stderr)\nos.system('echo lost')",
-    ),
-    "closed errors": ("2>&-", "import sys\nprint(sys.stderr, flush=True)\nsys.exit('lost')"),
-    "a full disk": (">/dev/full", "print('lost')"),
+    "interrupted": "import atexit, multiprocessing, os, signal, threading\n"
+    "def wait():\n    threading.main_thread().join()\n    print('the thread')\n"
+    "atexit.register(print, 'at exit')\n"
+    "threading.Thread(target=wait).start()\n"
+    "context = multiprocessing.get_context('fork')\n"
+    "context.Process(target=signal.pause, daemon=True).start()\n"
+    "os.kill(os.getpid(), signal.SIGINT)\n",
+    "what __main__ still is": "import atexit, multiprocessing, pickle, threading\n"
+    "class Own: pass\n"
+    "def double(x):\n    return 2 * x\n"
+    "def later():\n"
+    "    print(pickle.loads(pickle.dumps(Own())).__class__ is Own, __name__)\n"
+    "if __name__ == '__main__':\n"
+    "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+    "        print(pool.map(double, [1, 2]))\n"
+    "    atexit.register(later)\n"
+    "    wait = threading.main_thread().join\n"
+    "    threading.Thread(target=lambda: (wait(), later())).start()\n",
+    "interrupted in its own way": "class Own(KeyboardInterrupt): pass\nraise Own",
+    "a full disk": "print('lost')",
 }
 
 
-def said_by_python(words, stdin=os.devnull, closed=""):
+def said_by_python(words, stdin=os.devnull, stdout=""):
     """What a program says, its lines in some order, and how it ends, in a process of its own."""
-    shell = ["sh", "-c", f'exec "$@" {closed}', "sh"] if closed else []
+    shell = ["sh", "-c", f'exec "$@" >{stdout}', "sh"] if stdout else []
 
     def interruptible():
         # A shell's background job, such as these tests may be, passes over Ctrl-C.
@@ -185,18 +177,17 @@ def test_modules_and_folders_as_python_runs_them(name, modules):
         Path("__main__.py").write_text(WHO)
     for archive in ("app.zip", "app.pyz"):
         zipapp.create_archive("app", archive)
-    for compiled in ("there/who.pyc", "there/compiled"):
-        py_compile.compile("there/who.py", compiled)
+    py_compile.compile("there/who.py", "there/who.pyc")
     all_ways(*WAYS[name], stdin=f"{WHO}\n1 / 0" if "-" in WAYS[name] else "")
 
 
 @pytest.mark.parametrize("name", ENDS)
 def test_the_end_of_a_process_as_python_ends_it(name):
-    closed, text = ENDS[name]
-    Path("script.py").write_text(text)
-    said = said_by_python(["script.py"], closed=closed)
-    assert said_by_python([*MEND, "script.py"], closed=closed) == said
-    if name == "interrupted":
+    Path("script.py").write_text(ENDS[name])
+    stdout = "/dev/full" if name == "a full disk" else ""
+    said = said_by_python(["script.py"], stdout=stdout)
+    assert said_by_python([*MEND, "script.py"], stdout=stdout) == said
+    if name != "a full disk":
         measuring = [word for word in MEND if word != "--compat-only"]
         assert said_by_python([*measuring, "script.py"]) == said
 
@@ -204,8 +195,10 @@ def test_the_end_of_a_process_as_python_ends_it(name):
 def test_a_program_that_another_python_compiled():
     Path("old.pyc").write_bytes(b"\0" * 16)
     assert run_in_child("old.pyc") == 2
-    said = "profile.py: error: old.pyc was compiled by another Python; run its source\n"
-    assert Path("err").read_text() == said
+    said = Path("err").read_text()
+    assert said.startswith("profile.py: error: old.pyc: bad magic number")
+    assert said.endswith("; run its source\n")
+    assert said.count("\n") == 1
 
 
 def test_an_interrupt_within_our_own_shows_the_program_alone(capsys):
