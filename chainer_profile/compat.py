@@ -14,6 +14,8 @@ import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 
+from chainer_profile.numpy_names import WRITE
+
 # A scalar as an array's type has it; integers out of its range wrap around, as in NumPy 1.
 _WRAPPED = (
     "dtype.type(value) if dtype.kind not in 'iu' else numpy.array(int(value)).astype(dtype)[()]\n"
@@ -48,8 +50,7 @@ EDITS: dict[str, dict[str, str]] = {
     },
     # numpy.sctypes is gone (NumPy 2.0).
     "chainer.functions.array.as_strided": {
-        "np.sctypes['int']": "(np.int8, np.int16, np.int32, np.int64)",
-        "gy.dtype not in np.sctypes['float']": "gy.dtype.kind != 'f'",
+        "np.sctypes": "__import__('chainer_profile.numpy_names', fromlist=['_']).value('sctypes')"
     },
     # pkg_resources is gone (setuptools 81).
     **{
@@ -69,7 +70,7 @@ EDITS: dict[str, dict[str, str]] = {
     },
     # -- names and arguments that are gone
     # numpy.float is gone (NumPy 1.24).
-    "chainer.functions.array.resize_images": {"numpy.float)": "float)"},
+    "chainer.functions.array.resize_images": {"numpy.float)": WRITE["float"] + ")"},
     # numpy.fix is deprecated (NumPy 2.5).
     "chainer.functions.math.fix": {"xp.fix(x)": "xp.trunc(x)"},
     "chainer.dataset.convert": {
@@ -151,7 +152,7 @@ EDITS: dict[str, dict[str, str]] = {
             " and not number.ndim else number for number in (value, weight)]\n"
         ),
     },
-    # int() and float() refuse an array of one element that has dimensions (NumPy 2.5; deprecated
+    # int() and float() refuse an array of one element that has dimensions (NumPy 2.4; deprecated
     # in 1.25); so in the next two.
     "chainer.serializers.npz": {
         "value = value_type(dataset_arr)\n": f"value = value_type(dataset_arr{_SCALAR})\n",
@@ -301,17 +302,24 @@ def install() -> None:
 class _InChild:
     """Loaded by a child before its program, which imports Chainer: mends Chainer there."""
 
+    def __init__(self, then: str) -> None:
+        self._then = then
+
     def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
         """Say it without this module, which the child might not find; its path is set later."""
         home = str(pathlib.Path(__file__).resolve().parent.parent)
-        return exec, (f"import sys; sys.path.insert(0, {home!r}); import {__package__}",)
+        mend = f"import sys; sys.path.insert(0, {home!r}); import {__package__}"
+        return exec, (f"{mend}\n{self._then}",)
 
 
-def install_in_children() -> None:
+def install_in_children(then: str = "") -> None:
     """Mend Chainer in the processes too that ``multiprocessing`` starts anew, not by forking.
 
     Such a child imports the main script again. One that was started by :mod:`runpy` does not
     import this package itself, so there Chainer would fail.
+
+    Args:
+        then: What else such a child runs before its program.
     """
     from multiprocessing import forkserver, spawn
 
@@ -320,7 +328,7 @@ def install_in_children() -> None:
     prepared = spawn.get_preparation_data
 
     def with_mending(name: str) -> dict[str, object]:
-        return {"chainer_profile": _InChild(), **prepared(name)}
+        return {"chainer_profile": _InChild(then), **prepared(name)}
 
     spawn.get_preparation_data = with_mending
 

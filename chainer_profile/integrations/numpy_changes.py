@@ -1,63 +1,108 @@
-"""What NumPy changed since Chainer's days, for programs that end by it: what to write instead."""
+"""What NumPy changed since Chainer's days, for programs that are run: old names, and advice."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
 
-#: Names that NumPy had, and what to write for them.
-_NAMES = {
-    **{name: name for name in ("bool", "complex", "float", "int", "object", "str")},
-    "long": "int",
-    "unicode": "str",
-    "bool8": "np.bool_",
-    "float_": "np.float64",
-    "complex_": "np.complex128",
-    "string_": "np.bytes_",
-    "unicode_": "np.str_",
-    "Inf": "np.inf",
-    "Infinity": "np.inf",
-    "infty": "np.inf",
-    "PINF": "np.inf",
-    "NINF": "-np.inf",
-    "NaN": "np.nan",
-    "alltrue": "np.all",
-    "asfarray": "np.asarray(x, dtype=float)",
-    "asscalar": "x.item()",
-    "cast": "np.asarray(x, dtype=dtype)",
-    "cumproduct": "np.cumprod",
-    "find_common_type": "np.result_type",
-    "in1d": "np.isin",
-    "mat": "np.asmatrix",
-    "msort": "np.sort(x, axis=0)",
-    "obj2sctype": "np.dtype(x).type",
-    "product": "np.prod",
-    "rank": "np.ndim",
-    "round_": "np.round",
-    "row_stack": "np.vstack",
-    "sometrue": "np.any",
-    "trapz": "np.trapezoid",
-    "typeDict": "np.sctypeDict",
-}
-#: Methods that arrays had, likewise.
-_METHODS = {
-    "itemset": "x[index] = value",
-    "newbyteorder": "x.view(x.dtype.newbyteorder(order))",
-    "ptp": "np.ptp(x)",
-    "tostring": "x.tobytes()",
-}
-#: Where a message names what is gone.
-_GONE = (
-    (r"module 'numpy' has no attribute '(\w+)'", "np.", _NAMES),
-    (r"`np\.(\w+)` was removed", "np.", _NAMES),
-    (r"cannot import name '(\w+)' from 'numpy'", "np.", _NAMES),
-    (r"'numpy\.ndarray' object has no attribute '(\w+)'", "ndarray.", _METHODS),
-    (r"`(\w+)` was removed from the ndarray class", "ndarray.", _METHODS),
+from chainer_profile.basics.replacements import Replacements
+from chainer_profile.numpy_names import GONE_SINCE, WRITE, value
+
+
+class OldNames:
+    """Within its ``with`` NumPy has the names again that it removed; notes which are used."""
+
+    def __init__(self) -> None:
+        # By name, where it was used first.
+        self._used: dict[str, str] = {}
+        self._process = os.getpid()
+        self._replacements = Replacements()
+
+    def __enter__(self) -> OldNames:
+        numpy = sys.modules.get("numpy")
+        if numpy is None:  # the program may set variables that NumPy reads when it is imported
+            sys.meta_path.insert(0, self)
+        else:
+            self._give_back(numpy)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        self._replacements.undo()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Have NumPy's names given back when it is imported."""
+        if name != "numpy":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        loader: Any = spec and spec.loader
+        if loader is not None:
+            execute = loader.exec_module
+
+            def execute_and_give_back(module: ModuleType) -> None:
+                execute(module)
+                self._give_back(module)
+
+            loader.exec_module = execute_and_give_back
+        return spec
+
+    def _give_back(self, numpy: ModuleType) -> None:
+        def with_old_names(look_up: Callable[[str], object]) -> Callable[[str], object]:
+            # Python calls it for a name that the module has not.
+            def __getattr__(name: str) -> object:  # noqa: N807
+                if name not in WRITE:
+                    return look_up(name)
+                if name not in self._used:
+                    self._note(name, sys._getframe(1))
+                return value(name)
+
+            return __getattr__
+
+        self._replacements.wrap(numpy, "__getattr__", with_old_names)
+
+    def _note(self, name: str, frame: FrameType | None) -> None:
+        while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+            frame = frame.f_back
+        if frame is None:
+            return
+        path = Path(frame.f_code.co_filename)
+        # Installed packages ask for names too, to learn which NumPy this is.
+        if not {"site-packages", "dist-packages"}.intersection(path.parts):
+            self._used[name] = f"{path.name}:{frame.f_lineno}"
+
+    @property
+    def note(self) -> str:
+        """What to write instead of those that the program used; nothing in a forked child."""
+        if not self._used or os.getpid() != self._process:
+            return ""
+        write = ", ".join(
+            f"{WRITE[name]} for np.{name} ({place}, gone since NumPy {GONE_SINCE[name]})"
+            for name, place in self._used.items()
+        )
+        return f"run gave the program names back that NumPy removed. Write {write}"
+
+
+_NUMBERS = (
+    "no longer makes numbers of arrays that have dimensions; write x.item() for an array of one "
+    "element, or take the newest NumPy that still does it: "
+    'python -m pip install "numpy<2.4"'
 )
-#: Other messages, and what to say of them.
+_METHOD = r"'numpy\.ndarray' object has no attribute '{0}'|`{0}` was removed from the ndarray class"
+#: Messages of exceptions, and what to say of them.
 _REFUSED = {
-    "only 0-dimensional arrays can be converted to Python scalars": (
-        "converts only 0-dimensional arrays to numbers; write x.item() for an array of one element"
-    ),
+    "only 0-dimensional arrays can be converted to Python scalars": _NUMBERS,
+    r"%\w format: a(n integer| real number) is required, not numpy\.ndarray": _NUMBERS,
     "inhomogeneous shape": (
         "no longer makes an array from rows of different lengths; write "
         "np.array(rows, dtype=object)"
@@ -78,18 +123,23 @@ _REFUSED = {
     'arrays to stack must be passed as a "sequence" type': (
         "no longer stacks generators; write np.stack(list(arrays))"
     ),
+    **{
+        _METHOD.format(name): f"removed ndarray.{name}; write {write}"
+        for name, write in {
+            "itemset": "x[index] = value",
+            "newbyteorder": "x.view(x.dtype.newbyteorder(order))",
+            "ptp": "np.ptp(x)",
+            "tostring": "x.tobytes()",
+        }.items()
+    },
 }
 
 
 def advice(error: BaseException | None) -> str:
     """What NumPy changed, where an exception is due to that; else nothing."""
-    if not isinstance(error, AttributeError | ImportError | TypeError | ValueError | OverflowError):
+    if not isinstance(error, AttributeError | TypeError | ValueError | OverflowError):
         return ""
     message = str(error)
-    for pattern, owner, names in _GONE:
-        found = re.search(pattern, message)
-        if found and found[1] in names:
-            return f"NumPy removed {owner}{found[1]}; write {names[found[1]]}"
     for pattern, said in _REFUSED.items():
         found = re.search(pattern, message)
         if found:

@@ -20,11 +20,15 @@ from typing import Any
 from chainer_profile.basics.errors import UsageError, one_line
 from chainer_profile.basics.words import PROG
 from chainer_profile.compat import install_in_children
-from chainer_profile.integrations.numpy_changes import advice
+from chainer_profile.integrations.numpy_changes import OldNames, advice
 
 _PACKAGE = __name__.partition(".")[0]
 #: What names a program: its file, its module (``python -m``), or its own text (``python -c``).
 FILE, MODULE, TEXT = "file", "module", "text"
+#: What a child process runs that ``multiprocessing`` starts anew for the program.
+_OLD_NAMES_IN_CHILD = (
+    "from chainer_profile.integrations.numpy_changes import OldNames; OldNames().__enter__()"
+)
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,7 @@ class Outcome:
     """How a program ended: by an error, or by its last line."""
 
     error: BaseException | None = None
+    note: str = ""  #: On what ``run`` did for it.
 
     def __str__(self) -> str:
         if isinstance(self.error, SystemExit):
@@ -157,11 +162,11 @@ class Outcome:
                 sys.__excepthook__(type(error), error, error.__traceback__)
 
     def explain(self) -> None:
-        """Say what NumPy changed and what to write, where that ended the program."""
+        """Say what NumPy changed and what to write: what the program used, and what ended it."""
         with suppress(Exception):  # an exception of the program's may have no text
-            said = advice(self.error)
-            if said:
-                _say(f"{PROG}: {said}")
+            for said in (self.note, advice(self.error)):
+                if said:
+                    _say(f"{PROG}: {said}")
 
     def leave(self) -> int:
         """The exit code; an interrupt is raised again, so that Python ends in its own way."""
@@ -174,19 +179,22 @@ class Outcome:
 def _say(what: object) -> None:
     with suppress(Exception):  # the program may have replaced ``sys.stderr``
         sys.stderr.write(f"{what}\n")
+        sys.stderr.flush()
 
 
 def run(script: Script) -> Outcome:
     """Run a program, and give how it ended; what Python would say of that is said."""
-    install_in_children()
+    install_in_children(_OLD_NAMES_IN_CHILD)
     program = script.prepare()
     give_way(sys.path[0])
     outcome = Outcome()
-    try:
-        program()
-    except BaseException as error:
-        outcome.error = error
-    outcome.tell()
+    with OldNames() as old_names:
+        try:
+            program()
+        except BaseException as error:
+            outcome.error = error
+        outcome.tell()
+    outcome.note = old_names.note
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()

@@ -13,7 +13,7 @@ from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import load_run
 from tests.command import file_size_limit, main
-from tests.scripts import files, run_in_child
+from tests.scripts import files, python, run_in_child
 
 pytestmark = pytest.mark.process
 
@@ -133,13 +133,32 @@ def test_words_that_are_no_text(monkeypatch):
     assert "b\\udcff.py" in (here / "report.md").read_text()
 
 
-def test_what_numpy_changed_is_said_behind_the_traceback():
-    program = "--compat-only", "-c", "import numpy as np; np.product"
-    assert run_in_child(*program) == 1
-    traceback, _, last = said().rstrip("\n").rpartition("\n")
-    assert last == "profile.py: NumPy removed np.product; write np.prod"
+@pytest.mark.parametrize("how", [(), ("--compat-only",)])
+def test_what_numpy_changed_is_said_behind_the_traceback(how):
+    program = (*how, "-c", "import numpy as np\nprint(np.product([2, 3]))\nint(np.ones(1))")
     assert run_in_child("-q", *program) == 1
-    assert said() == traceback + "\n"
+    traceback = said()
+    assert run_in_child(*program) == 1
+    names, numbers = said().removeprefix(traceback).split("\n")[:2]
+    assert Path("out").read_text() == "6\n"
+    assert names == (
+        "profile.py: run gave the program names back that NumPy removed. Write np.prod for "
+        "np.product (<string>:2, gone since NumPy 2.0)"
+    )
+    assert numbers.startswith("profile.py: NumPy no longer makes numbers of arrays")
+    assert numbers.endswith('python -m pip install "numpy<2.4"')
+
+
+def test_old_names_in_a_process_that_the_program_starts_anew():
+    Path("old.py").write_text(
+        "import multiprocessing\nimport numpy as np\n"
+        "def double(x):\n    return np.float(2 * x)\n"
+        "if __name__ == '__main__':\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "        print(pool.map(double, [1]))\n"
+    )
+    done = python("-m", "chainer_profile", "run", "--compat-only", "old.py")
+    assert (done.stdout, done.stderr, done.returncode) == ("[2.0]\n", "", 0)
 
 
 @pytest.mark.parametrize("child", ["sys.exit(4)", "break", "1 / 0"])
