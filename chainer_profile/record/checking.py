@@ -156,6 +156,8 @@ def _of_inside(recording: Any) -> Iterator[str]:
     if inside.repeats < 1:
         yield f"inside: repeats is {inside.repeats}, but must be 1 or more"
     for stack in inside.stacks:
+        if not stack.seconds >= 0:
+            yield f"a stack took {stack.seconds} s, but must have taken 0 or more"
         if not _is_row(stack.row, n_layers):
             yield f"a stack is in layer {stack.row}, of {n_layers}"
         if stack.function and stack.function not in functions:
