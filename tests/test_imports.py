@@ -73,7 +73,6 @@ def test_importing_is_light():
         ["report", "RUN", "-q"],
         ["report", "RUN/chainer", "-q"],
         ["compare", "RUN/chainer", "RUN/openvino", "-q"],
-        ["history", "--names"],
     ],
 )
 def test_what_measures_nothing_needs_no_chainer(words, tmp_path):

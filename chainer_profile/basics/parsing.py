@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -106,18 +105,6 @@ def executor(text: str) -> str:
     raise UsageError(
         f"{text[:60]!r} is not an executor: give local, local:N, dask://HOST:PORT or mpi"
     )
-
-
-def moment(text: str) -> str:
-    """A moment as recordings write it, from a date or a date with a time (UTC unless it says)."""
-    try:
-        # Python 3.10 knows no Z.
-        found = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text.strip()))
-    except ValueError:
-        raise UsageError(f"{text[:40]!r} is not a date: write it as 2026-11-21") from None
-    if found.tzinfo is not None:
-        found = found.astimezone(timezone.utc)
-    return found.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_device(text: str) -> int:

@@ -47,8 +47,6 @@ LOSSES = ("auto", "softmax_cross_entropy", "mean_squared_error", "output")
 GROUPS = ("function", "link", "block", "shape")
 #: What ``--dtype`` takes.
 DTYPES = ("float32", "float16", "mixed16")
-#: Orders of the history: newest, fastest, or by name first.
-RUN_ORDERS = ("when", "latency", "fps", "model", "device", "batch", "commit", "name")
 
 #: What stands between the names of layers that are one row.
 JOIN = " + "

@@ -19,7 +19,6 @@ COMMANDS = {
     "advise": "try changes that could make the network faster, and measure the gain of each",
     "engines": "run the network under faster engines and compare",
     "sweep": "profile many networks, inputs and devices",
-    "history": "list earlier runs",
     "summary": "show a network's layers without timing",
     "export": "export a network to ONNX or OpenVINO",
     "train": "train a network",

@@ -86,10 +86,9 @@ def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
     """The folder of a run that there is, and the words that it was started with."""
     from chainer_profile.advice.results import ADVICE
     from chainer_profile.runs.folder import is_of_run, load_run
-    from chainer_profile.runs.history import resolve_run
     from chainer_profile.runs.written import Written
 
-    folder = resolve_run(args.run)
+    folder = Path(args.run)
     settings = load_run(folder).settings
     words = run_words(settings.command)
     if words is None or settings.engine:

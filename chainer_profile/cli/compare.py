@@ -24,7 +24,6 @@ from chainer_profile.report.tables import to_csv
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
 from chainer_profile.runs.folder import load_run
-from chainer_profile.runs.history import resolve_run
 from chainer_profile.runs.write import budget_of
 from chainer_profile.runs.written import Written
 
@@ -62,7 +61,7 @@ def _side(text: str) -> Side:
     names = [text] if "," not in text or Path(text).exists() else text.split(",")
     if not all(names):
         raise UsageError(f"{text!r}: name a folder before and after each comma")
-    places = list(map(resolve_run, names))
+    places = list(map(Path, names))
     runs = tuple(map(load_run, places))
     budgets = [budget_of(place, run) for place, run in zip(places, runs, strict=True)]
     took = [own_ns(budget) * NS for budget in budgets if budget is not None]

@@ -234,7 +234,7 @@ OPTIONS: dict[str, Told] = {
         "write a snapshot every N iterations (default: every epoch); the last 3 are kept",
         parsing.every,
     ),
-    # -- programs, sweeps, runs so far
+    # -- programs, sweeps
     "-m, --module": _flag("run a module by its name, like python -m"),
     "-c": _flag("run a program given as text, like python -c", dest="text"),
     "--compat-only": _flag("make Chainer run on this Python and NumPy, but measure nothing"),
@@ -250,14 +250,6 @@ OPTIONS: dict[str, Told] = {
         "local",
     ),
     "--dry-run": _flag("list the cases and their commands and exit"),
-    "--since DATE": _value(
-        "started on this day or later, such as 2026-11-21 (UTC)", parsing.moment
-    ),
-    "--commit C": _value("commit, or its beginning", default=""),
-    "--names": _flag("print only names, one per line, for other commands"),
-    "--reports DIR": _value(
-        "folder of the runs (default: %(default)s)", parsing.folder, Path("reports")
-    ),
     "--models A,B,C": _value("networks, as --model of profile.py takes them"),
     "--input-sizes HxW,...": _value("heights and widths of images, such as 1024x2048,500x334"),
     "--input-shapes CxHxW,...": _value("shapes of one input, instead of sizes"),
@@ -341,9 +333,6 @@ LISTS = ("models", "input-sizes", "input-shapes", "batchsizes", "devices", "phas
 FLAG = "no-machine"
 #: Options of a run that are the same for all its cases; the last one has no value.
 SINGLES = ("trials", "warmups", "threads", "seed", "dtype", "max-seconds", FLAG)
-
-#: Rows of the table of runs, where not told otherwise.
-HISTORY_ROWS = 20
 
 
 def _by_name() -> dict[str, tuple[list[str], Told]]:

@@ -11,13 +11,11 @@ from chainer_profile.basics.parsing import (
     InputSpec,
     Parser,
     folder,
-    named_device,
-    parse_device,
     parse_shape,
 )
-from chainer_profile.basics.words import PROG, RUN_ORDERS, TRAIN_PROG, TYPED, VERSION
+from chainer_profile.basics.words import PROG, TRAIN_PROG, TYPED, VERSION
 from chainer_profile.cli import COMMANDS, PROFILE
-from chainer_profile.cli.options import HISTORY_ROWS, LISTS, SINGLES, Told, take, told
+from chainer_profile.cli.options import LISTS, SINGLES, Told, take, told
 
 #: Engines by what the files end with that are exported for them.
 EXPORTED = {".onnx": "onnxruntime", ".xml": "openvino"}
@@ -35,8 +33,8 @@ _SHOWN = {
     f"{_MESSAGES}",
     "reports": "format json title author course trace-trial",
 }
-#: What several commands tell otherwise than the table: of threads that trials choose, of an input
-#: that is one array, and of what is printed in one form of several.
+#: What several commands tell otherwise than the table: of threads that trials choose, and of an
+#: input that is one array.
 _BY_TRIALS = "BLAS threads (default: one, or as many as BLAS chooses where these are faster)"
 _ONE_ARRAY: dict[str, Told] = {
     "input_shape": told(
@@ -47,12 +45,6 @@ _ONE_ARRAY: dict[str, Told] = {
     ),
     "batchsize": told("inputs in the batch (default: 1)", default=1),
 }
-_FORM = told(
-    "form of the output (default: %(default)s)",
-    **{"metavar": None, "type": None, "dest": "format", "default": "table"},
-    choices=("table", "csv", "markdown"),
-)
-
 
 #: What a command says of itself; names of options by the titles of their groups; and what it tells
 #: otherwise of an option (the help, or what argparse is told), and of its arguments.
@@ -65,13 +57,6 @@ def _command(about: str, groups: Mapping[str, str], **own: str | Told) -> _Comma
 
 def _results(default: str) -> str:
     return f"folder of the results (default: {default})"
-
-
-def _pattern(device: str) -> str:
-    """A pattern from a device as Chainer or the profiler names it."""
-    if device in ("", "gpu", "cupy", "@cupy", "cuda"):
-        return "gpu*" if device else ""
-    return device if "*" in device or "?" in device else named_device(parse_device(device))
 
 
 _TABLE = {
@@ -203,28 +188,6 @@ _TABLE = {
         out=_results("reports/sweep-NAME, named after the file or the networks"),
         force="measure everything again and replace another sweep",
     ),
-    "history": _command(
-        "Lists the runs under reports/, including those of sweeps. A run's name is its folder "
-        "below reports/.",
-        {
-            "which runs": "words model device since commit",
-            "what is shown": "sort limit format names reports debug",
-        },
-        words=told(
-            "words that must all occur in a run's name, network, input, machine, layers or command",
-            metavar="WORD",
-            nargs="*",
-        ),
-        model=told("network, such as 'resnet*'", short=False, metavar="NAME", default=""),
-        device=told(
-            "cpu, gpu:0, or gpu",
-            **{"short": False, "metavar": "D", "dest": "device", "default": ""},
-            type=_pattern,
-        ),
-        sort=told("order (default: when, newest first)", choices=RUN_ORDERS, default="when"),
-        limit=f"at most this many runs, 0 for all (default: {HISTORY_ROWS} in a table, else all)",
-        format={**_FORM, "help": "form of the output (default: %(default)s)"},
-    ),
     "summary": _command(
         "Shows a network's layers with output shapes, parameters, operations and bytes, its totals "
         "and the memory of its arrays. Nothing is timed.",
@@ -242,7 +205,11 @@ _TABLE = {
             type=str,
         ),
         limit="rows of the table on the terminal, 0 for all (default: all)",
-        format=_FORM,
+        format=told(
+            "form of the output (default: %(default)s)",
+            **{"metavar": None, "type": None, "dest": "format", "default": "table"},
+            choices=("table", "csv", "markdown"),
+        ),
     ),
     "export": _command(
         "Exports a network for ONNX Runtime or OpenVINO, reads it back, and compares the "

@@ -19,7 +19,6 @@ from chainer_profile.record.recording import Recording
 from chainer_profile.report.content.profile import ReportTitle, brief, overview
 from chainer_profile.report.content.result_section import target
 from chainer_profile.runs.folder import load_run
-from chainer_profile.runs.history import resolve_run
 from chainer_profile.runs.wanted import Wanted, named
 from chainer_profile.runs.wanted import check as check_formats
 from chainer_profile.runs.write import beside, in_folder, write_reports
@@ -27,7 +26,7 @@ from chainer_profile.runs.write import beside, in_folder, write_reports
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Write the reports of a run, or of a run of several engines, and print its tables."""
-    run = resolve_run(args.run)
+    run: Path = args.run
     if (run / RESULTS).exists():
         if args.formats:
             raise UsageError(

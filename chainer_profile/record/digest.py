@@ -53,7 +53,7 @@ class Digest:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a list: of the history, or of a sweep, whose cases may fail.
+    """One run of a sweep, whose cases may fail.
 
     The name is that of its folder below that of the list, such as ``resnet20-cpu-b1``.
     """

@@ -194,9 +194,6 @@ REFUSED = f"""
 2 | sweep missing.toml --models tiny | --models and missing.toml: give the cases in one place
 2 | sweep --models tiny --out planned | --out planned contains another sweep (with other); name anot
 2 | sweep --models tiny --out here | --out here contains a run; name another folder for the sweep
-2 | history --reports missing | --reports missing: no such folder
-2 | history --reports own.py | --reports own.py is a file; name a folder
-2 | history --since now | argument --since: 'now' is not a date: write it as 2026-11-21 (see profile
 2 | ranks ranks/rank-0 | ranks/rank-0 contains no folders rank-0, rank-1, ... of ranks
 2 | ranks . | . contains no folders rank-0, rank-1, ... of ranks; ranks does
 1 | ranks ranks | ranks: these are not the ranks of one training: rank-0 is one of 2, rank-1 one of

@@ -58,7 +58,6 @@ COMMANDS = {
     "summary": ("summary", "--model", "tiny"),
     "machine": ("machine",),
     "compare": ("compare", A, B, "--all"),
-    "history": ("history",),
     "sweep": ("sweep", "--models", "tiny,other", "--dry-run"),
     "networks": ("--list-models",),
 }

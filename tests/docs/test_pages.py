@@ -80,7 +80,7 @@ def test_options_that_a_page_names_are_there():
     actions = [action for parser in parsers().values() for action in parser._actions]
     known = {option for action in actions for option in action.option_strings}
     known |= {"--countname"}  # of flamegraph.pl
-    for page in ("reading.md", "files.md", "compare.md", "history.md"):
+    for page in ("reading.md", "files.md", "compare.md"):
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", (DOCS / page).read_text()))
         assert named <= known, page
 
@@ -93,11 +93,10 @@ def commands(word):
     return [parser_of(word).parse_args(words[1:]) for words in found if words[0] == word]
 
 
-def test_sweeps_and_histories_that_the_documentation_shows(tmp_path):
+def test_sweeps_that_the_documentation_shows(tmp_path):
     def find(model):
         return model, REGISTRY[model].input_shape
 
-    assert len(commands("history")) == 5
     sweeps = commands("sweep")
     assert len(sweeps) == 3
     first = sweeps[0]

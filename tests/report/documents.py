@@ -17,14 +17,13 @@ from chainer_profile.comparison.compare import Comparison, Side, compare
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.ranks.merging import Ranks, merge
 from chainer_profile.record.budget import PARTS, Budget, Spent
-from chainer_profile.record.digest import Digest, Run
+from chainer_profile.record.digest import Run
 from chainer_profile.record.network import COUNTS, TEXTS, ModelSummary
 from chainer_profile.record.recording import Environment, LinkCalls, Recording, Settings
 from chainer_profile.report.content import (
     budget,
     comparison,
     engines,
-    history,
     network,
     ranks,
     sweep,
@@ -144,17 +143,6 @@ def engines_run(names: Sequence[str] = ()) -> tuple[EnginesRun, dict[str, Record
     return replace(made, settings=renamed["chainer"].settings, ended=every), renamed
 
 
-def runs(names: Sequence[str] = ()) -> list[Run]:
-    """Runs of a history."""
-    found = []
-    for at, name in enumerate(names or ("resnet20-cpu-b1", "vgg")):
-        settings = Settings(name, name, (1, 2), 1, name, name, dtype=name, command=name)
-        hot = {"hot_layer": name, "hot_path": name, "hot_share": 0.5, "ended": name}
-        times = {"median_s": 1.0 + at, "fps": 1234.5, "trials": 1, "clean": at > 0}
-        found.append(Run(name, Digest(settings, name, name, name, **hot, **times)))
-    return found
-
-
 def cases(names: Sequence[str] = ()) -> list[Run]:
     """Cases of a sweep."""
     if not names:
@@ -262,7 +250,6 @@ def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]
     found["ranks"] = lambda: list(ranks.merged(merged_ranks(names), 3, "--limit 0 shows all"))
     found["program"] = lambda: budget.overview(program(names), train())
     found["program in a report"] = lambda: list(budget.section(program(names), train()))
-    found["history"] = lambda: history.overview(runs(names), 3)
     for view in (network.LAYERS, network.LINKS):
         found[f"network {view}"] = lambda view=view: network.overview(
             a_network(names), view=view, limit=2

@@ -10,7 +10,7 @@ import pytest
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, USUAL, WHICH
-from chainer_profile.report.content import comparison, engines, history, network, ranks, sweep
+from chainer_profile.report.content import comparison, engines, network, ranks, sweep
 from chainer_profile.report.content.layer_section import TIMES, WORK
 from chainer_profile.report.tables import choose, columns, to_csv, to_json
 from chainer_profile.report.writers import json_report
@@ -22,7 +22,6 @@ TABLES = {
     "layers": LAYER_COLUMNS,
     "links": LINK_COLUMNS,
     "comparison": comparison.COLUMNS,
-    "history": history.COLUMNS,
     "ranks": ranks.LAYER_COLUMNS,
     "collectives": ranks.COLLECTIVE_COLUMNS,
     "sweep": sweep.COLUMNS,

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.report.content import comparison, engines, history, network, ranks, sweep
+from chainer_profile.report.content import comparison, engines, network, ranks, sweep
 from chainer_profile.report.content.profile import overview, report
 from chainer_profile.report.document import (
     HOT,
@@ -43,7 +43,6 @@ from tests.report.documents import (
     engines_run,
     merged_ranks,
     profiles,
-    runs,
 )
 from tests.report.reading import column, layers_csv, links_csv
 from tests.report.seen import WRITERS, seen, told, written
@@ -154,13 +153,12 @@ TABLES = {
     "engines": lambda: engines.to_file(*engines_run(NAMES)),
     "ranks": lambda: ranks.layers_csv(merged_ranks(NAMES)),
     "collectives": lambda: ranks.collectives_csv(merged_ranks(NAMES)),
-    "history": lambda: to_csv(history.COLUMNS, runs(NAMES)),
     "sweep": lambda: to_csv(sweep.COLUMNS, cases(NAMES)),
     "network": lambda: network.to_file(a_network(NAMES)),
 }
 #: Columns of names.
 NAMED = dict.fromkeys(("layers", "network", "comparison"), "function")
-NAMED |= {"history": "command", "sweep": "network"}
+NAMED |= {"sweep": "network"}
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -75,7 +75,7 @@ def table(n_columns: int, n_rows: int, cell: str = "12,345.6789") -> Table:
     return Table(columns, [cell] * n_rows, "Some numbers", number=1)
 
 
-ON_PAGES = ("gpu report", "comparison report", "engines report", "tree", "history", "network links")
+ON_PAGES = ("gpu report", "comparison report", "engines report", "tree", "network links")
 
 
 @pytest.mark.parametrize("name", ON_PAGES)
