@@ -23,7 +23,6 @@ COMMANDS = {
     "export": "export a network to ONNX or OpenVINO",
     "train": "train a network",
     "machine": "measure this machine's limits",
-    "completion": "print a shell completion script",
 }
 
 #: Options that ask for something in place of a run, which :mod:`.instead` answers.

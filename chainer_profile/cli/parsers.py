@@ -19,8 +19,6 @@ from chainer_profile.cli.options import LISTS, SINGLES, Told, take, told
 
 #: Engines by what the files end with that are exported for them.
 EXPORTED = {".onnx": "onnxruntime", ".xml": "openvino"}
-#: What is completed: the installed command.
-COMPLETED = "chainer-profile"
 
 #: Options that go together.
 _NETWORK = "model classes weights"
@@ -250,14 +248,6 @@ _TABLE = {
         "Shows this machine's limits: the rate of matrix products and of memory. They are "
         "measured once, in about a second, and kept.",
         {"measuring": f"{_MACHINE} refresh debug"},
-    ),
-    "completion": _command(
-        "Prints a script that makes a shell complete the commands, options and networks of the "
-        f"installed command. For bash, put 'eval \"$({COMPLETED} completion bash)\"' into "
-        "~/.bashrc. For zsh, put the same with zsh into ~/.zshrc, after compinit. For fish, save "
-        f"the output as ~/.config/fish/completions/{COMPLETED}.fish.",
-        {"": "shell debug"},
-        shell=told("the shell", choices=("bash", "zsh", "fish")),
     ),
 }
 

@@ -199,7 +199,6 @@ REFUSED = f"""
 1 | ranks ranks | ranks: these are not the ranks of one training: rank-0 is one of 2, rank-1 one of
 1 | compare run.npz again.npz --fail-above 5% --gate cpu | run.npz: its unprofiled trials have
 1 | export --to net.onnx --model own.py:Sums --input-shape 3 | net.onnx: the ONNX exporter does not
-2 | completion tcsh | argument shell: invalid choice: 'tcsh' (choose from 'bash', 'zsh', 'fish') (se
 """
 
 
