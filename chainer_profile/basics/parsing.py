@@ -100,11 +100,9 @@ def folder(text: str) -> Path:
 
 def executor(text: str) -> str:
     """The name of an executor of a sweep."""
-    if re.fullmatch(r"local(:[1-9][0-9]{0,3})?|mpi|dask://[^\s/]+:[0-9]{1,5}/?", text):
+    if re.fullmatch(r"local(:[1-9][0-9]{0,3})?|dask://[^\s/]+:[0-9]{1,5}/?", text):
         return text
-    raise UsageError(
-        f"{text[:60]!r} is not an executor: give local, local:N, dask://HOST:PORT or mpi"
-    )
+    raise UsageError(f"{text[:60]!r} is not an executor: give local, local:N or dask://HOST:PORT")
 
 
 def parse_device(text: str) -> int:

@@ -245,7 +245,7 @@ OPTIONS: dict[str, Told] = {
         "do not sample the main thread (100 times a second) for slow functions outside Chainer"
     ),
     "--executor WHERE": _value(
-        "local (one case at a time), local:N, dask://HOST:PORT or mpi (default: local)",
+        "local (one case at a time), local:N or dask://HOST:PORT (default: local)",
         parsing.executor,
         "local",
     ),

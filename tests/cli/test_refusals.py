@@ -189,7 +189,7 @@ REFUSED = f"""
 2 | sweep --models tiny,othr | unknown model 'othr': did you mean other? Your own network is package
 2 | sweep --models tiny --devices tpu | argument --device: 'tpu' is not a device that can be profile
 2 | sweep --models tiny --input-sizes 3x3 --input-shapes 3 | input-sizes and input-shapes: give one
-2 | sweep --models tiny --executor mpi | --executor mpi: start it with mpiexec -n 3 python -m mpi4py
+2 | sweep --models tiny --executor mpi | argument --executor: 'mpi' is not an executor: give local
 2 | sweep missing.toml | missing.toml: cannot be read (No such file or directory)
 2 | sweep missing.toml --models tiny | --models and missing.toml: give the cases in one place
 2 | sweep --models tiny --out planned | --out planned contains another sweep (with other); name anot

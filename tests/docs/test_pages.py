@@ -98,7 +98,7 @@ def test_sweeps_that_the_documentation_shows(tmp_path):
         return model, REGISTRY[model].input_shape
 
     sweeps = commands("sweep")
-    assert len(sweeps) == 3
+    assert len(sweeps) == 2
     first = sweeps[0]
     options = {"models": first.models, "input-sizes": first.input_sizes, "devices": first.devices}
     assert len(cases_of(options, find)) == 12

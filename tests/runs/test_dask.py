@@ -1,11 +1,10 @@
-"""Sweeps over Dask and MPI for real, as docs/sweep.md starts them, on this machine alone."""
+"""Sweeps over Dask for real, as docs/sweep.md starts them, on this machine alone."""
 
 import csv
 import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -25,9 +24,8 @@ pytestmark = pytest.mark.process
 
 #: Seconds until what a test has started is ended: far more than it takes on a busy machine.
 DEADLINE_S = 240
-#: For this machine alone. Only mpiexec itself listens elsewhere, which cannot be changed.
+#: For this machine alone.
 HERE = "--host 127.0.0.1 --dashboard-address 127.0.0.1:0 --no-dashboard"
-MPI = ["--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "sm,self"]
 
 #: In place of profile.py: the stand-in runs the cases, and plots cost nothing.
 DRIVER = f"""
@@ -93,10 +91,8 @@ def documented(line, host=""):
     """The words of a line of docs/sweep.md that a pattern finds, made to fit this machine."""
     text = (ROOT / "docs" / "sweep.md").read_text()
     (found,) = re.findall(rf"^    (.*{line}.*)$", text, re.MULTILINE)
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     places = {
         "python": [sys.executable],
-        "mpiexec": [shutil.which("mpiexec", path=path) or "mpiexec", *MPI],
         "profile.py": ["driver.py"],
         "r3.toml": TWO,
     }
@@ -124,7 +120,7 @@ def stopped(start, command):
             said += line
         assert "killed by SIGKILL; trying once more" in said
         sweep.send_signal(signal.SIGINT)
-        assert gate.read() == ""  # the case ends with the sweep; mpiexec ends all
+        assert gate.read() == ""  # the case ends with the sweep
     return sweep, sweep.communicate()[1]
 
 
@@ -149,8 +145,6 @@ def cluster(start, *more, env):
 def test_the_options_are_documented():
     text = (ROOT / "docs" / "sweep.md").read_text()
     assert f"`{HERE}`" in text
-    options = " ".join(re.findall(r"^\| `(--.*?)` \|", text, re.MULTILINE)).split()
-    assert {word for word in MPI if word.startswith("--")} <= set(options)
 
 
 def test_dask_tries_again_stops_and_misses_its_scheduler(start, folder):
@@ -172,17 +166,3 @@ def test_dask_tries_again_stops_and_misses_its_scheduler(start, folder):
     )
     assert "Traceback" not in err
     assert [row["case"] for row in rows()] == ["resnet18-8x8-cpu-b1-t1"]
-
-
-def test_mpi_tries_again_and_goes_on(start, monkeypatch):
-    command = documented("--executor mpi")
-    monkeypatch.setenv("SWEEP", HOW)
-    sweep, _ = stopped(start, command)
-    assert sweep.returncode != 0
-    monkeypatch.delenv("SWEEP")
-    sweep = start(command)
-    _, err = sweep.communicate()
-    assert sweep.returncode == 0, err
-    assert "1 of 2 cases are done already" in err
-    assert ran() == ["resnet18", "resnet18", "resnet34", "resnet34"]
-    assert [row["error"] for row in rows()] == ["", ""]
