@@ -56,10 +56,6 @@ class Slice:
     calls_ns: int = 0  #: Time of calls within it, of its own too; not of what lies between them.
     inner: list[Slice] = field(default_factory=list)
 
-    @property
-    def duration_ns(self) -> int:
-        return self.end_ns - self.begin_ns
-
     def walk(self, kinds: Sequence[str]) -> Iterator[tuple[int, Slice]]:
         """The slices of some kinds, each before what is in it, with their depth among those."""
         waiting = [(0, self)]

@@ -68,7 +68,7 @@ def test_order_of_the_layers() -> None:
 
 
 def check_boxes(summary: Summary) -> int:
-    pictures = [*boxes.parts(summary), *boxes.timeline(summary)]
+    pictures = [*boxes.parts(summary)]
     pictures += [picture for _, picture in boxes.links(summary)]
     pictures += [block for block in memory_on_page(summary) if isinstance(block, Boxes)]
     for picture in pictures:

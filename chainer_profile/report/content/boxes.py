@@ -1,4 +1,4 @@
-"""Pictures made of boxes: the parts of a trial, its links, the trial in time."""
+"""Pictures made of boxes: the parts of a trial, and its links."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 import pandas as pd
 
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.analyse.timeline import FUNCTION, lay_out, median_trial
-from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import format_duration, format_percent
 from chainer_profile.report.columns import shares, tree_rows
 from chainer_profile.report.document import Box, Boxes
@@ -108,31 +106,3 @@ def _icicle(
         shown = printable(row.name or row.Index) if width >= _NAMED else ""
         boxes.append(Box(left, width, kind, said, shown, row.depth))
     yield name, Boxes(f"{name}: each link is as wide as its time", boxes)
-
-
-def timeline(summary: Summary) -> Iterator[Boxes]:
-    """The median trial in time: a box for every call, and gaps where Python and Chainer run."""
-    recording = summary.recording
-    if recording.settings.inclusive:
-        return
-    trial = lay_out(recording, median_trial(recording))
-    whole, colours = trial.duration_ns, _colours(summary)
-    boxes = []
-    for depth, one in trial.walk((FUNCTION,)) if whole else ():
-        if one.layer is None or depth > _LEVELS:
-            continue
-        layer = recording.layers[one.layer]
-        time = format_duration(one.duration_ns * NS)
-        said = f"{printable(layer.label)} at {printable(layer.path)}: {time}"
-        kind = colours.get(printable(layer.function), "other")
-        boxes.append(Box(one.begin_ns / whole, one.duration_ns / whole, kind, said, row=depth))
-    if boxes:
-        length = format_duration(whole * NS)
-        yield Boxes(
-            f"Timeline of the median trial: {length}",
-            boxes,
-            caption=f"The median profiled trial, {length} from left to right. Each box is a "
-            "call in the colour of its function above; the gaps are time between the "
-            "calls. Lengths are measured; positions follow from the order of the "
-            "calls.",
-        )

@@ -22,7 +22,6 @@ from chainer_profile.report.content import method
 from chainer_profile.report.content import pass_section as passes
 from chainer_profile.report.content import result_section as result
 from chainer_profile.report.content.advice import section as tried
-from chainer_profile.report.content.boxes import timeline
 from chainer_profile.report.content.budget import picture_of, script_name
 from chainer_profile.report.content.budget import section as program
 from chainer_profile.report.content.layer_section import BRIEF_COLUMNS, Shown
@@ -136,7 +135,6 @@ def sections(
         Section("By block", result.by_block(summary), (REPORT, PAGE) if by == "block" else WHOLE),
         Section("By link", result.by_link(summary), by_link),
         Section("Tree of links", result.tree_on_page(summary), (PAGE,)),
-        Section("In time", timeline(summary), (PAGE,)),
         Section("Work and limits", passes.work(summary, macs=shown.macs)),
         Section("CPU time and page faults", passes.counters(summary)),
         Section("Memory", passes.memory(summary), (FULL, REPORT)),
