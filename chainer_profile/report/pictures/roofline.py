@@ -9,7 +9,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
-from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
 from chainer_profile.analyse.roofline import drawable
@@ -19,7 +18,6 @@ from chainer_profile.record.recording import MachineLimits
 from chainer_profile.report.columns import layer_anchor
 from chainer_profile.report.pictures import figures
 from chainer_profile.report.pictures.layers import MOST
-from chainer_profile.report.text import printable, shorten
 
 _GIGA = 1e9
 _WIDTH, _HEIGHT = 8.0, 5.6
@@ -28,9 +26,6 @@ _MARGIN = 2.5
 #: Area of the largest dot in square points, and of the smallest that can be seen.
 _MOST_AREA, _LEAST_AREA = 700.0, 8.0
 _CHARS = 95
-#: Functions whose names are written, so many points below a dot's centre.
-_NAMED, _BELOW = 6, 15.0
-_NAME_SIZE, _MAX_NAME = 7.0, 32
 
 
 @figures.drawing()
@@ -60,7 +55,6 @@ def figure(summary: Summary) -> Figure:
         axis.set_minor_locator(NullLocator())
     figures.plain_axes(ax, "both")
     figures.entitle(fig, figures.title(summary, _CHARS))
-    _name_functions(ax, layers, x, y)
     _draw_legend(ax, layers, f"area: time of a layer, {format_duration(longest_s)} at most")
     return fig
 
@@ -106,55 +100,6 @@ def _draw_roofs(ax: Any, limits: MachineLimits, left: float, right: float) -> No
         label = f"into new memory: {format_giga(limits.fresh_nbytes_per_s)} GB/s"
         rates = fresh * limits.fresh_nbytes_per_s / _GIGA
         ax.plot(fresh, rates, color=figures.INK, linewidth=0.9, linestyle=(0, (4, 3)), label=label)
-
-
-def _name_functions(
-    ax: Any, layers: pd.DataFrame, x: NDArray[np.float64], y: NDArray[np.float64]
-) -> None:
-    """Write the name of each of the functions of the most time at its slowest layer.
-
-    A name goes where it covers the fewest dots: below its dot, above it, or beside it. It covers no
-    other name, and is left out where that cannot be.
-    """
-    figures.settle(ax.figure)  # only then is it known where the axes are
-    dots = figures.DPI / 72
-    centres = ax.transData.transform(np.column_stack([x, y]))
-    taken: list[Bbox] = []
-    times = layers.groupby("function")["mean_s"].sum().sort_values(ascending=False, kind="stable")
-    for function in times.index[:_NAMED]:
-        of_function = layers["function"].to_numpy() == function
-        slowest = int(np.where(of_function, layers["typical_s"], -1.0).argmax())
-        x0, y0 = centres[slowest]
-        name = shorten(printable(str(function)), _MAX_NAME)
-        half, high = len(name) * _NAME_SIZE * 0.3, _NAME_SIZE * 1.2
-        found: list[tuple[int, float, float, Bbox]] = []
-        for right, up in (
-            (0.0, -_BELOW - high),
-            (0.0, _BELOW),
-            (_BELOW + half, -high / 2),
-            (-_BELOW - half, -high / 2),
-        ):
-            left, low = x0 + (right - half) * dots, y0 + up * dots
-            box = Bbox.from_bounds(left, low, 2 * half * dots, high * dots)
-            inside = ax.bbox.x0 <= box.x0 and box.x1 <= ax.bbox.x1 and ax.bbox.y0 <= box.y0
-            if inside and not any(map(box.overlaps, taken)):
-                found.append((box.count_contains(centres), right, up, box))
-        if not found:
-            continue
-        _, right, up, box = min(found, key=lambda place: place[0])
-        taken.append(box)
-        ax.annotate(
-            name,
-            (x[slowest], y[slowest]),
-            xytext=(right, up),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            fontsize=_NAME_SIZE,
-            zorder=4,
-            parse_math=False,
-            bbox={"facecolor": "white", "alpha": 0.6, "linewidth": 0, "pad": 0.5},
-        )
 
 
 def _draw_legend(ax: Any, layers: pd.DataFrame, area: str) -> None:
