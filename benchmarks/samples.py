@@ -34,7 +34,6 @@ from chainer_profile.runs import engines  # noqa: E402
 from chainer_profile.runs.folder import RECORDING, load_run  # noqa: E402
 from chainer_profile.runs.wanted import FILES  # noqa: E402
 from chainer_profile.runs.write import in_folder, write_reports  # noqa: E402
-from chainer_profile.runs.written import LIST  # noqa: E402
 
 SAMPLES = ROOT / "reports" / "samples"
 
@@ -96,9 +95,6 @@ def make(sample: str, place: Path, names: Collection[str] | None = None) -> set[
     for path in made:
         if path.suffix == ".png":
             in_few_colours(path)
-    # What git brings is not what was written here.
-    for path in place.rglob(LIST):
-        path.unlink()
     return {path.relative_to(place).as_posix() for path in made}
 
 

@@ -85,8 +85,7 @@ def _profile(args: argparse.Namespace, words: list[str], folder: Path, context: 
 def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
     """The folder of a run that there is, and the words that it was started with."""
     from chainer_profile.advice.results import ADVICE
-    from chainer_profile.runs.folder import is_of_run, load_run
-    from chainer_profile.runs.written import Written
+    from chainer_profile.runs.folder import load_run
 
     folder = Path(args.run)
     settings = load_run(folder).settings
@@ -101,7 +100,6 @@ def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
         raise UsageError(f"{args.run} is a file; name the folder of the run")
     if (folder / ADVICE).exists() and not args.force:
         raise UsageError(f"{args.run} contains advice already; replace it with --force")
-    Written(folder).refuse(is_of_run)
     return folder, words
 
 
@@ -120,7 +118,7 @@ def _advise(
     from chainer_profile.report.content.advice import section
     from chainer_profile.runs.folder import load_run
     from chainer_profile.runs.write import write_reports
-    from chainer_profile.runs.written import Written
+    from chainer_profile.runs.written import write
 
     recording = load_run(folder)
     summary = summarise(recording)
@@ -152,7 +150,7 @@ def _advise(
         took_s=time.monotonic() - begin,
         ended=trial.ended or COMPLETE,
     )
-    Written(folder).write({ADVICE: write_json(advice).encode()})
+    write(folder, {ADVICE: write_json(advice).encode()})
     try:
         files = [ADVICE, *(path.name for path in write_reports(folder, summary))]
     finally:

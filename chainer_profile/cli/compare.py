@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 import sys
 from collections.abc import Sequence
@@ -25,11 +26,13 @@ from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
 from chainer_profile.runs.folder import load_run
 from chainer_profile.runs.write import budget_of
-from chainer_profile.runs.written import Written
+from chainer_profile.runs.written import refuse_foreign, remove, write
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Compare the runs; the exit code is 3 where the gate fails."""
+    if args.out is not None:
+        refuse_foreign(args.out, _is_ours, "comparison", (args.out / content.CSV).exists())
     before, *others = map(_side, args.runs)
     comparisons = []
     for other in others:
@@ -85,7 +88,16 @@ def _write(
     blocks = content.report(comparisons, [*drawn], everything=True)
     said = content.words_of(comparisons, drawn)
     contents["comparison.html"] = page.page(blocks, "Comparison", drawn, said).encode()
-    return Written(args.out).write(contents)
+    is_replaced = (args.out / content.CSV).exists()
+    written = write(args.out, contents)
+    if is_replaced:  # by a comparison of fewer runs, perhaps
+        remove(args.out, lambda name: _is_ours(name) and name not in contents)
+    return written
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a comparison may write a file of this name into its folder."""
+    return re.fullmatch(r"comparison\.(csv|md|html)|comparison(-\d+)?\.png", name) is not None
 
 
 def _judge(comparisons: Sequence[Comparison], gate: content.Gate) -> int:

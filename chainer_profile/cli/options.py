@@ -310,7 +310,7 @@ OPTIONS: dict[str, Told] = {
     "--debug": _flag("show the traceback of an error"),
     # -- what is written
     "-o, --out DIR": _value("write the files into this folder", parsing.folder),
-    "--force": _flag("replace a run in the --out folder"),
+    "--force": _flag("replace a run in the --out folder, or write beside other files there"),
     "--report DIR": _value("make this run's reports again", parsing.folder),
     "--format A,B": _value(
         f"files in addition to CSV, plots, report.md and report.html: {', '.join(FILES)} or {ALL}; "

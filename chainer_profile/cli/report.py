@@ -18,8 +18,8 @@ from chainer_profile.engines.results import RESULTS
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.content.profile import ReportTitle, brief, overview
 from chainer_profile.report.content.result_section import target
-from chainer_profile.runs.folder import load_run
-from chainer_profile.runs.wanted import Wanted, named
+from chainer_profile.runs.folder import RECORDING, load_run
+from chainer_profile.runs.wanted import Wanted, is_report, named
 from chainer_profile.runs.wanted import check as check_formats
 from chainer_profile.runs.write import beside, in_folder, write_reports
 
@@ -34,11 +34,23 @@ def run(args: argparse.Namespace, context: Context) -> int:
             )
         report_engines(run, args)
         return 0
+    if not run.is_dir():
+        _refuse_reports(run)
     recording = load_run(run)
     _keep_title(args, recording.settings.command)
     check_formats(wanted(args), recording.n_trials)
     show_run(recording, run if run.is_dir() else run.parent, args)
     return 0
+
+
+def _refuse_reports(file: Path) -> None:
+    """Refuse to replace reports beside a recording in no run's folder: they may be the user's."""
+    beside_it = sorted(path.name for path in file.parent.iterdir() if is_report(path.name))
+    if file.name != RECORDING and beside_it and "layers.csv" not in beside_it:
+        raise UsageError(
+            f"{file.parent / beside_it[0]} would be replaced; move it away, or move {file.name} "
+            "into a folder of its own"
+        )
 
 
 def _keep_title(args: argparse.Namespace, command: str) -> None:

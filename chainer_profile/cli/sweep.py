@@ -42,7 +42,7 @@ from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
 from chainer_profile.runs.executors import open_workers
 from chainer_profile.runs.sweep import Case, SweepFolder, run_cases, take_sweep
-from chainer_profile.runs.written import Written
+from chainer_profile.runs.written import write
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -248,9 +248,7 @@ def _run(
             for case, result in found:
                 results[case] = result
                 in_order = [results[case] for case in cases if case in results]
-                Written(folder.path).write(
-                    {"sweep.csv": to_csv(content.COLUMNS, in_order).encode()}
-                )
+                write(folder.path, {"sweep.csv": to_csv(content.COLUMNS, in_order).encode()})
                 progress.ended(result)
 
 
@@ -265,7 +263,7 @@ def _write(
     files["sweep.html"] = page.page(blocks, "Sweep", drawn).encode()
     files |= {plot: picture.png() for plot, picture in drawn.items()}
     files |= {plot.replace(".png", ".svg"): picture.svg() for plot, picture in drawn.items()}
-    Written(path).write(files)
+    write(path, files)
     return files
 
 

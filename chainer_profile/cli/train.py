@@ -30,7 +30,7 @@ from chainer_profile.kernels.accelerate import accelerate
 from chainer_profile.measure.devices import move_to_gpu
 from chainer_profile.networks import loading
 from chainer_profile.networks.cifar import load_cifar
-from chainer_profile.runs.written import LIST, Written, refuse_foreign
+from chainer_profile.runs.written import refuse_foreign
 
 SNAPSHOT = "snapshot_iter_"
 #: What a training writes into its folder, beside snapshots.
@@ -52,8 +52,6 @@ _COLOURS = np.array(
         *((-1, 0, 1), (-1, -1, 1), (1, -1, 1), (1, 1, 1), (-1, -1, -1)),
     ]
 )
-#: By these a folder is that of a training; the second is of older versions.
-_MARKS = (LIST, "training.json")
 
 
 class Defaults(NamedTuple):
@@ -99,13 +97,13 @@ def _check_folder(out: Path, args: argparse.Namespace) -> None:
             raise ProfileError(
                 f"--resume: there is no snapshot in {out}; name its folder with --out"
             )
-    elif not any((out / mark).exists() for mark in _MARKS):
-        refuse_foreign(out, args.force, is_of_training, "training")
     elif not args.force and any(is_of_training(path.name) for path in out.iterdir()):
         raise UsageError(
             f"--out {out} contains a training already; continue it with --resume, replace it "
             "with --force, or name another folder"
         )
+    else:
+        refuse_foreign(out, is_of_training, "training", has_results=False, force=args.force)
 
 
 def train(args: argparse.Namespace, source: Any, out: Path, context: Context) -> int:
@@ -157,7 +155,6 @@ def train(args: argparse.Namespace, source: Any, out: Path, context: Context) ->
     )
     threads = threadpool_limits(args.threads, "blas")  # None leaves them as they are
     fast = nullcontext() if args.fast is None else accelerate(args.fast, threads=args.threads)
-    Written(out).begin()
     with threads, fast, chainer.using_config("cudnn_deterministic", True):
         _run(trainer, out, interrupts)
     if interrupts.signum:

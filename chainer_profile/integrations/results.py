@@ -15,7 +15,7 @@ from chainer_profile.record.budget import BUDGET, Budget, write_json
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import JOURNAL, RunFolder, take_folder
-from chainer_profile.runs.written import Written
+from chainer_profile.runs.written import write
 
 #: The main folder.
 MAIN = ""
@@ -119,6 +119,6 @@ class Results:
     def save_budget(self, budget: Budget) -> None:
         """Write where the time went, so far."""
         try:
-            Written(self.take().path).write({BUDGET: write_json(budget).encode()})
+            write(self.take().path, {BUDGET: write_json(budget).encode()})
         except ProfileError as error:
             self.warn(str(error))

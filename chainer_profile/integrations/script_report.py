@@ -13,7 +13,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import TYPED
 from chainer_profile.record.budget import BUDGET, PROFILER, REPORTS, Budget, Spent, write_json
 from chainer_profile.runs.wanted import named
-from chainer_profile.runs.written import Written
+from chainer_profile.runs.written import write
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
@@ -52,7 +52,7 @@ def main(job: Mapping[str, Any]) -> None:
     written = list(ended.saved)
     if ended.folder is not None:
         try:
-            Written(Path(ended.folder)).write({BUDGET: write_json(budget).encode()})
+            write(Path(ended.folder), {BUDGET: write_json(budget).encode()})
             written = written or [ended.folder]
         except ProfileError as error:
             problems.append(str(error))

@@ -19,7 +19,8 @@ from chainer_profile.engines.results import (
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs import write
 from chainer_profile.runs.folder import RECORDING, is_of_run, load_run, save_recording
-from chainer_profile.runs.written import Written, refuse_foreign
+from chainer_profile.runs.written import refuse_folders, refuse_foreign, remove_all
+from chainer_profile.runs.written import write as write_files
 
 _FILES = (RESULTS, "engines.csv", "engines.md", "engines.html", "engines.png", "engines.svg")
 
@@ -28,9 +29,10 @@ _FILES = (RESULTS, "engines.csv", "engines.md", "engines.html", "engines.png", "
 def taken(out: Path | None, default: Path, force: bool, engines: Sequence[str]) -> Iterator[Path]:
     """A folder for a run: ``out``, or the first of the default's numbers that is not there."""
     if out is not None:
-        refuse_foreign(out, force, _FILES.__contains__)
+        has_run = (out / RESULTS).exists()
+        refuse_foreign(out, _FILES.__contains__, "run", has_run, force)
         for name in folder_names(engines).values():
-            Written(out / name).refuse(is_of_run)
+            refuse_folders(out / name, is_of_run)
     with ExitStack() as stack:
         for folder in numbered(default) if out is None else iter([out]):
             try:
@@ -42,16 +44,16 @@ def taken(out: Path | None, default: Path, force: bool, engines: Sequence[str]) 
 
 
 def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]) -> None:
-    """Write the recordings, each into its engine's folder, then the results; ours of before go."""
+    """Write the recordings, each into its engine's folder, then the results; those before go."""
     old = _engine_folders(folder)
     for engine in run.engines:
         if engine.name in recordings:
             place = folder / engine.folder
             make_folder(place)
             save_recording(place, recordings[engine.name])
-    Written(folder).write({RESULTS: write_json(run, recordings).encode()})
+    write_files(folder, {RESULTS: write_json(run, recordings).encode()})
     for name in old - {engine.folder for engine in run.engines}:
-        Written(folder / name).remove_all()
+        remove_all(folder / name, is_of_run)
 
 
 def _engine_folders(folder: Path) -> set[str]:
@@ -98,7 +100,7 @@ def write_reports(
         "engines.svg": picture.svg,
     }
     contents = {name: make() for name, make in makers.items() if only is None or name in only}
-    return [path.name for path in Written(folder).write(contents)]
+    return [path.name for path in write_files(folder, contents)]
 
 
 def write_engine_reports(

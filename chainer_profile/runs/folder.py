@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from chainer_profile.basics import files
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.record.budget import read_budget
+from chainer_profile.record.budget import BUDGET, read_budget
 from chainer_profile.runs.wanted import is_report
-from chainer_profile.runs.written import Written, refuse_foreign
+from chainer_profile.runs.written import refuse_foreign, remove
 
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Recording
@@ -33,8 +33,6 @@ class RunFolder:
     def save(self, recording: Recording) -> None:
         """Write the recording; the journal of its trials goes."""
         save_recording(self.path, recording)
-        # Reports are of the recording that was there before.
-        Written(self.path).remove(is_report)
         self.journal.close()
         (self.path / JOURNAL).unlink(missing_ok=True)
 
@@ -49,8 +47,8 @@ def take_folder(
 ) -> Iterator[RunFolder]:
     """Take a folder for a run: ``out``, or the first of the default's numbers that is free.
 
-    With ``force`` a named one may hold something; files of ours are replaced when the new ones are
-    there. All ranks of a run take the same folder, and each of them its ``rank-N`` in it.
+    With ``force`` a named one may hold something; files of a run's names are replaced when the new
+    ones are there. All ranks of a run take the same folder, and each of them its ``rank-N`` in it.
     """
     folders: Iterator[Path] = iter([] if out is None else [out])
     if rank is not None:
@@ -64,7 +62,8 @@ def take_folder(
             with ExitStack() as tried:
                 tried.enter_context(files.made(folder))
                 if out is not None:
-                    refuse_foreign(folder, force, is_of_run)
+                    has_run = (folder / RECORDING).exists() or (folder / JOURNAL).exists()
+                    refuse_foreign(folder, is_of_run, "run", has_run, force)
                 try:
                     journal = _open_journal(folder, replace)
                 except FileExistsError:
@@ -134,15 +133,16 @@ def _trials_in(journal: Path) -> int:
         return 0
 
 
-def save_recording(folder: Path, recording: Recording) -> None:
-    """Write a recording into its folder."""
-    written = Written(folder)
-    written.refuse({RECORDING}.__contains__)
+def save_recording(folder: Path, recording: Recording, kept: Collection[str] = ()) -> None:
+    """Write a recording into its folder.
+
+    Reports of a recording that was there before go, but for those that are ``kept``.
+    """
+    is_replaced = (folder / RECORDING).exists()
     with files.replacing(folder / RECORDING) as file:
         recording.save(file)
-    # Without a list it is as a folder of an older version.
-    with suppress(ProfileError):
-        written.begin()
+    if is_replaced:
+        remove(folder, lambda name: is_report(name) and name not in kept)
 
 
 def load_run(place: Path) -> Recording:
@@ -160,7 +160,8 @@ def load_run(place: Path) -> Recording:
             files.lock(file, place)
             if recording.n_trials:
                 try:
-                    save_recording(place, recording)
+                    # What the killed program wrote of its time is of these trials.
+                    save_recording(place, recording, kept=(BUDGET,))
                 except ProfileError as error:
                     raise ProfileError(f"{error}; the trials are kept in {journal}") from error
                 files.remove_file(journal)

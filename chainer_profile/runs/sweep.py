@@ -25,8 +25,14 @@ from chainer_profile.record.parts import Settings
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Recording, digest_of
 from chainer_profile.record.versioned import read_known
 from chainer_profile.runs.executors import Outcome, Workers
-from chainer_profile.runs.folder import JOURNAL, RECORDING, save_recording
-from chainer_profile.runs.written import Written, refuse_foreign
+from chainer_profile.runs.folder import JOURNAL, RECORDING, is_of_run, save_recording
+from chainer_profile.runs.written import (
+    refuse_folders,
+    refuse_foreign,
+    remove,
+    remove_all,
+    write,
+)
 
 FORMAT = "chainer-profile sweep"
 VERSION = 1
@@ -102,11 +108,13 @@ class SweepFolder:
 
     def begin(self) -> None:
         """Write down what the sweep is, and remove what it replaces."""
-        for name in self.kept if self._force else ():
-            Written(self.path / name).remove_all()
+        if self._force and self.kept:
+            remove(self.path, lambda name: _is_of_sweep(name) and name != PLAN)
+            for name in self.kept:
+                remove_all(self.path / name, _is_of_case)
         cases = [{"name": name, **case.key} for case, name in self.names.items()]
         plan = {"format": FORMAT, "version": VERSION, "cases": cases}
-        Written(self.path).write({PLAN: as_json(plan).encode()})
+        write(self.path, {PLAN: as_json(plan).encode()})
 
     def finished(self, case: Case) -> Run | None:
         """The result of a case that is done: its recording is whole, and of the same command."""
@@ -131,7 +139,7 @@ class SweepFolder:
         recording = replace(recording, settings=replace(recording.settings, command=command))
         about = {"machine": outcome.machine, "seconds": outcome.seconds}
         # The recording comes last: with it the case is done.
-        Written(folder).write({ABOUT: _json(about).encode() + b"\n"})
+        write(folder, {ABOUT: _json(about).encode() + b"\n"})
         save_recording(folder, recording)
         return Run(self.names[case], digest_of(recording), outcome.machine)
 
@@ -148,11 +156,21 @@ def take_sweep(path: Path, cases: Sequence[Case], force: bool) -> Iterator[Sweep
                 f"--out {path} contains another sweep (with {folder.others[0]}); name another "
                 "folder, or replace it with --force"
             )
-        is_ours = force or bool(folder.kept)
-        refuse_foreign(path, is_ours, lambda name: bool(_FILES.fullmatch(name)), "sweep")
+        goes_on = force or bool(folder.kept)
+        refuse_foreign(path, _is_of_sweep, "sweep", bool(folder.kept), goes_on)
         for name in folder.names.values():
-            Written(path / name).refuse({RECORDING, ABOUT}.__contains__)
+            refuse_folders(path / name, _is_of_case)
         yield folder
+
+
+def _is_of_sweep(name: str) -> bool:
+    """Whether a sweep may write a file of this name into its folder."""
+    return _FILES.fullmatch(name) is not None
+
+
+def _is_of_case(name: str) -> bool:
+    """The same for the folder of a case."""
+    return name == ABOUT or is_of_run(name)
 
 
 def _json(content: Mapping[str, Any]) -> str:

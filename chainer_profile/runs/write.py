@@ -15,7 +15,7 @@ from chainer_profile.basics.files import make_folder
 from chainer_profile.record.budget import RUNNING, Budget, read_budget
 from chainer_profile.runs.folder import RECORDING, is_of_run, save_recording
 from chainer_profile.runs.wanted import FILES, USUAL, Wanted, named, parse_formats
-from chainer_profile.runs.written import Written
+from chainer_profile.runs.written import refuse_foreign, write
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
@@ -44,11 +44,10 @@ def write_reports(
     known = beside(run or folder, summary.recording)
     usual = _usual_reports(summary, wanted, known) if wanted.usual else {}
     contents = {name: make() for name, make in usual.items() if only is None or name in only}
-    written = Written(folder)
-    files = written.write(contents)
+    files = write(folder, contents)
     # What may fail for want of a package comes last.
     for name, content in asked_for(summary, wanted, known):
-        files += written.write({name: content})
+        files += write(folder, {name: content})
     return files
 
 
@@ -90,8 +89,8 @@ def save(
     asked = named(parse_formats(",".join(names)) if names else ())
     wanted = replace(asked, title=ReportTitle(**by_whom))
     path = Path(folder)
+    refuse_foreign(path, is_of_run, "run", (path / RECORDING).exists())
     make_folder(path)
-    Written(path).refuse(is_of_run)
     save_recording(path, summary.recording)
     return [path / RECORDING, *write_reports(path, summary, wanted)]
 

@@ -124,28 +124,28 @@ def test_files_of_the_users_are_refused_before_anything_is_measured(nothing_is_m
             said = capsys.readouterr().err
             assert f"{place} contains" in said
             assert "name another folder" in said
-            assert call(name, "-q", "-o", str(place), "--force") == 2, mine
-            assert str(mine) in capsys.readouterr().err
             assert {path for path in place.rglob("*") if path.is_file()} == {mine, notes}
             assert mine.read_text() == notes.read_text() == "mine"
     assert not Path("ran").exists()
 
 
-def test_what_measures_nothing_takes_no_file_of_the_users_place(nothing_is_measured, fails):
+def test_what_measures_nothing_takes_no_file_of_the_users_place(nothing_is_measured, done, fails):
     Path("th").mkdir()
     shutil.copy("run/recording.npz", "th/run.npz")
-    for words, mine in (
-        (("advise", "run"), "run/report.html"),
-        (("compare", "run", "run", "-o", "th"), "th/comparison.md"),
-        (("report", "th/run.npz"), "th/layers.csv"),
-        (("-o", "run", "--force"), "run/report.md"),
+    mine = Path("th/report.md")
+    mine.write_text("mine")
+    for words, said in (
+        (("compare", "run", "run", "-o", "th"), "th contains report.md and 1 more, but no comp"),
+        (("report", "th/run.npz"), "th/report.md would be replaced; move it away, or move run.npz"),
     ):
-        Path(mine).write_text("mine")
-        before = names_in(Path(mine).parent)
-        assert f"{mine} was not written" in fails(*words, "-q", code=2)
-        assert names_in(Path(mine).parent) == before
-        assert Path(mine).read_text() == "mine"
-        Path(mine).unlink()
+        assert fails(*words, "-q", code=2).startswith(said)
+        assert names_in("th") == ["report.md", "run.npz"]
+        assert mine.read_text() == "mine"
+    # Reports of the recording are made again.
+    mine.unlink()
+    for _ in range(2):
+        assert done("report", "th/run.npz", "-q") == ""
+        assert mine.is_file()
 
 
 # -- folders that cannot be written, and signals

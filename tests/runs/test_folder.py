@@ -21,7 +21,6 @@ from chainer_profile.report.writers import json_report
 from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run, save_recording, take_folder
 from chainer_profile.runs.wanted import Wanted
 from chainer_profile.runs.write import write_reports
-from chainer_profile.runs.written import Written
 from tests import names_in
 from tests.command import file_size_limit
 from tests.conftest import make_recording
@@ -153,7 +152,7 @@ def test_ranks_take_one_folder_and_not_that_of_another_run():
 def test_a_run_is_replaced_by_force_when_the_new_one_is_there(put):
     old = put()
     before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
-    refused(UsageError, r"--out run contains a run already;.* --force")
+    refused(UsageError, r"^run contains a run already;.* --force")
     assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
     for n_trials in (None, 0):  # one that makes no trial
         with take(force=True) as run:
@@ -169,19 +168,43 @@ def test_a_run_is_replaced_by_force_when_the_new_one_is_there(put):
     assert holds(new)
 
 
-def test_force_takes_a_damaged_journal_and_the_reports_of_a_run():
-    RUN.mkdir()
+STALE = ["budget.json", "layers-2.csv", "layers.csv", "roofline.png", "trace.json"]
+
+
+def put_reports():
+    for name in (*STALE, "notes.txt"):
+        Path("run", name).write_text("old")
+
+
+def test_force_takes_a_damaged_journal_and_the_reports_of_the_run_before_go():
+    put_run()
     (RUN / JOURNAL).write_bytes(b"chainer-profile journal\n" + b"something" * 1000)
-    stale = ["layers.csv", "layers-2.csv", "roofline.png", "report.pdf"]
-    Written(RUN).write(dict.fromkeys(stale, b"old"))
-    Path("run/notes.txt").write_text("old")
+    put_reports()
     with take(force=True) as run:
-        assert len(names_in("run")) == 6
+        assert names_in("run") == sorted([*STALE, "notes.txt", JOURNAL, RECORDING])
         new = write_journal(run.journal)
         assert run.holds_trials()
         run.save(new)
     assert holds(new)
     assert names_in("run") == ["notes.txt", RECORDING]
+
+
+def test_in_a_folder_without_a_recording_force_removes_nothing():
+    RUN.mkdir()
+    put_reports()
+    refused(UsageError, r"^run contains budget\.json and 5 more, but no run; .*with --force$")
+    with take(force=True) as run:
+        run.save(write_journal(run.journal))
+    assert names_in("run") == sorted([*STALE, "notes.txt", RECORDING])
+
+
+def test_a_killed_run_that_is_recovered_leaves_no_reports_of_the_run_before_it():
+    put_run()
+    put_reports()
+    new = put_killed_run()
+    assert holds(new)
+    # The budget is the killed program's: it was written while that went on.
+    assert names_in("run") == ["budget.json", "notes.txt", RECORDING]
 
 
 def test_a_run_that_is_going_on_is_left_alone():
@@ -326,11 +349,16 @@ def test_a_summary_saves_what_a_run_writes(tmp_path):
     assert len(summary.save(str(tmp_path / "c"), "json")) == len(files) - 1
     recording = tmp_path / "a" / "b" / RECORDING
     before = recording.stat().st_mtime_ns
-    (recording.parent / "links.csv").write_text("mine")
-    with pytest.raises(ProfileError, match=r"b/links\.csv was not written by chainer-profile"):
-        summary.save(recording.parent)
-    assert recording.stat().st_mtime_ns == before
-    assert (recording.parent / "links.csv").read_text() == "mine"
+    summary.save(recording.parent)
+    assert recording.stat().st_mtime_ns > before
+    assert not (recording.parent / "report.json").exists()  # which was not asked for again
+    mine = tmp_path / "mine" / "links.csv"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with pytest.raises(ProfileError, match=r"mine contains links\.csv, but no run; name another"):
+        summary.save(mine.parent)
+    assert names_in(mine.parent) == ["links.csv"]
+    assert mine.read_text() == "mine"
     with pytest.raises(UsageError, match="unknown format 'gif'"):
         summary.save(tmp_path / "d", ["gif"])
     assert not (tmp_path / "d").exists()

@@ -1,114 +1,93 @@
-"""Which files of a folder are ours, and what becomes of those that are not."""
+"""Folders that may hold files of the user's: what is refused, replaced and removed."""
 
-import itertools
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
 from chainer_profile.basics import files
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.runs.folder import JOURNAL, RECORDING, is_of_run
-from chainer_profile.runs.written import LIST, Written, refuse_foreign
-from tests import ROOT, names_in
+from chainer_profile.runs.folder import RECORDING, is_of_run
+from chainer_profile.runs.written import refuse_foreign, remove, remove_all, write
+from tests import names_in
 
-STORED = ROOT / "tests" / "record" / "stored"
-
-
-def test_what_we_wrote_is_replaced_and_removed_until_somebody_changes_it():
-    run = Path("run")
-    Written(run).write({"report.md": b"first", "layers.csv": b"1"})
-    Written(run).write({"report.md": b"second"})
-    assert Written(run).is_ours("report.md")
-    Path("run/report.md").write_text("second, and what I think of it")
-    Path("run/trace.json").write_text("mine")
-    assert not Written(run).is_ours("report.md")
-    for name in ("report.md", "trace.json"):
-        with pytest.raises(UsageError, match=rf"^run/{name} was not written by chainer-profile,"):
-            Written(run).write({"layers.csv": b"2", name: b"third"})
-    assert Path("run/layers.csv").read_text() == "1"  # all or nothing
-    Written(run).remove(is_of_run)
-    assert names_in("run") == ["report.md", "trace.json"]
+RUN = Path("run")
 
 
-def test_a_kill_between_two_files_leaves_both_ours(monkeypatch):
-    run = Path("run")
-    Written(run).write({"a": b"1", "b": b"1"})
-    replace = os.replace
-
-    def killed(part, path):
-        if Path(path).name == "b":
-            raise KeyboardInterrupt
-        replace(part, path)
-
-    for content in (b"2", b"3"):
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "replace", killed)
-            with pytest.raises(KeyboardInterrupt):
-                Written(run).write({"a": content, "b": content})
-        assert [Path("run", name).read_bytes() for name in "ab"] == [content, b"1"]
-        assert all(map(Written(run).is_ours, "ab"))
-    Written(run).write({"a": b"4", "b": b"4"})
-    assert len((run / LIST).read_text().splitlines()) == 5  # it does not grow
+def put(*names):
+    for name in names:
+        place = RUN / name
+        place.parent.mkdir(exist_ok=True)
+        place.write_text("mine")
 
 
-def test_a_result_of_any_version_says_that_it_is_ours():
-    Path("run").mkdir()
-    for stored, name in (
-        *(("version1.npz", RECORDING), ("version2-train.npz", RECORDING)),
-        *(("version1.journal", JOURNAL), ("version2.journal", JOURNAL)),
-    ):
-        shutil.copy(STORED / stored, Path("run", name))
-        assert Written(Path("run")).is_ours(name), stored
-        os.rename(Path("run", name), "elsewhere")
-        os.symlink("../elsewhere", Path("run", name))
-        assert not Written(Path("run")).is_ours(name)
-        Path("run", name).unlink()
+def refuse(has_results=False, force=None):
+    refuse_foreign(RUN, is_of_run, "run", has_results, force)
 
 
-def test_in_a_folder_of_an_older_version_names_decide_and_nothing_is_removed():
-    run = Path("run")
-    run.mkdir()
-    shutil.copy(STORED / "version1.npz", run / RECORDING)
-    for name in ("layers.csv", "report.pdf", "layers-2.csv"):
-        (run / name).write_text("old")
-    refuse_foreign(run, True, is_of_run)
-    Written(run).write({"layers.csv": b"new"})
-    Written(run).remove(lambda name: name != RECORDING)
-    assert names_in(run) == ["layers-2.csv", RECORDING, "report.pdf"]
-    Written(run).write({"report.pdf": b"new"})
-    (run / "layers-2.csv").write_text("mine by now")
-    with pytest.raises(UsageError, match=r"^run/layers-2\.csv was not written"):
-        refuse_foreign(run, True, is_of_run)
+def test_a_folder_that_is_new_empty_or_holds_hidden_files_is_taken():
+    for force in (None, False, True):
+        refuse(force=force)
+    RUN.mkdir()
+    for name in (None, ".DS_Store", ".gitignore", "Thumbs.db"):
+        if name is not None:
+            put(name)
+        for force in (None, False, True):
+            refuse(force=force)
 
 
-def test_a_folder_of_somebody_else_is_refused():
-    names = ("report.md", "recording.npz", "recording.journal", "budget.json")
-    for name, content in itertools.product(names, (b"mine", b"", b"PK\x03\x04", None)):
-        place = Path("run", name)
-        place.parent.mkdir()
-        place.mkdir() if content is None else place.write_bytes(content)
-        if (name, content) != ("recording.journal", b""):  # as a run leaves that is killed at once
-            said = rf"^--out run contains {name}, but no run; name another"
-            with pytest.raises(UsageError, match=said):
-                refuse_foreign(Path("run"), False, is_of_run)
-            with pytest.raises(UsageError, match=rf"^{place} was not written by chainer-profile"):
-                refuse_foreign(Path("run"), True, is_of_run)
-        shutil.rmtree("run")
-    # What is hidden is no obstacle.
-    Path("run").mkdir()
-    for name in (".DS_Store", ".gitignore", "Thumbs.db"):
-        Path("run", name).write_text("hidden")
-    refuse_foreign(Path("run"), False, is_of_run)
+@pytest.mark.parametrize("name", ["notes.txt", "report.md", RECORDING])
+def test_a_folder_of_somebody_else_is_refused_and_taken_by_force(name):
+    put(name)
+    with pytest.raises(UsageError) as error:
+        refuse(force=False)
+    assert str(error.value) == (
+        f"run contains {name}, but no run; name another folder, or write into it with --force"
+    )
+    put("z", ".hidden")
+    with pytest.raises(UsageError) as error:  # of a command that has no --force
+        refuse()
+    assert str(error.value) == f"run contains {name} and 1 more, but no run; name another folder"
+    refuse(force=True)
 
 
-def test_a_folder_with_what_somebody_put_there_stays():
+def test_results_are_replaced_by_force_or_where_the_command_has_none():
+    put("notes.txt", RECORDING)
+    with pytest.raises(UsageError, match=r"^run contains a run already; .* it with --force$"):
+        refuse(has_results=True, force=False)
+    refuse(has_results=True)
+    refuse(has_results=True, force=True)
+
+
+def test_a_folder_that_has_the_name_of_a_file_is_refused_by_force_too():
+    (RUN / "report.md").mkdir(parents=True)
+    said = r"^run/report\.md is a folder; move it away, or name another folder$"
+    with pytest.raises(UsageError, match=said):
+        refuse(force=True)
+    with pytest.raises(UsageError, match=said):
+        write(RUN, {"layers.csv": b"1", "report.md": b"1"})
+    assert names_in(RUN) == ["report.md"]  # all or nothing
+    remove(RUN, is_of_run)
+    assert names_in(RUN) == ["report.md"]
+
+
+def test_files_of_other_names_are_neither_replaced_nor_removed():
+    assert write(Path("nowhere"), {}) == []
+    assert not Path("nowhere").exists()
+    put("notes.txt", "report.md", "layers-2.csv", "layers-x.csv")
+    assert write(RUN, {"report.md": b"new", "a.csv": b"new"}) == [RUN / "report.md", RUN / "a.csv"]
+    assert (RUN / "report.md").read_text() == "new"
+    remove(RUN, is_of_run)
+    assert names_in(RUN) == ["a.csv", "layers-x.csv", "notes.txt"]
+    assert (RUN / "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_goes_where_nothing_else_is_in_it():
     for name in ("ours", "mixed"):
-        Written(Path(name)).write({"layers.csv": b"1"})
+        write(Path(name), {"layers.csv": b"1"})
     Path("mixed/mine.txt").write_text("mine")
     for name in ("ours", "mixed", "nowhere"):
-        Written(Path(name)).remove_all()
+        remove_all(Path(name), is_of_run)
     assert names_in(".") == ["mixed"]
     assert names_in("mixed") == ["mine.txt"]
 
