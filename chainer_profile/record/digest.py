@@ -1,4 +1,4 @@
-"""The facts of a run, which lists of runs are made from."""
+"""The facts of a run, which the table of a sweep is made from."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ class Digest:
 
     settings: Settings = field(default_factory=Settings)
     started: str = ""
-    #: Of the user's repository.
-    commit: str = ""
     #: Or the GPU.
     processor: str = ""
     threads: int | None = None
@@ -30,8 +28,6 @@ class Digest:
     parameters: int | None = None
     #: Peak allocated in a trial, excluding what existed before it.
     memory_nbytes: int | None = None
-    trials: int = 0
-    ended: str = ""
     #: Number of the trials that the latency is of, and whether these are unprofiled ones.
     timed: int = 0
     clean: bool = True
@@ -39,10 +35,6 @@ class Digest:
     std_s: float = math.nan
     median_s: float = math.nan
     fps: float = math.nan
-    #: The slowest layer, and its part of the layers' time.
-    hot_layer: str = ""
-    hot_path: str = ""
-    hot_share: float = math.nan
 
     @property
     def input_text(self) -> str:
@@ -55,7 +47,7 @@ class Digest:
 class Run:
     """One run of a sweep, whose cases may fail.
 
-    The name is that of its folder below that of the list, such as ``resnet20-cpu-b1``.
+    The name is that of its folder below the sweep's, such as ``resnet20-cpu-b1``.
     """
 
     name: str

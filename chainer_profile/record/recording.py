@@ -369,7 +369,7 @@ def _smallest(samples: Samples) -> NDArray[Any]:
 
 
 def digest_of(recording: Recording) -> Digest:
-    """The facts of a recording. Without a profiled trial there is no hot layer."""
+    """The facts of a recording."""
     settings, environment = recording.settings, recording.environment
     clean = len(recording.clean_ns) > 0 and not recording.mixed
     samples = recording.clean_ns if clean else recording.trial_ns
@@ -383,29 +383,16 @@ def digest_of(recording: Recording) -> Digest:
             "median_s": float(np.median(samples)) * 1e-9,
             "fps": settings.batchsize / mean_s if settings.batchsize and mean_s else math.nan,
         }
-    hot_layer, hot_path, hot_share = "", "", math.nan
-    if recording.self_ns.size:
-        # Layer by layer: a copy of all samples would double the memory of a long run.
-        typical = np.array([np.median(column) for column in recording.self_ns.T])
-        hot = recording.layers[int(typical.argmax())]
-        hot_layer, hot_path = hot.label, hot.path
-        hot_share = float(typical.max() / typical.sum()) if typical.any() else math.nan
     gpu = environment.gpu
     return Digest(
         settings=settings,
         started=environment.started,
-        commit=environment.commit,
         processor=gpu.name if gpu is not None and gpu.name else environment.processor,
         threads=max((library.threads for library in environment.blas), default=None),
         blocks=block_kind(recording.links),
         parameters=sum(link.parameters for link in recording.links) or None,
         memory_nbytes=None if recording.memory is None else recording.memory.high_water_nbytes,
-        trials=recording.all_trials,
-        ended=recording.ended,
         timed=0 if samples is None else len(samples),
         clean=clean,
-        hot_layer=hot_layer,
-        hot_path=hot_path,
-        hot_share=hot_share,
         **times,
     )
