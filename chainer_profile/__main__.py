@@ -26,12 +26,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         from chainer_profile.cli.main import main as run
 
-        models = _models()
-        registry = import_module(f"{models}.registry").REGISTRY
-        formats = import_module(f"{models}.torchvision_weights").WEIGHT_FORMATS
+        registry = import_module(f"{_models()}.registry").REGISTRY
     except KeyboardInterrupt:  # before the command could handle it
         return 130
-    return run(sys.argv[1:] if argv is None else argv, registry, formats)
+    return run(sys.argv[1:] if argv is None else argv, registry)
 
 
 def _models() -> str:

@@ -42,8 +42,7 @@ class ResNet(chainer.Chain):
       their end and a quarter of them inside, so the first stage needs no projection.
     - ``large``: the same with 256, 512, 1024 and 2048 channels, 64 to 512 inside.
     - ``standard``: He et al.'s networks, plain at depth 18 and 34 and large at 50, 101 and
-      152, with the stride on the 3x3 convolution (the paper has it on the first 1x1), as
-      torchvision has them: its weights fit (:mod:`models.torchvision_weights`).
+      152, with the stride on the 3x3 convolution (the paper has it on the first 1x1).
 
     Shapes: input ``(batch, 3, H, W)`` float32 of any size; the stages give sides of 1/4, 1/8,
     1/16 and 1/32, rounded up; output ``(batch, classes)``, the scores before the softmax.

@@ -30,11 +30,3 @@ def assert_same(found, expected):
     assert found.keys() == expected.keys()
     for path in expected:
         np.testing.assert_array_equal(found[path], expected[path], err_msg=path)
-
-
-def weights_refused(load, model, path):
-    """The line with which a file of weights is refused; the network must not have changed."""
-    before = arrays_of(model)
-    text = refusal(load, model, path)
-    assert_same(arrays_of(model), before)
-    return text

@@ -28,7 +28,7 @@ def build(source: ModelSource, args: argparse.Namespace, context: Context) -> An
     """The network, with the weights that are asked for."""
     model = loading.build_model(source, args.seed)
     if args.weights:
-        weights.load_weights(model, args.weights, context.formats)
+        weights.load_weights(model, args.weights)
     return model
 
 

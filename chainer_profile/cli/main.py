@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -95,14 +95,9 @@ class Context:
     interrupts: Interrupts  #: Handles signals: the first one ends the trials in good order.
     #: The networks that ``--model`` knows by name.
     registry: Mapping[str, Any] = field(default_factory=dict)
-    formats: Sequence[Any] = ()  #: Forms of weights that ``--weights`` reads beside Chainer's own.
 
 
-def main(
-    argv: list[str],
-    registry: Mapping[str, Any],
-    formats: Sequence[Any] = (),
-) -> int:
+def main(argv: list[str], registry: Mapping[str, Any]) -> int:
     """Run a command; returns the exit code."""
 
     def command(interrupts: Interrupts) -> int:
@@ -111,7 +106,7 @@ def main(
         word, words = _split(argv)
         args = parser_of(word).parse_args(words)
         line = shlex.join([*COMMAND, *argv])
-        context = Context(words, line, interrupts, registry, formats)
+        context = Context(words, line, interrupts, registry)
         asks = any(getattr(args, option, None) for option in INSTEAD)
         module = import_module(f"{__package__}.{'instead' if asks else word}")
         return int(module.run(args, context))

@@ -73,9 +73,7 @@ OPTIONS: dict[str, Told] = {
     ),
     "--list-models": _flag("list the networks and exit"),
     "--classes N": _value("outputs, in place of the network's own", parsing.whole(1)),
-    "--weights FILE.npz": _value(
-        "weights saved with save_npz, or a torchvision ResNet's state dict saved as .npz"
-    ),
+    "--weights FILE.npz": _value("weights saved with save_npz"),
     "--dtype": _choice(
         words.DTYPES,
         "data type of parameters and input (Chainer's config.dtype; mixed16 is float16 with "

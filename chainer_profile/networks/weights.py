@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import pickletools
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +18,7 @@ if TYPE_CHECKING:
 _SAVE = "weights come from chainer.serializers.save_npz or a Trainer snapshot"
 
 
-@dataclass(frozen=True)
-class WeightFormat:
-    """Another form of weights, told by the names of the arrays in an npz file."""
-
-    recognises: Callable[[Iterable[str]], bool]
-    load: Callable[[chainer.Link, Path], None]
-
-
-def load_weights(
-    model: chainer.Link, path: str | Path, formats: Iterable[WeightFormat] = ()
-) -> str:
+def load_weights(model: chainer.Link, path: str | Path) -> str:
     """Loads weights of ``save_npz`` or of a Trainer's snapshot; gives the part that was taken."""
     from chainer import serializers
 
@@ -39,21 +28,17 @@ def load_weights(
     target.save(model)
     expected: dict[str, Any] = target.target
 
-    with open_npz(path) as archive:
+    with _open_npz(path) as archive:
         names = {name[: -len(".npy")] for name in archive.namelist() if name.endswith(".npy")}
         if not names:
             raise ProfileError(f"{path} is a zip file without arrays: {_SAVE}")
-        for form in formats:
-            if form.recognises(names):
-                form.load(model, path)
-                return ""
         prefix = _find_part(names, set(expected), path)
         keys = {key for key in names if key.startswith(prefix)}
-        stored = {key[len(prefix) :]: read_npy(archive, key, path) for key in sorted(keys)}
+        stored = {key[len(prefix) :]: _read_npy(archive, key, path) for key in sorted(keys)}
 
     parameters = {name.lstrip("/") for name, _ in model.namedparams()}
     part = f" ({prefix[:-1]})" if prefix else ""
-    require_fit(expected, stored, f"{path}{part}", parameters)
+    _require_fit(expected, stored, f"{path}{part}", parameters)
     try:
         serializers.NpzDeserializer(stored).load(model)
     except Exception as error:  # a link's own serialize() may raise anything
@@ -62,7 +47,7 @@ def load_weights(
 
 
 @contextmanager
-def open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
+def _open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
     """Opens an npz file, which is a zip file of npy files."""
     try:
         archive = zipfile.ZipFile(path)
@@ -81,7 +66,7 @@ def open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
-def read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
+def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
     """Reads one array of an npz file; of pickled ones None alone, which stands for no value yet."""
     import numpy
     from numpy.lib import format as npy
@@ -127,11 +112,11 @@ def _find_part(names: set[str], expected: set[str], path: Path) -> str:
     return prefix
 
 
-def require_fit(
+def _require_fit(
     expected: Mapping[str, Any],
     stored: Mapping[str, Any],
     what: str,
-    parameters: Collection[str] = (),
+    parameters: Collection[str],
 ) -> None:
     """Refuses arrays that cannot be loaded over the expected ones; ``what`` is what they are."""
     # The object None stands for what has no value yet, which a persistent value may have in both.

@@ -17,10 +17,8 @@ from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
 from models.resnet import ResNet
-from models.torchvision_weights import WEIGHT_FORMATS
 from tests import names_in
 from tests.command import ALL_FILES, FILES, OWN, Net, main, process
-from tests.models.test_torchvision_weights import make_state
 from tests.nets import net
 from tests.scripts import python
 
@@ -155,14 +153,14 @@ def test_the_loss_is_the_one_asked_for():
 def test_registered_networks(capsys):
     def registered(*words):
         few = ["--trials", "3", "--warmups", "1", "--clean-trials", "2", "-o", "run", "-q"]
-        assert cli.main([*words, *few, "--force"], REGISTRY, WEIGHT_FORMATS) == 0
+        assert cli.main([*words, *few, "--force"], REGISTRY) == 0
         return load_run(Path("run")).settings
 
     assert registered("--input-size", "20x12", "--classes", "7").input_shape == (1, 3, 20, 12)
     # Feature maps have a loss too.
     words = ["--model", "se-resnet9-fixup", "--input-size", "16x16", "--phase", "train"]
     assert registered(*words).loss == "softmax_cross_entropy"
-    np.savez("resnet18.npz", **make_state(ResNet(18)))
+    chainer.serializers.save_npz("resnet18.npz", ResNet(18))
     words = ["--model", "resnet18", "--input-size", "32x32", "--weights", "resnet18.npz"]
     assert registered(*words).weights == "resnet18.npz"
     assert cli.main(["--model", "resnet34-relu-bn", "--input-size", "225x225"], REGISTRY) == 1

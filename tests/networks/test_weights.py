@@ -14,7 +14,7 @@ from chainer import serializers, training
 
 from chainer_profile.networks.weights import load_weights
 from tests.nets import net
-from tests.refusing import arrays_of, assert_same, weights_refused
+from tests.refusing import arrays_of, assert_same, refusal
 
 
 def make(units=4, lazy=False, seed=0):
@@ -43,7 +43,10 @@ def path(tmp_path):
 
 
 def refused(model, path):
-    text = weights_refused(load_weights, model, path)
+    """The line with which a file is refused; the network must not have changed."""
+    before = arrays_of(model)
+    text = refusal(load_weights, model, path)
+    assert_same(arrays_of(model), before)
     assert str(path) in text
     return text
 
