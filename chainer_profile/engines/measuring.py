@@ -92,9 +92,6 @@ def measure(
                 race.run()
                 calibrations.append(calibrate())
                 race.profile_nodes(layer_trials)
-                # As many runs at a time as the cores take, where each has its own.
-                cores, each = where.usable_cores, settings.threads
-                race.serve(cores // each if cores and each else 1)
                 for one in contestants:
                     if one.to_save is not None:
                         _keep(one, one.to_save)

@@ -82,8 +82,6 @@ class Engine(Protocol):
     - ``intermediates(inputs)``: output arrays by index of Chainer's layer, as far as it knows them.
     - ``block()``: a context manager around runs in a row; it may prepare for them, and leaves the
       process as it was.
-    - ``serve(inputs, requests, jobs)``: prepares ``requests`` runs on these inputs, ``jobs`` at a
-      time; returns a function that makes them and returns when all are done.
     """
 
     #: What tables call it.

@@ -26,8 +26,6 @@ from chainer_profile.record.recording import COMPLETE, TIME_LIMIT
 
 #: Seconds that the timing of one engine's nodes may take.
 LAYERS_S = 10.0
-#: Seconds that an engine makes several runs at a time, and how many rounds of them at most.
-SERVE_S, _MOST_REQUESTS = 1.0, 10_000
 
 
 @dataclass(eq=False, kw_only=True)
@@ -175,28 +173,6 @@ class Race:
             else:
                 if contestant.profile is None:
                     contestant.note = "it does not report the times of its nodes"
-
-    def serve(self, jobs: int) -> None:
-        """Have every engine that can make several runs at a time; one that fails gets no figure."""
-        for contestant in self.running:
-            engine = contestant.engine
-            if jobs < 2 or not contestant.walls or not hasattr(engine, "serve"):
-                continue
-            if self._stops():
-                return
-            median_s = contestant.median_s
-            wanted = int(SERVE_S / median_s) if median_s else _MOST_REQUESTS
-            requests = min(max(wanted, 2), _MOST_REQUESTS) * jobs
-            try:
-                make = engine.serve(self.network.inputs, requests, jobs)
-                make()  # threads and streams of it are new
-                begin_ns = self._now_ns()
-                make()
-                seconds = (self._now_ns() - begin_ns) * NS
-            except Exception:  # an engine's own code; its other times are good
-                continue
-            if seconds > 0:
-                contestant.jobs, contestant.served_per_s = jobs, requests / seconds
 
     # -- one engine
 

@@ -82,9 +82,6 @@ class EngineResult:
     #: Wall time of every trial, (trials,); the engines took turns in rounds of so many.
     clean_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     block: int = 1
-    #: Runs at a time where that was tried, and runs a second then.
-    jobs: int = 1
-    served_per_s: float | None = None
     #: On the trials' input, on a second one, for a copy of the network with drawn parameters where
     #: its own are all the same, and on the first again after the trials.
     differences: tuple[OutputDifference, ...] = ()

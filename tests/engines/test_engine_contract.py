@@ -104,9 +104,6 @@ def test_every_network_of_ours(kind, tmp_path, subtests):
             got = engine.run((np.asfortranarray(x),))
             engine.run((x * 2,))  # its memory is not used again
             assert_close(got, expected)
-            serve = engine.serve(net.inputs, 7, 2)
-            serve()
-            serve()
             engine.save(path)
             assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kind.files)
             for param in net.model.params():

@@ -211,25 +211,6 @@ def test_nodes_are_timed_for_a_while_only(clock):
     assert not any(c.error for c in one.contestants)
 
 
-def test_several_runs_at_a_time(clock):
-    asked, server = [], FakeEngine(clock, 100_000_000)
-    broken = FakeEngine(clock, name="broken")
-
-    def serve(inputs, requests, jobs):
-        asked.append((requests, jobs))
-        return lambda: clock.advance(server.run_ns * requests // jobs)
-
-    server.serve, broken.serve = serve, raising(RuntimeError("no threads"))
-    one = ran(clock, chainer(clock), server, broken, FakeEngine(clock, name="other"), trials=3)
-    one.serve(1)
-    assert asked == []
-    one.serve(4)
-    assert asked == [(40, 4)]  # a second of them
-    found = [(each.jobs, each.served_per_s, each.error) for each in one.contestants]
-    none = 1, None, ""
-    assert found == [none, (4, pytest.approx(40.0), ""), none, none]
-
-
 def test_memory_is_that_of_the_runs(clock, monkeypatch):
     told = []
 

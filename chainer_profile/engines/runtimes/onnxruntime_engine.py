@@ -6,8 +6,7 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,16 +84,6 @@ class OnnxRuntimeEngine(ExportedEngine):
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(self._session.run(self._outputs, self._feed(inputs)))
-
-    def serve(self, inputs: tuple[Any, ...], requests: int, jobs: int) -> Callable[[], None]:
-        """So many runs by threads, which call the session at the same time."""
-        feed = self._feed(inputs)
-
-        def all_of_them() -> None:
-            with ThreadPoolExecutor(jobs) as pool:
-                list(pool.map(lambda _: self._session.run(self._outputs, feed), range(requests)))
-
-        return all_of_them
 
     def _tensors(self, names: Sequence[str], inputs: tuple[Any, ...]) -> dict[str, Any]:
         import onnx

@@ -6,7 +6,7 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple
 from datetime import timedelta
 from functools import cache
@@ -114,22 +114,6 @@ class OpenVinoEngine(ExportedEngine):
         _infer(self._request, inputs)
         # They are OpenVINO's own, which the next run overwrites.
         return tuple(tensor.data.copy() for tensor in self._request.output_tensors)
-
-    def serve(self, inputs: tuple[Any, ...], requests: int, jobs: int) -> Callable[[], None]:
-        """So many runs in as many streams of a model that is compiled for them."""
-        import openvino
-
-        config: dict[str, Any] = {"NUM_STREAMS": jobs, "PERFORMANCE_HINT": "THROUGHPUT"}
-        if self.network.threads is not None:
-            config["INFERENCE_NUM_THREADS"] = jobs * self.network.threads
-        queue = openvino.AsyncInferQueue(self._compile(self.model, **config), jobs)
-
-        def all_of_them() -> None:
-            for _ in range(requests):
-                queue.start_async(list(inputs))
-            queue.wait_all()
-
-        return all_of_them
 
     def _tensors(self, names: Sequence[str], inputs: tuple[Any, ...]) -> dict[str, Any]:
         model = self.model.clone()

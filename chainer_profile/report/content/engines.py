@@ -72,8 +72,6 @@ iterations_per_s | iterations/s = Iterations/s !4 | number? | One over the mean
 prepare | | duration? | Seconds that preparing the engine took
 memory | memory = Memory !4 | bytes? | Peak growth of the process in bytes for the engine, in a
   warm-up run
-jobs | | plain? | Parallel runs, if several were tried
-served_per_s | | number? | Runs a second then
 outputs | | text 7 | right, or wrong if they differ from Chainer's by more than the tolerance
 largest_difference | largest difference | scientific? | Largest absolute difference of an output
   from Chainer's
@@ -134,7 +132,6 @@ def _row(run: EnginesRun, engine: EngineResult, recording: Recording | None) -> 
         "device": run.settings.device,
         "trials": len(engine.clean_ns),
         "iterations_per_s": 1 / statistics.mean_s if statistics and statistics.mean_s else None,
-        "jobs": None if engine.served_per_s is None else engine.jobs,
         "outputs": "" if difference is None else "wrong" if engine.wrong else "right",
         "largest_difference": difference and difference.largest,
         "relative_difference": difference and difference.relative,
@@ -473,14 +470,7 @@ def wrong_text(engine: EngineResult) -> str:
 
 def note_lines(run: EnginesRun) -> list[str]:
     """What else is to be known of engines that made trials."""
-    notes = [f"{one.name}: {one.note}" for one in run.measured if one.note]
-    return notes + [
-        f"{one.name}: {one.jobs} runs at a time: {format_significant(one.served_per_s)} "
-        f"iterations/s, {format_factor(one.served_per_s * one.statistics.median_s)} as many as one "
-        "by one"
-        for one in run.measured
-        if one.served_per_s is not None and one.statistics
-    ]
+    return [f"{one.name}: {one.note}" for one in run.measured if one.note]
 
 
 def next_steps(run: EnginesRun) -> Iterator[str]:
