@@ -17,7 +17,7 @@ from chainer_profile.engines.catalogue import ENGINES, EngineEntry
 from chainer_profile.engines.equality import TOLERANCES, difference, host_copies, other_inputs
 from chainer_profile.engines.protocol import Engine, EngineError, Network
 from chainer_profile.engines.results import OutputDifference
-from chainer_profile.engines.runtimes.batch import take_any_batch, take_opset
+from chainer_profile.engines.runtimes.batch import take_any_batch
 from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 from chainer_profile.measure.learner import StructureError, learn_structure
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     with tempfile.TemporaryDirectory(prefix="chainer-profile-") as folder:
         part = Path(folder, path.name)
         try:
-            found, batch = _write(network, entry, part, args.dynamic_batch, args.opset)
+            found, batch = _write(network, entry, part, args.dynamic_batch)
         except ProfileError as error:
             raise ProfileError(f"{path}: {str(error).replace(str(part), path.name)}") from error
         words = f"outputs differ by at most {format_scientific(found.relative)} of the largest"
@@ -76,17 +76,10 @@ def _write(
     entry: EngineEntry,
     path: Path,
     any_batch: bool | None,
-    opset: int | None,
 ) -> tuple[OutputDifference, str]:
     """Write a network into a file and read it again; gives how far it is off, and the batch."""
     writer, reader, chainer = entry.make(), entry.make(), ChainerEngine()
     writer.prepare(network)
-    if opset is not None:
-        assert isinstance(writer, OnnxRuntimeEngine)
-        try:
-            take_opset(writer, opset)
-        except EngineError as error:
-            raise ProfileError(f"--opset {opset}: {error}") from error
     batch = _batch(network, writer, any_batch)
     try:
         writer.save(path)

@@ -207,7 +207,6 @@ OPTIONS: dict[str, Told] = {
         "allows it)",
         action=argparse.BooleanOptionalAction,
     ),
-    "--opset N": _value(".onnx: version of the ONNX operator set, such as 17 (default: 11)", int),
     # -- training
     "-d, --dataset": _choice(
         ("cifar10", "cifar100", "synthetic"),

@@ -216,7 +216,7 @@ _TABLE = {
             "network": f"{_NETWORK} seed",
             "input (apart from the batch, the file accepts only this)": "input-shape input-size "
             "batchsize",
-            "output": f"to dynamic-batch opset precision force {_MESSAGES}",
+            "output": f"to dynamic-batch precision force {_MESSAGES}",
         },
         **_ONE_ARRAY,
         force="replace an existing file",
@@ -338,8 +338,6 @@ def _check_export(args: argparse.Namespace) -> None:
         raise UsageError(f"--to {path}: name a file that ends with {' or '.join(EXPORTED)}")
     if args.dynamic_batch and path.suffix != ".onnx":
         raise UsageError(f"--dynamic-batch: {path} is for one batch size; only .onnx is for any")
-    if args.opset is not None and path.suffix != ".onnx":
-        raise UsageError(f"--opset {args.opset}: only .onnx files have an opset, not {path}")
     args.files = [path, path.with_suffix(".bin")] if path.suffix == ".xml" else [path]
     for file in args.files:
         if file.is_dir():

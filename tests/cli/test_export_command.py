@@ -116,9 +116,8 @@ class Pooled(chainer.Chain):
 
 def test_batches(export, fails):
     model = Net()
-    words = ("any.onnx", "-b", "2", "-q", "--dynamic-batch", "--opset", "17")
+    words = ("any.onnx", "-b", "2", "-q", "--dynamic-batch")
     export(*words, build=lambda: model)
-    assert onnx.load("any.onnx").opset_import[0].version == 17
     for batch in (1, 2, 5):
         engine, network = read("any.onnx", model, batch)
     profile = engine.layers(network.inputs, 2)

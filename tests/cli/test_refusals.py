@@ -136,8 +136,6 @@ REFUSED = f"""
 2 | export --to there.xml | --to there.bin exists already; replace it with --force
 2 | export --to folder.onnx --force | --to folder.onnx is a folder; name a file
 2 | export --to net.xml --dynamic-batch | --dynamic-batch: net.xml is for one batch size; only .onnx
-2 | export --to net.xml --opset 17 | --opset 17: only .onnx files have an opset, not net.xml
-1 | export --to net.onnx --opset 9999 | net.onnx: --opset 9999:
 1 | export --to net.onnx --precision bf16 | net.onnx: it has no kernels for bfloat16: choose fp32
 1 | export --to net.onnx --input-shape 4 | the network fails with an input of 1x4, in Linear at /fc:
 1 | export --to text.npz/net.onnx | text.npz: cannot be written (File exists)

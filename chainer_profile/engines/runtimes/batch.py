@@ -1,4 +1,4 @@
-"""An exported model for any batch size, and of other versions of ONNX's operators."""
+"""An exported model for any batch size."""
 
 from __future__ import annotations
 
@@ -35,20 +35,6 @@ def take_any_batch(engine: ExportedEngine) -> None:
     if not found.relative <= TOLERANCES[network.precision]:
         raise EngineError("for another batch size its outputs differ from Chainer's")
     engine.start(network, other.model)
-
-
-def take_opset(engine: ExportedEngine, opset: int) -> None:
-    """Have an engine's model of another version of ONNX's operators."""
-    import onnx
-
-    try:
-        model = onnx.version_converter.convert_version(engine.model, opset)
-        model.ir_version = onnx.helper.find_min_ir_version_for(model.opset_import)
-    except Exception as error:  # onnx's, of many kinds
-        raise EngineError(f"cannot be converted: {one_line(error)}") from error
-    if engine.origin is not None:
-        write_origin(model, engine.origin)
-    engine.start(engine.network, model)
 
 
 def larger_batch(network: Network) -> Network:
