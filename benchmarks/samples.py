@@ -44,7 +44,7 @@ _TRIED = (*_RUN, ADVICE, "advice.md")
 _ALL = (*_RUN, "layers.svg", "roofline.svg", "report.html", *FILES.values())
 _ENGINES = (
     *(RESULTS, "engines.md", "engines.csv", "engines.png", f"chainer/{RECORDING}"),
-    *(f"{name}/{file}" for name in ("onnxruntime", "openvino") for file in _ENGINE),
+    *(f"onnxruntime/{file}" for file in _ENGINE),
 )
 #: The files that each sample keeps.
 KEPT: dict[str, tuple[str, ...]] = {

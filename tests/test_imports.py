@@ -72,7 +72,7 @@ def test_importing_is_light():
         ["engines", "--report", "RUN", "-q"],
         ["report", "RUN", "-q"],
         ["report", "RUN/chainer", "-q"],
-        ["compare", "RUN/chainer", "RUN/openvino", "-q"],
+        ["compare", "RUN/chainer", "RUN/onnxruntime", "-q"],
     ],
 )
 def test_what_measures_nothing_needs_no_chainer(words, tmp_path):

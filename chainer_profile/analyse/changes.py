@@ -63,7 +63,6 @@ class KnownGain(NamedTuple):
 #: The tables of the documents that are named.
 KNOWN_GAINS = {
     "onnxruntime": KnownGain(2.23, 11.11, "docs/engines.md"),
-    "openvino": KnownGain(2.12, 10.65, "docs/engines.md"),
     "numpy": KnownGain(1.27, 3.28, "docs/accelerate.md"),
     "torch": KnownGain(1.52, 6.17, "docs/accelerate.md"),
 }
@@ -183,7 +182,7 @@ def _engines(summary: Summary) -> Iterator[Finding | Untried]:
     if _share(summary, _REPLACED) >= MUCH:  # the benchmarks are of networks of convolutions
         text += f": under ONNX Runtime networks ran {known.text}"
         gain = known.typical if limit is None else min(known.most, max(1.0, limit))
-    changes = Change(engine="onnxruntime"), Change(engine="openvino")
+    changes = (Change(engine="onnxruntime"),)
     yield step("engines", f"{text}.", advice, evidence, command=command, gain=gain, changes=changes)
 
 

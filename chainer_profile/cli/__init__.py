@@ -20,7 +20,7 @@ COMMANDS = {
     "engines": "run the network under faster engines and compare",
     "sweep": "profile many networks, inputs and devices",
     "summary": "show a network's layers without timing",
-    "export": "export a network to ONNX or OpenVINO",
+    "export": "export a network to ONNX",
     "train": "train a network",
     "machine": "measure this machine's limits",
 }

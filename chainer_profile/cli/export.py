@@ -1,4 +1,4 @@
-"""``export``: a network and its weights as a file for a runtime."""
+"""``export``: a network and its weights as an ONNX file."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import tempfile
 from pathlib import Path
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.files import remove_file, write_file
+from chainer_profile.basics.files import write_file
 from chainer_profile.basics.parsing import input_shape
 from chainer_profile.basics.units import format_nbytes, format_scientific
 from chainer_profile.cli import WRONG, asked
 from chainer_profile.cli.main import Context, printing
-from chainer_profile.cli.parsers import EXPORTED
-from chainer_profile.engines.catalogue import ENGINES, EngineEntry
+from chainer_profile.engines.catalogue import ENGINES
 from chainer_profile.engines.equality import TOLERANCES, difference, host_copies, other_inputs
-from chainer_profile.engines.protocol import Engine, EngineError, Network
+from chainer_profile.engines.protocol import EngineError, Network
 from chainer_profile.engines.results import OutputDifference
 from chainer_profile.engines.runtimes.batch import take_any_batch
 from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
@@ -28,14 +27,14 @@ from chainer_profile.networks.inputs import make_input
 def run(args: argparse.Namespace, context: Context) -> int:
     """Write the file; the exit code is 4 where the outputs are not Chainer's."""
     path: Path = args.to
-    entry = ENGINES[EXPORTED[path.suffix]]
+    entry = ENGINES["onnxruntime"]
     if lacks := entry.lacks():
         raise ProfileError(f"{entry.name} is {lacks}: {entry.install}")
     network = _network(args, context)
     with tempfile.TemporaryDirectory(prefix="chainer-profile-") as folder:
         part = Path(folder, path.name)
         try:
-            found, batch = _write(network, entry, part, args.dynamic_batch)
+            found, batch = _write(network, part, args.dynamic_batch)
         except ProfileError as error:
             raise ProfileError(f"{path}: {str(error).replace(str(part), path.name)}") from error
         words = f"outputs differ by at most {format_scientific(found.relative)} of the largest"
@@ -45,12 +44,11 @@ def run(args: argparse.Namespace, context: Context) -> int:
             wrong = ProfileError(f"{path}: {words}, {most}; nothing is written")
             wrong.exit_code = WRONG
             raise wrong
-        _keep(part, args.files)
+        write_file(path, part.read_bytes())
     if not args.quiet:
-        size = format_nbytes(sum(file.stat().st_size for file in args.files))
+        size = format_nbytes(path.stat().st_size)
         with printing():
-            wrote = " and ".join(map(str, args.files))
-            print(f"wrote {wrote} ({size}); {words}; {batch}", flush=True)
+            print(f"wrote {path} ({size}); {words}; {batch}", flush=True)
     return 0
 
 
@@ -71,14 +69,9 @@ def _network(args: argparse.Namespace, context: Context) -> Network:
     return Network(source.name, model, (batch.array,), layers, precision=args.precision)
 
 
-def _write(
-    network: Network,
-    entry: EngineEntry,
-    path: Path,
-    any_batch: bool | None,
-) -> tuple[OutputDifference, str]:
+def _write(network: Network, path: Path, any_batch: bool | None) -> tuple[OutputDifference, str]:
     """Write a network into a file and read it again; gives how far it is off, and the batch."""
-    writer, reader, chainer = entry.make(), entry.make(), ChainerEngine()
+    writer, reader, chainer = OnnxRuntimeEngine(), OnnxRuntimeEngine(), ChainerEngine()
     writer.prepare(network)
     batch = _batch(network, writer, any_batch)
     try:
@@ -95,10 +88,10 @@ def _write(
     return max(found, key=lambda one: one.relative), batch
 
 
-def _batch(network: Network, writer: Engine, any_batch: bool | None) -> str:
+def _batch(network: Network, writer: OnnxRuntimeEngine, any_batch: bool | None) -> str:
     """Let a model take any batch, if it can and is to; gives for which batch it is, in words."""
     size = f"for a batch of {network.inputs[0].shape[0]}"
-    if any_batch is False or not isinstance(writer, OnnxRuntimeEngine):
+    if any_batch is False:
         return size
     try:
         take_any_batch(writer)
@@ -107,15 +100,3 @@ def _batch(network: Network, writer: Engine, any_batch: bool | None) -> str:
             raise ProfileError(f"--dynamic-batch: {error}") from error
         return f"{size} ({error})"
     return "for any batch"
-
-
-def _keep(part: Path, files: list[Path]) -> None:
-    """Put the files where they are wanted: the one that the user names comes last."""
-    new = [file for file in files if not file.exists()]
-    try:
-        for file in files[::-1]:
-            write_file(file, part.with_suffix(file.suffix).read_bytes())
-    except BaseException:
-        for file in new:
-            remove_file(file)
-        raise

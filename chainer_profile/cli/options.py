@@ -201,10 +201,9 @@ OPTIONS: dict[str, Told] = {
         f"but at most {LAYER_TRIALS})",
         parsing.whole(1),
     ),
-    "--to FILE": _value(".onnx, or .xml (OpenVINO, with a .bin beside it)", Path, required=True),
+    "--to FILE": _value("the file, which ends with .onnx", Path, required=True),
     "--dynamic-batch": _flag(
-        ".onnx: a file for any batch size, or only for this one (default: any, if the network "
-        "allows it)",
+        "a file for any batch size, or only for this one (default: any, if the network allows it)",
         action=argparse.BooleanOptionalAction,
     ),
     # -- training

@@ -17,9 +17,6 @@ from chainer_profile.basics.words import PROG, TRAIN_PROG, TYPED, VERSION
 from chainer_profile.cli import COMMANDS, PROFILE
 from chainer_profile.cli.options import LISTS, SINGLES, Told, take, told
 
-#: Engines by what the files end with that are exported for them.
-EXPORTED = {".onnx": "onnxruntime", ".xml": "openvino"}
-
 #: Options that go together.
 _NETWORK = "model classes weights"
 _TRIAL = "phase loss train-mode"
@@ -210,7 +207,7 @@ _TABLE = {
         ),
     ),
     "export": _command(
-        "Exports a network for ONNX Runtime or OpenVINO, reads it back, and compares the "
+        "Exports a network to an ONNX file, runs the file with ONNX Runtime, and compares the "
         "outputs with Chainer's.",
         {
             "network": f"{_NETWORK} seed",
@@ -334,16 +331,12 @@ def _check_engines(args: argparse.Namespace) -> None:
 
 def _check_export(args: argparse.Namespace) -> None:
     path: Path = args.to
-    if path.suffix not in EXPORTED:
-        raise UsageError(f"--to {path}: name a file that ends with {' or '.join(EXPORTED)}")
-    if args.dynamic_batch and path.suffix != ".onnx":
-        raise UsageError(f"--dynamic-batch: {path} is for one batch size; only .onnx is for any")
-    args.files = [path, path.with_suffix(".bin")] if path.suffix == ".xml" else [path]
-    for file in args.files:
-        if file.is_dir():
-            raise UsageError(f"--to {file} is a folder; name a file")
-        if file.exists() and not args.force:
-            raise UsageError(f"--to {file} exists already; replace it with --force")
+    if path.suffix != ".onnx":
+        raise UsageError(f"--to {path}: name a file that ends with .onnx")
+    if path.is_dir():
+        raise UsageError(f"--to {path} is a folder; name a file")
+    if path.exists() and not args.force:
+        raise UsageError(f"--to {path} exists already; replace it with --force")
 
 
 def _check_training(args: argparse.Namespace) -> None:

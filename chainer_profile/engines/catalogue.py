@@ -67,13 +67,6 @@ _ENTRIES = (
         ("onnx", "onnxruntime"),
         "python -m pip install onnx onnxruntime",
     ),
-    EngineEntry(
-        "openvino",
-        "OpenVINO, on Intel's and other CPUs",
-        f"{_HERE}.runtimes.openvino_engine:OpenVinoEngine",
-        ("onnx", "openvino"),
-        "python -m pip install onnx openvino",
-    ),
 )
 
 #: Every engine by its name, read-only, in the order of tables.

@@ -48,7 +48,7 @@ def starts(monkeypatch):
 
     def starts(start, **possible):
         possible = {"threads": 1, "cores": 1} | possible
-        missing = possible.pop("missing", {"openvino": "not installed: pip"})
+        missing = possible.pop("missing", {"torch": "not installed: pip"})
         monkeypatch.setattr(advise, "_possible", lambda _: Possible(missing, **possible))
         monkeypatch.setattr(advise, "_start", lambda words, threads, stop, to: start(threads, to))
 
@@ -74,7 +74,10 @@ def test_it_profiles_tries_and_writes(capsys):
     assert f"Written to {place}: report.md, report.html" in out
     advice = read_advice(place)
     assert [one.candidate.name for one in advice.helping] == ["onnxruntime"]
-    assert {one.name for one in advice.untried} >= {"openvino", "more BLAS threads"}
+    assert {one.name for one in advice.untried} >= {
+        'accelerate(kernels="torch")',
+        "more BLAS threads",
+    }
     assert advice.settings.threads == 1
     command = load_run(place).settings.command
     assert command.startswith("python profile.py --model tiny -b 2 --trials 4")

@@ -180,7 +180,7 @@ def test_help_of_no_command_imports_anything_heavy():
         "    try: main([*words, '--help'])\n"
         "    except SystemExit as end: assert end.code == 0\n"
         "heavy = {'numpy', 'pandas', 'scipy', 'matplotlib', 'PIL', 'rich', 'chainer', 'cupy',\n"
-        "         'onnx', 'onnxruntime', 'openvino', 'models', 'distributed'}\n"
+        "         'onnx', 'onnxruntime', 'models', 'distributed'}\n"
         "print('heavy:', heavy & sys.modules.keys())"
     )
     result = python("-c", code)

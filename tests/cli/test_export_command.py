@@ -9,20 +9,11 @@ import numpy as np
 import onnx
 import pytest
 
-from chainer_profile.basics.errors import ProfileError
-from chainer_profile.cli import export as export_command
 from chainer_profile.engines.catalogue import EngineEntry
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
-from chainer_profile.engines.runtimes.openvino_engine import OpenVinoEngine
 from tests import names_in
-from tests.command import OWN, Net, file_size_limit, raising
+from tests.command import OWN, Net, file_size_limit
 from tests.engines.exporting import images, network_of, outputs_of
-
-#: What a file is read by, and the files that there are then.
-ENGINES = {
-    "net.onnx": (OnnxRuntimeEngine, ["net.onnx"]),
-    "net.xml": (OpenVinoEngine, ["net.bin", "net.xml"]),
-}
 
 
 @pytest.fixture
@@ -31,48 +22,35 @@ def export(done):
     return lambda to, *words, **more: done("export", "--to", to, *words, **more)
 
 
-def read(to, model, batch=2, engine=OnnxRuntimeEngine):
+def read(to, model, batch=2):
     """Whether what a file gives is what the model gives."""
-    network, made = network_of(model, images(batch, 3)), engine()
+    network, made = network_of(model, images(batch, 3)), OnnxRuntimeEngine()
     made.load(network, Path(to))
     given = made.run(network.inputs)
     np.testing.assert_allclose(given, outputs_of(network), rtol=1e-5, atol=1e-6)
     return made, network
 
 
-@pytest.mark.parametrize("to", ENGINES)
-def test_a_file_is_written_checked_and_replaced_with_force(to, export):
+def test_a_file_is_written_checked_and_replaced_with_force(export):
     model = Net()
-    engine, names = ENGINES[to]
-    wrote, differ, batch = export(to, "-b", "3", build=lambda: model).rstrip("\n").split("; ")
-    assert names_in(".") == names
-    assert batch == ("for any batch" if to == "net.onnx" else "for a batch of 3")
-    assert re.fullmatch(rf"wrote {' and '.join(names[::-1])} \([\d.]+ K?i?B\)", wrote)
+    wrote, differ, batch = (
+        export("net.onnx", "-b", "3", build=lambda: model).rstrip("\n").split("; ")
+    )
+    assert names_in(".") == ["net.onnx"]
+    assert batch == "for any batch"
+    assert re.fullmatch(r"wrote net\.onnx \([\d.]+ K?i?B\)", wrote)
     assert re.fullmatch(r"outputs differ by at most \S+ of the largest", differ)
-    read(to, model, 3, engine)
-    Path(to).write_bytes(b"old")
-    assert export(to, "--force", "-q", "-b", "3", build=lambda: model) == ""
-    read(to, model, 3, engine)
+    read("net.onnx", model, 3)
+    Path("net.onnx").write_bytes(b"old")
+    assert export("net.onnx", "--force", "-q", "-b", "3", build=lambda: model) == ""
+    read("net.onnx", model, 3)
 
 
 def test_what_cannot_be_written_leaves_nothing(fails, monkeypatch):
-    full = ProfileError("net.xml: cannot be written")
-    for to in ENGINES:
-        with file_size_limit(100):
-            said = fails("export", "--to", to)
-        assert said.startswith(f"{to}: ")
-        assert "cannot be written" in said
-        assert names_in(".") == []
-    with monkeypatch.context() as patch:  # the second of two files
-        write = export_command.write_file
-        patch.setattr(
-            export_command,
-            "write_file",
-            lambda file, content: (
-                write(file, content) if file.suffix == ".bin" else raising(full)()
-            ),
-        )
-        assert "cannot be written" in fails("export", "--to", "net.xml")
+    with file_size_limit(100):
+        said = fails("export", "--to", "net.onnx")
+    assert said.startswith("net.onnx: ")
+    assert "cannot be written" in said
     assert names_in(".") == []
     run = OnnxRuntimeEngine.run
     with monkeypatch.context() as patch:
@@ -92,8 +70,8 @@ def test_what_cannot_be_written_leaves_nothing(fails, monkeypatch):
             assert names_in(".") == ["net.onnx"] * bool(old)
             assert not old or Path("net.onnx").read_bytes() == old
     monkeypatch.setattr(EngineEntry, "lacks", lambda self: "not installed")
-    said = "openvino is not installed: python -m pip install onnx openvino"
-    assert fails("export", "--to", "net.xml") == said
+    said = "onnxruntime is not installed: python -m pip install onnx onnxruntime"
+    assert fails("export", "--to", "other.onnx") == said
 
 
 def test_own_networks_and_weights(export):

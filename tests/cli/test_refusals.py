@@ -107,8 +107,8 @@ REFUSED = f"""
 2 | advise --force | --force replaces the run in a folder: name it with --out
 1 | advise nowhere | nowhere: no such recording
 2 | advise --gpu 0 | unrecognized arguments: --gpu (see profile.py advise --help)
-2 | export --to net.pt | --to net.pt: name a file that ends with .onnx or .xml
-2 | export --to . | --to .: name a file that ends with .onnx or .xml
+2 | export --to net.pt | --to net.pt: name a file that ends with .onnx
+2 | export --to . | --to .: name a file that ends with .onnx
 2 | export | the following arguments are required: --to (see profile.py export --help)
 2 | summary --phase train | argument --phase: invalid choice: 'train'
 2 | summary --columns path,times | unknown column of the table of layers: 'times'; known are index,
@@ -133,9 +133,8 @@ REFUSED = f"""
 2 | advise run.npz --model tiny | run.npz has its own network and folder: leave out --model
 2 | advise run.npz --out there | run.npz has its own network and folder: leave out --out
 2 | export --to there.onnx | --to there.onnx exists already; replace it with --force
-2 | export --to there.xml | --to there.bin exists already; replace it with --force
+2 | export --to there.onnx | --to there.onnx exists already; replace it with --force
 2 | export --to folder.onnx --force | --to folder.onnx is a folder; name a file
-2 | export --to net.xml --dynamic-batch | --dynamic-batch: net.xml is for one batch size; only .onnx
 1 | export --to net.onnx --precision bf16 | net.onnx: it has no kernels for bfloat16: choose fp32
 1 | export --to net.onnx --input-shape 4 | the network fails with an input of 1x4, in Linear at /fc:
 1 | export --to text.npz/net.onnx | text.npz: cannot be written (File exists)

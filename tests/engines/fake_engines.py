@@ -143,7 +143,7 @@ def make_run(*more, **changes):
     return EnginesRun(**(values | changes))
 
 
-MISSING = EngineResult("openvino", error="not installed", install="pip install openvino")
+MISSING = EngineResult("absent", error="not installed", install="pip install absent")
 WRONG = result(
     "hasty",
     50,

@@ -1,32 +1,22 @@
-"""What engines that save files and say whose layer each of their nodes is have in common; then what
-each has beside.
-"""
+"""What ONNX Runtime does with networks, layers and files; and Chainer as an engine."""
 
-import gc
-import os
-import signal
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import onnxruntime
-import openvino
 import pytest
 
 from chainer_profile.engines.equality import chainer_intermediates
 from chainer_profile.engines.onnx.export import export_model
 from chainer_profile.engines.protocol import EngineError
-from chainer_profile.engines.runtimes import onnxruntime_engine, openvino_engine
+from chainer_profile.engines.runtimes import onnxruntime_engine
 from chainer_profile.engines.runtimes.batch import larger_batch, take_any_batch
 from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
-from chainer_profile.engines.runtimes.openvino_engine import OpenVinoEngine
 from models.registry import REGISTRY
 from tests.command import file_size_limit
 from tests.engines.exporting import (
@@ -41,110 +31,75 @@ from tests.engines.exporting import (
 )
 from tests.refusing import refusal
 
-
-@dataclass(frozen=True)
-class Kind:
-    """An engine, and what of the contract is its own."""
-
-    make: Callable[[], Any]
-    version: str  # what it begins with
-    own: frozenset[str]  # kinds of steps that are no layer's
-    files: tuple[str, ...]
-    trials: bool  # whether it gives the times of every trial, and not of blocks of them
-    gone: tuple[str, ...]  # functions of ResNet-20 that are no node's
-
-
-KINDS = {
-    "onnxruntime": Kind(
-        OnnxRuntimeEngine,
-        onnxruntime.__version__,
-        frozenset({"Identity", "ReorderInput", "ReorderOutput"}),
-        ("net.onnx",),
-        True,
-        (),
-    ),
-    "openvino": Kind(
-        OpenVinoEngine,
-        openvino.__version__.partition("-")[0],
-        frozenset({"Identity", "Reorder"}),
-        ("net.xml", "net.bin"),
-        False,
-        ("Reshape",),
-    ),
-}
-
-
-@pytest.fixture(params=KINDS)
-def kind(request):
-    return KINDS[request.param]
+#: Kinds of steps that are no layer's.
+OWN_KINDS = {"Identity", "ReorderInput", "ReorderOutput"}
 
 
 def network(name="mlp", *inputs, **more):
     return network_of(NETWORKS[name](), *inputs, **more)
 
 
-def assert_accounts(profile, network, trials=None):
+def assert_accounts(profile, network, trials):
     """Every layer is done once or is gone, and the nodes' times fit into those of the runs."""
     done = [index for node in profile.nodes for index in node.layers]
     assert sorted([*done, *profile.gone]) == list(range(len(network.layers)))
-    rows = len(profile.run_ns)
-    assert trials is None or rows == trials
-    assert profile.node_ns.shape == (rows, len(profile.nodes))
+    assert len(profile.run_ns) == trials
+    assert profile.node_ns.shape == (trials, len(profile.nodes))
     assert (profile.node_ns >= 0).all()
     assert (profile.node_ns.sum(1) <= profile.run_ns).all()
 
 
-def test_every_network_of_ours(kind, tmp_path, subtests):
+def test_every_network_of_ours(tmp_path, subtests):
     for name in NETWORKS:
         with subtests.test(name):
             net = network(name, threads=1)
-            engine, (x,), path = prepared(kind.make, net), net.inputs, tmp_path / kind.files[0]
-            assert engine.version.startswith(kind.version)
+            engine, (x,), path = prepared(OnnxRuntimeEngine, net), net.inputs, tmp_path / "net.onnx"
+            assert engine.version == onnxruntime.__version__
             expected, layers = outputs_of(net), chainer_intermediates(net)
             got = engine.run((np.asfortranarray(x),))
             engine.run((x * 2,))  # its memory is not used again
             assert_close(got, expected)
             engine.save(path)
-            assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kind.files)
+            assert list(tmp_path.iterdir()) == [path]
             for param in net.model.params():
                 param.array[...] = 0  # the weights are those of the file
-            loaded = kind.make()
+            loaded = OnnxRuntimeEngine()
             loaded.load(net, path)
             for one in (engine, loaded):
                 assert_close(one.run(net.inputs), expected)
                 profile = one.layers(net.inputs, 3)
-                assert_accounts(profile, net, 3 if kind.trials else None)
+                assert_accounts(profile, net, 3)
                 # A layer that takes less than the runtime's clock tells is there, too.
                 gone = {net.layers[index].function for index in profile.gone}
                 assert gone <= {"Reshape", "BroadcastTo"}
                 # Changes of layout and copies are the only steps of its own.
-                assert {node.kind for node in profile.nodes if not node.layers} <= kind.own
+                assert {node.kind for node in profile.nodes if not node.layers} <= OWN_KINDS
                 shown = one.intermediates(net.inputs)
                 assert shown
                 for index, array in shown.items():
                     assert_close((array.astype(layers[index].dtype),), (layers[index],))
 
 
-def test_resnet20_layer_by_layer(kind):
+def test_resnet20_layer_by_layer():
     entry = REGISTRY["resnet20"]
     net = network_of(entry.build(), images(1, *entry.input_shape), threads=1)
-    profile = prepared(kind.make, net).layers(net.inputs, 4)
-    assert_accounts(profile, net, 4 if kind.trials else None)
+    profile = prepared(OnnxRuntimeEngine, net).layers(net.inputs, 4)
+    assert_accounts(profile, net, 4)
     # Chainer's functions in every node that has some.
     names = [[net.layers[i].function for i in node.layers] for node in profile.nodes]
     found = [functions for functions in names if functions]
     convolution = ["Convolution2DFunction", "FixedBatchNormalization"]
     assert found.count([*convolution, "ReLU"]) == 17
-    assert len(found) == 24 - len(kind.gone)
+    assert len(found) == 24
     # The sum and its activation belong to the convolution that runs last.
     assert found.count([*convolution, "Add", "ReLU"]) == 2
     assert [node.layers for node in profile.nodes if 0 in node.layers] == [(0, 1, 2)]
-    assert tuple(net.layers[index].function for index in profile.gone) == kind.gone
+    assert profile.gone == ()
 
 
-def test_files_that_are_not_its_own(kind, tmp_path):
-    net, path = network("residual"), tmp_path / kind.files[0]
-    engine = prepared(kind.make, net)
+def test_files_that_are_not_its_own(tmp_path):
+    net, path = network("residual"), tmp_path / "net.onnx"
+    engine = prepared(OnnxRuntimeEngine, net)
     with file_size_limit(1000), pytest.raises(Exception, match="cannot be written"):
         engine.save(path)
     assert list(tmp_path.iterdir()) == []
@@ -156,24 +111,18 @@ def test_files_that_are_not_its_own(kind, tmp_path):
     for content in (path.read_bytes()[:200], b"something else", b"", b"\x08\x07" * 9):
         path.write_bytes(content)
         assert f"{path} is damaged, or not an " in refusal(engine.load, net, path)
-    # The one that is named comes last.
-    for name in kind.files[::-1]:
-        (tmp_path / name).unlink()
-        assert refusal(engine.load, net, path) == f"there is no file {tmp_path / name}"
+    path.unlink()
+    assert refusal(engine.load, net, path) == f"there is no file {path}"
     path.mkdir()
     assert "cannot be read" in refusal(engine.load, net, path)
 
 
-def test_a_model_of_others_has_no_layers(kind, tmp_path):
+def test_a_model_of_others_has_no_layers(tmp_path):
     net = network()
-    model, path = export_model(net), tmp_path / kind.files[0]
+    model, path = export_model(net), tmp_path / "net.onnx"
     del model.metadata_props[:]
-    if path.suffix == ".xml":
-        made = openvino.Core().read_model(model.SerializeToString())
-        openvino.save_model(made, path, compress_to_fp16=False)
-    else:
-        path.write_bytes(model.SerializeToString())
-    engine = kind.make()
+    path.write_bytes(model.SerializeToString())
+    engine = OnnxRuntimeEngine()
     engine.load(net, path)
     assert_close(engine.run(net.inputs), outputs_of(net))
     profile = engine.layers(net.inputs, 1)
@@ -184,47 +133,36 @@ def test_a_model_of_others_has_no_layers(kind, tmp_path):
     assert "takes inputs of 2x8x8x8, but the network's are 3x4" in said
 
 
-def test_trials_are_made_in_blocks(kind, monkeypatch):
-    """Of bounded memory, or as many as the runtime adds up."""
+def test_trials_are_made_in_blocks(monkeypatch):
+    """A block's memory is bounded."""
     monkeypatch.setattr(onnxruntime_engine, "_MOST_EVENTS", 60)
-    monkeypatch.setattr(openvino_engine, "_LEAST_BLOCK", 4)
-    name = "_timed_runs" if kind.trials else "_block"
-    block, sizes = getattr(kind.make, name), []
+    block, sizes = OnnxRuntimeEngine._timed_runs, []
 
     def counting(self, inputs, trials, *more):
         sizes.append(trials)
         return block(self, inputs, trials, *more)
 
-    monkeypatch.setattr(kind.make, name, counting)
+    monkeypatch.setattr(OnnxRuntimeEngine, "_timed_runs", counting)
     net = network("branches", threads=1)
-    assert_accounts(prepared(kind.make, net).layers(net.inputs, 11), net, 11 if kind.trials else 2)
+    assert_accounts(prepared(OnnxRuntimeEngine, net).layers(net.inputs, 11), net, 11)
     assert sum(sizes) == 11
-    assert len(sizes) > 3 if kind.trials else sizes == [6, 5]
+    assert len(sizes) > 3
 
 
-def test_what_they_cannot_do(monkeypatch):
-    # OpenVINO on a CPU that can do less.
-    core = SimpleNamespace(get_property=lambda *_: ["FP32", "INT8"])
-    monkeypatch.setattr(openvino_engine, "shared_core", lambda: core)
-    for name, more, message in (
-        ("onnxruntime", {"precision": "bf16"}, "no kernels for bfloat16"),
-        ("onnxruntime", {"precision": "fp16"}, "it would compute in float32"),
-        ("onnxruntime", {"device": "gpu:0"}, "runs on CPUs only"),
-        ("openvino", {"device": "gpu:0"}, "runs on CPUs only"),
-        ("openvino", {"precision": "bf16"}, "it does not support bf16 on this CPU: choose fp32"),
-        ("openvino", {"precision": "fp16"}, "it does not support fp16 on this CPU: choose fp32"),
+def test_what_it_cannot_do():
+    for more, message in (
+        ({"precision": "bf16"}, "no kernels for bfloat16"),
+        ({"precision": "fp16"}, "it would compute in float32"),
+        ({"device": "gpu:0"}, "runs on CPUs only"),
     ):
-        net, engine = network(**more), KINDS[name].make()
+        net, engine = network(**more), OnnxRuntimeEngine()
         assert message in refusal(engine.prepare, net)
         assert message in refusal(engine.load, net, Path("none"))
 
 
-def test_threads_and_precision_are_those_asked_for():
+def test_threads_are_those_asked_for():
     options = prepared(OnnxRuntimeEngine, network(threads=3))._session.get_session_options()
     assert (options.intra_op_num_threads, options.inter_op_num_threads) == (3, 1)
-    compiled = prepared(OpenVinoEngine, network(threads=2))._request.get_compiled_model()
-    assert compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.f32
-    assert compiled.get_property("INFERENCE_NUM_THREADS") == 2
 
 
 def test_chainer_s_own_nodes_are_the_layers():
@@ -237,9 +175,6 @@ def test_chainer_s_own_nodes_are_the_layers():
     assert [node.kind for node in profile.nodes] == [layer.function for layer in net.layers]
     assert (profile.node_ns.sum(axis=1) < profile.run_ns).all()
     assert profile.gone == ()
-
-
-# -- ONNX Runtime
 
 
 def test_scalars_that_do_nothing_are_gone():
@@ -319,53 +254,10 @@ def test_events_are_put_in_order():
     assert onnxruntime_engine._runs(events) == [(first, 40), ({("Gemm", "Gemm", 0): 9}, 50)]
 
 
-# -- OpenVINO
-
-
-def test_bfloat16_where_the_cpu_has_it():
-    if "BF16" not in openvino_engine.shared_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        pytest.skip("this CPU has no bfloat16")
-    net = network("residual", precision="bf16")
-    got, expected = prepared(OpenVinoEngine, net).run(net.inputs), outputs_of(net)
-    assert_close(got, expected, 5e-2)
-    assert np.abs(got[0] - expected[0]).max() > 1e-5 * np.abs(expected[0]).max()
-
-
-def test_damaged_files(tmp_path):
+def test_a_damaged_file(tmp_path):
     relu = network_of(net(lambda net, x: F.relu(x)))
     model = prepared(OnnxRuntimeEngine, relu).model
     model.graph.node[0].op_type = "NoSuchThing"
     (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
     said = refusal(OnnxRuntimeEngine().load, relu, tmp_path / "net.onnx")
     assert "ONNX Runtime cannot compile it: " in said
-    mlp, path, weights = network(), tmp_path / "net.xml", tmp_path / "net.bin"
-    engine = prepared(OpenVinoEngine, mlp)
-    engine.save(path)
-    content = path.read_bytes()
-    path.write_bytes(content.replace(b"&quot;layers&quot;", b"&quot;lairs&quot;"))
-    said = refusal(engine.load, mlp, path)
-    assert "the file's information about Chainer's layers is damaged" in said
-    path.write_bytes(content)
-    weights.write_bytes(weights.read_bytes()[:9])
-    assert "net.xml is damaged, or not an OpenVINO model" in refusal(engine.load, mlp, path)
-
-
-def test_signals_still_arrive_when_engines_are_gone():
-    """OpenVINO takes the stack of signal handlers away with its cores."""
-    net = network()
-    for _ in range(2):
-        engines = [prepared(OpenVinoEngine, net), prepared(OpenVinoEngine, net)]
-        engines[0].layers(net.inputs, 1)
-        engines[1].intermediates(net.inputs)
-        # The first made is the first to go.
-        del engines[0]
-        gc.collect()
-        engines.clear()
-        gc.collect()
-    seen = []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
-    try:
-        os.kill(os.getpid(), signal.SIGTERM)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert seen == [signal.SIGTERM]

@@ -152,7 +152,7 @@ def joined() -> dict[str, list[Recording]]:
     unknown, nested = replace(three, layers=tuple(some)), replace(four, layers=tuple(inner))
     engines_of_six = [
         engine_run(six, [(0, 1), (2,), (3,), (4, 5)]),
-        engine_run(six, [(0,), (1, 2), (3,), (4,), (5,)], engine="openvino 2026.4"),
+        engine_run(six, [(0,), (1, 2), (3,), (4,), (5,)], engine="onnxruntime 1.32.0"),
     ]
     return {
         "a node of three layers": [six, engine_run(six, [(0, 1, 2), (), (3,), (4, 5)])],

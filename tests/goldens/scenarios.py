@@ -50,7 +50,7 @@ ADVICE = Advice(
         ACCELERATED,
         replace(ACCELERATED, candidate=_KEPT, cpu=Speedup(1.0, 0.99, 1.01), confirmed=False),
         replace(ACCELERATED, candidate=_KEPT, cpu=Speedup(1.1, 0.9, 1.3), confirmed=False),
-        Tried(replace(_KEPT, name="openvino"), error="its process ended (exit code 3)"),
+        Tried(replace(_KEPT, name="onnxruntime"), error="its process ended (exit code 3)"),
     ),
     (Untried("float16", "NumPy computes it in software"),),
     settings=Settings(model="net", phase="train", threads=1, command="profile.py --phase train"),

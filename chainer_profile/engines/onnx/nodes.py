@@ -125,22 +125,16 @@ def read_origin(model: Any) -> Origin | None:
     return None
 
 
-def read_file(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise EngineError(f"there is no file {path}") from error
-    except OSError as error:
-        raise EngineError(f"{path} cannot be read ({error.strerror})") from error
-
-
 def read_model(path: Path) -> Any:
     """The model in an ONNX file."""
     import onnx
 
-    content = read_file(path)
     try:
-        model = onnx.load_model_from_string(content)
+        model = onnx.load_model_from_string(path.read_bytes())
+    except FileNotFoundError as error:
+        raise EngineError(f"there is no file {path}") from error
+    except OSError as error:
+        raise EngineError(f"{path} cannot be read ({error.strerror})") from error
     except Exception as error:  # protobuf's, of several kinds
         raise EngineError(f"{path} is damaged, or not an ONNX model") from error
     if not model.graph.node:

@@ -12,13 +12,13 @@ from chainer_profile.basics.errors import one_line
 from chainer_profile.engines.equality import TOLERANCES, difference, other_inputs, outputs_of
 from chainer_profile.engines.onnx.nodes import read_origin, write_origin
 from chainer_profile.engines.protocol import EngineError, Network
-from chainer_profile.engines.runtimes.exported import ExportedEngine
+from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 
 #: Name of the dimension.
 BATCH = "batch"
 
 
-def take_any_batch(engine: ExportedEngine) -> None:
+def take_any_batch(engine: OnnxRuntimeEngine) -> None:
     """Have an engine's model take any batch size, where it is right for another one, too."""
     network = engine.network
     larger = larger_batch(network)
@@ -26,7 +26,7 @@ def take_any_batch(engine: ExportedEngine) -> None:
         expected = outputs_of(larger.model, larger.inputs)
     except Exception as error:  # the network's own code
         raise EngineError(f"the network accepts no other: {one_line(error)}") from error
-    other = type(engine)()
+    other = OnnxRuntimeEngine()
     try:
         other.start(larger, with_any_batch(engine.model, network, expected))
         found = difference(expected, other.run(larger.inputs))

@@ -6,16 +6,23 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from chainer_profile.basics.errors import one_line
+from chainer_profile.basics.files import replacing
 from chainer_profile.engines.onnx.fusion import Step, blocked_by, done_by, steps_of
-from chainer_profile.engines.onnx.nodes import Origin, input_shapes, read_model, read_origin
-from chainer_profile.engines.protocol import EngineError, EngineNode
-from chainer_profile.engines.runtimes.exported import ExportedEngine, Timed
+from chainer_profile.engines.onnx.nodes import (
+    Origin,
+    check_inputs,
+    input_shapes,
+    read_model,
+    read_origin,
+)
+from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 
 # Its profiler keeps a million events at most, as text; so many at a time are parsed.
 _MOST_EVENTS = 25_000
@@ -26,35 +33,65 @@ _KERNEL = "_kernel_time"
 _NodeName = tuple[str, str, int]
 
 
-class OnnxRuntimeEngine(ExportedEngine):
-    """ONNX Runtime, on a CPU."""
+class OnnxRuntimeEngine:
+    """ONNX Runtime on a CPU; it runs the exported network, whose nodes are named after layers."""
 
     name = "onnxruntime"
     suffix = ".onnx"
-    title = "ONNX Runtime"
+    network: Network
+    #: The exported network, an ``onnx.ModelProto``.
+    model: Any
+    #: What the model says of Chainer's layers; None for a model that others exported.
+    origin: Origin | None
 
-    def _check(self, precision: str) -> None:
-        if precision == "bf16":
+    @property
+    def version(self) -> str:
+        import onnxruntime
+
+        return str(onnxruntime.__version__)
+
+    # -- getting ready
+
+    def prepare(self, network: Network) -> None:
+        """Export the network and compile it."""
+        from chainer_profile.engines.onnx.export import export_model
+
+        self._refuse(network)
+        self.start(network, export_model(network))
+
+    def load(self, network: Network, path: Path) -> None:
+        """Make the engine ready from a file; weights and all are the file's."""
+        self._refuse(network)
+        self.start(network, read_model(path))
+
+    def _refuse(self, network: Network) -> None:
+        if network.gpu:
+            raise EngineError("it runs on CPUs only here: leave out --gpu")
+        if network.precision == "bf16":
             raise EngineError("it has no kernels for bfloat16: choose fp32")
-        if precision == "fp16":
+        if network.precision == "fp16":
             raise EngineError("it would compute in float32 and convert all arrays: choose fp32")
 
-    def _converted(self, exported: Any) -> Any:
-        return exported
+    def start(self, network: Network, model: Any) -> None:
+        """Run a model of a network from now on."""
+        origin = read_origin(model)
+        if origin is None:
+            check_inputs(input_shapes(model), network)
+        else:
+            origin.check(network)
+        self.network, self.model, self.origin = network, model, origin
+        self._steps = steps_of(model.graph)
+        self._session = self._compile(model)
+        self._inputs = [value.name for value in self._session.get_inputs()]
+        self._outputs = [value.name for value in self._session.get_outputs()]
 
-    def _read(self, path: Path) -> Any:
-        return read_model(path)
+    def save(self, path: Path) -> None:
+        """Write the model into a file."""
+        with replacing(path) as file:
+            file.write(self.model.SerializeToString())
 
-    def _files(self, path: Path) -> dict[Path, bytes]:
-        return {path: self.model.SerializeToString()}
-
-    def _said(self, model: Any) -> tuple[Origin | None, list[Step]]:
-        return read_origin(model), steps_of(model.graph)
-
-    def _shapes(self, model: Any) -> list[tuple[int | None, ...]]:
-        return input_shapes(model)
-
-    def _compiled(self, model: Any, **settings: Any) -> Any:
+    def _compile(self, model: Any, **settings: Any) -> Any:
+        """A session of a model; nothing but the settings may change what is measured."""
         import onnxruntime
 
         onnxruntime.disable_telemetry_events()
@@ -68,14 +105,12 @@ class OnnxRuntimeEngine(ExportedEngine):
         options.log_severity_level = 4
         for name, value in settings.items():
             setattr(options, name, value)
-        return onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-
-    def _use(self, compiled: Any) -> None:
-        self._session = compiled
-        self._inputs = [value.name for value in compiled.get_inputs()]
-        self._outputs = [value.name for value in compiled.get_outputs()]
+        try:
+            return onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # of many kinds
+            raise EngineError(f"ONNX Runtime cannot compile it: {one_line(error)}") from error
 
     # -- running
 
@@ -83,11 +118,20 @@ class OnnxRuntimeEngine(ExportedEngine):
         return dict(zip(self._inputs, inputs, strict=True))
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """One forward pass; the outputs are new arrays."""
         return tuple(self._session.run(self._outputs, self._feed(inputs)))
 
-    def _tensors(self, names: Sequence[str], inputs: tuple[Any, ...]) -> dict[str, Any]:
+    def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
+        """Output arrays by index of Chainer's layer, of those that have nodes."""
         import onnx
 
+        # A layer of several nodes gives what its last one does.
+        outputs = {
+            index: step.outputs[0] for step in self._steps for index in self._layers_at(step)[:1]
+        }
+        if not outputs:
+            return {}
+        names = list(dict.fromkeys(outputs.values()))
         model = type(self.model)()
         model.CopyFrom(self.model)
         model.graph.output.extend(
@@ -95,13 +139,16 @@ class OnnxRuntimeEngine(ExportedEngine):
             for name in names
             if name not in self._outputs
         )
-        arrays = self._compile(model).run(names, self._feed(inputs))
-        return dict(zip(names, arrays, strict=True))
+        arrays = dict(zip(names, self._compile(model).run(names, self._feed(inputs)), strict=True))
+        return {index: arrays[name] for index, name in outputs.items()}
 
     # -- layer by layer
 
-    def _timed(self, inputs: tuple[Any, ...], trials: int) -> Timed:
-        """By its own profiler, in sessions of their own."""
+    def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile:
+        """Times of its nodes by its own profiler, in sessions of their own.
+
+        Layers that none of the nodes does are gone.
+        """
         names: list[_NodeName] = []
         node_us: list[list[int]] = []
         run_us: list[int] = []
@@ -118,8 +165,13 @@ class OnnxRuntimeEngine(ExportedEngine):
                     node_us.append([node_times[name] for name in names])
                     run_us.append(total)
             nodes = self._nodes([(name, kind) for name, kind, _ in names], Path(folder))
-        times = np.array(node_us, np.int64).reshape(trials, len(nodes))
-        return nodes, times * 1000, np.array(run_us, np.int64) * 1000
+        done = {index for node in nodes for index in node.layers}
+        return EngineProfile(
+            tuple(nodes),
+            np.array(node_us, np.int64).reshape(trials, len(nodes)) * 1000,
+            np.array(run_us, np.int64) * 1000,
+            gone=tuple(index for index in range(len(self.network.layers)) if index not in done),
+        )
 
     def _timed_runs(
         self, inputs: tuple[Any, ...], trials: int, folder: Path
@@ -153,6 +205,14 @@ class OnnxRuntimeEngine(ExportedEngine):
                 ran, blocked_by(fused, [name for name, _ in ran]), strict=True
             )
         ]
+
+    def _node(self, name: str, kind: str, places: Iterable[int]) -> EngineNode:
+        """A node that does these steps of the exported network."""
+        layers = {index for place in places for index in self._layers_at(self._steps[place])}
+        return EngineNode(name, kind, tuple(sorted(layers)))
+
+    def _layers_at(self, step: Step) -> tuple[int, ...]:
+        return () if self.origin is None else self.origin.layers_of(step.name)
 
 
 def _plain_name(name: str, kind: str) -> str:
