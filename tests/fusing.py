@@ -47,7 +47,7 @@ def engine_run(
         "self_ns": self_ns,
         "trial_ns": self_ns.sum(axis=1) + 7_000,
         "clean_ns": np.rint(chainer.clean_ns * factor).astype(np.int64),
-        "settings": replace(chainer.settings, engine=engine, precision="fp32"),
+        "settings": replace(chainer.settings, engine=engine),
         "memory": None,
     }
     return replace(chainer, **values | changes)

@@ -59,9 +59,7 @@ def network_under(build: Build, settings: Settings, loss: str, change: Change) -
         if change.engine:
             if given.kwargs or not all(hasattr(value, "dtype") for value in given.args):
                 raise WorkerError("engines take only arrays, by position")
-            network = Network(
-                own.model, model, given.args, structure.layers, "cpu", "fp32", own.threads
-            )
+            network = Network(own.model, model, given.args, structure.layers, "cpu", own.threads)
             yield _UnderEngine(network, change.engine, own.batchsize)
             return
         fast = None

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if batch.kwargs or len(batch.args) > 1 or isinstance(batch.args[0], list):
         raise UsageError("engines take one array: give one --input-shape")
     settings = asked.settings_for(source, batch, args, context, clean_trials=args.trials)
-    race.place(chosen, precision=args.precision, save=args.save_engine, load=args.load_engine)
+    race.place(chosen, save=args.save_engine, load=args.load_engine)
     default = asked.place_of(settings, "engines-")
     names = [one.name for one in chosen]
     with run_folder.taken(args.out, default, args.force, names) as place:

@@ -13,7 +13,7 @@ from chainer_profile.basics.units import format_nbytes, format_scientific
 from chainer_profile.cli import WRONG, asked
 from chainer_profile.cli.main import Context, printing
 from chainer_profile.engines.catalogue import ENGINES
-from chainer_profile.engines.equality import TOLERANCES, difference, host_copies, other_inputs
+from chainer_profile.engines.equality import TOLERANCE, difference, host_copies, other_inputs
 from chainer_profile.engines.protocol import EngineError, Network
 from chainer_profile.engines.results import OutputDifference
 from chainer_profile.engines.runtimes.batch import take_any_batch
@@ -38,9 +38,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
         except ProfileError as error:
             raise ProfileError(f"{path}: {str(error).replace(str(part), path.name)}") from error
         words = f"outputs differ by at most {format_scientific(found.relative)} of the largest"
-        tolerance = TOLERANCES[args.precision]
-        if found.relative > tolerance:
-            most = f"more than the {format_scientific(tolerance)} that {args.precision} allows"
+        if found.relative > TOLERANCE:
+            most = f"more than the tolerance of {format_scientific(TOLERANCE)}"
             wrong = ProfileError(f"{path}: {words}, {most}; nothing is written")
             wrong.exit_code = WRONG
             raise wrong
@@ -66,7 +65,7 @@ def _network(args: argparse.Namespace, context: Context) -> Network:
             layers = learn_structure(step).layers
         except StructureError as error:
             raise error.with_input(batch.array.shape) from error
-    return Network(source.name, model, (batch.array,), layers, precision=args.precision)
+    return Network(source.name, model, (batch.array,), layers)
 
 
 def _write(network: Network, path: Path, any_batch: bool | None) -> tuple[OutputDifference, str]:

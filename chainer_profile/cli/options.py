@@ -13,7 +13,6 @@ from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.basics import parsing, words
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.cli import FAILED
-from chainer_profile.engines.protocol import PRECISIONS
 from chainer_profile.record.parts import Settings
 from chainer_profile.runs.wanted import ALL, FILES, NONE, parse_formats
 
@@ -188,10 +187,9 @@ OPTIONS: dict[str, Told] = {
         parsing.split_names,
     ),
     "--list-engines": _flag("list the engines and exit"),
-    "--precision": _choice(PRECISIONS, "precision of the engine (default: %(default)s)"),
     "--tolerance F": _value(
         "largest accepted difference of an output, as a fraction of the largest output "
-        "(default: 1e-4 for fp32, 1e-2 for fp16, 5e-2 for bf16)",
+        "(default: 1e-4)",
         parsing.fraction,
     ),
     "--save-engine FILE": _value("save a prepared engine; the file's suffix selects which", Path),

@@ -147,11 +147,10 @@ _TABLE = {
         {
             "network": _NETWORK,
             "input": _INPUT,
-            "engines": "engines list-engines precision tolerance save-engine load-engine",
+            "engines": "engines list-engines tolerance save-engine load-engine",
             "measuring": f"trials warmups layer-trials max-seconds {_MACHINE} seed",
             "output": f"out force report full {_MESSAGES}",
         },
-        precision="precision of the other engines; Chainer stays in fp32 (default: %(default)s)",
         trials="trials of each engine, taken in turn (default: %(default)s)",
         warmups=told(
             "warm-up runs of each engine, for at most ten seconds (default: %(default)s)",
@@ -213,7 +212,7 @@ _TABLE = {
             "network": f"{_NETWORK} seed",
             "input (apart from the batch, the file accepts only this)": "input-shape input-size "
             "batchsize",
-            "output": f"to dynamic-batch precision force {_MESSAGES}",
+            "output": f"to dynamic-batch force {_MESSAGES}",
         },
         **_ONE_ARRAY,
         force="replace an existing file",

@@ -15,8 +15,8 @@ from chainer_profile.record.recording import Recording
 #: The machine has changed its speed when its own work takes so much longer or less on average, or
 #: from one moment to another.
 MOVED, MOVED_MOMENT = 0.03, 0.10
-#: A run without a name of an engine, and the precision that is Chainer's own.
-_CHAINER, _USUAL_PRECISION = "Chainer", "fp32"
+#: A run without a name of an engine.
+_CHAINER = "Chainer"
 PRODUCT, COPY, OTHERS = "matrix product", "copy", "other programs"
 
 
@@ -54,10 +54,6 @@ _SWITCH: dict[bool | None, str] = {True: "on", False: "off", None: ""}
 _SETTINGS: dict[str, Callable[[Recording], object]] = {
     "network": attrgetter("settings.model"),
     "engine": lambda run: run.settings.engine or _CHAINER,
-    # That of Chainer is its data type.
-    "precision": lambda run: (
-        run.settings.precision if run.settings.precision != _USUAL_PRECISION else ""
-    ),
     "phase": attrgetter("settings.phase"),
     "input": lambda run: run.settings.input_shape and format_shape(run.settings.input_shape),
     "batch": attrgetter("settings.batchsize"),

@@ -21,7 +21,7 @@ def engine_recording(
     """A recording whose rows are the nodes of an engine, with what else is known of its run."""
     _check(profile, len(layers))
     if settings.engine:
-        rows = node_rows(profile.nodes, layers, settings.precision)
+        rows = node_rows(profile.nodes, layers)
     else:
         rows = _chainer_rows(profile.nodes, layers)
     # What no node took is the runtime's overhead, as framework time is Chainer's.
@@ -54,9 +54,7 @@ def _check(profile: EngineProfile, n_layers: int) -> None:
         raise EngineError("its nodes took longer than the whole run")
 
 
-def node_rows(
-    nodes: Sequence[EngineNode], layers: Sequence[Layer], precision: str = "fp32"
-) -> tuple[Layer, ...]:
+def node_rows(nodes: Sequence[EngineNode], layers: Sequence[Layer]) -> tuple[Layer, ...]:
     """The rows of an engine's nodes, with the names of all layers that each does."""
     times_done = Counter(index for node in nodes for index in set(node.layers))
     rows = []
@@ -69,7 +67,7 @@ def node_rows(
         done = [layers[index] for index in covers]
         alone = all(times_done[index] == 1 for index in covers)
         # Work is that of the layers where the node does them alone.
-        as_large = len(done) == 1 and alone and precision == "fp32"
+        as_large = len(done) == 1 and alone
         rows.append(
             Layer(
                 index=number,
@@ -77,7 +75,7 @@ def node_rows(
                 function=JOIN.join(layer.function for layer in done),
                 input_shapes=done[0].input_shapes,
                 output_shapes=done[-1].output_shapes,
-                dtype=done[-1].dtype if precision == "fp32" else "",
+                dtype=done[-1].dtype,
                 flops=_sum([layer.flops for layer in done]) if alone else None,
                 macs=_sum([layer.macs for layer in done]) if alone else None,
                 nbytes_read=done[0].nbytes_read if as_large else None,

@@ -18,13 +18,11 @@ from chainer_profile.engines.protocol import EngineError, Network, flat_arrays
 from chainer_profile.engines.results import OutputDifference
 from chainer_profile.record.recording import Layer
 
-#: The largest difference that is right, as a fraction of the largest output, by precision: some
-#: tens of roundings of its digits.
-TOLERANCES = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 5e-2}
-
-
-#: The same of Chainer's own numbers by their bytes, for those of whole networks.
-_BY_BYTES = {2: TOLERANCES["fp16"], 4: TOLERANCES["fp32"], 8: 1e-10}
+#: The largest difference that is right in float32, as a fraction of the largest output: some tens
+#: of roundings of its digits.
+TOLERANCE = 1e-4
+#: The same of floats by their bytes.
+_BY_BYTES = {2: 1e-2, 4: TOLERANCE, 8: 1e-10}
 
 
 def tolerance(dtype: np.dtype[Any]) -> float:

@@ -135,7 +135,6 @@ def _folded(
             own = replace(
                 settings,
                 engine=engine,
-                precision=one.precision if engine else "",
                 trials=len(one.profile.run_ns),
             )
             known: dict[str, Any] = {

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from chainer_profile.record.recording import Layer
 
-#: What engines may compute in; Chainer itself, the baseline, stays in float32.
-PRECISIONS = ("fp32", "bf16", "fp16")
-
 
 class EngineError(ProfileError):
     """An engine cannot run the network; the message says why in one line, without its name."""
@@ -37,8 +34,6 @@ class Network:
     #: Chainer's layers of one forward pass in test mode, in the order of their calls.
     layers: tuple[Layer, ...]
     device: str = "cpu"  #: ``cpu`` or ``gpu:0``.
-    #: One of :data:`PRECISIONS`. An engine that cannot compute in it raises :class:`EngineError`.
-    precision: str = "fp32"
     threads: int | None = None  #: Threads that the engine may use; None: its own choice.
 
     @property

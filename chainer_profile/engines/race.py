@@ -18,7 +18,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.free_memory import Growth
 from chainer_profile.engines import equality
 from chainer_profile.engines.catalogue import BASELINE, ENGINES, find_engine
-from chainer_profile.engines.protocol import PRECISIONS, Engine, EngineError, EngineProfile, Network
+from chainer_profile.engines.protocol import Engine, EngineError, EngineProfile, Network
 from chainer_profile.engines.results import EngineResult, trials_in_a_round
 from chainer_profile.measure.clock import HOST_CLOCK, WARMUP_SECONDS, Clock
 from chainer_profile.measure.trials import Progress, Stop
@@ -78,12 +78,8 @@ def choose(names: Sequence[str] | None) -> list[Contestant]:
     return found
 
 
-def place(
-    contestants: Sequence[Contestant], *, precision: str, save: Path | None, load: Path | None
-) -> None:
-    """Note what each engine is to compute in, and which is of a file."""
-    for contestant in contestants:
-        contestant.precision = PRECISIONS[0] if contestant.name == BASELINE else precision
+def place(contestants: Sequence[Contestant], *, save: Path | None, load: Path | None) -> None:
+    """Note which engine is of a file."""
     if save is not None:
         of_file(contestants, save, "--save-engine").to_save = save
     if load is not None:
@@ -129,9 +125,7 @@ class Race:
         self._block = trials_in_a_round(self.trials)
         for one in self.contestants:
             one.block = self._block
-            one.tolerance = (
-                equality.TOLERANCES[one.precision] if self.tolerance is None else self.tolerance
-            )
+            one.tolerance = equality.TOLERANCE if self.tolerance is None else self.tolerance
         self._now_ns = self.clock.now_ns
         self._done, self._total_ns = 0, 0
         # Inputs, their copies on the host, and Chainer's outputs for them.
@@ -179,7 +173,7 @@ class Race:
     def _prepare(self, contestant: Contestant) -> None:
         """Make an engine ready, and compare its outputs with Chainer's."""
         baseline = contestant is self.contestants[0]
-        network = replace(self.network, precision=contestant.precision)
+        network = self.network
 
         def prepare() -> None:
             growth = Growth()
@@ -240,7 +234,7 @@ class Race:
         if model is None:
             return
         inputs = self.network.inputs
-        engine.prepare(replace(self.network, model=model, precision=contestant.precision))
+        engine.prepare(replace(self.network, model=model))
         contestant.differences += (equality.difference(expected, engine.run(inputs)),)
 
     @cached_property

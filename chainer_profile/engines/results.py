@@ -24,7 +24,7 @@ VERSION = 2
 #: The file of a run, in its folder.
 RESULTS = "engines.json"
 #: What an engine's recording holds as well, and what Chainer's does.
-_RECORDED = ("version", "precision", "clean_ns")
+_RECORDED = ("version", "clean_ns")
 _RECORDED_OF_ALL = ("n_layers", "settings", "environment", "other_cpu")
 #: Trials that an engine makes in a round at most, and rounds that there are to be at least.
 _BLOCK, _ROUNDS = 10, 30
@@ -71,7 +71,6 @@ class EngineResult:
     name: str
     #: Empty where it tells none.
     version: str = ""
-    precision: str = "fp32"
     #: Name of the folder of its recording; empty where it has none.
     folder: str = ""
     #: None where that failed.
@@ -122,7 +121,6 @@ class EnginesRun:
     engines: tuple[EngineResult, ...]
     #: Chainer's layers in a forward pass.
     n_layers: int = 0
-    #: Of all; precision is that of the other engines than Chainer.
     settings: Settings = field(default_factory=Settings)
     environment: Environment = field(default_factory=Environment)
     #: Processor cores that other programs kept busy on average; None if not known.
@@ -215,7 +213,6 @@ def recorded(run: EnginesRun, recordings: Mapping[str, Recording]) -> EnginesRun
         if (one := recordings.get(engine.name)) is not None:
             own = one.settings.engine.removeprefix(engine.name).strip()
             engine.version = own or one.environment.chainer or ""
-            engine.precision = one.settings.precision or engine.precision
             engine.clean_ns = one.clean_ns
     if (one := recordings.get(BASELINE)) is not None:
         run = dataclasses.replace(

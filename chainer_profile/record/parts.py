@@ -142,8 +142,6 @@ class Settings(Escaped):
     #: The engine that ran the network, with its version (``onnxruntime 1.20.1``); empty for Chainer
     #: itself.
     engine: str = ""
-    #: What that engine computed in: ``fp32``, ``bf16`` or ``fp16``; empty for Chainer.
-    precision: str = ""
     #: Whether the time of a call includes the calls within it, so that the times do not add up to a
     #: trial; see :func:`~chainer_profile.fold_call_history`.
     inclusive: bool = False

@@ -116,12 +116,6 @@ def options(settings: Settings) -> list[str]:
     return found
 
 
-def engine_text(settings: Settings) -> str:
-    """The engine with its version, and its precision: ``onnxruntime 1.31.1 in fp32``."""
-    precision = f" in {printable(settings.precision)}" if settings.precision else ""
-    return f"{printable(settings.engine)}{precision}"
-
-
 def on_gpu(summary: Summary) -> str:
     """`` on the GPU`` where the layers' times are those of one; else nothing."""
     return " on the GPU" if summary.recording.on_device else ""

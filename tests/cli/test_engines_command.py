@@ -119,7 +119,6 @@ def test_engines_are_measured_compared_and_written(done, monkeypatch):
 
     recording = load_run(place / "fast")
     assert recording.settings.engine == "fast 2.0"
-    assert recording.settings.precision == "fp32"
     assert [layer.covers for layer in recording.layers] == [(), (0, 1)]
     assert len(recording.clean_ns) == 12
     chainer_run = load_run(place / "chainer")
@@ -212,13 +211,8 @@ def test_folders_are_replaced_with_force_numbered_and_empty_ones_go():
     assert names_in("reports") == names
     assert load_run(Path("reports", names[2], "fast")).settings.batchsize == 3
     place = f"reports/{names[0]}"
-    words = ("--engines", "own:Wrong", "--force", "--precision", "bf16", "--tolerance", "1e-4")
-    assert run(*words, "--out", place) == 4
+    assert run("--engines", "own:Wrong", "--force", "--out", place) == 4
     assert not Path(place, "fast").exists()
-    found = table(place)
-    assert (found["chainer"]["precision"], found["wrong"]["precision"]) == ("fp32", "bf16")
-    assert load_run(Path(place, "wrong")).settings.precision == "bf16"
-    assert load_run(Path(place, "chainer")).settings.precision == ""
 
 
 def test_what_ends_it_early_keeps_what_was_measured(fails, capsys):

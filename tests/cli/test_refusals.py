@@ -135,7 +135,6 @@ REFUSED = f"""
 2 | export --to there.onnx | --to there.onnx exists already; replace it with --force
 2 | export --to there.onnx | --to there.onnx exists already; replace it with --force
 2 | export --to folder.onnx --force | --to folder.onnx is a folder; name a file
-1 | export --to net.onnx --precision bf16 | net.onnx: it has no kernels for bfloat16: choose fp32
 1 | export --to net.onnx --input-shape 4 | the network fails with an input of 1x4, in Linear at /fc:
 1 | export --to text.npz/net.onnx | text.npz: cannot be written (File exists)
 2 | engines --index 3 | --index is for CIFAR-10: add --input cifar10

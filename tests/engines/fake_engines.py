@@ -74,7 +74,6 @@ SETTINGS = Settings(
     seed=0,
     threads=1,
     command="python profile.py engines --model chain",
-    precision="fp32",
 )
 
 
@@ -91,7 +90,6 @@ def result(name, time_us, **changes):
     values = {
         "name": name,
         "version": "1.0",
-        "precision": "fp32",
         "folder": name,
         "prepare_s": 0.5,
         "clean_ns": np.repeat(time_us * (1000 + np.arange(30) % 7 * 10 - 30), 2).astype(np.int64),
@@ -113,7 +111,7 @@ def recordings():
     own = profile([400, 100, 50, 350, 80, 20], [(i,) for i in range(6)], 1200)
     chainer = engine_recording(own, layers(), SETTINGS, **_trials(1000))
     fused = profile([60, 5, 30], [(0, 1, 2), (), (3, 4)], 100)
-    settings = Settings(**{**vars(SETTINGS), "engine": "fast 1.0", "precision": "fp32"})
+    settings = Settings(**{**vars(SETTINGS), "engine": "fast 1.0"})
     fused = EngineProfile(fused.nodes, fused.node_ns, fused.run_ns, gone=(5,))
     fast = engine_recording(fused, layers(), settings, **_trials(100))
     return {"chainer": chainer, "fast": fast}

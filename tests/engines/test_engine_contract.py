@@ -150,14 +150,9 @@ def test_trials_are_made_in_blocks(monkeypatch):
 
 
 def test_what_it_cannot_do():
-    for more, message in (
-        ({"precision": "bf16"}, "no kernels for bfloat16"),
-        ({"precision": "fp16"}, "it would compute in float32"),
-        ({"device": "gpu:0"}, "runs on CPUs only"),
-    ):
-        net, engine = network(**more), OnnxRuntimeEngine()
-        assert message in refusal(engine.prepare, net)
-        assert message in refusal(engine.load, net, Path("none"))
+    net, engine = network(device="gpu:0"), OnnxRuntimeEngine()
+    assert "runs on CPUs only" in refusal(engine.prepare, net)
+    assert "runs on CPUs only" in refusal(engine.load, net, Path("none"))
 
 
 def test_threads_are_those_asked_for():

@@ -47,7 +47,7 @@ from tests.engines.fake_engines import (
 )
 from tests.refusing import refusal
 
-FAST = replace(SETTINGS, engine="fast 1.0", precision="fp32")
+FAST = replace(SETTINGS, engine="fast 1.0")
 
 # -- from nodes to rows of a recording
 
@@ -64,13 +64,10 @@ def test_a_row_stands_for_the_layers_that_the_node_does():
     # A layer that several nodes do has no work in any.
     nodes = [EngineNode("a", "A", (0,)), EngineNode("b", "B", (0, 1)), EngineNode("c", "C", (2,))]
     assert [row.flops for row in node_rows(nodes, layers())] == [None, None, 6]
-    # In another precision arrays are not as large.
+    # Arrays are those of a layer that it does alone.
     known = tuple(replace(layer, nbytes_read=8, output_nbytes=4) for layer in layers(1))
-    (full,) = node_rows(nodes[:1], known)
-    (half,) = node_rows(nodes[:1], known, "fp16")
-    assert (full.nbytes_read, full.output_nbytes, full.dtype) == (8, 4, "float32")
-    assert (half.nbytes_read, half.output_nbytes, half.dtype) == (None, None, "")
-    assert half.flops == full.flops
+    (alone,) = node_rows(nodes[:1], known)
+    assert (alone.nbytes_read, alone.output_nbytes, alone.dtype) == (8, 4, "float32")
     assert main_layer((1, 2, 3), layers()) == 3
     assert main_layer((1, 2), layers()) == 1
 
@@ -139,7 +136,7 @@ def reference(clock, monkeypatch, one_thread):
 
 def measured(*engines):
     contestants = [Contestant(name=e.name, engine=e, version="1") for e in engines]
-    settings = Settings(model="net", trials=12, warmups=1, precision="fp16")
+    settings = Settings(model="net", trials=12, warmups=1)
     x, clock = np.ones((1, 3), np.float32), engines[0].clock
     return measure(Net(), x, settings, contestants, layer_trials=5, clock=clock)
 

@@ -59,7 +59,7 @@ def named(recording: Recording, names: Sequence[str]) -> Recording:
         replace(layer, path=f"/{name}", function=name, node=layer.node and name)
         for layer, name in zip(recording.layers, names * len(recording.layers), strict=False)
     )
-    wanted = ["model", "input", "command", "weights", "loss", "optimizer", "device", "precision"]
+    wanted = ["model", "input", "command", "weights", "loss", "optimizer", "device"]
     wanted += ["engine"] if recording.settings.engine else []
     settings = replace(recording.settings, **dict.fromkeys(wanted, every))
     machine = dict.fromkeys(("processor", "python", "commit", "system"), every)
@@ -132,7 +132,7 @@ def engines_run(names: Sequence[str] = ()) -> tuple[EnginesRun, dict[str, Record
     if not names:
         return make_run(WRONG, MISSING, replace(MISSING, name="odd", note="it broke")), known
     every = "".join(names)
-    told = {"version": every, "worst_layer": every, "note": every, "precision": every}
+    told = {"version": every, "worst_layer": every, "note": every}
     parts = ["".join(names[at::4]) for at in range(4)]
     odd = [result(name, 50 + at, **told, folder=name) for at, name in enumerate(parts)]
     missing = replace(MISSING, name=every, error=every, install=every)

@@ -32,7 +32,6 @@ from chainer_profile.report.content.pass_section import memory_on_page
 from chainer_profile.report.content.profile import ReportTitle, heading_text, overview
 from chainer_profile.report.document import Boxes
 from chainer_profile.report.tables import SPREAD, Spread, Table, to_csv
-from chainer_profile.report.text import engine_text
 from tests import ROOT
 from tests.comparing import run
 from tests.conftest import make_recording, make_training
@@ -264,7 +263,6 @@ def test_checks_of_an_engine_name_no_options_and_no_threads_of_blas() -> None:
     # Those of Chainer in a race were chosen.
     for one in (recording, replace(recordings()["chainer"], environment=blas)):
         assert "threads" not in {finding.code for finding in check(summarise(one))}
-    assert engine_text(replace(recording.settings, precision="")) == "fast 1.0"
     assert [*map(format_scientific, (0.0, 1.24e-6, float("inf")))] == ["0", "1.2e-06", "infinite"]
 
 

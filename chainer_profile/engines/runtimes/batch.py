@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from chainer_profile.basics.errors import one_line
-from chainer_profile.engines.equality import TOLERANCES, difference, other_inputs, outputs_of
+from chainer_profile.engines.equality import TOLERANCE, difference, other_inputs, outputs_of
 from chainer_profile.engines.onnx.nodes import read_origin, write_origin
 from chainer_profile.engines.protocol import EngineError, Network
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
@@ -32,7 +32,7 @@ def take_any_batch(engine: OnnxRuntimeEngine) -> None:
         found = difference(expected, other.run(larger.inputs))
     except Exception as error:  # the runtime's, of many kinds
         raise EngineError(f"the model has a fixed batch size: {one_line(error)}") from error
-    if not found.relative <= TOLERANCES[network.precision]:
+    if not found.relative <= TOLERANCE:
         raise EngineError("for another batch size its outputs differ from Chainer's")
     engine.start(network, other.model)
 

@@ -18,7 +18,7 @@ from chainer_profile.record.recording import Recording, Settings
 
 
 class ChainerEngine:
-    """Chainer's own forward pass. It stays in the network's data type, whatever the precision."""
+    """Chainer's own forward pass."""
 
     name = "chainer"
 
@@ -68,8 +68,6 @@ class FastEngine(ChainerEngine):
     def prepare(self, network: Network) -> None:
         if network.gpu:
             raise EngineError("has kernels only for the CPU")
-        if network.precision != "fp32":
-            raise EngineError("computes in fp32 only: leave out --precision")
         super().prepare(network)
 
     @contextmanager

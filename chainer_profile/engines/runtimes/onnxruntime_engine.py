@@ -67,10 +67,6 @@ class OnnxRuntimeEngine:
     def _refuse(self, network: Network) -> None:
         if network.gpu:
             raise EngineError("it runs on CPUs only here: leave out --gpu")
-        if network.precision == "bf16":
-            raise EngineError("it has no kernels for bfloat16: choose fp32")
-        if network.precision == "fp16":
-            raise EngineError("it would compute in float32 and convert all arrays: choose fp32")
 
     def start(self, network: Network, model: Any) -> None:
         """Run a model of a network from now on."""

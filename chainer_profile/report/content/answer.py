@@ -19,7 +19,7 @@ from chainer_profile.report import document as doc
 from chainer_profile.report.columns import shares
 from chainer_profile.report.content.advice import best_of, keeping, verdict
 from chainer_profile.report.content.pass_section import inside_said
-from chainer_profile.report.text import engine_text, gaps, on_gpu, printable, trial_parts
+from chainer_profile.report.text import gaps, on_gpu, printable, trial_parts
 
 #: Parts of a trial that are named, and the least that is worth a name.
 _PARTS, _LEAST = 3, 0.03
@@ -122,7 +122,7 @@ def how_long(summary: Summary) -> str:
     what = "forward and backward pass" if "backward" in parts else "forward pass"
     if parts[-1].startswith("update"):
         what = "training step"
-    by = f" under {engine_text(recording.settings)}" if engine else ""
+    by = f" under {printable(recording.settings.engine)}" if engine else ""
     if trial is None:
         return f"Only the functions of a {what}{by} were timed, not the whole."
     which = "unprofiled trial" if summary.totals.clean else "profiled trial"

@@ -53,7 +53,6 @@ _MUCH = 0.05
 COLUMNS = tables.columns("""
 engine name | | text 24 | Name of the engine
 version | !3 | text? 8 | Its version
-precision | !2 | text 9 | Precision of its arithmetic
 network | | text | Name of the network
 batch | | plain | Inputs per trial
 device | | text | cpu, gpu:0 and so on
@@ -90,7 +89,7 @@ note | | text | Other remarks
 """)
 #: What is read of them: before the speed-ups and behind them.
 _FIRST = ("engine", "mean", "median")
-_THEN = ("p95", "iterations_per_s", "memory", "relative_difference", "precision", "version")
+_THEN = ("p95", "iterations_per_s", "memory", "relative_difference", "version")
 _LEGEND = (
     (
         "",
@@ -105,7 +104,7 @@ _LEGEND = (
 )
 #: The same for the outputs.
 _OUTPUTS = [
-    *(COLUMNS[key] for key in ("engine", "precision", "largest_difference")),
+    *(COLUMNS[key] for key in ("engine", "largest_difference")),
     *tables.columns("magnitude | largest output | number").values(),
     tables.headed(COLUMNS["relative_difference"], "difference / output"),
     *(COLUMNS[key] for key in ("tolerance", "outputs")),

@@ -38,7 +38,7 @@ from chainer_profile.report.tables import (
     not_shown,
     with_content,
 )
-from chainer_profile.report.text import engine_text, on_gpu, typical_word
+from chainer_profile.report.text import on_gpu, printable, typical_word
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -350,7 +350,7 @@ def by_node(summary: Summary) -> Iterator[Block]:
     if not summary.recording.settings.engine:
         return
     yield text(
-        f"Each row is a node of {engine_text(summary.recording.settings)}. Its function names "
+        f"Each row is a node of {printable(summary.recording.settings.engine)}. Its function names "
         "all of Chainer's layers that it computes; its path is that of the layer with the "
         "most operations. A node that computes none has the engine's name. Layer numbers are "
         "those of the network's profile under Chainer."

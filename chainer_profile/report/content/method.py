@@ -23,7 +23,7 @@ def experiment(summary: Summary) -> Iterator[Block]:
     what = "each function call of the network takes"
     if summary.several_phases:
         what = "each function takes in each phase of a trial"
-    engine = words.engine_text(settings) if settings.engine else ""
+    engine = words.printable(settings.engine) if settings.engine else ""
     if engine:
         what = f"each node of {engine} takes"
     whole = ", and how long a whole trial takes" if recording.trial_ns is not None else ""
@@ -45,7 +45,7 @@ def experiment_rows(summary: Summary) -> list[words.Row]:
         _rows_of(summary),
         ("Input", words.input_text(settings)),
         ("Batch", plural(settings.batchsize, example) if settings.batchsize else ""),
-        ("Engine", words.engine_text(settings) if settings.engine else ""),
+        ("Engine", words.printable(settings.engine) if settings.engine else ""),
         ("Device", settings.device),
         ("Mode", words.mode_text(settings)),
         *words.option_rows(settings),
@@ -206,7 +206,7 @@ _GPU_PHASES = (
 def method_points(summary: Summary) -> Iterator[Words]:
     recording, totals, layers = summary.recording, summary.totals, summary.layers
     settings, conditions, clean = recording.settings, recording.conditions, totals.clean
-    engine = settings.engine and words.engine_text(settings)
+    engine = settings.engine and words.printable(settings.engine)
     phases = set(layers["phase"])
     paths = {(row.phase, row.path) for row in layers.itertuples()}
     hooks = layers[(layers["phase"] == "update") & (layers["path"] == "optimizer")]["function"]

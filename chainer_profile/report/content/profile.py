@@ -46,7 +46,7 @@ from chainer_profile.report.document import (
     text,
 )
 from chainer_profile.report.tables import Table, columns
-from chainer_profile.report.text import Row, engine_text, model_name, on_gpu, printable, run_lines
+from chainer_profile.report.text import Row, model_name, on_gpu, printable, run_lines
 
 _NOTHING = "All layers took less time than the clock can resolve, so this run shows nothing."
 #: What the report has in chapters of its own.
@@ -171,7 +171,9 @@ def overview(summary: Summary, *, advice: Advice | None = None, **asked: Any) ->
 def _what_was_run(summary: Summary) -> Iterator[Block]:
     yield from below(run_lines(summary.recording))
     if summary.recording.settings.engine:
-        said = f"engine: {engine_text(summary.recording.settings)}; each row is one of its nodes"
+        said = (
+            f"engine: {printable(summary.recording.settings.engine)}; each row is one of its nodes"
+        )
         yield text(strong(said), below=True)
 
 
