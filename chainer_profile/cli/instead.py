@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.shown import FULL, say_written, show, terminal_width
-from chainer_profile.engines.catalogue import ENGINES
+from chainer_profile.engines.catalogue import listed
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.writers.terminal import wrapped
@@ -27,10 +27,12 @@ def run(args: argparse.Namespace, context: Context) -> int:
                 line = f"{name:23} {'x'.join(map(str, model.input_shape)):10} {model.description}"
                 print(wrapped(line, width, 24))
         else:
-            for entry in ENGINES.values():
+            engines = listed()
+            width = max(len(entry.name) for entry in engines)
+            for entry in engines:
                 lacks = entry.lacks()
                 state = f"{lacks}: {entry.install}" if lacks else "installed"
-                print(f"{entry.name:13} {entry.description} ({state})")
+                print(f"{entry.name:{width}} {entry.description} ({state})")
     return 0
 
 

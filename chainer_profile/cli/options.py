@@ -182,8 +182,9 @@ OPTIONS: dict[str, Told] = {
     "--budget TIME": _value("total time, such as 90s or 3m (default: 3m)", parsing.duration, 180.0),
     # -- engines
     "--engines A,B": _value(
-        "names from --list-engines, or your own as module:Class; chainer always comes first "
-        "(default: all that can run on the device)",
+        "names from --list-engines, onnxruntime:PROVIDER for an execution provider of it, or "
+        "your own as module:Class; chainer always comes first (default: chainer, chainer-fast, "
+        "onnxruntime)",
         parsing.split_names,
     ),
     "--list-engines": _flag("list the engines and exit"),

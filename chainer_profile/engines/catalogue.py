@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,8 @@ class EngineEntry:
     #: Modules without which it cannot run, and the command that installs them.
     needs: tuple[str, ...] = ()
     install: str = ""
+    #: The execution provider that ONNX Runtime is to run on; empty for the engine's own choice.
+    provider: str = ""
 
     def lacks(self) -> str:
         """Why it cannot run, in some words; empty where all that it needs can be imported."""
@@ -40,12 +42,15 @@ class EngineEntry:
                 importlib.import_module(name)
         except Exception as error:  # a broken installation raises anything
             return f"cannot be imported ({one_line(error)})"
+        if self.provider and self.provider not in _providers("get_available_providers"):
+            return f"the installed ONNX Runtime has no {self.provider}"
         return ""
 
     def make(self) -> Any:
         """The engine, not yet prepared."""
         module, _, name = self.factory.partition(":")
-        return getattr(importlib.import_module(module), name)()
+        given = [self.provider] if self.provider else []
+        return getattr(importlib.import_module(module), name)(*given)
 
 
 _HERE = "chainer_profile.engines"
@@ -69,8 +74,63 @@ _ENTRIES = (
     ),
 )
 
+#: Packages that bring an execution provider of ONNX Runtime, in place of ``onnxruntime``.
+_PACKAGES_OF_PROVIDERS = {
+    "OpenVINOExecutionProvider": "onnxruntime-openvino",
+    "CUDAExecutionProvider": "onnxruntime-gpu",
+    "TensorrtExecutionProvider": "onnxruntime-gpu tensorrt",
+}
+#: What a name begins with that is ONNX Runtime on an execution provider.
+_ON_PROVIDER = "onnxruntime:"
+
 #: Every engine by its name, read-only, in the order of tables.
 ENGINES: Mapping[str, EngineEntry] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
+
+
+def entry_of(name: str) -> EngineEntry | None:
+    """The entry of a name: of an engine, or of ``onnxruntime:PROVIDER``; None for a user's own."""
+    return _of_provider(provider) if (provider := provider_of(name)) else ENGINES.get(name)
+
+
+def listed() -> list[EngineEntry]:
+    """All engines, and the execution providers whose packages are known."""
+    return [*ENGINES.values(), *map(_of_provider, _PACKAGES_OF_PROVIDERS)]
+
+
+def provider_of(name: str) -> str:
+    """The execution provider in the name of an engine; empty where it has none."""
+    return name.removeprefix(_ON_PROVIDER) if name.startswith(_ON_PROVIDER) else ""
+
+
+def label_of(name: str) -> str:
+    """What tables call an engine: ``ONNX Runtime, OpenVINO``, and most by their names."""
+    provider = provider_of(name)
+    return f"ONNX Runtime, {provider.removesuffix('ExecutionProvider')}" if provider else name
+
+
+def _of_provider(provider: str) -> EngineEntry:
+    name = f"{_ON_PROVIDER}{provider}"
+    known = dict.fromkeys([*_PACKAGES_OF_PROVIDERS, *_providers("get_all_providers")])
+    if provider not in known:
+        raise UsageError(
+            f"unknown engine {name!r}: execution providers of ONNX Runtime are {', '.join(known)}"
+        )
+    package = _PACKAGES_OF_PROVIDERS.get(provider)
+    runtime = ENGINES["onnxruntime"]
+    install = f"python -m pip install onnx {package}" if package else ""
+    return EngineEntry(
+        name, label_of(name), runtime.factory, runtime.needs, install, provider=provider
+    )
+
+
+def _providers(function: str) -> Sequence[str]:
+    """What a function of ONNX Runtime says of its providers; nothing where it cannot be asked."""
+    try:
+        found: Sequence[str] = getattr(importlib.import_module("onnxruntime"), function)()
+    except Exception:  # it is not installed, or broken
+        return []
+    return found
+
 
 _OWN = "module:Class or path/to/file.py:Class"
 _METHODS = ("prepare", "run", "layers")

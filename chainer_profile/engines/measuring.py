@@ -161,7 +161,7 @@ def _folded(
                     )
                 recordings[one.name] = found
             except (EngineError, ValueError) as error:
-                one.note = f"the times of its nodes are unusable: {error}"
+                one.add_note(f"the times of its nodes are unusable: {error}")
         one.folder = folders[one.name] if one.name in recordings else ""
     run = EnginesRun(
         engines=tuple(one.result for one in race.contestants),

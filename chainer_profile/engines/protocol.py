@@ -71,6 +71,7 @@ class Engine(Protocol):
     """The three methods of an engine. It may also have:
 
     - ``version``: text, such as ``1.20.1``.
+    - ``note``: text for whoever reads its times, once it is prepared.
     - ``suffix``, the ending of its files, with ``save(path)``, which writes the prepared engine to
       a file, and ``load(network, path)``, which prepares it from a file with the file's weights.
       ``load`` raises EngineError if the file is missing, damaged, or of another network.

@@ -17,7 +17,7 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.free_memory import Growth
 from chainer_profile.engines import equality
-from chainer_profile.engines.catalogue import BASELINE, ENGINES, find_engine
+from chainer_profile.engines.catalogue import BASELINE, ENGINES, entry_of, find_engine
 from chainer_profile.engines.protocol import Engine, EngineError, EngineProfile, Network
 from chainer_profile.engines.results import EngineResult, trials_in_a_round
 from chainer_profile.measure.clock import HOST_CLOCK, WARMUP_SECONDS, Clock
@@ -65,7 +65,7 @@ def choose(names: Sequence[str] | None) -> list[Contestant]:
     """The engines that were named, Chainer first; without names all of the catalogue."""
     found: list[Contestant] = []
     for name in dict.fromkeys([BASELINE, *(ENGINES if names is None else names)]):
-        entry = ENGINES.get(name)
+        entry = entry_of(name)
         if entry is None:
             engine = find_engine(name)
             own = str(getattr(engine, "name", "")) or name
@@ -163,10 +163,10 @@ class Race:
             try:
                 contestant.profile = contestant.engine.layers(self.network.inputs, count)
             except Exception as error:  # an engine's own code; its clean times are good
-                contestant.note = f"no node times: {_said(error)}"
+                contestant.add_note(f"no node times: {_said(error)}")
             else:
                 if contestant.profile is None:
-                    contestant.note = "it does not report the times of its nodes"
+                    contestant.add_note("it does not report the times of its nodes")
 
     # -- one engine
 
@@ -186,6 +186,7 @@ class Race:
                 raise EngineError("cannot be loaded from a file")
             contestant.prepare_s = (self._now_ns() - begin_ns) * NS
             contestant.version = str(getattr(engine, "version", contestant.version))
+            contestant.add_note(str(getattr(engine, "note", "")))
             if baseline:
                 inputs = self.network.inputs
                 for given in (inputs, equality.other_inputs(inputs)):

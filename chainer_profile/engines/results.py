@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from chainer_profile.basics.describe import Statistics, describe, median_interval
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import as_json
-from chainer_profile.engines.catalogue import BASELINE
+from chainer_profile.engines.catalogue import BASELINE, label_of
 from chainer_profile.record.recording import COMPLETE, Environment, Layer, Recording, Settings
 from chainer_profile.record.versioned import read_beside
 
@@ -92,6 +92,14 @@ class EngineResult:
     install: str = ""
     #: What else is to be known, such as why there are no times of its nodes.
     note: str = ""
+
+    @property
+    def label(self) -> str:
+        """What it is called where it is read."""
+        return label_of(self.name)
+
+    def add_note(self, text: str) -> None:
+        self.note = "; ".join(filter(None, (self.note, text)))
 
     @property
     def measured(self) -> bool:

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 
-from chainer_profile.cli import instead
-from chainer_profile.engines import race
+from chainer_profile.engines import catalogue
 from chainer_profile.engines.catalogue import ENGINES, EngineEntry
 from chainer_profile.measure import environment
 from chainer_profile.report import page
@@ -189,16 +189,41 @@ def test_what_fails_or_is_not_installed_is_listed_and_the_others_run(done, monke
         ("no_such_module", "not installed"),
     ):
         entry = EngineEntry("other", "Another", "no:Such", (module,), "pip install x")
-        for place in (instead, race):
-            monkeypatch.setattr(place, "ENGINES", {**ENGINES, "other": entry})
+        monkeypatch.setattr(catalogue, "ENGINES", {**ENGINES, "other": entry})
         listed = done("engines", "--list-engines")
-        assert f"other         Another ({lacks}: pip install x)" in listed
+        assert f"other {'Another':>39} ({lacks}: pip install x)" in listed
         assert run("--engines", "other", "--out", "a", "--force") == 1
         out, err = capsys.readouterr()
         said = f"other: {lacks}: pip install x"
         assert said in " ".join(out.split())
         assert one_line(err).endswith(f"no engine but chainer ran: {said}")
     assert table("a")["other"]["install"] == "pip install x"
+
+
+def test_a_provider_that_the_build_lacks_is_one_line_with_the_package(done, monkeypatch):
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    name = "onnxruntime:OpenVINOExecutionProvider"
+    out = " ".join(done("engines", "--engines", f"own:Fast,{name}", "--out", "run").split())
+    assert (
+        "ONNX Runtime, OpenVINO: the installed ONNX Runtime has no OpenVINOExecutionProvider: "
+        "python -m pip install onnx onnxruntime-openvino" in out
+    )
+    assert table()[name]["install"] == "python -m pip install onnx onnxruntime-openvino"
+
+
+def test_several_providers_have_names_and_folders_of_their_own(done):
+    named = "onnxruntime:CPUExecutionProvider"
+    out = done("engines", "--engines", f"onnxruntime,{named}", "--out", "run")
+    assert "ONNX Runtime, CPU" in out
+    assert [name for name in names_in("run") if "." not in name] == [
+        "chainer",
+        "onnxruntime",
+        "onnxruntime_CPUExecutionProvider",
+    ]
+    assert list(table()) == ["chainer", "onnxruntime", named]
+    assert load_run(Path("run", "onnxruntime_CPUExecutionProvider")).settings.engine == (
+        f"{named} {onnxruntime.__version__}"
+    )
 
 
 def test_folders_are_replaced_with_force_numbered_and_empty_ones_go():

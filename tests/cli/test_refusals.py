@@ -143,6 +143,7 @@ REFUSED = f"""
 2 | engines --tolerance 2 | argument --tolerance: must be a number above 0 up to 1, such as 1e-4, no
 2 | engines --engines chainer --out own.py | --out own.py: is a file; name a folder
 2 | engines --engines onnx-runtime | unknown engine 'onnx-runtime': did you mean onnxruntime?
+2 | engines --engines onnxruntime:OpenVINO | unknown engine 'onnxruntime:OpenVINO': execution prov
 2 | engines --engines own:Absent | engine own:Absent: own has no 'Absent'
 2 | engines --engines own:Net | engine own:Net is not an engine: it lacks prepare, run, layers
 2 | engines --engines absent.py:Fast | engine absent.py:Fast: there is no file absent.py

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import chainer
 import chainer.functions as F
@@ -151,8 +152,8 @@ def test_trials_are_made_in_blocks(monkeypatch):
 
 def test_what_it_cannot_do():
     net, engine = network(device="gpu:0"), OnnxRuntimeEngine()
-    assert "runs on CPUs only" in refusal(engine.prepare, net)
-    assert "runs on CPUs only" in refusal(engine.load, net, Path("none"))
+    assert "leave out --gpu" in refusal(engine.prepare, net)
+    assert "leave out --gpu" in refusal(engine.load, net, Path("none"))
 
 
 def test_threads_are_those_asked_for():
@@ -221,9 +222,13 @@ def test_a_batch_that_is_held_is_refused():
     assert "no common batch size" in refusal(larger_batch, network, error=EngineError)
 
 
-def event(name, kind, begin, duration, index=0):
+def event(name, kind, begin, duration, index=0, provider="CPUExecutionProvider"):
     name = name if kind == "Session" or name.endswith("_before") else f"{name}_kernel_time"
-    args = {} if kind == "Session" else {"op_name": kind, "node_index": str(index)}
+    args = (
+        {}
+        if kind == "Session"
+        else {"op_name": kind, "node_index": str(index), "provider": provider}
+    )
     category = "Session" if kind == "Session" else "Node"
     return {"cat": category, "name": name, "ts": begin, "dur": duration, "args": args}
 
@@ -256,3 +261,76 @@ def test_a_damaged_file(tmp_path):
     (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
     said = refusal(OnnxRuntimeEngine().load, relu, tmp_path / "net.onnx")
     assert "ONNX Runtime cannot compile it: " in said
+
+
+# -- execution providers
+
+OPENVINO = "OpenVINOExecutionProvider"
+
+
+def test_a_session_that_silently_runs_elsewhere_is_refused():
+    if "AzureExecutionProvider" not in onnxruntime.get_available_providers():
+        pytest.skip("this build of ONNX Runtime has no provider that runs nothing")
+    said = refusal(OnnxRuntimeEngine("AzureExecutionProvider").prepare, network())
+    assert said.startswith("none of its nodes runs on AzureExecutionProvider")
+    assert said.endswith("ONNX Runtime would take CPUExecutionProvider")
+
+
+def openvino_by(*events, providers=(OPENVINO, "CPUExecutionProvider")):
+    """An engine whose session has these providers and made these events in its first run."""
+    engine = OnnxRuntimeEngine(OPENVINO)
+    engine._session = SimpleNamespace(get_providers=lambda: list(providers))
+    engine._require_provider([event("model_run", "Session", 0, 9), *events])
+    return engine
+
+
+def test_nodes_that_run_elsewhere_are_counted():
+    subgraph = event(f"{OPENVINO}_subgraph_3_0", "subgraph_3", 0, 5, provider=OPENVINO)
+    relu = event("1_ReLU@/", "Relu", 5, 1)
+    assert openvino_by(subgraph).note == ""
+    assert openvino_by(subgraph, relu, relu).note == (
+        f"1 of its 3 nodes ran on {OPENVINO} (a node may be a subgraph of several layers), the "
+        "others on CPUExecutionProvider"
+    )
+    for events, providers in (([relu], (OPENVINO,)), ([subgraph, relu], ("CPUExecutionProvider",))):
+        said = refusal(openvino_by, *events, providers=providers)
+        assert said.startswith(f"none of its nodes runs on {OPENVINO}")
+
+
+def test_a_subgraph_is_one_node_that_does_all_layers_or_says_nothing():
+    # Its number is another one in every session.
+    runs = [
+        onnxruntime_engine._runs(
+            [
+                event(f"{OPENVINO}_subgraph_{number}_0", f"subgraph_{number}", 0, 5, 9, OPENVINO),
+                event("model_run", "Session", 0, 9),
+            ]
+        )
+        for number in (1, 2)
+    ]
+    assert runs == [[({("subgraph", "OpenVINO", 0): 5}, 9)]] * 2
+    net = network("residual")
+    engine, subgraph = prepared(OnnxRuntimeEngine, net), ("subgraph", "OpenVINO")
+    (node,) = engine._nodes([subgraph], Path("none"))
+    assert node.layers == tuple(range(len(net.layers)))
+    for others in ([subgraph], [("1_ReLU@/", "Relu")]):
+        said = refusal(engine._nodes, [subgraph, *others], Path("none"), error=EngineError)
+        assert said == "its subgraphs do not say which layers they compute"
+
+
+def test_no_node_times_are_told_of_a_gpu():
+    engine = OnnxRuntimeEngine("CUDAExecutionProvider")
+    assert "GPU's nodes begin" in refusal(engine.layers, (), 1, error=EngineError)
+
+
+def test_openvino_where_the_build_has_it():
+    if OPENVINO not in onnxruntime.get_available_providers():
+        pytest.skip("this build of ONNX Runtime has no OpenVINO")
+    net = network("residual", threads=1)
+    engine = prepared(lambda: OnnxRuntimeEngine(OPENVINO), net)
+    assert (engine.name, engine.note) == (f"onnxruntime:{OPENVINO}", "")
+    assert_close(engine.run(net.inputs), outputs_of(net))
+    profile = engine.layers(net.inputs, 3)
+    assert_accounts(profile, net, 3)
+    assert [node.kind for node in profile.nodes] == ["OpenVINO"]
+    assert engine.intermediates(net.inputs)

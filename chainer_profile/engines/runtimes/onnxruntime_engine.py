@@ -14,6 +14,7 @@ import numpy as np
 
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.files import replacing
+from chainer_profile.basics.units import plural
 from chainer_profile.engines.onnx.fusion import Step, blocked_by, done_by, steps_of
 from chainer_profile.engines.onnx.nodes import (
     Origin,
@@ -28,21 +29,33 @@ from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProf
 _MOST_EVENTS = 25_000
 _WARMUPS = 3
 _KERNEL = "_kernel_time"
+_CPU = "CPUExecutionProvider"
+#: Providers that launch kernels and do not wait for them.
+_ON_GPU = frozenset(
+    f"{name}ExecutionProvider" for name in ("CUDA", "MIGraphX", "NvTensorRTRTX", "Tensorrt")
+)
+#: Name of a node that a provider has made of several.
+_SUBGRAPH = "subgraph"
 
 #: Name and kind of a node, and which it is of those where both are the same.
 _NodeName = tuple[str, str, int]
 
 
 class OnnxRuntimeEngine:
-    """ONNX Runtime on a CPU; it runs the exported network, whose nodes are named after layers."""
+    """ONNX Runtime on a provider; it runs the exported network, whose nodes have layers' names."""
 
-    name = "onnxruntime"
     suffix = ".onnx"
+    #: How many nodes the provider does not run, in words; empty where it runs all.
+    note = ""
     network: Network
     #: The exported network, an ``onnx.ModelProto``.
     model: Any
     #: What the model says of Chainer's layers; None for a model that others exported.
     origin: Origin | None
+
+    def __init__(self, provider: str = _CPU) -> None:
+        self.name = "onnxruntime" if provider == _CPU else f"onnxruntime:{provider}"
+        self.provider = provider
 
     @property
     def version(self) -> str:
@@ -66,7 +79,7 @@ class OnnxRuntimeEngine:
 
     def _refuse(self, network: Network) -> None:
         if network.gpu:
-            raise EngineError("it runs on CPUs only here: leave out --gpu")
+            raise EngineError("it takes arrays from a CPU's memory only: leave out --gpu")
 
     def start(self, network: Network, model: Any) -> None:
         """Run a model of a network from now on."""
@@ -77,9 +90,34 @@ class OnnxRuntimeEngine:
             origin.check(network)
         self.network, self.model, self.origin = network, model, origin
         self._steps = steps_of(model.graph)
-        self._session = self._compile(model)
-        self._inputs = [value.name for value in self._session.get_inputs()]
-        self._outputs = [value.name for value in self._session.get_outputs()]
+        if self.provider == _CPU:
+            self._take(self._compile(model))
+        else:
+            with tempfile.TemporaryDirectory(prefix="chainer-profile-") as folder:
+                # After its profiling has ended, the session runs as one without.
+                self._take(self._compile(model, **_profiling_in(Path(folder))))
+                self.run(network.inputs)
+                self._require_provider(_events(self._session))
+
+    def _take(self, session: Any) -> None:
+        """Run this session from now on."""
+        self._session = session
+        self._inputs = [value.name for value in session.get_inputs()]
+        self._outputs = [value.name for value in session.get_outputs()]
+
+    def _require_provider(self, events: Sequence[dict[str, Any]]) -> None:
+        """Refuse a session that silently runs on the CPU instead; note the nodes that do so."""
+        ran_by = Counter(event["args"]["provider"] for event in events if _is_kernel(event))
+        here, others = ran_by.pop(self.provider, 0), ", ".join(sorted(ran_by))
+        if self.provider not in self._session.get_providers() or not here:
+            raise EngineError(
+                f"none of its nodes runs on {self.provider}: ONNX Runtime would take {others}"
+            )
+        if others:
+            self.note = (
+                f"{here} of its {plural(here + ran_by.total(), 'node')} ran on {self.provider} (a "
+                f"node may be a subgraph of several layers), the others on {others}"
+            )
 
     def save(self, path: Path) -> None:
         """Write the model into a file."""
@@ -103,10 +141,23 @@ class OnnxRuntimeEngine:
             setattr(options, name, value)
         try:
             return onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+                model.SerializeToString(),
+                options,
+                providers=[(self.provider, self._provider_options())],
+                enable_fallback=0,  # with a message on standard output
             )
         except Exception as error:  # of many kinds
             raise EngineError(f"ONNX Runtime cannot compile it: {one_line(error)}") from error
+
+    def _provider_options(self) -> dict[str, str]:
+        """What keeps a provider to float32 and to the network's threads."""
+        if self.provider == "CUDAExecutionProvider":
+            return {"use_tf32": "0"}
+        if self.provider != "OpenVINOExecutionProvider":
+            return {}
+        threads = self.network.threads
+        limit = {} if threads is None else {"num_of_threads": str(threads)}
+        return {"device_type": "CPU", "precision": "FP32", **limit}
 
     # -- running
 
@@ -145,6 +196,8 @@ class OnnxRuntimeEngine:
 
         Layers that none of the nodes does are gone.
         """
+        if self.provider in _ON_GPU:
+            raise EngineError("its clock tells when a GPU's nodes begin, not how long they take")
         names: list[_NodeName] = []
         node_us: list[list[int]] = []
         run_us: list[int] = []
@@ -173,21 +226,21 @@ class OnnxRuntimeEngine:
         self, inputs: tuple[Any, ...], trials: int, folder: Path
     ) -> list[tuple[dict[_NodeName, int], int]]:
         """For every trial the microseconds of each node as they ran, and those of the run."""
-        session = self._compile(
-            self.model, enable_profiling=True, profile_file_prefix=str(folder / "profile")
-        )
+        session = self._compile(self.model, **_profiling_in(folder))
         feed = self._feed(inputs)
         for _ in range(_WARMUPS + trials):
             session.run(self._outputs, feed)
-        path = Path(session.end_profiling())
-        events = json.loads(path.read_bytes())
-        path.unlink()
-        return _runs(events)[_WARMUPS:]
+        return _runs(_events(session))[_WARMUPS:]
 
     def _nodes(self, ran: Sequence[tuple[str, str]], folder: Path) -> list[EngineNode]:
         import onnx
         import onnxruntime
 
+        subgraphs = [name for name, _ in ran if name == _SUBGRAPH]
+        if subgraphs and len(ran) == 1:
+            return [self._node(*ran[0], range(len(self._steps)))]
+        if subgraphs:
+            raise EngineError("its subgraphs do not say which layers they compute")
         # Fusing comes first, and changing the layout then.
         level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         path = str(folder / "fused.onnx")
@@ -211,6 +264,32 @@ class OnnxRuntimeEngine:
         return () if self.origin is None else self.origin.layers_of(step.name)
 
 
+def _profiling_in(folder: Path) -> dict[str, Any]:
+    """Settings of a session that writes its profile into a folder."""
+    return {"enable_profiling": True, "profile_file_prefix": str(folder / "profile")}
+
+
+def _events(session: Any) -> list[dict[str, Any]]:
+    """What a session's profile holds; the profile ends, and its file goes."""
+    path = Path(session.end_profiling())
+    events: list[dict[str, Any]] = json.loads(path.read_bytes())
+    path.unlink()
+    return events
+
+
+def _is_kernel(event: dict[str, Any]) -> bool:
+    """Whether an event is the run of a node."""
+    return bool(event["cat"] == "Node" and event["name"].endswith(_KERNEL))
+
+
+def _name_and_kind(event: dict[str, Any]) -> tuple[str, str]:
+    provider, kind = event["args"]["provider"], str(event["args"]["op_name"])
+    name = event["name"].removesuffix(_KERNEL)
+    if name.startswith(f"{provider}_"):  # compiled as a whole, with a new number in every session
+        return _SUBGRAPH, provider.removesuffix("ExecutionProvider")
+    return _plain_name(name, kind), kind
+
+
 def _plain_name(name: str, kind: str) -> str:
     """A node's name; its kind for a change of layout, which has another name in every session."""
     return kind if not name or re.fullmatch(rf"{kind}(_token)?(_\d+)?", name) else name
@@ -226,9 +305,8 @@ def _runs(events: Sequence[dict[str, Any]]) -> list[tuple[dict[_NodeName, int], 
         if event["name"] == "model_run":
             found.append((within, int(event["dur"])))
             within, counts = {}, Counter()
-        elif event["cat"] == "Node" and event["name"].endswith(_KERNEL):
-            kind = str(event["args"]["op_name"])
-            name = _plain_name(event["name"].removesuffix(_KERNEL), kind)
+        elif _is_kernel(event):
+            name, kind = _name_and_kind(event)
             within[name, kind, counts[name, kind]] = int(event["dur"])
             counts[name, kind] += 1
     return found

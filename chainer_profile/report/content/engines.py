@@ -27,7 +27,7 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.basics.words import TYPED
 from chainer_profile.comparison.compare import Side, compare
-from chainer_profile.engines.catalogue import BASELINE, FAST
+from chainer_profile.engines.catalogue import BASELINE, FAST, provider_of
 from chainer_profile.engines.results import EngineResult, EnginesRun, Speedup, main_layer, speedup
 from chainer_profile.record.recording import COMPLETE, Recording
 from chainer_profile.report import document as doc
@@ -87,8 +87,10 @@ error | | text | Why the engine did not run, or stopped
 install | | text | The command that installs what it needs
 note | | text | Other remarks
 """)
+#: The column of names to be read; a file keeps the name that --engines takes.
+_ENGINE = replace(COLUMNS["engine"], value=attrgetter("label"))
 #: What is read of them: before the speed-ups and behind them.
-_FIRST = ("engine", "mean", "median")
+_FIRST = ("mean", "median")
 _THEN = ("p95", "iterations_per_s", "memory", "relative_difference", "version")
 _LEGEND = (
     (
@@ -104,7 +106,7 @@ _LEGEND = (
 )
 #: The same for the outputs.
 _OUTPUTS = [
-    *(COLUMNS[key] for key in ("engine", "largest_difference")),
+    *(_ENGINE, COLUMNS["largest_difference"]),
     *tables.columns("magnitude | largest output | number").values(),
     tables.headed(COLUMNS["relative_difference"], "difference / output"),
     *(COLUMNS[key] for key in ("tolerance", "outputs")),
@@ -139,6 +141,7 @@ def _row(run: EnginesRun, engine: EngineResult, recording: Recording | None) -> 
         "layers": run.n_layers,
         "gone": fused and (0 if engine.name == BASELINE else fused.gone),
         "engine": engine,
+        "label": engine.label,
     }
     return Row(**known)
 
@@ -202,23 +205,23 @@ def verdict(run: EnginesRun) -> str:
     before = format_duration(baseline.statistics.median_s)
     known = _speedups(run)
     if not known:
-        return f"Only {baseline.name} ran: {before} a trial."
+        return f"Only {baseline.label} ran: {before} a trial."
     faster = [pair for pair in known if pair[1].sure]
     if not faster:
-        return f"No engine is significantly faster than {baseline.name}: {before} a trial."
+        return f"No engine is significantly faster than {baseline.label}: {before} a trial."
     best, gain = faster[0]
     assert best.statistics is not None
     after = format_duration(best.statistics.median_s)
     if crowded(run):
         return (
-            f"{best.name} was {format_factor(gain.factor)} as fast as {baseline.name} "
+            f"{best.label} was {format_factor(gain.factor)} as fast as {baseline.label} "
             f"({after} a trial instead of {before}), but other programs kept the cores busy; the "
             "speed-up without them is unknown."
         )
     said = interval_text(gain)
     within = "" if said == NOT_KNOWN else f" (95 % interval {said})"
     return (
-        f"{best.name} is {format_factor(gain.factor)} as fast as {baseline.name}{within}: "
+        f"{best.label} is {format_factor(gain.factor)} as fast as {baseline.label}{within}: "
         f"{after} a trial instead of {before}."
     )
 
@@ -273,7 +276,7 @@ def words_of(run: EnginesRun, recordings: Mapping[str, Recording]) -> dict[str, 
             found = function_shares(recordings[engine.name], recordings.get(BASELINE))
             most = sorted(found, key=lambda name: -found[name])[:_MOST_PARTS]
             parts += [f"{format_percent(found[name])} {name}" for name in most]
-        said.append(f"{words.printable(engine.name)}: {', '.join(filter(None, parts))}")
+        said.append(f"{words.printable(engine.label)}: {', '.join(filter(None, parts))}")
     return dict(zip(anchors_of(run), said, strict=True))
 
 
@@ -296,7 +299,7 @@ def _speed(run: EnginesRun) -> Iterator[doc.Block]:
             "confidence intervals):"
         )
         versus = [_against(slow, interval_text, drop=at) for at, slow in enumerate(run.right)]
-        yield tables.Table([COLUMNS["engine"], *versus], _rows(run, run.right), "Speed-ups")
+        yield tables.Table([_ENGINE, *versus], _rows(run, run.right), "Speed-ups")
 
 
 def _outputs(run: EnginesRun) -> Iterator[doc.Block]:
@@ -315,12 +318,12 @@ def _outputs(run: EnginesRun) -> Iterator[doc.Block]:
 def _nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
     """What each engine made of the layers."""
     for engine in _with_nodes(run, recordings):
-        yield doc.Heading(3, engine.name)
+        yield doc.Heading(3, engine.label)
         if BASELINE in recordings:
             yield from _groups(engine.name, recordings)
         if engine.folder:
             yield doc.text(
-                f"The report on {engine.name} alone, with its nodes: ",
+                f"The report on {engine.label} alone, with its nodes: ",
                 doc.file(f"{engine.folder}/report.md"),
             )
 
@@ -347,7 +350,7 @@ def _method(run: EnginesRun) -> Iterator[doc.Block]:
     if settings.command:
         yield doc.Code(settings.command)
     known = [e for e in run.engines if e.prepare_s is not None]
-    took = ", ".join(f"{format_duration(e.prepare_s)} ({e.name})" for e in known) or "no time"
+    took = ", ".join(f"{format_duration(e.prepare_s)} ({e.label})" for e in known) or "no time"
     yield doc.points(
         [
             "Each engine got the same network, weights and input. Preparing them before the "
@@ -366,7 +369,7 @@ def _method(run: EnginesRun) -> Iterator[doc.Block]:
 def _environment(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
     rows = words.environment_rows(run.environment)
     rows += words.gpu_rows(recordings[BASELINE]) if BASELINE in recordings else []
-    rows += [(e.name, e.version) for e in run.engines if e.version]
+    rows += [(e.label, e.version) for e in run.engines if e.version]
     if rows:
         yield properties(rows, "The machine and its software")
 
@@ -409,7 +412,7 @@ def table_columns(run: EnginesRun) -> list[tables.Column]:
             interval = _against(baseline, interval_text, drop=6)
             versus.append(tables.headed(interval, "95 %", "95 % interval"))
     versus += [_versus(slow, drop=1) for slow in run.right if slow is not baseline]
-    return [*(COLUMNS[key] for key in _FIRST), *versus, *(COLUMNS[key] for key in _THEN)]
+    return [_ENGINE, *(COLUMNS[key] for key in _FIRST), *versus, *(COLUMNS[key] for key in _THEN)]
 
 
 def _against(slow: EngineResult, said: Callable[[Speedup], Any], drop: int = 0) -> tables.Column:
@@ -419,7 +422,7 @@ def _against(slow: EngineResult, said: Callable[[Speedup], Any], drop: int = 0) 
         found = None if row.engine is slow else speedup(row.engine, slow)
         return None if found is None else said(found)
 
-    column = tables.headed(tables.columns("versus | | figure")["versus"], f"vs {slow.name}")
+    column = tables.headed(tables.columns("versus | | figure")["versus"], f"vs {slow.label}")
     return replace(column, value=value, missing="", drop=drop)
 
 
@@ -446,13 +449,13 @@ def interval_text(found: Speedup) -> str:
 
 def other_line(engine: EngineResult) -> str:
     """Why an engine made no trials, and how to get it."""
-    parts = (engine.name, engine.error or "made no trials", engine.install)
+    parts = (engine.label, engine.error or "made no trials", engine.install)
     return ": ".join(filter(None, parts))
 
 
 def wrong_lines(run: EnginesRun) -> list[str]:
     """A line for each engine whose outputs are wrong: the figures, and the layer."""
-    return [f"{engine.name}: {wrong_text(engine)}" for engine in run.wrong]
+    return [f"{engine.label}: {wrong_text(engine)}" for engine in run.wrong]
 
 
 def wrong_text(engine: EngineResult) -> str:
@@ -469,13 +472,13 @@ def wrong_text(engine: EngineResult) -> str:
 
 def note_lines(run: EnginesRun) -> list[str]:
     """What else is to be known of engines that made trials."""
-    return [f"{one.name}: {one.note}" for one in run.measured if one.note]
+    return [f"{one.label}: {one.note}" for one in run.measured if one.note]
 
 
 def next_steps(run: EnginesRun) -> Iterator[str]:
     """Which engine to take, and how: a sentence or two each."""
     for engine in run.wrong:
-        yield f"Do not use {engine.name} as it is: {wrong_text(engine)}."
+        yield f"Do not use {engine.label} as it is: {wrong_text(engine)}."
     if crowded(run):
         yield (
             "Close the other programs, or wait for them to end, and run again to choose an engine."
@@ -484,7 +487,7 @@ def next_steps(run: EnginesRun) -> Iterator[str]:
         yield from _which(known)
     for engine in run.others:
         if engine.install:
-            yield f"{engine.name} was not tried; {engine.install} installs it."
+            yield f"{engine.label} was not tried; {engine.install} installs it."
 
 
 def _which(known: list[tuple[EngineResult, Speedup]]) -> Iterator[str]:
@@ -494,12 +497,12 @@ def _which(known: list[tuple[EngineResult, Speedup]]) -> Iterator[str]:
         return
     best, gain = faster[0]
     factor = format_factor(gain.factor)
-    yield f"Use {best.name}: it is {factor} as fast as {BASELINE}. {_how(best)}"
+    yield f"Use {best.label}: it is {factor} as fast as {BASELINE}. {_how(best)}"
     for engine, _ in faster[1:2]:
         lead = speedup(best, engine)
         if lead is not None and not lead.low > 1:
             yield (
-                f"{engine.name} is equally fast within the accuracy of these trials: use the "
+                f"{engine.label} is equally fast within the accuracy of these trials: use the "
                 f"one that suits you. {_how(engine)}"
             )
     factors = {engine.name: gain.factor for engine, gain in known}
@@ -517,6 +520,11 @@ _HOW = {
 
 
 def _how(engine: EngineResult) -> str:
+    if provider := provider_of(engine.name):
+        return (
+            f"{TYPED} export writes the ONNX file that it runs, with "
+            f'InferenceSession(FILE, providers=["{provider}"]).'
+        )
     otherwise = f"To save it, where possible, add --save-engine to {TYPED} engines."
     return _HOW.get(engine.name, otherwise)
 
@@ -535,7 +543,7 @@ def fusion_lines(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[s
     """A line for each engine that timed its nodes."""
     chainer = recordings.get(BASELINE)
     return [
-        f"{engine.name}: {fusion_text(run, recordings[engine.name], chainer)}"
+        f"{engine.label}: {fusion_text(run, recordings[engine.name], chainer)}"
         for engine in _with_nodes(run, recordings)
     ]
 

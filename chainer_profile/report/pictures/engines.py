@@ -70,7 +70,7 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
             fontsize=figures.TEXT - 0.5,
             parse_math=False,
         )
-    labels = [shorten(printable(engine.name), _MAX_NAME) for engine in engines]
+    labels = [shorten(printable(engine.label), _MAX_NAME) for engine in engines]
     left.set_yticks(range(len(engines)), labels, parse_math=False)
     left.set_ylim(len(engines) - 0.4, -0.6)
     left.set_xlim(0, (max(lengths, default=0.0) or 1.0) * 1.34)
