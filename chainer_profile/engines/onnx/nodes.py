@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chainer_profile.basics.units import format_shapes, plural
+from chainer_profile.basics.words import TYPED
 from chainer_profile.engines.protocol import EngineError, Network
 from chainer_profile.record.parts import Shape
 from chainer_profile.record.versioned import build
@@ -117,12 +118,15 @@ def write_origin(model: Any, origin: Origin) -> None:
     )
 
 
-def read_origin(model: Any) -> Origin | None:
-    """What an ONNX model's metadata say; None for a model that was exported by others."""
+def read_origin(model: Any) -> Origin:
+    """What an ONNX model's metadata say; a model that others exported is refused."""
     for entry in model.metadata_props:
         if entry.key == METADATA:
             return Origin.from_json(entry.value)
-    return None
+    raise EngineError(
+        "the file was made by another program, so it does not say whose layer each node is: make "
+        f"it with {TYPED} export"
+    )
 
 
 def read_model(path: Path) -> Any:
@@ -140,30 +144,3 @@ def read_model(path: Path) -> Any:
     if not model.graph.node:
         raise EngineError(f"{path} is damaged, or not an ONNX model: it has no nodes")
     return model
-
-
-def input_shapes(model: Any) -> list[tuple[int | None, ...]]:
-    """Shapes of an ONNX model's inputs; None for a dimension without a number."""
-    constants = {tensor.name for tensor in model.graph.initializer}
-    return [
-        tuple(
-            dim.dim_value if dim.HasField("dim_value") else None
-            for dim in value.type.tensor_type.shape.dim
-        )
-        for value in model.graph.input
-        if value.name not in constants
-    ]
-
-
-def check_inputs(shapes: list[tuple[int | None, ...]], network: Network) -> None:
-    """Check that a network's inputs fit a model of others; None stands for any number."""
-    given = [tuple(map(int, array.shape)) for array in network.inputs]
-    fits = len(shapes) == len(given) and all(
-        len(shape) == len(other) and all(n in (None, m) for n, m in zip(shape, other, strict=True))
-        for shape, other in zip(shapes, given, strict=True)
-    )
-    if not fits:
-        words = " ".join("x".join("?" if n is None else str(n) for n in shape) for shape in shapes)
-        raise EngineError(
-            f"the file takes inputs of {words}, but the network's are {format_shapes(tuple(given))}"
-        )

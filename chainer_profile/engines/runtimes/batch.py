@@ -84,9 +84,7 @@ def with_any_batch(model: Any, network: Network, outputs: Sequence[Any]) -> Any:
         dims = value.type.tensor_type.shape.dim
         if dims and dims[0].dim_value != array.shape[0]:
             dims[0].dim_param = BATCH
-    origin = read_origin(made)
-    assert origin is not None
-    write_origin(made, replace(origin, any_batch=True))
+    write_origin(made, replace(read_origin(made), any_batch=True))
     return made
 
 

@@ -16,13 +16,7 @@ from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.files import replacing
 from chainer_profile.basics.units import plural
 from chainer_profile.engines.onnx.fusion import Step, blocked_by, done_by, steps_of
-from chainer_profile.engines.onnx.nodes import (
-    Origin,
-    check_inputs,
-    input_shapes,
-    read_model,
-    read_origin,
-)
+from chainer_profile.engines.onnx.nodes import Origin, read_model, read_origin
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 
 # Its profiler keeps a million events at most, as text; so many at a time are parsed.
@@ -50,8 +44,8 @@ class OnnxRuntimeEngine:
     network: Network
     #: The exported network, an ``onnx.ModelProto``.
     model: Any
-    #: What the model says of Chainer's layers; None for a model that others exported.
-    origin: Origin | None
+    #: What the model says of Chainer's layers.
+    origin: Origin
 
     def __init__(self, provider: str = _CPU) -> None:
         self.name = "onnxruntime" if provider == _CPU else f"onnxruntime:{provider}"
@@ -84,10 +78,7 @@ class OnnxRuntimeEngine:
     def start(self, network: Network, model: Any) -> None:
         """Run a model of a network from now on."""
         origin = read_origin(model)
-        if origin is None:
-            check_inputs(input_shapes(model), network)
-        else:
-            origin.check(network)
+        origin.check(network)
         self.network, self.model, self.origin = network, model, origin
         self._steps = steps_of(model.graph)
         if self.provider == _CPU:
@@ -176,8 +167,6 @@ class OnnxRuntimeEngine:
         outputs = {
             index: step.outputs[0] for step in self._steps for index in self._layers_at(step)[:1]
         }
-        if not outputs:
-            return {}
         names = list(dict.fromkeys(outputs.values()))
         model = type(self.model)()
         model.CopyFrom(self.model)
@@ -261,7 +250,7 @@ class OnnxRuntimeEngine:
         return EngineNode(name, kind, tuple(sorted(layers)))
 
     def _layers_at(self, step: Step) -> tuple[int, ...]:
-        return () if self.origin is None else self.origin.layers_of(step.name)
+        return self.origin.layers_of(step.name)
 
 
 def _profiling_in(folder: Path) -> dict[str, Any]:

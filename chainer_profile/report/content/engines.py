@@ -533,7 +533,7 @@ class Fusion(NamedTuple):
     """What an engine made of Chainer's layers, in mean times; ``gone`` layers no node does."""
 
     nodes: int
-    #: None where the nodes do not say whose they are, as those of a file of others.
+    #: None where the nodes do not say whose they are.
     gone: int | None
     nodes_s: float
     between_s: float
