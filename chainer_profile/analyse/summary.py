@@ -154,8 +154,7 @@ class Summary(Shown):
 
         Args:
             folder: Where to; it is made. Files that were written this way before are replaced.
-            formats: What is wanted beside: ``pdf``, ``latex``, ``json``, ``trace``, ``folded``,
-                or ``all``.
+            formats: What is wanted beside: ``pdf``, ``json``, ``trace``, ``folded`` or ``all``.
             title: Title of the report.
             author: Who wrote it.
             course: What it was written for.

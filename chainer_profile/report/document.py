@@ -1,6 +1,6 @@
 """A report as data: blocks in their order, which every writer writes in a way of its own.
 
-Texts are plain: nothing in them is a mark of Markdown, HTML or LaTeX.
+Texts are plain: nothing in them is a mark of Markdown or HTML.
 """
 
 from __future__ import annotations

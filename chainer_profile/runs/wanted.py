@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 #: The formats, and the files that they are written into.
 FILES = {
     "pdf": "report.pdf",
-    "latex": "tables.tex",
     "json": "report.json",
     "trace": "trace.json",
     "folded": "stacks.folded",

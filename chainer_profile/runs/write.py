@@ -135,7 +135,6 @@ def asked_for(
 
     makers: dict[str, Callable[[], bytes]] = {
         "pdf": lambda: _pdf(summary, wanted, beside),
-        "latex": lambda: _latex(summary, wanted).encode(),
         "json": lambda: json_report.render(summary).encode(),
         "trace": lambda: trace.render(summary, wanted.trace_trial).encode(),
         "folded": lambda: stacks.render_folded(summary).encode(),
@@ -174,12 +173,3 @@ def _pdf(summary: Summary, wanted: Wanted, beside: Beside | None) -> bytes:
             "description": f"Layer-wise profile of {model_name(recording.settings)}",
         },
     )
-
-
-def _latex(summary: Summary, wanted: Wanted) -> str:
-    from chainer_profile.report.content.profile import ReportTitle, heading_text, prefix, tables
-    from chainer_profile.report.writers import latex
-
-    title = wanted.title or ReportTitle()
-    heading = heading_text(summary, title)
-    return latex.write(tables(summary), title=heading, prefix=prefix(summary), by_whom=title.rows())

@@ -161,7 +161,7 @@ REFUSED = f"""
 1 | --input-shape 3 --model own.py:Twice --phase train | no loss can be computed from the network
 1 | --input-shape 3 --model own.py:Index --phase train | no loss can be computed from the network
 1 | --input-shape 3 --model own.py:First --phase train | the network's output has shape (2,), but so
-2 | --format html | argument --format: unknown format 'html': choose pdf, latex, json, trace, folded
+2 | --format html | argument --format: unknown format 'html': choose pdf, json, trace, folded
 2 | --format none,pdf | argument --format: none means no report: give it alone (see profile.
 2 | --trace-trial 1 | --trace-trial is for a trace: add --format trace
 2 | --format trace --trace-trial 4 | --trace-trial 4: the trials are 0 to 3

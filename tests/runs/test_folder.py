@@ -269,10 +269,10 @@ def test_reports_are_written_beside_the_recording(monkeypatch):
     # Only what is named is made.
     monkeypatch.setattr(page, "render", lambda *_: pytest.fail("draws the page"))
     monkeypatch.setattr(json_report, "render", lambda *_: pytest.fail("makes JSON"))
-    only = ("links.csv", "tables.tex", "recording.npz")
-    files = write_reports(Path("few"), summary, Wanted(("json", "latex")), only)
-    assert files == [Path("few/links.csv"), Path("few/tables.tex")]
-    assert names_in("few") == ["links.csv", "tables.tex"]
+    only = ("links.csv", "stacks.folded", "recording.npz")
+    files = write_reports(Path("few"), summary, Wanted(("json", "folded")), only)
+    assert files == [Path("few/links.csv"), Path("few/stacks.folded")]
+    assert names_in("few") == ["links.csv", "stacks.folded"]
 
 
 def make_limits(key="here", flops_per_s=1e11):
@@ -341,9 +341,9 @@ def test_limits_are_kept_by_their_keys_and_what_cannot_be_read_is_passed_over(ca
 
 def test_a_summary_saves_what_a_run_writes(tmp_path):
     summary = summarise(make_recording())
-    files = summary.save(tmp_path / "a" / "b", ["json", "latex"], title="Mine", author="Me")
+    files = summary.save(tmp_path / "a" / "b", ["json", "folded"], title="Mine", author="Me")
     assert files[0].name == RECORDING
-    assert {"report.html", "report.json", "tables.tex"} <= {file.name for file in files}
+    assert {"report.html", "report.json", "stacks.folded"} <= {file.name for file in files}
     assert (tmp_path / "a" / "b" / "report.md").read_text().startswith("# Mine\n\n**Author**: Me\n")
     assert holds(summary.recording, path=tmp_path / "a" / "b")
     assert len(summary.save(str(tmp_path / "c"), "json")) == len(files) - 1

@@ -17,7 +17,6 @@ from chainer_profile.runs.write import asked_for, write_reports
 from tests import names_in
 from tests.command import folder, main, one_line  # noqa: F401
 from tests.conftest import make_recording
-from tests.report.writers.test_latex import render as tables_tex
 
 SUMMARY = summarise(make_recording(3, 5))
 
@@ -40,12 +39,10 @@ def test_all_are_made_by_their_renderers():
     assert list(made) == list(FILES.values())
     assert made.pop("report.pdf")[:5] == b"%PDF-"
     assert made == {
-        "tables.tex": tables_tex(SUMMARY, title).encode(),
         "report.json": json_report.render(SUMMARY).encode(),
         "trace.json": trace.render(SUMMARY, 2).encode(),
         "stacks.folded": stacks.render_folded(SUMMARY).encode(),
     }
-    assert "A title" in made["tables.tex"].decode()
     assert list(asked_for(SUMMARY, USUAL)) == []
 
 
@@ -67,11 +64,11 @@ def test_what_cannot_be_made_is_looked_for_before_and_does_not_stop_the_others(
 
 
 def test_files_of_a_run_and_of_its_report(capsys):
-    words = ("--format", "trace,latex,folded", "--author", "Ada", "--course", "Systems")
+    words = ("--format", "trace,folded", "--author", "Ada", "--course", "Systems")
     assert main("-o", "run", *words, "--title", "Mine", "--trace-trial", "1") == 0
-    written = "Written to run: report.md, report.html, trace.json, tables.tex and "
+    written = "Written to run: report.md, report.html, trace.json, stacks.folded and "
     assert written in capsys.readouterr().out  # what was asked for in its order
-    assert {"trace.json", "tables.tex", "stacks.folded"} <= set(names_in("run"))
+    assert {"trace.json", "stacks.folded"} <= set(names_in("run"))
     assert not Path("run/report.json").exists()
     report = Path("run/report.md").read_text()
     assert report.startswith("# Mine\n\n**Author**: Ada")

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 #: those of the longest times.
 MAX_ROWS = 200
 SLOWEST = 50
-#: Layers of a page's first screen, and of a paper's short table.
-_HOTTEST, TOP = 8, 10
+#: Layers of a page's first screen.
+_HOTTEST = 8
 #: Bars of a histogram, and medians of a course, at most; layers at a time, so that a long run's
 #: times are not there twice.
 _BINS, _BLOCKS, _AT_ONCE = 20, 24, 64
@@ -369,24 +369,3 @@ median | median ms | ms
         number=lambda row: len(layers[row.Index].covers),
     )
     yield Table(found, _chosen(summary), "By node")
-
-
-def for_paper(summary: Summary, of: str) -> Iterator[tuple[str, Table]]:
-    """A paper's tables: the slowest layers, and all of them or the slowest of very many."""
-    layers, shown = summary.layers, _chosen(summary)
-    # As many as fit between the margins of the article class.
-    keys = [*WHICH, "median", "ci", "share"]
-    interval = "± is half of the 95 % confidence interval of the median."
-    if not summary.has_intervals:
-        keys.remove("ci")
-        interval = "there are too few trials for confidence intervals."
-    columns = layer_columns(keys, summary)
-    count = format_count(len(layers))
-    if len(layers) > TOP:
-        caption = f"The {TOP} slowest of {count} layers {of}{on_gpu(summary)}."
-        yield "slowest", Table(columns, summary.slowest.head(TOP), caption)
-    which = f"All {plural(len(layers), 'layer')}"
-    if len(shown) < len(layers):
-        which = f"The {len(shown)} slowest of {count} layers"
-    caption = f"{which} {of}{on_gpu(summary)}; hot layers are bold, and {interval}"
-    yield "layers", Table(columns, shown, caption, hot_marks(shown))

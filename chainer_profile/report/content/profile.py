@@ -46,7 +46,7 @@ from chainer_profile.report.document import (
     text,
 )
 from chainer_profile.report.tables import Table, columns
-from chainer_profile.report.text import Row, model_name, on_gpu, printable, run_lines
+from chainer_profile.report.text import Row, model_name, printable, run_lines
 
 _NOTHING = "All layers took less time than the clock can resolve, so this run shows nothing."
 #: What the report has in chapters of its own.
@@ -59,14 +59,6 @@ MOST_LAYERS = 10
 #: A section whose table has more rows than this is for the appendix too.
 _MAX_ROWS = 60
 _MEANINGS = columns("csv | column | code\nmeaning | | text")
-#: The sections whose tables a paper has, with their labels and captions.
-_PAPER = {
-    "Experiment": ("experiment", "The experiment: profile {of}."),
-    "Environment": ("environment", "Machine and software of the profile {of}."),
-    "A trial as a whole": ("times", "A trial {of}."),
-    "By phase": ("phases", "Time by phase {of}."),
-    "By function": ("functions", "Self time by function {of}{gpu}, in ms a trial."),
-}
 
 
 @dataclass(frozen=True)
@@ -285,28 +277,3 @@ def words_of(summary: Summary) -> dict[str, str]:
         anchor = link_anchor(summary, str(row.Index))
         said[anchor] = f"{printable(str(row.Index))}: {format_percent(row.share)}"
     return said
-
-
-def prefix(summary: Summary) -> str:
-    """What tells the labels of one run in a paper from those of others: ``resnet20-b32-train``."""
-    settings = summary.recording.settings
-    phase = "" if settings.phase == "forward" else f"-{settings.phase}"
-    batch = f"-b{settings.batchsize}" if settings.batchsize else ""
-    return f"{model_name(settings)}{batch}{phase}"
-
-
-def tables(summary: Summary) -> Iterator[tuple[str, Table]]:
-    """The tables for a paper or a thesis, by the names of their labels."""
-    settings, gpu = summary.recording.settings, on_gpu(summary)
-    of = f"of {model_name(settings)}"
-    parts = {one.title: one for one in sections(summary) if REPORT in one.forms}
-    for title, (label, caption) in _PAPER.items():
-        for table in parts[title].blocks:
-            if not isinstance(table, Table):
-                continue
-            rows = list(table.rows)
-            if title == "Experiment" and settings.command:
-                rows.append(("Command", settings.command))
-            caption = caption.format(of=of, gpu=gpu)
-            yield label, replace(table, rows=rows, caption=caption, marks=())
-    yield from by_layer.for_paper(summary, of)
