@@ -87,7 +87,7 @@ def test_an_sdist_that_was_tampered_with_runs_nothing(tmp_path, monkeypatch, cap
 
 
 #: What git may hold beside text.
-_PICTURES = (".png", ".pdf")
+_PICTURES = (".png",)
 _RECORDINGS = ("reports/samples/", "reports/references/", "tests/record/stored/")
 #: Larger than a megabyte.
 _LARGE = ("report.html", "recording.npz")

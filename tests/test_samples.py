@@ -15,7 +15,6 @@ from chainer_profile.basics.words import PROG
 from chainer_profile.cli.parsers import parser_of
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.wanted import FILES
-from tests import needs
 from tests.command import ROOT
 
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?")
@@ -33,11 +32,6 @@ def page_words(content):
     return re.sub(rb"<(script|style)\b.*?</\1>|<[^>]*>", b" ", content, flags=re.DOTALL).decode()
 
 
-def pdf_words(content):
-    reader = needs.module("pypdf").PdfReader(io.BytesIO(content))
-    return [word for page in reader.pages for word in page.extract_text().split()]
-
-
 def pixels(content):
     """A picture in 16 x 16 colours, in which letters are grey."""
     picture = Image.open(io.BytesIO(content)).convert("RGB")
@@ -51,8 +45,6 @@ def assert_same(kept, made):
         return
     if kept.suffix == ".html":
         assert_same_text(page_words(old), page_words(new), kept)
-    elif kept.suffix == ".pdf":
-        assert pdf_words(old) == pdf_words(new), kept
     elif kept.suffix == ".png":
         # Matplotlib's versions set text differently. Figures are held by the other files.
         assert np.abs(pixels(old) - pixels(new)).mean() < 3, kept
@@ -74,8 +66,6 @@ def test_files_are_made_from_the_recordings(sample, tmp_path, monkeypatch):
     # How few the colours are is looked at by no comparison of pictures; one sample has them.
     if sample != "resnet20-cpu-b32-train":
         monkeypatch.setattr(samples, "in_few_colours", lambda path: None)
-    if "report.pdf" in KEPT[sample]:
-        needs.module("typst")
     made = samples.make(sample, tmp_path)
     assert names_in(tmp_path) == made
     assert names_in(SAMPLES / sample) == set(KEPT[sample])

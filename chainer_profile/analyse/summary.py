@@ -154,7 +154,7 @@ class Summary(Shown):
 
         Args:
             folder: Where to; it is made. Files that were written this way before are replaced.
-            formats: What is wanted beside: ``pdf``, ``json``, ``trace``, ``folded`` or ``all``.
+            formats: What is wanted beside: ``json``, ``trace``, ``folded`` or ``all``.
             title: Title of the report.
             author: Who wrote it.
             course: What it was written for.
@@ -165,7 +165,7 @@ class Summary(Shown):
         Raises:
             UsageError: There is no such format, or somebody else's file has the name of one of
                 these.
-            ProfileError: A file cannot be written, or a package is missing that a format needs.
+            ProfileError: A file cannot be written.
         """
         by_whom = {"title": title, "author": author, "course": course}
         found: list[Path] = self.view("save", folder, formats, **by_whom)

@@ -62,7 +62,7 @@ def say_written(folder: Path, names: Sequence[str], quiet: bool = False) -> None
     first = sorted(
         names,
         key=lambda name: (
-            not name.endswith((".html", ".md", ".pdf")),
+            not name.endswith((".html", ".md")),
             name.endswith((".csv", ".png", ".svg", ".npz")),
         ),
     )

@@ -19,7 +19,7 @@ PLOT, ROOFLINE, MEMORY = "layers.png", "roofline.png", "memory.png"
 LAYERS, LINKS = "layers.csv", "links.csv"
 #: Styles of a piece of text.
 STRONG, CODE = "strong", "code"
-#: The forms of a report: a first screen, all that a terminal shows, Markdown and PDF, a page.
+#: The forms of a report: a first screen, all that a terminal shows, Markdown, a page.
 BRIEF, FULL, REPORT, PAGE = "brief", "full", "report", "page"
 WHOLE = (FULL, REPORT, PAGE)
 #: Marks of a table's row: a hot layer, a sum of other rows, a change, outputs that are wrong.

@@ -220,7 +220,7 @@ class Table:
         return names if any(names) else []
 
     def cells(self) -> list[list[str]]:
-        """The rows as texts: what the terminal, Markdown, HTML and PDF write."""
+        """The rows as texts: what the terminal, Markdown and HTML write."""
         return [[column.cell(row) for column in self.columns] for row in self.rows]
 
     def mark(self, row: int) -> str:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 #: The formats, and the files that they are written into.
 FILES = {
-    "pdf": "report.pdf",
     "json": "report.json",
     "trace": "trace.json",
     "folded": "stacks.folded",
@@ -54,7 +53,7 @@ USUAL = Wanted()
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
-    """The formats of a list such as ``pdf,trace``; ``all`` stands for all of them."""
+    """The formats of a list such as ``json,trace``; ``all`` stands for all of them."""
     names = [name.strip() for name in text.split(",")]
     if NONE in names:
         if len(names) > 1:
@@ -70,11 +69,7 @@ def parse_formats(text: str) -> tuple[str, ...]:
 
 
 def check(wanted: Wanted, n_trials: int) -> None:
-    """Refuse before a run, of so many trials at most, what could not be made after it."""
-    if "pdf" in wanted.formats:
-        from chainer_profile.report.writers.pdf import require_packages
-
-        require_packages()
+    """Refuse before a run, of so many trials at most, a trial that it will not have."""
     if wanted.trace_trial is None:
         return
     if "trace" not in wanted.formats:

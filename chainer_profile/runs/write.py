@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.advice.results import read_advice
 from chainer_profile.analyse.findings import FOLDER
-from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import make_folder
 from chainer_profile.record.budget import RUNNING, Budget, read_budget
 from chainer_profile.runs.folder import RECORDING, is_of_run, save_recording
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Recording
     from chainer_profile.report.content.profile import Beside
-
-
-#: Inches; on paper a wider plot would be shown smaller, and its words with it.
-_PAGE_WIDTH = 7.2
 
 
 def write_reports(
@@ -45,8 +40,8 @@ def write_reports(
     usual = _usual_reports(summary, wanted, known) if wanted.usual else {}
     contents = {name: make() for name, make in usual.items() if only is None or name in only}
     files = write(folder, contents)
-    # What may fail for want of a package comes last.
-    for name, content in asked_for(summary, wanted, known):
+    # These may be large: each is written before the next one is made.
+    for name, content in asked_for(summary, wanted):
         files += write(folder, {name: content})
     return files
 
@@ -115,7 +110,7 @@ def _usual_reports(
         "report.md": lambda: markdown.write(
             report(summary, wanted.title, beside=beside, made=made)
         ).encode(),
-        "report.html": lambda: page.render(summary, beside, drawn, made).encode(),
+        "report.html": lambda: page.render(summary, beside, drawn, made, wanted.title).encode(),
     }
     if beside is not None and (advice := beside.advice) is not None:
         usual["advice.md"] = lambda: markdown.write(tried.report(advice)).encode()
@@ -124,52 +119,17 @@ def _usual_reports(
     return usual
 
 
-def asked_for(
-    summary: Summary, wanted: Wanted, beside: Beside | None = None
-) -> Iterator[tuple[str, bytes]]:
-    """The files that are wanted, by their names; the error of one comes after the others."""
+def asked_for(summary: Summary, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
+    """The files that are wanted, by their names, each made when it is taken."""
     if not wanted.formats:
         return
     from chainer_profile.report.pictures import stacks, trace
     from chainer_profile.report.writers import json_report
 
     makers: dict[str, Callable[[], bytes]] = {
-        "pdf": lambda: _pdf(summary, wanted, beside),
         "json": lambda: json_report.render(summary).encode(),
         "trace": lambda: trace.render(summary, wanted.trace_trial).encode(),
         "folded": lambda: stacks.render_folded(summary).encode(),
     }
-    failed: ProfileError | None = None
     for name in wanted.formats:
-        try:
-            content = makers[name]()
-        except ProfileError as error:
-            failed = failed or error
-        else:
-            yield FILES[name], content
-    if failed is not None:
-        raise failed
-
-
-def _pdf(summary: Summary, wanted: Wanted, beside: Beside | None) -> bytes:
-    from chainer_profile.report import pictures
-    from chainer_profile.report.content.profile import report
-    from chainer_profile.report.document import Figure
-    from chainer_profile.report.text import model_name
-    from chainer_profile.report.writers import pdf
-
-    pdf.require_packages()
-    title, recording = wanted.title, summary.recording
-    blocks = report(summary, title, files=False, beside=beside)
-    shown = {block.file for block in blocks if isinstance(block, Figure)}
-    drawn = pictures.of_run(summary, _PAGE_WIDTH)
-    return pdf.write(
-        blocks,
-        {name: picture.outlines() for name, picture in drawn.items() if name in shown},
-        began=recording.environment.started,
-        about={
-            "author": title.author if title else "",
-            "keywords": title.course if title else "",
-            "description": f"Layer-wise profile of {model_name(recording.settings)}",
-        },
-    )
+        yield FILES[name], makers[name]()

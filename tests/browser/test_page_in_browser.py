@@ -146,7 +146,7 @@ def test_theme_print_and_narrow(open_page):
     assert bar.evaluate(colour) != shown
 
 
-def test_on_paper_a_page_is_as_long_as_the_pdf(open_page):
+def test_on_paper_a_page_is_short(open_page):
     sample = Path(__file__).parents[2] / "reports" / "samples" / "resnet20-cpu-b1"
     page = open_page(render(summarise(load_run(sample))))
     sheets = re.findall(rb"/Type /Page\b", page.page.pdf(format="A4", prefer_css_page_size=True))

@@ -40,7 +40,7 @@ ENGINES = ["chainer", *(f"engines.{end}" for end in ("csv", "html", "json", "md"
 SWEEP = ["sweep.csv", "sweep.html", "sweep.json", "sweep.md", "tiny-3-cpu-b1"]
 TRAIN = ("train", "-d", "synthetic", "--synthetic-size", "50", "-b", "25", "-e", "1")
 COMMANDS = {
-    "profile": Command((), ALL_FILES, ("report.pdf", "report.md", "layers-2.csv", "recording.npz")),
+    "profile": Command((), ALL_FILES, ("report.md", "layers-2.csv", "recording.npz")),
     "engines": Command(
         ("engines", "--engines", "chainer"),
         ENGINES,

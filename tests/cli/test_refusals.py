@@ -161,11 +161,11 @@ REFUSED = f"""
 1 | --input-shape 3 --model own.py:Twice --phase train | no loss can be computed from the network
 1 | --input-shape 3 --model own.py:Index --phase train | no loss can be computed from the network
 1 | --input-shape 3 --model own.py:First --phase train | the network's output has shape (2,), but so
-2 | --format html | argument --format: unknown format 'html': choose pdf, json, trace, folded
-2 | --format none,pdf | argument --format: none means no report: give it alone (see profile.
+2 | --format html | argument --format: unknown format 'html': choose json, trace, folded
+2 | --format none,json | argument --format: none means no report: give it alone (see profile.
 2 | --trace-trial 1 | --trace-trial is for a trace: add --format trace
 2 | --format trace --trace-trial 4 | --trace-trial 4: the trials are 0 to 3
-2 | report several --format pdf | several contains a run of several engines; use --format with the
+2 | report several --format json | several contains a run of several engines; use --format with the
 2 | --out own.py | --out own.py: is a file; name a folder
 2 | --out own.py/a/run | --out own.py/a/run: a part of this path is a file
 1 | --out empty/9... | empty/99999999999999999999

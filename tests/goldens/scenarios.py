@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from chainer_profile import summarise
@@ -57,7 +58,7 @@ ADVICE = Advice(
     budget_s=180.0,
     took_s=172.0,
 )
-TITLE = ReportTitle("A title", "Ada", "Systems", "today")
+TITLE = ReportTitle("A title", "Ada", "Systems")
 #: Where a terminal shows several things after each other.
 LINE = "\n" + "=" * 80 + "\n"
 
@@ -80,6 +81,10 @@ def _under(blocks: Iterable[Block], *headings: str) -> Iterable[Block]:
             yield block
 
 
+def _is_no_file(block: Block) -> bool:
+    return block != Heading(3, "Files beside this report")
+
+
 def _tables(summary: Summary) -> tuple[tuple[Any, Any], ...]:
     """Layers and links."""
     return (LAYER_COLUMNS, summary.layers), (LINK_COLUMNS, link_frame(summary.links))
@@ -89,7 +94,7 @@ def of_run(recording: Recording, rule: str) -> Kept:
     """A run: its report, the first screen, and its layers and links with all digits."""
     summary = summarise(recording, rule)
     return {
-        "md": markdown.write(report(summary, TITLE, files=True)),
+        "md": markdown.write(report(summary, TITLE)),
         "txt": _terminal(profile.brief(summary)),
         "csv": _csv(*_tables(summary)),
     }
@@ -147,7 +152,7 @@ def program() -> Kept:
     short, training = summarise(make_recording(3)), summarise(make_training(10))
     spent = made.program()
     return {
-        "md": markdown.write(report(short, files=False, beside=Beside(ADVICE, spent)))
+        "md": markdown.write(takewhile(_is_no_file, report(short, beside=Beside(ADVICE, spent))))
         + markdown.write(advice.report(ADVICE)),
         "txt": _terminal(budget.overview(spent, training), profile.brief(short, advice=ADVICE)),
         "csv": _csv(*_tables(training)),

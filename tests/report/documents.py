@@ -230,7 +230,7 @@ def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]
     """What makes each document."""
     found: dict[str, Callable[[], list[Block]]] = {}
     every = "".join(names)
-    title = ReportTitle(*(every or word for word in ("A title", "Ada", "Systems", "today")))
+    title = ReportTitle(*(every or word for word in ("A title", "Ada", "Systems")))
     for kind, make in profiles(names).items():
         found[f"{kind} report"] = lambda make=make: report(make(), title)
         found[f"{kind} overview"] = lambda make=make: list(overview(make()))

@@ -1,19 +1,17 @@
 """The files that --format asks for: which, when, and what is said where one cannot be made."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.report.content.profile import ReportTitle
+from chainer_profile.basics.errors import UsageError
 from chainer_profile.report.pictures import stacks, trace
 from chainer_profile.report.writers import json_report
 from chainer_profile.runs.folder import load_run
 from chainer_profile.runs.wanted import FILES, USUAL, Wanted, check, is_report, parse_formats
-from chainer_profile.runs.write import asked_for, write_reports
+from chainer_profile.runs.write import asked_for
 from tests import names_in
 from tests.command import folder, main, one_line  # noqa: F401
 from tests.conftest import make_recording
@@ -23,7 +21,7 @@ SUMMARY = summarise(make_recording(3, 5))
 
 def test_names():
     for text, expected in {
-        "pdf": ("pdf",),
+        "json": ("json",),
         "trace, json,trace": ("trace", "json"),
         "all": tuple(FILES),
         "json,all": tuple(FILES),
@@ -34,10 +32,8 @@ def test_names():
 
 
 def test_all_are_made_by_their_renderers():
-    title = ReportTitle("A title", "An author", "A course")
-    made = dict(asked_for(SUMMARY, Wanted(tuple(FILES), title, 2)))
+    made = dict(asked_for(SUMMARY, Wanted(tuple(FILES), trace_trial=2)))
     assert list(made) == list(FILES.values())
-    assert made.pop("report.pdf")[:5] == b"%PDF-"
     assert made == {
         "report.json": json_report.render(SUMMARY).encode(),
         "trace.json": trace.render(SUMMARY, 2).encode(),
@@ -46,21 +42,11 @@ def test_all_are_made_by_their_renderers():
     assert list(asked_for(SUMMARY, USUAL)) == []
 
 
-def test_what_cannot_be_made_is_looked_for_before_and_does_not_stop_the_others(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "typst", None)
+def test_a_trial_that_is_not_there_is_refused_before():
     check(USUAL, 0)
     check(Wanted(("json", "trace"), None, 4), 5)
-    with pytest.raises(ProfileError, match=r"a PDF needs.*pip install typst$"):
-        check(Wanted(("json", "pdf")), 5)
     with pytest.raises(UsageError, match="--trace-trial 0: there are no trials"):
         check(Wanted(("trace",), None, 0), 0)
-    with pytest.raises(ProfileError, match="a PDF needs"):
-        write_reports(tmp_path, SUMMARY, Wanted(("pdf", "json")))
-    written = set(names_in(tmp_path))
-    assert {"report.md", "report.html", "layers.csv", "report.json"} <= written
-    assert "report.pdf" not in written
 
 
 def test_files_of_a_run_and_of_its_report(capsys):

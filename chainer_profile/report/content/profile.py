@@ -1,6 +1,6 @@
 """Summary -> the report of an experiment: one list of sections, which all its forms choose from.
 
-``report.md`` and PDF have the parts that a course asks for: what was run, where, how, what came
+``report.md`` has the parts that a course asks for: what was run, where, how, what came
 out, what to do next, and an appendix. The page and the terminal begin with the answer.
 """
 
@@ -38,7 +38,6 @@ from chainer_profile.report.document import (
     Lines,
     Section,
     below,
-    code,
     file,
     numbered,
     shown_in,
@@ -68,11 +67,15 @@ class ReportTitle:
     title: str = ""
     author: str = ""
     course: str = ""
-    date: str = ""
+
+    @property
+    def heading(self) -> str:
+        """The title on one line; empty where none is given."""
+        return printable(self.title.strip())
 
     def rows(self) -> list[Row]:
-        """Author, course and date with their names, without what is empty."""
-        rows = (("Author", self.author), ("Course", self.course), ("Date", self.date))
+        """Author and course with their names, without what is empty."""
+        rows = (("Author", self.author), ("Course", self.course))
         return [(name, printable(value.strip())) for name, value in rows if value.strip()]
 
 
@@ -86,8 +89,7 @@ class Beside:
 
 def heading_text(summary: Summary, title: ReportTitle, budget: Budget | None = None) -> str:
     """The report's title, on one line; it names the program that the run is of, if there is one."""
-    given = printable(title.title.strip())
-    return given or f"Layer-wise profile of {_subject(summary, budget)}"
+    return title.heading or f"Layer-wise profile of {_subject(summary, budget)}"
 
 
 def _subject(summary: Summary, budget: Budget | None) -> str:
@@ -173,15 +175,10 @@ def report(
     summary: Summary,
     title: ReportTitle | None = None,
     *,
-    files: bool = True,
     beside: Beside | None = None,
     made: Sequence[Section] = (),
 ) -> list[Block]:
-    """``report.md``, its tables and figures numbered; without ``files`` it is the PDF's.
-
-    A PDF has no room for the columns of the files, nor for the table of work and memory by layer,
-    which is in them.
-    """
+    """``report.md``, its tables and figures numbered."""
     title = title or ReportTitle()
     budget = beside.budget if beside else None
     made = made or sections(summary, beside)
@@ -193,7 +190,6 @@ def report(
         if any(isinstance(block, Table) and len(block.rows) > _MAX_ROWS for block in blocks)
     }
     long = [name for name in result if name in (_BY_LAYER, _WORK, *many)]
-    appended = _under(parts, [name for name in long if files or name != _WORK])
     by_whom, checked = title.rows(), list(first.checks(summary, (WARNING, NOTE)))
     blocks: list[Block] = [
         Heading(1, heading_text(summary, title, budget)),
@@ -216,10 +212,8 @@ def report(
         *_under(parts, ["What was tried"]),
         Heading(2, "6 Appendix"),
         *_under(parts, ["Command and versions"]),
-        # What is short comes before the long tables.
-        *(appended if files else ()),
-        *_files(columns=files),
-        *(() if files else appended),
+        *_under(parts, long),
+        *_files(),
     ]
     return list(numbered(blocks))
 
@@ -229,13 +223,8 @@ def _under(parts: Mapping[str, list[Block]], names: Iterable[str]) -> list[Block
     return [block for name, blocks in said for block in (Heading(3, name), *blocks)]
 
 
-def _files(*, columns: bool) -> Iterator[Block]:
+def _files() -> Iterator[Block]:
     yield Heading(3, "Files beside this report")
-    if not columns:
-        recording = code("recording.npz")
-        links = (", all links in ", file(LINKS), "; ", recording, " contains every trial.")
-        yield text("All layers with all digits are in ", file(LAYERS), *links)
-        return
     for what, name, times, described in (
         ("layers with all digits", LAYERS, "self times", LAYER_COLUMNS),
         ("links", LINKS, "means", LINK_COLUMNS),
@@ -250,11 +239,14 @@ def _files(*, columns: bool) -> Iterator[Block]:
 
 
 def page(
-    summary: Summary, beside: Beside | None = None, made: Sequence[Section] = ()
+    summary: Summary,
+    beside: Beside | None = None,
+    made: Sequence[Section] = (),
+    title: ReportTitle | None = None,
 ) -> Iterator[Block]:
     """The page: what a reader wants first comes first."""
     advice, budget = (beside.advice, beside.budget) if beside else (None, None)
-    yield Heading(1, _subject(summary, budget))
+    yield Heading(1, (title and title.heading) or _subject(summary, budget))
     if budget is not None:
         yield from picture_of(budget)
         yield from program(budget, summary)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from chainer_profile.report.document import Figure, Heading
 from chainer_profile.report.tables import Table
-from chainer_profile.report.text import printable, settings_text
+from chainer_profile.report.text import model_name, printable, settings_text
 from chainer_profile.report.writers import html
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.content.profile import Beside
+    from chainer_profile.report.content.profile import Beside, ReportTitle
     from chainer_profile.report.document import Block, Section
     from chainer_profile.report.pictures.figures import Picture
 
@@ -34,14 +34,21 @@ def render(
     beside: Beside | None = None,
     drawn: Mapping[str, Picture] | None = None,
     made: Sequence[Section] = (),
+    title: ReportTitle | None = None,
 ) -> str:
-    """``report.html``: everything about a run."""
+    """``report.html``: everything about a run, with the title and the author that were given."""
     from chainer_profile.report import pictures
     from chainer_profile.report.content import profile
 
-    blocks, about = profile.page(summary, beside, made), settings_text(summary.recording.settings)
+    settings = summary.recording.settings
+    kind, about = "Layer-wise profile", [settings_text(settings)]
+    if title is not None:
+        if title.heading:
+            kind += f" of {model_name(settings)}"
+        about += [f"{name}: {value}" for name, value in title.rows()]
     drawn = pictures.of_run(summary) if drawn is None else drawn
-    return page(blocks, "Layer-wise profile", drawn, profile.words_of(summary), about)
+    blocks = profile.page(summary, beside, made, title)
+    return page(blocks, kind, drawn, profile.words_of(summary), about)
 
 
 def page(
@@ -49,7 +56,7 @@ def page(
     kind: str,
     drawn: Mapping[str, Picture] = MappingProxyType({}),
     said: Mapping[str, str] = MappingProxyType({}),
-    about: str = "",
+    about: Sequence[str] = (),
 ) -> str:
     """A report as a page; its first heading is the title, and one of level 2 begins a section."""
     # Names that the page has by itself.
@@ -77,8 +84,9 @@ def page(
         ),
         title=html.text(title),
         plain_title=escape(printable(title)),
-        kind=kind,
-        about=html.text(about),
+        kind=html.text(kind),
+        plain_kind=escape(printable(kind)),
+        about="\n".join(f'<p class="muted">{html.text(line)}</p>' for line in about),
         first=sections[0][0],
         nav="".join(
             f'<li><a href="#{name}">{html.text(heading)}</a></li>'

@@ -6,14 +6,14 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.report.pictures.figures import Picture
 
 
-def of_run(summary: Summary, widest: float | None = None) -> dict[str, Picture]:
-    """The pictures of a run, by their files; that of the layers at most so many inches wide."""
+def of_run(summary: Summary) -> dict[str, Picture]:
+    """The pictures of a run, by their files."""
     from chainer_profile.analyse.roofline import has_plot
     from chainer_profile.report.document import MEMORY, PLOT, ROOFLINE
     from chainer_profile.report.pictures import layers, roofline
     from chainer_profile.report.pictures.figures import Picture
 
-    drawn = {PLOT: Picture(lambda: layers.figure(summary, widest))}
+    drawn = {PLOT: Picture(lambda: layers.figure(summary))}
     if has_plot(summary.recording, summary.layers):
         drawn[ROOFLINE] = Picture(lambda: roofline.figure(summary))
     if summary.recording.memory is not None:

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
-from types import MappingProxyType
 from typing import Any, Literal
 from xml.etree import ElementTree
 
@@ -109,10 +108,6 @@ class Picture:
         """A file whose text is text, and can be searched; there is nothing that it leads to."""
         return re.sub(rb"</?a\b[^>]*>\s*", b"", self._svg)
 
-    def outlines(self) -> bytes:
-        """SVG whose letters are outlines: it needs no font."""
-        return save(self.figure, "svg", {"svg.fonttype": "path"})
-
     @cached_property
     def _svg(self) -> bytes:
         return save(self.figure, "svg")
@@ -158,21 +153,21 @@ class Picture:
         return re.sub(r">\s+<", "><", ElementTree.tostring(root, "unicode", method="html"))
 
 
-def save(figure: Figure, format: str, style: Mapping[str, Any] = MappingProxyType({})) -> bytes:
+def save(figure: Figure, format: str) -> bytes:
     """A figure as a file's bytes; the same figure gives the same bytes."""
     file = io.BytesIO()
     # Of such pictures zlib makes smaller files at this level than at its usual one, and sooner.
     more: dict[str, Any] = {"pil_kwargs": {"compress_level": 3}} if format == "png" else {}
     dated = ("Software",) if format == "png" else ("Date", "Creator")
-    with drawing(style):
+    with drawing():
         figure.savefig(file, format=format, dpi=DPI, metadata=dict.fromkeys(dated), **more)
     return file.getvalue()
 
 
 @contextmanager
-def drawing(style: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
+def drawing() -> Iterator[None]:
     """The style, whatever that of the program is; a name that the font lacks is drawn as boxes."""
-    with mpl.rc_context(STYLE | dict(style)), warnings.catch_warnings():
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         yield
 

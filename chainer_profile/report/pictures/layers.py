@@ -64,7 +64,7 @@ class Bars(NamedTuple):
 
 
 @figures.drawing()
-def figure(summary: Summary, widest: float | None = None) -> Figure:
+def figure(summary: Summary) -> Figure:
     """One bar a layer in the order of the calls: its median self time, hot layers in red.
 
     Whiskers reach from the 5th to the 95th percentile. A whisker that would need more than 1.4
@@ -72,7 +72,7 @@ def figure(summary: Summary, widest: float | None = None) -> Figure:
     """
     shown = layer_bars(summary)
     frame = shown.frame
-    fig, ax, points, size = _axes(len(frame), widest)
+    fig, ax, points, size = _axes(len(frame))
     unit = units.duration_unit(float(frame["typical_s"].max()))
     handles = _draw_bars(ax, summary, shown, units.in_unit(1.0, unit), points)
     label = f"{shown.kind}, in the order of the calls{'; ' * bool(shown.note)}{shown.note}"
@@ -205,9 +205,9 @@ def names_of(summary: Summary) -> list[str]:
     ]
 
 
-def _axes(count: int, widest: float | None = None) -> tuple[Figure, Axes, float, float]:
+def _axes(count: int) -> tuple[Figure, Axes, float, float]:
     """As large as so many layers need."""
-    width = min(widest or _MAX_WIDTH, max(_MIN_WIDTH, bars.SIDES + _LAYER_WIDTH * count))
+    width = min(_MAX_WIDTH, max(_MIN_WIDTH, bars.SIDES + _LAYER_WIDTH * count))
     return bars.axes_for(count, width, min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width)))
 
 

@@ -1,1 +1,1 @@
-"""How a report is written: terminal, Markdown, PDF, CSV, JSON, a notebook."""
+"""How a report is written: terminal, Markdown, HTML, CSV, JSON, a notebook."""

@@ -12,7 +12,7 @@ import pytest
 from chainer_profile import summarise
 from chainer_profile.comparison.compare import Comparison
 from chainer_profile.report.content import comparison, engines, ranks, sweep
-from chainer_profile.report.content.profile import Beside
+from chainer_profile.report.content.profile import Beside, ReportTitle
 from chainer_profile.report.document import Figure, Fold, Heading, text
 from chainer_profile.report.page import own_file, page, render
 from chainer_profile.report.pictures import comparison as bars
@@ -135,6 +135,19 @@ def test_the_answer_comes_first_and_of_many_layers_the_first_are_shown() -> None
     assert 'id="layer-99"' in before
     assert 'id="layer-100"' not in before
     assert 'id="layer-599"' in after.partition("</tbody>")[0]
+
+
+def test_a_page_has_the_title_that_is_given_and_says_who_made_it() -> None:
+    summary = working.working()
+    html = render(summary, title=ReportTitle(" Mine <1>\n", "Ada", " "))
+    head = html[html.index("<header>") : html.index("</header>")]
+    assert "<h1>Mine &lt;1&gt;</h1>" in head
+    assert "<title>Mine &lt;1&gt; - Layer-wise profile of chain</title>" in html
+    assert '<p class="muted">Author: Ada</p>' in head
+    assert "Course" not in head
+    # Without a title it is the network's name.
+    assert render(summary, title=ReportTitle()) == render(summary)
+    assert "<h1>chain</h1>" in render(summary)
 
 
 def sections(html: str) -> list[str | None]:
