@@ -1,15 +1,11 @@
 """The pages in a real browser: they load by themselves, and everything on them works."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from chainer_profile import summarise
 from chainer_profile.report.page import render
 from chainer_profile.report.tables import safe
 from chainer_profile.report.text import printable
-from chainer_profile.runs.folder import load_run
 from tests import needs
 from tests.browser.conftest import TABLE
 from tests.conftest import make_recording
@@ -144,21 +140,6 @@ def test_theme_print_and_narrow(open_page):
     page.emulate_media(media="print")
     assert page.background() == "rgb(255, 255, 255)"
     assert bar.evaluate(colour) != shown
-
-
-def test_on_paper_a_page_is_short(open_page):
-    sample = Path(__file__).parents[2] / "reports" / "samples" / "resnet20-cpu-b1"
-    page = open_page(render(summarise(load_run(sample))))
-    sheets = re.findall(rb"/Type /Page\b", page.page.pdf(format="A4", prefer_css_page_size=True))
-    assert 4 <= len(sheets) <= 8
-    page.emulate_media(media="print")
-    # Folded parts stay folded; who filters knows how many rows there are.
-    assert page.locator("details[open]").count() == 0
-    page.emulate_media(media="screen")
-    page.fill("#all-layers input[type=search]", "conv1")
-    page.emulate_media(media="print")
-    assert "of 66 rows" in page.inner_text("#all-layers .tools")
-    assert not page.is_visible("#all-layers .tools .save")
 
 
 @pytest.mark.parametrize("name", results())
