@@ -6,13 +6,26 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from chainer_profile.cli.main import Context, printing
-from chainer_profile.cli.shown import FULL, say_written, show, terminal_width
-from chainer_profile.engines.catalogue import listed
+from chainer_profile.basics.units import format_shape
+from chainer_profile.cli.main import Context
+from chainer_profile.cli.shown import FULL, say_written, show
+from chainer_profile.engines.catalogue import EngineEntry, listed
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.writers.terminal import wrapped
+from chainer_profile.report.document import Lines
+from chainer_profile.report.tables import Table, columns
 from chainer_profile.runs import engines as run_folder
+
+_NETWORKS = columns(
+    """
+network | | text 12
+input | | text
+description | | text
+""",
+    network=lambda item: item[0],
+    input=lambda item: format_shape(item[1].input_shape),
+    description=lambda item: item[1].description,
+)
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -20,20 +33,17 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if getattr(args, "report", None) is not None:
         report_engines(args.report, args)
         return 0
-    with printing():
-        if getattr(args, "list_models", False):
-            width = terminal_width()
-            for name, model in context.registry.items():
-                line = f"{name:23} {'x'.join(map(str, model.input_shape)):10} {model.description}"
-                print(wrapped(line, width, 24))
-        else:
-            engines = listed()
-            width = max(len(entry.name) for entry in engines)
-            for entry in engines:
-                lacks = entry.lacks()
-                state = f"{lacks}: {entry.install}" if lacks else "installed"
-                print(f"{entry.name:{width}} {entry.description} ({state})")
+    if getattr(args, "list_models", False):
+        show([Table(_NETWORKS, context.registry.items(), "The networks")])
+    else:
+        show([Lines([(entry.name, _described(entry)) for entry in listed()])])
     return 0
+
+
+def _described(entry: EngineEntry) -> str:
+    lacks = entry.lacks()
+    state = f"{lacks}: {entry.install}" if lacks else "installed"
+    return f"{entry.description} ({state})"
 
 
 def report_engines(place: Path, args: argparse.Namespace) -> None:

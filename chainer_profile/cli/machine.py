@@ -8,10 +8,10 @@ from threadpoolctl import threadpool_limits
 
 from chainer_profile.basics import units
 from chainer_profile.basics.parsing import named_device
-from chainer_profile.cli.main import Context, printing
-from chainer_profile.cli.shown import terminal_width
+from chainer_profile.cli.main import Context
+from chainer_profile.cli.shown import show
 from chainer_profile.measure import environment, machine
-from chainer_profile.report.writers.terminal import pairs
+from chainer_profile.report.document import Lines
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -44,7 +44,5 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if found.note:
         again = "" if args.refresh or not found.kept else "; --refresh measures again"
         lines.append(("note" if found.kept else "not kept", f"{found.note}{again}"))
-    with printing():
-        for line in pairs(lines, terminal_width()):
-            print(line)
+    show([Lines(lines)])
     return 0

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-from rich.console import Console
 
 from chainer_profile.cli.main import printing
 from chainer_profile.report.document import Block, text
 from chainer_profile.report.writers import terminal
 
-#: Columns of what goes into a file or a pipe: all columns of tables fit; rich would take 80.
-_WIDE = 160
 #: How to see what a first screen leaves out, and the rows that --limit leaves out.
 FULL, ALL_ROWS = "--full shows all", "--limit 0 shows all"
 #: Names of files that are told.
 _MOST_NAMES = 4
-
-
-def terminal_width() -> int | None:
-    """Columns of the terminal; None where the output goes into a file or a pipe."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def show(blocks: Iterable[Block], quiet: bool = False, *, hint: str = "") -> None:
@@ -35,8 +23,7 @@ def show(blocks: Iterable[Block], quiet: bool = False, *, hint: str = "") -> Non
     """
     if quiet:
         return
-    own = sys.stdout.isatty() or "COLUMNS" in os.environ
-    console = Console(width=None if own else _WIDE)
+    console = terminal.standard_output()
     if hint:
         blocks = terminal.first_screen(blocks, console.width, hint)
     with printing():

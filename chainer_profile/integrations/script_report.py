@@ -87,14 +87,12 @@ def _written(folders: Sequence[str], first_rank: bool) -> str:
 
 
 def _say(budget: Budget, summary: Summary | None, problems: Iterable[str], written: str) -> None:
-    from rich.console import Console
-
     from chainer_profile.report.content.budget import overview
     from chainer_profile.report.document import text
     from chainer_profile.report.writers import terminal
 
     notes = [text(problem, note=True) for problem in problems]
     last = [text(written)] if written else []
-    console = Console()
+    console = terminal.standard_output()
     shown = terminal.first_screen(overview(budget, summary), console.width, "report.md has all")
     terminal.show([*shown, *notes, *last], console)

@@ -202,7 +202,7 @@ def test_options_that_print_and_exit(capsys):
     listed = dict(re.findall(r"^  (\w+) +(.*)$", out, re.MULTILINE))
     assert {word: listed.get(word, COMMANDS[PROFILE]) for word in COMMANDS} == COMMANDS
     assert cli.main(["--list-models"], REGISTRY) == 0
-    assert capsys.readouterr().out.splitlines()[0].split()[:2] == ["resnet20", "3x32x32"]
+    assert capsys.readouterr().out.splitlines()[2].split()[:2] == ["resnet20", "3x32x32"]
 
 
 # -- processes

@@ -9,7 +9,6 @@ from rich.cells import cell_len
 
 from chainer_profile.cli import main as cli
 from chainer_profile.cli import report
-from chainer_profile.cli.shown import terminal_width
 from chainer_profile.record.recording import Environment, Settings
 from chainer_profile.runs.folder import save_recording
 from tests.command import Entry
@@ -62,14 +61,11 @@ COMMANDS = {
     "networks": ("--list-models",),
 }
 #: Of these all is in colour, of the others nothing.
-COLOURED = COMMANDS.keys() - {"machine", "sweep", "networks"}
+COLOURED = COMMANDS.keys() - {"machine", "sweep"}
 
 
-def copied(line):
-    """Whether a line is to be copied, and so not broken: a command, or a path on its own."""
-    return line.startswith(("Written to ", "  python profile.py ")) or " " not in line.strip()
-
-
+#: How a line begins that is to be copied, and so not broken.
+COPIED = "  python profile.py "
 #: A code that sets a colour of text or background; bold and dim are none.
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|4\d|9[0-7]|10[0-7])[;m]")
 
@@ -77,14 +73,14 @@ COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|4\d|9[0-7]|10[0-7])[;m]")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_is_printed_fits_the_terminal_and_a_pipe(name, monkeypatch):
     ran = command(*COMMANDS[name])
-    # Of a comparison the numbers alone take 72 columns. A run prints what a report does.
-    for width in {"compare": WIDTHS[1:], "run": (80,)}.get(name, WIDTHS):
+    # A run prints what a report does.
+    for width in (80,) if name == "run" else WIDTHS:
         shown = on_terminal(ran, width)
         text = plain(shown)
         assert "Traceback" not in text, text
         lines = [line.rpartition("\r")[2] for line in text.splitlines()]
         assert len(lines) > 1
-        wide = [line for line in lines if cell_len(line) > width and not copied(line)]
+        wide = [line for line in lines if cell_len(line) > width and not line.startswith(COPIED)]
         assert not wide, (width, wide)
     assert bool(CODES.search(shown)) == (name in COLOURED)
     if name == "run":  # with a bar
@@ -101,9 +97,3 @@ def test_what_is_printed_fits_the_terminal_and_a_pipe(name, monkeypatch):
     assert ran() == 0
     assert pipe.getvalue()
     assert all(line.isprintable() for line in pipe.getvalue().splitlines())
-
-
-def test_the_width_is_the_terminals():
-    for environment, width in (({}, "93"), ({"COLUMNS": "70"}, "70")):
-        out = on_terminal(lambda: print(terminal_width()), 93, environment)
-        assert plain(out) == f"{width}\n"

@@ -2,6 +2,7 @@
 ``(kind, text, ...)``. :func:`told` says what there has to be.
 """
 
+import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from markdown_it import MarkdownIt
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text as Styled
 
 from chainer_profile.report.document import (
     FASTER,
@@ -29,7 +33,7 @@ from chainer_profile.report.document import (
     pieces,
     plain,
 )
-from chainer_profile.report.tables import Table
+from chainer_profile.report.tables import Column, Table
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import html, markdown, terminal
 
@@ -77,7 +81,10 @@ def _told(writer: str | int, block: Block) -> Iterator[Item]:
         for item in block.items:
             yield "point", said(plain(item))
     elif isinstance(block, Code):
-        yield "code", "\n".join(map(printable, block.text.split("\n")))
+        lines = [printable(line) for line in block.text.split("\n")]
+        # Nobody sees spaces at the end of a line on a terminal.
+        ends = [line.rstrip() if isinstance(writer, int) else line for line in lines]
+        yield "code", "\n".join(ends)
     elif isinstance(block, Figure):
         if writer == "markdown":
             yield "image", block.file, said(block.alt)
@@ -123,8 +130,8 @@ def _told_table(writer: str | int, table: Table) -> Iterator[Item]:
 def _kept(table: Table, width: int) -> list[int]:
     """The columns that stand on a terminal."""
     rows = [[column.name for column in table.columns], *table.cells()]
-    longest = [max(len(printable(text)) for text in texts) for texts in zip(*rows, strict=True)]
-    return terminal._fitting(table.columns, longest, width)
+    shown = [[Styled(printable(text)) for text in row] for row in rows]
+    return terminal._fitting(table.columns, shown, width)
 
 
 # -- HTML, and Markdown as HTML
@@ -250,72 +257,110 @@ _OF_MARKDOWN = {"blockquote", "em", "a", "img", "br"}, {"style", "href", "src", 
 
 _STYLES = dict.fromkeys((HOT, SLOWER, WRONG), "bold red")
 _STYLES |= {TOTAL: "bold", FASTER: "bold green"}
+#: Codes of a terminal, as rich calls them.
+_CODES = {"": "", "1": "bold", "2": "dim", "33": "yellow", "1;33": "bold yellow"}
+_CODES |= {"1;31": "bold red", "1;32": "bold green"}
+#: Behind a sign that takes two places.
+_SECOND = "\0"
+
+
+def _lines(block: Block, width: int) -> list[tuple[str, str]]:
+    """The lines of a block, each with the style in which it begins."""
+    file = io.StringIO()
+    console = Console(
+        file=file, width=width, force_terminal=True, color_system="standard", _environ={}
+    )
+    terminal.show([block], console)
+    found = []
+    for line in file.getvalue().split("\n")[:-1]:
+        style = re.match(r"\x1b\[([\d;]+)m", line)
+        found.append((re.sub(r"\x1b\[[\d;]*m", "", line).rstrip(), style[1] if style else ""))
+    assert "\n".join(line for line, _ in found) == written(width, [block])
+    return [(line, _CODES[style]) for line, style in found]
 
 
 def _on_terminal(blocks: Sequence[Block], width: int) -> Iterator[Item]:
     for block in blocks:
-        lines = list(terminal.lines([block], width))
-        text = "\n".join(line for line, _ in lines)
         if isinstance(block, Figure):
-            assert not lines
-        elif isinstance(block, Heading):
+            assert written(width, [block]) == ""
+            continue
+        lines = _lines(block, width)
+        text = "\n".join(line for line, _ in lines)
+        if not isinstance(block, Code):
+            assert all(cell_len(line) <= width for line, _ in lines)
+        if isinstance(block, Heading):
             yield "heading", tidy(width, text)
         elif isinstance(block, Text):
             noted = "yellow" in lines[0][1]
             yield "note" if noted else "text", tidy(width, text)
         elif isinstance(block, Points):
-            for line, _ in lines:
-                yield "point", tidy(width, line.removeprefix("-"))
+            for item in re.split(r"^- ", text, flags=re.MULTILINE)[1:]:
+                assert all(line.startswith("  ") for line in item.split("\n")[1:] if line)
+                yield "point", tidy(width, item)
         elif isinstance(block, Code):
             yield "code", text
         elif isinstance(block, Lines) or not block.head:
-            rows = block.rows if isinstance(block, Lines) else block.cells()
-            begin = max(len(printable(name)) for name, _ in rows)
-            for line, _ in lines:
-                first, *more = line.split("\n")
-                assert not any(rest[: begin + 2].strip() for rest in more)
-                value = "".join([first[begin:], *more])
-                yield "pair", tidy(width, first[:begin]), tidy(width, value)
+            rows = [
+                tuple(row) for row in (block.rows if isinstance(block, Lines) else block.cells())
+            ]
+            begin = min(max(cell_len(printable(name)) for name, _ in rows), width // 2)
+            spans = [(0, begin), (begin + 2, width)]
+            for found, _ in _rows(rows, lines, spans, width):
+                yield "pair", *found
         else:
             yield from _terminal_table(block, lines, width)
 
 
 def _terminal_table(table: Table, lines: list[tuple[str, str]], width: int) -> Iterator[Item]:
-    count = len(table.rows)
-    head, (rule, _), *rest = lines
-    spans = [found.span() for found in re.finditer("-+", rule)]
-    rows = [
-        [_cells(line, spans) for line in entry.split("\n")] for entry, _ in [head, *rest[:count]]
-    ]
-    kinds = [style for _, style in rest[:count]]
-    columns = [table.columns[at] for at in _kept(table, width)]
-    # Wider than the terminal only where its numbers are.
-    least = [
-        end - start if column.folds is None else 8
-        for (start, end), column in zip(spans, columns, strict=True)
-    ]
-    assert len(rule) <= max(width, sum(least) + 2 * len(spans) - 2)
-    for parts, row in zip(rows, (None, *table.rows), strict=True):
-        for at, column in enumerate(columns):
-            first, *more = (part[at] for part in parts)
-            if column.folds is None:
-                # A number stands on one line, to the right.
-                assert not any(text.strip() for text in more), more
-                assert first == first.strip().rjust(len(first))
-            elif row is not None and not column.cell(row).startswith(" "):
-                assert first[:1] != " " or not first.strip()
-    joined = [
-        ["".join(tidy(width, p[at]) for p in parts) for at in range(len(spans))] for parts in rows
-    ]
-    yield "table", joined[0], joined[1:], kinds
-    for line, _ in rest[count:]:
-        yield "text", tidy(width, line)
+    kept = _kept(table, width)
+    columns = [table.columns[at] for at in kept]
+    rule = next(at for at, (line, _) in enumerate(lines) if re.fullmatch("[- ]+", line))
+    # Between two columns are two spaces, over one of which the rule goes.
+    spans = [found.span() for found in re.finditer("-+", lines[rule][0])]
+    spans = [(start, end - 1) for start, end in spans[:-1]] + spans[-1:]
+    ((head, _),) = _rows([[column.name for column in columns]], lines[:rule], spans, width)
+    cells = [[row[at] for at in kept] for row in table.cells()]
+    rest = lines[rule + 1 :]
+    rows = list(_rows(cells, rest, spans, width, columns))
+    yield "table", head, [row for row, _ in rows], [style for _, style in rows]
+    below = tidy(width, "".join(line for line, _ in rest))
+    if below.startswith("Notshownatthiswidth:"):
+        end = below.index(tidy(width, f"({table.wider}).")) + len(tidy(width, f"({table.wider})."))
+        yield "text", below[:end]
+        below = below[end:]
+    if below:
+        yield "text", below
 
 
-def _cells(line: str, spans: list[tuple[int, int]]) -> list[str]:
-    """The parts of a line below the rule; nothing stands between them."""
-    line = line.ljust(spans[-1][1])
-    assert len(line) == spans[-1][1]
+def _rows(
+    wanted: Sequence[Sequence[str]],
+    lines: list[tuple[str, str]],
+    spans: Sequence[tuple[int, int]],
+    width: int,
+    columns: Sequence[Column] = (),
+) -> Iterator[tuple[list[str], str]]:
+    """The rows on these lines, which go with them; a row ends where all of it was seen."""
+    for row in wanted:
+        ends = [tidy(width, printable(text)) for text in row]
+        seen, styles = [""] * len(spans), set()
+        while lines and (seen != ends or not styles):
+            line, style = lines.pop(0)
+            parts = _cells(line, spans)
+            for text, column, cell in zip(parts, columns, row, strict=False):
+                if column.folds is None:  # A number stands on one line, to the right.
+                    assert text == text.strip().rjust(len(text))
+                elif not cell.startswith(" "):
+                    assert text[:1] != " " or not text.strip()
+            seen = [before + tidy(width, text) for before, text in zip(seen, parts, strict=True)]
+            styles.add(style)
+        (how,) = styles
+        yield seen, how
+
+
+def _cells(line: str, spans: Sequence[tuple[int, int]]) -> list[str]:
+    """The parts of a line within the columns; nothing stands between them."""
+    places = "".join(sign + _SECOND * (cell_len(sign) - 1) for sign in line).ljust(spans[-1][1])
+    assert len(places) == spans[-1][1]
     for (_, end), (start, _) in pairwise(spans):
-        assert line[end:start].strip() == ""
-    return [line[start:end] for start, end in spans]
+        assert places[end:start].strip() == ""
+    return [places[start:end].replace(_SECOND, "") for start, end in spans]

@@ -124,11 +124,12 @@ class Shown:
 def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
     every = _sorted(summary.layers, shown.sort)
     told = every if shown.limit is None else every.head(max(0, shown.limit))
-    columns = (
-        _usual_columns(summary, shown)
-        if shown.columns is None
-        else list(map(kept, layer_columns(shown.columns)))
-    )
+    wider = "a wider terminal shows them"
+    if shown.columns is None:
+        columns = _usual_columns(summary, shown)
+        wider = "a wider terminal or --columns shows them"
+    else:
+        columns = list(map(kept, layer_columns(shown.columns)))
     kind = "inclusive" if summary.recording.settings.inclusive else "self times"
     interval = "there are too few trials for confidence intervals"
     if summary.has_intervals:
@@ -146,7 +147,6 @@ def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
         ),
         *((name, f"{meaning}.") for name, meaning in _DEVICE.items()),
     ]
-    wider = "a wider terminal or --columns shows them"
     yield Table(columns, told, "The layers", hot_marks(told), legend, wider)
 
 

@@ -1,28 +1,31 @@
-"""Blocks -> lines for a terminal of some width, with rich's styles or without any."""
+"""Blocks -> a terminal, by rich; or text of the same lines, for a file, a pipe or a prompt."""
 
 from __future__ import annotations
 
-import textwrap
+import io
+import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from rich.box import Box
+from rich.console import Console, RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
 
 from chainer_profile.report import document as doc
 from chainer_profile.report.tables import Column, Table, not_shown
 from chainer_profile.report.text import printable
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 #: Lines of a first screen, with two for what was written, rows of a table in it, and lines for what
 #: it leaves out.
 SCREEN, ROWS, _LAST = 38, 20, 3
-#: A line and its style, in rich's words.
-Line = tuple[str, str]
-
-GAP = "  "
-#: No text is folded to less than this.
-_LEAST = 8
+#: Characters of a line in a file or a pipe, where rich would take 80; and of one without an end.
+_WIDE, _ENDLESS = 160, 10_000
+#: Characters between columns, and the least to which a text is folded.
+_GAP, _LEAST = 2, 8
+#: A rule below the headings of a table, and no other lines.
+_RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)
 _STYLES = {
     doc.HOT: "bold red",
     doc.TOTAL: "bold",
@@ -32,29 +35,30 @@ _STYLES = {
 }
 
 
-def show(blocks: Iterable[doc.Block], console: Console) -> None:
-    """Print blocks; a table that is wider than the console is not cut."""
-    from rich.text import Text as Styled
+def standard_output() -> Console:
+    """Where users look; a file or a pipe has room for all columns of tables."""
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if has_width else _WIDE)
 
-    for line, style in lines(blocks, console.width):
-        console.print(Styled(line, style=style), soft_wrap=True)
+
+def show(blocks: Iterable[doc.Block], console: Console) -> None:
+    """Print blocks; without colour and spaces at the ends of lines where nobody looks."""
+    if not console.is_terminal:
+        if lines := written(blocks, console.width):
+            print(lines, file=console.file)
+        return
+    _print(blocks, console)
 
 
 def written(blocks: Iterable[doc.Block], width: int | None = None) -> str:
     """The same as text, without a line break at the end."""
-    return "\n".join(line for line, _ in lines(blocks, width))
-
-
-def lines(blocks: Iterable[doc.Block], width: int | None = None) -> Iterator[Line]:
-    """The lines of blocks, each block parted from the one before as is usual."""
-    before: doc.Block | None = None
-    for block in blocks:
-        if isinstance(block, doc.Figure):
-            continue
-        if before is not None and _parted(before, block):
-            yield "", ""
-        yield from _lines(block, width)
-        before = block
+    file = io.StringIO()
+    # Neither variables nor a notebook change what it is.
+    console = Console(
+        file=file, width=width or _ENDLESS, force_terminal=False, force_jupyter=False, _environ={}
+    )
+    _print(blocks, console)
+    return "\n".join(line.rstrip() for line in file.getvalue().split("\n")[:-1])
 
 
 def first_screen(
@@ -87,8 +91,25 @@ def first_screen(
     return kept
 
 
-def _count(blocks: Iterable[doc.Block], width: int | None) -> int:
-    return sum(line.count("\n") + 1 for line, _ in lines(blocks, width))
+def _count(blocks: Sequence[doc.Block], width: int | None) -> int:
+    return written(blocks, width).count("\n") + 1 if blocks else 0
+
+
+def _print(blocks: Iterable[doc.Block], console: Console) -> None:
+    for part in _parts(blocks, console.width):
+        console.print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
+
+
+def _parts(blocks: Iterable[doc.Block], width: int) -> Iterator[RenderableType]:
+    """What rich prints of blocks, each block parted from the one before as is usual."""
+    before: doc.Block | None = None
+    for block in blocks:
+        if isinstance(block, doc.Figure):
+            continue
+        if before is not None and _parted(before, block):
+            yield Text()
+        yield from _block(block, width)
+        before = block
 
 
 def _parted(before: doc.Block, block: doc.Block) -> bool:
@@ -100,9 +121,9 @@ def _parted(before: doc.Block, block: doc.Block) -> bool:
     return not (isinstance(before, doc.Text) and isinstance(block, doc.Text) and block.below)
 
 
-def _lines(block: doc.Block, width: int | None) -> Iterator[Line]:
+def _block(block: doc.Block, width: int) -> Iterator[RenderableType]:
     if isinstance(block, doc.Heading):
-        yield wrapped(printable(block.text), width), "bold"
+        yield Text(printable(block.text), "bold")
     elif isinstance(block, doc.Text):
         shown = list(doc.pieces(block.words))
         style = "bold" if all(piece.style == doc.STRONG for piece in shown) else ""
@@ -110,117 +131,85 @@ def _lines(block: doc.Block, width: int | None) -> Iterator[Line]:
             style = "bold yellow" if style else "yellow"
         elif block.aside:
             style = "dim"
-        yield wrapped(printable(doc.plain(block.led)), width), style
+        yield Text(printable(doc.plain(block.led)), style)
     elif isinstance(block, doc.Points):
-        for item in block.items:
-            yield wrapped(printable(f"- {doc.plain(item)}"), width, 2), ""
+        yield _pairs([("-", doc.plain(item)) for item in block.items], width, gap=1)
     elif isinstance(block, doc.Lines):
-        rows = [(printable(name), printable(value)) for name, value in block.rows]
-        for line in pairs(rows, width):
-            yield line, ""
+        yield _pairs(block.rows, width)
     elif isinstance(block, doc.Code):
-        for line in block.text.split("\n"):
-            yield printable(line), ""
+        # They stay whole for who copies them.
+        lines = "\n".join(map(printable, block.text.split("\n")))
+        yield Text(lines, no_wrap=True)
     elif isinstance(block, Table):
-        yield from _table(block, width)
+        if block.head:
+            yield from _table(block, width)
+        else:
+            yield _pairs(block.cells(), width)
 
 
-def _table(table: Table, width: int | None) -> Iterator[Line]:
-    cells = [list(map(printable, row)) for row in table.cells()]
-    if not table.head:
-        yield from ((line, "") for line in pairs(cells, width))
-        return
-    names = [printable(column.name) for column in table.columns]
-    natural = [max(map(len, texts)) for texts in zip(names, *cells, strict=True)]
-    kept = _fitting(table.columns, natural, width)
-    folds = [table.columns[at].folds for at in kept]
-    widths = _folded([natural[at] for at in kept], folds, width)
-
-    def line(texts: Sequence[str]) -> str:
-        """A row; where its texts are folded it holds line breaks."""
-        parts = [
-            textwrap.wrap(texts[at], most, break_on_hyphens=False)
-            if len(texts[at]) > most
-            else [texts[at]]
-            for at, most in zip(kept, widths, strict=True)
-        ]
-        lines = []
-        for at in range(max(map(len, parts), default=0)):
-            placed = (
-                "".join(part[at : at + 1]).rjust(most)
-                if fold is None
-                else "".join(part[at : at + 1]).ljust(most)
-                for part, most, fold in zip(parts, widths, folds, strict=True)
-            )
-            lines.append(GAP.join(placed).rstrip())
-        return "\n".join(lines)
-
-    yield line(names), "bold"
-    yield GAP.join("-" * most for most in widths), "dim"
-    for at, row in enumerate(cells):
-        yield line(row), _STYLES.get(table.mark(at), "")
-    hidden = [name for at, name in enumerate(names) if at not in kept and name]
-    if hidden:
-        said = f"Not shown at this width: {', '.join(hidden)}"
-        yield wrapped(f"{said} ({table.wider}).", width), "dim"
-    if said := table.notes(table.columns[at] for at in kept):
-        yield wrapped(printable(said), width), "dim"
-
-
-def _fitting(columns: Sequence[Column], natural: Sequence[int], width: int | None) -> list[int]:
-    """The places of the columns that a width has room for, each text folded at most to its own."""
-    least = [
-        wide if column.folds is None else min(wide, column.folds)
-        for column, wide in zip(columns, natural, strict=True)
-    ]
-    # Marks where nothing is marked take no room.
-    kept = [at for at, wide in enumerate(least) if wide]
-    for at in sorted(kept, key=lambda at: columns[at].drop):
-        needed = sum(least[i] for i in kept) + len(GAP) * (len(kept) - 1)
-        if width is not None and columns[at].drop and needed > width:
-            kept.remove(at)
-    return kept
-
-
-def _folded(natural: Sequence[int], folds: Sequence[int | None], width: int | None) -> list[int]:
-    """Widths of columns that fit, where that can be: the widest texts are folded first."""
-    widths = list(natural)
-    if width is None:
-        return widths
-    room = width - len(GAP) * (len(natural) - 1)
-
-    def least(most: Sequence[int | None]) -> list[int]:
-        return [
-            wide if fold is None else min(wide, fold)
-            for wide, fold in zip(natural, most, strict=True)
-        ]
-
-    ends = least(folds)
-    if sum(ends) > room:
-        ends = least([None if fold is None else _LEAST for fold in folds])
-    while sum(widths) > room:
-        beyond = [at for at, wide in enumerate(widths) if wide > ends[at]]
-        if not beyond:  # too narrow for the numbers alone
-            break
-        widths[max(beyond, key=widths.__getitem__)] -= 1
-    return widths
-
-
-def wrapped(text: str, width: int | None, indent: int = 0) -> str:
-    """A sentence on lines that fit a terminal; paths and commands are not broken."""
-    if width is None or len(text) <= width:
-        return text
-    return textwrap.fill(
-        text,
-        max(width, indent + _LEAST),
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def pairs(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
+def _pairs(rows: Iterable[Sequence[str]], width: int, gap: int = _GAP) -> Grid:
     """Names and values in two columns; long values go on below their beginning."""
-    first = max((len(name) for name, _ in rows), default=0)
-    indent = first + len(GAP)
-    return [wrapped(f"{name:{first}}{GAP}{value}", width, indent) for name, value in rows]
+    texts = [(_text(name), _text(value)) for name, value in rows]
+    longest = max((name.cell_len for name, _ in texts), default=0)
+    grid = Grid.grid(padding=(0, gap, 0, 0))
+    grid.add_column(width=min(longest, width // 2), overflow="fold")
+    grid.add_column(overflow="fold")
+    for name, value in texts:
+        grid.add_row(name, value)
+    return grid
+
+
+def _table(table: Table, width: int) -> Iterator[RenderableType]:
+    cells = [[_text(cell) for cell in row] for row in table.cells()]
+    names = [_text(column.name) for column in table.columns]
+    kept = _fitting(table.columns, [names, *cells], width)
+    grid = Grid(
+        box=_RULE,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, _GAP - 1, 0, 0),
+        border_style="dim",
+    )
+    for at in kept:
+        if table.columns[at].folds is None:
+            grid.add_column(names[at], justify="right", no_wrap=True)
+        else:
+            grid.add_column(names[at], overflow="fold")
+    for row, texts in enumerate(cells):
+        grid.add_row(*(texts[at] for at in kept), style=_STYLES.get(table.mark(row), ""))
+    yield grid
+    hidden = [name.plain for at, name in enumerate(names) if at not in kept and name.plain]
+    if hidden:
+        yield Text(f"Not shown at this width: {', '.join(hidden)} ({table.wider}).", "dim")
+    if said := table.notes(table.columns[at] for at in kept):
+        yield Text(printable(said), "dim")
+
+
+def _text(words: str) -> Text:
+    """Words as they are: rich takes what stands in brackets for its own."""
+    return Text(printable(words))
+
+
+def _fitting(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: int) -> list[int]:
+    """The places of the columns that a width has room for, with texts folded to their least.
+
+    Columns go in the order that they say. Where that is not enough, the last ones go, but not the
+    first.
+    """
+    widest: list[int] = [max(text.cell_len for text in texts) for texts in zip(*rows, strict=True)]
+    # Marks where nothing is marked take no room.
+    kept = [at for at, wide in enumerate(widest) if wide]
+
+    def room(folds: Sequence[int | None]) -> int:
+        """What the columns need that are kept."""
+        least = (min(widest[at], folds[at] or widest[at]) for at in kept)
+        return sum(least) + _GAP * (len(kept) - 1)
+
+    folds = [column.folds for column in columns]
+    for at in sorted(kept, key=lambda at: columns[at].drop):
+        if columns[at].drop and room(folds) > width:
+            kept.remove(at)
+    shortest = [None if fold is None else _LEAST for fold in folds]
+    while len(kept) > 1 and room(shortest) > width:
+        kept.pop()
+    return kept

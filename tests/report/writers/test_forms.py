@@ -1,6 +1,7 @@
 """What Markdown, HTML and the terminal each do alone; :mod:`.test_contract` holds what all do."""
 
 import io
+import re
 from itertools import product
 
 from hypothesis import given
@@ -12,17 +13,20 @@ from chainer_profile.report.document import (
     FASTER,
     HOT,
     TOTAL,
+    Code,
     Figure,
+    Lines,
     Piece,
     code,
     file,
+    points,
     strong,
     text,
 )
 from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import html, markdown
-from chainer_profile.report.writers.terminal import show, wrapped, written
+from chainer_profile.report.writers.terminal import show, written
 from tests.report.documents import profiles
 from tests.report.reading import column, on_terminal
 from tests.report.seen import seen
@@ -65,11 +69,41 @@ def test_all_of_a_folded_text_is_there(width: int, name: str) -> None:
     assert "".join(line[second:].strip() for line in shown[2:]) == name[::-1]
 
 
-def test_a_sentence_folds_between_its_words() -> None:
-    sentence = "Written to reports/a-very-long-name-of-a-folder: and more"
-    assert wrapped(sentence, None) == wrapped(sentence, 200) == sentence
-    folded = ["Written to", "  reports/a-very-long-name-of-a-folder:", "  and more"]
-    assert wrapped(sentence, 30, 2).splitlines() == folded
+def test_a_sentence_folds_between_its_words_and_goes_on_below_its_beginning() -> None:
+    words = "Written to reports/a-folder: and more"
+    assert written([text(words)]) == written([text(words)], 200) == words
+    assert written([points([words])], 21) == "- Written to\n  reports/a-folder:\n  and more"
+    pairs = [("network", words), ("a name of more than half", "x")]
+    assert written([Lines(pairs)], 37).split("\n") == [
+        "network             Written to",
+        "                    reports/a-folder:",
+        "                    and more",
+        "a name of more      x",
+        "than half",
+    ]
+    assert written([Code(words)], 20) == words  # to be copied
+
+
+def test_what_a_width_has_no_room_for_is_named() -> None:
+    columns = [column(name, str, kind="text 8") for name in ("first", "second")]
+    columns += [column(name, lambda row: "1234567890", drop=at) for at, name in enumerate("abcd")]
+    rows = ["a name of some length"]
+    for width, names in ((66, ""), (65, "b"), (53, "b, c"), (30, "b, c, d"), (18, "a, b, c, d")):
+        shown = written([Table(columns, rows)], width)
+        assert max(map(len, shown.split("\n"))) <= width
+        if not names:
+            assert "Not shown" not in shown
+        else:
+            said = f"Not shown at this width: {names} (a wider terminal shows them)."
+            assert said in " ".join(shown.split())
+    assert "second, a, b, c, d" in " ".join(written([Table(columns, rows)], 17).split())
+
+
+def test_nobody_who_reads_a_pipe_sees_colour() -> None:
+    columns = [column("name", str, kind="text 4"), column("last", str, kind="text 4")]
+    stream = io.StringIO()
+    show([Table(columns, ["a", "bcd"], marks=[HOT])], Console(file=stream, width=30, _environ={}))
+    assert stream.getvalue() == "name  last\n----- ----\na     a\nbcd   bcd\n"
 
 
 def test_styles_of_marked_rows_and_notes() -> None:
@@ -85,7 +119,7 @@ def test_styles_of_marked_rows_and_notes() -> None:
         *(("33", "careful"), ("2", "less"), ("1", "most")),
     ):
         assert f"\x1b[{style}m{word}" in found
-    assert "\nd " in found
+    assert "\x1b[0m\nd " in found
     # No markup, no emoji, no highlighting.
     assert "\n[red]:smile: 1,234.5 http://a\n" in found
     assert "\x1b" not in written(blocks)
@@ -122,10 +156,19 @@ def test_work_and_memory_by_layer_go_first_and_what_limits_them_last() -> None:
 KEYS = [key for key in LAYER_COLUMNS if key not in ("index", "hot")]
 
 
-@given(st.lists(st.sampled_from(KEYS), unique=True), st.sampled_from([40, 80, 400]))
-def test_chosen_columns_are_all_there_and_in_order(keys: list[str], width: int) -> None:
+@given(st.lists(st.sampled_from(KEYS), unique=True), st.sampled_from([40, 80, 600]))
+def test_chosen_columns_are_there_in_their_order_or_named(keys: list[str], width: int) -> None:
     keys = ["index", *keys]
     shown = on_terminal(training(), width, columns=keys, sort="index", limit=3)
-    found = next(line for line in shown.splitlines() if line.lstrip().startswith("#"))
-    assert found.split() == " ".join(LAYER_COLUMNS[key].name for key in keys).split()
+    names = [LAYER_COLUMNS[key].name for key in keys]
+    shown = shown[shown.index("The layers\n") :].partition("\n\n")[0]
+    left_out = re.search(
+        r"Not shown at this width: (.*?) \(a wider terminal shows", " ".join(shown.split())
+    )
+    lacking = left_out[1].split(", ") if left_out else []
+    assert not (lacking and width == 600)
+    assert names[len(names) - len(lacking) :] == lacking
+    head = shown.splitlines()[1]
+    for name in names[: len(names) - len(lacking)]:
+        assert name.split()[0][:8] in head
     assert "\u2026" not in shown
