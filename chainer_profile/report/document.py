@@ -5,7 +5,7 @@ Texts are plain: nothing in them is a mark of Markdown or HTML.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -94,8 +94,6 @@ class Figure:
     file: str
     alt: str
     caption: str
-    #: 0 until it has one.
-    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -229,20 +227,7 @@ def pieces(words: Words) -> Iterator[Piece]:
         yield Piece(word) if isinstance(word, str) else word
 
 
-def numbered(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The same blocks, tables and figures numbered from 1 in the order of the report."""
-    counts = {Table: 0, Figure: 0}
-    for block in blocks:
-        if isinstance(block, (Table, Figure)):
-            counts[type(block)] += 1
-            yield replace(block, number=counts[type(block)])
-        else:
-            yield block
-
-
-def caption_text(block: Table | Figure) -> tuple[str, str]:
-    """The label of a caption and its text: ``("Table 3.", "Self time by function.")``."""
+def caption_text(block: Table | Figure) -> str:
+    """What stands above a table or below a figure: a sentence, or nothing."""
     text = block.caption
-    if text and not text.endswith("."):
-        text += "."
-    return f"{'Table' if isinstance(block, Table) else 'Figure'} {block.number}.", text
+    return f"{text}." if text and not text.endswith(".") else text

@@ -203,7 +203,6 @@ class Table:
     #: Sentences with the name of the column without which they are not said; "" for always.
     legend: Sequence[tuple[str, str]] = ()
     wider: str = "a wider terminal shows them"  #: How to see columns that a terminal lacks.
-    number: int = 0  #: 0 until it has one.
     anchors: Sequence[str] = ()  #: Of each row what leads to it.
     leads: Sequence[str] = ()  #: Of each row the anchor of the row that it leads to.
     depths: Sequence[int] = ()  #: Of each row how far it is set in, in a table that folds.

@@ -11,7 +11,7 @@ import pytest
 from tests import needs
 
 WAIT_MS = 20_000
-TABLE = "#all-layers table"
+TABLE = "#the-layers table"
 
 
 @pytest.fixture(scope="session")

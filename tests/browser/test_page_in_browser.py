@@ -45,27 +45,27 @@ def test_sort_and_filter(page):
         assert page.column("MFLOP")[-1] == "-"
     page.sort("#")
     # In the file it is an empty cell.
-    _, (head, *rows) = page.saved("#all-layers .save")
+    _, (head, *rows) = page.saved("#the-layers .save")
     assert rows[-1][head.index("MFLOP")] == ""
     assert "trials" not in head or not any(row[head.index("trials")] == "-" for row in rows)
-    page.fill("#all-layers [type=search]", "CONV backward")
+    page.fill("#the-layers [type=search]", "CONV backward")
     expected = [
         str(row.Index)
         for row in layers.itertuples()
         if row.phase == "backward" and ("conv" in row.path or "Conv" in row.function)
     ]
     assert page.column("#") == expected
-    shown = page.locator("#all-layers [aria-live]")
+    shown = page.locator("#the-layers [aria-live]")
     assert shown.inner_text().strip() == f"{len(expected)} of {len(layers)} rows"
     # What is shown is saved, in its order.
     page.sort("mean [ms]")
-    name, (head, *rows) = page.saved("#all-layers .save")
+    name, (head, *rows) = page.saved("#the-layers .save")
     assert name == "all-layers.csv"
     assert [row[head.index("#")] for row in rows] == page.column("#")
-    page.fill("#all-layers [type=search]", "nothing has this name")
+    page.fill("#the-layers [type=search]", "nothing has this name")
     assert page.column("#") == []
-    page.fill("#all-layers [type=search]", "")
-    page.check("#all-layers [type=checkbox]")
+    page.fill("#the-layers [type=search]", "")
+    page.check("#the-layers [type=checkbox]")
     page.sort("#")
     assert page.column("#") == [str(i) for i in working.training().hotspots.indices]
 
@@ -110,7 +110,7 @@ def test_a_layer_has_an_address(open_page):
 
 
 def test_links_fold(page):
-    rows = page.locator("#tree-of-links tbody tr:visible")
+    rows = page.locator("#by-link tbody tr:visible")
     whole = rows.count()
     res = page.get_by_role("button", name="Links below /res", exact=True)
     assert res.get_attribute("aria-expanded") == "true"
@@ -159,7 +159,7 @@ def test_hostile_names_are_text_and_nothing_but_the_pages_own_script_runs(open_p
     page = open_page(render(summarise(recording)))
     assert page.inner_text("h1") == printable("".join(HOSTILE))
     assert page.column("function") == [printable(name) for name in HOSTILE]
-    _, (head, *rows) = page.saved("#all-layers .save")
+    _, (head, *rows) = page.saved("#the-layers .save")
     assert [row[head.index("function")] for row in rows] == [safe(name) for name in HOSTILE]
     assert page.locator("main img, main script").count() == 0
     page.locator('#answer figure a[href="#layer-0"]').hover()
@@ -194,11 +194,11 @@ def test_six_hundred_layers(open_page):
     page.sort("mean [ms]")
     slowest = int(recording.self_ns.sum(axis=0).argmax())
     assert page.column("#")[0] == str(slowest)
-    page.fill("#all-layers [type=search]", "/res60/")
+    page.fill("#the-layers [type=search]", "/res60/")
     page.sort("#")
     page.sort("#")
     assert sorted(page.column("#"), key=int) == [str(i) for i in range(58 * 9, 59 * 9)]
-    page.fill("#all-layers [type=search]", "")
+    page.fill("#the-layers [type=search]", "")
     page.get_by_role("button", name="Show all").click()
     assert rows.count() == 600
     # A bar of a block leads to its link; a row that is not shown is shown where it is led to.

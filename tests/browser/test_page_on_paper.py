@@ -190,7 +190,7 @@ def test_what_is_only_for_the_screen_is_not_printed_and_nothing_is_cut(printed):
     # Folded parts stay folded; who filters knows how many rows there are.
     assert printed.opened.locator("details[open]").count() == 0
     printed.opened.emulate_media(media="screen")
-    printed.opened.fill("#all-layers input[type=search]", "conv1")
+    printed.opened.fill("#the-layers input[type=search]", "conv1")
     printed.opened.emulate_media(media="print")
-    assert "rows" in printed.opened.inner_text("#all-layers .tools")
-    assert not printed.opened.is_visible("#all-layers .tools .save")
+    assert "rows" in printed.opened.inner_text("#the-layers .tools")
+    assert not printed.opened.is_visible("#the-layers .tools .save")

@@ -89,8 +89,7 @@ def _told(writer: str | int, block: Block) -> Iterator[Item]:
         if writer == "markdown":
             yield "image", block.file, said(block.alt)
             if block.caption:
-                label = caption_text(block)[0] if block.number else ""
-                yield "text", said(f"{label} {caption_text(block)[1]}")
+                yield "text", said(caption_text(block))
     elif isinstance(block, Lines):
         if writer == "markdown":
             yield "text", said(" ".join(f"{name}: {value}" for name, value in block.rows))
@@ -98,8 +97,8 @@ def _told(writer: str | int, block: Block) -> Iterator[Item]:
             for name, value in block.rows:
                 yield "pair", said(name), said(value)
     else:
-        if writer == "markdown" and block.number:
-            yield "text", said(" ".join(caption_text(block)))
+        if writer == "markdown" and block.caption:
+            yield "text", said(caption_text(block))
         if block.head:
             yield from _told_table(writer, block)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, next_step
@@ -25,6 +25,7 @@ from chainer_profile.report.text import gaps, on_gpu, printable, trial_parts
 _PARTS, _LEAST = 3, 0.03
 #: Steps of a first screen.
 _MOST_STEPS = 3
+_NOTHING = "All layers took less time than the clock can resolve, so this run shows nothing."
 
 
 def answer(
@@ -84,11 +85,14 @@ def next_in_short(summary: Summary, advice: Advice | None, every: bool) -> Itera
 def steps(summary: Summary) -> Iterator[doc.Block]:
     """What to do next, with the numbers that it follows from."""
     found = [one for one in summary.findings if one.severity == STEP]
-    return doc.listing(finding_words(one, full=True) for one in found)
+    if not found:
+        yield doc.text(_NOTHING)
+    yield from doc.listing(finding_words(one, full=True) for one in found)
 
 
-def checks(summary: Summary, severities: Sequence[str]) -> Iterator[doc.Block]:
-    found = [one for one in summary.findings if one.severity in severities]
+def checks(summary: Summary) -> Iterator[doc.Block]:
+    """What makes the run doubtful, and what else was found, with all numbers."""
+    found = [one for one in summary.findings if one.severity in (WARNING, NOTE)]
     return doc.listing(
         (doc.strong(one.severity), ": ", *finding_words(one, full=True)) for one in found
     )

@@ -104,15 +104,10 @@ def environment(summary: Summary) -> Iterator[Block]:
         yield text("No information about the machine was recorded.")
 
 
-def command(summary: Summary) -> Block:
-    """What makes the run again."""
-    said = words.printable(summary.recording.settings.command)
-    return Code(said) if said else text("The run was not started from the command line.")
-
-
 def command_and_versions(summary: Summary) -> Iterator[Block]:
     """What makes the run again, and with which software."""
-    yield command(summary)
+    said = words.printable(summary.recording.settings.command)
+    yield Code(said) if said else text("The run was not started from the command line.")
     software = words.versions(summary.recording.environment)
     if software:
         yield text(f"Versions: {', '.join(software)}.")

@@ -1,17 +1,16 @@
-"""Summary -> the report of an experiment: one list of sections, which all its forms choose from.
+"""Summary -> the report of a run: one list of sections in one order, which all its forms have.
 
-``report.md`` has the parts that a course asks for: what was run, where, how, what came
-out, what to do next, and an appendix. The page and the terminal begin with the answer.
+The answer comes first, then what to do next, the result, and at last what a course asks for
+besides: the experiment, its environment and method, and an appendix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from chainer_profile.advice.results import Advice
-from chainer_profile.analyse.findings import NOTE, WARNING
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_percent
 from chainer_profile.record.budget import Budget
@@ -39,7 +38,6 @@ from chainer_profile.report.document import (
     Section,
     below,
     file,
-    numbered,
     shown_in,
     strong,
     text,
@@ -47,16 +45,7 @@ from chainer_profile.report.document import (
 from chainer_profile.report.tables import Table, columns
 from chainer_profile.report.text import Row, model_name, printable, run_lines
 
-_NOTHING = "All layers took less time than the clock can resolve, so this run shows nothing."
-#: What the report has in chapters of its own.
-_CHAPTERS = (
-    *("Experiment", "Environment", "Method", "A trial as a whole", "What to do next"),
-    *("What was tried", "Command and versions"),
-)
-_BY_LAYER, _WORK = "By layer", "Work and memory by layer"
 MOST_LAYERS = 10
-#: A section whose table has more rows than this is for the appendix too.
-_MAX_ROWS = 60
 _MEANINGS = columns("csv | column | code\nmeaning | | text")
 
 
@@ -102,7 +91,8 @@ def sections(
 ) -> list[Section]:
     """All that is told of a run, in its order; ``shown`` is what the terminal shows of it."""
     shown = shown or Shown()
-    advice, by = beside.advice if beside else None, shown.group_by
+    advice, budget = (beside.advice, beside.budget) if beside else (None, None)
+    by, trial = shown.group_by, "" if budget is None else "A trial"
     # The terminal has the groups that are asked for, and in place of the layers the tree of links.
     layers = Section("The layers", by_layer.layers(summary, shown), (BRIEF, FULL))
     if shown.tree:
@@ -110,39 +100,42 @@ def sections(
     asked = result.groups(summary, shown) if by else ()
     by_link = (REPORT,) if shown.tree or by == "link" else (FULL, REPORT)
     return [
+        Section("", _program(summary, budget), (REPORT, PAGE)),
         Section("", _what_was_run(summary), (BRIEF, FULL)),
         Section("", first.opening(summary, shown.doubts), (BRIEF,)),
-        Section("", first.answer(summary, advice, tried_alone=True), (FULL,)),
+        Section(trial, first.answer(summary, advice, tried_alone=True), (FULL, REPORT)),
+        Section(trial, _first_of_page(summary, advice), (PAGE,)),
         Section("", result.phases_in_short(summary), (BRIEF,)),
-        Section("What to do next", first.steps(summary)),
+        Section("Next step for improvement", first.steps(summary)),
         Section("What was tried", tried(advice) if advice else ()),
-        Section("A trial as a whole", result.whole_trial(summary)),
+        Section("Checks of this run", first.checks(summary), (FULL, REPORT)),
+        Section("Result", result.whole_trial(summary)),
+        Section("", by_layer.picture(summary), (REPORT,)),
         Section("On the GPU", result.device(summary)),
         Section("By phase", result.phases(summary)),
         layers,
-        Section("The layers", by_layer.picture(summary), (REPORT,)),
-        Section("All layers", by_layer.on_page(summary), (PAGE,)),
+        Section("The layers", by_layer.on_page(summary), (PAGE,)),
         Section("Hotspots", result.hotspots(summary)),
         Section(f"By {by}", asked, (BRIEF, FULL)),
         Section("By function", result.by_function(summary), (REPORT, PAGE)),
         Section("Inside the layers", passes.inside(summary)),
         Section("By block", result.by_block(summary), (REPORT, PAGE) if by == "block" else WHOLE),
         Section("By link", result.by_link(summary), by_link),
-        Section("Tree of links", result.tree_on_page(summary), (PAGE,)),
+        Section("By link", result.tree_on_page(summary), (PAGE,)),
         Section("Work and limits", passes.work(summary, macs=shown.macs)),
         Section("CPU time and page faults", passes.counters(summary)),
         Section("Memory", passes.memory(summary), (FULL, REPORT)),
         Section("Memory", passes.memory_on_page(summary), (PAGE,)),
-        Section("By node", by_layer.by_node(summary), (FULL, REPORT)),
         Section("", first.next_in_short(summary, advice, shown.doubts is None), (BRIEF,)),
-        Section("What else was found", first.checks(summary, (NOTE,)), (FULL,)),
-        Section("Experiment", method.experiment(summary)),
+        Section("Experiment description", method.experiment(summary)),
         Section("Environment", method.environment(summary)),
-        Section("Method", method.method(summary)),
-        Section("Command and versions", method.command_and_versions(summary)),
-        Section(_BY_LAYER, by_layer.by_layer(summary), (REPORT,)),
-        Section(_WORK, by_layer.work_by_layer(summary), (REPORT,)),
-        Section("Columns", by_layer.glossary(summary), (PAGE,)),
+        Section("Methodology", method.method(summary)),
+        Section("Appendix: command and versions", method.command_and_versions(summary)),
+        Section("Appendix: by layer", by_layer.by_layer(summary), (REPORT,)),
+        Section("Appendix: work and memory by layer", by_layer.work_by_layer(summary), (REPORT,)),
+        Section("Appendix: by node", by_layer.by_node(summary), (FULL, REPORT)),
+        Section("Appendix: files beside this report", _files(), (REPORT,)),
+        Section("Appendix: columns", by_layer.glossary(summary), (PAGE,)),
     ]
 
 
@@ -171,6 +164,21 @@ def _what_was_run(summary: Summary) -> Iterator[Block]:
         yield text(strong(said), below=True)
 
 
+def _program(summary: Summary, budget: Budget | None) -> Iterator[Block]:
+    """Where the time of the program went that the run is of."""
+    if budget is not None:
+        yield from picture_of(budget)
+        yield from program(budget, summary)
+
+
+def _first_of_page(summary: Summary, advice: Advice | None) -> Iterator[Block]:
+    """The answer with its picture; what makes it doubtful opens below."""
+    yield from (block for block in first.answer(summary, advice) if not block.note)
+    yield from by_layer.bars(summary)
+    yield by_layer.hottest(summary)
+    yield from first.folded(summary)
+
+
 def report(
     summary: Summary,
     title: ReportTitle | None = None,
@@ -178,53 +186,17 @@ def report(
     beside: Beside | None = None,
     made: Sequence[Section] = (),
 ) -> list[Block]:
-    """``report.md``, its tables and figures numbered."""
+    """``report.md``; ``made`` are its sections where they are made already."""
     title = title or ReportTitle()
-    budget = beside.budget if beside else None
-    made = made or sections(summary, beside)
-    parts = {one.title: one.in_form(REPORT) for one in made if REPORT in one.forms}
-    result = [name for name in parts if name not in _CHAPTERS]
-    many = {
-        name
-        for name, blocks in parts.items()
-        if any(isinstance(block, Table) and len(block.rows) > _MAX_ROWS for block in blocks)
-    }
-    long = [name for name in result if name in (_BY_LAYER, _WORK, *many)]
-    by_whom, checked = title.rows(), list(first.checks(summary, (WARNING, NOTE)))
-    blocks: list[Block] = [
-        Heading(1, heading_text(summary, title, budget)),
+    by_whom = title.rows()
+    return [
+        Heading(1, heading_text(summary, title, beside.budget if beside else None)),
         *([Lines(by_whom)] if by_whom else []),
-        *(program(budget, summary) if budget is not None else []),
-        *first.answer(summary, beside.advice if beside else None),
-        Heading(2, "1 Experiment description"),
-        *parts["Experiment"],
-        Heading(2, "2 Environment"),
-        *parts["Environment"],
-        Heading(2, "3 Methodology"),
-        method.command(summary),
-        *parts["Method"],
-        Heading(2, "4 Result"),
-        *parts["A trial as a whole"],
-        *_under(parts, [name for name in result if name not in long]),
-        Heading(2, "5 Next step for improvement"),
-        *(parts["What to do next"] or [text(_NOTHING)]),
-        *([text("Checks of this run found:"), *checked] if checked else []),
-        *_under(parts, ["What was tried"]),
-        Heading(2, "6 Appendix"),
-        *_under(parts, ["Command and versions"]),
-        *_under(parts, long),
-        *_files(),
+        *shown_in(REPORT, made or sections(summary, beside)),
     ]
-    return list(numbered(blocks))
-
-
-def _under(parts: Mapping[str, list[Block]], names: Iterable[str]) -> list[Block]:
-    said = ((name, parts[name]) for name in names if parts[name])
-    return [block for name, blocks in said for block in (Heading(3, name), *blocks)]
 
 
 def _files() -> Iterator[Block]:
-    yield Heading(3, "Files beside this report")
     for what, name, times, described in (
         ("layers with all digits", LAYERS, "self times", LAYER_COLUMNS),
         ("links", LINKS, "means", LINK_COLUMNS),
@@ -244,17 +216,9 @@ def page(
     made: Sequence[Section] = (),
     title: ReportTitle | None = None,
 ) -> Iterator[Block]:
-    """The page: what a reader wants first comes first."""
-    advice, budget = (beside.advice, beside.budget) if beside else (None, None)
-    yield Heading(1, (title and title.heading) or _subject(summary, budget))
-    if budget is not None:
-        yield from picture_of(budget)
-        yield from program(budget, summary)
-        yield Heading(2, "A trial")
-    yield from (block for block in first.answer(summary, advice) if not block.note)
-    yield from by_layer.bars(summary)
-    yield by_layer.hottest(summary)
-    yield from first.folded(summary)
+    """``report.html``, in the same way."""
+    subject = _subject(summary, beside.budget if beside else None)
+    yield Heading(1, (title and title.heading) or subject)
     yield from shown_in(PAGE, made or sections(summary, beside))
 
 

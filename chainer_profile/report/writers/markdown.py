@@ -12,7 +12,7 @@ from chainer_profile.report.text import printable
 
 
 def write(blocks: Iterable[doc.Block]) -> str:
-    """Blocks as a file; tables and figures that are not numbered have no caption line."""
+    """Blocks as a file."""
     return "\n\n".join(part for block in blocks for part in _parts(block)) + "\n"
 
 
@@ -30,9 +30,8 @@ def _parts(block: doc.Block) -> Iterator[str]:
     elif isinstance(block, doc.Code):
         yield _fenced("\n".join(map(printable, block.text.split("\n"))))
     elif isinstance(block, Table):
-        if block.number:
-            label, caption = doc.caption_text(block)
-            yield f"**{label}** {text(caption)}"
+        if caption := doc.caption_text(block):
+            yield f"**{text(caption)}**"
         yield _table(block)
         if notes := block.notes():
             yield text(notes)
@@ -42,9 +41,8 @@ def _parts(block: doc.Block) -> Iterator[str]:
 
 def _figure(figure: doc.Figure) -> Iterator[str]:
     yield f"![{text(figure.alt)}]({address(figure.file)})"
-    if figure.caption:
-        label, caption = doc.caption_text(figure)
-        yield f"*{f'{label} ' if figure.number else ''}{text(caption)}*"
+    if caption := doc.caption_text(figure):
+        yield f"*{text(caption)}*"
 
 
 def _table(table: Table) -> str:

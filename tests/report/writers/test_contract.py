@@ -25,7 +25,6 @@ from chainer_profile.report.document import (
     Heading,
     Lines,
     code,
-    numbered,
     points,
     strong,
     text,
@@ -102,7 +101,7 @@ def every_block(name: str) -> list[Block]:
         points([name, words]),
         Lines([("Author", f"a {name}"), ("Date", f"b {name}")]),
         Code(f"run {name}\n{name}"),
-        *numbered([table, pairs, Figure("a b.png", f"a {name}", f"of {name}")]),
+        *(table, pairs, Figure("a b.png", f"a {name}", f"of {name}")),
     ]
 
 
