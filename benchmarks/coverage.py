@@ -19,8 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.signal import lfilter
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from chainer_profile.basics.describe import (
     FIRST_LOOK,
@@ -54,6 +55,37 @@ def correlated(rho: float) -> Kind:
     return times
 
 
+def drifting(normal: NDArray[np.float64], chance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Times that vary by 2 %, around a level that drifts by 5 % in some 20 trials."""
+    drift: NDArray[np.float64] = correlated(0.95)(ndtri(chance), chance)
+    return drift + 0.02 * normal
+
+
+def disturbed(part: float, times_slower: float, length: float) -> tuple[Kind, float]:
+    """Times that vary by 2 %; a part of them is slower, so many in a row on average. Their median.
+
+    A trial is the first of a disturbance, or the first behind it, by a chance of its own; all
+    others are as the one before.
+    """
+    ends = 1 / length
+    begins = ends * part / (1 - part)
+
+    def times(normal: NDArray[np.float64], chance: NDArray[np.float64]) -> NDArray[np.float64]:
+        changes = (chance < begins) | (chance >= 1 - ends)
+        changes[0] = True
+        since = np.maximum.accumulate(np.where(changes, np.arange(len(chance)), 0))
+        first = chance < begins
+        first[0] = ndtr(normal[0]) < part
+        varied: NDArray[np.float64] = (1 + 0.02 * normal) * np.where(first[since], times_slower, 1)
+        return varied
+
+    def above_half(level: float) -> float:
+        quick, slow = (ndtr((level / mode - 1) / 0.02) for mode in (1, times_slower))
+        return float((1 - part) * quick + part * slow - 0.5)
+
+    return times, float(brentq(above_half, 0.9, times_slower))
+
+
 SLOW, TIMES_SLOWER = 0.01, 20
 #: Trials by name, and their true median.
 KINDS: dict[str, tuple[Kind, float]] = {
@@ -65,6 +97,9 @@ KINDS: dict[str, tuple[Kind, float]] = {
         lambda normal, chance: (1 + 0.01 * normal) * np.where(chance < SLOW, TIMES_SLOWER, 1),
         float(1 + 0.01 * ndtri(0.5 / (1 - SLOW))),
     ),
+    "drifting": (drifting, 1.0),
+    "bursts: 20 % twice as slow": disturbed(0.2, 2.0, 5),
+    "two modes: 40 % 1.3 times": disturbed(0.4, 1.3, 5),
 }
 
 

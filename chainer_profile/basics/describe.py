@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, lgamma, log, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +14,14 @@ NS = 1e-9
 CONFIDENCE = 0.95
 #: Of fewer trials no interval is given: how much they resemble one another cannot be told.
 MIN_TRIALS = 30
-#: Batches of 3 trials or more, and about so many: the median of 3 bears one slow trial.
+#: About so many batches of successive trials, of this length at least.
 BATCHES, LEAST_LENGTH = 30, 3
+#: Longer batches, which see disturbances that last longer.
+LONG_BATCHES = 15
 MOST_ALIKE = 0.9
+#: Batches widen an interval where they show an error so many times that of independent trials: less
+#: is chance.
+LEAST_WIDENING = 1.2
 _QUANTILES = {"p5_s": 0.05, "median_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}
 #: Student's quantiles for :data:`CONFIDENCE` from 9 degrees of freedom to 76, as SciPy gives them:
 #: what batches need, without SciPy, whose import takes longer than all statistics of a report.
@@ -87,13 +93,13 @@ def halves_differ(samples: NDArray[np.int64]) -> tuple[float, bool]:
     return last / first - 1, bool(certain)
 
 
-def batches(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def batches(rows: NDArray[Any], about: int = BATCHES) -> NDArray[Any]:
     """Successive samples, (series, samples), in batches of equal length, (series, batches, length).
 
     The first ones are left out where the last batch would not be full.
     """
     count = rows.shape[1]
-    length = max(LEAST_LENGTH, count // BATCHES)
+    length = max(LEAST_LENGTH, count // about)
     number = count // length
     return rows[:, count - number * length :].reshape(len(rows), number, length)
 
@@ -112,10 +118,9 @@ def standard_errors(values: NDArray[np.float64]) -> NDArray[np.float64]:
     squares = (off * off).sum(axis=1)
     following = (off[:, 1:] * off[:, :-1]).sum(axis=1) / np.where(squares > 0, squares, 1)
     # Neighbours' correlation, freed of its bias in short series (Kendall, Biometrika 41, 1954), and
-    # half of its own standard error larger. At 0.9 30 batches are worth less than 2: more tells no
-    # drift.
+    # its own standard error larger. At 0.9 30 batches are worth less than 2: more tells no drift.
     alike = np.clip((number * following + 1) / (number - 3), 0, 1)
-    alike += np.where(alike > 0, np.sqrt((1 - alike * alike) / number) / 2, 0)
+    alike += np.where(alike > 0, np.sqrt((1 - alike * alike) / number), 0)
     alike = np.minimum(alike, MOST_ALIKE)
     variance = squares / (number - 1) / number * (1 + alike) / (1 - alike)
     errors: NDArray[np.float64] = np.sqrt(variance)
@@ -172,10 +177,12 @@ def trials_interval(
 ) -> tuple[float, float]:
     """Interval of the median of correlated trials in their order; NaN for too few.
 
-    The error of the batches' medians and Student's t give a part h of the median m, and the
-    interval is m / (1 + h) to m (1 + h): on a log scale, so that it is positive however skewed the
-    times. It is never narrower than that of as many independent trials, so it holds whatever their
-    distribution is. ``benchmarks/coverage.py`` shows how often it is right.
+    Its ends are trials: as many lie on either side as for independent trials, whose number below
+    the median is binomial (:func:`median_interval`), and fewer where trials resemble their
+    neighbours. How many fewer is told by the batches' shares of trials below the median, at two
+    lengths of batches (:func:`standard_errors`, Student's t). So the interval lies within the
+    trials, holds whatever their distribution is, and is all of them where they cannot tell.
+    ``benchmarks/coverage.py`` shows how often it is right.
     """
     rows = samples[None]
     low, high = _interval(rows, np.sort(rows, axis=1), confidence)
@@ -190,14 +197,18 @@ def _interval(
     if count < MIN_TRIALS:
         nothing = np.full(len(rows), np.nan)
         return nothing, nothing
-    median = (ordered[:, (count - 1) // 2] + ordered[:, count // 2]) / 2
-    values = np.median(batches(rows), axis=2)
-    error = standard_errors(values) / np.where(median > 0, median, 1)
-    beside = 1 + student_quantile(values.shape[1] - 1, confidence) * error
-    outside = _ranks_outside(count, confidence)
-    low = np.minimum(ordered[:, outside - 1], median / beside)
-    high = np.maximum(ordered[:, count - outside], median * beside)
-    return low, high
+    median = (ordered[:, [(count - 1) // 2]] + ordered[:, [count // 2]]) / 2
+    below = (rows < median) + (rows == median) / 2
+    ranks = np.zeros(len(rows))  # from the middle to an end of the interval
+    for about in (BATCHES, LONG_BATCHES):
+        shares = batches(below, about).mean(axis=2)
+        errors = standard_errors(shares) * count
+        errors[errors < LEAST_WIDENING * sqrt(count) / 2] = 0
+        ranks = np.maximum(ranks, student_quantile(shares.shape[1] - 1, confidence) * errors)
+    independent = _ranks_outside(count, confidence)
+    outside = np.clip(np.floor(count / 2 - ranks), 1, independent).astype(np.intp)[:, None]
+    low, high = (np.take_along_axis(ordered, at, axis=1) for at in (outside - 1, count - outside))
+    return low[:, 0].astype(np.float64), high[:, 0].astype(np.float64)
 
 
 @lru_cache(maxsize=64)

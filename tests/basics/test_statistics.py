@@ -14,6 +14,7 @@ from chainer_profile.basics.describe import (
     BATCHES,
     FIRST_LOOK,
     GROWTH,
+    LONG_BATCHES,
     MIN_TRIALS,
     PreciseEnough,
     batches,
@@ -55,7 +56,8 @@ def test_describe_says_what_numpy_says_in_any_unit(times, factor):
         assert all(map(math.isnan, (found.ci_low_s, found.ci_high_s)))
         assert math.isnan(found.half_width) or not found.median_s
     else:
-        assert 0 <= found.ci_low_s <= found.median_s <= found.ci_high_s
+        # An interval lies within the sample.
+        assert found.min_s <= found.ci_low_s <= found.median_s <= found.ci_high_s <= found.max_s
         half = (found.ci_high_s - found.ci_low_s) / 2
         assert found.half_width * found.median_s == pytest.approx(half, abs=1e-12)
     scaled = describe(times * factor)
@@ -112,29 +114,33 @@ def test_batches_are_of_the_last_trials_and_their_error_grows_with_what_neighbou
     off = values - 2
     r = (30 * (off[1:] @ off[:-1]) / (off @ off) + 1) / 27
     assert 0.4 < r < 0.6
-    r += math.sqrt((1 - r * r) / 30) / 2
+    r += math.sqrt((1 - r * r) / 30)
     expected = stats.sem(values) * math.sqrt((1 + r) / (1 - r))
     assert standard_errors(values[None])[0] == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_interval_by_hand():
-    # Batches of 3 in turn around 90 and 110: their medians are those.
-    times = np.tile([89, 90, 91, 109, 110, 111], 20)
-    assert batches(times[None]).shape == (1, 30, 4)
-    values = np.median(batches(times[None])[0], axis=1)
-    h = stats.t.ppf(0.975, 29) * standard_errors(values[None])[0] / 100
-    plain = median_interval(times.astype(float))
+    # Independent trials: as many lie outside as of a binomial number.
+    times = np.random.default_rng(0).permutation(100)
+    assert trials_interval(times) == median_interval(times.astype(float)) == (39, 60)
+    # Trials that come in groups of three are worth a third: the wider of two lengths of batches.
+    times = np.repeat(np.random.default_rng(1).permutation(40), 3)
     low, high = trials_interval(times)
-    assert low == pytest.approx(min(plain[0], 100 / (1 + h)), rel=1e-12)
-    assert high == pytest.approx(max(plain[1], 100 * (1 + h)), rel=1e-12)
-    # Nothing tells how long a third level would be; independent trials it would narrow down.
-    times = np.repeat([1_000, 1_010], 500)
-    values = np.median(batches(times[None])[0], axis=1)
-    h = stats.t.ppf(0.975, BATCHES - 1) * standard_errors(values[None])[0] / 1_005
-    low, high = trials_interval(times)
-    assert (low, high) == pytest.approx((1_005 / (1 + h), 1_005 * (1 + h)), rel=1e-12)
-    assert low < 999
-    assert high > 1_011
+    ranks = 0.0
+    for number in (BATCHES, LONG_BATCHES):
+        shares = batches((times < 19.5)[None].astype(float), number).mean(axis=2)
+        assert shares.shape == (1, number)
+        error = stats.t.ppf(0.975, number - 1) * standard_errors(shares)[0]
+        ranks = max(ranks, 120 * error)
+    ends = [math.floor(60 - ranks) - 1, math.ceil(60 + ranks)]
+    assert [low, high] == np.sort(times)[ends].tolist()
+    assert low < median_interval(times.astype(float))[0]
+    # Nothing tells how long a third level would be: the interval is all that was seen.
+    assert trials_interval(np.repeat([1_000, 1_010], 500)) == (1_000, 1_010)
+    # A sample whose second half was disturbed, as on a machine that another program takes over.
+    rng = np.random.default_rng(3)
+    times = np.concatenate([rng.integers(5_900, 6_300, 25), rng.integers(9_000, 18_000, 25)])
+    assert trials_interval(times) == (times.min(), times.max())
     # One slow trial does not move it.
     times = np.random.default_rng(2).integers(950, 1_050, 60)
     for at in range(0, 60, 7):
