@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 DEFAULT_RULE = "pareto:50%"
 # Rounding must not put a layer below a line that it just reaches.
 _ROUNDING = 1 - 1e-12
+# The largest gap is looked for down to this part of the time of the last layer that pareto needs.
+_NEARBY = 0.9
 
 
 @dataclass(frozen=True)
 class Rule:
     #: ``time`` (median time at or above value, seconds), ``share`` (part of the sum of the layers'
     #: medians at or above value, a fraction), ``top`` (the value slowest layers), or ``pareto``
-    #: (the fewest layers that hold at least value, a fraction, of that sum).
+    #: (the fewest layers that hold at least value, a fraction, of that sum, and those below them
+    #: down to the largest gap nearby: of layers that take the same time all are hot, or none).
     kind: str
     value: float
     text: str  #: As the user wrote it.
@@ -34,7 +37,7 @@ class Rule:
         if self.kind == "top":
             return f"the {units.plural(int(self.value), 'slowest layer')}"
         share = units.format_percent(self.value)
-        return f"the fewest layers that take {share} of the layers' time"
+        return f"the fewest layers that take {share} of the layers' time, down to the next gap"
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,5 +93,14 @@ def find_hotspots(typical_s: NDArray[np.float64], rule: Rule) -> Hotspots:
     elif total > 0:
         held = np.cumsum(typical_s[order])
         fewest = int(np.searchsorted(held, rule.value * held[-1] * _ROUNDING) + 1)
-        hot[order[:fewest]] = True
+        hot[order[: _down_to_gap(typical_s[order], fewest)]] = True
     return Hotspots(rule, hot, line_s)
+
+
+def _down_to_gap(slowest_first: NDArray[np.float64], fewest: int) -> int:
+    """How many of the layers stand above the largest gap that is near the last one needed."""
+    import numpy as np
+
+    most = int((slowest_first >= _NEARBY * slowest_first[fewest - 1]).sum())
+    following = np.append(slowest_first, 0.0)[fewest : most + 1]
+    return fewest + int(np.argmin(following / slowest_first[fewest - 1 : most]))

@@ -111,12 +111,13 @@ def _most_time(summary: Summary) -> Iterator[Finding]:
     layers, first = summary.layers, summary.functions.iloc[0]
     whole_s, what = whole(summary)
     part, advice, evidence = first["total_s"] / whole_s, "", []
-    half = layers[find_hotspots(layers["typical_s"].to_numpy(), parse_rule(DEFAULT_RULE)).hot]
-    if 0 < len(half) < len(layers):
+    slowest = layers[find_hotspots(layers["typical_s"].to_numpy(), parse_rule(DEFAULT_RULE)).hot]
+    if 0 < len(slowest) < len(layers):
+        share = format_percent(float(slowest["share"].sum()))
         evidence.append(
-            f"{format_count(len(half))} of {plural(len(layers), 'layer')} "
-            f"{'takes' if len(half) == 1 else 'take'} half of the layers' time"
-            f"{_which(half, summary)}."
+            f"{format_count(len(slowest))} of {plural(len(layers), 'layer')} "
+            f"{'takes' if len(slowest) == 1 else 'take'} {share} of the layers' time"
+            f"{_which(slowest, summary)}."
         )
     # Where the host sets the pace, a faster function on the GPU would not shorten the trial.
     if not summary.launch_bound:
@@ -134,17 +135,17 @@ def _most_time(summary: Summary) -> Iterator[Finding]:
     yield step("most-time", text, advice, " ".join(evidence))
 
 
-def _which(half: pd.DataFrame, summary: Summary) -> str:
-    """What the layers are that take half of the time."""
-    functions = half["function"].value_counts()
+def _which(slowest: pd.DataFrame, summary: Summary) -> str:
+    """Which layers the slowest are."""
+    functions = slowest["function"].value_counts()
     most = int(functions.iloc[0])
-    which = f": {_listed(half['label'])}"
+    which = f": {_listed(slowest['label'])}"
     if most > 1:
-        count = "all" if most == len(half) else format_count(most)
+        count = "all" if most == len(slowest) else format_count(most)
         which = f"; {count} of them are {functions.index[0]}"
     if summary.several_phases:
-        phase = half.groupby("phase", sort=False)["mean_s"].sum().idxmax()
-        of_phase = int((half["phase"] == phase).sum())
+        phase = slowest.groupby("phase", sort=False)["mean_s"].sum().idxmax()
+        of_phase = int((slowest["phase"] == phase).sum())
         which += f"; {format_count(of_phase)} {'belongs' if of_phase == 1 else 'belong'} to {phase}"
     return which
 

@@ -286,7 +286,7 @@ OPTIONS: dict[str, Told] = {
     "--macs": _flag("show multiply-adds of convolutions and matrix products instead of operations"),
     "--hotspots RULE": _value(
         "which layers are hot: 0.36ms, 5%%, top:10 or pareto:50%% (default: %(default)s, the "
-        "fewest layers that take half of the layers' time)",
+        "fewest layers that take half of the layers' time, down to the next gap)",
         parse_rule,
         DEFAULT_RULE,
     ),
