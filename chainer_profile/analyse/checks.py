@@ -25,7 +25,7 @@ from chainer_profile.analyse.findings import (
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
 from chainer_profile.analyse.steps import steps
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.describe import MIN_TRIALS, NS, halves_differ
+from chainer_profile.basics.describe import MIN_TRIALS, NS, halves_differ, median_interval
 from chainer_profile.basics.units import format_count, format_duration, format_percent, plural
 from chainer_profile.record.recording import COMPLETE, FEW_LEFT_OUT, INTERVAL, TIME_LIMIT, Recording
 
@@ -44,7 +44,6 @@ HIGH_OVERHEAD = 0.02
 BUSY_CORES = 0.25
 #: Part of a training step outside of its phases worth a word.
 MUCH_OUTSIDE = 0.05
-FASTER_WITH_ONE_THREAD = 0.03
 #: Share of matrix products from which a slow rate is worth a word, and what part of the machine's
 #: rate is slow.
 MANY_PRODUCTS, SLOW_PRODUCTS = 0.2, 0.1
@@ -248,14 +247,14 @@ def _threads(summary: Summary) -> Iterator[Finding]:
     if probe is None:
         if threads > 1 and settings.threads is None:
             yield _several_threads(summary, threads)
-    elif threads == 1:
+    elif threads == 1 and probe.differ:
         asked = option(settings, "threads", probe.many)
         advice = f"Your own programs use {probe.many} unless {_one_thread(recording)} is set"
         advice += f"; {asked} measures that." if asked else "."
         yield note("threads", f"BLAS ran with {probe.text(1)}.", advice)
     # Older versions tried one thread after the trials, and did not take it.
-    elif probe.one_s <= (1 - FASTER_WITH_ONE_THREAD) * probe.many_s:
-        yield note("threads", f"BLAS ran with {probe.text()}.", "Run with one thread.")
+    elif threads > 1 and probe.low > 1:
+        yield note("threads", f"BLAS ran with {probe.text(threads)}.", "Run with one thread.")
 
 
 def _several_threads(summary: Summary, threads: int) -> Finding:
@@ -301,32 +300,52 @@ def _blas_threads(recording: Recording) -> int:
 
 @dataclass(frozen=True)
 class ProbedThreads:
-    """Medians of ``count`` trials with one BLAS thread, and of as many with several."""
+    """How many times as long trials took with several BLAS threads as with one, by turns."""
 
     many: int
-    one_s: float
-    many_s: float
-    count: int
+    ratio: float  #: Median of the rounds.
+    low: float  #: Ends of its 95 % interval, NaN for fewer than 6 rounds.
+    high: float
+    rounds: int
 
-    def text(self, threads: int = 0) -> str:
-        """That a run took so many threads, and the times of both: ``one thread, not 2: ...``."""
-        one, many = format_duration(self.one_s), format_duration(self.many_s)
-        took = (
-            f"one thread, not {self.many}: {one} a trial instead of {many}"
-            if threads == 1
-            else f"{self.many} threads, not one: {many} a trial instead of {one}"
+    @property
+    def differ(self) -> bool:
+        """Whether one of the two is faster for sure."""
+        return self.low > 1 or self.high < 1
+
+    def text(self, threads: int) -> str:
+        """That a run took so many threads, and what the other number would have made of it."""
+        if threads == 1:
+            took, other = "one thread", f"{self.many}"
+            ratio, low, high = self.ratio, self.low, self.high
+        else:
+            took, other = f"{threads} threads", "one"
+            ratio, low, high = 1 / self.ratio, 1 / self.high, 1 / self.low
+        rounds = f"{plural(self.rounds, 'round')} by turns"
+        if not self.differ:
+            return f"{took}; {rounds} told no difference to {other}"
+        return (
+            f"{took}: with {other}, trials took {ratio:.2f} times as long (95 % interval "
+            f"{low:.2f} to {high:.2f}, {rounds})"
         )
-        return f"{took} (medians of {plural(self.count, 'trial')} each)"
 
 
 def probed_threads(recording: Recording) -> ProbedThreads | None:
     """What the probe of BLAS threads told; None where there was none."""
-    many = int(recording.probe_threads.max(initial=1))
-    tried = [recording.probe_ns[recording.probe_threads == count] for count in (1, many)]
-    if many == 1 or not len(tried[0]):
+    threads, walls = recording.probe_threads, recording.probe_ns
+    many = int(threads.max(initial=1))
+    if many == 1:
         return None
-    one_s, many_s = (float(np.median(walls)) * NS for walls in tried)
-    return ProbedThreads(many, one_s, many_s, min(map(len, tried)))
+    turns = np.split(np.arange(len(threads)), np.flatnonzero(np.diff(threads)) + 1)
+    one, several = (
+        [float(np.median(walls[turn])) for turn in turns if threads[turn[0]] == count]
+        for count in (1, many)
+    )
+    pairs = list(zip(several, one, strict=False))  # the last round may be half of one
+    if not pairs:
+        return None
+    ratios = np.array([with_many / max(1.0, with_one) for with_many, with_one in pairs])
+    return ProbedThreads(many, float(np.median(ratios)), *median_interval(ratios), len(ratios))
 
 
 def _held_back(summary: Summary) -> Iterator[Finding]:

@@ -76,10 +76,12 @@ def blas(threads):
     return Environment(usable_cores=4, blas=(BlasLibrary("openblas", "0.3", threads),))
 
 
-def probed(one_us, many_us, **changes):
-    times = np.array([*one_us, *many_us]) * US
-    threads = np.repeat([1, 4], [len(one_us), len(many_us)])
-    return run([1000] * 100, environment=blas(4), probe_ns=times, probe_threads=threads, **changes)
+def probed(rounds_us, blas_threads=1, **changes):
+    """A run that tried several threads and one by turns: (several, one) in us of each round."""
+    times = np.repeat(np.ravel(rounds_us), 3) * US
+    threads = np.tile(np.repeat([4, 1], 3), len(times))[: len(times)]
+    where = {"environment": blas(blas_threads)}
+    return run([1000] * 100, probe_ns=times, probe_threads=threads, **(where | changes))
 
 
 def alternating(added, spread=0.0, cycles=8):
@@ -121,6 +123,20 @@ def test_a_good_run_has_no_findings(seed):
     assert findings(recording) == {}
 
 
+def test_threads_are_compared_within_rounds():
+    # The machine got eight times as slow meanwhile; the medians of all would say 1.0.
+    rounds = [(2000 * slow, 1000 * slow) for slow in (1, 1, 1, 1, 8, 8, 8, 8)]
+    found = probed_threads(probed([*rounds, (2000, 9000)]))
+    assert (found.many, found.ratio, found.low, found.high, found.rounds) == (4, 2, 2, 2, 9)
+    assert "threads" in findings(probed(rounds))
+    # Rounds that do not separate tell nothing.
+    disturbed = [(9000, 1000), (1000, 9000)] * 5
+    assert "threads" not in findings(probed(disturbed))
+    assert "told no difference" in probed_threads(probed(disturbed)).text(1)
+    # The last round is half of one.
+    assert probed_threads(probed([*np.ravel(rounds), 2000])).rounds == 8
+
+
 def test_what_is_chance_is_no_finding():
     # Half of such runs have halves that differ by 5 % or more by chance.
     assert sum("drift" in findings(run(noise(100, 0.3, seed))) for seed in range(100)) <= 8
@@ -134,9 +150,9 @@ def test_what_is_chance_is_no_finding():
     overhead = summarise(recording).totals.overhead
     assert overhead.low < 0.02 < overhead.high
     assert "overhead" not in findings(recording)
-    # A probe that was cut short is none.
-    assert probed_threads(probed([], [1000] * 5)) is None
-    assert probed_threads(probed([1000] * 5, [])) is None
+    # A probe that was cut short is none, and so is one of few rounds.
+    assert probed_threads(probed([1000])) is None
+    assert not probed_threads(probed([(2000, 1000)] * 5)).differ
     # System time of one trial alone.
     recording = counted()
     whole = recording.counters

@@ -62,7 +62,7 @@ def checks() -> dict[str, Recording]:
     held = "OPENBLAS_CORETYPE=Nehalem", "MKL_CBWR=SSE2"
     nehalem = (BlasLibrary("openblas", "0.3", 1, "Nehalem"),)
     untimed: dict[str, Any] = {"trial_ns": None, "start_ns": None}
-    half = probed([800] * 5, [1000] * 5)
+    faster = probed([(1000, 800)] * 6)
     hot = replace(STATE, sm_mhz=1410, throttle=("power cap", "temperature (hardware)"))
     wide = noise(40, 0.09, seed=2)
 
@@ -78,7 +78,7 @@ def checks() -> dict[str, Recording]:
 
     def chosen(library: str, **settings: Any) -> Recording:
         where = Environment(usable_cores=4, blas=(BlasLibrary(library, "0.3", 1),))
-        return replace(half, environment=where, settings=Settings(trials=100, **settings))
+        return replace(faster, environment=where, settings=Settings(trials=100, **settings))
 
     cases = {
         "ended as asked": run(hundred, ended="time limit reached", settings=Settings(
@@ -109,7 +109,7 @@ def checks() -> dict[str, Recording]:
         "all clock": run(hundred, layers_us=(300, 0), conditions=Conditions(window_ns=200)),
         "a recorder that costs": alternating(0.05),
         "outside of the phases": make_training(100, outside_us=200),
-        "one thread is faster": half,
+        "one thread is faster": faster,
         "one was chosen": chosen("openblas"),
         "one was chosen, MKL": chosen("mkl"),
         "one was chosen for a training": chosen("flexiblas", phase="train"),
@@ -166,7 +166,7 @@ def checks() -> dict[str, Recording]:
         "180 us outside of the phases": make_training(100, outside_us=180),
         "no phases": make_training(100, outside_us=1000, phases=(), framework_ns=None),
         "phases alone": make_training(100, outside_us=1000, **untimed),
-        **{f"one thread takes {us} us": probed([us] * 5, hundred[:5]) for us in (975, 1000, 1500)},
+        **{f"one thread takes {us} us": probed([(1000, us)] * 6, 4) for us in (975, 1000, 1500)},
         "one thread": run(hundred, environment=blas(1)),
         "threads not known": run(hundred, environment=Environment()),
         **{f"threads {name}": run(hundred, environment=blas(4), settings=one) for name, one in (
