@@ -37,7 +37,7 @@ class Rule:
         if self.kind == "top":
             return f"the {units.plural(int(self.value), 'slowest layer')}"
         share = units.format_percent(self.value)
-        return f"the fewest layers that take {share} of the layers' time, down to the next gap"
+        return f"the fewest layers with {share} of their time, to a gap"
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,13 +31,13 @@ def test_rules_are_read_and_shown():
             "pareto:99.9%",
             "pareto",
             0.999,
-            "the fewest layers that take 99.9 % of the layers' time, down to the next gap",
+            "the fewest layers with 99.9 % of their time, to a gap",
         ),
         (
             DEFAULT_RULE,
             "pareto",
             0.5,
-            "the fewest layers that take 50.0 % of the layers' time, down to the next gap",
+            "the fewest layers with 50.0 % of their time, to a gap",
         ),
     ):
         rule = parse_rule(text)

@@ -100,7 +100,7 @@ def test_forward(folder):
     assert not any(peak % 512 for peak in recording.memory.peak_nbytes)
     assert "launch" in out
     report = (folder / "run" / "report.md").read_text()
-    assert "### On the GPU" in report
+    assert "## On the GPU" in report
     (folder / "run" / "report.md").unlink()
     write_reports(folder / "run", summarise(recording), only=["report.md"])
     assert (folder / "run" / "report.md").read_text() == report
@@ -121,7 +121,7 @@ def test_a_training_step(folder):
     # The framework's time on the device is known by phase, and lies between the layers.
     assert (recording.framework_ns >= 0).all()
     write_reports(folder / "run", summarise(recording), only=["report.md"])
-    assert "### On the GPU" in (folder / "run" / "report.md").read_text()
+    assert "## On the GPU" in (folder / "run" / "report.md").read_text()
 
 
 def test_resnet20_is_the_same_network_as_on_the_cpu(folder):
