@@ -139,8 +139,7 @@ def _totals(recording: Recording, layers_s: float) -> Totals:
         framework = describe(recording.trial_ns - recording.self_ns.sum(axis=1))
     known = len(recording.clean_ns) and not recording.mixed
     clean = describe(recording.clean_ns) if known else None
-    every = describe(recording.all_ns) if recording.of_program and len(recording.all_ns) else None
-    trial, batchsize = every or clean or profiled, recording.settings.batchsize
+    trial, batchsize = clean or profiled, recording.settings.batchsize
     return Totals(
         layers_s=None if recording.settings.inclusive else layers_s,
         profiled=profiled,
@@ -148,7 +147,6 @@ def _totals(recording: Recording, layers_s: float) -> Totals:
         framework=framework,
         overhead=_overhead(recording) if known else None,
         fps=batchsize / trial.mean_s if batchsize and trial and trial.mean_s else None,
-        every=every,
     )
 
 

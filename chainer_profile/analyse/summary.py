@@ -45,17 +45,14 @@ class Totals:
     overhead: Overhead | None  #: The recorder's cost; None without profiled or unprofiled trials.
     #: Inputs per second in unprofiled trials (profiled ones without those), batch / mean.
     fps: float | None
-    #: Wall time of all iterations of a program, profiled or not; None of a run, whose trials are
-    #: the same again and again.
-    every: Statistics | None = None
 
     @property
     def trial(self) -> Statistics | None:
         """The latency to quote is the median of these: the unprofiled trials, or else the profiled.
 
-        Of a program it is that of all iterations.
+        A program has profiled ones alone.
         """
-        return self.every or self.clean or self.profiled
+        return self.clean or self.profiled
 
     @property
     def framework_share(self) -> float | None:

@@ -219,9 +219,7 @@ OPTIONS: dict[str, Told] = {
         "initial learning rate (default: 0.1, or 0.02 for synthetic)",
         parsing.number("a number above 0"),
     ),
-    "--profile every=N": _value(
-        "profile every N-th iteration layer by layer, into OUT/profile", parsing.every
-    ),
+    "--profile": _flag("profile every iteration layer by layer, into OUT/profile"),
     "-r, --resume": _flag(
         "continue from the newest snapshot in the folder; repeat the other options"
     ),

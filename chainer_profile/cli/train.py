@@ -141,8 +141,7 @@ def train(args: argparse.Namespace, source: Any, out: Path, context: Context) ->
         from chainer_profile.integrations.trainer import LayerProfile
 
         command = shlex.join([*TRAIN_COMMAND, *context.argv])
-        trigger = (args.profile, "iteration")
-        trainer.extend(LayerProfile(trigger, title=source.name, command=command))
+        trainer.extend(LayerProfile(title=source.name, command=command))
     if args.resume:
         console.write(f"Continuing from {snapshots(out)[-1]}\n")
     elif args.force:

@@ -17,7 +17,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.entries import Entries
-from chainer_profile.measure.live import PLAIN, LiveTrials
+from chainer_profile.measure.live import LiveTrials
 from chainer_profile.measure.loop import LoopTrial, networks, optimizers, prefix_of
 from chainer_profile.record.recording import Recording
 
@@ -49,11 +49,11 @@ class Profiling:
 
         print(step.profiling.summary())
 
-    Each block, or call, is a trial; trials may differ. A row is a function of a link. The first
-    trial is profiled, the third shows what each row allocates, and every other one after that is
-    profiled; the rest are timed as a whole. Links are named after the variables that hold their
-    networks: variables of the block, or of the function and its arguments, and attributes of an
-    object such as ``self``. Blocks that raise are not counted.
+    Each block, or call, is a trial; trials may differ. A row is a function of a link. Every trial
+    is profiled but for the second and the third, which show what each row allocates. Links are
+    named after the variables that hold their networks: variables of the block, or of the function
+    and its arguments, and attributes of an object such as ``self``. Blocks that raise are not
+    counted.
 
     Args:
         title: Name of the network for the reports. Default: the name of its class.
@@ -118,13 +118,9 @@ class Profiling:
             self._live = LiveTrials(
                 trial, clock, self._entries, warn=_warn, memory=self._with_memory
             )
-        live = self._live
-        if not live.profiled or live.mode == PLAIN:
-            live.wanted = True
         with ExitStack() as stack:
-            if live.looks:
-                stack.enter_context(self._entries)
-            stack.enter_context(live.trial())
+            stack.enter_context(self._entries)
+            stack.enter_context(self._live.trial())
             self._open = stack.pop_all()
 
     def recording(self) -> Recording:

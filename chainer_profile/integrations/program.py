@@ -55,7 +55,7 @@ class Program:
     def __post_init__(self) -> None:
         self.watched: list[Watched] = []  #: The kinds of trials.
         self._called_chainer = False
-        self._entries = Entries(self._around, self._begin_plain)
+        self._entries = Entries(self._around, self._begin_known)
         self._handlers: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
             entries.SETUP: self._set_up,
             entries.UPDATE: self._update,
@@ -221,24 +221,20 @@ class Program:
             return self._through(entries.CALL, link, call)
         return self._own_call(link, call)
 
-    def _begin_plain(self, link: Any) -> End | None:
-        """Begin the call of a network that is timed as a whole and no more; gives what ends it."""
+    def _begin_known(self, link: Any) -> End | None:
+        """Begin the call of a network that is known as a trial of its own; gives what ends it."""
         # Calls in test mode may be many and short: it takes few steps.
-        known = self._networks.get(id(link))
-        if known is None or self._open is not None or self._updating is not None:
+        network, watched = self._networks.get(id(link), (None, None))
+        if network is None or watched is None or network() is not link:
             return None
-        network, watched = known
-        if not watched.ahead or not watched.is_settled or network() is not link:
+        if self._open is not None or self._updating is not None or watched.trial is None:
             return None
-        if self._optimizers and all(_mode()):
+        if watched.trial.roots[0][1] is not link or (self._optimizers and all(_mode())):
             return None
-        watched.ahead -= 1
-        account = self.accounts.opened[-1]
-        if account[0] in _OWN:
-            watched.spent = budget.EVALUATION if self._has_trained else budget.CALLS, ""
-            return watched.begin_plain(1)
-        watched.spent = account
-        return watched.begin_plain(0)
+        account = self.accounts.account
+        own = account[0] in _OWN
+        watched.spent = (self._calls, "") if own else account
+        return watched.begin(int(own))
 
     def _update(self, optimizer: Any, call: Callable[[], Any]) -> Any:
         if self._own and self._open is None:

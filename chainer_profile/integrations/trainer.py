@@ -1,10 +1,10 @@
-"""A Trainer extension that profiles chosen iterations of a real training."""
+"""A Trainer extension that profiles the iterations of a real training."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import closing, nullcontext
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,13 +33,11 @@ class LayerProfile(Extension):
 
     ::
 
-        trainer.extend(LayerProfile(trigger=(100, "iteration")))
+        trainer.extend(LayerProfile())
 
-    When the trigger fires after an iteration, the next iteration is profiled. Iterations may
-    differ; a row is a function of a link. The second iteration after the first profiled one is
-    the memory pass, which shows what each row allocates (allocations count from the iteration
-    before it). All other iterations are timed as a whole; on a GPU only those right after a
-    profiled one.
+    Every iteration is profiled. Iterations may differ; a row is a function of a link. Only the
+    second and the third iteration have no times: they are the memory pass, which shows what each
+    row allocates in the third (allocations count from the second on).
 
     At the end of the training the recording and its reports are written, as ``profile.py`` writes
     them, with the machine's limits if ``profile.py`` or ``profile.py machine`` has measured them
@@ -51,14 +49,13 @@ class LayerProfile(Extension):
     bucket, that a collective of the optimizer's ``update`` moves.
 
     Args:
-        trigger: When to profile: the iteration after each firing.
         out: Folder of the results within the trainer's ``out``; a number is added to its name if
             the folder is not empty.
         title: Name of the network for the reports. Default: the name of its class.
         command: The command line that started the training, for the reports.
         clock: The clock that measures. Default: one that fits the device.
         memory: Make the memory pass, in one iteration of the training.
-        report: Report the milliseconds of each profiled iteration by phase (``profile/forward``)
+        report: Report the milliseconds of each iteration by phase (``profile/forward``)
             and of its slowest layers (``profile/layer/forward/res4/0/conv1``) to the trainer's
             observation, for LogReport and others.
         machine: Add this machine's limits if they were measured before; see
@@ -67,7 +64,6 @@ class LayerProfile(Extension):
 
     def __init__(
         self,
-        trigger: Any = (100, "iteration"),
         out: str | Path | None = None,
         title: str = "",
         command: str = "",
@@ -76,7 +72,6 @@ class LayerProfile(Extension):
         machine: bool = True,
         report: bool = False,
     ) -> None:
-        self.trigger = trigger
         self._out = Path(out or "profile")
         self._title = title
         self._command = command
@@ -85,6 +80,7 @@ class LayerProfile(Extension):
         self._with_limits, self._with_report = machine, report
         self._replacements = Replacements()
         self._results: Results
+        self._entries: Entries
         self._live: LiveTrials | None = None
 
     # -- Chainer's interface
@@ -97,7 +93,7 @@ class LayerProfile(Extension):
         out, number = Path(trainer.out) / self._out, None if rank is None else rank.number
         self._results = Results(None, out, False, number, _warn, self._with_limits)
         journal = partial(self._results.journal, TRAINING)
-        entries = Entries(trial.around)
+        entries = self._entries = Entries(trial.around)
         live = self._live = LiveTrials(
             trial, clock, entries, journal, _warn, self._with_memory, rank
         )
@@ -105,7 +101,7 @@ class LayerProfile(Extension):
         def instead(update: Callable[[], None]) -> Callable[[], None]:
             def profiled_update() -> None:
                 live.iteration = trainer.updater.iteration
-                with entries if live.looks else nullcontext(), live.trial():
+                with live.trial():
                     update()
                 if self._with_report:
                     chainer.report(_scalars(live.times()))
@@ -113,17 +109,17 @@ class LayerProfile(Extension):
             return profiled_update
 
         self._replacements.wrap(trainer.updater, "update", instead)
+        entries.__enter__()
 
     def __call__(self, trainer: Any) -> None:
-        """Profile the next iteration."""
-        assert self._live is not None
-        self._live.wanted = True
+        """Do nothing: the iteration is on the tape already."""
 
     def finalize(self) -> None:
         """Bring the updater's ``update`` back, and write what was measured."""
         self._replacements.undo()
         if self._live is None:
             return
+        self._entries.__exit__()
         from chainer_profile.analyse.summaries import summarise
 
         self._live.end()

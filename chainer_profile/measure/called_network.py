@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import environment
 from chainer_profile.measure.calls import Log
-from chainer_profile.measure.link_recorder import LinkRecorder
-from chainer_profile.measure.link_rows import Iteration
 from chainer_profile.measure.loop import LoopTrial
+from chainer_profile.measure.rows import Iteration
 from chainer_profile.measure.structure import Structure
+from chainer_profile.measure.tape import Tape
 from chainer_profile.record.journal import padded
 from chainer_profile.record.recording import Recording, Settings
 
@@ -87,7 +87,7 @@ class CalledNetwork:
         self.root = root
         self.trial = LoopTrial([("", root)], title=type(root).__name__)
         self.structure: Structure | None = None
-        self.recorder: LinkRecorder | None = None
+        self.tape: Tape | None = None
         self._settings = Settings()
         # Of trials that are alike starts and wall times, and times of those that are folded.
         self._starts, self._walls, self._times = array("q"), array("q"), array("q")
@@ -98,12 +98,12 @@ class CalledNetwork:
     @property
     def n_trials(self) -> int:
         """Number of trials, the first one included."""
-        return len(self._walls) if self.recorder is None else len(self._by_link)
+        return len(self._walls) if self.tape is None else len(self._by_link)
 
     @property
     def is_alike(self) -> bool:
         """Whether its calls are known, and no trial has differed."""
-        return self.structure is not None and self.recorder is None
+        return self.structure is not None and self.tape is None
 
     # -- trials that are alike
 
@@ -153,15 +153,15 @@ class CalledNetwork:
 
     # -- trials that differ
 
-    def differs(self, recorder: LinkRecorder, wall_ns: int = 0) -> None:
-        """Have a recorder time all trials from now on; the others are folded."""
+    def differs(self, tape: Tape, wall_ns: int = 0) -> None:
+        """Have a tape time all trials from now on; the others are folded."""
         assert self.structure is not None
-        self.recorder = recorder
+        self.tape = tape
         self._lost_ns += [wall_ns] if wall_ns else []
-        self._by_link = recorder.know(self._alike(1), self.structure.raising)
+        self._by_link = tape.know(self._alike(1))
 
     def add_by_link(self, trial: Iteration) -> None:
-        """Add a trial that the recorder has timed; one without a call has no time of a row's."""
+        """Add a trial that the tape has timed; one without a call has no time of a row's."""
         if trial.calls.any():
             self._by_link.append(trial)
 
@@ -172,8 +172,8 @@ class CalledNetwork:
         if not self._walls:
             raise ProfileError("no call of the network completed under this hook")
         warmups = [self._walls[0], *self._lost_ns]
-        if self.recorder is not None and self._by_link:
-            found = self._folded_by_link(self.recorder)
+        if self.tape is not None and self._by_link:
+            found = self._folded_by_link(self.tape)
         elif len(self._walls) > 1:
             found = self._alike(1)
         else:
@@ -185,11 +185,11 @@ class CalledNetwork:
             settings=replace(self._settings, trials=found.n_trials),
         )
 
-    def _folded_by_link(self, recorder: LinkRecorder) -> Recording:
-        layers, trials = recorder.rows.layers(), self._by_link
+    def _folded_by_link(self, tape: Tape) -> Recording:
+        layers, trials = tape.rows.layers(), self._by_link
         return Recording(
             layers=layers,
-            links=recorder.links(),
+            links=tape.links(),
             self_ns=padded([one.rows_ns for one in trials], len(layers)),
             calls=padded([one.calls for one in trials], len(layers)),
             trial_ns=np.array([one.wall_ns for one in trials], np.int64),

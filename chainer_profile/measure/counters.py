@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.measure.by_link import ByLink
 from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.passes import Pass, Timed
 from chainer_profile.measure.readings import Readings, trials_of
 from chainer_profile.measure.structure import Structure
+from chainer_profile.measure.tape import TapedStep
 from chainer_profile.measure.windows import Step
 from chainer_profile.record.recording import Counted, Counters
 
@@ -100,7 +100,7 @@ def _new_pages() -> NDArray[np.uint8]:
 
 def measure_counters(
     step: Step,
-    rows: Structure | ByLink,
+    rows: Structure | TapedStep,
     *,
     now_ns: NowNs,
     seconds: float,

@@ -10,6 +10,7 @@ from threading import get_ident, local
 from typing import Any
 
 import chainer
+from chainer import FunctionNode, _backprop_utils
 from chainer.dataset import Converter
 
 from chainer_profile.basics.replacements import Replacements
@@ -66,7 +67,11 @@ class Entries:
 
     def __init__(self, around: Around, begin: Begin = lambda link: None) -> None:
         self.links: list[Any] = []  # that are running, outermost first
-        self.link_calls: dict[int, int] | None = None  # counted by identity where it is set
+        self.link_calls: list[int] | None = None  # by identity, where it is set
+        #: Windows that are open, of whoever notes them, who is told where one is left by an
+        #: exception: how many were open when what raised began, and whether that is a backward.
+        self.windows: list[int] = []
+        self.raised: Callable[[int, bool], None] | None = None
         self._around, self._begin = around, begin
         self._thread, self._forks = get_ident(), len(_forked)
         self._open: set[str] = set()
@@ -90,6 +95,8 @@ class Entries:
         for entry, base, names in _ENTRIES:
             for kind in classes_of(base):
                 self._stand_at(entry, kind, names)
+        self._replacements.wrap(FunctionNode, "apply", self._ending)
+        self._replacements.wrap(_backprop_utils, "backprop_step", self._ending_backward)
         # Classes that the program makes later have entries of their own, too.
         for base in dict.fromkeys(base for _, base, _ in _ENTRIES):
             self._replacements.put(base, "__init_subclass__", self._for_new(base))
@@ -144,6 +151,39 @@ class Entries:
 
         return through
 
+    def _ending(self, apply: Any) -> Any:
+        windows = self.windows
+
+        # Every function comes here.
+        @functools.wraps(apply)
+        def ending(function: Any, inputs: Any) -> Any:
+            depth = len(windows)
+            try:
+                return apply(function, inputs)
+            except BaseException:
+                self._tell(depth, False)
+                raise
+
+        return ending
+
+    def _ending_backward(self, backprop_step: Any) -> Any:
+        windows = self.windows
+
+        @functools.wraps(backprop_step)
+        def ending(*args: Any, **kwargs: Any) -> Any:
+            depth = len(windows)
+            try:
+                return backprop_step(*args, **kwargs)
+            except BaseException:
+                self._tell(depth, True)
+                raise
+
+        return ending
+
+    def _tell(self, depth: int, in_backward: bool) -> None:
+        if self.raised is not None and get_ident() == self._thread:
+            self.raised(depth, in_backward)
+
     def _through_call(self, kind: type, method: Any) -> Any:
         outermost = self._through(CALL, method)
         links, begin = self.links, self._begin
@@ -157,7 +197,7 @@ class Entries:
             calls = self.link_calls
             # A class's own __call__ may call that of the class before it.
             if calls is not None and defines_call(type(link)) is kind:
-                calls[id(link)] = calls.get(id(link), 0) + 1
+                calls.append(id(link))
             links.append(link)
             try:
                 if len(links) > 1:

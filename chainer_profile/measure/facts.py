@@ -15,6 +15,8 @@ from chainer_profile.costs.work import Work
 from chainer_profile.measure.windows import Mark
 from chainer_profile.record.recording import Shape
 
+#: Frames between the one that runs a sum of gradients and the one that asks for it, at most.
+_MOST_BETWEEN = 6
 #: The row that adds up gradients of a variable that several functions use.
 ACCUMULATION = "gradient_accumulation"
 
@@ -89,6 +91,11 @@ def work_by(name: str, formula: Callable[[], Work | None]) -> Work | None:
 
 
 def sums_gradients(frame: FrameType) -> bool:
-    """Whether a call adds up gradients of a variable that several functions use."""
-    caller = frame.f_back and frame.f_back.f_back
-    return caller is not None and caller.f_code is _backprop_utils._reduce.__code__
+    """Whether a call, which this frame runs, adds up gradients that several functions give."""
+    # Between them are F.add, and whoever stands at the functions' entry.
+    caller = frame.f_back
+    for _ in range(_MOST_BETWEEN):
+        caller = caller and caller.f_back
+        if caller is not None and caller.f_code is _backprop_utils._reduce.__code__:
+            return True
+    return False

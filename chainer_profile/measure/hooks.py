@@ -247,9 +247,16 @@ class Marks(LinkHook):
         return noting_call
 
 
+#: By class of links; it is asked in every call of a link.
+_defining: dict[type, type] = {}
+
+
 def defines_call(kind: type) -> type:
     """The class that a class of links has its ``__call__`` from: Chainer's, or one of its own."""
-    return next(one for one in kind.__mro__ if "__call__" in vars(one))
+    found = _defining.get(kind)
+    if found is None:
+        found = _defining[kind] = next(one for one in kind.__mro__ if "__call__" in vars(one))
+    return found
 
 
 def classes_of(base: type) -> set[type]:

@@ -10,6 +10,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, TextIO
 
+import numpy as np
 from chainer import Link
 from chainer.function_hooks import TimerHook
 
@@ -31,8 +32,8 @@ from chainer_profile.measure.hooks import (
     windows,
 )
 from chainer_profile.measure.learner import learning
-from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.links import is_running
+from chainer_profile.measure.tape import Tape
 from chainer_profile.measure.windows import Mark
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Conditions, Recording
@@ -199,8 +200,8 @@ class LayerTimerHook(TimerHook):
             network = self._networks[id(owner)] = CalledNetwork(owner)
         self._begin(network, sys._getframe())
         try:
-            if network.recorder is not None:
-                return self._record(network, network.recorder, call)
+            if network.tape is not None:
+                return self._record(network, network.tape, call)
             if network.structure is None:
                 return self._learn(network, call)
             self._start_ns = self._now_ns()
@@ -272,23 +273,21 @@ class LayerTimerHook(TimerHook):
         if alike:
             self._alike = len(self._log)
         self._fold_trials()
-        recorder = LinkRecorder(self._now_ns, network.trial, self._entries)
-        network.differs(recorder, 0 if alike else wall_ns)
+        tape = Tape(self._now_ns, network.trial, self._entries)
+        network.differs(tape, 0 if alike else wall_ns)
         self._look(True)
 
-    def _record(
-        self, network: CalledNetwork, recorder: LinkRecorder, call: Callable[[], Any]
-    ) -> Any:
+    def _record(self, network: CalledNetwork, tape: Tape, call: Callable[[], Any]) -> Any:
         """Run a trial of a network whose calls differ."""
-        with recorder.recording():
-            assert self._entries.link_calls is not None
-            self._entries.link_calls[id(network.root)] = 1  # which has begun
-            recorder.start()
+        with tape.recording():
+            tape.start()
+            if not self._entries.link_calls:
+                self._entries.link_calls = [id(network.root)]  # which has begun
             given = call()
-            trial = recorder.end()
+            trial = tape.end()
         network.add_by_link(trial)
-        if trial.paused_ns:
-            take_out(recorder.rows.pauses(recorder.log), self._log)
+        if tape.pauses:
+            take_out(np.array(tape.pauses, np.int64), self._log)
         return given
 
     def _watch(self, network: CalledNetwork) -> None:
@@ -303,7 +302,7 @@ class LayerTimerHook(TimerHook):
 
         replacements = self._active.enter_context(Replacements())
         end_when_raising(replacements, network.structure.raising, self)
-        if network.recorder is None:
+        if network.tape is None:
             self._active.enter_context(Marks(network.trial.roots, note))
             # Of a link whose class has a __call__ of its own Chainer tells nothing.
             root = network.root

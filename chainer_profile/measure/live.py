@@ -1,10 +1,9 @@
-"""Iterations that a program makes anyway: chosen ones are profiled, by link and function."""
+"""Iterations that a program makes anyway: each one is on the tape, by link and function."""
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -12,18 +11,17 @@ import numpy as np
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.measure import environment
-from chainer_profile.measure.by_link import ToldRows, cost_of_a_call
 from chainer_profile.measure.calibration import calibrated
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import device_of
 from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.finite import not_finite
-from chainer_profile.measure.link_recorder import LinkRecorder
-from chainer_profile.measure.link_rows import Iteration
 from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.memory import IterationMemory
 from chainer_profile.measure.readings import ByLinks
+from chainer_profile.measure.rows import Iteration, ToldRows
+from chainer_profile.measure.tape import Tape, cost_of_a_call
 from chainer_profile.record.journal import Header, Journal, JournalError
 from chainer_profile.record.recording import (
     COMPLETE,
@@ -35,17 +33,20 @@ from chainer_profile.record.recording import (
     Settings,
 )
 
-#: How a trial is run: as it is, while allocations are counted, while each row's are read, and
-#: profiled.
-PLAIN, COUNTING, TRACING, PROFILING = "plain", "counting", "tracing", "profiling"
-#: Times of plain trials are written together when so much time has passed.
-_GROUP_NS = 100_000_000
+#: How a trial is run: as it is, while allocations are counted, while each row's are read, and on
+#: the tape.
+PLAIN, COUNTING, TRACING, TAPING = "plain", "counting", "tracing", "taping"
+#: The tape is folded behind a trial when it has so many events, or after so long.
+_MOST_EVENTS, _GROUP_NS = 8000, 100_000_000
 #: A machine may have another speed after so long.
 _LONG_NS = 30_000_000_000
 
 
 class LiveTrials:
-    """Profiles chosen trials of a program that runs anyway, and leaves the others as they are."""
+    """Has the trials of a program on the tape, but for two in which its memory is counted.
+
+    Each is between ``begin()`` and ``end()``.
+    """
 
     def __init__(
         self,
@@ -59,111 +60,87 @@ class LiveTrials:
         calibrates: bool = True,
     ) -> None:
         self.iteration = 0
-        self.wanted = False
         self.counts = True  # the memory pass may begin
-        self.profiled = self.calls = 0  # the calls are those of the last profiled trial
+        self.calls = 0  # of the last trial on the tape
         self.added_ns = 0  # by profiling, within the last trial
         self.mode = PLAIN
-        self.cpu_ns = clock.cpu_ns
         self._trial, self._clock = trial, clock
         self._open, self._warn, self._rank = journal, warn, rank
         events = None if clock.device is None else EventPool(clock.device)
-        self._recorder = LinkRecorder(clock.now_ns, trial, entries, events)
-        self._rows = self._recorder.rows
+        self._tape = Tape(clock.now_ns, trial, entries, events)
+        self._rows = self._tape.rows
         self._memory = IterationMemory(trial, is_due=memory)
         self._journal: Journal | None = None
         self._conditions: Conditions | None = None
         self._call_ns = 0.0
         # Since when the fixed work was timed; None where it is not.
         self._calibrated_ns: int | None = clock.now_ns() if calibrates else None
+        self._folded_ns = 0
         self._last: Iteration | None = None
         self._told: ToldRows | None = None
-        #: Start, wall and CPU time (-1 where it was not read) of plain trials that are not written
-        #: yet, one after the other.
-        self.plain_trials = array("q")
-        # Whether the next one stands behind a profiled one.
-        self._behind = False
+        # What the trial runs within.
+        self._within: AbstractContextManager[None] = nullcontext()
 
     def times(self) -> dict[Layer | str, float]:
         """Seconds of the last trial's rows, and of the framework of its phases; empty if none."""
-        if self._last is None:
+        self._fold()
+        if self._last is None or self.mode != TAPING:
             return {}
         owners: tuple[Layer | str, ...] = (*self._rows.layers(), *self._rows.phases)
         times = np.concatenate([self._last.rows_ns, self._last.phases_ns])
         return {one: ns * NS for one, ns in zip(owners, times.tolist(), strict=False)}
 
-    @property
-    def remembers(self) -> bool:
-        """Whether the memory pass takes the next trials."""
-        return self._memory.is_on or (self._memory.is_due and self._journal is not None)
-
-    @property
-    def looks(self) -> bool:
-        """Whether the next trial does not run as it is: its entries are to be known."""
-        return self.wanted or (self.counts and self.remembers)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the next trial runs as it is, and :attr:`plain_trials` may get it: no GPU."""
-        return self._clock.device is None and not self.looks
-
     @contextmanager
     def trial(self) -> Iterator[None]:
         """A trial runs within this; one that ends in an exception counts for nothing."""
-        if self._memory.is_on:
-            self.mode, run = TRACING, self._tracing()
-        elif self.counts and self.remembers:
-            self.mode, run = COUNTING, self._counting()
-        elif self.wanted:
-            self.wanted = False
-            self.mode, run = PROFILING, self._profiling()
-        else:
-            self.mode, run = PLAIN, self._plain()
-        self.iteration += 1
-        self.added_ns, self._last = 0, None
-        with run:
-            yield
-
-    def write_group(self, now_ns: int) -> None:
-        """Write the plain trials, where the first of them is some time ago."""
-        if self.plain_trials and now_ns - self.plain_trials[0] >= _GROUP_NS:
-            self._write_plain()
-
-    @contextmanager
-    def _plain(self) -> Iterator[None]:
-        # On a GPU only those behind a profiled one: waiting for it would slow the program down.
-        clock = self._clock
-        if clock.device is not None and not self._behind:
-            yield
-            return
-        self._behind = False
-        now_ns, cpu_ns = clock.waiting().now_ns, clock.cpu_ns
-        begin_ns, start_ns = cpu_ns(), now_ns()
-        yield
-        wall_ns = now_ns() - start_ns
-        self.plain_trials.extend((start_ns, wall_ns, cpu_ns() - begin_ns))
-        self.write_group(start_ns)
-
-    @contextmanager
-    def _counting(self) -> Iterator[None]:
-        self._memory.begin()
-        self._tell(self._memory.problem)
+        self.begin()
         try:
             yield
-        except BaseException:
-            self._memory.end()
+        except BaseException as error:
+            self.finish(error)
             raise
+        self.finish(None)
 
-    @contextmanager
-    def _tracing(self) -> Iterator[None]:
-        with self._memory.tracing(ByLinks(self._recorder)):
-            yield
-        self._tell(self._memory.problem)
+    def begin(self) -> None:
+        """A trial begins."""
+        self.iteration += 1
+        self.added_ns = 0
+        memory = self._memory
+        if memory.is_on:
+            self.mode, self._within = TRACING, memory.tracing(ByLinks(self._tape))
+        elif self.counts and memory.is_due and self._journal is not None:
+            self.mode, self._within = COUNTING, nullcontext()
+            memory.begin()
+            self._tell(memory.problem)
+        else:
+            self.mode, self._within = TAPING, self._tape.recording()
+            self._prepare()
+        self._within.__enter__()
+        if self.mode == TAPING:
+            self._tape.start()
 
-    @contextmanager
-    def _profiling(self) -> Iterator[None]:
-        recorder, clock = self._recorder, self._clock
-        first = self._journal is None
+    def finish(self, error: BaseException | None) -> None:
+        """It ends, maybe with an exception."""
+        if self.mode == TAPING and error is None:
+            self.calls = self._tape.stop(self.iteration)
+            self.added_ns = self._tape.paused_ns + int(self.calls * self._call_ns)
+        raised = (None,) * 3 if error is None else (type(error), error, error.__traceback__)
+        self._within.__exit__(*raised)
+        if self.mode == COUNTING and error is not None:
+            self._memory.end()
+        elif self.mode == TRACING:
+            self._tell(self._memory.problem)
+        elif self.mode == TAPING and error is None:
+            self._trial.note(False)
+            tape = self._tape
+            now_ns = self._clock.now_ns()
+            long = now_ns - self._folded_ns >= _GROUP_NS
+            if long or tape.length >= _MOST_EVENTS or self._journal is None:
+                self._folded_ns = now_ns
+                self._fold()
+
+    def _prepare(self) -> None:
+        clock = self._clock
         if self._conditions is None:
             window_ns, self._call_ns = cost_of_a_call(clock.now_ns)
             self._conditions = Conditions(
@@ -174,44 +151,29 @@ class LiveTrials:
             )
         if clock.device is not None:
             clock.device.synchronize()
-        self._trial.note(first)
-        try:
-            with recorder.recording():
-                recorder.start()
-                yield
-                self._last = recorder.end(self.iteration)
-        finally:
-            self._trial.note(False)
-        self._behind = True
-        self.calls = int(self._last.calls.sum())
-        self.added_ns = self._last.paused_ns + int(self.calls * self._call_ns)
-        if self.calls:
-            self.profiled += 1
-            self._keep(self._last)
+        self._trial.note(self._journal is None)
 
-    def _keep(self, one: Iteration) -> None:
+    def _fold(self) -> None:
+        """Write what is on the tape, but for trials that called nothing."""
+        found = [one for one in self._tape.fold() if one.calls.any()]
+        if not found:
+            return
+        self._last = found[-1]
         if self._told is None:
             journal, settings = self._open(), self._settings()
             self._journal = journal
-            self._told = ToldRows(journal, self._recorder, self._settings)
+            self._told = ToldRows(journal, self._rows, self._tape.links, self._settings)
             header = Header(
                 (),
                 settings,
                 environment.collect(settings.device),
                 on_device=self._clock.device is not None,
-                cpu=True,
                 iterations=True,
                 rank=self._rank,
                 by_link=True,
             )
             self._try_to_write(partial(journal.begin, header))
-        self._try_to_write(partial(self._told.add, one))
-
-    def _write_plain(self) -> None:
-        if self._journal is not None and self.plain_trials:
-            trials = self.plain_trials[:]
-            del self.plain_trials[:]
-            self._try_to_write(partial(self._journal.add_clean, trials))
+        self._try_to_write(partial(self._told.add, *found))
 
     def _try_to_write(self, write: Callable[[], object]) -> None:
         try:
@@ -238,9 +200,9 @@ class LiveTrials:
 
     def recording(self) -> Recording | None:
         """The trials so far; None without any."""
+        self._fold()
         if self._told is None:
             return None
-        self._write_plain()
         conditions = self._conditions or Conditions()
         calibrations = conditions.calibrations
         since_ns = self._calibrated_ns
@@ -249,9 +211,7 @@ class LiveTrials:
         odd = not_finite(self._trial.roots)
         conditions = replace(conditions, calibrations=calibrations, not_finite=odd)
         recording = self._told.recording(conditions, COMPLETE)
-        settings = replace(
-            self._settings(), trials=recording.n_trials, clean_trials=len(recording.clean_ns)
-        )
+        settings = replace(self._settings(), trials=recording.n_trials, clean_trials=0)
         memory = self._memory.use_of_rows(len(recording.layers))
         if memory is not None:
             memory = replace(memory, input_nbytes=self._trial.input_nbytes)

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 from chainer import FunctionHook
+from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.measure.by_link import ByLink
 from chainer_profile.measure.calls import BACKWARD, Entry
 from chainer_profile.measure.hooks import hook_of, kind_of, watching
-from chainer_profile.measure.link_recorder import LinkRecorder
+from chainer_profile.measure.rows import OUTSIDE
 from chainer_profile.measure.structure import Structure
+from chainer_profile.measure.tape import Tape, TapedStep
 from chainer_profile.measure.windows import Trial
 
 #: Reads that are kept beyond twice those of the iteration before.
@@ -36,7 +37,9 @@ class Readings:
         self.entered: list[Any] = [None] * most
         # Of what is entered the bytes of its first input, -1 of a backward, and its last input.
         self._sizes, self._lasts = (array("q", bytes(8 * most)) for _ in range(2))
-        self.count = self.depth = 0
+        # Of a tape what is entered or left; its times are not noted.
+        self.codes = array("q", bytes(8 * most))
+        self.n_codes = self.count = self.depth = 0
         self.failure = ""  # of what is read, which is not read again
 
     def now_ns(self) -> int:
@@ -49,11 +52,15 @@ class Readings:
         self.count += 1
         return 0
 
-    def extend(self, items: tuple[Any, ...]) -> None:
-        self._note(items[0])
+    # What a tape has.
 
-    def append(self, now_ns: int) -> None:
-        self.depth -= 1
+    def code(self, code: int) -> None:
+        if self.n_codes < len(self.codes):
+            self.codes[self.n_codes] = code
+        self.n_codes += 1
+
+    def stamp(self, now_ns: int) -> None:
+        pass
 
     def _note(self, what: Any, size: int = 0, last: int = 0) -> None:
         if self.count <= len(self.entered):
@@ -89,7 +96,8 @@ class Readings:
         self._note(what)
 
     def leave(self) -> None:
-        self.append(self.now_ns())
+        self.now_ns()
+        self.depth -= 1
 
     def position(self) -> int:
         return self.depth
@@ -97,15 +105,19 @@ class Readings:
     def running(self, position: int) -> int:
         return self.depth - position
 
-    def items(self, by_link: bool) -> Iterator[Any]:
+    def items(self) -> Iterator[Any]:
         """The same as a log of times; the first and the last read are no window's."""
         for at in range(1, self.count - 1):
             what, size = self.entered[at], self._sizes[at]
             if what is not None:
-                yield what
-                if not by_link:
-                    yield from (BACKWARD if size < 0 else size, self._lasts[at])
+                yield from (what, BACKWARD if size < 0 else size, self._lasts[at])
             yield 0
+
+    def of_tape(self) -> NDArray[np.int64]:
+        """What a tape noted, from now on as what was entered; without the first and last read."""
+        codes = np.frombuffer(self.codes, np.int64)[1 : self.count - 1]
+        self.entered[1 : self.count - 1] = [one if one >= 0 else None for one in codes.tolist()]
+        return codes
 
     def __len__(self) -> int:
         return self.count
@@ -115,7 +127,7 @@ class Readings:
         return self.count > len(self.entered)
 
     def clear(self) -> None:
-        self.count = self.depth = 0
+        self.n_codes = self.count = self.depth = 0
         self.entered[:] = [None] * len(self.entered)
 
 
@@ -137,7 +149,7 @@ class ByCall:
 
     def structure(self, log: Readings) -> Structure:
         """The structure, where the trial's windows are its windows."""
-        if log.is_full or self._structure.stamps(list(log.items(by_link=False))) is None:
+        if log.is_full or self._structure.stamps(list(log.items())) is None:
             raise ProfileError("its trial made different calls from the earlier ones")
         return self._structure
 
@@ -145,30 +157,32 @@ class ByCall:
 class ByLinks:
     """Trials by link, whatever they call; :attr:`entries` are to be entered before."""
 
-    def __init__(self, recorder: LinkRecorder, entries: Any = None) -> None:
+    def __init__(self, tape: Tape, entries: Any = None) -> None:
         self.entries: AbstractContextManager[Any] = entries or nullcontext()
-        self.most_reads = 2 * len(recorder.log) + _MORE_READS
-        self._recorder = recorder
+        self.most_reads = 2 * tape.most_events + _MORE_READS
+        self._tape = tape
 
     @contextmanager
     def recording(self, log: Readings) -> Iterator[None]:
-        with self._recorder.recording(log.now_ns, log):
+        with self._tape.recording(log):
             log.now_ns()
+            log.code(OUTSIDE)
             yield
-            self._recorder.close()
+            self._tape.close()
             log.now_ns()
+            log.code(~OUTSIDE)
 
     def structure(self, log: Readings) -> Structure:
         if log.is_full:
             raise ProfileError("its trial made many more calls than the earlier ones")
-        return self._recorder.rows.structure(log.items(by_link=True))
+        return self._tape.rows.structure(log.of_tape())
 
 
 Read = ByCall | ByLinks
 
 
-def trials_of(step: Trial, rows: Structure | ByLink) -> Read:
+def trials_of(step: Trial, rows: Structure | TapedStep) -> Read:
     """The trials of a step that were timed, for a pass that reads something else in them."""
     if isinstance(rows, Structure):
         return ByCall(step, rows)
-    return ByLinks(rows.recorder, rows.entries)
+    return ByLinks(rows.tape, rows.entries)

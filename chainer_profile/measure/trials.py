@@ -15,7 +15,6 @@ from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.free_memory import does_not_fit, free_nbytes
 from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.basics.units import format_count, format_nbytes, plural
-from chainer_profile.measure.by_link import ByLink, cost_of_a_call
 from chainer_profile.measure.calls import read
 from chainer_profile.measure.clock import WARMUP_PART, WARMUP_SECONDS, Clock, TimeLimit
 from chainer_profile.measure.environment import CpuWatch, gpu_state
@@ -23,6 +22,7 @@ from chainer_profile.measure.events import EventPool, TimedTrial, Timeline
 from chainer_profile.measure.learner import StructureError
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.structure import Structure
+from chainer_profile.measure.tape import TapedStep, cost_of_a_call
 from chainer_profile.measure.windows import Step
 from chainer_profile.record.journal import HELD_TRIALS, Header, Journal, JournalError, Kind
 from chainer_profile.record.recording import (
@@ -179,7 +179,7 @@ class Trials:
     say: Say = lambda text: None
 
     def __post_init__(self) -> None:
-        self.by_link: ByLink | None = None
+        self.by_link: TapedStep | None = None
         self.ended = COMPLETE
         self._now_ns, self._device = self.clock.now_ns, self.clock.device
         self._events = None if self._device is None else EventPool(self._device)
@@ -359,11 +359,11 @@ class Trials:
         assert self._timeline is not None
         before = self.journal.recording(self._conditions, COMPLETE)
         by_link = self._time_by_link()
-        for trial in by_link.recorder.know(before, self._timeline.structure.raising):
+        for trial in by_link.tape.know(before):
             by_link.told.add(trial)
 
-    def _time_by_link(self) -> ByLink:
-        self.by_link = ByLink(
+    def _time_by_link(self) -> TapedStep:
+        self.by_link = TapedStep(
             self.step, self._now_ns, self._events, self.journal, lambda: self.settings
         )
         window_ns, call_ns = cost_of_a_call(self._now_ns)

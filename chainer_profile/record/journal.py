@@ -184,11 +184,18 @@ class Journal:
         text += b" " * (-len(text) % _WORD.size)
         self.add(Kind.ROWS, 0, len(text), text)
 
-    def add_iteration(
-        self, start_ns: int, wall_ns: int, counts: tuple[int, int, int, int], more: bytes
+    def add_iterations(
+        self, iterations: Iterable[tuple[int, int, tuple[int, int, int, int], bytes]]
     ) -> None:
-        """Append an iteration whose rows were told by :meth:`add_rows`."""
-        self.add(Kind.ITERATION, start_ns, wall_ns, _COUNTS.pack(*counts) + more)
+        """Append iterations whose rows were told by :meth:`add_rows`.
+
+        Of each its start, wall time, counts (number, rows, phases, moves), and samples.
+        """
+        records = (
+            (start_ns, wall_ns, _COUNTS.pack(*counts) + more)
+            for start_ns, wall_ns, counts, more in iterations
+        )
+        self.add_group(Kind.ITERATION, records)
 
     def add_group(self, kind: Kind, trials: Iterable[tuple[int, int, bytes]]) -> None:
         """Append trials of one kind at once: of each its start, wall time and more."""

@@ -224,12 +224,6 @@ class Recording(Shown):
         return differ or self.of_program
 
     @property
-    def all_ns(self) -> Samples:
-        """Wall times of all trials, profiled and unprofiled, as far as they are known."""
-        profiled = _no_samples() if self.trial_ns is None else self.trial_ns
-        return np.concatenate([profiled, self.clean_ns])
-
-    @property
     def mixed(self) -> bool:
         """Whether many unprofiled trials made other calls, so that they say nothing about these."""
         return self.left_out > FEW_LEFT_OUT * self.all_trials
@@ -373,7 +367,6 @@ def digest_of(recording: Recording) -> Digest:
     settings, environment = recording.settings, recording.environment
     clean = len(recording.clean_ns) > 0 and not recording.mixed
     samples = recording.clean_ns if clean else recording.trial_ns
-    samples = recording.all_ns if recording.of_program else samples
     times: dict[str, float] = {}
     if samples is not None and len(samples):
         mean_s = int(samples.sum()) / len(samples) * 1e-9

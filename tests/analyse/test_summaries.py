@@ -186,11 +186,6 @@ def test_rows_that_not_every_iteration_has_go_by_their_means() -> None:
         layers = summarise(one).layers
         assert layers["typical_s"].equals(layers[of].rename("typical_s"))
         assert layers["share"].sum() == pytest.approx(1)
-    # The trial of a program is any of its iterations.
-    totals = summarise(replace(alike, iteration=np.arange(training.n_trials) + 1)).totals
-    assert totals.trial == totals.every
-    assert totals.every.count == len(training.trial_ns) + len(training.clean_ns)
-    assert summarise(training).totals.every is None
 
 
 def test_clean_trials_of_other_calls_too_are_compared_with_none() -> None:

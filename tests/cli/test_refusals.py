@@ -171,7 +171,6 @@ REFUSED = f"""
 1 | --out empty/9... | empty/99999999999999999999
 2 | train -e 0 | argument -e/--epoch: must be a whole number, 1 or more, not '0' (see train.py --hel
 2 | train -l 0 | argument -l/--learning-rate: must be a number above 0, not '0' (see train.py --help
-2 | train --profile 10 | argument --profile: must be every=N with N iterations, 1 or more, not '10'
 2 | train --snapshot every=0 | argument --snapshot: must be every=N with N iterations, 1 or more, no
 2 | train --resume --force | --resume continues a training and --force replaces it: give only one of
 2 | train -d cifar10 --synthetic-size 5 | --synthetic-size is for --dataset synthetic

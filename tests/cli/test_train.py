@@ -134,7 +134,7 @@ def test_every_test_image_counts_once_and_snapshots_come_by_iteration():
 
 
 def test_the_same_seed_gives_the_same_model_profiled_or_not(done):
-    for name, *words in (("a", "1"), ("b", "1", "--profile", "every=4"), ("c", "2")):
+    for name, *words in (("a", "1"), ("b", "1", "--profile"), ("c", "2")):
         assert done(*SMALL, "-q", "-e", "2", "-o", name, "--seed", *words, build=Net) == ""
     assert log("a") == log("b") != log("c")
     recording = load_run(Path("b", "profile"))
@@ -161,7 +161,7 @@ def test_resuming_takes_the_newest_snapshot(done):
     assert out.splitlines()[0] == f"Continuing from {DEFAULT / 'snapshot_iter_10'}"
     assert log()[:2] == first
     assert iterations() == [5, 10, 15]
-    assert main("-r", "-e", "4", "--profile", "every=2") == 0
+    assert main("-r", "-e", "4", "--profile") == 0
     assert iterations() == [5, 10, 15, 20]
     # An own network needs no entry.
     assert main(*OWN, "-e", "1") == 0

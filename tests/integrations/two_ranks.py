@@ -55,7 +55,7 @@ def train(comm, out):
     trainer.extend(chainermn.create_multi_node_evaluator(evaluator, comm))
     trainer.extend(chainermn.extensions.AllreducePersistent(model, comm))
     trainer.extend(chainermn.extensions.ObservationAggregator(comm, "main/loss"))
-    trainer.extend(chainer_profile.LayerProfile((2, "iteration"), machine=False))
+    trainer.extend(chainer_profile.LayerProfile(machine=False))
     objects = (optimizer, inner, comm, model)
     before = [{*vars(one), "_loss_scaling_isnan"} for one in objects]
     trainer.run()

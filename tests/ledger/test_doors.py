@@ -219,15 +219,14 @@ def test_layer_profile(program, two, memory):
         trainer = training.Trainer(updater, (N_TRIALS + 4, "iteration"), out=out)
         for n in range(1 + two):
             more = {"clock": ledger, "memory": memory, "machine": False}
-            trainer.extend(LayerProfile((1, "iteration"), f"profile{n}", **more))
+            trainer.extend(LayerProfile(f"profile{n}", **more))
         trainer.run()
         assert set(vars(updater)) == set(before)
         for n in range(1 + two):
             recording = load_run(Path(out, f"profile{n}"))
             assert recording.by_link
             check(recording, ledger, behind_ns=100)
-            # The first iteration is before the first firing; two are the memory pass's.
-            assert recording.n_trials == N_TRIALS + 3 - 2 * memory
+            assert recording.n_trials == N_TRIALS + 4 - 2 * memory  # two are the memory pass's
             assert (recording.memory is not None) is memory
 
 
@@ -243,7 +242,7 @@ def test_profiling(program, memory):
                 optimizer.update(lambda: loss(model(np.zeros((1, 1), np.float32))))
     recording = block.recording()
     assert recording.by_link
-    assert 3 <= recording.n_trials < N_TRIALS  # others are left as they are
+    assert recording.n_trials == N_TRIALS - 2 * memory  # two are the memory pass's
     assert (recording.memory is not None) is memory
     check(recording, ledger)
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.measure.entries import Entries
-from chainer_profile.measure.link_recorder import LinkRecorder
 from chainer_profile.measure.loop import LoopTrial
+from chainer_profile.measure.tape import Tape
 from tests.ledger import drawn
 from tests.ledger.drawn import FORWARD, Fn, NewLink, OldLink, Spec, WorkError, call, nothing_left
 
@@ -171,7 +171,7 @@ def recorder_of(clock, model=None, *optimizers):
     """A recorder, and what stands at Chainer's entries for it."""
     trial = LoopTrial([("", model)] if model else [], [("", one) for one in optimizers])
     entries = Entries(trial.around)
-    return LinkRecorder(clock.now_ns, trial, entries), entries
+    return Tape(clock.now_ns, trial, entries), entries
 
 
 def iteration_of(loop, run, number=1):

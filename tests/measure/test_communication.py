@@ -13,8 +13,8 @@ from chainer_profile.basics.replacements import Replacements
 from chainer_profile.costs.work import ArraySpec
 from chainer_profile.measure.events import TimedTrial, Timeline
 from chainer_profile.measure.learner import learn_structure
-from chainer_profile.measure.link_rows import Rows
 from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.rows import Rows
 from chainer_profile.measure.windows import Mark, time_optimizer
 from chainer_profile.record.recording import Layer, Recording
 from tests.measure.ranked import MS, Made, Packed, WithNccl

@@ -16,7 +16,7 @@ from chainer.function_hooks import TimerHook
 from chainer_profile import LayerTimerHook, fold_call_history
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.learner import Learner
-from chainer_profile.measure.link_rows import Rows
+from chainer_profile.measure.rows import Rows
 from chainer_profile.measure.runner import run
 from chainer_profile.measure.steps import ForwardStep
 from chainer_profile.record.recording import Settings

@@ -16,12 +16,12 @@ import pytest
 from chainer.functions.activation.relu import ReLU
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.measure.by_link import ByLink
 from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.memory import HostCounter, PoolCounter, counter_of
 from chainer_profile.measure.memory import measure_memory as measure_by
 from chainer_profile.measure.readings import ByCall, ByLinks, Readings
 from chainer_profile.measure.steps import make_step
+from chainer_profile.measure.tape import TapedStep
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Settings
 from tests.nets import MLP, Outer, Wait, image, net
@@ -280,10 +280,10 @@ class TestAfterwards:
             return x
 
         step = make_step("forward", net(forward), (ones(1, 1),))
-        by_link = ByLink(step, time.perf_counter_ns, None, Journal(), Settings)
+        by_link = TapedStep(step, time.perf_counter_ns, None, Journal(), Settings)
         with step.configured(), by_link.entries:
             by_link.trial()
-            use = measure_by(step, ByLinks(by_link.recorder), 1)
+            use = measure_by(step, ByLinks(by_link.tape), 1)
         assert use.peak_nbytes[0] < 1000
 
 

@@ -441,10 +441,10 @@ def test_rows_that_are_found_later(on_device, file, path):
     for journal in (Journal(), Journal(file)):
         journal.begin(header)
         journal.add_rows(Rows(ROWS[:1], ("forward",), (LinkCalls("/a", "A", 1, 2),), Settings()))
-        journal.add_iteration(100, 50, (1, 1, 1, 0), words(30, 2, 15) + first)
+        journal.add_iterations([(100, 50, (1, 1, 1, 0), words(30, 2, 15) + first)])
         journal.add(Kind.CLEAN, 200, 40, words(39))
         journal.add_rows(Rows(ROWS[1:], ("update",), (), Settings(model="later")))
-        journal.add_iteration(300, 90, (3, 2, 2, 0), words(20, 40, 1, 4, 6, 9) + second)
+        journal.add_iterations([(300, 90, (3, 2, 2, 0), words(20, 40, 1, 4, 6, 9) + second)])
         found.append(journal.recording(Conditions(), COMPLETE))
     found.append(recover(path))
     # An iteration whose end was not written is none.
@@ -457,7 +457,7 @@ def test_rows_that_are_found_later(on_device, file, path):
         assert recording.framework_ns.tolist() == [[15, 0], [6, 9]]
         assert recording.trial_ns.tolist() == [50, 90]
         assert recording.iteration is None  # their numbers are no training's
-        assert recording.all_ns.tolist() == [50, 90, 40]
+        assert recording.clean_ns.tolist() == [40]
         assert [(row.path, row.calls) for row in recording.layers] == [("/a", 1.5), ("/b", 2)]
         assert (recording.layers[0].flops, recording.layers[0].work_is_about) == (15, True)
         assert (recording.phases, recording.settings.model) == (("forward", "update"), "later")
@@ -473,10 +473,10 @@ def test_an_iteration_that_is_not_whole_ends_the_file_and_rows_replace_single_ca
     journal.begin(Header(make_layers(3), Settings(), ENVIRONMENT))
     add(journal, (Kind.PROFILED, 100, 60, (10, 20, 30)))
     journal.add_rows(Rows(ROWS[:1], ("forward",), (), Settings(model="by link")))
-    journal.add_iteration(100, 50, (1, 1, 1, 0), words(30, 2, 15))
+    journal.add_iterations([(100, 50, (1, 1, 1, 0), words(30, 2, 15))])
     size = path.stat().st_size
     # Its number is that of its kind, and stands where a record without anything has its end.
-    journal.add_iteration(100, 50, (Kind.ITERATION, 1, 1, 0), words(30, 2, 15))
+    journal.add_iterations([(100, 50, (Kind.ITERATION, 1, 1, 0), words(30, 2, 15))])
     content = path.read_bytes()
     path.write_bytes(content[: size + 32])
     assert recover(path).n_trials == 1
@@ -487,5 +487,5 @@ def test_an_iteration_that_is_not_whole_ends_the_file_and_rows_replace_single_ca
         assert recording.calls.tolist() == [[2], [2]]
         assert (recording.settings.model, recording.left_out) == ("by link", 0)
     # Rows that were not told.
-    journal.add_iteration(200, 50, (2, 2, 1, 0), words(30, 1, 2, 2, 15))
+    journal.add_iterations([(200, 50, (2, 2, 1, 0), words(30, 1, 2, 2, 15))])
     assert recover(path).n_trials == 2

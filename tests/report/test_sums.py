@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import replace
 from decimal import Decimal
-from itertools import takewhile
+from itertools import product, takewhile
 
 import numpy as np
 import pandas as pd
@@ -113,8 +113,9 @@ def test_the_parts_of_a_program_add_up(spent: list[Spent], least: float) -> None
 
 def test_the_parts_of_its_iterations_add_up() -> None:
     spent = replace(program(), wall_ns=sum(one.ns for one in SPENT), spent=SPENT)
-    for least in (0.0, 0.001, 0.01, 0.1):
-        found = below(list(budget_rows(spent, summarise(make_training()), least)))
+    # All of its 600 iterations are on the tape; or some are not.
+    for n_trials, least in product((600, 40), (0.0, 0.001, 0.01, 0.1)):
+        found = below(list(budget_rows(spent, summarise(make_training(n_trials)), least)))
         assert "iterations" in [row.name for row, _ in found]
         for row, inner in found:
             parts = sum(one.seconds for one in inner)
@@ -123,19 +124,22 @@ def test_the_parts_of_its_iterations_add_up() -> None:
 
 
 def test_what_recording_added_is_taken_off_between_functions() -> None:
-    """The rows' times are those of all iterations as they would be without it."""
+    """The rows' times are as they were measured; those of calls that cost nothing are told."""
     training = make_training()
     calls = np.ones_like(training.self_ns)
     n_calls = sum(layer.calls for layer in training.layers)
     conditions = replace(training.conditions, window_ns=1_000.0, call_ns=11_000.0)
     recorded = summarise(replace(training, calls=calls, conditions=conditions))
-    spent = (Spent("iterations", "", 6 * S, 600),)
-    rows = list(budget_rows(Budget("a.py", "", "", COMPLETE, 6 * S, spent), recorded, 0.0))
-    scale = 6.0 / (3.7e-3 - n_calls * 10_000 / S)
+    own_ns = 40 * (3_700_000 - n_calls * 11_000)
+    whole_ns = own_ns + 6 * S  # of two more, which are not on the tape
+    spent = (Spent("iterations", "", whole_ns, 42),)
+    rows = list(budget_rows(Budget("a.py", "", "", COMPLETE, whole_ns, spent), recorded, 0.0))
     for row, inner in below(rows):
         assert sum(one.seconds for one in inner) == pytest.approx(row.seconds), row.name
     first = next(row for row in rows if row.name == "/res/1/conv Convolution")
-    assert first.seconds == pytest.approx(scale * 0.6e-3)
+    assert first.seconds == pytest.approx(40 * 0.6e-3)
+    (others,) = (row for row in rows if row.name == "2 others, not timed by row")
+    assert (others.seconds, others.times) == (pytest.approx(6.0, abs=1e-2), 2)
 
 
 # -- sentences

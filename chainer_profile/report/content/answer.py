@@ -9,7 +9,6 @@ from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, next_
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import (
     NOT_KNOWN,
-    format_count,
     format_duration,
     format_interval,
     format_percent,
@@ -136,12 +135,11 @@ def how_long(summary: Summary) -> str:
         if interval == NOT_KNOWN
         else f"95 % interval {interval}"
     )
-    if summary.totals.every is not None:
+    if recording.of_program:
         noun = "iteration" if what == "training step" else "call"
         return (
             f"A {what} takes {format_duration(trial.median_s)}: median of "
-            f"{plural(trial.count, noun)} (mean {format_duration(trial.mean_s)}), {sure}; "
-            f"{format_count(recording.n_trials)} of them profiled."
+            f"{plural(trial.count, noun)} (mean {format_duration(trial.mean_s)}), {sure}."
         )
     return (
         f"A {what}{by} takes {format_duration(trial.median_s)}: median of "

@@ -71,9 +71,9 @@ def section(
     marks = [TOTAL if row.level < 0 else "" for row in rows]
     yield Table(_COLUMNS, rows, f"The time of {script_name(budget)}", marks)
     note = "Indented lines add up to the line above them, and the parts add up to the whole."
-    if summary is not None and summary.recording.by_link and any(row.level == 2 for row in rows):
-        profiled = plural(summary.recording.n_trials, "profiled one")
-        note += f" Times and counts within an iteration are extrapolated from {profiled}."
+    if summary is not None and any(row.level == 2 for row in rows) and _price_ns(summary):
+        price = format_duration(_price_ns(summary) * NS)
+        note += f" What profiling adds within iterations, {price} a call, is counted as profiling."
     yield text(note)
     yield from _beside(budget, least)
     # A report has what would shorten a trial in a section of its own.
@@ -128,12 +128,17 @@ def sentence(budget: Budget) -> str:
         f"{format_percent(share_of(one, budget))} {_named(one)}" for one in parts[:_PARTS] if one.ns
     )
     own = own_ns(budget)
-    took, profiler = (format_duration(ns * NS) for ns in (own, budget.wall_ns - own))
+    took, profiler = (format_duration(ns * NS) for ns in (own, _profiling_ns(budget)))
     path, space, words = budget.script.partition(" ")
     script = path.rpartition("/")[2] + space + words
-    reports_ns = sum(one.ns for one in budget.part(PROFILER) if one.name == REPORTS)
-    reports = f", {format_duration(reports_ns * NS)} of that for the reports" if reports_ns else ""
+    reports_ns = budget.wall_ns - own - _profiling_ns(budget)
+    reports = f", and {format_duration(reports_ns * NS)} for the reports" if reports_ns else ""
     return f"{script} took {took} (plus {profiler} of profiling{reports}): {named}."
+
+
+def _profiling_ns(budget: Budget) -> int:
+    """What profiling added; a report does not know yet what the reports will take."""
+    return sum(one.ns for one in budget.part(PROFILER) if one.name != REPORTS)
 
 
 def _named(spent: Spent) -> str:
@@ -174,7 +179,7 @@ def budget_rows(
         several = any(part.name for part in spent)
         yield from rows(_Part(name, one.ns, 0 if several else _count(one), inner))
     yield BudgetRow(script, -1, own * NS, 1.0)
-    yield from rows(_Part("profiling (added)", budget.wall_ns - own))
+    yield from rows(_Part("profiling (added)", _profiling_ns(budget)))
 
 
 def _count(spent: Spent) -> int:
@@ -219,33 +224,43 @@ def _outermost(spent: Sequence[Spent]) -> list[Spent]:
 
 
 def _phases(spent: Spent, summary: Summary | None, least_ns: float) -> Iterator[_Part]:
-    """Phases of the trials that these are, where they were profiled, and rows of each phase."""
+    """Phases of the trials that these are, rows of each phase, and trials that were not timed."""
     if summary is None or spent.part not in (ITERATIONS, CALLS):
         return
     profiled = summary.totals.profiled
     trains = summary.recording.settings.phase == "train"
     if profiled is None or not profiled.mean_s or trains != (spent.part == ITERATIONS):
         return
+    count = summary.recording.n_trials
     added = _added(summary)
-    # Nanoseconds in all trials of a second in one.
-    scale = spent.ns / (profiled.mean_s - sum(added.values()))
     phases = {str(name): float(s) for name, s in summary.phases["total_s"].items()}
     if not summary.several_phases:
         phases = {next(iter(phases)): profiled.mean_s}
-    phases = {name: (time_s - added.get(name, 0.0)) * scale for name, time_s in phases.items()}
+    phases = {name: (s - added.get(name, 0.0)) * count / NS for name, s in phases.items()}
+    rest_ns, others = spent.ns - sum(phases.values()), spent.count - count
+    if others <= 0:  # what is around the trials
+        last = OUTSIDE if OUTSIDE in phases else list(phases)[-1]
+        phases[last] += rest_ns
     if not summary.several_phases:
         for name, ns in phases.items():
-            yield from _layers(summary, name, ns, scale, least_ns, spent.count)
-        return
-    left_ns = 0.0
-    for name, ns in sorted(phases.items(), key=lambda one: -one[1]):
-        if ns < least_ns:
-            left_ns += ns
-            continue
-        inner = list(_layers(summary, name, ns, scale, least_ns, spent.count))
-        yield _Part(_OUTSIDE if name == OUTSIDE else name, ns, inner=inner)
-    if left_ns:
-        yield _Part("other phases", left_ns)
+            yield from _layers(summary, name, ns, least_ns)
+    else:
+        left_ns = 0.0
+        for name, ns in sorted(phases.items(), key=lambda one: -one[1]):
+            if ns < least_ns:
+                left_ns += ns
+                continue
+            inner = list(_layers(summary, name, ns, least_ns))
+            yield _Part(_OUTSIDE if name == OUTSIDE else name, ns, inner=inner)
+        if left_ns:
+            yield _Part("other phases", left_ns)
+    if others > 0:
+        yield _Part(f"{plural(others, 'other')}, not timed by row", rest_ns, others)
+
+
+def _price_ns(summary: Summary) -> float:
+    """What recording a call adds to a trial."""
+    return summary.recording.conditions.call_ns or 0.0
 
 
 def _added(summary: Summary) -> dict[str, float]:
@@ -254,26 +269,21 @@ def _added(summary: Summary) -> dict[str, float]:
     Rows hold hardly any of it: their clock reads are next to the functions. Which call added how
     much is not known, so that each phase has a part by the time that passed between its functions.
     """
-    conditions = summary.recording.conditions
-    if conditions.call_ns is None:
-        return {}
-    call_s = max(0.0, conditions.call_ns - (conditions.window_ns or 0.0)) * NS
     calls = summary.layers.groupby("phase")["calls"].sum()
     between = summary.phases["framework_s"].fillna(0.0)
     between = between[[name in calls.index for name in between.index]]
     whole_s = float(between.sum())
     if not whole_s:
         return {}
-    part = min(1.0, call_s * float(calls.sum()) / whole_s)
+    part = min(1.0, _price_ns(summary) * NS * float(calls.sum()) / whole_s)
     return {str(name): part * float(seconds) for name, seconds in between.items()}
 
 
-def _layers(
-    summary: Summary, phase: str, phase_ns: float, scale: float, least_ns: float, count: int
-) -> Iterator[_Part]:
+def _layers(summary: Summary, phase: str, phase_ns: float, least_ns: float) -> Iterator[_Part]:
     """The hottest rows of a phase, and what else there is in it."""
+    count = summary.recording.n_trials
     layers = summary.layers[summary.layers["phase"] == phase]
-    times_ns = (layers["mean_s"] * scale).sort_values(ascending=False, kind="stable")
+    times_ns = (layers["mean_s"] * count / NS).sort_values(ascending=False, kind="stable")
     told_ns = times_ns.head(_LAYERS)
     told_ns = told_ns[told_ns >= least_ns]
     if not told_ns.sum():

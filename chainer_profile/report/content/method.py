@@ -126,11 +126,11 @@ engine clean | {clean} ran without the engine's profiling, in turn with those of
 engine | The times of nodes are the engine's own, from {trials} with its profiling switched on.
 engine | Runtime overhead is the time of such a trial minus the sum of its nodes: the engine's work
   between them, and its profiling.
--engine every | {every} of the program were timed as a whole, and {some} of them were profiled.
-  Quote the {quoted} of all of them; the rows' times are means over the profiled ones.
--engine -every apart | {clean} ran without any hook, {order} the {profiled}. Quote the {quoted} of
+-engine program | {trials} of the program were profiled: each but those in which memory was
+  counted. Their times, and the rows', contain the profiler's{price}.
+-engine -program apart | {clean} ran without any hook, {order} the {profiled}. Quote the {quoted} of
   the unprofiled trials; the layers' times come from the profiled ones.
--engine -every -apart | The layers' times come from {profiled}.
+-engine -program -apart | The layers' times come from {profiled}.
 device | The layers' times are the GPU's: the profiler records an event in its queue on entering and
   on leaving each layer. Nothing waits for these events; they are read after one synchronisation at
   the end of each trial.
@@ -218,8 +218,8 @@ def method_points(summary: Summary) -> Iterator[Words]:
         "warmups": _warmups(recording),
         "clean": clean and plural(clean.count, "unprofiled trial"),
         "trials": plural(recording.n_trials, "trial"),
-        "every": totals.every and plural(totals.every.count, "trial"),
-        "some": format_count(recording.n_trials),
+        "program": recording.of_program,
+        "price": "" if conditions.call_ns is None else f", {time(conditions.call_ns)} a call",
         "profiled": words.profiled_text(recording),
         "quoted": "time" if summary.several_phases else "latency",
         "apart": clean and recording.trial_ns is not None,

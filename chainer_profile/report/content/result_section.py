@@ -86,8 +86,6 @@ def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
     found, recording = summary.totals, summary.recording
     clean, profiled, trial = found.clean, found.profiled, found.trial
     which = "Unprofiled" if clean else "Profiled"
-    if found.every is not None:
-        which, clean = "Any", found.every
     mean_of = which if clean else "Unprofiled"
     yield f"{which} trial, median", *_median(trial)
     yield f"{which} trial, 95th percentile", format_duration(trial.p95_s if trial else None), ""

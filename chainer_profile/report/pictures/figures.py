@@ -276,10 +276,10 @@ def title(summary: Summary, most: int) -> str:
     settings, trial = recording.settings, summary.totals.trial
     trials = profiled_text(recording)
     if trial is not None:
-        which = "iteration" if summary.totals.every else "unprofiled trial"
+        which = "iteration" if recording.of_program else "unprofiled trial"
         clean = f"median of {plural(trial.count, which)}"
         interval = format_interval(trial.ci_low_s, trial.ci_high_s)
-        trials += f"; {clean if summary.totals.every or summary.totals.clean else 'their median'} "
+        trials += f"; {clean if recording.of_program or summary.totals.clean else 'their median'} "
         trials += format_duration(trial.median_s)
         trials += " (no interval)" if interval == NOT_KNOWN else f" (95 % {interval})"
     name = model_name(settings)

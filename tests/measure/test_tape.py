@@ -13,7 +13,8 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.measure.link_rows import MOST_SHAPES
+from chainer_profile.measure.readings import Readings
+from chainer_profile.measure.rows import MOST_SHAPES
 from tests.ledger.drawn import SUMS, Busy, WorkError, nothing_left
 from tests.ledger.test_links import iteration_of, recorder_of, rows_of, told
 from tests.nets import net
@@ -206,7 +207,7 @@ def test_a_graph_from_before_has_no_paths(clock):
     # So has one while memory was read; functions first seen then have each its own backward.
     model.function = lambda x: F.tanh(Busy(clock, 3, 5).apply((x,))[0])
     recorder, entries = loop = recorder_of(clock, model)
-    with entries, recorder.recording(lambda: 0):
+    with entries, recorder.recording(Readings(lambda: (0,), 1, 1000)):
         y = F.sum(model(batch()))
         recorder.close()
     assert not any(one.calls for one in recorder.links())
@@ -220,7 +221,7 @@ def test_sums_of_gradients_have_their_row_behind_an_iteration_in_which_memory_wa
     def run():
         F.sum(model(batch(), 2)).backward()
 
-    with entries, recorder.recording(lambda: 0):  # all functions are new
+    with entries, recorder.recording(Readings(lambda: (0,), 1, 1000)):  # all functions are new
         run()
         recorder.close()
     iteration_of(loop, run)
