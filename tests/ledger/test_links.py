@@ -9,12 +9,14 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from unittest.mock import patch
 
 import chainer
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chainer_profile.measure import tape
 from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.tape import Tape
@@ -202,15 +204,22 @@ def told(loop, iteration):
     program=drawn.programs(True, STRANGERS, MADE),
     iterations=ITERATIONS,
     read_ns=st.sampled_from([0, 0, 1]),
+    most_events=st.sampled_from([10**6, 10**6, 2, 9]),
 )
-def test_every_row_has_its_own_time_whatever_iterations_do(program, iterations, read_ns):
+def test_every_row_has_its_own_time_whatever_iterations_do(
+    program, iterations, read_ns, most_events
+):
+    """Also where the tape is folded within iterations again and again."""
     runner = Runner(program)
     runner.ledger.read_ns = read_ns
     model, ledger = runner.model, runner.ledger
-    raised = set()
     kept = [runner.optimizer, chainer.Variable, chainer.Optimizer]
     kept += [param.update_rule for param in model.params()]
-    with nothing_left(model, *kept), drawn.slow_chainer(ledger):
+    with (
+        nothing_left(model, *kept),
+        drawn.slow_chainer(ledger),
+        patch.object(tape, "_MOST_EVENTS", most_events),
+    ):
         for recorded, actions in iterations:
             ledger.recorded, ledger.trial = recorded, trial = recorded, drawn.Trial()
             if not recorded:
@@ -223,5 +232,27 @@ def test_every_row_has_its_own_time_whatever_iterations_do(program, iterations, 
             assert found.total() == iteration.wall_ns
             if not read_ns:
                 assert iteration.wall_ns == ledger.time_ns - begin_ns == trial.spent.total()
-                assert not trial.raised <= raised or +found == +drawn.of_rows(trial.spent)
-            raised |= trial.raised
+                assert +found == +drawn.of_rows(trial.spent)
+
+
+@drawn.EXAMPLES
+@given(program=drawn.programs(True, STRANGERS, MADE), iterations=ITERATIONS)
+def test_iterations_that_are_folded_together_are_the_same(program, iterations):
+    runner = Runner(program)
+    ledger, (recorder, entries) = runner.ledger, runner.loop
+    trials = []
+    with drawn.slow_chainer(ledger):
+        for _, actions in iterations:
+            ledger.recorded, ledger.trial = True, drawn.Trial()
+            with entries, recorder.recording():
+                recorder.start()
+                runner.run(actions)
+                recorder.stop(len(trials))
+            trials.append(ledger.trial)
+    folded = recorder.fold()
+    assert [one.number for one in folded] == list(range(len(trials)))
+    assert not recorder.fold()
+    for trial, iteration in zip(trials, folded, strict=True):
+        assert +told(runner.loop, iteration) == +drawn.of_rows(trial.spent)
+        calls = rows_of(recorder, iteration.calls)
+        assert +calls == Counter({of: n for of, n in trial.calls.items() if of[1]})
