@@ -152,12 +152,10 @@ class Entries:
         return through
 
     def _ending(self, apply: Any) -> Any:
-        windows = self.windows
-
         # Every function comes here.
         @functools.wraps(apply)
         def ending(function: Any, inputs: Any) -> Any:
-            depth = len(windows)
+            depth = len(self.windows)
             try:
                 return apply(function, inputs)
             except BaseException:
@@ -167,11 +165,9 @@ class Entries:
         return ending
 
     def _ending_backward(self, backprop_step: Any) -> Any:
-        windows = self.windows
-
         @functools.wraps(backprop_step)
         def ending(*args: Any, **kwargs: Any) -> Any:
-            depth = len(windows)
+            depth = len(self.windows)
             try:
                 return backprop_step(*args, **kwargs)
             except BaseException:

@@ -96,6 +96,9 @@ class LoopTrial:
         """Times the optimizers' updates, and what :meth:`around` is asked about."""
         self._windows = enter, leave
         try:
+            if not self._timed and self._updater is None:  # a call, which may be short
+                yield
+                return
             with Replacements() as replacements:
                 for prefix, optimizer in self._timed:
                     time_optimizer(replacements, optimizer, enter, leave, prefix)

@@ -25,6 +25,7 @@ OUTSIDE, PAUSED = 0, 1
 NO_ROW = 2**40
 #: Shapes of inputs that are told apart in a row; the work of calls with others is their mean.
 MOST_SHAPES = 64
+_NONE = np.zeros(0, np.int64)
 _WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 _SHAPES = ("input_shapes", "output_shapes", "dtype")
 _NBYTES = ("input_nbytes", "parameter_nbytes", "output_nbytes")
@@ -141,6 +142,7 @@ class Rows:
         self._rows: list[Row] = []
         self._row_of: dict[tuple[str, str, str], int] = {}
         self.entries: list[Entry] = []
+        self._moves: list[int] = []
         for _ in (OUTSIDE, PAUSED):
             self._new_entry(NO_ROW)
 
@@ -163,6 +165,8 @@ class Rows:
                 return self.entries[OUTSIDE]
             number = self._row_of[key] = len(self._rows)
             self._rows.append(Row(path, function, phase, **more))
+            if phase == COMMUNICATION:
+                self._moves.append(number)
         entry = self._new_entry(number)
         self._rows[number].entries.append(entry)
         return entry
@@ -187,7 +191,7 @@ class Rows:
     @property
     def moves(self) -> list[int]:
         """The rows of communication."""
-        return [number for number, row in enumerate(self._rows) if row.phase == COMMUNICATION]
+        return self._moves
 
     def layers(self, begin: int = 0) -> tuple[Layer, ...]:
         """The rows from one on: means over the iterations so far, shapes of most of the time."""
@@ -332,10 +336,13 @@ class Rows:
         self, codes: NDArray[np.int64], stamps: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """When each row of communication was entered first, and left last."""
-        places = {row: place for place, row in enumerate(self.moves)}
+        moves = self.moves
+        if not moves:
+            return _NONE, _NONE
+        places = {row: place for place, row in enumerate(moves)}
         arrived, left = (np.zeros(len(places), np.int64) for _ in range(2))
         running: list[int | None] = []
-        for code, stamp in zip(codes.tolist(), stamps.tolist(), strict=True) if places else ():
+        for code, stamp in zip(codes.tolist(), stamps.tolist(), strict=True):
             if code >= 0:
                 place = places.get(self.entries[code].row)
                 running.append(place)

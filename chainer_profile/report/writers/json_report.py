@@ -80,7 +80,6 @@ def _totals(summary: Summary) -> dict[str, Any]:
         "framework": _statistics(totals.framework),
         "profiled": _statistics(totals.profiled),
         "unprofiled": _statistics(totals.clean),
-        "all_iterations": _statistics(totals.every),
         "framework_share": totals.framework_share,
         "overhead": totals.overhead,
         "inputs_per_s": totals.fps,
