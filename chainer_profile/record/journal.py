@@ -208,15 +208,6 @@ class Journal:
             )
         )
 
-    def add_clean(self, trials: array[int]) -> None:
-        """Append unprofiled trials: of each its start, wall and CPU time, one after the other.
-
-        The CPU time is -1 where it was not read.
-        """
-        records = np.full((len(trials) // 3, 5), Kind.CLEAN, "<i8")
-        records[:, 1:4] = np.frombuffer(trials, np.int64).reshape(-1, 3)
-        self._append(records.tobytes())
-
     def _append(self, records: bytes) -> None:
         try:
             if self.file is not None and not self._full:

@@ -238,7 +238,8 @@ def _phases(spent: Spent, summary: Summary | None, least_ns: float) -> Iterator[
         phases = {next(iter(phases)): profiled.mean_s}
     phases = {name: (s - added.get(name, 0.0)) * count / NS for name, s in phases.items()}
     rest_ns, others = spent.ns - sum(phases.values()), spent.count - count
-    if others <= 0:  # what is around the trials
+    are_others = others > 0 and rest_ns > 0
+    if not are_others:  # what is around the trials, or the price of a call that is not exact
         last = OUTSIDE if OUTSIDE in phases else list(phases)[-1]
         phases[last] += rest_ns
     if not summary.several_phases:
@@ -254,7 +255,7 @@ def _phases(spent: Spent, summary: Summary | None, least_ns: float) -> Iterator[
             yield _Part(_OUTSIDE if name == OUTSIDE else name, ns, inner=inner)
         if left_ns:
             yield _Part("other phases", left_ns)
-    if others > 0:
+    if are_others:
         yield _Part(f"{plural(others, 'other')}, not timed by row", rest_ns, others)
 
 
