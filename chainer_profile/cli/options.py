@@ -68,91 +68,84 @@ OPTIONS: dict[str, Told] = {
         default=words.DEFAULT_MODEL,
     ),
     "--model-args ARGS": _value(
-        'arguments for your own network, literals only: "100, n_out=10"', default=""
+        'literal arguments of your own network: "100, n_out=10"', default=""
     ),
     "--list-models": _flag("list the networks and exit"),
-    "--classes N": _value("outputs, in place of the network's own", parsing.whole(1)),
+    "--classes N": _value("number of outputs", parsing.whole(1)),
     "--weights FILE.npz": _value("weights saved with save_npz"),
     "--dtype": _choice(
         words.DTYPES,
-        "data type of parameters and input (Chainer's config.dtype; mixed16 is float16 with "
-        "float32 where precision needs it; default: %(default)s)",
+        "data type of parameters and input; mixed16: float16, float32 where precision needs it "
+        "(default: %(default)s)",
     ),
     "--fast KERNELS": _value(
-        "faster kernels for Chainer's functions on the CPU: numpy (the default), or torch for "
-        "PyTorch's; see docs/accelerate.md",
+        "faster CPU kernels for Chainer's functions: numpy (default) or torch, PyTorch's; see "
+        "docs/accelerate.md",
         nargs="?",
         choices=("numpy", "torch"),
         const="numpy",
     ),
-    "--keep-memory": _flag(
-        "let glibc keep freed memory in the process instead of requesting it again for every "
-        "array; --fast implies it"
-    ),
+    "--keep-memory": _flag("let glibc keep freed memory in the process; --fast implies it"),
     # -- what a trial is
     "--phase": _choice(
         words.PHASES,
-        "forward: inference; forward-backward: with a loss and its backward; train: a whole step, "
-        "with the update by momentum SGD (default: %(default)s)",
+        "forward: inference; forward-backward: with a loss and its backward; train: also the "
+        "update by momentum SGD (default: %(default)s)",
     ),
     "--loss": _choice(
         words.LOSSES,
-        "loss of the backward pass, against random labels; output: the network returns its "
-        "loss (default: %(default)s, softmax_cross_entropy unless the output is one number)",
+        "loss, against random labels; output: the network returns it (default: %(default)s, "
+        "softmax_cross_entropy unless the output is one number)",
     ),
-    "--train-mode": _flag(
-        "run the forward phase with chainer.config.train on (inference uses test mode)"
-    ),
+    "--train-mode": _flag("run inference with chainer.config.train on (default: off)"),
     # -- its input
     "-i, --input": _value(
-        "random, cifar10 (a test image), an image file, or the arguments themselves, batch "
-        "included, in a .npy or .npz file (default: %(default)s)",
+        "random, cifar10 (a test image), an image file, or a .npy or .npz file of the arguments, "
+        "batch included (default: %(default)s)",
         default="random",
     ),
     "--index I": _value("first test image (default: 0)", parsing.whole(0), 0),
     "--data-dir DIR": _value("folder with cifar-10-python.tar.gz"),
     "--input-shape SPEC": _value(
-        "shape of one input without the batch, required for your own network. Give it once "
-        "for each argument: [NAME=]SHAPE[:DTYPE[:RANGE]], such as 3x224x224, 20:int32:10000 "
-        "(integers below 10000), one:int32:1000 (one integer for each input), or 5..20x128 (a "
-        "list of sequences of 5 to 20 steps)",
+        "shape of one input without the batch, required for your own network, once for each "
+        "argument: [NAME=]SHAPE[:DTYPE[:RANGE]], such as 3x224x224, 20:int32:10000 (integers "
+        "below 10000), one:int32:1000 (one integer per input), 5..20x128 (a list of sequences of "
+        "5 to 20 steps)",
         parsing.parse_input,
         action="append",
     ),
-    "--input-size HxW": _value("height and width of the images, such as 1024x2048", parsing.size),
+    "--input-size HxW": _value("size of the images, such as 1024x2048", parsing.size),
     "--input-dtype": _choice(
         ("float32", "float16", "float64", "int32", "int64"),
-        "data type of the input; integers are all 0, for a network that takes indices "
-        "(default: %(default)s)",
+        "data type of the input; integers are all 0 (default: %(default)s)",
     ),
     "-b, --batchsize N": _value("inputs per trial (default: 1)", parsing.whole(1)),
     # -- measuring
     "-n, --trials N": _value("profiled trials (default: %(default)s)", parsing.whole(1), 1000),
     "--clean-trials N": _value(
-        "additional unprofiled trials (default: a tenth of the trials, but at least 30, or as "
-        "many as the trials if these are fewer)",
+        "unprofiled trials (default: a tenth of the trials, but at least 30 or all of them)",
         parsing.whole(0),
     ),
     "-w, --warmups N": _value(
-        "warm-up trials, for at most ten seconds (default: %(default)s)", parsing.whole(0), 50
+        "warm-up trials, for at most 10 s (default: %(default)s)", parsing.whole(0), 50
     ),
-    "--max-seconds S": _value("time limit for all passes together", parsing.positive_seconds),
+    "--max-seconds S": _value("time limit of all passes", parsing.positive_seconds),
     "--until-ci PCT": _value(
-        "stop when the 95%% confidence interval of the median profiled trial is within PCT "
-        "per cent (checked from 200 trials on)",
+        "stop when the 95%% interval of the median profiled trial is within PCT per cent (from "
+        "200 trials on)",
         parse_percent,
     ),
     "--threads N": _value("BLAS threads (default: as many as BLAS chooses)", parsing.thread_count),
     "-g, --gpu ID": _value("GPU to run on (default: -1, the CPU)", parsing.whole(-1), -1),
     "-d, --device DEVICE": _value(
-        "the device by Chainer's name: @numpy or @cupy:0",
+        "device by Chainer's name: @numpy or @cupy:0",
         parsing.parse_device,
         argparse.SUPPRESS,
         dest="gpu",
     ),
     "--why": _flag(
-        "sample the layers for some seconds after the trials, to show which parts of their "
-        "code, and of the framework between them, take the time"
+        "sample the layers for some seconds after the trials, to show which code in them, and in "
+        "the framework between them, takes the time"
     ),
     "--no-memory": _flag(
         "skip the memory pass (two more trials after the timed ones)",
@@ -160,47 +153,45 @@ OPTIONS: dict[str, Told] = {
         dest="memory",
     ),
     "--counters": _flag(
-        "count the thread's CPU time, page faults and context switches of each layer in separate "
-        "trials after the timed ones, for five seconds or not at all (default: for a tenth of the "
-        "trials' time, but at most five seconds; on a CPU)",
+        "after the timed trials, count each layer's CPU time, page faults and context switches for "
+        "5 s, or not at all (default: for a tenth of the trials' time, at most 5 s; on a CPU)",
         action=argparse.BooleanOptionalAction,
     ),
     "--no-machine": _flag(
-        "do not measure the machine's limits (measured once, after the first run, and kept)",
+        "do not measure the machine's limits, which the first run measures and keeps",
         action="store_false",
         dest="limits",
     ),
     "--layer-frames": _flag(
-        "run each layer within a function named after it, for samplers such as py-spy and "
-        "perf; adds about 7 us per call"
+        "run each layer in a function named after it, for samplers such as py-spy and perf; adds "
+        "about 7 us a call"
     ),
     "--seed N": _value(
         "seed of the weights and of the random input (default: %(default)s)", parsing.whole(0), 0
     ),
-    "--tf32": _flag("let float32 matrix products round their inputs to TF32 (CUPY_TF32=1)"),
+    "--tf32": _flag("let float32 matrix products round inputs to TF32 (CUPY_TF32=1)"),
     "--refresh": _flag("measure again and keep the result"),
     "--budget TIME": _value("total time, such as 90s or 3m (default: 3m)", parsing.duration, 180.0),
     # -- engines
     "--engines A,B": _value(
-        "names from --list-engines, onnxruntime:PROVIDER for an execution provider of it, or "
-        "your own as module:Class; chainer always comes first (default: chainer, chainer-fast, "
+        "names from --list-engines, onnxruntime:PROVIDER for another execution provider, or "
+        "module:Class of your own; chainer always runs (default: chainer, chainer-fast, "
         "onnxruntime)",
         parsing.split_names,
     ),
     "--list-engines": _flag("list the engines and exit"),
     "--tolerance F": _value(
-        "largest accepted difference of an output, as a fraction of the largest output "
-        "(default: 1e-4)",
+        "accepted difference, as a fraction of the largest output (default: 1e-4)",
         parsing.fraction,
     ),
     "--save-engine FILE": _value("save a prepared engine; the file's suffix selects which", Path),
     "--load-engine FILE": _value("run an engine from such a file, with the file's weights", Path),
     "--layer-trials N": _value(
-        "additional trials of each engine that time its layers (default: as many as trials, "
-        f"but at most {LAYER_TRIALS})",
+        "further trials of each engine that time its layers (default: as many as trials, at "
+        f"most {LAYER_TRIALS})",
         parsing.whole(1),
     ),
-    "--to FILE": _value("the file, which ends with .onnx", Path, required=True),
+    "--to FILE": _value("the .onnx file", Path, required=True),
     "--dynamic-batch": _flag(
         "a file for any batch size, or only for this one (default: any, if the network allows it)",
         action=argparse.BooleanOptionalAction,
@@ -220,11 +211,9 @@ OPTIONS: dict[str, Told] = {
         parsing.number("a number above 0"),
     ),
     "--profile": _flag("profile every iteration layer by layer, into OUT/profile"),
-    "-r, --resume": _flag(
-        "continue from the newest snapshot in the folder; repeat the other options"
-    ),
+    "-r, --resume": _flag("go on from the newest snapshot in the folder; repeat the other options"),
     "--snapshot every=N": _value(
-        "write a snapshot every N iterations (default: every epoch); the last 3 are kept",
+        "write a snapshot every N iterations, and keep the last 3 (default: every epoch)",
         parsing.every,
     ),
     # -- programs, sweeps
@@ -232,7 +221,7 @@ OPTIONS: dict[str, Told] = {
     "-c": _flag("run a program given as text, like python -c", dest="text"),
     "--compat-only": _flag("make Chainer run on this Python and NumPy, but measure nothing"),
     "--no-layers": _flag(
-        "measure only the program's parts: no layers, no functions outside Chainer"
+        "measure the program's parts alone, without layers and functions outside Chainer"
     ),
     "--no-samples": _flag(
         "do not sample the main thread (100 times a second) for slow functions outside Chainer"
@@ -255,19 +244,17 @@ OPTIONS: dict[str, Told] = {
     ),
     "--fail-above PCT": _value(
         f"exit with {FAILED} if the trial, or a layer with more than 1%% of the time, is "
-        "significantly slower by more than this (a gate for CI)",
+        "significantly slower by more than this",
         parse_percent,
     ),
     "--gate": _choice(
         ("wall", "cpu"),
-        "what the gate compares: wall times, or the CPU time of unprofiled trials for shared "
-        "machines (default: %(default)s)",
+        "what the gate compares: wall times or, for shared machines, the CPU time of unprofiled "
+        "trials (default: %(default)s)",
     ),
     "--all": _flag("show unchanged layers too"),
     # -- what is shown
-    "--tree": _flag(
-        "show the tree of links with inclusive and exclusive times instead of the layers"
-    ),
+    "--tree": _flag("show the tree of links instead of the layers"),
     "--columns A,B,C": _value(
         "columns of the layer table, such as path,median,verdict,peak (an unknown one lists all)",
         _layer_columns,
@@ -276,26 +263,26 @@ OPTIONS: dict[str, Told] = {
         f"levels of the tree below the network (default: {words.DEFAULT_DEPTH}; 99 for all)",
         parsing.whole(0),
     ),
-    "--full": _flag("show all tables and findings, not only the first screen"),
+    "--full": _flag("show everything, not only the first screen"),
     "--group-by": _value(
         "show totals by function, link, block or shape (with --full: by function)",
         choices=words.GROUPS,
     ),
-    "--macs": _flag("show multiply-adds of convolutions and matrix products instead of operations"),
+    "--macs": _flag("show multiply-adds instead of operations"),
     "--hotspots RULE": _value(
         "which layers are hot: 0.36ms, 5%%, top:10 or pareto:50%% (default: %(default)s, the "
-        "fewest layers that take half of the layers' time, down to the next gap)",
+        "fewest that take half of the layers' time, down to the next gap)",
         parse_rule,
         DEFAULT_RULE,
     ),
     "--sort": _choice(SORT_KEYS, "order of the layer table; memory is the peak (default: time)"),
     "--target Fx": _value(
-        "show how much faster which layers must become to make a trial this many times as fast, "
-        "such as 1.5x",
+        "show how much faster which layers must become for a trial this many times as fast, such "
+        "as 1.5x",
         parsing.factor,
     ),
     "--limit N": _value(
-        "rows of the layer table and of the groups on the terminal, 0 for all (default: 10, or 20 "
+        "rows of the tables of layers and groups on the terminal, 0 for all (default: 10, or 20 "
         "with --full)",
         parsing.whole(0),
     ),
@@ -306,18 +293,17 @@ OPTIONS: dict[str, Told] = {
     "--force": _flag("replace a run in the --out folder, or write beside other files there"),
     "--report DIR": _value("make this run's reports again", parsing.folder),
     "--format A,B": _value(
-        f"files in addition to CSV, plots, report.md and report.html: {', '.join(FILES)} or {ALL}; "
-        f"{NONE} writes no report",
+        f"files beside the usual ones: {', '.join(FILES)} or {ALL}; {NONE} writes no reports",
         parse_formats,
         (),
         dest="formats",
     ),
-    "--json": _flag("print report.json to standard output, and nothing else"),
+    "--json": _flag("print report.json and nothing else"),
     "--title": _value("title of the report", default=""),
     "--author": _value("who wrote it", default=""),
     "--course": _value("the course it was written for", default=""),
     "--trace-trial N": _value(
-        "trial that the trace shows in addition to the median one, counted from 0", parsing.whole(0)
+        "trial that the trace shows beside the median one, from 0", parsing.whole(0)
     ),
 }
 

@@ -91,9 +91,9 @@ _TABLE = {
         run=told("folder of a run, or a recording", metavar="DIR", type=Path),
     ),
     "compare": _command(
-        "Compares runs layer by layer and says what is noise. Each of the other runs is "
-        "compared with the first one. Separate several runs of the same thing with commas "
-        "(A1,A2,A3 B1,B2,B3): this measures how much they differ.",
+        "Compares runs layer by layer with the first one, and says what is noise. Join several "
+        "runs of the same thing with commas (A1,A2,A3 B1,B2,B3): this measures how much they "
+        "differ.",
         {
             "": "runs",
             "judging": "min-effect fail-above gate",
@@ -106,22 +106,21 @@ _TABLE = {
             choices=("change", "time", "index", "path"),
             default="change",
         ),
-        limit="rows of the layer table, 0 for all (default: 10, or 20 with --full)",
+        limit="rows of the table, 0 for all (default: 10, or 20 with --full)",
         out="write comparison.csv, .md, .png and .html into this folder",
     ),
     "ranks": _command(
-        "Merges the recordings of the ranks of a ChainerMN training and shows which rank or "
-        "layer the others wait for, how long, and what the communication takes. It needs no "
-        "MPI.",
+        "Merges the recordings of a ChainerMN training's ranks and shows which rank or layer the "
+        "others wait for, how long, and what communication takes. It needs no MPI.",
         {"": "folder", "what is shown": f"limit full out {_MESSAGES}"},
         folder=told("folder that contains rank-0, rank-1, ...", metavar="DIR", type=folder),
         limit="rows of a table, 0 for all (default: 10, or 20 with --full)",
         out="write the files into this folder (default: DIR)",
     ),
     "advise": _command(
-        "Profiles a network, then tries changes that could make it faster on the CPU. Each "
-        "change runs in new processes that take turns with the unchanged network. The result "
-        "says how much each change gains, how to keep it, and what did not help.",
+        "Profiles a network, then tries changes that could make it faster on the CPU, each in "
+        "processes that take turns with the unchanged network. It says what each change gains, "
+        "and how to keep it.",
         {
             "": "run",
             "network": "model model-args classes weights dtype",
@@ -141,9 +140,8 @@ _TABLE = {
         force="replace a run in the --out folder, or the advice in DIR",
     ),
     "engines": _command(
-        "Runs the same network with the same weights under several engines, compares their "
-        "outputs with Chainer's, and shows how fast each engine is and what it did with each "
-        "layer.",
+        "Runs a network under several engines, compares their outputs with Chainer's, and shows "
+        "how fast each engine is and what became of each layer.",
         {
             "network": _NETWORK,
             "input": _INPUT,
@@ -153,7 +151,7 @@ _TABLE = {
         },
         trials="trials of each engine, taken in turn (default: %(default)s)",
         warmups=told(
-            "warm-up runs of each engine, for at most ten seconds (default: %(default)s)",
+            "warm-up runs of each engine, for at most 10 s (default: %(default)s)",
             default=10,
         ),
         max_seconds="time limit for the trials",
@@ -161,12 +159,12 @@ _TABLE = {
         force="replace a run in the --out folder, or a saved engine",
     ),
     "sweep": _command(
-        "Profiles one case for each combination of the lists, each in a new process, and "
-        "writes one table and plots. Repeat the command to continue an interrupted sweep.",
+        "Profiles each combination of the lists in a process of its own, and writes one table and "
+        "plots. The same command goes on with an interrupted sweep.",
         {
             "": "file",
             "cases (all combinations of these lists)": " ".join(LISTS),
-            "settings of every case, overriding those of the file": " ".join(SINGLES),
+            "settings of every case, before those of the file": " ".join(SINGLES),
             "running": "executor dry-run",
             "output": f"out force {_MESSAGES}",
         },
@@ -183,8 +181,7 @@ _TABLE = {
         force="measure everything again and replace another sweep",
     ),
     "summary": _command(
-        "Shows a network's layers with output shapes, parameters, operations and bytes, its totals "
-        "and the memory of its arrays. Nothing is timed.",
+        "Shows a network's layers, parameters, operations, bytes and memory. Nothing is timed.",
         {
             "network": "model classes phase",
             "input": "input-shape input-size input-dtype batchsize",
@@ -192,8 +189,7 @@ _TABLE = {
         },
         **_ONE_ARRAY,
         phase=told("inference, the only choice here", choices=("forward",)),
-        depth="one row per link, down to this many levels below the network, instead of one per "
-        "layer",
+        depth="one row per link, so many levels deep, instead of one per layer",
         columns=told(
             "columns of the table, such as path,output_shapes,macs (an unknown one lists all)",
             type=str,
@@ -206,8 +202,8 @@ _TABLE = {
         ),
     ),
     "export": _command(
-        "Exports a network to an ONNX file, runs the file with ONNX Runtime, and compares the "
-        "outputs with Chainer's.",
+        "Exports a network to an ONNX file, and compares its outputs under ONNX Runtime with "
+        "Chainer's.",
         {
             "network": f"{_NETWORK} seed",
             "input (apart from the batch, the file accepts only this)": "input-shape input-size "
@@ -218,9 +214,8 @@ _TABLE = {
         force="replace an existing file",
     ),
     "train": _command(
-        "Trains a network on CIFAR-10, CIFAR-100 or a small synthetic set with Chainer's "
-        "Trainer: momentum SGD, with the learning rate divided by ten after half and again "
-        "after three quarters of the epochs.",
+        "Trains a network with Chainer's Trainer: momentum SGD, the learning rate divided by ten "
+        "after half and three quarters of the epochs.",
         {
             "network and data": "model dataset data-dir synthetic-size no-augmentation",
             "training": f"epoch batchsize learning-rate seed {_MACHINE} fast profile",
@@ -229,8 +224,8 @@ _TABLE = {
         model=f"a name from {PROG} --list-models, package.module:Callable or "
         "path/to/file.py:Callable (default: %(default)s)",
         data_dir=told(
-            "folder with the data set's archive, such as cifar-10-python.tar.gz (default: "
-            "Chainer's own copy, downloaded if necessary)",
+            "folder with the archive, such as cifar-10-python.tar.gz (default: Chainer's copy, "
+            "downloaded if necessary)",
             type=folder,
         ),
         batchsize="images per iteration (default: 128, or 32 for synthetic)",
@@ -241,8 +236,8 @@ _TABLE = {
         force="replace a training in the folder",
     ),
     "machine": _command(
-        "Shows this machine's limits: the rate of matrix products and of memory. They are "
-        "measured once, in about a second, and kept.",
+        "Shows this machine's limits: the rate of matrix products and of memory. The first time "
+        "measures them, in about a second, and keeps them.",
         {"measuring": f"{_MACHINE} refresh debug"},
     ),
 }

@@ -31,87 +31,82 @@ LAYER_COLUMNS = columns(
     """
 index Index | # | plain | Place of the layer in a trial, from 0
 label | | text | Index and function
-path | | text 30 | Path of the link that made the call; / is the network itself, and a path without
-  a slash is outside the network: loss, cleargrads, optimizer, data
-function | | text | Chainer's name of the function, or of the optimizer or its hook
-phase | !11 | text 12 | Phase of the trial that the layer belongs to: forward, backward, update or
-  data
-calls | | calls | Calls of the layer in a trial; for a program, the mean over its iterations
-forward_index forward | goes back through | count_? | In backward, index of the call that this row
-  goes back through; empty if there is none
-input_shapes | input | shapes 36 | Shapes of the input arrays, parameters included, such as
-  1x3x32x32 16x3x3x3; in backward those of the incoming gradients, in update those of the parameters
-output_shapes | output !5 | shapes_beside | Shapes of the output arrays; in backward those of the
+path | | text 30 | Path of the calling link; / is the network, and without a slash it is outside the
+  network: loss, cleargrads, optimizer, data
+function | | text | Chainer's name of the function, optimizer or hook
+phase | !11 | text 12 | Phase of the trial: data, forward, backward, communication or update
+calls | | calls | Calls in a trial; of a program, the mean over its iterations
+forward_index forward | goes back through | count_? | In backward, index of the forward call; empty
+  if there is none
+input_shapes | input | shapes 36 | Shapes of the input arrays and parameters, such as
+  1x3x32x32 16x3x3x3; in backward of the incoming gradients, in update of the parameters
+output_shapes | output !5 | shapes_beside | Shapes of the output arrays; in backward of the
   outgoing gradients
 dtype | | text 12 | Data type of the first output
 trials | | count | Number of profiled trials
 mean | mean = mean [ms] !6 | ms | Mean self time
-std | std ms | ms? | Standard deviation of the self time (with trials - 1)
+std | std ms | ms? | Standard deviation (with trials - 1)
 ci95_low ci_low_s | low ms | ms? | Lower end of the 95 % confidence interval of the median; empty
-  for fewer than 30 trials
-ci95_high ci_high_s | high ms | ms? | Upper end of this interval
+  below 30 trials
+ci95_high ci_high_s | high ms | ms? | Its upper end
 min | | ms | Shortest self time
 p5 | p5 = 5th percentile [ms] | ms | 5th percentile
 median | median ms | ms | Median
 p95 | p95 = 95th percentile [ms] !9 | ms | 95th percentile
 p99 | | ms | 99th percentile
 max | | ms | Longest self time
-host | host = host [ms] !12 | ms? | On a GPU, mean time of the host in the layer's call, mostly
-  launching; empty on a CPU, where the times above are the host's
-gap | gap = gap [ms] !10 | ms? | On a GPU, mean time on the device between the previous layer and
-  this one; empty on a CPU
-busy | busy = busy [ms] !13 | ms? | On a GPU, median time on the device when it never waits for the
+host | host = host [ms] !12 | ms? | On a GPU, mean time of the host in the call, mostly
+  launching; empty on a CPU
+gap | gap = gap [ms] !10 | ms? | On a GPU, mean time on the device since the previous layer; empty
+  on a CPU
+busy | busy = busy [ms] !13 | ms? | On a GPU, median time on the device if it never waits for the
   host; empty without held trials
-share | % = share [%] | bar | The median as a part of the sum of all layers' medians; of a program,
-  or where trials differ, the same of means
-cumulative_share | cum. % !7 | percent | Share of this and all slower layers together
-if_twice | if 2x | times? | How many times as fast a trial would be if the layer were twice as fast,
-  by Amdahl's law on the unprofiled trials; empty on a GPU
-hot | "" | hot | Whether the rule for hotspots chose the layer: true or false
-flops | MFLOP | ~mega? | Floating-point operations in a trial (a multiply-add counts as two); empty
+share | % = share [%] | bar | Part of the sum of all layers' medians; of a program, or where trials
+  differ, of means
+cumulative_share | cum. % !7 | percent | Share of this and all slower layers
+if_twice | if 2x | times? | How many times as fast a trial would be with the layer twice as fast, by
+  Amdahl's law on the unprofiled trials; empty on a GPU
+hot | "" | hot | true if the layer is hot by the rule, otherwise false
+flops | MFLOP | ~mega? | Floating-point operations in a trial (two for a multiply-add); empty
   without a formula
-macs | MMAC | ~mega? | Multiply-adds of convolutions and matrix products in a trial; empty likewise
-read nbytes_read nbytes_read | MB read | ~mega? | Bytes that the layer must read at least; empty
-  likewise
+macs | MMAC | ~mega? | Multiply-adds of convolutions and matrix products in a trial; likewise
+read nbytes_read nbytes_read | MB read | ~mega? | Bytes that it must read at least; likewise
 written nbytes_written nbytes_written | MB written | ~mega? | Bytes that it must write at least;
-  empty likewise
-work_is_about | about | about | Whether the figures of work are estimates, shown with ~: true or
-  false
-gflops flops_per_s gflops_per_s | GFLOP/s !1 | ~giga? | Billions of operations a second,
-  from the median self time
-gbytes nbytes_per_s gbytes_per_s | GB/s | ~giga? | Billions of bytes a second, read and
-  written
-intensity | flop/byte = operations a byte | ~number? | Operations a byte
-reached | % of limit = limit reached [%] !4 | ~percent? | Shortest possible time at this machine's
-  limits divided by the median self time; empty if the limits are unknown
-verdict | limit = limited by !14 | text? 20 | What takes most of the layer's time: compute or memory
-  if the layer reaches a third of that limit; otherwise the largest known part, if it is a quarter:
-  page faults (counted at their minimum cost on the machine), waiting (the thread gave up its
-  processor), and with --why copying, matrix product, elementwise arithmetic, allocation, call cost,
-  garbage collection (without --why, copying of im2col's windows and call cost are estimates);
-  otherwise below both limits
-peak | !2 | bytes? | Peak of the bytes allocated within the layer, excluding those that existed
-  before it; empty without a memory pass
-retained | left allocated | bytes? | Bytes that the layer left allocated; negative if it freed more
-input_bytes input_nbytes input_nbytes | input size | bytes? | Bytes of a forward call's input
-  arrays, without parameters; empty if unknown
-parameter_bytes parameter_nbytes parameter_nbytes | parameters | bytes? | Bytes of the parameters
-  among its inputs; empty likewise
-output_bytes output_nbytes output_nbytes | output size | bytes? | Bytes of its outputs; empty
   likewise
-workspace | | bytes? | The peak of a forward call minus its outputs, at least 0; empty likewise
-cpu | cpu ms = CPU [ms] | ms? | Mean CPU time of the thread that calls the layer, in the trials of
-  the counters pass; empty without one
-page_faults | page faults | number? | Page faults in a trial, mean of the counters pass; empty if
-  not counted
-waits | | number? | How often the thread gave up its processor in a trial, mean of the counters
-  pass; empty if not counted
-preemptions | | number? | How often the thread was preempted in a trial, mean of the counters pass;
-  empty if not counted
+work_is_about | about | about | true if the figures of work are estimates, shown with ~; otherwise
+  false
+gflops flops_per_s gflops_per_s | GFLOP/s !1 | ~giga? | Billions of operations a second, from
+  the median
+gbytes nbytes_per_s gbytes_per_s | GB/s | ~giga? | Billions of bytes read and written a
+  second
+intensity | flop/byte = operations a byte | ~number? | Operations a byte
+reached | % of limit = limit reached [%] !4 | ~percent? | Shortest time at this machine's limits
+  divided by the median; empty if the limits are unknown
+verdict | limit = limited by !14 | text? 20 | What takes most of the time: compute or memory if the
+  layer reaches a third of that limit; otherwise the largest known part, if it is a quarter: page
+  faults (at their minimum cost), waiting (the thread gave up its processor), copying or call cost
+  (without --why both are estimates, the first of im2col's windows alone), with --why also matrix
+  product, elementwise arithmetic, allocation, garbage collection; otherwise below both limits
+peak | !2 | bytes? | Peak of the bytes allocated in the layer, without those from before it; empty
+  without a memory pass
+retained | left allocated | bytes? | Bytes that it left allocated; negative if it freed more
+input_bytes input_nbytes input_nbytes | input size | bytes? | Bytes of a forward call's
+  inputs, without parameters; empty if unknown
+parameter_bytes parameter_nbytes parameter_nbytes | parameters | bytes? | Bytes of its
+  parameters; likewise
+output_bytes output_nbytes output_nbytes | output size | bytes? | Bytes of its outputs; likewise
+workspace | | bytes? | Peak of a forward call minus its outputs, at least 0; empty if
+  unknown
+cpu | cpu ms = CPU [ms] | ms? | Mean CPU time of the calling thread in the counters pass; empty
+  without one
+page_faults | page faults | number? | Page faults in a trial, mean of that pass; empty if not
+  counted
+waits | | number? | How often the thread gave up its processor in a trial; likewise
+preemptions | | number? | How often it was preempted in a trial; likewise
 ci half - | +/- ms !8 | ms | Half of the 95 % confidence interval of the median
-interval interval - | 95 % interval ms | figure | The 95 % confidence interval of the median
-moved moved - | MB moved | ~mega | Bytes that the layer must read and write at least; empty without
-  a formula
+interval interval - | 95 % interval ms | figure | 95 % confidence interval of the median
+moved moved - | MB moved | ~mega | Bytes that it must read and write at least; empty without a
+  formula
 """,
     half=lambda row: (row.ci_high_s - row.ci_low_s) / 2,
     interval=_interval,
@@ -133,26 +128,24 @@ WHICH = ("index", "path", "function", "phase")
 
 #: The columns of ``links.csv``, of :func:`link_frame`. Times are means over the profiled trials.
 _PHASE_LINES = "\n".join(
-    f"{phase}_{kind} | | ms? | The {kind} time in the {phase} phase; empty where a trial has none"
+    f"{phase}_{kind} | | ms? | {kind.capitalize()} time in this phase; empty without it"
     for phase in ("data", FORWARD, BACKWARD, "update")
     for kind in ("inclusive", "exclusive")
 )
 LINK_COLUMNS = columns(f"""
-path Index | link | text | Path of the link; / is the network, and a path without a slash is not a
-  link but outside the network: loss, cleargrads, optimizer, data
+path Index | link | text | Path of the link; / is the network, and without a slash it is outside the
+  network: loss, cleargrads, optimizer, data
 kind | !1 | text 20 | Its class; empty if unknown
 depth | | plain | Levels below the network
-calls | !2 | calls_? | Calls of the link in a trial; 0 if its functions or parameters are used
-  without calling it
-parameters | params = parameters !3 | count_? | Number of its parameters and those of the links
-  below; parameters that several links share count for the first link only
-inclusive | incl. ms = inclusive [ms] | ms | Time of the functions of the link and of all links
-  below it
-exclusive | excl. ms = exclusive [ms] !4 | ms_ | Time of the functions that the link calls itself
+calls | !2 | calls_? | Its calls in a trial; 0 if its functions or parameters are used without
+  calling it
+parameters | params = parameters !3 | count_? | Number of its parameters and those below; shared
+  ones count for the first link only
+inclusive | incl. ms = inclusive [ms] | ms | Time of the functions of the link and of all below it
+exclusive | excl. ms = exclusive [ms] !4 | ms_ | Time of the functions that it calls itself
 {_PHASE_LINES}
-share | % = share [%] | bar_ | Inclusive time as a part of the sum of all layers' means
-hot_layers hot | hot = hot layers !5 | count_ | Number of hot layers of the link and of all links
-  below
+share | % = share [%] | bar_ | Inclusive time as part of the sum of all layers' means
+hot_layers hot | hot = hot layers !5 | count_ | Number of hot layers of the link and of all below it
 """)
 
 

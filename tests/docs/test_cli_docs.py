@@ -10,7 +10,7 @@ DOCS = ROOT / "docs" / "cli.md"
 
 
 def escaped(text):
-    return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
+    return text.replace("*", "\\*").replace("<", "&lt;")
 
 
 def value(action):
@@ -45,11 +45,11 @@ def meaning(parser, action):
 
 
 def row(parser, action):
-    return f"| {name(action)} | {meaning(parser, action)} |"
+    return f"- {name(action)}: {meaning(parser, action)}"
 
 
 def section(parser, known):
-    """A command's options; those that ``profile.py`` has with the same words are named alone."""
+    """A command's options in lists; those that ``profile.py`` has too are named alone."""
     lines = [f"## {parser.prog}", "", escaped(parser.description or "")]
     shared: list[str] = []
     for group in parser._action_groups:
@@ -62,9 +62,8 @@ def section(parser, known):
             continue
         first = actions[0].option_strings[:1] == ["-h"] or not actions[0].option_strings
         if not first:
-            lines += ["", f"### {parser.prog}: {group.title}"]
-        kind = "argument" if not actions[0].option_strings else "option"
-        lines += ["", f"| {kind} | meaning |", "| --- | --- |", *rows]
+            lines += ["", f"**{group.title[0].upper()}{group.title[1:]}**"]
+        lines += ["", *rows]
     if shared:
         lines += ["", f"As for [profile.py](#profilepy): {', '.join(shared)}."]
     return "\n".join(lines)

@@ -19,32 +19,40 @@ def table(head, rows):
     return "\n".join("| " + " | ".join(line) + " |" for line in cells)
 
 
+def listing(meanings):
+    return "\n".join(f"- {name}: {meaning}" for name, meaning in meanings)
+
+
 def meanings(columns):
-    rows = [(f"`{name}`", meaning) for name, meaning in meanings_of(columns).items()]
-    return table(("column", "meaning"), rows)
+    return listing((f"`{name}`", meaning) for name, meaning in meanings_of(columns).items())
+
+
+def marked(name, usual):
+    """A column's name, bold if it is one of the usual ones."""
+    return f"**`{name}`**" if name in usual else f"`{name}`"
 
 
 def layer_table():
     rows = [
         (
-            f"`{name}`",
+            marked(name, USUAL),
             described.name,
-            "yes" if name in USUAL else "",
             f"`{described.csv}`" if described.csv else "",
             described.meaning,
         )
         for name, described in LAYER_COLUMNS.items()
     ]
-    return table(("name", "heading", "usual", "in layers.csv", "meaning"), rows)
+    return table(("name", "heading", "in layers.csv", "meaning"), rows)
 
 
-def summary_table(view):
+def summary_rows(view):
     usual = network.DEFAULTS[view]
-    rows = [
-        (f"`{name}`", "yes" if name in usual else "", column.meaning)
-        for name, column in network.COLUMNS[view].items()
-    ]
-    return table(("column", "usual", "meaning"), rows)
+    return [(marked(name, usual), column.meaning) for name, column in network.COLUMNS[view].items()]
+
+
+def summary_columns(view, known=()):
+    """The columns of a view, without those that another one has too."""
+    return listing(row for row in summary_rows(view) if row not in known)
 
 
 def documentation():
@@ -53,14 +61,14 @@ def documentation():
     for heading, made in {
         "The layer table on the terminal": layer_table(),
         "links.csv": meanings(LINK_COLUMNS),
-        "By layer": summary_table(network.LAYERS),
-        "By link, with `--depth`": summary_table(network.LINKS),
+        "By layer": summary_columns(network.LAYERS),
+        "By link, with `--depth`": summary_columns(network.LINKS, summary_rows(network.LAYERS)),
         "comparison.csv": meanings(comparison.COLUMNS),
         "ranks.csv": meanings(ranks.LAYER_COLUMNS),
         "collectives.csv": meanings(ranks.COLLECTIVE_COLUMNS),
     }.items():
         first, heading, rest = text.partition(f"# {heading}\n")
-        words, last = re.fullmatch(r"([^#|]*)(?:\|.*\n)+((?s:.*))", rest).groups()
+        words, last = re.fullmatch(r"((?:(?![|-]).*\n)*)(?:[|-].*\n)+((?s:.*))", rest).groups()
         text = f"{first}{heading}{words}{made}\n{last}"
     return text
 

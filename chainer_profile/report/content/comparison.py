@@ -371,33 +371,30 @@ def layer_columns(comparison: Comparison) -> list[Column]:
 #: The columns of ``comparison.csv``, of :func:`file_rows`. Times are medians; of several runs their
 #: geometric mean.
 COLUMNS = columns("""
-before | | text | The run to compare with, as it was named
-after | | text | The run that is compared with it
-row | | text | What the row is: total, layer, only before or only after (a layer that the other run
-  does not have)
-name | | text | Name of the total, or index and function of the layer in the run that has it
+before | | text | Name of the first run, the baseline
+after | | text | Name of the second run
+row | | text | total, layer, or only before or only after: a layer of one run
+name | | text | Name of the total, or index and function of the layer
 before_index | | plain? | Place of the layer in a trial of the first run, from 0; empty for totals
-after_index | | plain? | Place in a trial of the second run; likewise
-path | | text | Path of the link that made the call; empty for totals
-function | | text | Chainer's name of the function; of a row that puts several together all of their
-  names; likewise
-phase | | text | Phase of the trial that the layer belongs to; likewise
-covers | | text | Indices of Chainer's layers that the row puts together, where a run of another
-  engine is compared; empty for what is the engine's own, and between runs of Chainer
+after_index | | plain? | The same in the second run
+path | | text | Path of the calling link; empty for totals
+function | | text | Chainer's name of the function, or names of several; likewise
+phase | | text | Phase of the layer; likewise
+covers | | text | Indices of Chainer's layers in the row, if it compares another engine; empty for
+  what is the engine's own, and between runs of Chainer
 before_time before_s before_ms | | ms | Median time in the first run; of several runs the geometric
-  mean of theirs
+  mean of their medians
 after_time after_s after_ms | | ms | The same in the second run
-before_share | | percent | Part of the sum of all layers' such times in the first run; empty for
-  totals
+before_share | | percent | Part of the sum of all layers' times there; empty for totals
 after_share | | percent | The same in the second run
 ratio | | number | Second time over first; above 1 is slower
 ci95_low low | | number | Lower end of the ratio's 95 % confidence interval, which allows for the
-  machine's own changes; empty where it is not known
+  machine's changes; empty if unknown
 ci95_high high | | number | Upper end
-p_value | | number | How likely a difference this large is by chance; of layers, corrected for their
+p_value | | number | Probability of such a difference by chance; of layers, corrected for their
   number (false discovery rate)
-verdict | | text | faster, slower, not significant, not known (too few trials), or, of totals,
-  machine or code (it differs, as the machine itself did)
+verdict | | text | faster, slower, not significant, not known (too few trials) or, of totals,
+  machine or code (the machine changed too)
 """)
 
 

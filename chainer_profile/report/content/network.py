@@ -24,38 +24,38 @@ from chainer_profile.report.text import Row
 LAYERS, LINKS = "layers", "links"
 _COUNTED = """
 parameters | | count | Elements of the parameters; each counts once, at the first call of its
-  (first) link that takes one
-trainable | | count | Those that an optimizer may update (disable_update prevents it)
+  first link that takes one
+trainable | | count | Those that an optimizer may update (not after disable_update)
 persistent | !3 | count | Elements of persistent arrays, such as batch normalisation's averages
-macs | | count? | Multiply-accumulates of convolutions and matrix products; - without a formula
-flops | !4 | count? | Floating-point operations (a multiply-add counts as two); likewise
+macs | | count? | Multiply-adds of convolutions and matrix products; - without a formula
+flops | !4 | count? | Floating-point operations (two for a multiply-add); likewise
 nbytes_read | !2 | count? | Bytes that must be read at least; likewise
 nbytes_written | !1 | count? | Bytes that must be written at least; likewise
 nbytes_output | | count | Bytes of the outputs; a view of an input has none
-approximate | | count | Calls whose operations and bytes are approximate, and are shown with ~
+approximate | | count | Calls whose operations and bytes are estimates, shown with ~
 """
 #: The columns of each view.
 COLUMNS = {
     LAYERS: columns(
         """
 index Index | !6 | plain | Place of the layer in a forward pass, from 0
-path | | text 14 | Path of the link that makes the call; / is the network itself
+path | | text 14 | Path of the calling link; / is the network
 function | | text? 14 | Chainer's name of the function; empty for parameters without a call
-input_shapes | | shapes 14 | Shapes of the input arrays, parameters included
+input_shapes | | shapes 14 | Shapes of the input arrays and parameters
 output_shapes | | shapes 14 | Shapes of the output arrays
 dtype | | text 14 | Data type of the first output"""
         + _COUNTED
     ),
     LINKS: columns(
         """
-path Index | | text 14 | Path of the link; a link at the requested depth includes all links
-  below it, a link above it only its own calls
+path Index | | text 14 | Path of the link; at the requested depth it includes all links below,
+  above it only its own calls
 kind | !5 | text 14 | Name of its class
 layers | | count | Number of its function calls
-output_shapes | | shapes 14 | Shapes of the outputs of the last of them"""
+output_shapes | | shapes 14 | Shapes of the last one's outputs"""
         + _COUNTED
         + """
-without_formula | | count | Calls whose operations and bytes are unknown and not included"""
+without_formula | | count | Calls whose operations and bytes are unknown, and not included"""
     ),
 }
 _USUAL = ("parameters", "persistent", "macs", "flops", "nbytes_read", "nbytes_written")

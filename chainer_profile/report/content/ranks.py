@@ -60,9 +60,10 @@ path layer.path | | text | Path of its link
 function layer.function | | text | Name of its function
 phase layer.phase | | text | Its phase
 median | | ms | Median self time on this rank
-others | | ms? | Median over the iterations of the other ranks' median; empty for communication
-excess | | ms? | Median of the difference in every iteration; likewise
-mean_excess | | ms? | Mean of the difference; likewise
+others | | ms? | Median over iterations of the other ranks' median; empty for communication
+excess | | ms? | Median over iterations of the difference between own and others' time;
+  likewise
+mean_excess | | ms? | Mean of the differences; likewise
 late_excess | | ms? | Difference of the 95th percentiles; likewise
 straggler | | text | yes if it takes significantly longer here
 """
@@ -70,7 +71,7 @@ straggler | | text | yes if it takes significantly longer here
 #: The columns of :data:`COLLECTIVES`, a row for each collective of each rank.
 COLLECTIVE_COLUMNS = columns(
     """
-order | # = order | figure | Place among the collectives of an iteration, from 1
+order | # = order | figure | Place among an iteration's collectives, from 1
 path | | text 20 | Path of the parameter or of the bucket
 function | !1 | text 14 | Name of the collective
 nbytes nbytes nbytes | size | bytes? | Bytes of its buffer
