@@ -123,7 +123,7 @@ OPTIONS: dict[str, Told] = {
     # -- measuring
     "-n, --trials N": _value("profiled trials (default: %(default)s)", parsing.whole(1), 1000),
     "--clean-trials N": _value(
-        "unprofiled trials (default: a tenth of the trials, but at least 30 or all of them)",
+        "unprofiled trials (default: a tenth of the trials, at least 30 unless the trials are fewer)",
         parsing.whole(0),
     ),
     "-w, --warmups N": _value(

@@ -71,10 +71,9 @@ _TABLE = {
         out=_results("the next free reports/MODEL-DEVICE-bBATCH"),
     ),
     "run": _command(
-        "Runs a Chainer program unchanged, as Python would, and shows where its time went: "
-        "imports, data, iterations by layer, evaluation, each extension of a Trainer, "
-        "snapshots. The exit code is the program's. Chainer is first made to run on current "
-        "Python, NumPy and CuPy.",
+        "Runs a Chainer program unchanged, on current Python, NumPy and CuPy, and shows where its "
+        "time went: imports, data, iterations by layer, evaluation, each extension of a Trainer, "
+        "snapshots. The exit code is the program's.",
         {
             "": "module|c compat-only no-layers no-memory no-samples format quiet program",
             "output": "out force",
@@ -85,8 +84,7 @@ _TABLE = {
         program=told(argparse.SUPPRESS, nargs=argparse.REMAINDER),
     ),
     "report": _command(
-        "Makes a run's table, plot and report again from its recording alone. Recovers the "
-        "trials of a killed run.",
+        "Makes a run's reports again from its recording. Recovers the trials of a killed run.",
         {"": "run", **_SHOWN},
         run=told("folder of a run, or a recording", metavar="DIR", type=Path),
     ),
