@@ -123,7 +123,8 @@ OPTIONS: dict[str, Told] = {
     # -- measuring
     "-n, --trials N": _value("profiled trials (default: %(default)s)", parsing.whole(1), 1000),
     "--clean-trials N": _value(
-        "unprofiled trials (default: a tenth of the trials, at least 30 unless the trials are fewer)",
+        "unprofiled trials (default: a tenth of the trials, at least 30 unless the trials are "
+        "fewer)",
         parsing.whole(0),
     ),
     "-w, --warmups N": _value(
@@ -144,8 +145,8 @@ OPTIONS: dict[str, Told] = {
         dest="gpu",
     ),
     "--why": _flag(
-        "sample the layers for some seconds after the trials, to show which code in them, and in "
-        "the framework between them, takes the time"
+        "sample the layers for some seconds after the trials, to show which code in and between "
+        "them takes the time"
     ),
     "--no-memory": _flag(
         "skip the memory pass (two more trials after the timed ones)",
@@ -153,8 +154,8 @@ OPTIONS: dict[str, Told] = {
         dest="memory",
     ),
     "--counters": _flag(
-        "after the timed trials, count each layer's CPU time, page faults and context switches for "
-        "5 s, or not at all (default: for a tenth of the trials' time, at most 5 s; on a CPU)",
+        "count each layer's CPU time, page faults and context switches in 5 s of further trials, "
+        "or not (default: in a tenth of the trials' time, at most 5 s; on a CPU)",
         action=argparse.BooleanOptionalAction,
     ),
     "--no-machine": _flag(

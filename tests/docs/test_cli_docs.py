@@ -55,7 +55,9 @@ def section(parser, known):
     for group in parser._action_groups:
         actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
         shared += [
-            f"`{action.option_strings[-1]}`" for action in actions if row(parser, action) in known
+            f"`{action.option_strings[-1]}`"
+            for action in actions
+            if row(parser, action) in known and action.dest != "help"
         ]
         rows = [row(parser, action) for action in actions if row(parser, action) not in known]
         if not rows:

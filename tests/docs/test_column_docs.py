@@ -37,12 +37,12 @@ def layer_table():
         (
             marked(name, USUAL),
             described.name,
-            f"`{described.csv}`" if described.csv else "",
+            f"`{described.csv}`" if described.csv not in ("", name) else "",
             described.meaning,
         )
         for name, described in LAYER_COLUMNS.items()
     ]
-    return table(("name", "heading", "in layers.csv", "meaning"), rows)
+    return table(("name", "heading", "in layers.csv, if different", "meaning"), rows)
 
 
 def summary_rows(view):

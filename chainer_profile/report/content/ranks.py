@@ -79,8 +79,7 @@ rank | | plain | Number of the rank
 waiting | | ms | Median time that the rank waited for the last one
 moving | | ms | Median of the rest of its time there
 last | | percent | Share of iterations in which it arrived last
-mb_per_s | MB/s | number? | Bytes divided by the median moving time of the last rank to arrive, in
-  millions per second
+mb_per_s | MB/s | number? | Millions of bytes per second of the last rank's median moving time
 """,
     mb_per_s=lambda row: row.nbytes / row.of_last_s / 1e6 if row.nbytes and row.of_last_s else None,
 )
