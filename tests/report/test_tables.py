@@ -86,4 +86,4 @@ def test_a_new_column_is_in_every_file(monkeypatch: pytest.MonkeyPatch) -> None:
     assert float(first.split(",")[-1]) == pytest.approx(value * 1e3)
     in_json = json_report.content(widened)["layers"]["range_ms"][0]
     assert in_json == pytest.approx(value * 1e3, rel=1e-3)
-    assert "| `range` | range ms |  | `range_ms` | From the shortest" in documentation()
+    assert "| `range` | range ms | `range_ms` | From the shortest" in documentation()
