@@ -65,12 +65,6 @@ def test_a_value_that_is_missing_is_empty_in_files() -> None:
         assert to_json(known, [row, beside]) == {"a_ms": [None, 500.0], "c": [None, "=1+1"]}
 
 
-def test_a_line_that_says_no_column_is_an_error() -> None:
-    for line in ("a | b", "a | b | ms | c | d", "a | | day", "a | | ms\na | | text"):
-        with pytest.raises((ValueError, KeyError)):
-            columns(line)
-
-
 LINE = "range | range ms !1 | ms | From the shortest to the longest"
 
 

@@ -67,17 +67,14 @@ def test_str_is_what_the_terminal_shows() -> None:
     text = str(summary)
     assert text == summary_text(summary)
     assert max(map(len, text.split("\n"))) <= WIDTH
-    assert all(line == line.rstrip() for line in text.split("\n"))
     assert "profiled trial" in text
+    assert "\x1b" not in text
     narrow = summary_text(summary, width=70, group_by="block", tree=True, depth=1)
     assert max(map(len, narrow.split("\n"))) <= 70
-    assert "incl. ms" in narrow
     recording = make_recording()
     comparison = compare(recording, recording)
-    assert "One run is on both sides" in comparison_text(comparison)
     assert str(comparison) == comparison_text(comparison)
     assert str(a_network()) == model_text(a_network())
-    assert "\x1b" not in text
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=str)

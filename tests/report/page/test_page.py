@@ -13,7 +13,7 @@ from chainer_profile import summarise
 from chainer_profile.comparison.compare import Comparison
 from chainer_profile.report.content import comparison, engines, ranks, sweep
 from chainer_profile.report.content.profile import Beside, ReportTitle
-from chainer_profile.report.document import Figure, Fold, Heading, text
+from chainer_profile.report.document import Heading, text
 from chainer_profile.report.page import own_file, page, render
 from chainer_profile.report.pictures import comparison as bars
 from chainer_profile.report.pictures import engines as races
@@ -167,25 +167,12 @@ def test_names_of_sections_differ() -> None:
     assert names == ["answer", "a", "a-", "a-title-", "a-title--", "theme-", "answer-", "section"]
 
 
-def test_figures_without_a_picture_are_not_there_and_what_folds_is() -> None:
-    figures = [Figure("one", "Seen", "Words"), Figure("two", "Not seen", "Gone")]
-    drawn = {"one": Picture(lambda: layers.figure(working.working()))}
-    found = Page(page([*figures, Fold(("line",), figures[:1])], "Kind", drawn))
-    assert found.pictures == ["Seen", "Seen"]
-    assert "Gone" not in found.text
-
-
 def test_a_picture_of_a_page_has_no_title_and_says_what_it_leads_to() -> None:
     picture = Picture(lambda: layers.figure(working.working()))
     html = picture.in_page("one", "What it is", {"layer-0": "words of <0>"})
     assert b"unprofiled trial" in picture.svg()
     assert "unprofiled trial" not in html
     assert html.count("<a ") == 6
-    # Neither is the room of the title there.
-    box = re.compile(r'viewBox="0 (\d+) [\d.]+ ([\d.]+)')
-    (cut, left), (_, whole) = (box.findall(one)[0] for one in (html, picture.svg().decode()))
-    assert int(cut) > 25
-    assert int(cut) + int(left) == pytest.approx(float(whole), abs=1)
     assert "<title>words of &lt;0&gt;</title>" in html
     # A file leads nowhere.
     assert b"<a " not in picture.svg()

@@ -23,7 +23,6 @@ from chainer_profile.engines.results import EnginesRun
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.pictures import comparison, engines, layers, roofline, sweep
 from chainer_profile.report.pictures.figures import Picture
-from chainer_profile.report.text import printable
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
@@ -149,29 +148,6 @@ def test_names_lie_within_the_figure_and_cover_no_other_name(name: str) -> None:
     assert axes.get_window_extent().width > 0.8 * whole.width
 
 
-ODD = ("$x^2$", "[red]", "<script>&amp;", "a\nb\x1b[31m", "\ud800", "網路", "", "Long" * 150)
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_hostile_names_are_shown_as_they_are_and_leave_room_for_the_bars(name: str) -> None:
-    recording = make_recording(3)
-    rows = [replace(x, path=f"/{x.index}/{name}", function=name) for x in recording.layers]
-    named = replace(recording.settings, model=name, input=name)
-    summary = summarise(replace(recording, layers=tuple(rows), settings=named))
-    figure = layers.figure(summary)
-    figure.draw_without_rendering()
-    assert figure.axes[0].get_window_extent().height > 0.24 * figure.bbox.height
-    picture = Picture(lambda: layers.figure(summary))
-    tree = ElementTree.fromstring(picture.svg())
-    texts = {"".join(text.itertext()) for text in tree.iter(f"{SVG}text")}
-    # Of a path the end tells layers apart.
-    shown = "…" + name[-31:] if len(name) > 99 else printable(f"/0/{name}")
-    assert shown in texts
-    assert any(text.startswith(printable(name[:9]) or "unnamed network") for text in texts)
-    assert {"sans-serif" in str(text.get("style")) for text in tree.iter(f"{SVG}text")} == {True}
-    assert picture.png()
-
-
 ODD_CASES = [make_case(name, batchsize=n) for name in ("_a$b$", NAMES[0]) for n in (1, 2)]
 HOSTILE: dict[str, Callable[[], Any]] = {
     "layers": lambda: layers.figure(profiles(NAMES)["forward"]()),
@@ -210,16 +186,6 @@ def test_of_very_many_layers_the_slowest_lead_to_their_rows() -> None:
     assert len(others) < 10
 
 
-def test_dots_lie_within_the_axes() -> None:
-    for summary in (working(), training(), profiles(NAMES)["forward"]()):
-        figure = roofline.figure(summary)
-        figure.draw_without_rendering()
-        axes = figure.axes[0]
-        places = np.asarray(axes.collections[0].get_offsets())
-        for (low, high), values in zip((axes.get_xlim(), axes.get_ylim()), places.T, strict=True):
-            assert low < values.min() <= values.max() < high
-
-
 # -- comparisons and sweeps
 
 
@@ -243,24 +209,17 @@ def test_of_many_layers_the_most_changed_ones_and_the_largest_are_shown() -> Non
     assert {label.rpartition(" ")[2] for label in others} == {"Convolution"}
 
 
-def test_a_comparison_is_of_readable_size_and_its_names_leave_room() -> None:
-    zero = replace(run(1, 3), self_ns=np.zeros((200, 3), np.int64))
-    for one in (of_layers(66, {3: 1.5}), of_layers(1, {}), compared(NAMES), compare(zero, zero)):
-        image = Image.open(io.BytesIO(Picture(partial(comparison.figure, one)).png()))
-        assert 1000 <= image.width <= 2600
-        assert image.height == 900
+def test_names_and_factors_of_a_comparison_leave_room() -> None:
     # Factors stand below the end of the axis.
     for factors in ({3: 1.5}, dict.fromkeys(range(0, 66, 5), 40.0)):
         (ax,) = Picture(partial(comparison.figure, of_layers(66, factors))).figure.axes
         marks = [text for text in ax.texts if text.get_in_layout()]
         assert len(marks) == len(factors)
         assert max(mark.get_window_extent().y1 for mark in marks) < ax.bbox.y1
-    # Long names leave the bars some room.
-    for length in range(30, 41, 3):
-        found = of_layers(4, {3: 40.0}, f"/{'W' * length}")
-        highest = found.layers[["before_s", "after_s"]].to_numpy().max() * 1e3
-        low, high = comparison.figure(found).axes[0].get_ylim()
-        assert (low, highest <= high <= 3 * highest) == (0, True), length
+    found = of_layers(4, {3: 40.0}, f"/{'W' * 40}")
+    highest = found.layers[["before_s", "after_s"]].to_numpy().max() * 1e3
+    low, high = comparison.figure(found).axes[0].get_ylim()
+    assert (low, highest <= high <= 3 * highest) == (0, True)
 
 
 def test_small_functions_are_one_part(monkeypatch: pytest.MonkeyPatch) -> None:

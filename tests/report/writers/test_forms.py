@@ -10,16 +10,11 @@ from rich.console import Console
 
 from chainer_profile.report.columns import LAYER_COLUMNS
 from chainer_profile.report.document import (
-    FASTER,
     HOT,
-    TOTAL,
-    Code,
     Figure,
-    Lines,
     Piece,
     code,
     file,
-    points,
     strong,
     text,
 )
@@ -69,21 +64,6 @@ def test_all_of_a_folded_text_is_there(width: int, name: str) -> None:
     assert "".join(line[second:].strip() for line in shown[2:]) == name[::-1]
 
 
-def test_a_sentence_folds_between_its_words_and_goes_on_below_its_beginning() -> None:
-    words = "Written to reports/a-folder: and more"
-    assert written([text(words)]) == written([text(words)], 200) == words
-    assert written([points([words])], 21) == "- Written to\n  reports/a-folder:\n  and more"
-    pairs = [("network", words), ("a name of more than half", "x")]
-    assert written([Lines(pairs)], 37).split("\n") == [
-        "network             Written to",
-        "                    reports/a-folder:",
-        "                    and more",
-        "a name of more      x",
-        "than half",
-    ]
-    assert written([Code(words)], 20) == words  # to be copied
-
-
 def test_what_a_width_has_no_room_for_is_named() -> None:
     columns = [column(name, str, kind="text 8") for name in ("first", "second")]
     columns += [column(name, lambda row: "1234567890", drop=at) for at, name in enumerate("abcd")]
@@ -104,25 +84,6 @@ def test_nobody_who_reads_a_pipe_sees_colour() -> None:
     stream = io.StringIO()
     show([Table(columns, ["a", "bcd"], marks=[HOT])], Console(file=stream, width=30, _environ={}))
     assert stream.getvalue() == "name  last\n----- ----\na     a\nbcd   bcd\n"
-
-
-def test_styles_of_marked_rows_and_notes() -> None:
-    columns = [column("name", str, kind="text 4"), column("length", lambda row: str(len(row)))]
-    table = Table(columns, ["a", "b", "c", "d"], marks=[HOT, TOTAL, FASTER])
-    blocks = [table, text("careful", note=True), text("less", aside=True), text(strong("most"))]
-    stream, how = io.StringIO(), {"force_terminal": True, "color_system": "standard"}
-    console = Console(file=stream, width=30, _environ={}, **how)  # type: ignore[arg-type]
-    show([*blocks, text("[red]:smile: 1,234.5 http://a")], console)
-    found = stream.getvalue()
-    for style, word in (
-        *(("1", "name"), ("2", "----"), ("1;31", "a"), ("1", "b"), ("1;32", "c")),
-        *(("33", "careful"), ("2", "less"), ("1", "most")),
-    ):
-        assert f"\x1b[{style}m{word}" in found
-    assert "\x1b[0m\nd " in found
-    # No markup, no emoji, no highlighting.
-    assert "\n[red]:smile: 1,234.5 http://a\n" in found
-    assert "\x1b" not in written(blocks)
 
 
 def head_of(shown: str, start: str = "median ms") -> list[str]:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from chainer_profile import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.paths import above
-from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.columns import LINK_COLUMNS, link_frame
 from chainer_profile.report.tables import to_csv
@@ -105,28 +104,10 @@ def check_known(part: Any) -> None:
         check_known(one)
 
 
-def test_the_sample_is_small_and_has_numbers_as_they_are_shown() -> None:
+def test_the_sample_is_small_and_a_column_is_a_line() -> None:
     text = json_report.render(SUMMARIES["sample"]())
     assert len(text) < 40_000
-    # A line for each column and finding; whole numbers have no point.
     assert '\n  "index": [0,1,2,' in text
-    assert "100.0" not in text
-    assert json_report.content(SUMMARIES["sample"]())["totals"]["unprofiled"]["trials"] == 1000
-
-
-def test_what_is_not_known_has_no_key() -> None:
-    report = read(SUMMARIES["bare"]())
-    assert not {"unprofiled", "profiled", "framework_share", "inputs_per_s"} & set(report["totals"])
-    assert not {"memory", "limits", "device", "inside", "counters"} & set(report)
-    assert not {"std_ms", "host_ms", "flops", "reached_percent"} & set(report["layers"])
-
-
-def test_trials_left_out_and_inclusive_times_are_told_of() -> None:
-    left_out = read(SUMMARIES["left out"]())
-    assert left_out["trials"]["left_out"] == 60
-    assert not {"unprofiled", "overhead"} & set(left_out["totals"])
-    inclusive = summarise(fold_call_history([("a", 0.003), ("b", 0.001)] * 4))
-    assert "layers_ms" not in read(inclusive)["totals"]
 
 
 def test_no_digit_before_the_point_is_lost() -> None:
