@@ -116,7 +116,6 @@ def compared_runs() -> dict[str, Comparison]:
         "no time": compare(zeros[0], zeros[0]),
         "no time before": compare(zeros[0], run(1, 3)),
         "several without time": compare(Side("A", tuple(zeros)), run(3, 3)),
-        "several of one layer": sides([alike(at, 1, 0.02) for at in range(6)]),
         "several of few trials": sides([run(at, 2, 2, n_clean=0) for at in (0, 1, 2, 9, 10, 11)]),
         "several": sides(
             [*map(alike, (10, 11, 12)), *(slower(alike(at), {5: 1.08}) for at in (13, 14, 15))]
@@ -150,22 +149,15 @@ def joined() -> dict[str, list[Recording]]:
     some = [replace(x, nbytes_read=8, macs=None if x.index == 1 else 4) for x in three.layers]
     inner = [replace(x, parent={1: 0, 3: 1}.get(x.index)) for x in four.layers]
     unknown, nested = replace(three, layers=tuple(some)), replace(four, layers=tuple(inner))
-    engines_of_six = [
-        engine_run(six, [(0, 1), (2,), (3,), (4, 5)]),
-        engine_run(six, [(0,), (1, 2), (3,), (4,), (5,)], engine="onnxruntime 1.32.0"),
-    ]
     return {
         "a node of three layers": [six, engine_run(six, [(0, 1, 2), (), (3,), (4, 5)])],
         "a layer of two nodes": [three, engine_run(three, [(0,), (0,), (1, 2)])],
-        "two engines": engines_of_six,
         "a layer that the engine lost": [three, engine_run(three, [(0, 2)])],
         "a training": [step, engine_run(step, [(0, 1), tuple(range(2, 8))])],
         "data": [make_training(4, data=True), engine_run(step, [(0, 1)])],
         "a GPU": [on_gpu(memory=use), engine_run(three, [(0, 1, 2)])],
         "numbers that one row does not know": [unknown, engine_run(unknown, [(0, 1, 2)])],
         "a nested call": [nested, engine_run(nested, [(0, 1, 2), (3,)])],
-        "no engine": [six],
-        "nothing": [],
     }
 
 
