@@ -44,10 +44,6 @@ def test_sort_and_filter(page):
         page.sort("MFLOP")
         assert page.column("MFLOP")[-1] == "-"
     page.sort("#")
-    # In the file it is an empty cell.
-    _, (head, *rows) = page.saved("#the-layers .save")
-    assert rows[-1][head.index("MFLOP")] == ""
-    assert "trials" not in head or not any(row[head.index("trials")] == "-" for row in rows)
     page.fill("#the-layers [type=search]", "CONV backward")
     expected = [
         str(row.Index)
@@ -192,16 +188,10 @@ def test_six_hundred_layers(open_page):
     rows = page.locator(f"{TABLE} tbody tr")
     assert rows.count() == 100
     page.sort("mean [ms]")
-    slowest = int(recording.self_ns.sum(axis=0).argmax())
-    assert page.column("#")[0] == str(slowest)
-    page.fill("#the-layers [type=search]", "/res60/")
-    page.sort("#")
-    page.sort("#")
-    assert sorted(page.column("#"), key=int) == [str(i) for i in range(58 * 9, 59 * 9)]
-    page.fill("#the-layers [type=search]", "")
+    assert page.column("#")[0] == str(int(recording.self_ns.sum(axis=0).argmax()))
     page.get_by_role("button", name="Show all").click()
     assert rows.count() == 600
-    # A bar of a block leads to its link; a row that is not shown is shown where it is led to.
+    # A row that is not shown is shown where it is led to.
     page = open_page(html, at="#layer-500")
     assert page.locator("tr.chosen").get_attribute("id") == "layer-500"
 

@@ -100,6 +100,7 @@ def compared_runs() -> dict[str, Comparison]:
         "busy cores": against({}, 1.8, conditions=conditions(other_cpu=1.5)),
         "cores that are free": against({}, 1.8, conditions=conditions(other_cpu=0.5)),
         "the same factor for all": compare(first, slower(first, every, 1.2)),
+        "one trial": compare(first, run(2, n_trials=1)),
         "three trials": against({0: 2.0}, n_trials=3, n_clean=2),
         "a least effect": compare(first, slower(first, {0: 1.08}), 0.10),
         "less than the clock can show": compare(

@@ -117,11 +117,7 @@ def test_a_comparison_shows_what_changed_and_a_network_its_rows() -> None:
     (found,) = (item for item in page.items if item[0] == "table" and item[1][0] == "#")
     marks = {row[0]: mark for row, mark in zip(found[2], found[3], strict=True)}
     assert marks == {"3": "slower", "7": "faster"}
-    assert any(str(item[1]).startswith("Before: A: chain") for item in page.items)
     assert len(rows(checked(comparison_html(compared(), limit=1)), "#")) == 1
-    # A network shows its rows and totals.
-    page = checked(a_network()._repr_html_())
-    assert [row[2] for row in rows(page, "index")] == ["Linear", "Odd", "ReLU"]
     many = network_of(*(network_row(f"/l{at}", "ReLU", 1) for at in range(MODEL_LIMIT + 1)))
     page = checked(model_html(many))
     assert len(rows(page, "index")) == MODEL_LIMIT

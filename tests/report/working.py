@@ -45,26 +45,18 @@ def with_work(recording: Recording, **changes: Any) -> Recording:
     return replace(recording, **(known | changes))
 
 
-def working(**changes: Any) -> Summary:
-    """A forward run."""
-    return _working() if not changes else summarise(with_work(make_recording(), **changes))
-
-
-def training(**changes: Any) -> Summary:
-    """A training step."""
-    return summarise(with_work(make_training(), **changes)) if changes else _training()
-
-
 # Tests read these and change nothing in them.
 
 
 @lru_cache
-def _working() -> Summary:
+def working() -> Summary:
+    """A forward run."""
     return summarise(with_work(make_recording()))
 
 
 @lru_cache
-def _training() -> Summary:
+def training() -> Summary:
+    """A training step."""
     return summarise(with_work(make_training()))
 
 
@@ -212,13 +204,3 @@ def make_device_training(
         "conditions": Conditions(gpu_before=STATE, gpu_after=STATE),
     }
     return replace(given, **(known | changes))
-
-
-def launching(**changes: Any) -> Summary:
-    """A launch-bound forward run: 4,000 us of wall time, 600 us of work."""
-    return summarise(make_device_recording(**changes))
-
-
-def computing(**changes: Any) -> Summary:
-    """A device-bound forward run: 30,200 us of wall time, 29,400 us of work."""
-    return summarise(make_device_recording(DEVICE_BOUND, wait_us=26_300, **changes))

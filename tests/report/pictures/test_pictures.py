@@ -222,13 +222,6 @@ def test_names_and_factors_of_a_comparison_leave_room() -> None:
     assert (low, highest <= high <= 3 * highest) == (0, True)
 
 
-def test_small_functions_are_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "_LEAST", 0.3)
-    found = engines.shares(make_run(), recordings())
-    assert list(found)[:2] == ["Convolution2DFunction", engines.REST]
-    assert list(found.sum(axis=1)) == pytest.approx([1, 1])
-
-
 def test_series_differ_in_the_batch_size_only() -> None:
     batches = [make_case(name, batchsize=n) for name in ("a", "b", "c") for n in (8, 1, 2)]
     assert len(sweep.batch_series(batches)) == 3

@@ -11,16 +11,12 @@ from rich.console import Console
 from chainer_profile.report.columns import LAYER_COLUMNS
 from chainer_profile.report.document import (
     HOT,
-    Figure,
-    Piece,
-    code,
     file,
-    strong,
     text,
 )
 from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
-from chainer_profile.report.writers import html, markdown
+from chainer_profile.report.writers import markdown
 from chainer_profile.report.writers.terminal import show, written
 from tests.report.documents import profiles
 from tests.report.reading import column, on_terminal
@@ -37,18 +33,6 @@ def test_a_link_shows_the_name_and_leads_to_it() -> None:
         address = markdown.address(path)
         assert f"]({address})" in markdown.write(blocks)
         assert not set(" ():") & set(address)
-
-
-# -- HTML
-
-
-def test_texts_are_data_with_their_styles_and_what_leads_elsewhere_is_left_out() -> None:
-    block = text("<b>&", code("<i>"), strong("'\""), "\x00\n", Piece("עברית"))
-    gone = text("See ", file("links.csv"))
-    assert html.write([gone, block, text("less", aside=True), Figure("a.png", "a", "b")]) == (
-        "<p>&lt;b&gt;&amp;<code>&lt;i&gt;</code><strong>&#x27;&quot;</strong>\\x00\\n"
-        '<bdi>עברית</bdi></p>\n<p class="aside">less</p>'
-    )
 
 
 # -- a terminal
@@ -102,16 +86,14 @@ def test_no_time_is_left_out_at_any_width() -> None:
         assert wanted <= {*head_of(shown, "incl." if tree else "median ms")}
 
 
-def test_work_and_memory_by_layer_go_first_and_what_limits_them_last() -> None:
+def test_work_and_memory_by_layer_go_first() -> None:
     new = ["GFLOP/s", "limit", "peak"]
-    heads = {width: head_of(on_terminal(working(), width)) for width in (*range(60, 164, 8), 90)}
+    heads = {width: head_of(on_terminal(working(), width)) for width in range(60, 164, 8)}
     counts = [sum(name in head for name in new) for _, head in sorted(heads.items())]
     assert counts == sorted(counts)
     assert (counts[0], counts[-1]) == (0, 3)
-    assert heads[90][-1] == heads[84][-1] == "limit"
     # What the order is by is shown on a narrow console too.
-    for sort, heading in (("flops", "MFLOP"), ("memory", "peak"), ("std", "std ms")):
-        assert heading in " ".join(head_of(on_terminal(working(), 70, sort=sort)))
+    assert "MFLOP" in head_of(on_terminal(working(), 70, sort="flops"))
 
 
 KEYS = [key for key in LAYER_COLUMNS if key not in ("index", "hot")]
