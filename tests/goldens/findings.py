@@ -21,6 +21,7 @@ from chainer_profile.record.recording import (
 )
 from tests.analyse.test_checks import HUNDRED, QUIET, alternating, blas, counted, noise, probed, run
 from tests.conftest import make_recording, make_training
+from tests.engines.fake_engines import fast
 from tests.goldens.keeping import listed
 from tests.report.working import (
     DEVICE_BOUND,
@@ -82,6 +83,8 @@ def checks() -> dict[str, Recording]:
     faster = probed([(1000, 800)] * 6)
     hot = replace(STATE, sm_mhz=1410, throttle=("power cap", "temperature (hardware)"))
     wide = noise(40, 0.09, seed=2)
+    engine = fast()
+    assert engine.trial_ns is not None
 
     def clock(mhz: int | None, *throttle: str) -> GpuState:
         return replace(STATE, sm_mhz=mhz, throttle=throttle)
@@ -105,6 +108,8 @@ def checks() -> dict[str, Recording]:
         "killed": run([1000] * 30, ended="killed before its end", settings=Settings()),
         "failed": run(hundred, ended="failed: the limit was not reached", settings=cut),
         "one trial": run([1000]),
+        "few trials of an engine": fast(self_ns=engine.self_ns[:5], trial_ns=engine.trial_ns[:5]),
+        "threads of an engine": fast(environment=blas(4)),
         "a trial of a program": run([1000], settings=Settings(command=PROGRAM)),
         "a wide interval": run(wide),
         "wide intervals of both": run(wide, clean_us=wide),

@@ -12,15 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.analyse.checks import check
-from chainer_profile.analyse.findings import takes_options
 from chainer_profile.analyse.program import program_findings
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.record.budget import Spent
-from chainer_profile.record.recording import BlasLibrary, Environment, Settings
+from chainer_profile.record.recording import Settings
 from chainer_profile.report.columns import layer_columns
 from chainer_profile.report.content import boxes, comparison, engines, network, sweep
 from chainer_profile.report.content.layer_section import spreads
@@ -31,7 +29,7 @@ from chainer_profile.report.document import Boxes
 from chainer_profile.report.tables import SPREAD, Spread, Table
 from tests import ROOT
 from tests.conftest import make_recording, make_training
-from tests.engines.fake_engines import fast, make_run, recordings
+from tests.engines.fake_engines import make_run
 from tests.report.documents import S, compared, network_of, network_row, program
 from tests.report.reading import meanings
 from tests.report.tracing import nested
@@ -188,18 +186,6 @@ def test_while_others_keep_the_cores_no_interval_is_shown() -> None:
     for other_cpu, known in ((0.0, True), (1.9, False)):
         heads = [one.name for one in engines.table_columns(make_run(other_cpu=other_cpu))]
         assert ("95 %" in heads) == known
-
-
-def test_checks_of_an_engine_name_no_options_and_no_threads_of_blas() -> None:
-    blas = Environment(blas=(BlasLibrary("openblas", "0.3", 4),))
-    recording = fast(environment=blas)
-    assert not takes_options(recording.settings)
-    few = fast(**{n: getattr(recording, n)[:5] for n in ("self_ns", "trial_ns")})
-    (finding,) = (f for f in check(summarise(few)) if f.code == "few-trials")
-    assert "--" not in finding.advice
-    # Those of Chainer in a race were chosen.
-    for one in (recording, replace(recordings()["chainer"], environment=blas)):
-        assert "threads" not in {finding.code for finding in check(summarise(one))}
 
 
 # -- networks
