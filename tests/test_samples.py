@@ -3,7 +3,6 @@
 import io
 import math
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from benchmarks import samples
 from benchmarks.samples import KEPT, SAMPLES
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli.parsers import parser_of
-from chainer_profile.record.recording import Recording
 from chainer_profile.runs.wanted import FILES
 from tests.command import ROOT
 
@@ -92,37 +90,3 @@ def test_the_command_of_a_sample_can_be_run_again(sample):
     parser = parser_of("engines" if of_engines else "profile")
     asked = parser.parse_args(words[1:] if of_engines else words)
     assert (ROOT / asked.out, asked.force) == (SAMPLES / sample, True)
-
-
-def test_a_sample_is_made_again_and_measured_only_if_asked(tmp_path, monkeypatch, capsys):
-    sample, other = "resnet20-cpu-b32-train", SAMPLES / "resnet20-cpu-b1"
-    folder = tmp_path / sample
-    folder.mkdir()
-    for name in ("recording.npz", "advice.json"):
-        shutil.copy(SAMPLES / sample / name, folder)
-    monkeypatch.setattr(samples, "SAMPLES", tmp_path)
-    monkeypatch.setitem(KEPT, sample, ("recording.npz", "advice.json", "report.md"))
-    monkeypatch.setattr(samples.subprocess, "run", lambda *_, **__: pytest.fail("measures"))
-    for name in ("report.md", "report.html"):  # which is not kept
-        (folder / name).write_text("old")
-    samples.main([sample])
-    assert names_in(folder) == {"recording.npz", "advice.json", "report.md"}
-    assert_same(SAMPLES / sample / "report.md", folder / "report.md")
-    assert capsys.readouterr().out == f"{sample}\n"
-    copy = lambda *_, **__: shutil.copy(other / "recording.npz", folder)  # noqa: E731
-    monkeypatch.setattr(samples.subprocess, "run", copy)
-    samples.main(["--measure", sample])
-    assert (folder / "report.md").read_text().startswith("# Where ResNet20 spends")
-    (folder / "recording.npz").unlink()
-    with pytest.raises(SystemExit, match=f"^{sample}: .*contains no run"):
-        samples.main([sample])
-
-
-def test_fewer_bytes_are_the_same_recording(tmp_path):
-    source = SAMPLES / "resnet20-cpu-b32-train" / "recording.npz"
-    path = tmp_path / source.name
-    shutil.copy(source, path)
-    samples.in_fewer_bytes(path)
-    ours, theirs = Recording.load(source), Recording.load(path)
-    np.testing.assert_array_equal(ours.self_ns, theirs.self_ns)
-    assert ours.layers == theirs.layers

@@ -102,10 +102,6 @@ def test_a_page_runs_and_fetches_nothing_else_and_is_whole(name: str) -> None:
     # Pictures have the page's colours.
     drawn = "".join(re.findall(r"<figure>.*?</figure>", found.html, re.DOTALL))
     assert not any(colour in drawn for colour in THEME)
-    # Where boxes and rows of a tree stand, each says itself.
-    defined = {*re.findall(r"(--[\w-]+): light-dark", own_file("page.css"))}
-    defined |= {"--kind", "--row", "--rows", "--depth"}
-    assert set(re.findall(r"var\((--[\w-]+)\)", found.html)) <= defined
     # It is the same each time.
     assert results()[name]() == found.html
 
