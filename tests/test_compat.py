@@ -138,32 +138,6 @@ print(F.pad_sequence([numpy.ones(1, "u1"), numpy.ones(2, "u1")], padding=-1).arr
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_children_that_import_the_main_script_again(method, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import multiprocessing, chainer\n"
-        "if __name__ == '__main__':\n"
-        f"    process = multiprocessing.get_context({method!r}).Process(target=chainer.get_dtype)\n"
-        "    process.start()\n"
-        "    process.join()\n"
-        "    print(process.exitcode)\n"
-    )
-    # The child is not told by PYTHONPATH where this project is.
-    out, _ = run(
-        f"""
-        import os, runpy
-        from chainer_profile import compat
-        del os.environ["PYTHONPATH"]
-        os.chdir({str(tmp_path)!r})
-        compat.install_in_children()
-        runpy.run_path({str(script)!r}, run_name="__main__")
-        """
-    )
-    assert out == "0\n"
-
-
-@pytest.mark.process
 def test_no_warning_at_import_and_in_a_common_network():
     run(
         """

@@ -139,17 +139,6 @@ def test_trees_and_groups(done):
         assert says in done("report", "run", "--group-by", by, "--limit", "0")
 
 
-def test_the_loss_is_the_one_asked_for():
-    for loss, kind in (
-        ("softmax_cross_entropy", "SoftmaxCrossEntropy"),
-        ("mean_squared_error", "MeanSquaredError"),
-    ):
-        recording = recorded("--phase", "train", "--loss", loss)
-        assert recording.settings.loss == loss
-        assert recording.settings.optimizer == "MomentumSGD"
-        assert kind in {layer.function for layer in recording.layers}
-
-
 def test_registered_networks(capsys):
     def registered(*words):
         few = ["--trials", "3", "--warmups", "1", "--clean-trials", "2", "-o", "run", "-q"]

@@ -15,10 +15,8 @@ from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.machine import limits_file, load_limits
 from chainer_profile.runs.folder import load_run
 from tests.command import (
-    FIRST_TRIAL,
     Net,
     QuietMachine,
-    acting,
     main,
     one_line,
     raising,
@@ -135,15 +133,6 @@ def test_limits_that_would_take_too_long_are_not_measured(measured, monkeypatch)
     assert limits is not None
     assert run("kept", 18) == limits
     assert len(measured) == 1
-
-
-def test_a_run_that_ends_early_measures_nothing(measured):
-    for act, code in ((raising(RuntimeError()), 1), (sending(signal.SIGTERM), 143)):
-        words = ["-q", "-n", "20", "--clean-trials", "0", "-o", "run", "--force"]
-        assert main(*words, build=acting(FIRST_TRIAL + 1, act)) == code
-        assert load_run(Path("run")).n_trials > 0
-        assert limits_of("run") is None
-        assert measured == []
 
 
 def test_signals_while_limits_are_measured_lose_nothing(monkeypatch, fails):

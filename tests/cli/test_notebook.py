@@ -21,7 +21,6 @@ from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
 from chainer_profile.cli.notebook import View  # noqa: E402
-from chainer_profile.measure.loop import networks, optimizers  # noqa: E402
 from chainer_profile.report.text import settings_text  # noqa: E402
 from tests.fakes import process  # noqa: E402
 from tests.nets import MLP  # noqa: E402
@@ -174,16 +173,6 @@ def test_what_is_wrong_is_said_in_one_line(shell):
     assert isinstance(shell.cell(FEW, "y = model(x"), SyntaxError)
 
 
-def test_help_and_the_documentation_have_all_options(shell, capsys):
-    assert shell.line("-h") is None
-    magic = shell.shell.find_line_magic("layerprofile")
-    assert magic.__doc__.strip() == capsys.readouterr().out.strip()
-    options = set(re.findall(r"--[a-z-]+", magic.__doc__)) - {"--help"}
-    text = (ROOT / "docs/notebooks.md").read_text(encoding="utf-8")
-    assert len(options) > 10
-    assert {option for option in options if option not in text} == set()
-
-
 # -- a cell
 
 
@@ -283,21 +272,6 @@ def test_interrupts(shell, capsys):
 
 
 # -- what a trial of it is
-
-
-def test_networks_and_optimizers_of_variables():
-    model, other = MLP(), MLP()
-    found = networks({"_": other, "inner": model.fc1, "model": model, "again": model, "k": 3})
-    assert found == [("/model", model)]
-    assert networks({"inner": model.fc1, "_1": model}) == [("/inner", model.fc1)]
-    # One optimizer for a parameter.
-    first, last = (chainer.optimizers.SGD().setup(model) for _ in range(2))
-    variables = {"a": first, "again": first, "b": last, "idle": chainer.optimizers.SGD()}
-    assert optimizers(variables, ()) == [last]
-    assert optimizers(variables, ("a",)) == [first]
-    part = chainer.optimizers.SGD().setup(model.fc1)
-    alone = chainer.optimizers.SGD().setup(other)
-    assert optimizers({"a": last, "p": part, "o": alone}, ("a",)) == [last, alone]
 
 
 ON_GPU = """

@@ -3,10 +3,8 @@
 from pathlib import Path
 
 from benchmarks.ranks import training
-from chainer_profile.record.journal import Header, Journal, Kind
 from chainer_profile.runs.folder import save_recording
 from tests import names_in
-from tests.record.test_journal import add, trials_of
 
 FILES = ["collectives.csv", "ranks.csv", "ranks.html", "ranks.md"]
 
@@ -60,18 +58,3 @@ def test_missing_and_damaged_ranks_are_said(done):
     assert "rank-2 contains no run (no recording.npz)" in out
     assert "there is no recording of rank 3 (1 of 4)" in out
     assert "Only rank 0 is recorded" in out
-
-
-def test_a_killed_rank_is_read_from_its_journal(done):
-    recording = made()["rank-1"]
-    place = Path("out/rank-1")
-    (place / "recording.npz").unlink()
-    with open(place / "recording.journal", "w+b") as file:
-        journal = Journal(file)
-        of_run = (recording.layers, recording.settings, recording.environment, recording.phases)
-        journal.begin(Header(*of_run, iterations=True, rank=recording.rank))
-        for trial in trials_of(recording)[Kind.PROFILED][:6]:
-            add(journal, (Kind.PROFILED, *trial))
-    out = done("ranks", "out")
-    assert "rank-1: 6 of 8 iterations, its run ended early (" in out
-    assert "6 of 8 iterations were recorded on all ranks shown" in out

@@ -133,20 +133,12 @@ def test_words_that_are_no_text(monkeypatch):
     assert "b\\udcff.py" in (here / "report.md").read_text()
 
 
-@pytest.mark.parametrize("how", [(), ("--compat-only",)])
-def test_what_numpy_changed_is_said_behind_the_traceback(how):
-    program = (*how, "-c", "import numpy as np\nprint(np.product([2, 3]))\nint(np.ones(1))")
-    assert run_in_child("-q", *program) == 1
-    traceback = said()
-    assert run_in_child(*program) == 1
-    names, numbers = said().removeprefix(traceback).split("\n")[:2]
+def test_what_numpy_changed_is_said_behind_the_traceback():
+    program = "import numpy as np\nprint(np.product([2, 3]))\nint(np.ones(1))"
+    assert run_in_child("-c", program) == 1
     assert Path("out").read_text() == "6\n"
-    assert names == (
-        "profile.py: run gave the program names back that NumPy removed. Write np.prod for "
-        "np.product (<string>:2, gone since NumPy 2.0)"
-    )
-    assert numbers.startswith("profile.py: NumPy no longer makes numbers of arrays")
-    assert numbers.endswith('python -m pip install "numpy<2.4"')
+    assert "gave the program names back that NumPy removed. Write np.prod for np.product" in said()
+    assert 'python -m pip install "numpy<2.4"' in said()
 
 
 def test_old_names_in_a_process_that_the_program_starts_anew():
@@ -184,21 +176,6 @@ def test_a_child_that_ends_before_the_first_trial_of_a_program_that_is_killed(mo
     assert 0 < budget.of(ITERATIONS).count <= 12
     assert sum(one.ns for one in budget.spent) == budget.wall_ns
     assert load_run(HERE).n_trials
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_children_of_multiprocessing_know_the_programs_classes(method):
-    Path("pool.py").write_text(
-        "import multiprocessing\n"
-        "class Pair:\n    value = 3\n"
-        "def work(pair):\n    return type(pair) is Pair, pair.value, __name__\n"
-        "if __name__ == '__main__':\n"
-        f"    with multiprocessing.get_context({method!r}).Pool(1) as pool:\n"
-        "        print(pool.map(work, [Pair()]))\n"
-    )
-    assert run_in_child("pool.py") == 0, said()
-    name = "__main__" if method == "fork" else "__mp_main__"
-    assert Path("out").read_text() == f"[(True, 3, {name!r})]\n"
 
 
 def test_what_was_measured_before_the_end():

@@ -23,7 +23,6 @@ from models.registry import REGISTRY
 from tests import HANGS_S, names_in, sweeping
 from tests.command import OWN, ROOT, command, process
 from tests.sweeping import PROGRAM, STAND_IN
-from tests.terminals import Terminal, plain
 
 pytestmark = pytest.mark.process
 
@@ -125,30 +124,6 @@ def test_a_dry_run_lists_commands(capsys):
     run(*TWO, "-q")
     run(*TWO, "--dry-run")
     assert capsys.readouterr().out.count(" (done)") == 2
-
-
-def test_a_toml_file(capsys):
-    Path("few.toml").write_text(
-        '[common]\ninput-shapes = "3x8x8"\ntrials = 9\nwarmups = 1\n'
-        '[[cases]]\nmodel = "resnet18"\n[[cases]]\nmodels = ["resnet34"]\nbatchsizes = [1, 2]\n'
-    )
-    for words in ("--trials 9", "--trials 4 --no-machine"):
-        assert run("few.toml", *words.split(), "--dry-run") == 0
-        out = capsys.readouterr().out
-        assert [out.count(word) for word in words.split("--")[1:]] == [3] * words.count("--")
-        assert out.count("--out reports/sweep-few/") == 3
-
-
-def test_a_bar_on_a_terminal(monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("TERM", "xterm")
-    assert run(*TWO) == 0
-    said = plain(terminal.getvalue())
-    assert "0/2" in said
-    assert "1/2" in said
-    assert "profile.py: [2/2] resnet34-8x8-cpu-b1: 2.000 ms, std 1.000 ms, 500.0 FPS" in said
 
 
 def test_the_time_left(monkeypatch, capsys):

@@ -128,22 +128,6 @@ def test_a_model_of_others_is_refused(tmp_path):
     assert "export" in said
 
 
-def test_trials_are_made_in_blocks(monkeypatch):
-    """A block's memory is bounded."""
-    monkeypatch.setattr(onnxruntime_engine, "_MOST_EVENTS", 60)
-    block, sizes = OnnxRuntimeEngine._timed_runs, []
-
-    def counting(self, inputs, trials, *more):
-        sizes.append(trials)
-        return block(self, inputs, trials, *more)
-
-    monkeypatch.setattr(OnnxRuntimeEngine, "_timed_runs", counting)
-    net = network("branches", threads=1)
-    assert_accounts(prepared(OnnxRuntimeEngine, net).layers(net.inputs, 11), net, 11)
-    assert sum(sizes) == 11
-    assert len(sizes) > 3
-
-
 def test_what_it_cannot_do():
     net, engine = network(device="gpu:0"), OnnxRuntimeEngine()
     assert "leave out --gpu" in refusal(engine.prepare, net)
@@ -227,27 +211,6 @@ def event(name, kind, begin, duration, index=0, provider="CPUExecutionProvider")
     return {"cat": category, "name": name, "ts": begin, "dur": duration, "args": args}
 
 
-def test_events_are_put_in_order():
-    events = [
-        event("model_run", "Session", 100, 50),
-        event("SequentialExecutor::Execute", "Session", 101, 40),
-        event("b", "Relu", 30, 4),
-        event("a", "Conv", 12, 7),
-        event("ReorderInput_token_7", "ReorderInput", 11, 1),
-        event("ReorderInput", "ReorderInput", 20, 2),
-        event("Gemm_9", "Gemm", 102, 9, 9),
-        event("a_fence_before", "Conv", 12, 0),
-        event("model_run", "Session", 10, 40),
-    ]
-    first = {
-        ("ReorderInput", "ReorderInput", 0): 1,
-        ("a", "Conv", 0): 7,
-        ("ReorderInput", "ReorderInput", 1): 2,
-        ("b", "Relu", 0): 4,
-    }
-    assert onnxruntime_engine._runs(events) == [(first, 40), ({("Gemm", "Gemm", 0): 9}, 50)]
-
-
 def test_a_damaged_file(tmp_path):
     relu = network_of(net(lambda net, x: F.relu(x)))
     model = prepared(OnnxRuntimeEngine, relu).model
@@ -315,16 +278,3 @@ def test_a_subgraph_is_one_node_that_does_all_layers_or_says_nothing():
 def test_no_node_times_are_told_of_a_gpu():
     engine = OnnxRuntimeEngine("CUDAExecutionProvider")
     assert "GPU's nodes begin" in refusal(engine.layers, (), 1, error=EngineError)
-
-
-def test_openvino_where_the_build_has_it():
-    if OPENVINO not in onnxruntime.get_available_providers():
-        pytest.skip("this build of ONNX Runtime has no OpenVINO")
-    net = network("residual", threads=1)
-    engine = prepared(lambda: OnnxRuntimeEngine(OPENVINO), net)
-    assert (engine.name, engine.note) == (f"onnxruntime:{OPENVINO}", "")
-    assert_close(engine.run(net.inputs), outputs_of(net))
-    profile = engine.layers(net.inputs, 3)
-    assert_accounts(profile, net, 3)
-    assert [node.kind for node in profile.nodes] == ["OpenVINO"]
-    assert engine.intermediates(net.inputs)

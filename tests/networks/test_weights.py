@@ -91,19 +91,6 @@ def test_weights_come_back_from_every_kind_of_file(path, trained, part):
         assert_same(arrays_of(model.predictor), arrays_of(trained))
 
 
-def test_a_network_may_have_a_child_called_updater_and_values_that_are_none(path):
-    def named():
-        link = L.Linear(2, 2)
-        link.add_persistent("state", None)
-        return chainer.Chain(updater=link)
-
-    saved, model = named(), named()
-    serializers.save_npz(path, saved)
-    load_weights(model, path)
-    assert model.updater.state is None
-    np.testing.assert_array_equal(model.updater.W.array, saved.updater.W.array)
-
-
 def test_weights_of_another_precision_are_converted(path, trained):
     np.savez(path, **{**arrays_of(trained), "l1/W": trained.l1.W.array.astype("d")})
     model = make()
