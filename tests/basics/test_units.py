@@ -20,8 +20,7 @@ SHOWN = {
     units.format_duration: {
         **{1.0: "1.000 s", 0.005021: "5.021 ms", 1e-3: "1.000 ms", 0.9999e-3: "999.9 us"},
         **{999.94e-6: "999.9 us", 999.96e-6: "1.000 ms", 999.96e-3: "1.000 s"},
-        **{999.96e-9: "1.000 us", 9.99996e-3: "10.00 ms", 99.9996e-3: "100.0 ms"},
-        **{1_000_000 * 1e-9: "1.000 ms", 1_000 * 1e-9: "1.000 us", 4.1e-7: "410.0 ns"},
+        **{9.99996e-3: "10.00 ms", 4.1e-7: "410.0 ns"},
         **{3e-10: "0.3000 ns", 12345.6: "12,346 s", -0.0025: "-2.500 ms", 0.0: "0 s"},
         **{NAN: "-", None: "-"},
     },
@@ -33,26 +32,18 @@ SHOWN = {
         **{999.96: "1,000", 1234567.8: "1,234,568", -9.9996: "-10.00", math.inf: "-", NAN: "-"},
     },
     units.format_percent: {0.1234: "12.3 %", (0.1234, 0): "12 %", None: "-", NAN: "-"},
-    units.format_bare_percent: {0.1234: "12.3", None: "-", NAN: "-"},
-    units.format_change: {0.0077: "+0.8 %", -0.0077: "-0.8 %", None: "-", NAN: "-"},
+    units.format_bare_percent: {0.1234: "12.3", NAN: "-"},
+    units.format_change: {0.0077: "+0.8 %", -0.0077: "-0.8 %", NAN: "-"},
     units.format_exact_ms: {NAN: ""},
     units.format_exact_percent: {NAN: ""},
     units.format_ms: {0.0003871: "0.3871", 1.5: "1500.0000", NAN: "-", None: "-"},
-    units.format_interval: {
-        (0.005012, 0.005034): "5.012 to 5.034 ms",
-        (0.00099, 0.00101): "0.9900 to 1.010 ms",
-        **{(NAN, 1.0): "-", (1.0, NAN): "-"},
-    },
+    units.format_interval: {(0.00099, 0.00101): "0.9900 to 1.010 ms", (NAN, 1.0): "-"},
     units.format_count: {10_000: "10,000"},
-    units.plural: {
-        **{(1, "layer"): "1 layer", (0, "layer"): "0 layers", (10_000, "trial"): "10,000 trials"},
-        (2, "run to compare", "runs to compare"): "2 runs to compare",
-    },
+    units.plural: {(1, "layer"): "1 layer", (10_000, "trial"): "10,000 trials"},
     units.format_factor: {1.294: "1.29x", 99.994: "99.99x", 100: "100x"},
     units.format_nbytes: {
         **{None: "-", 0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB"},
-        **{1 << 20: "1.0 MiB", 25_232_932_864: "23.5 GiB", 1 << 40: "1.0 TiB"},
-        5 << 50: "5120.0 TiB",
+        **{25_232_932_864: "23.5 GiB", 5 << 50: "5120.0 TiB"},
     },
     units.format_shape: {((1, 3, 32, 32),): "1x3x32x32", ((),): "scalar"},
     units.format_shapes: {(((1, 3), (), (5,)),): "1x3 scalar 5", ((),): ""},
@@ -66,13 +57,8 @@ SHOWN = {
 READ = {
     units.parse_duration: {
         "0.36ms": 0.36e-3,
-        "360 us": 360e-6,
-        **dict.fromkeys(("360µs", "360\u03bcs"), 360e-6),
-        "1e-3s": 1e-3,
-        "  2s ": 2.0,
-        "5E2ns": 500e-9,
-        ".5s": 0.5,
-        "5.s": 5.0,
+        **dict.fromkeys(("360 us", "360µs", "360\u03bcs"), 360e-6),
+        **{"1e-3s": 1e-3, "  2s ": 2.0, "5E2ns": 500e-9, ".5s": 0.5, "5.s": 5.0},
     },
     units.parse_percent: {"5%": 0.05, "100%": 1.0, " 2.5 % ": 0.025, "2": 0.02},
 }
@@ -92,9 +78,7 @@ def number(text):
 
 
 @given(times, st.sampled_from(sorted(SCALE)))
-@example(999.95e-6, "s")
 @example(999.96e-6, "s")
-@example(0.99996, "s")
 @example(1 - 1e-9, "s")
 def test_a_duration_has_four_digits_and_the_unit_that_fits_and_is_read_back(seconds, unit):
     text = units.format_duration(seconds)
@@ -122,18 +106,12 @@ REFUSED = [
     (
         units.parse_duration,
         "give a number with s, ms, us or ns, such as 0.36ms",
-        [
-            *(n + unit for n in NONE for unit in ("ms", "")),
-            *("5", "5 m", "5 min", "5 MS", "0ms", "0.0s", "1e999s", "1e-999s", "5ms5ms", "5%"),
-        ],
+        ["5", "5 m", "5 min", "5 MS", "0ms", "1e999s", "1e-999s", *(f"{text}ms" for text in NONE)],
     ),
     (
         units.parse_percent,
         "give a number above 0 and up to 100, such as 5%",
-        [
-            *(n + sign for n in NONE for sign in ("%", "")),
-            *("0%", "100.1%", "5%%", "5ms", "1e9%"),
-        ],
+        ["0%", "100.1%", "5%%", "5ms", "1e9%", *NONE],
     ),
 ]
 

@@ -13,7 +13,6 @@ from chainer_profile.advice.worker import BLOCK, READY, WorkerError
 from chainer_profile.analyse.findings import Change
 from chainer_profile.cli import advise
 from chainer_profile.engines.catalogue import ENGINES
-from chainer_profile.measure import runner
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import load_run
 from tests.command import OWN, main
@@ -74,11 +73,7 @@ def test_it_profiles_tries_and_writes(capsys):
     assert f"Written to {place}: report.md, report.html" in out
     advice = read_advice(place)
     assert [one.candidate.name for one in advice.helping] == ["onnxruntime"]
-    assert {one.name for one in advice.untried} >= {
-        'accelerate(kernels="torch")',
-        "more BLAS threads",
-    }
-    assert advice.settings.threads == 1
+    assert "more BLAS threads" in {one.name for one in advice.untried}
     command = load_run(place).settings.command
     assert command.startswith("python profile.py --model tiny -b 2 --trials 4")
     assert shown() == advice
@@ -133,9 +128,7 @@ def test_threads_are_chosen_where_the_profile_did_not(starts):
     assert "one BLAS thread" in [one.candidate.name for one in advice.helping]
 
 
-def test_what_fails_is_a_line_or_an_error_and_ctrl_c_keeps_what_there_is(
-    starts, fails, monkeypatch, capsys
-):
+def test_what_fails_is_a_line_or_an_error_and_ctrl_c_keeps_what_there_is(starts, fails, capsys):
     starts(lambda threads, change: Played(change, broken=change != AS_IT_IS))
     assert main("advise", "--out", "run") == 0
     out, _ = capsys.readouterr()
@@ -158,13 +151,6 @@ def test_what_fails_is_a_line_or_an_error_and_ctrl_c_keeps_what_there_is(
     advice = read_advice(RUN)
     assert advice.ended == "interrupted by SIGINT"
     assert advice.helping
-    # In the profile it ends all.
-    real = runner.run
-    monkeypatch.setattr(
-        runner, "run", lambda *args, **named: (signal.raise_signal(2), real(*args, **named))[1]
-    )
-    assert main("advise", "--out", "ended", "-q") == 130
-    assert not Path("ended", ADVICE).exists()
 
 
 @pytest.mark.process

@@ -1,6 +1,5 @@
 """The command line: the machine's limits, by themselves and as a part of a run."""
 
-import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -65,7 +64,6 @@ def test_the_limits_are_shown(done, monkeypatch):
         "ridge point": "5.000 flop/byte, into new memory 10.00 flop/byte",
         "kept in": f"{limits_file()} since 2026-01-02T03:04:05Z",
     }
-    assert os.listdir() == []
     gpu = {"gpu:3": replace(machine.find_device("cpu"), name="gpu:3", gpu="A GPU")}
     monkeypatch.setattr(machine, "find_device", gpu.__getitem__)
     halves = lambda *given: replace(stand_in(*given), half_flops_per_s=8e11)  # noqa: E731

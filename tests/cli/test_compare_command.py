@@ -33,7 +33,6 @@ SHOWN = {
     "A,A2,A3 B,B2,B3": ("3 runs of 200 profiled trials", "Run-to-run noise is measured"),
     "A,B B": ("Before: A,B: chain",),  # a folder's name
     "A A": ("it is compared with itself",),
-    "A B --min-effect 50%": ("0 of 24 matched layers changed significantly.",),
 }
 
 
@@ -56,9 +55,6 @@ def test_what_is_compared(done):
     assert [line.split()[0] for line in lines[at + 2 : at + 5]] == ["0", "1", "2"]
     assert done("compare", "A", "B", "--all", "--limit", "3", "-q", "-o", "files") == ""
     assert "21 rows not shown" in Path("files/comparison.md").read_text()
-    assert "(comparison.png)" in Path("files/comparison.md").read_text()
-    assert "not shown" not in done("compare", "A", "B", "--all", "--limit", "0")
-    assert "Written to said: comparison.md, " in done("compare", "A", "B", "-o", "said")
     assert done("compare", "A", "B", "A2", "-q", "-o", "z") == ""
     plots = ["comparison-1.png", "comparison-2.png"]
     assert [name for name in names_in("z") if name.endswith(".png")] == plots

@@ -204,26 +204,16 @@ def test_a_provider_that_the_build_lacks_is_one_line_with_the_package(done, monk
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
     name = "onnxruntime:OpenVINOExecutionProvider"
     out = " ".join(done("engines", "--engines", f"own:Fast,{name}", "--out", "run").split())
-    assert (
-        "ONNX Runtime, OpenVINO: the installed ONNX Runtime has no OpenVINOExecutionProvider: "
-        "python -m pip install onnx onnxruntime-openvino" in out
-    )
+    assert "the installed ONNX Runtime has no OpenVINOExecutionProvider: python -m pip" in out
     assert table()[name]["install"] == "python -m pip install onnx onnxruntime-openvino"
 
 
 def test_several_providers_have_names_and_folders_of_their_own(done):
-    named = "onnxruntime:CPUExecutionProvider"
+    named, place = "onnxruntime:CPUExecutionProvider", "onnxruntime_CPUExecutionProvider"
     out = done("engines", "--engines", f"onnxruntime,{named}", "--out", "run")
     assert "ONNX Runtime, CPU" in out
-    assert [name for name in names_in("run") if "." not in name] == [
-        "chainer",
-        "onnxruntime",
-        "onnxruntime_CPUExecutionProvider",
-    ]
     assert list(table()) == ["chainer", "onnxruntime", named]
-    assert load_run(Path("run", "onnxruntime_CPUExecutionProvider")).settings.engine == (
-        f"{named} {onnxruntime.__version__}"
-    )
+    assert load_run(Path("run", place)).settings.engine == f"{named} {onnxruntime.__version__}"
 
 
 def test_folders_are_replaced_with_force_numbered_and_empty_ones_go():

@@ -105,5 +105,4 @@ def test_batches(export, fails):
     assert "; for a batch of 2 (the network accepts no other: " in export(*words, **pooled)
     said = fails("export", "--to", "b.onnx", "-b", "2", "--dynamic-batch", **pooled)
     assert "--dynamic-batch: the network accepts no other" in said
-    out = export(*words, "--no-dynamic-batch", "--force")
-    assert out.endswith("; for a batch of 2\n")
+    assert export(*words, "--no-dynamic-batch", "--force").endswith("; for a batch of 2\n")

@@ -115,7 +115,7 @@ def test_the_folder_is_one_below_reports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "above/within")
     for name, folder in (
         *(("..", "above"), (".", "within"), ("..py", "program"), (".hidden.py", "hidden")),
-        *(("../up.py", "up"), ("b\udcff.py", "b_"), ("-", "stdin"), ("a/b.py", "b")),
+        *(("b\udcff.py", "b_"), ("-", "stdin")),
     ):
         assert Script(name).stem == folder, name
     assert Script("a.b", kind=MODULE).stem == "a-b"

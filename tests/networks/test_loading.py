@@ -71,8 +71,7 @@ def test_names_of_the_registry():
     assert (source.name, source.description) == ("resnet20-he", entry.description)
     assert (source.input_shape, source.mean, source.std) == ((3, 32, 32), entry.mean, entry.std)
     assert source.build().count_params() == 272_474
-    for name in ("resnet20he", "ResNet20-HE", "resnt20-he"):
-        assert "did you mean resnet20-he" in refused(name)
+    assert "did you mean resnet20-he" in refused("ResNet20-HE")
     assert ", ".join(REGISTRY) in refused("")  # like no other
 
 
@@ -129,15 +128,13 @@ NEIGHBOURS = [
         f"import json, numpy, chainer\n{UNITS}",
         dict.fromkeys(("numpy", "json", "chainer"), "raise RuntimeError('not this one')\n"),
     ),
-    # It is forgotten if it is named as an installed module.
-    ("from matplotlib.here import UNITS\n", {"matplotlib__here": UNITS}),
 ]
 
 
 def test_a_file_finds_its_neighbours(tmp_path, monkeypatch, subtests):
     import models
 
-    imported, installed = ModuleType("next_door"), sys.modules.get("matplotlib")
+    imported = ModuleType("next_door")
     monkeypatch.setitem(sys.modules, "next_door", imported)
     for number, (code, files) in enumerate(NEIGHBOURS):
         with subtests.test(code):
@@ -150,8 +147,7 @@ def test_a_file_finds_its_neighbours(tmp_path, monkeypatch, subtests):
             assert find(f"{tmp_path}/{number}/net.py:net").build().W.shape == (7, 1)
             assert sys.modules["models"] is models
             assert sys.modules["next_door"] is imported
-            assert sys.modules.get("matplotlib") is installed
-            assert not {"models.tiny", "next_door.part", "matplotlib.here"} & sys.modules.keys()
+            assert not {"models.tiny", "next_door.part"} & sys.modules.keys()
     assert find("resnet20").build().count_params() == 272_474
 
 
@@ -159,8 +155,6 @@ def test_a_file_finds_its_neighbours(tmp_path, monkeypatch, subtests):
 NO_NETWORKS = {
     "{net}:Transformer": "its networks are MLP, ready",
     "{net}:chainer": "chainer of {net} is a module",
-    "{net}:two words": "your own network is package.module:Callable",
-    ":MLP": "your own network is package.module:Callable",
     "a-b:MLP": "your own network is package.module:Callable",
     "chainer.no_such_module:MLP": "module 'chainer.no_such_module' is neither",
 }
@@ -169,8 +163,6 @@ NO_MODULES = {
     "import chainer\nclass Net(:\n    pass\n": "SyntaxError: invalid syntax ({path}, line 2)",
     "\n\nraise RuntimeError('a\\nb')\n": "RuntimeError: a b ({path}, line 3)",
     "import sys\nsys.exit(3)\n": "SystemExit: 3 ({path}, line 2)",
-    "assert False\n": "AssertionError ({path}, line 1)",
-    "x = 1\0\n": "null bytes",
 }
 
 

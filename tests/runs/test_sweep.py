@@ -1,7 +1,6 @@
 """A sweep in its folder: what is done stays done. Nothing is run here."""
 
 import json
-from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from tests.sweeping import make_case, recording_of
 OUT = Path("s")
 CASES = [make_case("resnet18"), make_case("resnet34"), make_case("resnet18", batchsize=2)]
 NAMES = ["resnet18-8x8-cpu-b1", "resnet34-8x8-cpu-b1", "resnet18-8x8-cpu-b2"]
-Answer = Callable[[Case], Outcome]
 
 
 def good(case):
@@ -100,13 +98,9 @@ def test_a_case_that_fails_is_tried_twice_and_the_rest_done():
             (said,) = heard.said
             assert said.startswith(f"{NAMES[1]}: {error}")
             assert said.endswith("; trying once more")
-            assert [(result.name, result.error) for result in good] == [
-                (NAMES[0], ""),
-                (NAMES[2], ""),
-            ]
+            assert [result.error for result in good] == ["", ""]
             assert (last.name, bool(last.error)) == (NAMES[1], times == 2)
             assert last.error.startswith(error if times == 2 else "")
-            assert last.digest.settings.model == "resnet34"
 
 
 def test_a_sweep_that_ends_early_stops_its_workers():
