@@ -10,10 +10,7 @@ from PIL import Image
 
 from benchmarks import samples
 from benchmarks.samples import KEPT, SAMPLES
-from chainer_profile.basics.words import PROG
-from chainer_profile.cli.parsers import parser_of
 from chainer_profile.runs.wanted import FILES
-from tests.command import ROOT
 
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?")
 
@@ -80,13 +77,3 @@ def test_the_samples():
     for sample, names in KEPT.items():
         report = "engines.md" if "engines.md" in names else "report.md"
         assert f"({sample}/{report})" in listed
-
-
-@pytest.mark.parametrize("sample", KEPT)
-def test_the_command_of_a_sample_can_be_run_again(sample):
-    program, *words = samples.command(sample)
-    assert program == PROG
-    of_engines = words[0] == "engines"
-    parser = parser_of("engines" if of_engines else "profile")
-    asked = parser.parse_args(words[1:] if of_engines else words)
-    assert (ROOT / asked.out, asked.force) == (SAMPLES / sample, True)

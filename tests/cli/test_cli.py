@@ -124,13 +124,7 @@ def test_trees_and_groups(done):
     assert "Sequential" in shown
     deep = done("report", "run", "--tree", "--depth", "3")
     assert deep.count("Linear ") > shown.count("Linear ")
-    for by, says in {
-        "function": "LinearFunction",
-        "link": "/blocks/0/1",
-        "block": "/blocks/1",
-        "shape": "LinearFunction 1x3 3x3 3",
-    }.items():
-        assert says in done("report", "run", "--group-by", by, "--limit", "0")
+    assert "/blocks/1" in done("report", "run", "--group-by", "block", "--limit", "0")
 
 
 def test_registered_networks(capsys):

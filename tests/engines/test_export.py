@@ -130,10 +130,6 @@ def test_names_say_the_layers():
     assert [value.name for value in model.graph.input] == ["input"]
     both = check_function(lambda x, y: x * y, images(2, 3), images(2, 1))
     assert [value.name for value in both.graph.input] == ["input_0", "input_1"]
-    assert "Constant" not in {node.op_type for node in model.graph.node}
-    used = {name for node in model.graph.node for name in node.input}
-    assert {tensor.name for tensor in model.graph.initializer} < used
-    assert model.ir_version <= 8
     assert [entry.version for entry in model.opset_import] == [OPSET]
     onnx.checker.check_model(model, full_check=True)
 

@@ -3,15 +3,11 @@
 import re
 from pathlib import Path
 
-import chainer
 import numpy as np
 
 from chainer_profile.__main__ import main as run_main
-from chainer_profile.basics.errors import UsageError
-from chainer_profile.networks.loading import check_arguments
 from chainer_profile.record.recording import Recording
 from tests import ROOT
-from tests.refusing import refusal
 
 NETS = Path(__file__).with_name("old_networks.py")
 FEW = ("--trials", "2", "--clean-trials", "1", "-w", "0", "--no-machine", "--no-memory")
@@ -106,19 +102,3 @@ def test_what_does_not_fit_is_one_line(tmp_path, capsys, subtests):
             assert said in error.replace(str(NETS), "NETS")
     # Classifier takes whatever comes, and says so itself.
     assert run("classifier --input-shape 784")[0] != 0
-
-
-def test_arguments_that_are_given_by_name():
-    for forward, said in (
-        (
-            lambda self, *, image, t: image,
-            "takes (image, t): too many positional arguments; give an --input-shape for each, "
-            "such as --input-shape image=SHAPE --input-shape t=one:int32:1000",
-        ),
-        (lambda self, x, *, scale: x, "such as --input-shape SHAPE --input-shape scale=SHAPE"),
-        (lambda self: None, "takes no argument, but its forward must take the input"),
-    ):
-        model = type("Net", (chainer.Chain,), {"forward": forward})()
-        error = refusal(check_arguments, model, (np.zeros(3),), {}, error=UsageError)
-        assert error.startswith("Net takes ")
-        assert said in error

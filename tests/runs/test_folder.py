@@ -17,7 +17,6 @@ from chainer_profile.measure.machine import limits_file, load_limits, save_limit
 from chainer_profile.record.journal import Header, Journal, Kind
 from chainer_profile.record.recording import MachineLimits, Recording
 from chainer_profile.report import page
-from chainer_profile.report.writers import json_report
 from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run, save_recording, take_folder
 from chainer_profile.runs.wanted import Wanted
 from chainer_profile.runs.write import write_reports
@@ -258,7 +257,6 @@ def test_reports_are_written_beside_the_recording(monkeypatch):
     assert names_in("run") == names
     # Only what is named is made.
     monkeypatch.setattr(page, "render", lambda *_: pytest.fail("draws the page"))
-    monkeypatch.setattr(json_report, "render", lambda *_: pytest.fail("makes JSON"))
     only = ("links.csv", "stacks.folded", "recording.npz")
     files = write_reports(Path("few"), summary, Wanted(("json", "folded")), only)
     assert files == [Path("few/links.csv"), Path("few/stacks.folded")]
