@@ -74,6 +74,7 @@ NUMBERS = [
     (lambda x: F.reshape(x, (int(x[0, 0] > 0) + 1, -1)), r"\(getitem, test_trace.py:\d+\)"),
     (lambda x: F.relu(x) + float(x[0, 0]), r"\(getitem, "),
     (more, r"\(getitem, "),
+    (lambda x: F.relu(x[:, :2]), r"\(getitem, "),
     (in_place, r"\(getitem, "),
     (lambda x: F.relu(x) if x.sum() > -100 else F.sigmoid(x), r"\(sum, "),
     (lambda x: F.permutate(x, np.argsort(x[:, 0])), r"\(getitem, "),

@@ -189,3 +189,9 @@ def test_files_that_are_no_pictures(tmp_path, monkeypatch):
     gradient(64, 48).save(path)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2000)
     assert f"{path} is too large: at most " in refused(path, error=ProfileError)
+
+    def open_picture(path):
+        raise MemoryError
+
+    monkeypatch.setattr(Image, "open", open_picture)
+    assert "1 inputs of shape 3 x 32 x 32 does not fit" in refused(path, error=ProfileError)
