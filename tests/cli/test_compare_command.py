@@ -45,7 +45,6 @@ def test_what_is_compared(done):
     out = done("compare", "A", "B", "A2")
     assert out.count("Before: A: ") == 2
     assert out.index("After: B: ") < out.index("After: A2: ")
-    assert [line for line in out.splitlines() if line in ("B", "A2")] == ["B", "A2"]
     assert names_in(".") == ["A", "A,B", "A2", "A3", "B", "B2", "B3"]
     # Options.
     out = done("compare", "A", "B", "--all", "--limit", "3", "--sort", "index")

@@ -22,7 +22,7 @@ def names(place):
     return [name for name in names_in(place) if "." in name]
 
 
-def test_text_and_files(done, monkeypatch):
+def test_text_and_files(done):
     made(planted_ms={(1, 1): 30.0})
     out = done("ranks", "out")
     assert out.startswith("BatchNormalization at /res0 in forward takes ")
@@ -34,18 +34,13 @@ def test_text_and_files(done, monkeypatch):
     assert [row for row in rows if row.endswith(",yes")] == [
         row for row in rows if row.startswith("1,1,/res0,BatchNormalization,forward,")
     ]
-    _, *rows = Path("out/collectives.csv").read_text().splitlines()
-    assert [row.split(",")[:5] for row in rows[:2]] == [
-        ["1", "/res0/W", "Allreduce", "147456", "0"],
-        ["1", "/res0/W", "Allreduce", "147456", "1"],
-    ]
+    _, first, *_ = Path("out/collectives.csv").read_text().splitlines()
+    assert first.startswith("1,/res0/W,Allreduce,147456,0,")
     assert Path("out/ranks.md").read_text().startswith("# net on 2 ranks\n")
     assert "5 rows not shown (--limit 0 shows all)" in done("ranks", "out", "--limit", "2")
     assert "not shown" not in Path("out/ranks.md").read_text()
     assert done("ranks", "out", "-q", "-o", "there/x") == ""
     assert names("there/x") == FILES
-    monkeypatch.setenv("COLUMNS", "80")
-    assert max(map(len, done("ranks", "out").splitlines())) <= 80
 
 
 def test_missing_and_damaged_ranks_are_said(done):
