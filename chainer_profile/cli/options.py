@@ -211,7 +211,7 @@ OPTIONS: dict[str, Told] = {
         "initial learning rate (default: 0.1, or 0.02 for synthetic)",
         parsing.number("a number above 0"),
     ),
-    "--profile": _flag("profile every iteration layer by layer, into OUT/profile"),
+    "--profile": _flag("profile every iteration, into OUT/profile"),
     "-r, --resume": _flag("go on from the newest snapshot in the folder; repeat the other options"),
     "--snapshot every=N": _value(
         "write a snapshot every N iterations, and keep the last 3 (default: every epoch)",
