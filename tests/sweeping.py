@@ -28,7 +28,7 @@ from chainer_profile.record.recording import (
 )
 
 if __name__ != "__main__":  # the stand-in begins at once without them
-    from chainer_profile.record.digest import Digest, Run
+    from chainer_profile.analyse.case_result import CaseResult
     from chainer_profile.runs.sweep import Case
 
 PROGRAM = Path(__file__).resolve()
@@ -94,11 +94,8 @@ def make_run(model="resnet18", mean_ms=2.0, **changes):
         "threads": 1,
         "started": "2026-01-02T03:04:05Z",
     }
-    digest = Digest(case.settings, **(values | changes))
-    return Run(
-        **({"name": f"{model}-b{case.settings.batchsize}", "machine": "here"} | of_run),
-        digest=digest,
-    )
+    own = {"name": f"{model}-b{case.settings.batchsize}", "machine": "here"}
+    return CaseResult(settings=case.settings, **(own | of_run | values | changes))
 
 
 #: What the stand-in is asked for, and takes into its settings.

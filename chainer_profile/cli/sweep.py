@@ -19,6 +19,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
+from chainer_profile.analyse.case_result import CaseResult
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import Parser, input_shape, whole, with_nearest
 from chainer_profile.basics.units import (
@@ -32,7 +33,6 @@ from chainer_profile.cli.main import Context, Interrupted, printing
 from chainer_profile.cli.options import FLAG, LISTS, SINGLES, settings_of, take
 from chainer_profile.cli.shown import show
 from chainer_profile.networks.loading import find_model
-from chainer_profile.record.digest import Run
 from chainer_profile.report import page
 from chainer_profile.report.content import sweep as content
 from chainer_profile.report.document import text
@@ -64,7 +64,7 @@ _USUAL |= {"trials": 1000, "warmups": 50, "seed": 0, "dtype": DTYPES[0]}
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Run the cases that are not done, or list them; the exit code is 1 where one failed."""
+    """CaseResult the cases that are not done, or list them; the exit code is 1 where one failed."""
     name, asked = _cases(args, context.registry)
     counts = Counter(asked)
     cases = [*counts]
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
                 words = [*COMMAND, *case.words, "--out", str(path / place)]
                 print(f"{place}{' (done)' if folder.finished(case) else ''}\n  {shlex.join(words)}")
         return 0
-    results: dict[Case, Run] = {}
+    results: dict[Case, CaseResult] = {}
     with take_sweep(path, cases, args.force) as folder:
         try:
             _run(cases, folder, results, args)
@@ -233,7 +233,10 @@ def _table(content: Options, where: str) -> dict[str, Any]:
 
 
 def _run(
-    cases: Sequence[Case], folder: SweepFolder, results: dict[Case, Run], args: argparse.Namespace
+    cases: Sequence[Case],
+    folder: SweepFolder,
+    results: dict[Case, CaseResult],
+    args: argparse.Namespace,
 ) -> None:
     results |= {case: done for case in cases if (done := folder.finished(case))}
     todo = [case for case in cases if case not in results]
@@ -253,7 +256,7 @@ def _run(
 
 
 def _write(
-    name: str, results: Sequence[Run], planned: int, command: str, path: Path
+    name: str, results: Sequence[CaseResult], planned: int, command: str, path: Path
 ) -> Iterable[str]:
     """Write the table and the plots; returns the names of the files."""
     drawn = sweep_plot.pictures(results)
@@ -267,7 +270,7 @@ def _write(
     return files
 
 
-def _show(results: Sequence[Run], files: Iterable[str], path: Path, quiet: bool) -> int:
+def _show(results: Sequence[CaseResult], files: Iterable[str], path: Path, quiet: bool) -> int:
     """Print the table; a case that failed is an error."""
     written = text(f"Written to {path}: {', '.join(files)}")
     show([*content.overview(results), written], quiet)
@@ -307,14 +310,14 @@ class _Progress:
     def say(self, text: str) -> None:
         self._bar.console.out(f"{PROG}: {printable(text)}", highlight=False)
 
-    def ended(self, result: Run) -> None:
+    def ended(self, result: CaseResult) -> None:
         """Say how a case ended, and about how long the others will take."""
         self._done += 1
         self._bar.update(self._task, completed=self._done, refresh=True)
         said = f"failed: {result.error}"
         if not result.error:
-            times = map(format_duration, (result.digest.median_s, result.digest.std_s))
-            said = f"{', std '.join(times)}, {format_significant(result.digest.fps)} FPS"
+            times = map(format_duration, (result.median_s, result.std_s))
+            said = f"{', std '.join(times)}, {format_significant(result.fps)} FPS"
         left = (monotonic() - self._begin) / (self._done - self._first) * (self._total - self._done)
         about = f" (about {roughly(left)} left)" if self._done < self._total else ""
         self.say(f"[{self._done}/{self._total}] {result.name}: {said}{about}")

@@ -6,7 +6,6 @@ Everything after a :class:`Recording` is a pure function of it and needs neither
 from __future__ import annotations
 
 import dataclasses
-import math
 import zipfile
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.views import Shown
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.checking import check_file
-from chainer_profile.record.digest import Digest, block_kind
 from chainer_profile.record.inside import Inside as Inside
 from chainer_profile.record.inside import Place as Place
 from chainer_profile.record.inside import Stack as Stack
@@ -360,32 +358,3 @@ def _smallest(samples: Samples) -> NDArray[Any]:
     if samples.size and samples.min() >= 0 and samples.max() < 2**32:
         return samples.astype(np.uint32)
     return samples
-
-
-def digest_of(recording: Recording) -> Digest:
-    """The facts of a recording."""
-    settings, environment = recording.settings, recording.environment
-    clean = len(recording.clean_ns) > 0 and not recording.mixed
-    samples = recording.clean_ns if clean else recording.trial_ns
-    times: dict[str, float] = {}
-    if samples is not None and len(samples):
-        mean_s = int(samples.sum()) / len(samples) * 1e-9
-        times = {
-            "mean_s": mean_s,
-            "std_s": float(samples.std(ddof=1)) * 1e-9 if len(samples) > 1 else math.nan,
-            "median_s": float(np.median(samples)) * 1e-9,
-            "fps": settings.batchsize / mean_s if settings.batchsize and mean_s else math.nan,
-        }
-    gpu = environment.gpu
-    return Digest(
-        settings=settings,
-        started=environment.started,
-        processor=gpu.name if gpu is not None and gpu.name else environment.processor,
-        threads=max((library.threads for library in environment.blas), default=None),
-        blocks=block_kind(recording.links),
-        parameters=sum(link.parameters for link in recording.links) or None,
-        memory_nbytes=None if recording.memory is None else recording.memory.high_water_nbytes,
-        timed=0 if samples is None else len(samples),
-        clean=clean,
-        **times,
-    )

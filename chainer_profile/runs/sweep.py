@@ -16,13 +16,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from chainer_profile.analyse.case_result import CaseResult, result_of
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.files import as_json, locked, made
 from chainer_profile.basics.units import format_input
 from chainer_profile.basics.words import COMMAND, DTYPES, PHASES
-from chainer_profile.record.digest import Digest, Run
 from chainer_profile.record.parts import Settings
-from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Recording, digest_of
+from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Recording
 from chainer_profile.record.versioned import read_known
 from chainer_profile.runs.executors import Outcome, Workers
 from chainer_profile.runs.folder import JOURNAL, RECORDING, is_of_run, save_recording
@@ -116,7 +116,7 @@ class SweepFolder:
         plan = {"format": FORMAT, "version": VERSION, "cases": cases}
         write(self.path, {PLAN: as_json(plan).encode()})
 
-    def finished(self, case: Case) -> Run | None:
+    def finished(self, case: Case) -> CaseResult | None:
         """The result of a case that is done: its recording is whole, and of the same command."""
         folder = self.path / self.names[case]
         try:
@@ -130,9 +130,9 @@ class SweepFolder:
             machine = str(json.loads((folder / ABOUT).read_bytes())["machine"])
         except (OSError, ValueError, LookupError, TypeError):
             machine = ""
-        return Run(self.names[case], digest_of(recording), machine)
+        return result_of(self.names[case], recording, machine)
 
-    def keep(self, case: Case, outcome: Outcome, recording: Recording) -> Run:
+    def keep(self, case: Case, outcome: Outcome, recording: Recording) -> CaseResult:
         """Write what a case brought, and give its result."""
         folder = self.path / self.names[case]
         command = shlex.join([*COMMAND, *case.words, "--out", str(folder)])
@@ -141,7 +141,7 @@ class SweepFolder:
         # The recording comes last: with it the case is done.
         write(folder, {ABOUT: _json(about).encode() + b"\n"})
         save_recording(folder, recording)
-        return Run(self.names[case], digest_of(recording), outcome.machine)
+        return result_of(self.names[case], recording, outcome.machine)
 
 
 @contextmanager
@@ -199,7 +199,7 @@ def _read_plan(path: Path) -> dict[str, str]:
 
 def run_cases(
     todo: Sequence[Case], folder: SweepFolder, workers: Workers, say: Callable[[str], None]
-) -> Generator[tuple[Case, Run]]:
+) -> Generator[tuple[Case, CaseResult]]:
     """Have workers run cases; gives each with its result, as they end."""
     sweep, directory = uuid.uuid4().hex, os.getcwd()
     futures = {workers.submit(sweep, case.words, directory): (case, 1) for case in todo}
@@ -216,7 +216,7 @@ def run_cases(
                     say(f"{name}: {outcome.error}; trying once more")
                     futures[workers.submit(sweep, case.words, directory)] = case, attempt + 1
                 else:
-                    yield case, Run(name, Digest(case.settings), outcome.machine, outcome.error)
+                    yield case, CaseResult(name, case.settings, outcome.machine, outcome.error)
     finally:
         for future in futures:
             future.cancel()

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.amdahl import if_twice, trial_s, ways
+from chainer_profile.analyse.case_result import result_of
 from chainer_profile.analyse.summaries import layer_memory, summarise
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.record.recording import Layer, MemoryUse, Recording, Settings, digest_of
+from chainer_profile.record.recording import Layer, MemoryUse, Recording, Settings
 from tests.conftest import make_layers, make_recording, make_training
 
 MS = 1_000_000
@@ -196,8 +197,8 @@ def test_clean_trials_of_other_calls_too_are_compared_with_none() -> None:
         totals = summarise(recording).totals
         assert (totals.clean is None, totals.overhead is None) == (mixed, mixed), left_out
         assert (totals.trial == totals.profiled) is mixed, left_out
-        assert digest_of(recording).clean is not mixed, left_out
-        assert digest_of(recording).timed == (100 if mixed else 10), left_out
+        assert result_of("case", recording).clean is not mixed, left_out
+        assert result_of("case", recording).timed == (100 if mixed else 10), left_out
 
 
 # Memory of layers

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.ranks import training
+from chainer_profile.analyse.case_result import CaseResult
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.comparison.compare import Comparison, Side, compare
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.ranks.merging import Ranks, merge
 from chainer_profile.record.budget import PARTS, Budget, Spent
-from chainer_profile.record.digest import Run
 from chainer_profile.record.network import COUNTS, TEXTS, ModelSummary
 from chainer_profile.record.recording import Environment, LinkCalls, Recording, Settings
 from chainer_profile.report.content import (
@@ -143,7 +143,7 @@ def engines_run(names: Sequence[str] = ()) -> tuple[EnginesRun, dict[str, Record
     return replace(made, settings=renamed["chainer"].settings, ended=every), renamed
 
 
-def cases(names: Sequence[str] = ()) -> list[Run]:
+def cases(names: Sequence[str] = ()) -> list[CaseResult]:
     """Cases of a sweep."""
     if not names:
         large = {"input_shape": (3, 1024, 2048), "memory_nbytes": None}

@@ -5,41 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from chainer_profile.analyse.case_result import CaseResult, machines_of, several_machines
 from chainer_profile.basics.units import NOT_KNOWN, format_count, plural
-from chainer_profile.record.digest import Run, machines_of, several_machines
 from chainer_profile.report.document import Block, Code, Figure, Heading, text
 from chainer_profile.report.tables import Column, Table, columns
 
-#: The columns, of a :class:`.Run`; all of them are in ``sweep.csv``.
+#: The columns, of a :class:`.CaseResult`; all of them are in ``sweep.csv``.
 COLUMNS = columns(
     """
-network digest.settings.model | | text 12 | Name of the network
-input digest.input_text | | text 12 | Height and width of an image, or the shape of one input
-batch digest.settings.batchsize | | count | Inputs per trial
-device digest.settings.device | | text 6 | cpu, gpu:0 and so on
-phase digest.settings.phase | | text 8 | What a trial is: forward, forward-backward or train
-dtype digest.settings.dtype | | text 8 | Data type of parameters and input
-blocks digest.blocks | blocks = block kind !4 | text? 10 | Kind of the network's blocks, such as
+network settings.model | | text 12 | Name of the network
+input input_text | | text 12 | Height and width of an image, or the shape of one input
+batch settings.batchsize | | count | Inputs per trial
+device settings.device | | text 6 | cpu, gpu:0 and so on
+phase settings.phase | | text 8 | What a trial is: forward, forward-backward or train
+dtype settings.dtype | | text 8 | Data type of parameters and input
+blocks | blocks = block kind !4 | text? 10 | Kind of the network's blocks, such as
   basic or bottleneck; empty without blocks
-mean digest.mean_s | mean ms | ms | Mean latency of the unprofiled trials; empty for a case that
+mean | mean ms | ms | Mean latency of the unprofiled trials; empty for a case that
   failed
-std digest.std_s | std ms | ms | Its standard deviation (with trials - 1)
-median digest.median_s | median ms | ms | Median latency
-fps digest.fps | FPS | number | Inputs a second, batch over mean
+std | std ms | ms | Its standard deviation (with trials - 1)
+median | median ms | ms | Median latency
+fps | FPS | number | Inputs a second, batch over mean
 trials timed | | count | Number of these trials
 trials_kind kind | | text | clean (unprofiled), or profiled if there were no unprofiled ones
-parameters digest.parameters | params = parameters !3 | count | Number of parameters
-memory digest.memory_nbytes | memory = memory high water !2 | bytes | Peak of the bytes
+parameters | params = parameters !3 | count | Number of parameters
+memory | memory = memory high water !2 | bytes | Peak of the bytes
   allocated in a trial, excluding those that existed before it
-threads digest.threads | threads = BLAS threads !5 | count | BLAS threads in use
+threads | threads = BLAS threads !5 | count | BLAS threads in use
 machine | !1 | text? 10 | Name of the machine that the case ran on
-processor digest.processor | | text | Its processor, or its GPU
-started digest.started | | text | When the case began (UTC)
+processor | | text | Its processor, or its GPU
+started | | text | When the case began (UTC)
 case name | | text | Name of the case's folder
 error | | text | Why the case failed; empty where it did not
 """,
-    timed=lambda run: run.digest.timed or None,
-    kind=lambda run: ("clean" if run.digest.clean else "profiled") if run.digest.timed else "",
+    timed=lambda run: run.timed or None,
+    kind=lambda run: ("clean" if run.clean else "profiled") if run.timed else "",
 )
 _READ = (
     *("network", "input", "batch", "device", "phase", "dtype", "blocks"),
@@ -47,9 +47,9 @@ _READ = (
 )
 
 
-def table_columns(results: Sequence[Run]) -> list[Column]:
+def table_columns(results: Sequence[CaseResult]) -> list[Column]:
     """The columns to read; what is the same in all rows and as usual has none."""
-    asked = [result.digest.settings for result in results]
+    asked = [result.settings for result in results]
     found = {key: COLUMNS[key] for key in _READ}
     if {run.phase for run in asked} <= {"forward"}:
         del found["phase"]
@@ -58,23 +58,23 @@ def table_columns(results: Sequence[Run]) -> list[Column]:
     if several_machines(results):
         marks = {machine: "*" for machine, _ in machines_of(results)[1:]}
 
-        def machine(result: Run) -> str:
+        def machine(result: CaseResult) -> str:
             return f"{result.machine or NOT_KNOWN}{marks.get(result.machine, '')}"
 
         found["machine"] = replace(COLUMNS["machine"], value=machine, drop=0)
     return list(found.values())
 
 
-def notes(results: Sequence[Run]) -> list[str]:
+def notes(results: Sequence[CaseResult]) -> list[str]:
     """What the numbers mean, and what to be careful with: a sentence or two each."""
     found = []
-    if any(result.digest.timed for result in results):
+    if any(result.timed for result in results):
         found.append(
             "Times are of unprofiled trials, and FPS is the batch divided by their mean. Memory is "
             "the peak allocated during a trial, excluding what existed before it (such as "
             "parameters)."
         )
-    if names := [one.name for one in results if one.digest.timed and not one.digest.clean]:
+    if names := [one.name for one in results if one.timed and not one.clean]:
         found.append(
             f"Times of profiled trials, because there were no unprofiled ones: {', '.join(names)}."
         )
@@ -90,7 +90,7 @@ def notes(results: Sequence[Run]) -> list[str]:
     return found + [f"Failed: {one.name}: {one.error}" for one in results if one.error]
 
 
-def overview(results: Sequence[Run]) -> Iterator[Block]:
+def overview(results: Sequence[CaseResult]) -> Iterator[Block]:
     """The table, and what to be careful with: what a terminal shows of it."""
     good = [result for result in results if not result.error]
     if good:
@@ -100,7 +100,7 @@ def overview(results: Sequence[Run]) -> Iterator[Block]:
 
 
 def report(
-    name: str, results: Sequence[Run], planned: int, command: str, plots: Sequence[str]
+    name: str, results: Sequence[CaseResult], planned: int, command: str, plots: Sequence[str]
 ) -> list[Block]:
     """The report of a sweep: of so many cases those that there are so far, and their plots."""
     good = sum(1 for result in results if not result.error)

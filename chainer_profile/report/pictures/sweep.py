@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from chainer_profile.analyse.case_result import CaseResult, several_machines
 from chainer_profile.basics import units
-from chainer_profile.record.digest import Run, several_machines
 from chainer_profile.report.pictures import figures
 from chainer_profile.report.text import printable, shorten
 
@@ -33,9 +33,9 @@ _NOISY = 0.2
 _MAX_NUMBERED = 4
 
 
-def pictures(results: Sequence[Run]) -> dict[str, figures.Picture]:
+def pictures(results: Sequence[CaseResult]) -> dict[str, figures.Picture]:
     """The plots that these results have, by their files."""
-    good = [result for result in results if not math.isnan(result.digest.median_s)]
+    good = [result for result in results if not math.isnan(result.median_s)]
     plots = {}
     if good:
         plots["latency-by-network.png"] = figures.Picture(lambda: latency_figure(good))
@@ -45,45 +45,47 @@ def pictures(results: Sequence[Run]) -> dict[str, figures.Picture]:
 
 
 #: What tells cases apart, as it is written.
-_PARTS: dict[str, Callable[[Run], str]] = {
-    "batch": lambda run: f"batch {units.format_count(run.digest.settings.batchsize)}",
-    "input": lambda run: f"input {run.digest.input_text}",
-    "network": lambda run: printable(run.digest.settings.model),
-    "phase": lambda run: run.digest.settings.phase,
-    "device": lambda run: run.digest.settings.device,
-    "dtype": lambda run: run.digest.settings.dtype,
-    "threads": lambda run: units.plural(n, "thread") if (n := run.digest.settings.threads) else "",
-    "seed": lambda run: f"seed {run.digest.settings.seed}",
-    "trials": lambda run: units.plural(run.digest.settings.trials, "trial"),
+_PARTS: dict[str, Callable[[CaseResult], str]] = {
+    "batch": lambda run: f"batch {units.format_count(run.settings.batchsize)}",
+    "input": lambda run: f"input {run.input_text}",
+    "network": lambda run: printable(run.settings.model),
+    "phase": lambda run: run.settings.phase,
+    "device": lambda run: run.settings.device,
+    "dtype": lambda run: run.settings.dtype,
+    "threads": lambda run: units.plural(n, "thread") if (n := run.settings.threads) else "",
+    "seed": lambda run: f"seed {run.settings.seed}",
+    "trials": lambda run: units.plural(run.settings.trials, "trial"),
     "machine": lambda run: printable(run.machine),
 }
 
 
-def _named(results: Sequence[Run], parts: Sequence[str]) -> list[tuple[str, list[Run]]]:
+def _named(
+    results: Sequence[CaseResult], parts: Sequence[str]
+) -> list[tuple[str, list[CaseResult]]]:
     """Results by what they differ in among these parts, with a name for each group."""
     differing = [part for part in parts if _differ(results, part)]
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, list[CaseResult]] = {}
     for result in results:
         texts = (_PARTS[part](result) for part in differing)
         groups.setdefault(", ".join(filter(None, texts)), []).append(result)
     return list(groups.items())
 
 
-def _differ(results: Sequence[Run], part: str) -> bool:
+def _differ(results: Sequence[CaseResult], part: str) -> bool:
     return len(set(map(_PARTS[part], results))) > 1
 
 
-def _others(results: Sequence[Run]) -> list[str]:
+def _others(results: Sequence[CaseResult]) -> list[str]:
     machine = ["machine"] if several_machines(results) else []
     return ["device", "dtype", "threads", "seed", "trials", *machine]
 
 
-def _networks(results: Sequence[Run]) -> list[str]:
-    return list(dict.fromkeys(result.digest.settings.model for result in results))
+def _networks(results: Sequence[CaseResult]) -> list[str]:
+    return list(dict.fromkeys(result.settings.model for result in results))
 
 
 @figures.drawing()
-def latency_figure(results: Sequence[Run]) -> Figure:
+def latency_figure(results: Sequence[CaseResult]) -> Figure:
     """Grouped bars: median latency by network, with whiskers of one standard deviation.
 
     Every input and phase has a panel of its own, since their times differ by far.
@@ -100,7 +102,7 @@ def latency_figure(results: Sequence[Run]) -> Figure:
     fig = figures.blank(width, 1.1 + _PANEL_HEIGHT * len(shown))
     axes = fig.subplots(len(shown), squeeze=False)[:, 0]
     for ax, (name, group) in zip(axes, shown, strict=True):
-        _draw_panel(ax, name or f"input {group[0].digest.input_text}", group, series)
+        _draw_panel(ax, name or f"input {group[0].input_text}", group, series)
     left_out = len(panels) - len(shown) + len(known) - len(series)
     _title(fig, "Latency by network, median and standard deviation", results, left_out)
     if len(series) > 1:
@@ -108,17 +110,19 @@ def latency_figure(results: Sequence[Run]) -> Figure:
     return fig
 
 
-def _draw_panel(ax: Axes, name: str, group: list[Run], series: list[tuple[str, list[Run]]]) -> None:
+def _draw_panel(
+    ax: Axes, name: str, group: list[CaseResult], series: list[tuple[str, list[CaseResult]]]
+) -> None:
     networks = _networks(group)
-    unit = units.duration_unit(max(result.digest.median_s for result in group))
+    unit = units.duration_unit(max(result.median_s for result in group))
     wide = 0.8 / len(series)
     top = 0.0
     for at, (_, of_series) in enumerate(series):
         members = [result for result in group if result in of_series]
-        x = np.array([networks.index(result.digest.settings.model) for result in members], float)
+        x = np.array([networks.index(result.settings.model) for result in members], float)
         x += (at - (len(series) - 1) / 2) * wide
-        typical = np.array([units.in_unit(result.digest.median_s, unit) for result in members])
-        std = np.array([units.in_unit(result.digest.std_s, unit) for result in members])
+        typical = np.array([units.in_unit(result.median_s, unit) for result in members])
+        std = np.array([units.in_unit(result.std_s, unit) for result in members])
         ax.bar(x, typical, width=wide * 0.92, color=_COLOURS[at])
         known = np.isfinite(std)
         _whiskers(ax, x[known], typical[known], std[known], fmt="none", ecolor=figures.INK)
@@ -154,34 +158,34 @@ def _draw_panel(ax: Axes, name: str, group: list[Run], series: list[tuple[str, l
     ax.tick_params(axis="x", length=0)
 
 
-def batch_series(results: Sequence[Run]) -> list[tuple[str, list[Run]]]:
+def batch_series(results: Sequence[CaseResult]) -> list[tuple[str, list[CaseResult]]]:
     """Cases that differ in their batch size only, from small to large; two of them at least."""
     groups = _named(results, ("network", "input", "phase", *_others(results)))
-    by_size = attrgetter("digest.settings.batchsize")
+    by_size = attrgetter("settings.batchsize")
     ordered = ((name, sorted(group, key=by_size)) for name, group in groups)
     return [(name, group) for name, group in ordered if len(set(map(by_size, group))) > 1]
 
 
 @figures.drawing()
-def batch_figure(results: Sequence[Run]) -> Figure:
+def batch_figure(results: Sequence[CaseResult]) -> Figure:
     """Two panels: latency with its standard deviation, and inputs a second, by batch size."""
     series = batch_series(results)
     shown = series[:_MAX_SERIES]
     height = 4.1 + 0.18 * -(-len(shown) // _legend_columns(shown, _BATCH_WIDTH))
     fig = figures.blank(_BATCH_WIDTH, height)
     left, right = fig.subplots(1, 2)
-    unit = units.duration_unit(max(r.digest.median_s for _, group in shown for r in group))
+    unit = units.duration_unit(max(r.median_s for _, group in shown for r in group))
     handles: list[Any] = []
     for at, (_, group) in enumerate(shown):
-        batch = [result.digest.settings.batchsize for result in group]
-        typical = np.array([units.in_unit(result.digest.median_s, unit) for result in group])
-        std = np.nan_to_num([units.in_unit(result.digest.std_s, unit) for result in group])
+        batch = [result.settings.batchsize for result in group]
+        typical = np.array([units.in_unit(result.median_s, unit) for result in group])
+        std = np.nan_to_num([units.in_unit(result.std_s, unit) for result in group])
         style: dict[str, Any] = {"color": _COLOURS[at], "marker": _MARKERS[at]}
         style |= {"markersize": 4, "linewidth": 1.2}
         _whiskers(left, batch, typical, std, **style)
-        right.plot(batch, [result.digest.fps for result in group], **style)
+        right.plot(batch, [result.fps for result in group], **style)
         handles.append(Line2D([], [], **style))
-    sizes = sorted({r.digest.settings.batchsize for _, group in shown for r in group})
+    sizes = sorted({r.settings.batchsize for _, group in shown for r in group})
     for ax in (left, right):
         ax.set_xscale("log", base=2)
         ax.set_xticks(_apart(sizes), list(map(units.format_count, _apart(sizes))))
@@ -215,8 +219,8 @@ def _apart(sizes: Sequence[int]) -> list[int]:
     return found
 
 
-def _title(fig: Figure, what: str, results: Sequence[Run], left_out: int) -> None:
-    devices = dict.fromkeys(one.digest.processor or one.digest.settings.device for one in results)
+def _title(fig: Figure, what: str, results: Sequence[CaseResult], left_out: int) -> None:
+    devices = dict.fromkeys(one.processor or one.settings.device for one in results)
     where = shorten(", ".join(map(printable, devices)), int(fig.get_figwidth() * 12))
     lines = [what, where, _run(results)]
     if any(map(_noisy, results)):
@@ -228,11 +232,11 @@ def _title(fig: Figure, what: str, results: Sequence[Run], left_out: int) -> Non
     figures.entitle(fig, "\n".join(lines), figures.TEXT + 0.5)
 
 
-def _run(results: Sequence[Run]) -> str:
+def _run(results: Sequence[CaseResult]) -> str:
     """What was run: phase, trials and threads, each with what it was where that differs."""
-    settings = [result.digest.settings for result in results]
-    trials = sorted({result.digest.timed for result in results})
-    threads = sorted({n for result in results if (n := result.digest.threads) is not None})
+    settings = [result.settings for result in results]
+    trials = sorted({result.timed for result in results})
+    threads = sorted({n for result in results if (n := result.threads) is not None})
     parts = [
         " and ".join(dict.fromkeys(printable(one.phase) for one in settings)),
         f"{_range(trials)} trials",
@@ -247,21 +251,22 @@ def _range(numbers: Sequence[int]) -> str:
     return f"{units.format_count(numbers[0])} to {units.format_count(numbers[-1])}"
 
 
-def _noisy(result: Run) -> bool:
-    digest = result.digest
-    return bool(digest.std_s > _NOISY * digest.median_s)
+def _noisy(result: CaseResult) -> bool:
+    return bool(result.std_s > _NOISY * result.median_s)
 
 
-def _legend(fig: Figure, series: Sequence[tuple[str, list[Run]]], handles: Sequence[Any]) -> None:
+def _legend(
+    fig: Figure, series: Sequence[tuple[str, list[CaseResult]]], handles: Sequence[Any]
+) -> None:
     entries = zip(map(_label, series), handles, strict=False)
     figures.legend_below(fig, entries, _legend_columns(series, fig.get_figwidth()))
 
 
-def _label(series: tuple[str, list[Run]]) -> str:
+def _label(series: tuple[str, list[CaseResult]]) -> str:
     return shorten(series[0], 60) or "all"
 
 
-def _legend_columns(series: Sequence[tuple[str, list[Run]]], width: float) -> int:
+def _legend_columns(series: Sequence[tuple[str, list[CaseResult]]], width: float) -> int:
     """How many entries of a legend a line has, in a figure of so many inches."""
     longest = max(len(_label(one)) for one in series)
     return max(1, min(len(series), int(width * 13 / (longest + 6))))

@@ -1,17 +1,17 @@
-"""The facts of a run."""
+"""What came of a case of a sweep."""
 
 import numpy as np
 import pytest
 
-from chainer_profile.record.digest import block_kind
-from chainer_profile.record.recording import LinkCalls, digest_of
+from chainer_profile.analyse.case_result import block_kind, result_of
+from chainer_profile.record.recording import LinkCalls
 from models.registry import REGISTRY
 from tests.sweeping import LINKS, make_case, recording_of
 
 
-def test_the_facts_of_a_run():
+def test_the_facts_of_a_case():
     case = make_case(batchsize=2)
-    result = digest_of(recording_of(case.settings))
+    result = result_of("case", recording_of(case.settings))
     assert result.settings == case.settings
     assert result.mean_s == pytest.approx(4e-3)
     assert result.std_s == pytest.approx(2e-3)
@@ -19,7 +19,9 @@ def test_the_facts_of_a_run():
     assert (result.timed, result.clean, result.parameters) == (3, True, 300)
     assert (result.memory_nbytes, result.blocks) == (2048, "basic")
     none = np.zeros(0, np.int64)  # without unprofiled trials the profiled ones count
-    result = digest_of(recording_of(make_case().settings, clean_ns=none, clean_start_ns=none))
+    result = result_of(
+        "case", recording_of(make_case().settings, clean_ns=none, clean_start_ns=none)
+    )
     assert (result.clean, result.timed) == (False, 4)
     assert result.mean_s == pytest.approx(1.001e-3)
 

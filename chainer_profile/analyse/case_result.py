@@ -1,0 +1,109 @@
+"""What came of the cases of a sweep, which its table is made from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from chainer_profile.basics.describe import describe
+from chainer_profile.basics.paths import above
+from chainer_profile.basics.units import format_input
+from chainer_profile.record.recording import LinkCalls, Recording, Settings
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One run of a sweep, which may fail. Numbers not known are NaN or None, texts empty.
+
+    The latency is of the unprofiled trials, or else of the profiled ones.
+    """
+
+    #: That of its folder below the sweep's, such as ``resnet20-cpu-b1``.
+    name: str
+    settings: Settings = field(default_factory=Settings)
+    machine: str = ""
+    #: Why it failed.
+    error: str = ""
+    started: str = ""
+    #: Or the GPU.
+    processor: str = ""
+    threads: int | None = None
+    #: Kind of the network's blocks, such as ``basic``.
+    blocks: str = ""
+    parameters: int | None = None
+    #: Peak allocated in a trial, excluding what existed before it.
+    memory_nbytes: int | None = None
+    #: Number of the trials that the latency is of, and whether these are unprofiled ones.
+    timed: int = 0
+    clean: bool = True
+    mean_s: float = math.nan
+    std_s: float = math.nan
+    median_s: float = math.nan
+    fps: float = math.nan
+
+    @property
+    def input_text(self) -> str:
+        """The input's shape; of an image with three channels height and width: ``1024x2048``."""
+        shape = self.settings.input_shape[1:]
+        return format_input(shape) if shape else ""
+
+
+def result_of(name: str, recording: Recording, machine: str = "") -> CaseResult:
+    """What a case's recording says."""
+    settings, environment = recording.settings, recording.environment
+    clean = len(recording.clean_ns) > 0 and not recording.mixed
+    samples = recording.clean_ns if clean else recording.trial_ns
+    gpu = environment.gpu
+    result = CaseResult(
+        name,
+        settings,
+        machine,
+        started=environment.started,
+        processor=gpu.name if gpu is not None and gpu.name else environment.processor,
+        threads=max((library.threads for library in environment.blas), default=None),
+        blocks=block_kind(recording.links),
+        parameters=sum(link.parameters for link in recording.links) or None,
+        memory_nbytes=None if recording.memory is None else recording.memory.high_water_nbytes,
+        clean=clean,
+    )
+    if samples is None or not len(samples):
+        return result
+    found = describe(samples)
+    return replace(
+        result,
+        timed=found.count,
+        mean_s=found.mean_s,
+        std_s=found.std_s,
+        median_s=found.median_s,
+        fps=settings.batchsize / found.mean_s if settings.batchsize and found.mean_s else math.nan,
+    )
+
+
+def machines_of(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
+    """Names of the machines, and their processors, in the order in which they come."""
+    known = (result for result in results if not result.error)
+    return list(dict.fromkeys((result.machine, result.processor) for result in known))
+
+
+def several_machines(results: Sequence[CaseResult]) -> bool:
+    """Whether results come from more than one machine."""
+    return len({machine for machine, _ in machines_of(results)}) > 1
+
+
+def block_kind(links: Sequence[LinkCalls]) -> str:
+    """Kinds of the network's blocks: ``basic``, ``bottleneck``; empty where it has none."""
+    # A block is a link that has links of its own, is in no other block, and has a number for a name
+    # (/res2/0) or a class of which the name ends with Block. Its kind is that name without Block.
+    paths = [link.path for link in links]
+    parents = {above(path) for path in paths}
+    kinds: dict[str, None] = {}
+    blocks: list[str] = []
+    for link in links:
+        named = link.path.rpartition("/")[2].isdecimal() or link.kind.endswith("Block")
+        inside = any(link.path.startswith(f"{block}/") for block in blocks)
+        if not named or inside or link.path not in parents:
+            continue
+        blocks.append(link.path)
+        kinds.setdefault((link.kind.removesuffix("Block") or link.kind).lower())
+    return "+".join(kinds)
