@@ -185,7 +185,9 @@ OPTIONS: dict[str, Told] = {
         "accepted difference, as a fraction of the largest output (default: 1e-4)",
         parsing.fraction,
     ),
-    "--save-engine FILE": _value("save a prepared engine; the file's suffix selects which", Path),
+    "--save-engine FILE": _value(
+        "save the prepared engine that has files, such as onnxruntime", Path
+    ),
     "--load-engine FILE": _value("run an engine from such a file, with the file's weights", Path),
     "--layer-trials N": _value(
         "further trials of each engine that time its layers (default: as many as trials, at "

@@ -20,13 +20,9 @@ def engine_recording(
 ) -> Recording:
     """A recording whose rows are the nodes of an engine, with what else is known of its run."""
     _check(profile, len(layers))
-    if settings.engine:
-        rows = node_rows(profile.nodes, layers)
-    else:
-        rows = _chainer_rows(profile.nodes, layers)
     # What no node took is the runtime's overhead, as framework time is Chainer's.
     return Recording(
-        layers=rows,
+        layers=node_rows(profile.nodes, layers),
         self_ns=profile.node_ns,
         trial_ns=profile.run_ns,
         settings=settings,
@@ -94,10 +90,3 @@ def node_rows(nodes: Sequence[EngineNode], layers: Sequence[Layer]) -> tuple[Lay
 def _sum(values: Sequence[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
-
-
-def _chainer_rows(nodes: Sequence[EngineNode], layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    """Chainer's own layers, which its nodes must be, one each."""
-    if [node.layers for node in nodes] != [(index,) for index in range(len(layers))]:
-        raise EngineError("its nodes are not Chainer's layers, one each")
-    return tuple(layers)

@@ -131,12 +131,7 @@ def _folded(
     recordings: dict[str, Recording] = {}
     for one in race.contestants:
         if one.profile is not None:
-            engine = "" if one.name == BASELINE else f"{one.name} {one.version}".strip()
-            own = replace(
-                settings,
-                engine=engine,
-                trials=len(one.profile.run_ns),
-            )
+            own = replace(settings, trials=len(one.profile.run_ns))
             known: dict[str, Any] = {
                 "links": structure.links,
                 "clean_ns": one.clean_ns,
@@ -145,21 +140,24 @@ def _folded(
                 "conditions": conditions,
             }
             try:
-                found = engine_recording(one.profile, structure.layers, own, **known)
-                recorded = getattr(one.engine, "recording", None)
-                if not engine and isinstance(recorded, Recording):
+                if one.name == BASELINE:
                     # All that its recorder knows, such as a GPU's own times, but its starts: the
                     # profiled trials came behind the unprofiled ones, so the two tell nothing about
                     # what the recorder adds.
+                    recorded: Recording = one.engine.recording
                     known["conditions"] = replace(
                         recorded.conditions,
                         other_cpu=conditions.other_cpu,
                         calibrations=conditions.calibrations,
                     )
-                    found = replace(
+                    recordings[one.name] = replace(
                         recorded, start_ns=None, clean_cpu_ns=None, settings=own, **known
                     )
-                recordings[one.name] = found
+                else:
+                    own = replace(own, engine=f"{one.name} {one.version}".strip())
+                    recordings[one.name] = engine_recording(
+                        one.profile, structure.layers, own, **known
+                    )
             except (EngineError, ValueError) as error:
                 one.add_note(f"the times of its nodes are unusable: {error}")
         one.folder = folders[one.name] if one.name in recordings else ""

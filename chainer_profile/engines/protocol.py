@@ -72,9 +72,9 @@ class Engine(Protocol):
 
     - ``version``: text, such as ``1.20.1``.
     - ``note``: text for whoever reads its times, once it is prepared.
-    - ``suffix``, the ending of its files, with ``save(path)``, which writes the prepared engine to
-      a file, and ``load(network, path)``, which prepares it from a file with the file's weights.
-      ``load`` raises EngineError if the file is missing, damaged, or of another network.
+    - ``save(path)``, which writes the prepared engine to a file, and ``load(network, path)``, which
+      prepares it from a file with the file's weights. ``load`` raises EngineError if the file is
+      missing, damaged, or of another network.
     - ``intermediates(inputs)``: output arrays by index of Chainer's layer, as far as it knows them.
     - ``block()``: a context manager around runs in a row; it may prepare for them, and leaves the
       process as it was.

@@ -81,29 +81,20 @@ def choose(names: Sequence[str] | None) -> list[Contestant]:
 def place(contestants: Sequence[Contestant], *, save: Path | None, load: Path | None) -> None:
     """Note which engine is of a file."""
     if save is not None:
-        of_file(contestants, save, "--save-engine").to_save = save
+        _of_file(contestants, "save", f"--save-engine {save}").to_save = save
     if load is not None:
-        of_file(contestants, load, "--load-engine").saved = load
+        _of_file(contestants, "load", f"--load-engine {load}").saved = load
 
 
-def of_file(contestants: Sequence[Contestant], path: Path, option: str) -> Contestant:
-    """The engine whose files end as this one does."""
-    able = {
-        contestant.name: contestant.engine.suffix
-        for contestant in contestants
-        if hasattr(contestant.engine, "suffix")
-    }
-    found = [one for one in contestants if path.name.endswith(able.get(one.name, "\0"))]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = " or ".join(one.name for one in found)
-        raise UsageError(f"{option} {path} could be for {names}: name one of them with --engines")
-    known = ", ".join(f"{name} *{suffix}" for name, suffix in able.items())
-    raise UsageError(
-        f"{option} {path}: no engine of this run has files with this ending; "
-        + (f"known are {known}" if known else "none of them can be saved")
-    )
+def _of_file(contestants: Sequence[Contestant], method: str, option: str) -> Contestant:
+    """The one engine that has files."""
+    able = [one for one in contestants if hasattr(one.engine, method)]
+    if not able:
+        raise UsageError(f"{option}: none of the engines of this run has files")
+    if len(able) > 1:
+        names = " or ".join(one.name for one in able)
+        raise UsageError(f"{option} could be for {names}: name one of them with --engines")
+    return able[0]
 
 
 @dataclass(eq=False)
@@ -180,10 +171,8 @@ class Race:
             engine, begin_ns = contestant.engine, self._now_ns()
             if contestant.saved is None:
                 engine.prepare(network)
-            elif hasattr(engine, "load"):
-                engine.load(network, contestant.saved)
             else:
-                raise EngineError("cannot be loaded from a file")
+                engine.load(network, contestant.saved)
             contestant.prepare_s = (self._now_ns() - begin_ns) * NS
             contestant.version = str(getattr(engine, "version", contestant.version))
             contestant.add_note(str(getattr(engine, "note", "")))

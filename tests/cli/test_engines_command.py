@@ -30,7 +30,6 @@ class Fast:
 
     name = "fast"
     version = "2.0"
-    suffix = ".fast"
     off = 0.0
 
     def prepare(self, network):

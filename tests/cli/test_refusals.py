@@ -22,7 +22,7 @@ def give(): return 7
 def fail(): raise ValueError('no network\\ntoday')
 
 class Fast:
-    name, suffix = 'fast', '.fast'
+    name = 'fast'
     prepare = run = layers = save = load = give
 class Wrong(Fast):
     name = 'wrong'
@@ -108,7 +108,7 @@ REFUSED = f"""
 2 | engines --engines onnxruntime:OpenVINO | unknown engine 'onnxruntime:OpenVINO': execution prov
 2 | engines --engines own:Absent | engine own:Absent: own has no 'Absent'
 2 | engines --engines own:Net | engine own:Net is not an engine: it lacks prepare, run, layers
-2 | engines --engines own:Fast --save-engine x.onnx | --save-engine x.onnx: no engine of this run ha
+2 | engines --engines chainer-fast --save-engine x | --save-engine x: none of the engines of this ru
 2 | engines --engines own:Fast,own:Wrong --save-engine x.fast | --save-engine x.fast could be for fa
 1 | engines --engines own:fail | engine own:fail: cannot be made: ValueError: no network today
 2 | run | name a program: python profile.py run SCRIPT [ARGS ...]

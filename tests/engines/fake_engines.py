@@ -9,7 +9,7 @@ import numpy as np
 from chainer_profile.engines.engine_recording import engine_recording
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 from chainer_profile.engines.results import EngineResult, EnginesRun, OutputDifference
-from chainer_profile.record.recording import Environment, Layer, Settings
+from chainer_profile.record.recording import Environment, Layer, Recording, Settings
 from tests.conftest import FakeClock, make_layers
 
 X = np.arange(6, dtype=np.float32).reshape(1, 6)
@@ -106,10 +106,16 @@ def _trials(time_us):
     return {"clean_ns": clean_ns, "clean_start_ns": starts, "environment": ENVIRONMENT}
 
 
+def chainer_recording(own, settings, **known):
+    """What Chainer's own recorder would have found of layers that took these times."""
+    times = {"self_ns": own.node_ns, "trial_ns": own.run_ns}
+    return Recording(layers()[: len(own.nodes)], settings=settings, **times, **known)
+
+
 def recordings():
     """Chainer with 1,000 us in six layers and 200 between, and an engine with three nodes."""
     own = profile([400, 100, 50, 350, 80, 20], [(i,) for i in range(6)], 1200)
-    chainer = engine_recording(own, layers(), SETTINGS, **_trials(1000))
+    chainer = chainer_recording(own, SETTINGS, **_trials(1000))
     fused = profile([60, 5, 30], [(0, 1, 2), (), (3, 4)], 100)
     settings = Settings(**{**vars(SETTINGS), "engine": "fast 1.0"})
     fused = EngineProfile(fused.nodes, fused.node_ns, fused.run_ns, gone=(5,))

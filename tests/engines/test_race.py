@@ -1,7 +1,6 @@
 """Engines in turn, on a clock that only they advance."""
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -82,7 +81,6 @@ def test_engines_take_turns_in_an_order_that_changes(clock):
 
 def test_one_that_fails_is_out_keeps_what_it_made_and_the_others_go_on(clock):
     lacks = FakeEngine(clock, name="lacks", fails_to_prepare="no such function: Roll")
-    kept = Contestant(name="kept", engine=FakeEngine(clock), saved=Path("kept"))
     # Two runs for outputs, three warm-ups, then one untimed and two timed runs a round.
     breaks = FakeEngine(clock, name="breaks", fails_at=5 + 3 + 2)
 
@@ -91,11 +89,10 @@ def test_one_that_fails_is_out_keeps_what_it_made_and_the_others_go_on(clock):
         return x
 
     spoils = FakeEngine(clock, name="spoils", function=spoil)
-    one = ran(clock, chainer(clock), lacks, kept, breaks, spoils, FakeEngine(clock))
+    one = ran(clock, chainer(clock), lacks, breaks, spoils, FakeEngine(clock))
     assert [(c.error, len(c.clean_ns)) for c in one.contestants] == [
         ("", 60),
         ("no such function: Roll", 0),
-        ("cannot be loaded from a file", 0),
         ("after 2 trials: RuntimeError: out of order", 2),
         ("changes its input", 0),
         ("", 60),

@@ -38,7 +38,6 @@ _NodeName = tuple[str, str, int]
 class OnnxRuntimeEngine:
     """ONNX Runtime on a provider; it runs the exported network, whose nodes have layers' names."""
 
-    suffix = ".onnx"
     #: How many nodes the provider does not run, in words; empty where it runs all.
     note = ""
     network: Network
