@@ -82,10 +82,6 @@ class Finding:
         """The advice with its command: ``Measure it: python profile.py advise FOLDER.``"""
         return f"{self.advice.removesuffix('.')}: {self.command}" if self.command else self.advice
 
-    def said(self, *, full: bool = False) -> str:
-        parts = (self.text, self.evidence if full else "", self.to_do)
-        return " ".join(filter(None, parts))
-
 
 def warning(code: str, text: str, advice: str) -> Finding:
     """That a number may mislead."""

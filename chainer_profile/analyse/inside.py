@@ -135,12 +135,6 @@ class Parts:
                 found[part.cause] += part.share  # type: ignore[assignment]
         return dict(found.most_common())
 
-    @property
-    def largest_cause(self) -> str:
-        """The cause of more than half of its time; empty where none is."""
-        cause, share = next(iter(self.causes.items()), ("", 0.0))
-        return cause if share > 0.5 else ""
-
 
 @dataclass(frozen=True)
 class InsideParts:

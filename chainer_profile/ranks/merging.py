@@ -153,15 +153,13 @@ def merge(
     outcomes: Mapping[str, str] | None = None,
 ) -> Ranks:
     """Put the recordings of ranks together, if they are of one training."""
-    left_out = [name for name, one in recordings.items() if one.rank is None]
-    notes = [
-        *problems,
-        *(f"{name}: left out, because it is not a recording of a rank" for name in left_out),
-    ]
-    found = sorted(
-        (_Found(name, one.rank, one) for name, one in recordings.items() if one.rank is not None),
-        key=lambda one: one.rank.number,
-    )
+    notes, found = [*problems], []
+    for name, one in recordings.items():
+        if one.rank is None or one.iteration is None:
+            notes.append(f"{name}: left out, because it is not a recording of a rank")
+        else:
+            found.append(_Found(name, one.rank, one, one.iteration.tolist()))
+    found.sort(key=lambda one: one.rank.number)
     if not found:
         raise ProfileError("; ".join(notes) or "there is no recording of a rank")
     _check_together(found)
@@ -171,8 +169,7 @@ def merge(
     found = _with_enough(found, notes)
     if note := _not_compared(found):
         notes.append(note)
-    numbered = all(one.recording.iteration is not None for one in found)
-    common = sorted(set.intersection(*(set(one.numbers(numbered)) for one in found)))
+    common = sorted(set.intersection(*(set(one.iterations) for one in found)))
     if not common:
         raise ProfileError(
             "the ranks have no iteration in common: record the same iterations on all"
@@ -182,9 +179,7 @@ def merge(
         were = "was" if len(common) == 1 else "were"
         of = plural(most, "iteration")
         notes.append(f"{len(common):,d} of {of} {were} recorded on all ranks shown")
-    if not numbered:
-        notes.append("iterations have no numbers, so the first ones of each rank are matched")
-    return _together(found, common, numbered, tuple(notes))
+    return _together(found, common, tuple(notes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,12 +187,7 @@ class _Found:
     name: str
     rank: Rank
     recording: Recording
-
-    def numbers(self, numbered: bool) -> list[int]:
-        """The iteration of every trial."""
-        if numbered and self.recording.iteration is not None:
-            return [int(number) for number in self.recording.iteration]
-        return list(range(1, self.recording.n_trials + 1))
+    iterations: list[int]  #: Their numbers, of every trial.
 
 
 def _check_together(found: Sequence[_Found]) -> None:
@@ -274,12 +264,10 @@ def _not_compared(found: Sequence[_Found]) -> str:
     )
 
 
-def _together(
-    found: Sequence[_Found], common: Sequence[int], numbered: bool, notes: tuple[str, ...]
-) -> Ranks:
+def _together(found: Sequence[_Found], common: Sequence[int], notes: tuple[str, ...]) -> Ranks:
     runs = []
     for one in found:
-        place = {number: at for at, number in reversed([*enumerate(one.numbers(numbered))])}
+        place = {number: at for at, number in reversed([*enumerate(one.iterations)])}
         runs.append((one.recording, [place[number] for number in common]))
     first = found[0].recording
     rows = [row.index for row in first.layers if row.phase == COMMUNICATION]

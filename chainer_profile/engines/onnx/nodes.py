@@ -105,12 +105,8 @@ class Origin:
 
 def write_origin(model: Any, origin: Origin) -> None:
     """Put it into an ONNX model."""
-    kept = [entry for entry in model.metadata_props if entry.key != METADATA]
-    pairs = {entry.key: entry.value for entry in kept}
-    pairs[METADATA] = origin.to_json()
     del model.metadata_props[:]
-    for key, value in pairs.items():
-        model.metadata_props.add(key=key, value=value)
+    model.metadata_props.add(key=METADATA, value=origin.to_json())
     model.doc_string = (
         f"{origin.network}: Chainer's network in test mode, inputs of "
         f"{format_shapes(origin.shapes)}{', or any batch' * origin.any_batch}; "

@@ -133,10 +133,10 @@ def regions_of(phases: Iterable[str]) -> list[tuple[str, int, int]]:
     return found
 
 
-def layer_bars(summary: Summary, most: int = MOST) -> Bars:
-    """A bar for every layer; of more than so many one for every block, or the slowest alone."""
+def layer_bars(summary: Summary) -> Bars:
+    """A bar for every layer; of very many one for every block, or the slowest alone."""
     layers = summary.layers
-    if len(layers) <= most:
+    if len(layers) <= MOST:
         return Bars(_by_layer(summary, range(len(layers))))
     blocks = group_names(summary.recording.layers, "block")
     # A block is a group by itself in every phase.
@@ -144,7 +144,7 @@ def layer_bars(summary: Summary, most: int = MOST) -> Bars:
     for at, key in enumerate(zip(layers["phase"].tolist(), map(str, blocks), strict=True)):
         groups.setdefault(key, []).append(at)
     count = units.plural(len(layers), "layer")
-    if len(groups) <= most:
+    if len(groups) <= MOST:
         return Bars(_by_block(summary, groups), "block", f"{count} by block")
     slowest = np.argsort(-layers["typical_s"].to_numpy(), kind="stable")[:SLOWEST]
     share = float(layers["share"].to_numpy()[slowest].sum())
