@@ -12,7 +12,7 @@ from chainer_profile.cli.shown import FULL, say_written, show
 from chainer_profile.engines.catalogue import EngineEntry, listed
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.document import Lines
+from chainer_profile.report.columns import properties
 from chainer_profile.report.tables import Table, columns
 from chainer_profile.runs import engines as run_folder
 
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if getattr(args, "list_models", False):
         show([Table(_NETWORKS, context.registry.items(), "The networks")])
     else:
-        show([Lines([(entry.name, _described(entry)) for entry in listed()])])
+        show([properties((entry.name, _described(entry)) for entry in listed())])
     return 0
 
 

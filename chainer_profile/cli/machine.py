@@ -11,7 +11,7 @@ from chainer_profile.basics.parsing import named_device
 from chainer_profile.cli.main import Context
 from chainer_profile.cli.shown import show
 from chainer_profile.measure import environment, machine
-from chainer_profile.report.document import Lines
+from chainer_profile.report.columns import properties
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -44,5 +44,5 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if found.note:
         again = "" if args.refresh or not found.kept else "; --refresh measures again"
         lines.append(("note" if found.kept else "not kept", f"{found.note}{again}"))
-    show([Lines(lines)])
+    show([properties(lines)])
     return 0

@@ -74,13 +74,6 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Names and values, a line each."""
-
-    rows: Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True)
 class Code:
     """Lines as they are."""
 
@@ -128,7 +121,7 @@ class Fold:
     warning: bool = False
 
 
-Block = Heading | Text | Points | Lines | Code | Table | Figure | Boxes | Fold
+Block = Heading | Text | Points | Code | Table | Figure | Boxes | Fold
 
 
 @dataclass(frozen=True)

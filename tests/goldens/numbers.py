@@ -199,7 +199,6 @@ def ranked() -> dict[str, Iterable[str]]:
         "on two hosts": merge(two(rank=Rank(1, 2, "there"))),
         "a broadcast": merge({name: replace(one, layers=root) for name, one in usual.items()}),
         "not all iterations": merge(two(iteration=np.array([2, 3]))),
-        "iterations without numbers": merge(two(iteration=None)),
         "arrivals not known": merge(two(arrived_ns=None, left_ns=None)),
         "what is missing": merge(
             four | {"rank-2": cut, "x": replace(short, rank=None)}, problems=["rank-7: damaged"]

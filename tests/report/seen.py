@@ -26,7 +26,6 @@ from chainer_profile.report.document import (
     Code,
     Figure,
     Heading,
-    Lines,
     Points,
     Text,
     caption_text,
@@ -90,12 +89,6 @@ def _told(writer: str | int, block: Block) -> Iterator[Item]:
             yield "image", block.file, said(block.alt)
             if block.caption:
                 yield "text", said(caption_text(block))
-    elif isinstance(block, Lines):
-        if writer == "markdown":
-            yield "text", said(" ".join(f"{name}: {value}" for name, value in block.rows))
-        else:
-            for name, value in block.rows:
-                yield "pair", said(name), said(value)
     else:
         if writer == "markdown" and block.caption:
             yield "text", said(caption_text(block))
@@ -298,10 +291,8 @@ def _on_terminal(blocks: Sequence[Block], width: int) -> Iterator[Item]:
                 yield "point", tidy(width, item)
         elif isinstance(block, Code):
             yield "code", text
-        elif isinstance(block, Lines) or not block.head:
-            rows = [
-                tuple(row) for row in (block.rows if isinstance(block, Lines) else block.cells())
-            ]
+        elif not block.head:
+            rows = [tuple(row) for row in block.cells()]
             begin = min(max(cell_len(printable(name)) for name, _ in rows), width // 2)
             spans = [(0, begin), (begin + 2, width)]
             for found, _ in _rows(rows, lines, spans, width):

@@ -26,8 +26,9 @@ from chainer_profile.report.columns import (
     hot_marks,
     layer_anchor,
     layer_columns,
+    properties,
 )
-from chainer_profile.report.document import LAYERS, PLOT, Figure, Lines, file, plain, text, told
+from chainer_profile.report.document import LAYERS, PLOT, Figure, file, plain, text, told
 from chainer_profile.report.tables import (
     HOT_MARK,
     SPREAD,
@@ -249,7 +250,7 @@ def on_page(summary: Summary) -> Iterator[Block]:
 
 def glossary(summary: Summary) -> Iterator[Block]:
     """What the columns of a page's table mean."""
-    yield Lines([(column.title, column.meaning) for column in _page_columns(summary)])
+    yield properties((column.title, column.meaning) for column in _page_columns(summary))
 
 
 def _page_columns(summary: Summary) -> list[Column]:

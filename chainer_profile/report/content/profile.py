@@ -34,7 +34,6 @@ from chainer_profile.report.document import (
     WHOLE,
     Block,
     Heading,
-    Lines,
     Section,
     below,
     file,
@@ -188,10 +187,9 @@ def report(
 ) -> list[Block]:
     """``report.md``; ``made`` are its sections where they are made already."""
     title = title or ReportTitle()
-    by_whom = title.rows()
     return [
         Heading(1, heading_text(summary, title, beside.budget if beside else None)),
-        *([Lines(by_whom)] if by_whom else []),
+        *(text(strong(name), f": {value}") for name, value in title.rows()),
         *shown_in(REPORT, made or sections(summary, beside)),
     ]
 

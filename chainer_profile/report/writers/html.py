@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from html import escape
 
 from chainer_profile.report import document as doc
@@ -37,8 +37,6 @@ def _block(
     if isinstance(block, doc.Points):
         items = "".join(f"<li>{words(item)}</li>" for item in block.items)
         return f'<ul class="sentences">{items}</ul>'
-    if isinstance(block, doc.Lines):
-        return _pairs(block.rows)
     if isinstance(block, doc.Code):
         lines = "\n".join(map(text, block.text.split("\n")))
         return f'<pre tabindex="0"><code>{lines}</code></pre>'
@@ -59,7 +57,8 @@ def table(found: Table, most: int | None = None) -> str:
     Behind a column of parts stand their bars, and behind these how the times are spread.
     """
     if not found.head:
-        return _pairs(found.cells())
+        pairs = (f"<div><dt>{text(n)}</dt><dd>{text(v)}</dd></div>" for n, v in found.cells())
+        return f'<dl class="properties">{"".join(pairs)}</dl>'
     columns = found.columns
     named = next((at for at, column in enumerate(columns) if column.folds is not None), 0)
     drawn = next((at for at, column in enumerate(columns) if column.bar is not None), None)
@@ -104,11 +103,6 @@ def _marks(found: Table, at: int) -> str:
     return (
         (f' id="{escape(anchor)}"' if anchor else "") + (f' class="{mark}"' if mark else "") + depth
     )
-
-
-def _pairs(rows: Iterable[Sequence[str]]) -> str:
-    found = "".join(f"<div><dt>{text(n)}</dt><dd>{text(v)}</dd></div>" for n, v in rows)
-    return f'<dl class="properties">{found}</dl>'
 
 
 def _kind(column: Column, named: bool = False, content: str = "") -> str:

@@ -24,9 +24,6 @@ def _parts(block: doc.Block) -> Iterator[str]:
         yield note + words(block.words)
     elif isinstance(block, doc.Points):
         yield "\n".join(f"- {words(item)}" for item in block.items)
-    elif isinstance(block, doc.Lines):
-        # Two spaces at the end begin a new line.
-        yield "  \n".join(f"**{cell(name)}**: {cell(value)}" for name, value in block.rows)
     elif isinstance(block, doc.Code):
         yield _fenced("\n".join(map(printable, block.text.split("\n"))))
     elif isinstance(block, Table):

@@ -134,8 +134,6 @@ def _block(block: doc.Block, width: int) -> Iterator[RenderableType]:
         yield Text(printable(doc.plain(block.led)), style)
     elif isinstance(block, doc.Points):
         yield _pairs([("-", doc.plain(item)) for item in block.items], width, gap=1)
-    elif isinstance(block, doc.Lines):
-        yield _pairs(block.rows, width)
     elif isinstance(block, doc.Code):
         # They stay whole for who copies them.
         lines = "\n".join(map(printable, block.text.split("\n")))

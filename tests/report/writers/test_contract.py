@@ -23,7 +23,6 @@ from chainer_profile.report.document import (
     Code,
     Figure,
     Heading,
-    Lines,
     code,
     points,
     strong,
@@ -99,7 +98,7 @@ def every_block(name: str) -> list[Block]:
         text(*words),
         text(strong(f"a {name} b"), note=True),
         points([name, words]),
-        Lines([("Author", f"a {name}"), ("Date", f"b {name}")]),
+        text(strong("Author"), f": a {name}"),
         Code(f"run {name}\n{name}"),
         *(table, pairs, Figure("a b.png", f"a {name}", f"of {name}")),
     ]
