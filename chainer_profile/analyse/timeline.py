@@ -11,7 +11,6 @@ from itertools import groupby, islice
 
 import numpy as np
 
-from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.paths import below, shared
 from chainer_profile.record.recording import Layer, Recording
 
@@ -56,26 +55,16 @@ class Slice:
     calls_ns: int = 0  #: Time of calls within it, of its own too; not of what lies between them.
     inner: list[Slice] = field(default_factory=list)
 
-    def walk(self, kinds: Sequence[str]) -> Iterator[tuple[int, Slice]]:
-        """The slices of some kinds, each before what is in it, with their depth among those."""
-        waiting = [(0, self)]
-        while waiting:
-            depth, one = waiting.pop()
-            taken = one.kind in kinds
-            if taken:
-                yield depth, one
-            waiting.extend((depth + taken, inner) for inner in reversed(one.inner))
-
     def edges(self, kinds: Sequence[str]) -> Iterator[tuple[bool, Slice]]:
         """Begins (True) and ends of the slices of some kinds, in the order of time, nested."""
-        opened: list[Slice] = []
-        for depth, one in self.walk(kinds):
-            while len(opened) > depth:
-                yield False, opened.pop()
-            yield True, one
-            opened.append(one)
-        while opened:
-            yield False, opened.pop()
+        waiting = [(True, self)]
+        while waiting:
+            begins, one = waiting.pop()
+            if one.kind in kinds:
+                yield begins, one
+            if begins:
+                waiting.append((False, one))
+                waiting.extend((True, inner) for inner in reversed(one.inner))
 
 
 def wall_ns(recording: Recording) -> list[int]:
@@ -86,12 +75,8 @@ def wall_ns(recording: Recording) -> list[int]:
 
 def median_trial(recording: Recording) -> int:
     """The trial, from 0, whose length is nearest the median; the first of several."""
-    lengths = wall_ns(recording)
-    if not lengths:
-        raise ProfileError(
-            "the recording contains no complete profiled trial, so there is no median"
-        )
-    return int(np.argmin(np.abs(np.array(lengths) - np.median(lengths))))
+    lengths = np.array(wall_ns(recording))
+    return int(np.argmin(np.abs(lengths - np.median(lengths))))
 
 
 def parent_of(layer: Layer, index: int) -> int | None:

@@ -75,14 +75,6 @@ def _truth(value: Any) -> str:
     return str(bool(value)).lower()
 
 
-def _count(value: Any) -> str:
-    return units.format_count(value)
-
-
-def _shape(value: Any) -> str:
-    return units.format_shape(value) if value else ""
-
-
 def _about(row: Any, shown: str) -> str:
     return units.format_about(shown, row.work_is_about)
 
@@ -95,15 +87,13 @@ KINDS = {
     "text": _TEXT,
     "code": replace(_TEXT, code=True),
     "figure": replace(_TEXT, text=False),
-    "truth": _TRUTH,
     "hot": replace(_TRUTH, shown=_mark(HOT_MARK)),
     "about": replace(_TRUTH, shown=_mark("~")),
     "shapes": replace(_SHAPES, text=True),
     "shapes_beside": _SHAPES,
-    "count": Kind(_count, _whole),
+    "count": Kind(units.format_count, _whole),
     # A number of calls, or the mean of such numbers.
-    "calls": Kind(_count, units.format_exact_count),
-    "shape": replace(_TEXT, shown=_shape, exact=_shape),
+    "calls": Kind(units.format_count, units.format_exact_count),
     "plain": Kind(str, _whole),
     "ms": Kind(units.format_ms, units.format_exact_ms, "_s", "_ms"),
     "duration": Kind(units.format_duration, units.format_exact, "_s", "_s"),
@@ -161,11 +151,6 @@ class Column:
         found: str | float | bool
         found = self.kind.words(value) if self.kind.words else json.loads(self.kind.exact(value))
         return found
-
-    @property
-    def code(self) -> bool:
-        """Whether its cells are names in a program."""
-        return self.kind.code
 
 
 #: Columns, with or without their keys.

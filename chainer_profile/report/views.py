@@ -135,11 +135,11 @@ def recording_html(recording: Recording) -> str:
         return _fragment([text(line) for line in said])
 
 
-def comparison_text(comparison: Comparison, *, width: int = WIDTH) -> str:
+def comparison_text(comparison: Comparison) -> str:
     """What the terminal shows of a comparison, in the same way."""
     from chainer_profile.report.content.comparison import compared
 
-    return terminal.written(compared(comparison, limit=LIMIT), width)
+    return terminal.written(compared(comparison, limit=LIMIT), WIDTH)
 
 
 def comparison_html(comparison: Comparison, *, limit: int | None = NOTEBOOK_LIMIT) -> str:
@@ -156,11 +156,11 @@ def model_text(summary: ModelSummary) -> str:
     return terminal.written(overview(summary), None)
 
 
-def model_html(summary: ModelSummary, *, limit: int | None = MODEL_LIMIT) -> str:
+def model_html(summary: ModelSummary) -> str:
     """The same as a piece of HTML."""
     from chainer_profile.report.content.network import overview
 
-    return _fragment(overview(summary, limit=limit, hint="print() shows all"))
+    return _fragment(overview(summary, limit=MODEL_LIMIT, hint="print() shows all"))
 
 
 def _fragment(blocks: Iterable[Block]) -> str:

@@ -49,7 +49,9 @@ def _table(table: Table) -> str:
     lines = [head, list(rules)]
     for at, row in enumerate(table.cells()):
         shown = [
-            _piece(doc.Piece(part, doc.CODE)).replace("|", r"\|") if column.code else _set_in(part)
+            _piece(doc.Piece(part, doc.CODE)).replace("|", r"\|")
+            if column.kind.code
+            else _set_in(part)
             for column, part in zip(table.columns, row, strict=True)
         ]
         if table.mark(at):
