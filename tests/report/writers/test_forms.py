@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from chainer_profile.report.columns import LAYER_COLUMNS, properties
+from chainer_profile.report.columns import LAYER_COLUMNS
 from chainer_profile.report.document import (
     HOT,
     file,
