@@ -74,13 +74,12 @@ def section(parser, known):
 def documentation():
     found = list(parsers().values())
     known = {row(found[0], action) for action in found[0]._actions}
-    listed = [
-        f"- [{parser.prog}](#{re.sub('[^a-z -]', '', parser.prog.lower()).replace(' ', '-')})"
-        for parser in found
-    ]
-    head = DOCS.read_text().partition("\n\n- [")[0]
+    names = [parser.prog for parser in found]
+    anchors = [re.sub("[^a-z -]", "", name.lower()).replace(" ", "-") for name in names]
+    listed = [f"[{name.split()[-1]}](#{to})" for name, to in zip(names, anchors, strict=True)]
+    head = DOCS.read_text().partition("\n\n[profile.py](")[0]
     sections = (section(one, set() if one is found[0] else known) for one in found)
-    return "\n\n".join([head, "\n".join(listed), *sections]) + "\n"
+    return "\n\n".join([head, ", ".join(listed), *sections]) + "\n"
 
 
 def test_the_documentation_is_that_of_the_code_and_every_option_has_a_meaning():
