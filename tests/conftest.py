@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import os
 import sys
 from collections.abc import Iterator
@@ -127,7 +126,6 @@ def make_layers(n_layers: int) -> tuple[Layer, ...]:
             input_shapes=((1, 16, 32, 32), (16, 16, 3, 3)) if i % 3 == 0 else ((1, 16, 32, 32),),
             output_shapes=((1, 16, 32, 32),),
             dtype="float32",
-            output_nbytes=1 << 16,
         )
         for i in range(n_layers)
     )
@@ -240,10 +238,6 @@ TRAINING_LINKS = (
 )
 
 
-def _output_nbytes(more: Any) -> int:
-    return sum(4 * math.prod(shape) for shape in more.get("output_shapes", ()))
-
-
 def make_training(
     n_trials: int = 40,
     *,
@@ -268,8 +262,6 @@ def make_training(
             phase,
             forward=None if forward is None else forward + first,
             dtype="float32",
-            # As if all of a forward call's outputs were float32.
-            output_nbytes=_output_nbytes(more) if phase == "forward" else None,
             **more,  # type: ignore[arg-type]
         )
         for index, (path, function, phase, _, forward, more) in enumerate(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from chainer_profile.basics.describe import describe, describe_columns, median_i
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import FORWARD
 from chainer_profile.record.checking import check
-from chainer_profile.record.recording import Recording
+from chainer_profile.record.recording import Layer, Recording
 
 #: What a table of layers takes from a layer as it is.
 _DESCRIPTION = (
@@ -112,11 +113,23 @@ def layer_memory(recording: Recording) -> dict[str, Any]:
     }
     data["input_nbytes"] = [layer.input_nbytes for layer in layers]
     data["parameter_nbytes"] = [layer.parameter_nbytes for layer in layers]
-    data["output_nbytes"] = [layer.output_nbytes for layer in layers]
+    data["output_nbytes"] = [_output_nbytes(layer) for layer in layers]
     table = pd.DataFrame(data, dtype="Int64")
     beyond = (table["peak_nbytes"] - table["output_nbytes"]).clip(lower=0)
     table["workspace_nbytes"] = beyond.where([layer.phase == FORWARD for layer in layers])
     return {str(name): values.array for name, values in table.items()}
+
+
+def _output_nbytes(layer: Layer) -> int | None:
+    # An engine's node of several layers, and older recordings, have only shapes and a data type.
+    if layer.output_nbytes is not None or layer.phase != FORWARD or not layer.dtype:
+        return layer.output_nbytes
+    try:
+        # NumPy knows bfloat16 only where another package has taught it.
+        itemsize = 2 if layer.dtype == "bfloat16" else np.dtype(layer.dtype).itemsize
+    except (TypeError, ValueError, SyntaxError):  # one that NumPy does not know
+        return None
+    return sum(math.prod(shape) * itemsize for shape in layer.output_shapes)
 
 
 def _totals(recording: Recording, layers_s: float) -> Totals:

@@ -225,6 +225,13 @@ def test_what_is_measured_and_what_is_known_of_the_arrays() -> None:
     # Of a backward it is not told.
     backward = replace(layer, phase="backward")
     assert cells(layer_memory(of_layers([backward], [100])), "workspace_nbytes") == [None]
+    # Others have outputs by their shapes, whether NumPy knows the data type or not.
+    for dtype, nbytes in (("bfloat16", 12), ("float16", 12), ("", None), ("no type", None)):
+        layer = Layer(0, "/", "A", output_shapes=((2, 3),), dtype=dtype)
+        table = layer_memory(of_layers([layer] * 2, [15, 5]))
+        assert cells(table, "output_nbytes") == [nbytes] * 2, dtype
+        assert cells(table, "workspace_nbytes") == [nbytes and 3, nbytes and 0], dtype
+        assert cells(table, "peak_nbytes") == [15, 5], dtype
 
 
 # Amdahl's law: what a faster layer would bring to a trial
