@@ -30,9 +30,10 @@ from chainer_profile.basics.words import PROG  # noqa: E402
 from chainer_profile.cli.parsers import parser_of  # noqa: E402
 from chainer_profile.cli.report import wanted  # noqa: E402
 from chainer_profile.engines.results import RESULTS  # noqa: E402
+from chainer_profile.record.budget import BUDGET  # noqa: E402
 from chainer_profile.runs import engines  # noqa: E402
 from chainer_profile.runs.folder import RECORDING, load_run  # noqa: E402
-from chainer_profile.runs.wanted import FILES  # noqa: E402
+from chainer_profile.runs.wanted import FILES, USUAL  # noqa: E402
 from chainer_profile.runs.write import in_folder, write_reports  # noqa: E402
 
 SAMPLES = ROOT / "reports" / "samples"
@@ -46,21 +47,28 @@ _ENGINES = (
     *(RESULTS, "engines.md", "engines.csv", "engines.png", f"chainer/{RECORDING}"),
     *(f"onnxruntime/{file}" for file in _ENGINE),
 )
+_PROGRAM = (*_RUN, BUDGET)
 #: The files that each sample keeps.
 KEPT: dict[str, tuple[str, ...]] = {
     "resnet20-cpu-b1": _ALL,
     "resnet20-cpu-b32-train": _TRIED,
+    "train-mnist": _PROGRAM,
     "engines-resnet20-cpu-b1": _ENGINES,
 }
 
 
 def is_source(name: str) -> bool:
     """Whether a file was measured; the others are made from such files."""
-    return Path(name).name in (RESULTS, RECORDING, ADVICE)
+    return Path(name).name in (RESULTS, RECORDING, ADVICE, BUDGET)
 
 
 def is_of_engines(sample: str) -> bool:
     return RESULTS in KEPT[sample]
+
+
+def is_of_program(sample: str) -> bool:
+    """Whether a sample is the run of a program, which is not part of this project."""
+    return BUDGET in KEPT[sample]
 
 
 def command(sample: str) -> list[str]:
@@ -89,7 +97,9 @@ def make(sample: str, place: Path, names: Collection[str] | None = None) -> set[
                 summary = summarise(recordings[engine.name])
                 made |= set(write_reports(place / begin, summary, only=own))
     else:
-        asked = wanted(parser_of("profile").parse_args(command(sample)[1:]))
+        asked = USUAL
+        if not is_of_program(sample):
+            asked = wanted(parser_of("profile").parse_args(command(sample)[1:]))
         summary = in_folder(summarise(load_run(folder)), Path("reports", "samples", sample))
         made = set(write_reports(place, summary, asked, only=names, run=folder))
     for path in made:
@@ -106,6 +116,9 @@ def in_few_colours(path: Path) -> None:
 
 def measure(sample: str) -> None:
     """Run the command that measured a sample again; it replaces the sample's files."""
+    if is_of_program(sample):
+        print("is kept: reports/samples/README.md says how it was measured")
+        return
     words = [sys.executable, *command(sample)]
     subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     if ADVICE in KEPT[sample]:
