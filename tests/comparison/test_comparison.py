@@ -172,6 +172,9 @@ def test_how_the_machine_moved():
     assert ends == pytest.approx((2.5 / 2.1, 1.2 / 1.1, 1.3))
     assert copy == Movement("copy", 1.0, 1.0, 1.0)
     assert not copy.moved
+    # A moment alone is enough, faster or slower.
+    assert Movement("copy", 1.0, 1 / 1.3, 1.0).moved
+    assert Movement("copy", 1.0, 1.0, 1.3).moved
     # Other programs stretch a run where the cores do not suffice.
     calm, busy = conditioned(other_cpu=0.9), conditioned(other_cpu=1.5)
     for before, after, ends in (
