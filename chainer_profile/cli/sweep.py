@@ -64,7 +64,7 @@ _USUAL |= {"trials": 1000, "warmups": 50, "seed": 0, "dtype": DTYPES[0]}
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """CaseResult the cases that are not done, or list them; the exit code is 1 where one failed."""
+    """Run the cases that are not done, or list them; the exit code is 1 where one failed."""
     name, asked = _cases(args, context.registry)
     counts = Counter(asked)
     cases = [*counts]

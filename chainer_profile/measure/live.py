@@ -33,9 +33,8 @@ from chainer_profile.record.recording import (
     Settings,
 )
 
-#: How a trial is run: as it is, while allocations are counted, while each row's are read, and on
-#: the tape.
-PLAIN, COUNTING, TRACING, TAPING = "plain", "counting", "tracing", "taping"
+#: How a trial is run: while allocations are counted, while each row's are read, and on the tape.
+COUNTING, TRACING, TAPING = "counting", "tracing", "taping"
 #: The tape is folded behind a trial when it has so many events, or after so long.
 _MOST_EVENTS, _GROUP_NS = 8000, 100_000_000
 #: A machine may have another speed after so long.
@@ -45,7 +44,7 @@ _LONG_NS = 30_000_000_000
 class LiveTrials:
     """Has the trials of a program on the tape, but for two in which its memory is counted.
 
-    Each is between ``begin()`` and ``end()``.
+    Each is between ``begin()`` and ``finish()``.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class LiveTrials:
         self.counts = True  # the memory pass may begin
         self.calls = 0  # of the last trial on the tape
         self.added_ns = 0  # by profiling, within the last trial
-        self.mode = PLAIN
+        self.mode = TAPING
         self._trial, self._clock = trial, clock
         self._open, self._warn, self._rank = journal, warn, rank
         events = None if clock.device is None else EventPool(clock.device)

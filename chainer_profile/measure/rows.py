@@ -142,7 +142,7 @@ class Rows:
         self._rows: list[Row] = []
         self._row_of: dict[tuple[str, str, str], int] = {}
         self.entries: list[Entry] = []
-        self._moves: list[int] = []
+        self.moves: list[int] = []  #: The rows of communication.
         for _ in (OUTSIDE, PAUSED):
             self._new_entry(NO_ROW)
 
@@ -166,7 +166,7 @@ class Rows:
             number = self._row_of[key] = len(self._rows)
             self._rows.append(Row(path, function, phase, **more))
             if phase == COMMUNICATION:
-                self._moves.append(number)
+                self.moves.append(number)
         entry = self._new_entry(number)
         self._rows[number].entries.append(entry)
         return entry
@@ -187,11 +187,6 @@ class Rows:
         """Whether a row has so many shapes of inputs that no more are told apart."""
         number = self._row_of.get((path, function, phase))
         return number is not None and len(self._rows[number].entries) >= MOST_SHAPES
-
-    @property
-    def moves(self) -> list[int]:
-        """The rows of communication."""
-        return self._moves
 
     def layers(self, begin: int = 0) -> tuple[Layer, ...]:
         """The rows from one on: means over the iterations so far, shapes of most of the time."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.files import is_empty, make_folder, remove_file, replacing
+from chainer_profile.basics.files import is_empty, remove_file, write_file
 
 #: Whether a file's name stands in a command's table of files.
 IsOurs = Callable[[str], bool]
@@ -22,11 +22,9 @@ def write(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
     """Write files into a folder, which is made if it is not there; returns them."""
     if not contents:
         return []
-    make_folder(folder)
     refuse_folders(folder, contents.__contains__)
     for name, content in contents.items():
-        with replacing(folder / name) as file:
-            file.write(content)
+        write_file(folder / name, content)
     return [folder / name for name in contents]
 
 
