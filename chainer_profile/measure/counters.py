@@ -21,7 +21,7 @@ from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.passes import Pass, Timed
 from chainer_profile.measure.readings import Readings, trials_of
 from chainer_profile.measure.structure import Structure
-from chainer_profile.measure.tape import TapedStep
+from chainer_profile.measure.taped_step import TapedStep
 from chainer_profile.measure.windows import Step
 from chainer_profile.record.recording import Counted, Counters
 

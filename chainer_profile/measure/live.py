@@ -21,7 +21,8 @@ from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.memory import IterationMemory
 from chainer_profile.measure.readings import ByLinks
 from chainer_profile.measure.rows import Iteration, ToldRows
-from chainer_profile.measure.tape import Tape, cost_of_a_call
+from chainer_profile.measure.tape import Tape
+from chainer_profile.measure.taped_step import cost_of_a_call
 from chainer_profile.record.journal import Header, Journal, JournalError
 from chainer_profile.record.recording import (
     COMPLETE,

@@ -10,7 +10,7 @@ from typing import Any
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.clock import Clock, TimeLimit
 from chainer_profile.measure.structure import Structure
-from chainer_profile.measure.tape import TapedStep
+from chainer_profile.measure.taped_step import TapedStep
 from chainer_profile.measure.trials import Say, Stop
 from chainer_profile.measure.windows import Step
 from chainer_profile.record.recording import Recording

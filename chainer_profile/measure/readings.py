@@ -17,7 +17,8 @@ from chainer_profile.measure.calls import BACKWARD, Entry
 from chainer_profile.measure.hooks import hook_of, kind_of, watching
 from chainer_profile.measure.rows import OUTSIDE
 from chainer_profile.measure.structure import Structure
-from chainer_profile.measure.tape import Tape, TapedStep
+from chainer_profile.measure.tape import Tape
+from chainer_profile.measure.taped_step import TapedStep
 from chainer_profile.measure.windows import Trial
 
 #: Reads that are kept beyond twice those of the iteration before.

@@ -22,7 +22,7 @@ from chainer_profile.measure.events import EventPool, TimedTrial, Timeline
 from chainer_profile.measure.learner import StructureError
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.structure import Structure
-from chainer_profile.measure.tape import TapedStep, cost_of_a_call
+from chainer_profile.measure.taped_step import TapedStep, cost_of_a_call
 from chainer_profile.measure.windows import Step
 from chainer_profile.record.journal import HELD_TRIALS, Header, Journal, JournalError, Kind
 from chainer_profile.record.recording import (

@@ -21,7 +21,7 @@ from chainer_profile.measure.memory import HostCounter, PoolCounter, counter_of
 from chainer_profile.measure.memory import measure_memory as measure_by
 from chainer_profile.measure.readings import ByCall, ByLinks, Readings
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.tape import TapedStep
+from chainer_profile.measure.taped_step import TapedStep
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Settings
 from tests.nets import MLP, Outer, Wait, image, net
