@@ -14,7 +14,8 @@ from tests.command import ROOT
 CHILD = """
 import signal, sys
 with open(sys.argv[1], "w") as here:
-    print("ready", flush=True)
+    if "ready" in sys.argv:  # a worker of advise would end by it, as it takes JSON alone
+        print("ready", flush=True)
     here.write("here\\n")
     here.flush()
     signal.pause()
@@ -23,7 +24,8 @@ with open(sys.argv[1], "w") as here:
 DOORS = {
     "a worker of advise": "worker.Worker([child, fifo], lambda: '').ask('ready', 600)",
     "a case of a sweep": "executors.PROGRAM = Path(child)\nexecutors.run_case('a', (fifo,), '.')",
-    "a sampler": "samplers._attached([sys.executable, child, fifo], 'ready', signal.pause)",
+    "a sampler": "words = sys.executable, child, fifo, 'ready'\n"
+    "samplers._attached(words, 'ready', signal.pause)",
 }
 PARENT = """
 import signal, sys
