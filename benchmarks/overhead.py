@@ -41,12 +41,12 @@ from chainer_profile.basics.describe import median_interval  # noqa: E402
 from chainer_profile.measure import environment  # noqa: E402
 from chainer_profile.measure.clock import HOST_CLOCK, Clock  # noqa: E402
 from chainer_profile.measure.devices import move_to_gpu  # noqa: E402
-from chainer_profile.measure.learner import learn_structure  # noqa: E402
+from chainer_profile.measure.events import EventPool  # noqa: E402
 from chainer_profile.measure.steps import AnyStep, make_step  # noqa: E402
-from chainer_profile.measure.structure import Structure  # noqa: E402
+from chainer_profile.measure.taped_step import TapedStep  # noqa: E402
 from chainer_profile.measure.trials import Trials  # noqa: E402
 from chainer_profile.networks.inputs import make_input  # noqa: E402
-from chainer_profile.record.journal import Journal, Kind  # noqa: E402
+from chainer_profile.record.journal import CLEAN, Journal  # noqa: E402
 from chainer_profile.record.recording import Recording, Settings  # noqa: E402
 from chainer_profile.runs.folder import save_recording  # noqa: E402
 from chainer_profile.runs.write import write_reports  # noqa: E402
@@ -97,12 +97,12 @@ class Empty(chainer.Chain):
 
 
 @contextmanager
-def trials_of(step: AnyStep, structure: Structure, clock: Clock, n_trials: int) -> Iterator[Trials]:
+def trials_of(step: AnyStep, taped: TapedStep, clock: Clock, n_trials: int) -> Iterator[Trials]:
     """The profiler's own trials, with their journal in a file."""
     with tempfile.TemporaryFile() as file:
         trials = Trials(
             step,
-            structure,
+            taped,
             Settings(trials=n_trials),
             environment.collect(),
             Journal(file),
@@ -113,7 +113,7 @@ def trials_of(step: AnyStep, structure: Structure, clock: Clock, n_trials: int) 
 
 
 def added_time(
-    step: AnyStep, structure: Structure, clock: Clock, rounds: int, block: int = BLOCK
+    step: AnyStep, taped: TapedStep, clock: Clock, rounds: int, block: int = BLOCK
 ) -> tuple[float, dict[str, Any]]:
     """Median clean trial in seconds, and what each way of timing adds to it in each round.
 
@@ -122,7 +122,7 @@ def added_time(
     """
     timer, layer_timer = TimerHook(), chainer_profile.LayerTimerHook()
     bare, stamps = two_clock_reads()
-    with layer_timer:  # which learns in the first trial
+    with layer_timer:  # which looks up calls in the first trial
         for _ in range(2 * block):
             step()
 
@@ -151,7 +151,7 @@ def added_time(
         with bare:
             return clean()
 
-    with trials_of(step, structure, clock, 2 * rounds * block) as trials:
+    with trials_of(step, taped, clock, 2 * rounds * block) as trials:
 
         def recorder() -> list[float]:
             trials.profiled(block)
@@ -186,28 +186,16 @@ def added_time(
     return float(np.median(clean_s)), {name: np.array(values) for name, values in added.items()}
 
 
-def learning(step: AnyStep, rounds: int = 30) -> float:
-    """Median time of a LayerTimerHook's first trial, in those of a plain one next to it."""
-    ratios = []
-    for _ in range(rounds):
-        plain_s = float(np.median([timed(step) for _ in range(3)]))
-        with chainer_profile.LayerTimerHook():
-            ratios.append(timed(step) / plain_s)
-    return float(np.median(ratios))
-
-
 def timed(block: Callable[[], object]) -> float:
     begin = time.perf_counter()
     block()
     return time.perf_counter() - begin
 
 
-def agreement(
-    step: AnyStep, structure: Structure, clock: Clock, rounds: int
-) -> tuple[Recording, Any]:
+def agreement(step: AnyStep, taped: TapedStep, clock: Clock, rounds: int) -> tuple[Recording, Any]:
     """Trials under the recorder, and TimerHook's mean time of every layer, in turns."""
     timer = TimerHook()
-    with trials_of(step, structure, clock, rounds * BLOCK) as trials:
+    with trials_of(step, taped, clock, rounds * BLOCK) as trials:
         for turn in range(rounds):
             trials.profiled(BLOCK)
             with timer:
@@ -215,7 +203,7 @@ def agreement(
                     step()
             progress("agreement", turn + 1, rounds)
         recording = trials.recording()
-    folded = chainer_profile.fold_call_history(timer.call_history, len(structure.layers))
+    folded = chainer_profile.fold_call_history(timer.call_history, len(taped.layers))
     return recording, folded.self_ns.mean(axis=0) * 1e-9
 
 
@@ -225,12 +213,12 @@ def memory(kind: str, n_trials: int) -> float:
 
     step, clock = network("resnet20")
     with threadpool_limits(1, "blas"), step.configured():
-        structure = learn_structure(step)
+        taped = learned(step, clock)
         timer = TimerHook()
-        with trials_of(step, structure, clock, 500) as trials:  # warm everything up
+        with trials_of(step, taped, clock, 500) as trials:  # warm everything up
             trials.profiled(500)
             chainer_profile.summarise(trials.recording())
-        with trials_of(step, structure, clock, n_trials) as trials:
+        with trials_of(step, taped, clock, n_trials) as trials:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             if kind == "recorder":
                 trials.profiled(n_trials)
@@ -240,7 +228,7 @@ def memory(kind: str, n_trials: int) -> float:
                     for _ in range(n_trials):
                         step()
             else:
-                trials.plain(Kind.CLEAN, n_trials)
+                trials.plain(CLEAN, n_trials)
             return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 
@@ -310,11 +298,11 @@ def on_gpu(gpu: int, rounds: int) -> None:
     for batchsize, target, ratio in ((1, "<= 12 %", "<= 0.33"), (128, "<= 1 %", "")):
         step, clock = network("resnet20", batchsize, gpu=gpu)
         with step.configured():
-            found = added_time(step, warmed(step), clock, rounds)
+            found = added_time(step, warmed(step, clock), clock, rounds)
         added_rows(f"resnet20 batch {batchsize}", found, target, ratio)
     step, clock = network("resnet50", 32, gpu=gpu)
     with step.configured():
-        recording, theirs = agreement(step, warmed(step), clock, max(1, rounds // 10))
+        recording, theirs = agreement(step, warmed(step, clock), clock, max(1, rounds // 10))
     assert recording.gap_ns is not None
     assert recording.span_ns is not None
     inside = recording.self_ns.sum(axis=1) + recording.gap_ns.sum(axis=1)
@@ -323,10 +311,19 @@ def on_gpu(gpu: int, rounds: int) -> None:
     agreement_row(recording, theirs, 100)
 
 
-def warmed(step: AnyStep, warmups: int = 30) -> Structure:
+def learned(step: AnyStep, clock: Clock) -> TapedStep:
+    """A step on the tape, whose calls two trials have told."""
+    events = None if clock.device is None else EventPool(clock.device)
+    taped = TapedStep(step, clock.now_ns, events)
+    taped.learn()
+    taped.learn()
+    return taped
+
+
+def warmed(step: AnyStep, clock: Clock, warmups: int = 30) -> TapedStep:
     for _ in range(warmups):
         step()
-    return learn_structure(step)
+    return learned(step, clock)
 
 
 def main() -> None:
@@ -347,12 +344,12 @@ def main() -> None:
         return
     step, clock = network("resnet20")
     with threadpool_limits(1, "blas"), step.configured():
-        structure = warmed(step, 100)
-        clean_s, added = added_time(step, structure, clock, args.rounds)
+        taped = warmed(step, clock, 100)
+        clean_s, added = added_time(step, taped, clock, args.rounds)
         added_rows("resnet20", (clean_s, added), "<= 1.0 %", "")
         # What is added is small against the changes of a trial, but not against those of this one.
         empty = make_step("forward", Empty(), (np.zeros(1, np.float32),))
-        empty_s, added = added_time(empty, learn_structure(empty), clock, args.rounds)
+        empty_s, added = added_time(empty, learned(empty, clock), clock, args.rounds)
         row("66 functions that do nothing, median", f"{empty_s * 1e3:.3f} ms")
         for name, values in added.items():
             low, high = (end * empty_s * 1e6 for end in median_interval(values))
@@ -362,12 +359,11 @@ def main() -> None:
         timer = np.median(added["TimerHook"])
         for name, target in (("recorder", "<= 0.4"), (LAYER_TIMER, "<= 0.6")):
             row(f"{name} / TimerHook", f"{np.median(added[name]) / timer:.2f}", target)
-        row("a trial that teaches LayerTimerHook / a plain one", f"{learning(step):.2f}", "<= 3")
-        agreement_row(*agreement(step, structure, clock, args.rounds), 50)
+        agreement_row(*agreement(step, taped, clock, args.rounds), 50)
     for batchsize, block, target in ((32, 1, "<= 1.5 %"), (1, BLOCK, "")):
         step, clock = network("resnet20", batchsize, "train")
         with threadpool_limits(1, "blas"), step.configured():
-            found = added_time(step, warmed(step, 3), clock, max(1, args.rounds // 5), block)
+            found = added_time(step, warmed(step, clock, 3), clock, max(1, args.rounds // 5), block)
         added_rows(f"resnet20, training, batch {batchsize}", found, target, "<= 0.5")
     for kind, target in (("recorder", "<= 8 MB"), ("TimerHook", ""), ("nothing", "")):
         command = [sys.executable, __file__, "--memory", kind, "--trials", str(args.trials)]

@@ -53,6 +53,10 @@ class Sum(Wait):
         return (np.sum(inputs, axis=0),)
 
 
+class Add(Sum):
+    """By its name what Chainer adds gradients up with."""
+
+
 class Nesting(Sum):
     """Adds up, and calls a Wait of 3 ns in its backward."""
 
@@ -192,7 +196,7 @@ def slow_sums(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
     """Let Chainer add up gradients in 13 ns."""
 
     def add(*grads: Any) -> Any:
-        return Sum(clock, 13).apply(grads)[0]
+        return Add(clock, 13).apply(grads)[0]
 
     monkeypatch.setattr(chainer.functions, "add", add)
 

@@ -19,8 +19,8 @@ from chainer_profile.engines.results import OutputDifference
 from chainer_profile.engines.runtimes.batch import take_any_batch
 from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
-from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.steps import ForwardStep
+from chainer_profile.measure.taped_step import StepError, learned
 from chainer_profile.networks.inputs import make_input
 
 
@@ -62,8 +62,8 @@ def _network(args: argparse.Namespace, context: Context) -> Network:
     step = ForwardStep(model, (batch.array,))
     with step.configured():
         try:
-            layers = learn_structure(step).layers
-        except StructureError as error:
+            layers = learned(step).layers
+        except StepError as error:
             raise error.with_input(batch.array.shape) from error
     return Network(source.name, model, (batch.array,), layers)
 

@@ -20,7 +20,7 @@ from chainer_profile.measure import environment, runner
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.structure import Structure
+from chainer_profile.measure.taped_step import TapedStep
 from chainer_profile.measure.trials import Stop, check_samples
 from chainer_profile.record.recording import Conditions, Environment, Recording, Settings
 
@@ -57,7 +57,7 @@ def measure(
         nullcontext() if settings.threads is None else threadpool_limits(settings.threads, "blas")
     )
     with threads, step.configured():
-        structure, _ = runner.learn(step, settings, clock)
+        taped = runner.learn(step, settings, clock)
         check_samples(settings, _RACE_ROWS * len(contestants))
         if getattr(step, "with_graph", False):
             raise ProfileError(
@@ -68,7 +68,7 @@ def measure(
             name=settings.model,
             model=model,
             inputs=(array,),
-            layers=structure.layers,
+            layers=taped.layers,
             device=settings.device,
             threads=settings.threads,
         )
@@ -102,7 +102,7 @@ def measure(
             other_cpu=watch.other_cpu(),
             calibrations=tuple(one for one in calibrations if one is not None),
         )
-    run, recordings = _folded(race, settings, where, conditions, structure)
+    run, recordings = _folded(race, settings, where, conditions, taped)
     if failure is not None:
         run = replace(run, ended=f"failed: {failure}")
     return Measured(run, recordings, failure)
@@ -125,7 +125,7 @@ def _folded(
     settings: Settings,
     where: Environment,
     conditions: Conditions,
-    structure: Structure,
+    taped: TapedStep,
 ) -> tuple[EnginesRun, dict[str, Recording]]:
     folders = folder_names([one.name for one in race.contestants])
     recordings: dict[str, Recording] = {}
@@ -133,7 +133,7 @@ def _folded(
         if one.profile is not None:
             own = replace(settings, trials=len(one.profile.run_ns))
             known: dict[str, Any] = {
-                "links": structure.links,
+                "links": taped.links,
                 "clean_ns": one.clean_ns,
                 "clean_start_ns": one.start_ns,
                 "environment": where,
@@ -155,15 +155,13 @@ def _folded(
                     )
                 else:
                     own = replace(own, engine=f"{one.name} {one.version}".strip())
-                    recordings[one.name] = engine_recording(
-                        one.profile, structure.layers, own, **known
-                    )
+                    recordings[one.name] = engine_recording(one.profile, taped.layers, own, **known)
             except (EngineError, ValueError) as error:
                 one.add_note(f"the times of its nodes are unusable: {error}")
         one.folder = folders[one.name] if one.name in recordings else ""
     run = EnginesRun(
         engines=tuple(one.result for one in race.contestants),
-        n_layers=len(structure.layers),
+        n_layers=len(taped.layers),
         settings=settings,
         environment=where,
         other_cpu=conditions.other_cpu,

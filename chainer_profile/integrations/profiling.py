@@ -116,7 +116,10 @@ class Profiling:
             clock = self._clock or clock_of(device)
             self._entries = Entries(trial.around)
             self._live = LiveTrials(
-                trial, clock, self._entries, warn=_warn, memory=self._with_memory
+                *(trial, clock, self._entries),
+                warn=_warn,
+                memory=self._with_memory,
+                stays=False,
             )
         with ExitStack() as stack:
             stack.enter_context(self._entries)

@@ -19,9 +19,7 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.passes import Pass, Timed
-from chainer_profile.measure.readings import Readings, trials_of
-from chainer_profile.measure.structure import Structure
-from chainer_profile.measure.taped_step import TapedStep
+from chainer_profile.measure.readings import Readings, ReadTrials
 from chainer_profile.measure.windows import Step
 from chainer_profile.record.recording import Counted, Counters
 
@@ -100,7 +98,7 @@ def _new_pages() -> NDArray[np.uint8]:
 
 def measure_counters(
     step: Step,
-    rows: Structure | TapedStep,
+    traced: ReadTrials,
     *,
     now_ns: NowNs,
     seconds: float,
@@ -109,7 +107,6 @@ def measure_counters(
     """Run a step for so long, and say what the calling thread did in every row."""
     counted, read = thread_usage()
     names = ("wall_ns", *counted)
-    traced = trials_of(step, rows)
     log = Readings(lambda: (now_ns(), *read()), len(names), max(traced.most_reads, 2 * _WINDOWS))
     windows = _window(log)
     found: list[NDArray[np.int64]] = []
@@ -123,9 +120,9 @@ def measure_counters(
                 raise ProfileError(log.failure)
             # Trials that make other calls, or too many, are left out.
             with suppress(ProfileError):
-                structure = traced.structure(log)
-                n_layers, values = len(structure.layers), log.values[: log.count]
-                of_rows = structure.times_ns(values[1:-1].T)
+                owned, values = traced.owned(log), log.values[: log.count]
+                n_layers = len(owned.layers)
+                of_rows = [owned.sums(counter) for counter in values.T]
                 found.append(np.column_stack([of_rows, values[-1] - values[0]]))
             long = made >= _MOST_TRIALS or (now_ns() - begin_ns) * NS >= seconds
             if stop() or (long and made >= LEAST_TRIALS):
@@ -148,10 +145,8 @@ def measure_counters(
 
 def _window(log: Readings) -> NDArray[np.float64]:
     """What each counter shows on average for a function that does nothing."""
-    hook = log.hook
-    for _ in range(_WINDOWS):
-        hook.forward_preprocess(log, ())
-        hook.forward_postprocess(log, ())
+    for _ in range(2 * _WINDOWS):
+        log.note((0, log.now_ns()))
     values = log.values[: 2 * _WINDOWS]
     mean: NDArray[np.float64] = (values[1::2] - values[::2]).mean(axis=0)
     return mean
@@ -163,7 +158,13 @@ def _measure(timed: Timed) -> Counters | None:
     if seconds < 0:
         return None
     now_ns = timed.clock.now_ns
-    return measure_counters(timed.step, timed.rows, now_ns=now_ns, seconds=seconds, stop=timed.stop)
+    return measure_counters(
+        timed.step,
+        ReadTrials(timed.tape, timed.entries),
+        now_ns=now_ns,
+        seconds=seconds,
+        stop=timed.stop,
+    )
 
 
 COUNTERS = Pass(

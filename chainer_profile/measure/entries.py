@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import functools
 import os
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from threading import get_ident, local
 from typing import Any
+from weakref import WeakSet
 
 import chainer
-from chainer import FunctionNode, _backprop_utils
+from chainer import FunctionHook, FunctionNode, _backprop, function_node
 from chainer.dataset import Converter
 
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.hooks import classes_of, defines_call
+from chainer_profile.measure.owners import Place
 
 #: Gives what the call gives; asked with an entry, whose it is, and the call itself.
 Around = Callable[[str, Any, Callable[[], Any]], Any]
@@ -42,11 +46,36 @@ _ENTRIES: tuple[tuple[str, type, tuple[str, ...]], ...] = (
 )
 
 
-#: Has one item more in every child that is forked: asking for the process's number, a system call,
-#: would cost more than all else that a call of Chainer goes through here.
-_forked: list[None] = []
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _forked.append(None))
+class Running:
+    """What runs in the thread that is watched, as those who note calls need it fast."""
+
+    __slots__ = ("adopt", "backwards", "failed", "link_calls", "place", "places", "thread")
+
+    def __init__(self) -> None:
+        self.thread: int | None = None  # None in a forked child
+        #: Numbers of the backwards that run.
+        self.backwards: list[int] = []
+        #: Where the last exception since this was emptied left a link: its class and path.
+        self.failed = "", ""
+        self.rest()
+
+    def rest(self) -> None:
+        """Nothing notes calls."""
+        #: Where functions are called: in a link, or outside of all.
+        self.place = _NOWHERE
+        #: The places of links by identity, and what gives that of another one.
+        self.places: dict[int, Place] = {}
+        self.adopt: Callable[[Any], Place] = _nowhere
+        #: The places of links that were called.
+        self.link_calls: list[Place] | deque[Place] = deque(maxlen=0)
+
+
+_OURS = str(Path(__file__).parent)
+_NOWHERE, _IN_A_LINK = Place(outside=True), Place()
+
+
+def _nowhere(link: Any) -> Place:
+    return _IN_A_LINK
 
 
 class _OtherThread(local):
@@ -66,14 +95,13 @@ class Entries:
     """
 
     def __init__(self, around: Around, begin: Begin = lambda link: None) -> None:
-        self.links: list[Any] = []  # that are running, outermost first
-        self.link_calls: list[int] | None = None  # by identity, where it is set
-        #: Windows that are open, of whoever notes them, who is told where one is left by an
-        #: exception: how many were open when what raised began, and whether that is a backward.
-        self.windows: list[int] = []
-        self.raised: Callable[[int, bool], None] | None = None
+        self.running = Running()
+        #: Are told of a function that raised, and how many backwards ran when one raised began.
+        self.raised: Callable[[Any], None] = _ignore
+        self.raised_backward: Callable[[int], None] = _ignore
+        #: Of the function hook that tells of calls now.
+        self.hook_name = ""
         self._around, self._begin = around, begin
-        self._thread, self._forks = get_ident(), len(_forked)
         self._open: set[str] = set()
         self._counts: list[Counter[str]] = []
         self._others = _OtherThread(self._counts)
@@ -83,7 +111,7 @@ class Entries:
     @property
     def mine(self) -> bool:
         """Whether this is the thread, and the process, that it stands in."""
-        return get_ident() == self._thread and len(_forked) == self._forks
+        return get_ident() == self.running.thread
 
     @property
     def elsewhere(self) -> Counter[str]:
@@ -91,12 +119,14 @@ class Entries:
         return sum((count.copy() for count in self._counts), Counter())
 
     def __enter__(self) -> Entries:
-        self._thread, self._forks = get_ident(), len(_forked)
+        self.running.thread = get_ident()
+        _STANDING.add(self)
         for entry, base, names in _ENTRIES:
             for kind in classes_of(base):
                 self._stand_at(entry, kind, names)
         self._replacements.wrap(FunctionNode, "apply", self._ending)
-        self._replacements.wrap(_backprop_utils, "backprop_step", self._ending_backward)
+        self._replacements.wrap(_backprop, "_backprop_to_all", self._ending_backward)
+        self._replacements.wrap(function_node, "_backprop", self._ending_backward)
         # Classes that the program makes later have entries of their own, too.
         for base in dict.fromkeys(base for _, base, _ in _ENTRIES):
             self._replacements.put(base, "__init_subclass__", self._for_new(base))
@@ -104,6 +134,26 @@ class Entries:
 
     def __exit__(self, *_: object) -> None:
         self._replacements.undo()
+
+    @contextmanager
+    def telling(
+        self,
+        hook: FunctionHook | None,
+        raised: Callable[[Any], None],
+        raised_backward: Callable[[int], None],
+    ) -> Iterator[None]:
+        """Within this, a hook, if any, is told of functions, and the others of what raises."""
+        before = self.raised, self.raised_backward, self.hook_name
+        self.raised, self.raised_backward = raised, raised_backward
+        if hook is not None:
+            self.hook_name = hook.name
+            hook.__enter__()
+        try:
+            yield
+        finally:
+            if hook is not None:  # a forked child has none
+                chainer.get_function_hooks().pop(hook.name, None)
+            self.raised, self.raised_backward, self.hook_name = before
 
     def stand_at(self, entry: str, kind: type) -> None:
         """Stand at an entry of a class that is none of Chainer's own kind; within ``with``."""
@@ -132,13 +182,13 @@ class Entries:
 
     def _through(self, entry: str, method: Any) -> Any:
         inside, around, others = self._open, self._around, self._others
-        thread, forks = self._thread, self._forks
+        running = self.running
 
         @functools.wraps(method)
         def through(owner: Any, *args: Any, **kwargs: Any) -> Any:
-            mine = get_ident() == thread
+            mine = get_ident() == running.thread
             opened = inside if mine else others.open
-            if entry in opened or len(_forked) != forks:
+            if entry in opened or running.thread is None:
                 return method(owner, *args, **kwargs)
             opened.add(entry)
             try:
@@ -151,64 +201,105 @@ class Entries:
 
         return through
 
+    def _through_call(self, kind: type, method: Any) -> Any:
+        running, inside, elsewhere = self.running, self._open, self._through(CALL, method)
+
+        # Every call of every link comes here.
+        @functools.wraps(method)
+        def through_link(link: Any, *args: Any, **kwargs: Any) -> Any:
+            if get_ident() != running.thread:
+                return elsewhere(link, *args, **kwargs)
+            around = running.place
+            if around.outside and CALL not in inside:
+                return self._outermost(through_link, link, *args, **kwargs)
+            place = running.places.get(id(link))
+            if place is None:
+                place = running.adopt(link)
+            # A class's own __call__ may call that of the class before it.
+            if place is not around or defines_call(type(link)) is kind:
+                running.link_calls.append(place)
+            running.place = place
+            try:
+                return method(link, *args, **kwargs)
+            except BaseException as error:
+                if not running.failed[0] or not came_through(error, "through_link"):
+                    running.failed = type(link).__name__, place.path
+                raise
+            finally:
+                running.place = around
+
+        return through_link
+
+    def _outermost(self, call: Any, link: Any, *args: Any, **kwargs: Any) -> Any:
+        self._open.add(CALL)
+        try:
+            end = self._begin(link)
+            if end is None:
+                within = functools.partial(call, link, *args, **kwargs)
+                return self._around(CALL, link, within)
+            try:
+                given = call(link, *args, **kwargs)
+            except BaseException as error:
+                end(error)
+                raise
+            end(None)
+            return given
+        finally:
+            self._open.discard(CALL)
+
     def _ending(self, apply: Any) -> Any:
         # Every function comes here.
         @functools.wraps(apply)
         def ending(function: Any, inputs: Any) -> Any:
-            depth = len(self.windows)
             try:
                 return apply(function, inputs)
             except BaseException:
-                self._tell(depth, False)
+                if self.mine:
+                    self.raised(function)
                 raise
 
         return ending
 
-    def _ending_backward(self, backprop_step: Any) -> Any:
-        @functools.wraps(backprop_step)
+    def _ending_backward(self, backprop: Any) -> Any:
+        running = self.running
+
+        @functools.wraps(backprop)
         def ending(*args: Any, **kwargs: Any) -> Any:
-            depth = len(self.windows)
+            depth = len(running.backwards)
             try:
-                return backprop_step(*args, **kwargs)
+                return backprop(*args, **kwargs)
             except BaseException:
-                self._tell(depth, True)
+                if self.mine:
+                    self.raised_backward(depth)
                 raise
 
         return ending
 
-    def _tell(self, depth: int, in_backward: bool) -> None:
-        if self.raised is not None and get_ident() == self._thread:
-            self.raised(depth, in_backward)
 
-    def _through_call(self, kind: type, method: Any) -> Any:
-        outermost = self._through(CALL, method)
-        links, begin = self.links, self._begin
-        thread, forks = self._thread, self._forks
+def came_through(error: BaseException, *names: str) -> bool:
+    """Whether an exception left functions of ours with these names before this one."""
+    trace = error.__traceback__ and error.__traceback__.tb_next
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code.co_name in names and code.co_filename.startswith(_OURS):
+            return True
+        trace = trace.tb_next
+    return False
 
-        # Every call of every link comes here.
-        @functools.wraps(method)
-        def through(link: Any, *args: Any, **kwargs: Any) -> Any:
-            if get_ident() != thread or len(_forked) != forks:
-                return outermost(link, *args, **kwargs)
-            calls = self.link_calls
-            # A class's own __call__ may call that of the class before it.
-            if calls is not None and defines_call(type(link)) is kind:
-                calls.append(id(link))
-            links.append(link)
-            try:
-                if len(links) > 1:
-                    return method(link, *args, **kwargs)
-                end = begin(link)
-                if end is None:
-                    return outermost(link, *args, **kwargs)
-                try:
-                    given = method(link, *args, **kwargs)
-                except BaseException as error:
-                    end(error)
-                    raise
-                end(None)
-                return given
-            finally:
-                links.pop()
 
-        return through
+def _ignore(what: Any) -> None:
+    pass
+
+
+#: A child that is forked goes its own way.
+_STANDING: WeakSet[Entries] = WeakSet()
+
+
+def _forked() -> None:
+    for entries in _STANDING:
+        entries.running.thread = None
+        chainer.get_function_hooks().pop(entries.hook_name, None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

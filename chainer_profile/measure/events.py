@@ -6,14 +6,12 @@ device is done. So nothing waits in between, as Chainer's TimerHook does after e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chainer_profile.measure.clock import DeviceQueue, Event, NowNs
-from chainer_profile.measure.structure import Structure
+from chainer_profile.measure.clock import DeviceQueue, Event
 
 _NS_PER_MS = 1e6
 
@@ -63,71 +61,3 @@ class EventPool:
 
     def clear(self) -> None:
         self.used = 0
-
-
-class Stopwatch:
-    """Times a trial by the host's clock, until the device is done."""
-
-    def __init__(self, now_ns: NowNs, events: EventPool | None = None) -> None:
-        self._now_ns, self._events = now_ns, events
-        self._start_ns = 0
-
-    def begin(self) -> None:
-        self._start_ns = self._now_ns()
-        if self._events is not None:
-            self._events.record()
-
-    def end(self, length: int) -> TimedTrial:
-        """It has ended, with a log that is so long by now; says how long it took."""
-        now_ns, events, start_ns = self._now_ns, self._events, self._start_ns
-        if events is None:
-            return TimedTrial(start_ns, now_ns() - start_ns, length, 0, None)
-        events.record()
-        launch_ns = now_ns() - start_ns
-        events.wait()
-        wall_ns = now_ns() - start_ns
-        device = events.times_ns()
-        events.clear()
-        return TimedTrial(start_ns, wall_ns, length, launch_ns, device)
-
-
-class Timeline:
-    """Whose the device's time between every two events of a trial is.
-
-    There is an event at the begin of the trial, one for each of the structure's reads, and one at
-    the end. On the device ``span_ns = layers + gaps + what follows the last layer``.
-    """
-
-    def __init__(self, structure: Structure) -> None:
-        self.structure = structure
-        n_layers = len(structure.layers)
-        owners = np.concatenate([[-1], structure.owners])
-        # Where the time is no layer's, and the layer that follows; behind the last, n_layers.
-        self._between = (owners < 0) | (owners >= n_layers)
-        places = np.where(self._between, len(owners), np.arange(len(owners)))
-        following = np.minimum.accumulate(places[::-1])[::-1]
-        self._next_row = np.append(owners, n_layers)[following][self._between]
-
-    def divide(self, stamps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-        """The times of one trial's events, (reads + 2,), divided among its layers.
-
-        Times of layers and of phases' framework, (layers + phases,); the gaps before layers,
-        (layers,); and the time from the first event to the last.
-        """
-        n_layers = len(self.structure.layers)
-        gaps = np.zeros(n_layers + 1, np.int64)
-        np.add.at(gaps, self._next_row, np.diff(stamps)[self._between])
-        times_ns = self.structure.times_ns(stamps[1:-1])
-        return times_ns, gaps[:n_layers], int(stamps[-1] - stamps[0])
-
-    def times(self, stamps: Sequence[int], trial: TimedTrial) -> NDArray[np.int64]:
-        """The times of a trial as the journal has them."""
-        host_ns = self.structure.times_ns(stamps)
-        arrived, left = self.structure.collectives
-        last = [stamps[at] for at in (*arrived, *left)]
-        if trial.device is None:
-            return np.append(host_ns, last) if last else host_ns
-        times_ns, gaps_ns, span_ns = self.divide(trial.device)
-        of_layers = host_ns[: len(self.structure.layers)]
-        whole = np.array([trial.launch_ns, span_ns, *last], np.int64)
-        return np.concatenate([times_ns, of_layers, gaps_ns, whole])

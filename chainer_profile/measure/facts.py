@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from types import FrameType
 from typing import Any
 
+import chainer
+import numpy as np
 from chainer import _backprop_utils
 
 from chainer_profile.basics.errors import one_line
@@ -52,7 +54,18 @@ def facts_of_outputs(
     facts: dict[str, Any] = {"output_shapes": shapes_of(outputs), "dtype": dtype_of(outputs)}
     if is_forward:
         facts["output_nbytes"] = nbytes_of(outputs)
+        facts["made_nbytes"] = nbytes_of(
+            [y for y in outputs if y is not None and not _is_view(y, in_data)]
+        )
     return {**facts, "specs": (specs_of(in_data), specs_of(outputs))}
+
+
+def _is_view(array: Any, inputs: Sequence[Any]) -> bool:
+    """Whether an array lies in the memory of one of these."""
+    may_share: Any = getattr(
+        chainer.backend.get_array_module(array), "may_share_memory", np.may_share_memory
+    )
+    return any(given is not None and may_share(array, given) for given in inputs)
 
 
 def facts_of_gradients(function: Any, out_grad: Sequence[Any]) -> dict[str, Any]:

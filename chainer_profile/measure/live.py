@@ -19,10 +19,11 @@ from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.memory import IterationMemory
-from chainer_profile.measure.readings import ByLinks
-from chainer_profile.measure.rows import Iteration, ToldRows
+from chainer_profile.measure.readings import ReadTrials
+from chainer_profile.measure.rows import Iteration
 from chainer_profile.measure.tape import Tape
-from chainer_profile.measure.taped_step import cost_of_a_call
+from chainer_profile.measure.tape_cost import cost_of_a_call, window_ns
+from chainer_profile.measure.told import Told
 from chainer_profile.record.journal import Header, Journal, JournalError
 from chainer_profile.record.recording import (
     COMPLETE,
@@ -58,7 +59,9 @@ class LiveTrials:
         memory: bool = True,
         rank: Rank | None = None,
         calibrates: bool = True,
+        stays: bool = True,
     ) -> None:
+        trial.stays = stays
         self.iteration = 0
         self.counts = True  # the memory pass may begin
         self.calls = 0  # of the last trial on the tape
@@ -77,7 +80,7 @@ class LiveTrials:
         self._calibrated_ns: int | None = clock.now_ns() if calibrates else None
         self._folded_ns = 0
         self._last: Iteration | None = None
-        self._told: ToldRows | None = None
+        self._told: Told | None = None
         # What the trial runs within.
         self._within: AbstractContextManager[None] = nullcontext()
 
@@ -107,7 +110,7 @@ class LiveTrials:
         self.added_ns = 0
         memory = self._memory
         if memory.is_on:
-            self.mode, self._within = TRACING, memory.tracing(ByLinks(self._tape))
+            self.mode, self._within = TRACING, memory.tracing(ReadTrials(self._tape))
         elif self.counts and memory.is_due and self._journal is not None:
             self.mode, self._within = COUNTING, nullcontext()
             memory.begin()
@@ -142,10 +145,10 @@ class LiveTrials:
     def _prepare(self) -> None:
         clock = self._clock
         if self._conditions is None:
-            window_ns, self._call_ns = cost_of_a_call(clock.now_ns)
+            self._call_ns = cost_of_a_call(clock.now_ns)
             self._conditions = Conditions(
                 clock_resolution_ns=float(clock.resolution_ns()),
-                window_ns=window_ns,
+                window_ns=window_ns(clock.now_ns, clock.device),
                 call_ns=self._call_ns,
                 calibrations=self._calibrations(),
             )
@@ -162,18 +165,16 @@ class LiveTrials:
         if self._told is None:
             journal, settings = self._open(), self._settings()
             self._journal = journal
-            self._told = ToldRows(journal, self._rows, self._tape.links, self._settings)
+            self._told = Told(journal, self._rows, self._tape.links, self._settings)
             header = Header(
-                (),
                 settings,
                 environment.collect(settings.device),
                 on_device=self._clock.device is not None,
                 iterations=True,
                 rank=self._rank,
-                by_link=True,
             )
-            self._try_to_write(partial(journal.begin, header))
-        self._try_to_write(partial(self._told.add, *found))
+            self._try_to_write(partial(journal.add, header))
+        self._try_to_write(partial(self._told.add, found))
 
     def _try_to_write(self, write: Callable[[], object]) -> None:
         try:
@@ -192,7 +193,9 @@ class LiveTrials:
     # -- what came out
 
     def end(self) -> None:
+        """No more trials are to come."""
         self._memory.end()
+        self._trial.stand_down()
 
     def pause(self) -> None:
         """Measure nothing between trials: it is not known whether more are to come."""

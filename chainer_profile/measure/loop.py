@@ -48,6 +48,12 @@ class LoopTrial:
         self.optimizers = [optimizer for _, optimizer in optimizers]
         self._title, self._command, self._updater = title, command, updater
         self._windows: tuple[Enter, Leave] | None = None
+        #: Whether what stands around the optimizers' methods stays there between trials.
+        self.stays = False
+        self._stands, self._replacements = False, Replacements()
+        # The links of the optimizers' networks, and the rules of their parameters then.
+        self._links: list[Any] = []
+        self._stood: list[Any] = []
         self._noting = False
         self._batch = Batch()
         self._train_mode = True
@@ -96,16 +102,41 @@ class LoopTrial:
         """Times the optimizers' updates, and what :meth:`around` is asked about."""
         self._windows = enter, leave
         try:
-            if not self._timed and self._updater is None:  # a call, which may be short
-                yield
-                return
-            with Replacements() as replacements:
-                for prefix, optimizer in self._timed:
-                    time_optimizer(replacements, optimizer, enter, leave, prefix)
-                self._stand_at_converter(replacements)
-                yield
+            self._stand()
+            yield
         finally:
             self._windows = None
+            if not self.stays:
+                self.stand_down()
+
+    def _enter(self, mark: Mark) -> None:
+        if self._windows is not None:
+            self._windows[0](mark)
+
+    def _leave(self) -> None:
+        if self._windows is not None:
+            self._windows[1]()
+
+    def _stand(self) -> None:
+        """Stand around the optimizers' methods, anew where there are other parameters or rules."""
+        if self._stood == self._rules() and self._stands:
+            return
+        self.stand_down()
+        self._stands = True
+        for prefix, optimizer in self._timed:
+            time_optimizer(self._replacements, optimizer, self._enter, self._leave, prefix)
+        self._stand_at_converter(self._replacements)
+        self._links = [link for one in self.optimizers for link in one.target.links()]
+        self._stood = self._rules()
+
+    def _rules(self) -> list[Any]:
+        # Walking over all parameters by their names would take longest of all in a short iteration.
+        return [param.update_rule for link in self._links for param in _own_params(link)]
+
+    def stand_down(self) -> None:
+        """Bring back the optimizers' own methods."""
+        self._replacements.undo()
+        self._stands, self._links, self._stood = False, [], []
 
     def _stand_at_converter(self, replacements: Replacements) -> None:
         """Have a converter that is a function go through :meth:`around`, as Chainer's own do."""
@@ -129,6 +160,12 @@ class LoopTrial:
         if self._noting and entry in (entries.LOAD, entries.CONVERT):
             self._batch.note(entry == entries.CONVERT, given)
         return given
+
+
+def _own_params(link: Any) -> Iterator[Any]:
+    """A link's own parameters, without those of the links in it."""
+    own = vars(link)
+    return (own[name] for name in link._params)
 
 
 def trial_of(updater: Any, title: str = "", command: str = "") -> LoopTrial:

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.arguments import arrays_in
+from chainer_profile.measure.owned import Owned
 from chainer_profile.measure.passes import Pass, Timed
-from chainer_profile.measure.readings import Read, Readings, trials_of
-from chainer_profile.measure.structure import Structure
+from chainer_profile.measure.readings import Readings, ReadTrials
 from chainer_profile.measure.windows import FORWARD, Step, Trial
 from chainer_profile.record.recording import MemoryUse, PhaseMemory
 
@@ -124,7 +124,7 @@ class IterationMemory:
             self.is_on = True
 
     @contextmanager
-    def tracing(self, traced: Read) -> Iterator[None]:
+    def tracing(self, traced: ReadTrials) -> Iterator[None]:
         """Within this an iteration runs: find what its rows allocate."""
         assert self._counter is not None
         log = Readings(self._counter.read, 2, traced.most_reads)
@@ -151,13 +151,12 @@ class IterationMemory:
         self.is_due = self.is_due or self.is_on
         self.end()
 
-    def _find(self, log: Readings, traced: Read) -> None:
+    def _find(self, log: Readings, traced: ReadTrials) -> None:
         if log.failure:
             self.problem = f"memory cannot be counted: {log.failure}"
             return
         try:
-            structure = traced.structure(log)
-            self.use = use_of(log, structure, self._trial)
+            self.use = use_of(log, traced.owned(log), self._trial)
         except ProfileError as error:
             self.problem = str(error)
         except Exception as error:
@@ -180,7 +179,7 @@ class IterationMemory:
 
 
 def measure_memory(
-    step: Step, traced: Read, n_rows: int, counter: Counter | None = None
+    step: Step, traced: ReadTrials, n_rows: int, counter: Counter | None = None
 ) -> MemoryUse | None:
     """Run a step twice, and say what the second trial allocates, for so many rows."""
     memory = IterationMemory(step)
@@ -200,7 +199,7 @@ def measure_memory(
 def _measure(timed: Timed) -> MemoryUse | None:
     if timed.left_s < _CALLS * timed.pass_s:
         return None
-    traced = trials_of(timed.step, timed.rows)
+    traced = ReadTrials(timed.tape, timed.entries)
     with traced.entries:
         return measure_memory(timed.step, traced, len(timed.recording.layers))
 
@@ -208,7 +207,7 @@ def _measure(timed: Timed) -> MemoryUse | None:
 MEMORY = Pass("memory", _measure, "the memory pass failed ({}); it is left out", calls=_CALLS)
 
 
-def use_of(log: Readings, structure: Structure, step: Trial) -> MemoryUse:
+def use_of(log: Readings, owned: Owned, step: Trial) -> MemoryUse:
     """What the reads of a step's trial say about its rows, and what there is beside them."""
     parameters, inputs = _parameters(step), _inputs(step)
     found = [param for _, root in step.roots for param in root.params(include_uninit=False)]
@@ -223,27 +222,27 @@ def use_of(log: Readings, structure: Structure, step: Trial) -> MemoryUse:
         pool = xp.get_default_memory_pool()
         there["pool_used_nbytes"] = int(pool.used_bytes())
         there["pool_total_nbytes"] = int(pool.total_bytes())
-    return memory_use(log, structure, **there)
+    return memory_use(log, owned, **there)
 
 
 def _is_cupy(module: Any) -> bool:
     return str(module.__name__).startswith("cupy")
 
 
-def memory_use(log: Readings, structure: Structure, **there: int) -> MemoryUse:
-    """What the reads of a trial, which is one of a structure, say about its rows."""
-    n_layers = len(structure.layers)
+def memory_use(log: Readings, owned: Owned, **there: int) -> MemoryUse:
+    """What the reads of a trial say about its rows."""
+    n_layers = len(owned.layers)
     # Bytes at each read, and the most since the one before.
     now, peaks = log.values[: log.count].T
     # Whose is what passes between every two reads.
-    owners = np.concatenate([[_OUTSIDE], structure.owners])
+    owners = owned.owners[:-1]
     peak_nbytes = [0] * n_layers
     kept: int | None = None
     for window in _windows(log, owners):
         owner = window.owner
         if 0 <= owner < n_layers:
             peak_nbytes[owner] = max(peak_nbytes[owner], window.high - window.begin)
-        elif owner >= n_layers and structure.phases[owner - n_layers] == FORWARD.phase:
+        elif owner >= n_layers and owned.phases[owner - n_layers] == FORWARD.phase:
             # The graph of the iteration before may be freed within it, and is no part of this.
             kept = max(kept or 0, window.end - window.low)
     retained = np.zeros(n_layers, np.int64)
@@ -256,7 +255,7 @@ def memory_use(log: Readings, structure: Structure, **there: int) -> MemoryUse:
         high_water_nbytes=int(peaks[highest + 1] - now[0]),
         high_water_layer=int(owners[highest]) if of_rows[highest] else None,
         kept_for_backward_nbytes=kept,
-        phases=tuple(_phases(peaks[1:] - now[0], np.diff(now), owners, structure)),
+        phases=tuple(_phases(peaks[1:] - now[0], np.diff(now), owners, owned)),
         **there,
     )
 
@@ -265,13 +264,13 @@ def _phases(
     highs: NDArray[np.int64],
     grown: NDArray[np.int64],
     owners: NDArray[np.intp],
-    structure: Structure,
+    owned: Owned,
 ) -> Iterator[PhaseMemory]:
     """What every phase allocates, in the order of their first rows."""
-    columns = [*(layer.phase for layer in structure.layers), *structure.phases]
+    columns = [*(layer.phase for layer in owned.layers), *owned.phases]
     names = list(dict.fromkeys(columns))
     # The last one is of moments outside of all phases, whose owner is -1.
-    outside = 0 if len(names) == 1 and not structure.phases else _OUTSIDE
+    outside = 0 if len(names) == 1 and not owned.phases else _OUTSIDE
     moments = np.array([*map(names.index, columns), outside])[owners]
     for number, name in enumerate(names):
         of_phase = moments == number
@@ -292,11 +291,12 @@ class _Window:
 def _windows(log: Readings, owners: NDArray[np.intp]) -> Iterator[_Window]:
     """All windows; one within another of the same owner is a part of that one, and not given."""
     running: list[_Window] = []
+    codes = log.codes.tolist()
     for event, (now, peak) in enumerate(log.values[1 : log.count - 1].tolist(), 1):
         if running:
             running[-1].high = max(running[-1].high, peak)
             running[-1].low = min(running[-1].low, now)
-        if log.entered[event] is not None:
+        if codes[event] >= 0:
             running.append(_Window(int(owners[event]), now, now, now))
             continue
         window = running.pop()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -10,14 +11,53 @@ from weakref import ref
 from chainer_profile.basics.paths import above, joined, link_of
 from chainer_profile.record.recording import LinkCalls
 
+#: Whether none of some arrays, by identity, is a parameter's.
+IsForeign = Callable[[Iterable[int]], bool]
+
+
+class Place(dict[Any, int]):
+    """A link in a phase, or what is outside of all links: entries of its calls, by their keys."""
+
+    __slots__ = ("calls", "is_foreign", "known", "outside", "path", "phase")
+    __hash__ = object.__hash__  # type: ignore[assignment]
+    __eq__ = object.__eq__
+
+    def __init__(
+        self,
+        path: str = "/",
+        phase: str = "",
+        is_foreign: IsForeign | None = None,
+        outside: bool = False,
+        known: dict[Any, int] | None = None,
+        calls: Counter[str] | None = None,
+    ) -> None:
+        super().__init__()
+        #: The calls of all links of the networks, by path.
+        self.calls: Counter[str] = Counter() if calls is None else calls
+        self.path, self.phase, self.outside = path, phase, outside
+        #: Where its calls may take parameters of links below it: tells whether they take none.
+        self.is_foreign = is_foreign
+        #: All entries of the path: of a copy of the link too, and before they are to be found fast.
+        self.known: dict[Any, int] = {} if known is None else known
+
 
 class Paths:
     """The paths of the links of networks, and whose their parameters are."""
 
     def __init__(self, roots: Sequence[tuple[str, Any]]) -> None:
         self.by_link: dict[int, str] = {}
+        #: Calls of links, by path.
+        self.calls: Counter[str] = Counter()
         # Links that hold others: calls of theirs may take parameters of those.
         self.holders = {"/", "loss"}
+        self._places: dict[str, dict[int, Place]] = {}
+        self._by_path: dict[tuple[str, str, bool], Place] = {}
+        self._known: dict[tuple[str, str], dict[Any, int]] = {}
+        #: The arrays of parameters, with the path of their link: of a shared one the first.
+        self.weights: dict[int, tuple[str, Any]] = {}
+        self._is_foreign: IsForeign = self.weights.keys().isdisjoint
+        self._params: list[tuple[Any, Any]] = []
+        self._n_links = 0
         self._links: dict[int, ref[Any]] = {}
         self._roots: dict[str, ref[Any]] = {}
         self.renew(roots)
@@ -29,18 +69,69 @@ class Paths:
             if known is None or known() is not root:
                 self._add(prefix, root)
 
+    def know_parameters(self) -> None:
+        """Know the arrays that are there now, where any is another than before."""
+        n_links = len(self.by_link)
+        if n_links == self._n_links and all(param.array is was for param, was in self._params):
+            return
+        self._n_links = n_links
+        params = list(self.params())
+        self._params = [(param, param.array) for _, param in params]
+        self.weights.clear()
+        self.weights.update(
+            (id(param.array), (path, param))
+            for path, param in reversed(params)
+            if param.array is not None
+        )
+
     def _add(self, prefix: str, root: Any) -> None:
         self._roots[prefix] = ref(root)
         for path, link in root.namedlinks():
             key = id(link)
             if key not in self.by_link:  # a shared link goes by its first path
                 self.by_link[key] = known = joined(prefix, str(path))
-                self.holders.add(above(known) or "/")
+                holder = above(known) or "/"
+                if holder not in self.holders:
+                    self.holders.add(holder)
+                    for place in self._all_places():
+                        if place.path == holder:
+                            place.is_foreign = self._is_foreign
                 self._links[key] = ref(link, partial(self._forget, key))
+                for phase, places in self._places.items():
+                    places[key] = self._place(known, phase)
 
     def _forget(self, key: int, link: ref[Any]) -> None:
         if self._links.get(key) is link:
             del self._links[key], self.by_link[key]
+            for places in self._places.values():
+                del places[key]
+
+    def places(self, phase: str) -> dict[int, Place]:
+        """The links' places in a phase, by identity of the link."""
+        places = self._places.get(phase)
+        if places is None:
+            places = self._places[phase] = {
+                key: self._place(path, phase) for key, path in self.by_link.items()
+            }
+        return places
+
+    def place(self, path: str, phase: str, outside: bool = False) -> Place:
+        """The place of a path: on request outside of all links, ``/``, or ``loss`` in a loss."""
+        key = path, phase, outside
+        place = self._by_path.get(key)
+        if place is None:
+            place = self._by_path[key] = self._place(path, phase, outside)
+        return place
+
+    def _place(self, path: str, phase: str, outside: bool = False) -> Place:
+        known = self._known.setdefault((path, phase), {})
+        is_foreign = self._is_foreign if path in self.holders else None
+        return Place(path, phase, is_foreign, outside, known, self.calls)
+
+    def _all_places(self) -> Iterator[Place]:
+        yield from self._by_path.values()
+        for places in self._places.values():
+            yield from places.values()
 
     def alive(self) -> list[Any]:
         found = (one() for one in list(self._links.values()))
@@ -68,7 +159,7 @@ class Paths:
         arrays = (param.array for of, param in self.params() if of == path)
         return tuple(array for array in arrays if array is not None)
 
-    def links(self, calls: dict[str, int], iterations: int) -> tuple[LinkCalls, ...]:
+    def links(self, iterations: int) -> tuple[LinkCalls, ...]:
         """The links that are there, with their mean calls, and parameters of their own.
 
         A parameter that several share is the first's.
@@ -83,7 +174,7 @@ class Paths:
             LinkCalls(
                 path := self.by_link[id(link)],
                 type(link).__name__,
-                whole_or_mean(calls.get(path, 0) / iterations),
+                whole_or_mean(self.calls[path] / iterations),
                 own.get(path, 0),
             )
             for link in self.alive()
@@ -97,9 +188,9 @@ class Owners(Paths):
         super().__init__(roots)
         self.with_paths = list(self.params())
         self._by_array: dict[int, list[tuple[str, Any]]] = {}
-        self._by_path: dict[str, list[Any]] = {}
+        self._params_by_path: dict[str, list[Any]] = {}
         for path, param in self.with_paths:
-            self._by_path.setdefault(path, []).append(param)
+            self._params_by_path.setdefault(path, []).append(param)
         # Arrays that are no parameters, with the link that keeps each and its name there.
         self.persistents = [
             (self.by_link[id(link)], link, name)
@@ -110,13 +201,13 @@ class Owners(Paths):
         self._persistent = {
             id(getattr(link, name)): (path, link, name) for path, link, name in self.persistents
         }
-        self._order = {path: at for at, path in enumerate(self._by_path)}
-        self._find_arrays(list(self._by_path))
+        self._order = {path: at for at, path in enumerate(self._params_by_path)}
+        self._find_arrays(list(self._params_by_path))
 
     def _find_arrays(self, paths: Iterable[str]) -> None:
         """Look up the arrays of links' parameters, which may get one while the network runs."""
         for path in paths:
-            for param in self._by_path.get(path, ()):
+            for param in self._params_by_path.get(path, ()):
                 found = self._by_array.setdefault(id(param.array), [])
                 if param.array is not None and not any(known is param for _, known in found):
                     found.append((path, param))
@@ -146,10 +237,6 @@ class Owners(Paths):
         below = running.rstrip("/") + "/"
         taken = [path for array in arrays for path, _ in self._of(array) if path.startswith(below)]
         return min(taken, key=self._order.__getitem__, default=running)
-
-    def weights(self, arrays: Sequence[Any]) -> set[int]:
-        """Which of the arrays are parameters of the networks, by identity."""
-        return {id(array) for array in arrays if self._of(array)}
 
 
 def whole_or_mean(value: float) -> int | float:

@@ -9,8 +9,8 @@ from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.clock import Clock, TimeLimit
-from chainer_profile.measure.structure import Structure
-from chainer_profile.measure.taped_step import TapedStep
+from chainer_profile.measure.entries import Entries
+from chainer_profile.measure.tape import Tape
 from chainer_profile.measure.trials import Say, Stop
 from chainer_profile.measure.windows import Step
 from chainer_profile.record.recording import Recording
@@ -21,7 +21,8 @@ class Timed:
     """What a pass is given: the trials that were timed, and what it may take."""
 
     step: Step
-    rows: Structure | TapedStep
+    tape: Tape
+    entries: Entries
     recording: Recording
     clock: Clock
     pass_s: float  # of a structure pass

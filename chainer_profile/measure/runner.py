@@ -30,15 +30,15 @@ from chainer_profile.measure.clock import HOST_CLOCK, Clock, TimeLimit
 from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.counters import COUNTERS
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
+from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.inside import INSIDE
-from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.machine import LIMITS
 from chainer_profile.measure.memory import MEMORY
 from chainer_profile.measure.passes import Timed
 from chainer_profile.measure.steps import AnyStep, learn_first, make_step
-from chainer_profile.measure.structure import Structure
+from chainer_profile.measure.taped_step import StepError, TapedStep
 from chainer_profile.measure.threads import (
     PROBE_PART,
     PROBE_SECONDS,
@@ -260,16 +260,18 @@ def run(
         stack.enter_context(limited(settings.threads))
         begin_ns = clock.now_ns()
         outputs: list[Any] = []
-        structure: Structure | None = None
         if by_link:
             try:
                 outputs.append(step())
             except Exception as error:
                 raise ProfileError(f"the network fails: {one_line(error)}") from error
+            taped = taped_by_link(step, clock)
         else:
-            learned, alike = learn(step, settings, clock, outputs.append)
-            structure = learned if alike else None
-        check_samples(settings, len(structure.layers) + len(structure.phases) if structure else 1)
+            taped = learn(step, settings, clock, outputs.append)
+            if taped.order is None:
+                taped = taped_by_link(step, clock)
+        order = taped.order
+        check_samples(settings, len(order.layers) + len(taped.tape.rows.phases) if order else 1)
         settings = _named(settings, step)  # by the first pass
         pass_s = (clock.now_ns() - begin_ns) * NS / (1 if by_link else LEARNING_PASSES)
         odd = not_finite(step.roots, outputs.pop(), settings.phase != "forward")
@@ -287,12 +289,12 @@ def run(
         calibration_s = (clock.now_ns() - begin_ns) * NS
         asked = {"counters": counters, "inside": why, "memory": memory, "limits": limits}
         passes = [one for one in PASSES if one.wanted(asked, clock)]
-        # Of the two structure passes one is the trial that runs when the others end.
-        rest_s = calibration_s + 2 * pass_s + sum(one.kept_s(pass_s, limit) for one in passes)
+        # One trial runs when the others end.
+        rest_s = calibration_s + pass_s + sum(one.kept_s(pass_s, limit) for one in passes)
         rest_s += HELD_SECONDS if clock.device else 0.0
         trials = Trials(
             step,
-            structure,
+            taped,
             settings,
             where,
             journal or Journal(),
@@ -311,25 +313,20 @@ def run(
                 calibrations.append(calibration())
             if trials.ended in _IN_ORDER:
                 trials.hold()
-                if structure and not trials.by_link and limit.left_s() >= pass_s:
-                    seen = learn_structure(step)
-                    if structure.stamps(seen.log) is not None and not structure.same_rows(seen):
-                        trials.differ()
         except Exception as error:
             raise RunError(*trials.failure(error)) from error
         recording = trials.recording()
         known = tuple(one for one in calibrations if one is not None)
         conditions = replace(recording.conditions, calibrations=known, not_finite=odd)
         recording = replace(recording, conditions=conditions)
-        rows = trials.by_link or structure
-        assert rows is not None
         for place, one in enumerate(passes, 1):
             # A signal behind the trials ends no run, but it asks for no more of them.
             if trials.ended not in _IN_ORDER or stop():
                 break
             timed = Timed(
                 step=step,
-                rows=rows,
+                tape=taped.tape,
+                entries=taped.entries,
                 recording=recording,
                 clock=clock,
                 pass_s=pass_s,
@@ -382,15 +379,17 @@ def learn(
     settings: Settings,
     clock: Clock,
     look: Callable[[Any], object] | None = None,
-) -> tuple[Structure, bool]:
-    """What a trial calls, and whether two are alike; the first call may initialise parameters."""
+) -> TapedStep:
+    """A step whose calls two trials have told; the first call may initialise parameters."""
     free: int | None = None
     try:
         # A GPU's driver reserves far more than it takes, and says by itself what is full.
         with nullcontext() if clock.device else no_more_than_is_free() as free:
             learn_first(step)
-            first, second = learn_structure(step), learn_structure(step, look)
-    except StructureError as error:
+            taped = TapedStep(step, clock.now_ns, _events(clock))
+            taped.learn()
+            taped.learn(look)
+    except StepError as error:
         if isinstance(error.cause, ProfileError):  # such as an output that has no loss
             raise error.cause from None
         full = memory_full(error.cause, clock, settings, free)
@@ -407,8 +406,15 @@ def learn(
             )
             said = ProfileError(f"{said}; {left}")
         raise said from error
-    if not (first.layers or second.layers):
+    if not taped.layers:
         raise ProfileError("the network calls no Chainer function, so there is nothing to time")
-    # Of calls that are the same, one may raise at last.
-    first = replace(first, raising=first.raising | second.raising)
-    return first, first.is_alike(second)
+    return taped
+
+
+def taped_by_link(step: Step, clock: Clock) -> TapedStep:
+    """A step whose rows are by link, whatever its trials call."""
+    return TapedStep(step, clock.now_ns, _events(clock), single_calls=False)
+
+
+def _events(clock: Clock) -> EventPool | None:
+    return None if clock.device is None else EventPool(clock.device)

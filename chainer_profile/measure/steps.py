@@ -16,8 +16,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import LOSSES, PHASES
 from chainer_profile.measure.arguments import FunctionLink, arrays_in
-from chainer_profile.measure.learner import StructureError, learn_structure
-from chainer_profile.measure.structure import Structure
+from chainer_profile.measure.taped_step import StepError, TapedStep, learned
 from chainer_profile.measure.windows import (
     CLEARGRADS,
     Enter,
@@ -185,26 +184,26 @@ def make_step(
     return TrainStep(model, inputs, chosen, optimizer, keywords)
 
 
-def learn_first(step: Step) -> Structure:
-    """The first structure pass of a step, within its configuration."""
+def learn_first(step: Step) -> TapedStep:
+    """A step whose calls are known by its first trial, within its configuration."""
     # A forward pass that fails without a graph, and works with one, makes the graph from now on:
     # its network calls chainer.grad or backward.
     try:
-        return learn_structure(step)
-    except StructureError:
+        return learned(step)
+    except StepError:
         # Without the graph it is to fail again: a network may fail at its first call alone.
         if not isinstance(step, ForwardStep) or not _works(step, True) or _works(step, False):
             raise
         # Within the step's configuration, at whose end this is undone.
         step.with_graph = chainer.config.enable_backprop = True
-    return learn_structure(step)
+    return learned(step)
 
 
 def _works(step: Step, graph: bool) -> bool:
     with chainer.using_config("enable_backprop", graph):
         try:
-            learn_structure(step)
-        except StructureError:
+            learned(step)
+        except StepError:
             return False
     return True
 

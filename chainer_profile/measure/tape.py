@@ -1,10 +1,10 @@
 """The tape: every call of iterations by link and function, whatever they call.
 
-On entering and on leaving a window two numbers are noted, and nothing else: the entry whose time
-begins, and the clock. An entry is a row with the shapes of its inputs; on leaving a window it is
-that of the window around, as its complement. So the time between two events belongs to the entry
-that the first one tells, and NumPy adds up whole iterations at once. What is looked up of a new
-call is a window too, whose time is not the iteration's.
+On entering a window the number of its entry and the clock are noted, on leaving it the clock and
+the complement of the number, and nothing else. An entry is a row with the shapes of its inputs.
+NumPy adds up whole iterations at once: the time between two events belongs to the innermost window
+that is open. Calls of links are no events: they say where functions are called. What is looked up
+of a new call is a window too, whose time is not the iteration's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from threading import get_ident
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 
 from chainer_profile.costs.call import specs_of
 from chainer_profile.costs.work import backward_work, forward_work
+from chainer_profile.measure.call_history import History
 from chainer_profile.measure.clock import NowNs
-from chainer_profile.measure.entries import Entries
+from chainer_profile.measure.entries import Entries, came_through
 from chainer_profile.measure.events import EventPool, TimedTrial
 from chainer_profile.measure.facts import (
     ACCUMULATION,
@@ -39,56 +40,48 @@ from chainer_profile.measure.facts import (
     work_by,
 )
 from chainer_profile.measure.hooks import hook_of
-from chainer_profile.measure.owners import Paths
-from chainer_profile.measure.rows import (
-    OUTSIDE,
-    PAUSED,
-    Entry,
-    Iteration,
-    Rows,
-    Sums,
-    Taped,
-)
+from chainer_profile.measure.owners import Paths, Place
+from chainer_profile.measure.row import BACKWARD as BACKWARD_KIND
+from chainer_profile.measure.row import CALL, MARK, SUM, Entry
+from chainer_profile.measure.rows import Iteration, Rows, Sums, Taped
+from chainer_profile.measure.stretch import OUTSIDE, PAUSED, Stretch, mended
 from chainer_profile.measure.windows import BACKWARD, FORWARD, Enter, Leave, Mark, Trial
-from chainer_profile.record.recording import LinkCalls, Recording
+from chainer_profile.record.recording import Layer, LinkCalls
 
 #: Functions that may add up gradients.
 _SUMS = ("Add", "MultiAdd")
 _NUMBERS = count()
-#: A tape with so many events within one iteration is folded there and then.
+#: Names of the functions that end windows.
+_WINDOWS = ("ending", "timed_call", "timed_lossfun", "backward", "timed_update", "timed_hook")
+#: A tape with so many events within one iteration is folded there and then: two integers each.
 _MOST_EVENTS = 200_000
-#: Of a row that is crowded, shapes whose entry is remembered.
+#: So many functions and shapes of a link are found fast.
 _MOST_REMEMBERED = 10_000
-#: Numbers of the entries of a path's calls, by class and shapes; and whether its link holds others.
-Table = tuple[dict[Any, dict[Any, int]], bool]
 
 
-class Codes:
-    """A tape's lists; a pass has something else in their place, and reads no clock."""
+class Log:
+    """A tape's list of pairs; a pass has something else in its place, and reads no clock."""
 
     def __init__(self, now_ns: NowNs) -> None:
         self.now_ns = now_ns
-        self.codes: list[int] = []
-        self.stamps: list[int] = []
-        self.code, self.stamp = self.codes.append, self.stamps.append
+        self.numbers: list[int] = []
+        self.note = self.numbers.extend
 
-    def arrays(
+    def __len__(self) -> int:
+        """Events."""
+        return len(self.numbers) // 2
+
+    def events(
         self, begin: int = 0, end: int | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        codes, stamps = self.codes[begin:end], self.stamps[begin:end]
-        return np.array(codes, np.int64), np.array(stamps, np.int64)
+        """Codes of events, of which those of leaving are negative, and when they were."""
+        part = self.numbers[2 * begin : None if end is None else 2 * end]
+        first, second = np.array(part, np.int64).reshape(-1, 2).T
+        leaving = second < 0
+        return np.where(leaving, second, first), np.where(leaving, first, second)
 
     def cut(self, begin: int = 0) -> None:
-        del self.codes[begin:], self.stamps[begin:]
-
-
-class _Fresh(NamedTuple):
-    """A call whose end tells what is not known of its entry yet."""
-
-    depth: int  # of the open windows with its own
-    entry: Entry
-    table: dict[Any, int]
-    key: Any
+        del self.numbers[2 * begin :]
 
 
 class _Callbacks(NamedTuple):
@@ -97,8 +90,8 @@ class _Callbacks(NamedTuple):
     begin: Callable[[], None]
     enter: Enter
     leave: Leave
-    unwind: Callable[[int], None]  # down to so many windows
-    raised: Callable[[int, bool], None]  # where so many were open; in a backward
+    raised: Callable[[Any], None]
+    raised_backward: Callable[[int], None]
     hook: FunctionHook
 
 
@@ -115,45 +108,47 @@ class Tape:
         trial: Trial,
         entries: Entries,
         events: EventPool | None = None,
+        single_calls: bool = False,
+        history: History | None = None,
     ) -> None:
-        self.rows = Rows()
+        self.rows = Rows(single_calls)
+        self._history = history
         #: Begins and ends of the pauses of the iteration that runs or was the last.
         self.pauses: list[tuple[int, int]] = []
         self._now_ns, self._trial, self._events = now_ns, trial, events
-        self._entries = entries
-        self._list = Codes(now_ns)
-        self._windows = [OUTSIDE]  # numbers of the entries of open windows, the innermost last
+        self._entries, self._running = entries, entries.running
+        self._list = Log(now_ns)
         self._attribute = f"_chainer_profile_entry_{next(_NUMBERS)}"
-        # Numbers of entries: by phase and path of calls, of backwards by those of their forwards,
-        # of marks, and of calls that raised, whose next one is to tell what is not known of it yet.
-        self._tables: dict[str, dict[str, Table]] = {}
-        self._backwards: dict[int | None, int] = {}
-        self._of_marks: dict[tuple[str, ...], int] = {}
+        # While the first iteration tells in which order calls are made, none is found fast: where
+        # functions keep which call they are, and which call each backward is of.
+        self._call_attribute = f"{self._attribute}_call"
+        self._calls = 0
+        self._ties: list[int | None] | None = None
+        # Numbers of entries: of backwards by those of their forwards, and of marks.
+        self._backwards: dict[int, int] = {}
+        self._known_backwards: dict[int, int] = {}
+        self._known_marks: dict[tuple[str, ...], int] = {}
+        # The same by identity, with the mark itself so that no other one gets that.
+        self._of_marks: dict[int, tuple[Mark, int]] = {}
         # Of sums of gradients by the backward around them and by shapes; and by path and shapes.
         self._of_sums: dict[Any, int] = {}
         self._sums: dict[str, dict[Any, int]] = {}
         self._of_old_graphs: dict[str, int] = {}
-        self._untold: dict[Any, Entry] = {}
-        self._fresh: list[_Fresh] = []
-        self._paths = Paths(trial.roots)
-        # The arrays of parameters, with the path of their link: of a shared one the first.
-        self._weights: dict[int, tuple[str, Any]] = {}
-        self._params: list[tuple[Any, Any]] = []
-        self._n_links = 0
-        # Calls of links by path, and those that are not folded by identity.
-        self._link_calls: Counter[str] = Counter()
-        self._called: list[int] = []
+        # Entries whose calls have not ended yet for the first time, by number.
+        self._fresh: dict[int, Entry] = {}
+        self.paths = Paths(trial.roots)
+        # Calls of links that are not folded.
+        self._called: list[Place] = []
         # Iterations that are not folded, where the one that runs begins, and what was folded of it.
         self._taped: list[Taped] = []
-        self._begin = self._start_ns = 0
+        self._begin = self._start_ns = self._begin_called = 0
         self._before: Sums | None = None
         self._pauses_before = 0
         #: Events of the longest iteration so far.
         self.most_events = 0
         self._log: Any = self._list
-        # The innermost window in which an exception came up.
-        self._raised = OUTSIDE
-        self._thread = 0
+        # The innermost window that the last exception left.
+        self._failed = OUTSIDE
         self._record = None if events is None else events.record
         self._of_list = self._make(self._list, self._record)
         self._now = self._of_list
@@ -161,52 +156,62 @@ class Tape:
     # -- iterations
 
     @contextmanager
-    def recording(self, log: Any = None) -> Iterator[None]:
-        """Within this, windows are noted; on request in another log, which reads something else."""
-        self._thread = get_ident()
-        self._know_parameters()
+    def recording(self, log: Any = None, hooked: bool = False) -> Iterator[None]:
+        """Within this, windows are noted; on request in another log, which reads something else.
+
+        ``hooked``: what tells of functions is registered already.
+        """
+        self.paths.renew(self._trial.roots)
+        self.paths.know_parameters()
         now = self._now = self._of_list if log is None else self._make(log)
         self._record = None if self._events is None or log is not None else self._events.record
         self._log = self._list if log is None else log
         # Where something else is read in the clock's place no rows are found.
         self.rows.grow = log is None
-        entries = self._entries
-        now.begin()
-        with self._trial.timed(now.enter, now.leave), now.hook:
-            before = entries.windows, entries.raised, entries.link_calls
-            entries.windows, entries.raised, entries.link_calls = self._windows, now.raised, []
-            try:
+        running = self._running
+        before = running.place, running.places, running.adopt, running.link_calls
+        try:
+            now.begin()
+            running.adopt = self._adopt
+            running.link_calls = self._called if log is None else []
+            with (
+                self._trial.timed(now.enter, now.leave),
+                self._entries.telling(
+                    None if hooked else now.hook, now.raised, now.raised_backward
+                ),
+            ):
                 yield
-            finally:
-                entries.windows, entries.raised, entries.link_calls = before
+        finally:
+            running.place, running.places, running.adopt, running.link_calls = before
+            self._now, self._log = self._of_list, self._list
 
-    def start(self) -> None:
-        """An iteration begins; one that did not end counts for nothing."""
+    def start(self, of: tuple[Rows, Paths] | None = None) -> None:
+        """An iteration begins, maybe of other rows; one that did not end is none."""
         events, log = self._events, self._list
-        self._begin = self._taped[-1].timed.end if self._taped else 0
-        log.cut(self._begin)
+        if self._history is None:
+            self._begin = self._taped[-1].timed.end if self._taped else 0
+            log.cut(self._begin)
+        else:
+            self._begin = len(log)
+        if of is not None:
+            self.use(*of)
+        del self._called[self._begin_called :]
         self._before, self._pauses_before = None, 0
+        self._failed, self._running.failed = OUTSIDE, ("", "")
         self.pauses.clear()
-        # A call that begins the iteration is open already.
-        self._entries.link_calls = list(map(id, self._entries.links))
+        if self.rows.is_new and not self._taped:
+            self._calls, self._ties = 0, []
         if events is not None:
             events.clear()
             events.record()
-        log.code(OUTSIDE)
         self._start_ns = start_ns = self._now_ns()
-        log.stamp(start_ns)
-
-    def close(self) -> None:
-        """End what an exception has left open."""
-        self._now.unwind(1)
+        log.note((OUTSIDE, start_ns))
 
     def stop(self, number: int = 0) -> int:
         """It has ended; gives its number of windows."""
-        self._now.unwind(1)
         now_ns, events, log, start_ns = self._now_ns, self._events, self._list, self._start_ns
         end_ns = now_ns()
-        log.code(~OUTSIDE)
-        log.stamp(end_ns)
+        log.note((end_ns, ~OUTSIDE))
         launch_ns, device = 0, None
         if events is not None:
             events.record()
@@ -214,13 +219,32 @@ class Tape:
             events.wait()
             end_ns = now_ns()
             device = events.times_ns()
-        self.most_events = max(self.most_events, len(log.codes) - self._begin)
-        timed = TimedTrial(start_ns, end_ns - start_ns, len(log.codes), launch_ns, device)
-        self._taped.append(Taped(number, timed, self._before))
-        self._called += self._entries.link_calls or ()
+        end = len(log)
+        ties, self._ties = self._ties, None
+        self.most_events = max(self.most_events, end - self._begin)
+        timed = TimedTrial(start_ns, end_ns - start_ns, end, launch_ns, device)
+        self._taped.append(Taped(number, self._begin, timed, self.rows, self._before, ties))
+        self._begin_called = len(self._called)
         folded = 0 if self._before is None else int(self._before.calls.sum())
         pauses = len(self.pauses) - self._pauses_before
-        return folded + (len(log.codes) - self._begin) // 2 - 1 - pauses
+        return folded + (end - self._begin) // 2 - 1 - pauses
+
+    def abandon(self) -> None:
+        """The iteration that runs is none: its calls are in the history alone."""
+        self._running.backwards.clear()
+        self._list.note((self._now_ns(), ~OUTSIDE))
+        self._ties = None
+        del self._called[self._begin_called :]
+
+    @property
+    def last(self) -> TimedTrial:
+        """The iteration that ended last and is not folded."""
+        return self._taped[-1].timed
+
+    @property
+    def begun(self) -> bool:
+        """Whether the device has begun with the iteration that runs."""
+        return self._events is not None and self._events.begun
 
     @property
     def hook(self) -> FunctionHook:
@@ -229,12 +253,12 @@ class Tape:
 
     def stamps(self) -> NDArray[np.int64]:
         """The clock reads that are not folded."""
-        return self._list.arrays()[1]
+        return self._list.events()[1]
 
     @property
     def length(self) -> int:
         """Events that are not folded."""
-        return len(self._list.codes)
+        return len(self._list)
 
     @property
     def paused_ns(self) -> int:
@@ -244,56 +268,39 @@ class Tape:
     def fold(self) -> list[Iteration]:
         """The iterations since the last time, by row; the tape is blank then."""
         taped, self._taped = self._taped, []
-        by_link = self._paths.by_link
-        for link, calls in Counter(self._called).items():
-            if (path := by_link.get(link)) is not None:
-                self._link_calls[path] += calls
+        # Without those of an iteration that did not end.
+        for place, calls in Counter(self._called[: self._begin_called]).items():
+            place.calls[place.path] += calls
         self._called.clear()
-        end = taped[-1].timed.end if taped else 0
-        found = self.rows.fold(*self._list.arrays(0, end), taped)
+        self._begin_called = 0
+        codes, stamps = self._list.events()
+        if self._history is not None:
+            self._history.add(codes, stamps, self.rows.entries)
         self._list.cut()
-        return found
+        if not taped:
+            return []
+        device = [one.timed.device for one in taped if one.timed.device is not None]
+        bounds = [(one.begin, one.timed.end) for one in taped]
+        on_device = np.concatenate(device) if device else None
+        stretch = Stretch.of(codes, stamps, bounds, on_device)
+        kinds = {id(one.rows): one.rows for one in taped}
+        if len(kinds) == 1:
+            return taped[0].rows.fold(stretch, taped)
+        folded: dict[int, Iteration] = {}
+        for rows in kinds.values():
+            places = [place for place, one in enumerate(taped) if one.rows is rows]
+            some = rows.fold(stretch.some(places), [taped[place] for place in places])
+            folded.update(zip(places, some, strict=True))
+        return [folded[place] for place in range(len(taped))]
 
     def end(self, number: int = 0) -> Iteration:
         """The same of one iteration, which ends."""
         self.stop(number)
         return self.fold()[-1]
 
-    def know(self, recording: Recording) -> list[Iteration]:
-        """Count trials as iterations whose rows are single calls; before all others."""
-        trials = recording.n_trials
-        for link in recording.links:
-            self._link_calls[link.path] += int(link.calls) * trials
-        return self.rows.know(recording) if trials else []
-
-    @property
-    def open_row(self) -> int | None:
-        """Number of the innermost row that runs, or in which an exception was raised."""
-        for number in (*reversed(self._windows), self._raised):
-            row = self.rows.entries[number].row
-            if 0 <= row < len(self.rows):
-                return row
-        return None
-
     def links(self) -> tuple[LinkCalls, ...]:
         """The links of the networks, with their mean calls in an iteration."""
-        return self._paths.links(self._link_calls, self.rows.iterations or 1)
-
-    def _know_parameters(self) -> None:
-        """Know the networks and arrays that are there now, where any is another than before."""
-        self._paths.renew(self._trial.roots)
-        n_links = len(self._paths.by_link)
-        if n_links == self._n_links and all(param.array is was for param, was in self._params):
-            return
-        self._n_links = n_links
-        params = list(self._paths.params())
-        self._params = [(param, param.array) for _, param in params]
-        self._weights.clear()
-        self._weights.update(
-            (id(param.array), (path, param))
-            for path, param in reversed(params)
-            if param.array is not None
-        )
+        return self.paths.links(self.rows.iterations or 1)
 
     def _fold_within(self) -> None:
         """Fold what the iteration that runs has on the tape so far, in a pause."""
@@ -301,13 +308,13 @@ class Tape:
         if self._log is not log or self._events is not None or self.rows.moves:
             return
         began_ns = self._now_ns()
-        log.code(PAUSED)
-        log.stamp(began_ns)
-        sums = self.rows.sums(*log.arrays(self._begin))
-        sums.calls[[OUTSIDE, PAUSED]] = 0  # these are no windows
+        codes, stamps = log.events(self._begin)
+        sums, opened = self.rows.sums(codes, stamps, began_ns)
         self._before = sums if self._before is None else self._before.plus(sums)
         self._pauses_before = len(self.pauses)
         log.cut(self._begin)
+        for number in opened:  # it goes on
+            log.note((number, began_ns))
         self._pause(began_ns)
 
     def _pause(self, began: int) -> None:
@@ -315,11 +322,9 @@ class Tape:
         log, record = self._log, self._record
         if record is not None:
             record()
-        log.code(PAUSED)
-        log.stamp(began)
+        log.note((PAUSED, began))
         end = log.now_ns()
-        log.code(~self._windows[-1])
-        log.stamp(end)
+        log.note((end, ~PAUSED))
         if record is not None:
             record()
         self.pauses.append((began, end))
@@ -328,252 +333,313 @@ class Tape:
 
     def _make(self, log: Any, record: Callable[[], None] | None = None) -> _Callbacks:
         """What notes windows: it runs in every one of them, and takes as few steps as may be."""
-        tape, now_ns, code, stamp = self, log.now_ns, log.code, log.stamp
-        codes, opened, links = log.codes, self._windows, self._entries.links
-        paths, attribute = self._paths.by_link, self._attribute
-        is_foreign = self._weights.keys().isdisjoint
-        all_tables, of_marks, of_sums = self._tables, self._of_marks, self._of_sums
-        of_forwards = self._backwards
-        fresh, untold = self._fresh, self._untold
+        tape, now_ns, note, attribute = self, log.now_ns, log.note, self._attribute
+        running, backwards = self._running, self._running.backwards
+        of_forwards, of_marks = self._backwards, self._of_marks
+        of_sums, fresh = self._of_sums, self._fresh
+        # A history has the functions that are called in backwards.
+        inner: dict[str, int] | None = None if self._history is None else {}
+        numbers, most = self._list.numbers, 2 * _MOST_EVENTS
         get_frame, adapter = sys._getframe, FunctionAdapter
-        # Numbers of open windows with each backward; and of marks, with the phase around each.
-        backwards: list[int] = []
-        marks: list[tuple[int, str, str]] = []
-        phase, bare = FORWARD.phase, "/"
-        tables = all_tables.setdefault(phase, {})
+        # The numbers of open marks, with the place and the path outside of links around each.
+        marks: list[tuple[int, Place, str]] = []
+        bare = "/"
 
         def begin() -> None:
-            nonlocal phase, bare, tables
-            opened[:] = [OUTSIDE]
-            for known in (backwards, marks, fresh):
-                known.clear()
-            phase, bare = FORWARD.phase, "/"
-            tables = all_tables.setdefault(phase, {})
-            tape._raised = OUTSIDE
+            nonlocal bare
+            backwards.clear()
+            marks.clear()
+            bare = "/"
+            tape._go_outside()
 
-        def unwind(depth: int) -> None:
-            """End the windows beyond so many, the innermost first."""
-            if len(opened) <= depth:
-                return
-            tape._raised = opened[-1]
-            while len(opened) > depth:
-                at = now_ns()
-                opened.pop()
-                code(~opened[-1])
-                stamp(at)
+        def raised(function: Any) -> None:
+            """A function raised; one that had not begun, or within a backward, has no window."""
+            number = getattr(function, attribute, -1)
+            if number >= 0:
+                note((now_ns(), ~number))
                 if record is not None:
                     record()
-            while backwards and backwards[-1] > depth:
-                backwards.pop()
-            while marks and marks[-1][0] > depth:
-                marks.pop()
-            while fresh and fresh[-1].depth > depth:
-                _, entry, table, key = fresh.pop()
-                if table.pop(key, None) is not None:  # the next call is to tell
-                    untold[id(table), key] = entry
+                tape._fail(number)
 
-        def raised(depth: int, in_backward: bool) -> None:
-            """Something raised that began with so many open windows."""
-            # Of a backward the innermost one is its own.
-            if in_backward and depth in backwards:
-                depth -= 1
-            unwind(max(1, depth))
+        def raised_backward(depth: int) -> None:
+            """Backwards raised: those beyond so many."""
+            while len(backwards) > depth:
+                number = backwards.pop()
+                note((now_ns(), ~number))
+                if record is not None:
+                    record()
+                tape._fail(number)
 
         def enter(mark: Mark) -> None:
             """Note that a window begins that is no function's."""
-            nonlocal phase, bare, tables
-            if get_ident() != tape._thread:
+            nonlocal bare
+            if get_ident() != running.thread:
                 return
-            key = mark.phase, mark.path, mark.function, mark.of
-            number = of_marks.get(key)
-            if number is None:
-                number = tape._number_of_mark(mark, key)
-            marks.append((len(opened) + 1, phase, bare))
-            opened.append(number)
+            known, number = of_marks.get(id(mark), (None, OUTSIDE))
+            if known is not mark:
+                number = tape._number_of_mark(mark)
+            place = running.place
+            marks.append((number, place, bare))
             if not mark.function:
-                phase = mark.phase
                 if mark == FORWARD:
                     bare = "loss"
-                tables = all_tables.setdefault(phase, {})
+                running.places = tape.paths.places(mark.phase)
+                path = bare if place.outside else place.path
+                running.place = tape.paths.place(path, mark.phase, place.outside)
             if record is not None:
                 record()
-            code(number)
-            stamp(now_ns())
+            note((number, now_ns()))
 
         def leave() -> None:
-            nonlocal phase, bare, tables
-            if not marks or get_ident() != tape._thread:  # of one that began before
+            nonlocal bare
+            if get_ident() != running.thread or not marks:  # of one that began before
                 return
-            unwind(marks[-1][0])
             at = now_ns()
-            _, phase, bare = marks.pop()
-            tables = all_tables[phase]
-            opened.pop()
-            code(~opened[-1])
-            stamp(at)
+            number, place, bare = marks.pop()
+            running.place, running.places = place, tape.paths.places(place.phase)
+            note((at, ~number))
             if record is not None:
                 record()
+            if sys.exc_info()[1] is not None:
+                tape._fail(number)
 
-        def forward_preprocess(self: Any, function: Any, in_data: Any) -> None:
-            kind = type(function)
-            if backwards:  # its own time, but for sums of gradients
-                around = opened[backwards[-1] - 1]
-                setattr(function, attribute, around)
-                if kind.__name__ not in _SUMS or not sums_gradients(get_frame(1)):
-                    return
+        def in_backward(function: Any, kind: type, in_data: Any, frame: FrameType) -> None:
+            """A function is called in a backward, whose own time it is, but for sums."""
+            around = backwards[-1]
+            if kind.__name__ in _SUMS and sums_gradients(frame):
                 key = around, len(in_data), in_data[0].shape
                 number = of_sums.get(key)
                 if number is None:
-                    number = tape._number_of_sum(key, in_data, around)
+                    number = tape._number_of_sum(key, function, in_data, around)
+            elif inner is None:
+                setattr(function, attribute, ~around)
+                return
             else:
-                if kind is adapter:
-                    kind = type(function.function)
-                try:
-                    numbers, holds = tables[paths[id(links[-1])] if links else bare]
-                    n_inputs = len(in_data)
-                    if n_inputs == 1:
-                        shapes = in_data[0].shape
-                    elif n_inputs == 3:
-                        x, weight, bias = in_data
-                        shapes = x.shape, weight.shape, bias.shape
-                    elif n_inputs == 2:
-                        x, other = in_data
-                        shapes = x.shape, other.shape
-                    else:
-                        shapes = tuple([array.shape for array in in_data])
-                    number = numbers[kind][shapes]
-                    if holds and (not is_foreign(map(id, in_data)) or len(codes) > _MOST_EVENTS):
-                        number = tape._number_of_call(function, kind, in_data, phase, bare)
-                except (KeyError, AttributeError):  # of something new; no array
-                    number = tape._number_of_call(function, kind, in_data, phase, bare)
-                setattr(function, attribute, number)
-            opened.append(number)
+                name = str(function._impl_name)
+                number = inner.get(name, -1)
+                if number < 0:
+                    number = inner[name] = tape.rows.inner_entry(name).number
+            setattr(function, attribute, number)
             if record is not None:
                 record()
-            code(number)
-            stamp(now_ns())
+            note((number, now_ns()))
+
+        def forward_preprocess(self: Any, function: Any, in_data: Any) -> None:
+            kind = type(function)
+            if backwards:
+                in_backward(function, kind, in_data, get_frame(1))
+                return
+            if kind is adapter:
+                kind = type(function.function)
+            place = running.place
+            try:
+                n_inputs = len(in_data)
+                if n_inputs == 1:
+                    (x,) = in_data
+                    number = place[kind, x.shape]
+                elif n_inputs == 3:
+                    x, weight, bias = in_data
+                    number = place[kind, x.shape, weight.shape, bias.shape]
+                elif n_inputs == 2:
+                    x, other = in_data
+                    number = place[kind, x.shape, other.shape]
+                else:
+                    number = place[(kind, *[array.shape for array in in_data])]
+                is_foreign = place.is_foreign
+                if is_foreign is not None and not is_foreign(map(id, in_data)):
+                    number = tape._number_of_call(function, kind, in_data)
+            except (KeyError, AttributeError):  # of something new; no array
+                number = tape._number_of_call(function, kind, in_data)
+            function._entry = number
+            if record is not None:
+                record()
+            note((number, now_ns()))
 
         def forward_postprocess(self: Any, function: Any, in_data: Any) -> None:
-            if backwards and backwards[-1] == len(opened):
+            try:
+                number = function._entry
+            except AttributeError:  # it began before
                 return
-            at = now_ns()
-            opened.pop()
-            if not opened:  # it began before
-                opened.append(OUTSIDE)
+            if number < 0:
                 return
-            code(~opened[-1])
-            stamp(at)
+            note((now_ns(), ~number))
             if record is not None:
                 record()
-            if fresh and fresh[-1].depth > len(opened):
-                tape._learn_forward(fresh.pop().entry, function, in_data, get_frame(1))
+            if fresh and number in fresh:
+                tape._learn_forward(fresh.pop(number), function, in_data, get_frame(1))
 
         def backward_preprocess(self: Any, function: Any, in_data: Any, out_grad: Any) -> None:
-            number = of_forwards.get(getattr(function, attribute, None))
-            if number is None:
+            try:
+                number = of_forwards[function._entry]
+            except (KeyError, AttributeError):
                 number = tape._number_of_backward(function, out_grad)
-            if len(codes) > _MOST_EVENTS:
+            if len(numbers) > most:
                 tape._fold_within()
-            opened.append(number)
-            backwards.append(len(opened))
+            backwards.append(number)
             if record is not None:
                 record()
-            code(number)
-            stamp(now_ns())
+            note((number, now_ns()))
 
         def backward_postprocess(self: Any, function: Any, in_data: Any, out_grad: Any) -> None:
             if not backwards:  # it began before
                 return
-            at = now_ns()
-            backwards.pop()
-            opened.pop()
-            code(~opened[-1])
-            stamp(at)
+            number = backwards.pop()
+            note((now_ns(), ~number))
             if record is not None:
                 record()
 
         hook = hook_of(
-            forward_preprocess, forward_postprocess, backward_preprocess, backward_postprocess
+            *(
+                _with_attribute(callback, attribute)
+                for callback in (
+                    forward_preprocess,
+                    forward_postprocess,
+                    backward_preprocess,
+                    backward_postprocess,
+                )
+            )
         )
-        return _Callbacks(begin, enter, leave, unwind, raised, hook)
+        return _Callbacks(begin, enter, leave, raised, raised_backward, hook)
+
+    def use(self, rows: Rows, paths: Paths) -> None:
+        """From now on calls are of these rows and networks."""
+        paths.know_parameters()
+        self.rows, self.paths = rows, paths
+        self._go_outside()
+
+    def _go_outside(self) -> None:
+        """Functions that are called now are outside of all links."""
+        self._running.places = self.paths.places(FORWARD.phase)
+        self._running.place = self.paths.place("/", FORWARD.phase, outside=True)
+
+    def _fail(self, number: int) -> None:
+        """An exception leaves a window; the innermost is known."""
+        error = sys.exc_info()[1]
+        if error is None:
+            return
+        if self._failed == OUTSIDE or not came_through(error, *_WINDOWS):
+            self._failed = number
+
+    def failed(self, error: BaseException) -> Layer | None:
+        """The innermost row that an exception left, in the iteration that runs."""
+        number = self._failed
+        if not came_through(error, *_WINDOWS) or not self.rows.entries[number].kind:
+            return None
+        return self._row_entered(lambda codes: codes == number)
+
+    def last_row(self) -> Layer | None:
+        """The row that was entered last in the iteration that runs."""
+        rows = [entry.number for entry in self.rows.entries if entry.kind]
+        return self._row_entered(lambda codes: np.isin(codes, rows))
+
+    def _row_entered(self, which: Callable[[NDArray[np.int64]], NDArray[np.bool_]]) -> Layer | None:
+        codes = self._list.events(self._begin)[0]
+        codes = codes[(codes != PAUSED) & (codes != ~PAUSED)]
+        places = np.flatnonzero(which(codes))
+        if not len(places):
+            return None
+        order, at = self.rows.order, int(places[-1])
+        if order is None or not np.array_equal(codes[: at + 1], order.codes[: at + 1]):
+            codes, _, _ = mended(codes)
+            at = int(np.flatnonzero(which(codes))[-1])
+            order = self.rows.order_of(codes, self._ties or ())
+        if order is not None:
+            return order.layers[int(order.columns[at])]
+        return self.rows.layers()[self.rows.entries[int(codes[at])].row]
+
+    def forget(self) -> None:
+        """Iterations so far count no more; the tape is blank."""
+        self.rows.forget()
+        self.paths.calls.clear()
+
+    def _open_row(self) -> int | None:
+        """Number of the innermost row that is open."""
+        numbers, left = self._list.numbers, 0
+        for at in range(len(numbers) - 2, 2 * self._begin - 1, -2):
+            if numbers[at + 1] < 0:
+                left += 1
+            elif left:
+                left -= 1
+            elif (row := self.rows.entries[numbers[at]].row) in range(len(self.rows)):
+                return row
+        return None
 
     # -- what is looked up once
 
-    def _number_of_mark(self, mark: Mark, key: tuple[str, ...]) -> int:
-        began = self._log.now_ns()
-        entry = self._entry_of_mark(mark)
-        if entry.number != OUTSIDE:
-            self._of_marks[key] = entry.number
-        self._pause(began)
-        return entry.number
+    def _number_of_mark(self, mark: Mark) -> int:
+        key = mark.phase, mark.path, mark.function, mark.of
+        number = self._known_marks.get(key)
+        if number is None:
+            began = self._log.now_ns()
+            number = self._entry_of_mark(mark).number
+            if number != OUTSIDE:
+                self._known_marks[key] = number
+            self._pause(began)
+        if number != OUTSIDE and len(self._of_marks) < _MOST_REMEMBERED:
+            self._of_marks[id(mark)] = mark, number
+        return number
 
     def _entry_of_mark(self, mark: Mark) -> Entry:
         if not mark.function:
             return self.rows.entry_of_phase(mark.phase)
-        entry = self.rows.entry_of(mark.path, mark.function, mark.phase)
+        entry = self.rows.entry_of(MARK, mark.path, mark.function, mark.phase)
         if entry.number != OUTSIDE:
-            params = self._paths.parameters(mark.path) if mark.phase == "update" else ()
+            params = self.paths.parameters(mark.path) if mark.phase == "update" else ()
             entry.facts = facts_of_mark(mark, params)
             if mark.work is not None:
                 entry.work = work_by(mark.function, mark.work)
         return entry
 
-    def _path_of_running(self, bare: str) -> str:
-        """Path of the innermost running link; a link of no network so far becomes a root."""
-        links, by_link = self._entries.links, self._paths.by_link
-        above = "/" if links else bare
-        for link in links:
-            path = by_link.get(id(link))
-            if path is None:
-                began = self._log.now_ns()
-                path = self._paths.adopt(link, above)
-                self._renew_holders()
-                self._pause(began)
-            above = path
-        return above
+    def _adopt(self, link: Any) -> Place:
+        """The place of a link of no network so far, which becomes one below where it is called."""
+        began, around = self._log.now_ns(), self._running.place
+        self.paths.adopt(link, around.path)
+        self._pause(began)
+        return self.paths.places(around.phase)[id(link)]
 
-    def _renew_holders(self) -> None:
-        """Links that are known now may be below others."""
-        holders = self._paths.holders
-        for tables in self._tables.values():
-            for path, (numbers, _) in tables.items():
-                tables[path] = numbers, path in holders
-
-    def _path_of_call(self, path: str, bare: str, in_data: Sequence[Any]) -> str:
+    def _path_of_call(self, place: Place, in_data: Sequence[Any]) -> str:
         """Path of the link whose parameters a call takes, where that lies below this one."""
         # No entry is passed for link.forward(x), or for functions that are given link.W.
-        below = "/" if path == bare else path.rstrip("/") + "/"
+        path = place.path
+        below = "/" if place.outside else path.rstrip("/") + "/"
         for array in in_data:
-            owner, param = self._weights.get(id(array), ("/", None))
+            owner, param = self.paths.weights.get(id(array), ("/", None))
             if owner != "/" and owner.startswith(below) and param.array is array:
                 return owner
         return path
 
-    def _number_of_call(
-        self, function: Any, kind: type, in_data: Sequence[Any], phase: str, bare: str
-    ) -> int:
+    def _number_of_call(self, function: Any, kind: type, in_data: Sequence[Any]) -> int:
         if self.length > _MOST_EVENTS:
             self._fold_within()
-        holders = self._paths.holders
-        path = self._path_of_running(bare)
-        if path in holders:
-            path = self._path_of_call(path, bare, in_data)
-        numbers, _ = self._tables[phase].setdefault(path, ({}, path in holders))
-        table, shapes = numbers.setdefault(kind, {}), _shapes_of(in_data)
-        number = table.get(shapes)
-        if number is not None:
-            return number
-        began, name = self._log.now_ns(), str(function._impl_name)
-        # This is called by the hook, and the hook by the function.
-        if phase == BACKWARD.phase and name in _SUMS and sums_gradients(sys._getframe(2)):
-            name = ACCUMULATION
-        around = (self.rows.entries[at].row for at in reversed(self._windows))
-        parent = next((row for row in around if 0 <= row < len(self.rows)), None)
-        number = self._number_of_new(table, shapes, in_data, path, name, phase, parent)
-        self._pause(began)
+        place, key = self._running.place, (kind, *_shapes_of(in_data))
+        owner = place
+        if key not in place.known:  # arrays may be new, too
+            self.paths.know_parameters()
+        if place.is_foreign is not None:
+            path = self._path_of_call(place, in_data)
+            if path != place.path:
+                owner = self.paths.place(path, place.phase)
+        number = owner.known.get(key)
+        if number is None:
+            began, name = self._log.now_ns(), str(function._impl_name)
+            # This is called by the hook, and the hook by the function.
+            is_backward = place.phase == BACKWARD.phase
+            if is_backward and name in _SUMS and sums_gradients(sys._getframe(2)):
+                name = ACCUMULATION
+            parent = self._open_row()
+            number = self._number_of_new(
+                CALL, owner.known, key, in_data, owner.path, name, place.phase, parent
+            )
+            self.rows.entries[number].name = str(function._impl_name)
+            self._pause(began)
+        if self._ties is not None:
+            setattr(function, self._call_attribute, self._calls)
+            self._calls += 1
+        elif owner is place and number != OUTSIDE and len(place) < _MOST_REMEMBERED:
+            place[key] = number
         return number
 
-    def _number_of_sum(self, key: Any, in_data: Sequence[Any], around: int) -> int:
+    def _number_of_sum(self, key: Any, function: Any, in_data: Sequence[Any], around: int) -> int:
         """A function that adds up gradients is called within a backward."""
         began, row = self._log.now_ns(), self.rows.row_of(around)
         path = "/" if row is None else row.path
@@ -582,8 +648,9 @@ class Tape:
         number = table.get(shapes)
         if number is None:
             number = self._number_of_new(
-                table, shapes, in_data, path, ACCUMULATION, BACKWARD.phase, None
+                SUM, table, shapes, in_data, path, ACCUMULATION, BACKWARD.phase, None
             )
+            self.rows.entries[number].name = str(function._impl_name)
         if number != OUTSIDE:
             self._of_sums[key] = number
         self._pause(began)
@@ -591,8 +658,9 @@ class Tape:
 
     def _number_of_new(
         self,
+        kind: str,
         table: dict[Any, int],
-        shapes: Any,
+        key: Any,
         in_data: Sequence[Any],
         path: str,
         name: str,
@@ -600,21 +668,16 @@ class Tape:
         parent: int | None,
     ) -> int:
         """The entry of a call with shapes that are new in its row."""
-        key = shapes
         if self.rows.is_crowded(path, name, phase):
-            key = None  # which all further ones share
+            key = name, None  # which all further ones share
             if key in table:
-                if len(table) < _MOST_REMEMBERED:
-                    table[shapes] = table[key]
                 return table[key]
-        entry = self._untold.pop((id(table), key), None)
-        if entry is None:
-            entry = self.rows.entry_of(path, name, phase, parent=parent)
+        entry = self.rows.entry_of(kind, path, name, phase, parent=parent)
         if entry.number != OUTSIDE:
             table[key] = entry.number
-            self._fresh.append(_Fresh(len(self._windows) + 1, entry, table, key))
+            self._fresh[entry.number] = entry
             is_forward = phase == FORWARD.phase
-            entry.facts = facts_of_inputs(in_data, self._weights if is_forward else None)
+            entry.facts = facts_of_inputs(in_data, self.paths.weights if is_forward else None)
         return entry.number
 
     def _learn_forward(
@@ -630,24 +693,37 @@ class Tape:
         self._pause(began)
 
     def _number_of_backward(self, function: Any, out_grad: Any) -> int:
-        began = self._log.now_ns()
+        if self._ties is not None:
+            self._ties.append(getattr(function, self._call_attribute, None))
         # A function of a graph that was there before has no entry.
-        forward: int = getattr(function, self._attribute, OUTSIDE)
+        kept: int = getattr(function, self._attribute, OUTSIDE)
+        number = self._known_backwards.get(kept)
+        if number is None:
+            began = self._log.now_ns()
+            number = self._number_of_new_backward(function, kept, out_grad)
+            self._pause(began)
+        if self._ties is None and kept in self._known_backwards:
+            self._backwards[kept] = number
+        return number
+
+    def _number_of_new_backward(self, function: Any, kept: int, out_grad: Any) -> int:
+        forward = kept if kept >= 0 else ~kept  # it was called in a backward
         known, of = self.rows.entries[forward], self.rows.row_of(forward)
         path, name = (of.path, of.function) if of else ("/", str(function._impl_name))
         is_new = of is None or of.phase != BACKWARD.phase
         number = self._of_old_graphs.get(name) if of is None else None
         if number is None:
             first = known.row if of is not None and is_new else None
-            entry = self.rows.entry_of(path, name, BACKWARD.phase, forward=first)
+            entry = self.rows.entry_of(BACKWARD_KIND, path, name, BACKWARD.phase, forward=first)
             number = entry.number
+            if number != OUTSIDE:
+                entry.name = str(function._impl_name)
             if number != OUTSIDE and is_new:
                 self._learn_gradients(function, entry, known.facts.get("specs"), out_grad)
                 if of is None:
                     self._of_old_graphs[name] = number
         if of is not None and number != OUTSIDE:
-            self._backwards[forward] = number
-        self._pause(began)
+            self._known_backwards[kept] = number
         return number
 
     def _learn_gradients(self, function: Any, entry: Entry, specs: Any, out_grad: Any) -> None:
@@ -663,8 +739,15 @@ class Tape:
         )
 
 
-def _shapes_of(arrays: Sequence[Any]) -> Any:
-    """The shapes of a call's inputs, as its hook has them: of one input that shape alone."""
-    if len(arrays) == 1:
-        return getattr(arrays[0], "shape", None)
+def _shapes_of(arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """The shapes of a call's inputs; None where there is no array."""
     return tuple([getattr(array, "shape", None) for array in arrays])
+
+
+def _with_attribute(callback: Callable[..., None], attribute: str) -> Callable[..., None]:
+    """The same callback with another name in the place of ``_entry``."""
+    # A name in the code is found in half of the time that setattr and getattr take.
+    code = callback.__code__
+    names = tuple(attribute if name == "_entry" else name for name in code.co_names)
+    given = callback.__globals__, callback.__name__, callback.__defaults__, callback.__closure__
+    return FunctionType(code.replace(co_names=names), *given)

@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from struct import pack
 
 import numpy as np
 
@@ -15,16 +14,23 @@ from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.free_memory import does_not_fit, free_nbytes
 from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.basics.units import format_count, format_nbytes, plural
-from chainer_profile.measure.calls import read
 from chainer_profile.measure.clock import WARMUP_PART, WARMUP_SECONDS, Clock, TimeLimit
 from chainer_profile.measure.environment import CpuWatch, gpu_state
-from chainer_profile.measure.events import EventPool, TimedTrial, Timeline
-from chainer_profile.measure.learner import StructureError
-from chainer_profile.measure.recorder import Recorder
-from chainer_profile.measure.structure import Structure
-from chainer_profile.measure.taped_step import TapedStep, cost_of_a_call
+from chainer_profile.measure.tape_cost import cost_of_a_call, window_ns
+from chainer_profile.measure.taped_step import TapedStep
+from chainer_profile.measure.told import Told
 from chainer_profile.measure.windows import Step
-from chainer_profile.record.journal import HELD_TRIALS, Header, Journal, JournalError, Kind
+from chainer_profile.record.journal import (
+    CLEAN,
+    HELD,
+    HELD_TRIALS,
+    PROBE,
+    WARMUP,
+    Header,
+    Journal,
+    JournalError,
+    Trial,
+)
 from chainer_profile.record.recording import (
     COMPLETE,
     INTERVAL,
@@ -47,7 +53,8 @@ Say = Callable[[str], None]
 #: A first block of profiled trials is long that takes so many seconds, or part of a time limit.
 _LONG_SECONDS = 1.0
 _LONG_PART = 0.1
-_GROUP_NS = 100_000_000
+#: Trials are folded together that take so long, or have so many events.
+_GROUP_NS, _MOST_EVENTS = 100_000_000, 8000
 #: A function of Chainer's takes at least so long.
 _LEAST_ROW_S = 5e-6
 _HOLD_MORE = 2
@@ -165,7 +172,7 @@ class Trials:
     """The timed part of a run: rows are single calls until a trial differs, then by link."""
 
     step: Step
-    structure: Structure | None  # what a trial calls; None has rows by link from the begin
+    taped: TapedStep
     settings: Settings
     where: Environment
     journal: Journal
@@ -179,21 +186,19 @@ class Trials:
     say: Say = lambda text: None
 
     def __post_init__(self) -> None:
-        self.by_link: TapedStep | None = None
         self.ended = COMPLETE
         self._now_ns, self._device = self.clock.now_ns, self.clock.device
-        self._events = None if self._device is None else EventPool(self._device)
         self._limit = self.limit or TimeLimit(self._now_ns)
-        self._timeline = None if self.structure is None else Timeline(self.structure)
-        raising = () if self.structure is None else self.structure.raising
-        self._recorder = Recorder(self._now_ns, self.step, self._events, raising)
+        self._tape = self.taped.tape
+        self._told = Told(self.journal, self._tape.rows, self._tape.links, lambda: self.settings)
         self._conditions = Conditions()
         self._watch = CpuWatch()
         self._walls = array("q")
         wanted = self.settings.until_ci
         self._enough = None if wanted is None else PreciseEnough(wanted)
-        self._total_ns = self._launch_ns = self._reported_ns = 0
+        self._total_ns = self._launch_ns = self._folded_ns = 0
         self._slow, self._seen = SlowTrials(self.say), 0
+        self._place = ""  # where a trial failed
         # Whether there are trials of both kinds.
         self._opened = False
 
@@ -204,25 +209,19 @@ class Trials:
     def begin(self) -> None:
         self._conditions = Conditions(
             clock_resolution_ns=float(self.clock.resolution_ns()),
-            window_ns=self._recorder.window_ns(),
+            window_ns=window_ns(self._now_ns, self._device),
+            call_ns=cost_of_a_call(self._now_ns),
             gpu_before=self._gpu_state(),
         )
-        known = self._timeline and self._timeline.structure
-        header = Header(
-            known.layers if known else (),
-            self.settings,
-            self.where,
-            phases=known.phases if known else (),
-            links=known.links if known else (),
-            on_device=self._device is not None,
-            cpu=True,
-            by_link=known is None,
+        on_device = self._device is not None
+        self.journal.add(Header(self.settings, self.where, on_device=on_device))
+        self._told.begin(self.taped.order)
+        self._tape.forget()
+        probes = (
+            Trial(PROBE, start_ns, wall_ns, {"threads": _int64(threads)})
+            for start_ns, wall_ns, threads in self.probe
         )
-        self.journal.begin(header)
-        if known is None:
-            self._time_by_link()
-        for start_ns, wall_ns, threads in self.probe:
-            self.journal.add(Kind.PROBE, start_ns, wall_ns, pack("<q", threads))
+        self.journal.add(*probes)
 
     def run(self) -> None:
         """Warm-up, then the cycles of profiled and unprofiled trials."""
@@ -234,7 +233,7 @@ class Trials:
         for cycle in cycles(self.settings.trials, self.settings.clean_trials):
             long = not self._opened and cycle[0] * self.trial_s > long_s
             for before, clean, behind in opening(*cycle) if long else [cycle]:
-                if not (self.profiled(before) and self.plain(Kind.CLEAN, clean)):
+                if not (self.profiled(before) and self.plain(CLEAN, clean)):
                     return
                 self._opened = True
                 if self._ends() or not self.profiled(behind):
@@ -248,14 +247,14 @@ class Trials:
         most_s = self._limit.at_most_s(WARMUP_SECONDS, WARMUP_PART)
         begin_ns = self._now_ns()
         for _ in range(self.settings.warmups):
-            if not self.plain(Kind.WARMUP, 1):
+            if not self.plain(WARMUP, 1):
                 return False
             if (self._now_ns() - begin_ns) * NS >= most_s:
                 break
         return True
 
-    def plain(self, kind: Kind, count: int) -> bool:
-        """Trials without hooks. False: stop."""
+    def plain(self, kind: str, count: int) -> bool:
+        """Trials that are not on the tape. False: stop."""
         cpu_ns = self.clock.cpu_ns
         for _ in range(count):
             # Outside of the wall time: reading it is a call of the system.
@@ -265,110 +264,46 @@ class Trials:
             if self._device is not None:
                 self._device.synchronize()
             wall_ns = self._now_ns() - start_ns
-            used = pack("<q", cpu_ns() - begin_ns) if kind is Kind.CLEAN else b""
-            self.journal.add(kind, start_ns, wall_ns, used)
+            used = {"cpu_ns": _int64(cpu_ns() - begin_ns)} if kind == CLEAN else {}
+            self.journal.add(Trial(kind, start_ns, wall_ns, used))
             if self._ends():
                 return False
         return True
 
     def profiled(self, count: int) -> bool:
-        """Trials under a recorder. False: stop."""
-        wanted = len(self._walls) + count
-        while (left := wanted - len(self._walls)) > 0:
-            if not (self._by_call(left) if self.by_link is None else self._by_link(left)):
-                return False
-        return True
-
-    def _by_call(self, count: int) -> bool:
-        """The same, as long as they are alike."""
-        assert self._timeline is not None
-        recorder, length = self._recorder, len(self._timeline.structure.log)
-        # Work between two trials makes the second one slower, so it is done for a group at once.
-        group: list[TimedTrial] = []
-        recorder.clear()
+        """Trials on the tape. False: stop."""
+        tape, walls = self._tape, self._walls
+        if not count:
+            return True
         try:
-            with recorder:
+            with self.taped.recording():
                 for _ in range(count):
-                    recorder.begin()
+                    tape.start()
                     self.step()
-                    trial = recorder.end()
-                    group.append(trial)
-                    # Trials that are alike have logs of one length.
-                    differs = trial.end % length
-                    if differs or trial.start_ns + trial.wall_ns - group[0].start_ns >= _GROUP_NS:
-                        self._fold(group)
+                    tape.stop()
+                    timed = tape.last
+                    walls.append(timed.wall_ns)
+                    self._total_ns += timed.wall_ns
+                    self._launch_ns += timed.launch_ns
+                    # Work between two trials makes the second one slower: it is done for a group.
+                    long = timed.start_ns + timed.wall_ns - self._folded_ns >= _GROUP_NS
+                    if long or tape.length >= _MOST_EVENTS:
+                        self._fold()
                     if self._ends():
                         return False
-                    if self.by_link is not None:
-                        break
+        except Exception as error:
+            self._place = self.taped.place(error)
+            raise
         finally:
-            self._fold(group)
+            self._fold()
         return True
 
-    def _by_link(self, count: int) -> bool:
-        assert self.by_link is not None
-        with self.by_link.entries:
-            for left in range(count, 0, -1):
-                trial = self.by_link.trial()
-                self._count(trial.wall_ns, trial.device[2] if trial.device else 0)
-                if left == 1 or self._now_ns() - self._reported_ns >= _GROUP_NS:
-                    self._report()
-                if self._ends():
-                    return False
-        return True
-
-    def _fold(self, group: list[TimedTrial]) -> None:
-        """Write the trials of a group at once and forget them; calls of an unfinished one stay."""
-        if not group:
-            return
-        assert self._timeline is not None
-        timeline, log, at = self._timeline, self._recorder.log, 0
-        alike: list[tuple[TimedTrial, bytes]] = []
-        others: list[TimedTrial] = []
-        for trial in group:
-            stamps = timeline.structure.stamps(log[at : trial.end])
-            at = trial.end
-            if stamps is None:
-                others.append(trial)
-            else:
-                alike.append((trial, timeline.times(stamps, trial).tobytes()))
-        group.clear()
-        del log[:at]
-        records = ((trial.start_ns, trial.wall_ns, times) for trial, times in alike)
-        self.journal.add_group(Kind.PROFILED, records)
-        for trial, _ in alike:
-            self._count(trial.wall_ns, trial.launch_ns)
-        for trial in others:  # as those before all that count
-            self.journal.add(Kind.WARMUP, trial.start_ns, trial.wall_ns)
-        self._report()
-        if others:
-            self.differ()
-
-    def _count(self, wall_ns: int, launch_ns: int) -> None:
-        self._walls.append(wall_ns)
-        self._total_ns += wall_ns
-        self._launch_ns += launch_ns
-
-    def _report(self) -> None:
-        self._reported_ns, count = self._now_ns(), len(self._walls)
+    def _fold(self) -> None:
+        """Write the trials of a group at once."""
+        self._told.add(self._tape.fold())
+        self._folded_ns, count = self._now_ns(), len(self._walls)
         if count:
             self.progress(count, self.settings.trials, self._total_ns / count * NS)
-
-    def differ(self) -> None:
-        """Trials differ: rows are by link, also those of the trials so far."""
-        assert self._timeline is not None
-        before = self.journal.recording(self._conditions, COMPLETE)
-        by_link = self._time_by_link()
-        for trial in by_link.tape.know(before):
-            by_link.told.add(trial)
-
-    def _time_by_link(self) -> TapedStep:
-        self.by_link = TapedStep(
-            self.step, self._now_ns, self._events, self.journal, lambda: self.settings
-        )
-        window_ns, call_ns = cost_of_a_call(self._now_ns)
-        self._conditions = replace(self._conditions, window_ns=window_ns, call_ns=call_ns)
-        return self.by_link
 
     def _ends(self) -> bool:
         reason = self.stop()
@@ -390,7 +325,7 @@ class Trials:
         """On a GPU, a few trials that the device begins when the host has launched all of them."""
         # So they are its own times, without waiting. There are none of a network that waits for it
         # in the middle, of more launches than a queue holds, or by link.
-        if self._device is None or self._events is None or not self._walls or self.by_link:
+        if self._device is None or not self._walls or self._told.by_link:
             return
         hold_ns = max(_LEAST_HOLD_NS, _HOLD_MORE * self._launch_ns // len(self._walls))
         each_s = (hold_ns + self._total_ns // len(self._walls)) * NS
@@ -408,32 +343,28 @@ class Trials:
     def _held_trial(self, hold_ns: int) -> bool:
         """Make such a trial; False if the device began before all was launched."""
         assert self._device is not None
-        assert self._events is not None
-        recorder, events = self._recorder, self._events
-        recorder.clear()
-        with recorder:
-            start_ns = self._now_ns()
+        tape = self._tape
+        with self.taped.recording():
             self._device.hold(hold_ns)
-            events.record()
-            self.step()
-            events.record()
-            begun = events.begun
-            events.wait()
-        timeline = self._timeline
-        assert timeline is not None
-        if not begun and timeline.structure.stamps(recorder.log) is not None:
-            device_ns, _, span_ns = timeline.divide(events.times_ns())
-            times = device_ns[: len(timeline.structure.layers)]
-            self.journal.add(Kind.HELD, start_ns, span_ns, times.tobytes())
-        recorder.clear()
+            tape.start()
+            try:
+                self.step()
+            except Exception as error:
+                self._place = self.taped.place(error)
+                raise
+            begun = tape.begun
+            tape.stop()
+        (trial,) = tape.fold()
+        if not begun and trial.order is not None and trial.device is not None:
+            times = {"self_ns": trial.rows_ns.tobytes()}
+            self.journal.add(Trial(HELD, trial.start_ns, trial.device[3], times))
         return not begun
 
     def recording(self) -> Recording:
         conditions = replace(
             self._conditions, other_cpu=self._watch.other_cpu(), gpu_after=self._gpu_state()
         )
-        trials = self.journal if self.by_link is None else self.by_link.told
-        return trials.recording(conditions, self.ended)
+        return self._told.recording(conditions, self.ended)
 
     def _gpu_state(self) -> GpuState | None:
         gpu = gpu_number(self.settings.device)
@@ -442,22 +373,15 @@ class Trials:
     def failure(self, error: Exception) -> tuple[str, Recording]:
         """The message of a failure during the trials, and what had been measured."""
         done = plural(len(self._walls), "trial")
-        if isinstance(error, StructureError):
-            why = memory_full(error.cause, self.clock, self.settings) or one_line(error.cause)
-            message = f"the network fails after {done}, {error.where}: {why}"
-        elif isinstance(error, JournalError):
+        if isinstance(error, JournalError):
             message = f"the samples cannot be written after {done}: {error}"
         else:
-            at = self._place()
             why = memory_full(error, self.clock, self.settings) or one_line(error)
-            message = f"the network fails after {done}{at and ', '}{at}: {why}"
+            place = f", {self._place}" if self._place else ""
+            message = f"the network fails after {done}{place}: {why}"
         self.ended = f"failed: {message}"
         return message, self.recording()
 
-    def _place(self) -> str:
-        """Which layer ran last, in words; empty where none did."""
-        if self.by_link is not None:
-            return self.by_link.place()
-        assert self._timeline is not None
-        last = self._timeline.structure.place(len(read(self._recorder.log).enters))
-        return last and f"in or after layer {last}"
+
+def _int64(number: int) -> bytes:
+    return number.to_bytes(8, "little", signed=True)

@@ -184,7 +184,7 @@ def files(folder):
     for number, (name, recording) in enumerate(training(2, 30, 8).items()):
         rank = replace(recording.rank, size=2 + number, number=2 * number)
         replace(recording, rank=rank).save(Path("ranks", name, "recording.npz"))
-    Path("damaged/recording.journal").write_bytes(b"chainer-profile journal\n2\n{}")
+    Path("damaged/recording.journal").write_bytes(b"chainer-profile journal 2\n" + bytes(8))
     for name in ("there.onnx", "there.bin"):
         Path(name).write_bytes(b"old")
 

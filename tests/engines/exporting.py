@@ -13,8 +13,8 @@ import numpy as np
 
 from chainer_profile.engines import equality
 from chainer_profile.engines.protocol import Network
-from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.steps import ForwardStep
+from chainer_profile.measure.taped_step import learned
 from models.resnet import BottleneckBlock
 from models.resnet34_relu_bn import ReluBNBlock
 from models.se_resnet9_fixup import SEFixupBlock
@@ -32,7 +32,7 @@ def network_of(model: Any, *inputs: Any, name: str = "net", **more: Any) -> Netw
     step = ForwardStep(model, inputs)
     with step.configured():
         step()
-        layers = learn_structure(step).layers
+        layers = learned(step).layers
     return Network(name, model, inputs, layers, **more)
 
 

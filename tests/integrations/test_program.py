@@ -29,7 +29,7 @@ from chainer_profile.record.budget import (
     REST,
     SNAPSHOTS,
 )
-from chainer_profile.record.journal import Journal
+from chainer_profile.record.journal import Journal, Trial
 from tests import needs
 from tests.command import raising
 from tests.nets import Wait
@@ -371,14 +371,13 @@ def test_many_calls_in_test_mode(clock, measuring):
 
 def test_trials_are_written_while_the_program_runs(clock, measuring, monkeypatch):
     written = []
-    keep = Journal.add_iterations
+    add = Journal.add
 
-    def add(self, iterations):
-        found = list(iterations)
-        written.extend(wall_ns for _, wall_ns, *_ in found)
-        keep(self, found)
+    def note(self, *records):
+        written.extend(record.wall_ns for record in records if isinstance(record, Trial))
+        add(self, *records)
 
-    monkeypatch.setattr(Journal, "add_iterations", add)
+    monkeypatch.setattr(Journal, "add", note)
     with measuring.within():
         model, _ = set_up(clock, takes_ns=10 * MS)
         with chainer.using_config("train", False):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.memory import HostCounter, memory_use
+from chainer_profile.measure.taped_step import learned
 from tests.ledger.drawn import EXAMPLES, SUMS, build, by_call, programs, slow_chainer, step_of
 from tests.measure.test_memory import Script, by_phase, measure_memory, trace_memory
 
@@ -29,16 +29,21 @@ class OfLedger:
         return self.clock.time_ns, self.clock.time_ns
 
 
-def peaks(trace, structure):
+def reads(trace):
+    """What was read, and the most since the read before."""
+    return trace.values[: trace.count].T.tolist()
+
+
+def peaks(trace, owned):
     """Peak of every row, by looking at each of its windows from its begin to its end."""
-    values, highest = trace.values.T.tolist()
-    found = [0] * len(structure.layers)
-    owners = [-1, *structure.owners.tolist()]
+    values, highest = reads(trace)
+    found, codes = [0] * len(owned.layers), trace.codes.tolist()
+    owners = owned.owners.tolist()
     for begin in range(1, len(values) - 1):
         depth, end = 1, begin
-        while trace.entered[begin] and depth:
+        while codes[begin] >= 0 and depth:
             end += 1
-            depth += 1 if trace.entered[end] else -1
+            depth += 1 if codes[end] >= 0 else -1
         row = owners[begin]
         # Within a window of its own a row has no other.
         if end > begin and row < len(found) and owners[begin - 1] != row:
@@ -47,17 +52,17 @@ def peaks(trace, structure):
     return tuple(found)
 
 
-def phases(trace, structure):
+def phases(trace, owned):
     """What every phase allocates, one moment at a time, and the same outside of all; and what is
     retained outside of all rows.
     """
-    values, highest = trace.values.T.tolist()
-    n_rows = len(structure.layers)
-    names = [layer.phase for layer in structure.layers] + list(structure.phases)
+    values, highest = reads(trace)
+    n_rows = len(owned.layers)
+    names = [layer.phase for layer in owned.layers] + list(owned.phases)
     highs, grown, framework = {}, {}, 0
-    for moment, owner in enumerate([-1, *structure.owners.tolist()]):
+    for moment, owner in enumerate(owned.owners.tolist()[:-1]):
         name = names[owner] if owner >= 0 else "outside"
-        if not structure.phases:
+        if not owned.phases:
             name = "forward"
         grew = values[moment + 1] - values[moment]
         framework += 0 if 0 <= owner < n_rows else grew
@@ -85,31 +90,32 @@ def test_all_that_is_retained_is_what_the_trial_grew_by(program, phase, seed):
     model, ledger = build(program)
     step = step_of(phase, model, ledger)
     with step.configured():
-        learn_structure(step)
-        structure = learn_structure(step)
-        n = len(structure.owners)
+        learned(step)
+        taped = learned(step)
+        n = len(taped.order.codes)
         rng = np.random.default_rng(seed)
-        values = rng.integers(-(2**40), 2**40, n + 2).tolist()
-        script = Script(values, rng.integers(0, 2**42, n + 2).tolist())
+        values = rng.integers(-(2**40), 2**40, n).tolist()
+        script = Script(values, rng.integers(0, 2**42, n).tolist())
         for counter in (script, HostCounter()):
-            trace = trace_memory(step, structure, counter)
-            use = memory_use(trace, structure, parameter_nbytes=0, input_nbytes=0)
-            values, highest = trace.values.T.tolist()
+            trace = trace_memory(step, taped, counter)
+            owned = taped.tape.rows.owned(trace.codes)
+            use = memory_use(trace, owned, parameter_nbytes=0, input_nbytes=0)
+            values, highest = reads(trace)
             grown = values[-1] - values[0]
             assert use.high_water_nbytes == max(highest[1:]) - values[0]
-            assert use.peak_nbytes == peaks(trace, structure)
-            highs, retained, framework = phases(trace, structure)
+            assert use.peak_nbytes == peaks(trace, owned)
+            highs, retained, framework = phases(trace, owned)
             assert sum(use.retained_nbytes) + framework == grown
             assert max(highs.values()) == use.high_water_nbytes
             assert sum(retained.values()) == grown
-            assert list(dict.fromkeys(layer.phase for layer in structure.layers)) == [
+            assert list(dict.fromkeys(layer.phase for layer in taped.layers)) == [
                 part.phase for part in use.phases
             ]
             for part in use.phases:
                 assert part.high_nbytes == highs.pop(part.phase)
                 assert part.retained_nbytes == retained.pop(part.phase)
             assert set(highs) == (set() if phase == "forward" else {"outside"})
-        assert script.at == n + 2
+        assert script.at == n
         assert not tracemalloc.is_tracing()
 
 
@@ -120,20 +126,20 @@ def test_every_byte_is_found_where_it_was_allocated(program, phase, lazy):
     model, ledger = build(program)
     step = step_of(phase, model, ledger)
     with step.configured(), slow_chainer(ledger), chainer.using_config("lazy_grad_sum", lazy):
-        learn_structure(step)
-        structure = learn_structure(step)
-        use = measure_memory(step, structure, OfLedger(ledger))
+        learned(step)
+        taped = learned(step)
+        use = measure_memory(step, taped, OfLedger(ledger))
     spent = +ledger.trial.spent
     total = spent.total()
-    _, found = by_call(structure.layers, use.retained_nbytes)
+    _, found = by_call(taped.layers, use.retained_nbytes)
     assert +found == Counter({of: n for of, n in spent.items() if of[1]})
     assert use.high_water_nbytes == total
-    nested = [0] * len(structure.layers)
-    for layer in structure.layers:
+    nested = [0] * len(taped.layers)
+    for layer in taped.layers:
         if layer.parent is not None:
             nested[layer.parent] += use.retained_nbytes[layer.index]
     for layer, peak, retained in zip(
-        structure.layers, use.peak_nbytes, use.retained_nbytes, strict=True
+        taped.layers, use.peak_nbytes, use.retained_nbytes, strict=True
     ):
         inclusive = retained + nested[layer.index]
         if layer.phase == "forward":

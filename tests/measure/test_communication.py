@@ -11,12 +11,8 @@ from chainermn import create_multi_node_optimizer
 
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.costs.work import ArraySpec
-from chainer_profile.measure.events import TimedTrial, Timeline
-from chainer_profile.measure.learner import learn_structure
-from chainer_profile.measure.recorder import Recorder
-from chainer_profile.measure.rows import Rows
+from chainer_profile.measure.taped_step import TapedStep
 from chainer_profile.measure.windows import Mark, time_optimizer
-from chainer_profile.record.recording import Layer, Recording
 from tests.measure.ranked import MS, Made, Packed, WithNccl
 from tests.nets import net
 
@@ -168,42 +164,35 @@ def test_all_is_left_as_it_was_found(kind, fails, clock):
 
 
 def timed(communicator, clock):
-    """A trial of a step that was made before, its times, and the structure of such a one."""
+    """A trial of a step that was made before, and its rows."""
     step = Step(communicator)
     step()
-    structure, recorder = learn_structure(step), Recorder(clock.now_ns, step)
+    taped = TapedStep(step, clock.now_ns)
+    taped.learn()
     communicator.mpi_comm.calls.clear()
-    with recorder:
-        recorder.begin()
+    with taped.recording():
+        taped.tape.start()
         step()
-        trial = recorder.end()
-    stamps = structure.stamps(recorder.log)
-    assert stamps is not None
-    return trial, Timeline(structure).times(stamps, trial).tolist(), structure
+        trial = taped.tape.end()
+    assert trial.order is taped.order
+    return trial, taped
 
 
 def test_times_of_an_update_add_up_and_stamps_are_those_of_the_clock(clock):
-    trial, times, structure = timed(Made(clock), clock)
-    n_rows, n_phases = len(structure.layers), len(structure.phases)
-    moves = [layer for layer in structure.layers if layer.phase == "communication"]
+    trial, taped = timed(Made(clock), clock)
+    moves = [layer for layer in taped.layers if layer.phase == "communication"]
     assert [(layer.path, layer.input_shapes, layer.input_nbytes) for layer in moves] == [
         *(("/a/W", ((4, 3),), 48), ("/aa/W", ((2, 2),), 16)),
         *(("/b/W", ((2, 4),), 32), ("/b/b", ((2,),), 8)),
     ]
-    own = [times[layer.index] for layer in moves]
+    own = [int(trial.rows_ns[layer.index]) for layer in moves]
     assert own == [1 * MS, 3 * MS, 5 * MS, 7 * MS]
-    framework = dict(zip(structure.phases, times[n_rows : n_rows + n_phases], strict=True))
+    framework = dict(zip(taped.phases, trial.phases_ns.tolist(), strict=True))
     assert framework["communication"] == 4 * 7
-    assert sum(times[: n_rows + n_phases]) == trial.wall_ns == 16 * MS + 28
-    arrived, left = times[-8:-4], times[-4:]
-    assert [at - trial.start_ns for at in arrived] == [7, MS + 14, 4 * MS + 21, 9 * MS + 28]
-    assert [b - a for a, b in zip(arrived, left, strict=True)] == own
-    # On a device they come last.
-    n_reads = len(structure.owners)
-    trial = TimedTrial(0, 9, len(structure.log), 5, np.arange(n_reads + 2))
-    times = Timeline(structure).times(list(range(100, 100 + n_reads)), trial).tolist()
-    begins, ends = structure.collectives
-    assert times[3 * n_rows + n_phases :] == [5, n_reads + 1, *(100 + at for at in begins + ends)]
+    assert trial.rows_ns.sum() + trial.phases_ns.sum() == trial.wall_ns == 16 * MS + 28
+    arrived = (trial.arrived_ns - trial.start_ns).tolist()
+    assert arrived == [7, MS + 14, 4 * MS + 21, 9 * MS + 28]
+    assert (trial.left_ns - trial.arrived_ns).tolist() == own
 
 
 class Twice(Made):
@@ -214,32 +203,9 @@ class Twice(Made):
 
 
 def test_several_calls_of_one_row_are_from_the_first_to_the_last(clock):
-    trial, times, structure = timed(Twice(clock), clock)
-    [row] = [layer for layer in structure.layers if layer.phase == "communication"]
+    trial, taped = timed(Twice(clock), clock)
+    [row] = [layer for layer in taped.layers if layer.phase == "communication"]
     assert (row.calls, row.path, row.input_nbytes) == (2, "/", 396)
-    assert times[-2:] == [trial.start_ns, trial.start_ns + 4 * MS + 5]
-    assert times[row.index] == 4 * MS
-
-
-def test_by_link_calls_of_a_row_are_from_the_first_to_the_last():
-    layers = (
-        Layer(0, "/", "Allreduce", "communication", ((4,),)),
-        Layer(1, "/", "Allreduce", "communication", ((9,),)),
-        Layer(2, "/a/W", "Bcast", "communication"),
-    )
-    recording = Recording(
-        layers=layers,
-        phases=("communication",),
-        self_ns=np.array([[1, 2, 4], [8, 16, 32]]),
-        framework_ns=np.array([[2], [4]]),
-        trial_ns=np.array([9, 60]),
-        start_ns=np.array([100, 200]),
-        arrived_ns=np.array([[100, 103, 105], [200, 210, 230]]),
-        left_ns=np.array([[101, 105, 109], [208, 226, 262]]),
-    )
-    found = Rows().know(recording)
-    assert [one.rows_ns.tolist() for one in found] == [[3, 4], [24, 32]]
-    assert [one.calls.tolist() for one in found] == [[2, 1]] * 2
-    assert [one.arrived_ns.tolist() for one in found] == [[100, 105], [200, 230]]
-    assert [one.left_ns.tolist() for one in found] == [[105, 109], [226, 262]]
-    assert [(one.wall_ns, one.phases_ns.tolist()) for one in found] == [(9, [2]), (60, [4])]
+    assert trial.arrived_ns.tolist() == [trial.start_ns]
+    assert trial.left_ns.tolist() == [trial.start_ns + 4 * MS + 5]
+    assert trial.rows_ns[row.index] == 4 * MS

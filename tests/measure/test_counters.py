@@ -15,8 +15,9 @@ from chainer_profile.measure import runner
 from chainer_profile.measure.arguments import as_network
 from chainer_profile.measure.clock import HOST_CLOCK
 from chainer_profile.measure.counters import LEAST_TRIALS, measure_counters, thread_usage
-from chainer_profile.measure.learner import learn_structure
+from chainer_profile.measure.readings import ReadTrials
 from chainer_profile.measure.steps import make_step
+from chainer_profile.measure.taped_step import learned
 from chainer_profile.record.recording import Settings
 from tests.conftest import FakeClock
 from tests.nets import Chain, Trained, Wait, image, slow_loss
@@ -30,8 +31,9 @@ def measure(clock, step, *, seconds=0.0, usage=None, touch=None, **more):
     with pytest.MonkeyPatch.context() as patch, step.configured():
         patch.setattr(counters_module, "thread_usage", lambda: usage)
         patch.setattr(counters_module, "_touch", touch or counters_module._touch)
-        structure = learn_structure(step)
-        return measure_counters(step, structure, now_ns=clock.now_ns, seconds=seconds, **more)
+        taped = learned(step)
+        traced = ReadTrials(taped.tape, taped.entries)
+        return measure_counters(step, traced, now_ns=clock.now_ns, seconds=seconds, **more)
 
 
 def step_of(network):
@@ -42,12 +44,12 @@ def step_of(network):
 def test_a_counter_is_folded_like_the_clock(clock):
     step = make_step("train", Trained(clock), (image(),), loss=slow_loss(clock))
     with step.configured():
-        structure = learn_structure(step)
+        taped = learned(step)
     found = measure(clock, step)
     assert found.trials == LEAST_TRIALS
     wall, cpu, faults = (found[name] for name in ("wall_ns", "cpu_ns", "page_faults"))
-    assert len(wall.layers) == len(structure.layers)
-    assert len(wall.framework) == len(structure.phases)
+    assert len(wall.layers) == len(taped.layers)
+    assert len(wall.framework) == len(taped.phases)
     assert sum(wall.layers) > 0
     for name in ("layers", "framework", "trial"):
         assert getattr(faults, name) == tuple(7 * at for at in getattr(wall, name))

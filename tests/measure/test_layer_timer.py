@@ -15,7 +15,6 @@ from chainer.function_hooks import TimerHook
 
 from chainer_profile import LayerTimerHook, fold_call_history
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.measure.learner import Learner
 from chainer_profile.measure.rows import Rows
 from chainer_profile.measure.runner import run
 from chainer_profile.measure.steps import ForwardStep
@@ -60,15 +59,14 @@ def test_a_recording_and_a_report(clock, hook, capsys):
     recording = hook.recording()
     assert [layer.path for layer in recording.layers] == ["/first", "/second", "/second"]
     assert recording.layers[0].input_shapes == ((5, 2),)
-    assert recording.self_ns.tolist() == [[100, 40, 40]] * 3
-    assert recording.trial_ns.tolist() == [208] * 3
-    assert recording.warmup_ns.tolist() == [208]
+    assert recording.self_ns.tolist() == [[100, 40, 40]] * 4
+    assert recording.trial_ns.tolist() == [208] * 4
     made = recording.settings
     assert (made.model, made.batchsize, made.train_mode) == ("Chain", 5, True)
     assert recording.conditions.calibrations == (CALIBRATION,)
     # Each network has its own.
     assert hook.networks == [first, second]
-    assert hook.recording(second).self_ns.tolist() == [[1]] * 3
+    assert hook.recording(second).self_ns.tolist() == [[1]] * 4
     with pytest.raises(ProfileError, match="no Chain of this kind was called"):
         hook.recording(Chain(clock))
     timer, mine, theirs = TimerHook(), io.StringIO(), io.StringIO()
@@ -107,7 +105,7 @@ def test_trials_that_raise_count_for_nothing(clock):
                     model(image())
                 F.identity(image())
         recording = hook.recording()
-        n_trials = 9 - len(fails) - 1  # the first one that ended has taught
+        n_trials = 9 - len(fails)
         assert rows(recording) == ([("/a", 3), ("/b", 4)], n_trials)
         assert recording.trial_ns.tolist() == [3 + 4 + 2 * 7] * n_trials
         assert {link.path: link.calls for link in recording.links} == {"/": 1, "/a": 1, "/b": 1}
@@ -115,24 +113,28 @@ def test_trials_that_raise_count_for_nothing(clock):
 
 
 def test_rows_of_trials_that_differ_by_shapes_are_those_of_calls_folded(hook):
-    """Shapes, bytes and work of a row count the calls before the first trial that differed."""
+    """Bytes are those of most of the time; work is that of all trials, on average."""
     model = doing(lambda self, x, n: F.relu(self.a(F.relu(self.a(x)))), a=L.Linear(3, 3))
     with hook:
         for _ in range(5):
             model(image(2, 3))
         exact = hook.recording()
         model(image(1, 3))
-    recording = hook.recording()
-    assert (exact.n_trials, recording.n_trials) == (4, 5)
+    with LayerTimerHook() as other:
+        model(image(1, 3))
+    alone, recording = other.recording(), hook.recording()
+    assert (exact.n_trials, recording.n_trials) == (5, 6)
     found = [(layer.path, layer.function) for layer in recording.layers]
     assert found == [("/a", "LinearFunction"), ("/", "ReLU")]
     for number, row in enumerate(recording.layers):
-        calls = exact.layers[number::2]
+        calls, others = exact.layers[number::2], alone.layers[number::2]
         assert row.calls == 2
-        for name in ("flops", "nbytes_read", "nbytes_written", "output_nbytes"):
-            assert getattr(row, name) == sum(getattr(call, name) for call in calls)
+        assert row.output_nbytes == sum(call.output_nbytes for call in calls)
+        for name in ("flops", "nbytes_read", "nbytes_written"):
+            usual, other = (sum(getattr(call, name) for call in of) for of in (calls, others))
+            assert getattr(row, name) == round((5 * usual + other) / 6)
         of_calls = exact.self_ns[:, number::2].sum(axis=1)
-        assert recording.self_ns[:4, number].tolist() == of_calls.tolist()
+        assert recording.self_ns[:5, number].tolist() == of_calls.tolist()
 
 
 def test_shapes_are_those_of_most_of_the_time_and_a_trial_of_others_counts(clock, hook):
@@ -142,7 +144,7 @@ def test_shapes_are_those_of_most_of_the_time_and_a_trial_of_others_counts(clock
             model(image(1, width))
     recording = hook.recording()
     assert [layer.input_shapes for layer in recording.layers] == [((1, 64),)]
-    assert recording.warmup_ns.tolist() == [16]
+    assert recording.n_trials == 5
 
 
 def test_trials_of_one_of_two_networks_differ_and_a_second_use_goes_on(clock, hook):
@@ -152,8 +154,8 @@ def test_trials_of_one_of_two_networks_differ_and_a_second_use_goes_on(clock, ho
             for _ in range(4):
                 differs(same(image()))
     of_chain = [("/first", 100), ("/second", 40), ("/second", 40)]
-    assert rows(hook.recording(same)) == (of_chain, 7)
-    assert hook.recording(differs).self_ns.tolist() == [[3, 0], [0, 4]] * 3
+    assert rows(hook.recording(same)) == (of_chain, 8)
+    assert hook.recording(differs).self_ns.tolist() == [[3, 0], [0, 4]] * 4
     assert names(hook) == ["Wait", "LongWait", "LongWait", "Wait"] * 8
 
 
@@ -168,7 +170,7 @@ def test_a_network_that_calls_itself_and_forget(clock, hook):
         for _ in range(3):
             model(image())
     leaves = [("/leaf", 3)] * 2 + [("/", 1)]
-    assert rows(hook.recording()) == (leaves * 2 + [("/", 1)], 2)
+    assert rows(hook.recording()) == (leaves * 2 + [("/", 1)], 3)
     fc, hook, timer = L.Linear(2, 2), LayerTimerHook(clock), TimerHook()
     for one, times in ((hook, 3), (timer, 1)):
         with one:
@@ -187,7 +189,7 @@ def test_copies_and_other_threads_are_no_trials_of_a_network(clock, hook):
         with ThreadPoolExecutor(1) as pool:
             pool.submit(model, image()).result()
         model(image())
-    assert hook.recording(model).n_trials == 5
+    assert hook.recording(model).n_trials == 6
     assert len(hook.call_history) == 7 * 3
 
 
@@ -204,7 +206,7 @@ def test_two_that_end_in_the_order_in_which_they_began(clock):
         hook.added(None)
     for _ in range(5):
         model(image())
-    for hook, n_trials in ((first, 4), (second, 5)):
+    for hook, n_trials in ((first, 5), (second, 6)):
         del chainer.get_function_hooks()[hook.name]
         hook.deleted(None)
         assert rows(hook.recording()) == ([("/a", 3)], n_trials)
@@ -232,21 +234,22 @@ def test_a_profile_within_one_is_exact(clock, hook):
     assert recording.n_trials == 4
 
 
-def test_learning_and_looking_up_count_for_nothing(clock):
+def test_looking_up_counts_for_nothing(clock, monkeypatch):
     """Neither in the rows nor in the history, where a trial differs."""
-    for kind, name, build, times, trials in (
-        (Learner, "_new_row", Chain, [100, 40, 40] * 2, [208]),
-        (Rows, "entry_of", in_turn, [3, 4] * 3, [10, 11] * 2),
+    entry_of = Rows.entry_of
+
+    def slow(*args, **kwargs):
+        clock.advance(1000)
+        return entry_of(*args, **kwargs)
+
+    monkeypatch.setattr(Rows, "entry_of", slow)
+    for build, times, trials in (
+        (Chain, [100, 40, 40] * 2, [208] * 2),
+        (in_turn, [3, 4], [10, 11]),
     ):
-        hook, model, look = LayerTimerHook(clock), build(clock), getattr(kind, name)
-
-        def slow(*args, look=look, **kwargs):
-            clock.advance(1000)
-            return look(*args, **kwargs)
-
-        with pytest.MonkeyPatch.context() as patch, hook:
-            patch.setattr(kind, name, slow)
-            for _ in range(2 if kind is Learner else 6):
+        hook, model = LayerTimerHook(clock), build(clock)
+        with hook:
+            for _ in range(2):
                 model(image())
         assert [round(seconds * 1e9) for _, seconds in hook.call_history] == times
         assert hook.total_time() == pytest.approx(sum(times) * 1e-9)

@@ -13,17 +13,13 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
-from chainer.functions.activation.relu import ReLU
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.measure.learner import learn_structure
 from chainer_profile.measure.memory import HostCounter, PoolCounter, counter_of
 from chainer_profile.measure.memory import measure_memory as measure_by
-from chainer_profile.measure.readings import ByCall, ByLinks, Readings
+from chainer_profile.measure.readings import Readings, ReadTrials
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.taped_step import TapedStep
-from chainer_profile.record.journal import Journal
-from chainer_profile.record.recording import Settings
+from chainer_profile.measure.taped_step import TapedStep, learned
 from tests.nets import MLP, Outer, Wait, image, net
 
 # What Python objects of a call may take: variables, nodes of the graph, tuples.
@@ -31,14 +27,16 @@ OBJECTS = 8_000
 MB = 1_000_000
 
 
-def measure_memory(step, structure, counter=None):
-    return measure_by(step, ByCall(step, structure), len(structure.layers), counter)
+def measure_memory(step, taped, counter=None):
+    with taped.entries:
+        traced = ReadTrials(taped.tape)
+        return measure_by(step, traced, len(taped.layers), counter)
 
 
-def trace_memory(step, structure, counter):
-    traced = ByCall(step, structure)
+def trace_memory(step, taped, counter):
+    traced = ReadTrials(taped.tape)
     log = Readings(counter.read, 2, traced.most_reads)
-    with counter.counting():
+    with counter.counting(), taped.entries:
         step()
         with traced.recording(log):
             step()
@@ -48,9 +46,9 @@ def trace_memory(step, structure, counter):
 def measure(model, *inputs, phase="forward", loss="auto", optimizer=None):
     step = make_step(phase, model, inputs, loss=loss, optimizer=optimizer)
     with step.configured():
-        learn_structure(step)
-        structure = learn_structure(step)
-        return structure, measure_memory(step, structure)
+        learned(step)
+        taped = learned(step)
+        return taped, measure_memory(step, taped)
 
 
 def by_phase(use):
@@ -139,11 +137,11 @@ class TestTraining:
             model = net(lambda self, x: F.relu(self.a(x)), a=L.Linear(1000, 1000))
             x = ones(50, 1000)
             made = optimizer().setup(model) if optimizer else None
-            structure, use = measure(model, x, phase="train", loss=F.sum, optimizer=made)
+            taped, use = measure(model, x, phase="train", loss=F.sum, optimizer=made)
             after, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        assert len(structure.layers) == len(use.peak_nbytes)
+        assert len(taped.layers) == len(use.peak_nbytes)
         weights = 4 * (1000 * 1000 + 1000)
         assert use.parameter_nbytes == use.gradient_nbytes == weights
         assert use.state_nbytes == states * weights
@@ -195,22 +193,22 @@ class TestAfterwards:
     @pytest.mark.parametrize("call", [0, 2, 3])
     def test_all_is_as_it_was_after_a_failure_too(self, traced, call):
         def fails(y, calls):
-            if calls == (call if learned else None):
+            if calls == (call if known else None):
                 raise ValueError("broken")
             return y
 
-        learned, model = [], MLP(fails)
+        known, model = [], MLP(fails)
         step = make_step("train", model, (image(1, 3),), loss=F.sum)
         if traced:
             tracemalloc.start()
         try:
             kept = np.zeros(MB, np.uint8)
             with step.configured():
-                structure = learn_structure(step)
-                learned.append(structure)
+                taped = learned(step)
+                known.append(taped)
                 before = [set(vars(one)) for one in (model, step, step.optimizer)]
                 with pytest.raises(ValueError, match="broken") if call else nullcontext():
-                    measure_memory(step, structure)
+                    measure_memory(step, taped)
             assert model.calls == (call or 3)
             assert tracemalloc.is_tracing() == traced
             assert tracemalloc.get_traced_memory()[0] >= kept.nbytes * traced
@@ -236,33 +234,29 @@ class TestAfterwards:
         with pytest.raises(ProfileError, match="the program stopped tracemalloc"):
             measure(model, image())
 
-    def test_the_windows_are_the_structures_and_all_have_ended(self):
+    def test_the_calls_are_the_order_s_and_all_have_ended(self):
         step = make_step("forward", net(lambda self, x: F.relu(x)), (image(),))
         with step.configured():
-            structure = learn_structure(step)
-        for function, ends in ((ReLU(), 1), (ReLU(), 0), (Wait(None, 1), 1)):
-            traced = ByCall(step, structure)
-            log = Readings(Script(range(9), [0] * 9).read, 2, traced.most_reads)
-            log.now_ns()
-            log.hook.forward_preprocess(function, (image(),))
-            for _ in range(ends):
-                log.leave()
-            log.now_ns()
-            same = ends and isinstance(function, ReLU)
+            taped = learned(step)
+        (layer,) = taped.layers
+        enter = int(taped.order.codes[1])
+        for codes, same in (
+            ([0, enter, ~enter, ~0], True),
+            ([0, enter, ~0], False),
+            ([0, enter, ~enter, enter, ~enter, ~0], False),
+        ):
+            log = Readings(Script(range(9), [0] * 9).read, 2, 20)
+            for code in codes:
+                log.note((code, log.now_ns()) if code >= 0 else (log.now_ns(), code))
             with nullcontext() if same else pytest.raises(ProfileError, match="different calls"):
-                assert traced.structure(log) is structure
+                assert ReadTrials(taped.tape).owned(log).layers == (layer,)
 
     def test_a_log_keeps_no_more_than_it_has_room_for_and_ends_where_its_counter_fails(self):
         log = Readings(Script(range(9), [0] * 9).read, 2, 3)
-        log.now_ns()
-        for _ in range(2):
-            log.hook.forward_preprocess(None, ())
-            log.hook.backward_preprocess(None, (), ())
-            log.hook.forward_postprocess(None, ())
-        log.now_ns()
+        for code in (0, 5, 7, ~7, ~5):
+            log.note((code, log.now_ns()) if code >= 0 else (log.now_ns(), code))
         assert log.values[:, 0].tolist() == [0, 1, 2]
-        assert (log.count, log.depth, log.is_full) == (8, 2, True)
-        assert [what is not None for what in log.entered] == [False, True, True]
+        assert (log.count, log.is_full, log.codes.tolist()) == (5, True, [0, 5, 7])
         calls = []
 
         def fail():
@@ -280,10 +274,10 @@ class TestAfterwards:
             return x
 
         step = make_step("forward", net(forward), (ones(1, 1),))
-        by_link = TapedStep(step, time.perf_counter_ns, None, Journal(), Settings)
-        with step.configured(), by_link.entries:
-            by_link.trial()
-            use = measure_by(step, ByLinks(by_link.tape), 1)
+        by_link = TapedStep(step, time.perf_counter_ns, single_calls=False)
+        with step.configured():
+            by_link.learn()
+            use = measure_memory(step, by_link)
         assert use.peak_nbytes[0] < 1000
 
 

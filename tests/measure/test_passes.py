@@ -49,7 +49,7 @@ def test_a_made_up_pass_runs_and_its_result_is_in_the_recording(clock, monkeypat
     assert recording.memory is not None
     (timed,) = made_up.given
     assert (timed.recording.n_trials, timed.recording.memory) == (20, None)
-    assert len(timed.rows.layers) == len(recording.layers)
+    assert len(timed.tape.rows.order.layers) == len(recording.layers)
     assert timed.trials_s == pytest.approx(20 * TRIAL_NS * 1e-9)
     # It has what is left of the second, but for the memory pass behind it.
     assert timed.left_s == pytest.approx(1 - (timed.pass_s * 4 + 1e-9 * 40 * TRIAL_NS), abs=1e-5)

@@ -10,9 +10,8 @@ import pytest
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.words import LOSSES, PHASES
-from chainer_profile.measure.learner import StructureError, learn_structure
-from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import ForwardStep, choose_loss, learn_first, make_step
+from chainer_profile.measure.taped_step import StepError, TapedStep, learned
 from tests.nets import Trained, image, net, slow_loss
 from tests.refusing import refusal
 
@@ -37,8 +36,8 @@ def test_gradients_are_those_of_one_trial_timed_or_not(timed):
     step = make_step("forward-backward", model, (x,), loss=F.sum)
     with step.configured():
         if timed:
-            learn_structure(step)
-        with Recorder(lambda: 0, step) if timed else nullcontext():
+            learned(step)
+        with TapedStep(step).recording() if timed else nullcontext():
             for _ in range(3):
                 step()
     np.testing.assert_array_equal(model.W.grad, np.repeat(x, 3, axis=0))
@@ -63,7 +62,7 @@ class TestTrainStep:
         with step.configured():
             for _ in range(5):
                 step()
-            with Recorder(lambda: 0, step):
+            with TapedStep(step).recording():
                 step()
         assert [param.array.tobytes() for param in model.params()] == before
         assert sorted(updates) == sorted(["W", "b", "gamma", "beta"] * 6)
@@ -77,7 +76,7 @@ class TestTrainStep:
         step = make_step("train", model, (image() + 1,), optimizer=adam)
         assert step.optimizer is adam
         with step.configured():
-            learn_structure(step)
+            learned(step)
         weights = model.W.array.copy()
         adam.update(lambda: F.sum(model(image() + 1)))
         assert adam.t == 2
@@ -90,7 +89,7 @@ class TestTrainStep:
         optimizer = chainer.optimizers.MomentumSGD(lr=0.1).setup(model)
         optimizer.loss_scaling(scale=128)
         step = make_step("train", model, (np.ones((1, 2), np.float16),), optimizer=optimizer)
-        with step.configured(), Recorder(lambda: 0, step):
+        with step.configured(), TapedStep(step).recording():
             step()
         assert model.W.dtype == np.float16
         assert optimizer.t == 1
@@ -141,8 +140,8 @@ class TestMakeStep:
         model = net(forward, a=L.Linear(None, 4), b=L.Linear(None, 3))
         step = make_step("train", model, (image() + 1,))
         with step.configured():
-            learn_structure(step)
-            layers = learn_structure(step).layers
+            learned(step)
+            layers = learned(step).layers
         assert step.loss.name == "output"
         assert {layer.phase for layer in layers} >= {"forward", "backward"}
         shapes = {a.path: a.input_shapes for a in layers if a.phase == "update"}
@@ -155,14 +154,15 @@ class TestLearnFirst:
         step = ForwardStep(net(penalised, a=L.Linear(2, 3)), (image(4, 2) + 1,), train_mode)
         with chainer.no_backprop_mode():
             with step.configured():
-                structure = learn_first(step)
+                taped = learn_first(step)
                 assert step.with_graph is chainer.config.enable_backprop is True
                 assert chainer.config.train is train_mode
-                assert structure.is_alike(learn_structure(step))
+                taped.learn()
+                assert taped.order is not None
             assert chainer.config.enable_backprop is False
             with step.configured():  # another time as well
                 step()
-        assert {layer.phase for layer in structure.layers} == {"forward", "backward"}
+        assert {layer.phase for layer in taped.layers} == {"forward", "backward"}
         other = ForwardStep(L.Linear(2, 2), (image(),))
         with other.configured():
             learn_first(other)
@@ -179,12 +179,12 @@ class TestLearnFirst:
                 return F.relu(x)
 
             step = ForwardStep(net(forward), (image(),))
-            with step.configured(), pytest.raises(StructureError, match="call 1"):
+            with step.configured(), pytest.raises(StepError, match="call 1"):
                 learn_first(step)
             assert not step.with_graph
         model = Trained(clock)  # a training step is not tried again
         step = make_step("train", model, (image(),), loss=lambda y: 3.0)
-        with step.configured(), pytest.raises(StructureError):
+        with step.configured(), pytest.raises(StepError):
             learn_first(step)
         assert model.calls == 1
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.measure.readings import Readings
-from chainer_profile.measure.rows import MOST_SHAPES
+from chainer_profile.measure.row import MOST_SHAPES
 from tests.ledger.drawn import SUMS, Busy, WorkError, nothing_left
 from tests.ledger.test_links import iteration_of, recorder_of, rows_of, told
 from tests.nets import net
@@ -209,7 +209,6 @@ def test_a_graph_from_before_has_no_paths(clock):
     recorder, entries = loop = recorder_of(clock, model)
     with entries, recorder.recording(Readings(lambda: (0,), 1, 1000)):
         y = F.sum(model(batch()))
-        recorder.close()
     assert not any(one.calls for one in recorder.links())
     assert told(loop, iteration_of(loop, y.backward)) == {("/", "Busy", "backward"): 5}
 
@@ -223,7 +222,6 @@ def test_sums_of_gradients_have_their_row_behind_an_iteration_in_which_memory_wa
 
     with entries, recorder.recording(Readings(lambda: (0,), 1, 1000)):  # all functions are new
         run()
-        recorder.close()
     iteration_of(loop, run)
     assert ("/fc", SUMS[1], "backward") in layers_of(recorder)
 

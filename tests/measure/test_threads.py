@@ -81,7 +81,7 @@ PROBE = ([MANY] * 4 + [1] * 4) * 10
 def test_one_thread_where_it_is_faster_from_the_probe_to_the_memory_pass(clock, blas):
     net = Net(clock, blas, 0, 10_000)
     recording = run(net)
-    trials = 2 + 20 + 5 + 1 + 2
+    trials = 2 + 20 + 5 + 2
     assert net.ran == [MANY] * 3 + PROBE + [1] * trials
     assert blas.threads == MANY
     assert recording.environment.blas == (BlasLibrary("openblas", "1", 1),)

@@ -30,7 +30,7 @@ def clock():
 class TestRun:
     def test_one_wait_and_no_new_event_a_trial(self, clock, monkeypatch):
         monkeypatch.setattr(trials, "_GROUP_NS", 2000)  # groups of two trials
-        monkeypatch.setattr("chainer_profile.measure.recorder._DEVICE_WINDOWS", 1)
+        monkeypatch.setattr(trials, "window_ns", lambda *_: 0.0)
         queue, logs = clock.device, []
 
         class Net(PlannedNet):
@@ -40,14 +40,11 @@ class TestRun:
                 return super().forward(x)
 
         run(Net(clock, queues.DEVICE_BOUND))
-        # 2 for an empty window, or 3 times 2, and the first and the last one.
-        assert len(queue.events) == 8
-        # Each is between two calls: the first event is recorded before the call. The window's two
-        # reads are those of an empty one, on a device that was busy until then.
+        # 3 times 2, and the first and the last one; 4 where the first trial looks up its calls.
+        assert len(queue.events) == 8 + 4
+        # Each is between two calls: the first event is recorded before the call.
         begin, plain, profiled = ["record"], ["synchronize"], ["record"] * 7 + ["synchronize"]
-        assert logs == [
-            *[[]] * queues.N_STRUCTURE,
-            ["synchronize", "record", "record", "synchronize"],
+        assert logs[queues.N_STRUCTURE + 1 :] == [
             plain,
             plain + begin,
             *[profiled + begin] * 9,
@@ -55,7 +52,6 @@ class TestRun:
             *[plain] * 4,
             plain + begin,
             *[profiled + begin] * (10 + N_HELD - 1),
-            profiled,
         ]
 
     def test_reads_of_the_clock_are_the_hosts_time_and_threads_are_not_tried(self, monkeypatch):
@@ -155,8 +151,7 @@ def test_an_exception_in_the_middle_of_a_trial(clock, monkeypatch, group_ns):
     with pytest.raises(RunError) as caught:
         run(model)
     assert str(caught.value) == (
-        "the network fails after 4 trials, in or after layer 0_Planned: ValueError: broken on "
-        "purpose"
+        "the network fails after 4 trials, in PlannedNet at /: ValueError: broken on purpose"
     )
     recording = caught.value.recording
     queues.check(recording)
@@ -200,14 +195,13 @@ def test_other_calls_of_a_held_trial_are_no_layers(clock):
         assert held == [[30, 20, 50]] * (after - 1)
 
 
-# Trials 11 to 15 are clean ones; the 26th and so on are held, and a last structure pass follows.
+# Trials 11 to 15 are clean ones; the 26th and so on are held.
 def test_a_full_memory(clock):
     for trial, done, where in (
-        (1, 0, " after 0 trials, in or after layer 0_Planned"),
-        (3, 2, " after 2 trials, in or after layer 0_Planned"),
+        (1, 0, " after 0 trials, in PlannedNet at /"),
+        (3, 2, " after 2 trials, in PlannedNet at /"),
         (12, 10, " after 10 trials"),
-        (25 + 2, 20, " after 20 trials, in or after layer 0_Planned"),
-        (25 + N_HELD + 1, 20, " after 20 trials, in PlannedNet at /"),
+        (25 + 2, 20, " after 20 trials, in PlannedNet at /"),
         (2 - BEFORE, None, " in PlannedNet at /"),
     ):
         model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, queues.fails(MEMORY_FULL))
@@ -267,7 +261,7 @@ def test_the_hold_grows_when_it_was_too_short(clock):
     assert clock.device.holds == [MS, 2 * MS, 4 * MS] + [8 * MS] * N_HELD
     assert recording.held_ns.tolist() == [[30, 20, 50]] * N_HELD
     assert recording.held_span_ns.tolist() == [100] * N_HELD
-    assert model.calls == BEFORE + 25 + 3 + N_HELD + 1
+    assert model.calls == BEFORE + 25 + 3 + N_HELD
 
 
 def test_a_network_that_waits_for_the_device_is_never_held():
@@ -285,7 +279,7 @@ def test_a_network_that_waits_for_the_device_is_never_held():
         assert clock.device.holds == holds
         assert (recording.held_ns, recording.held_span_ns) == (None, None)
         assert recording.ended == "complete"
-        assert model.calls == BEFORE + 25 + len(holds) + 1
+        assert model.calls == BEFORE + 25 + len(holds)
 
 
 def test_a_network_that_waits_now_and_then_is_held_in_the_other_trials(clock):

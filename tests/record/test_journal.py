@@ -1,21 +1,32 @@
 """The journal: what was added is what comes back, whatever happens to the file."""
 
-import dataclasses
 import errno
-import itertools
-import json
 import os
-import struct
+import tracemalloc
 import warnings
-from tempfile import TemporaryFile
+from copy import deepcopy
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.record.journal import Header, Journal, JournalError, Kind, Rows, recover
+from chainer_profile.record.journal import (
+    CLEAN,
+    HELD,
+    PROBE,
+    PROFILED,
+    WARMUP,
+    Header,
+    Journal,
+    JournalError,
+    Rows,
+    Trial,
+    recover,
+)
 from chainer_profile.record.recording import (
     COMPLETE,
     VERSION,
@@ -27,95 +38,98 @@ from chainer_profile.record.recording import (
     Recording,
     Settings,
 )
-from tests.conftest import make_layers
-from tests.recordings import VALUES, places
+from tests.recordings import VALUES, assert_same, places
 from tests.refusing import refusal
 
-MAGIC = b"chainer-profile journal\n"
+MAGIC = b"chainer-profile journal 2\n"
 ENVIRONMENT = Environment(processor="A processor", python="CPython 3.11")
+KINDS = (WARMUP, PROFILED, CLEAN, PROBE, HELD)
+#: The samples of a profiled trial, by what they are along.
+ALONG = {
+    **dict.fromkeys(("self_ns", "calls", "host_ns", "gap_ns"), "rows"),
+    **{"framework_ns": "phases", "arrived_ns": "moves", "left_ns": "moves"},
+    **dict.fromkeys(("launch_ns", "span_ns", "iteration"), "trial"),
+}
+ON_DEVICE = ("host_ns", "gap_ns", "launch_ns", "span_ns")
+PHASES = ("forward", "communication", "communication")
 
 
-def words(*values):
-    return struct.pack(f"<{len(values)}q", *values)
+def trial(kind, start_ns, wall_ns, **samples):
+    return Trial(
+        *(kind, start_ns, wall_ns),
+        {name: np.array(values, "<i8").tobytes() for name, values in samples.items()},
+    )
 
 
-def record(kind, start, wall, more):
-    """The bytes of one record, by the format's description."""
-    return words(kind, start, wall, *more, kind)
+def samples_of(one):
+    return {name: np.frombuffer(text, "<i8").tolist() for name, text in one.samples.items()}
 
 
-def add(journal, trial):
-    kind, start, wall, more = trial
-    journal.add(kind, start, wall, words(*more))
+def a_trial(rng, kind, sizes, names, span=(1, 99)):
+    """A trial with samples of some names, which tell it apart."""
+    numbers = {
+        PROFILED: {name: sizes[ALONG[name]] for name in names},
+        CLEAN: {"cpu_ns": 1} if rng.random() < 0.7 else {},
+        **{PROBE: {"threads": 1}, HELD: {"self_ns": sizes["rows"]}, WARMUP: {}},
+    }[kind]
+    samples = {name: rng.integers(*span, number) for name, number in numbers.items()}
+    if "calls" in samples:
+        samples["calls"] %= 9
+    if "left_ns" in samples:
+        samples["left_ns"] = samples["arrived_ns"] + 99
+    return trial(kind, *rng.integers(0, 2**61, 2).tolist(), **samples)
 
 
-def add_groups(journal, trials):
-    """Add trials, those of a kind in a row at once."""
-    for kind, group in itertools.groupby(trials, lambda trial: trial[0]):
-        journal.add_group(kind, [(start, wall, words(*more)) for _, start, wall, more in group])
+def names_of(on_device, iterations=True, by_link=False):
+    """The samples that a profiled trial has."""
+    has = dict.fromkeys(ON_DEVICE, on_device) | {"iteration": iterations, "calls": by_link}
+    return [name for name in ALONG if has.get(name, True)]
 
 
-#: Arrays of what a profiled trial has beside its start and wall time, in a record's order.
-PROFILED = (
-    *("self_ns", "framework_ns", "host_ns", "gap_ns", "launch_ns", "span_ns"),
-    *("arrived_ns", "left_ns", "iteration"),
-)
+def any_records(
+    kinds, seed=0, on_device=False, iterations=True, by_link=False, text="net", span=(1, 99)
+):
+    """A header, and records of these kinds behind it; rows are told as they are found."""
+    rng = np.random.default_rng(seed)
+    rank = Rank(1, 2, text) if seed % 2 else None
+    settings = Settings(model=text, seed=3, input_shape=(1, 2), phase="train")
+    records = [Header(settings, ENVIRONMENT, on_device, iterations, rank)]
+    sizes = {"rows": 0, "phases": 0, "moves": 0, "trial": 1}
+    for place, kind in enumerate(kinds):
+        if kind != "rows":
+            records.append(
+                a_trial(rng, kind, sizes, names_of(on_device, iterations, by_link), span)
+            )
+            continue
+        layers = tuple(
+            Layer(i, f"/{text}{i}", "f", phase, input_shapes=((i, 2), ()), forward=i)
+            for i, phase in enumerate(rng.permutation(PHASES).tolist()[place % 4 :], sizes["rows"])
+        )
+        phases = tuple(f"{text}{place}-{i}" for i in range((place + 1) % 3))
+        links = tuple(LinkCalls(phase, "Link", 2, 3) for phase in phases)
+        records.append(Rows(layers, phases, links, Settings(model=f"{text}{place}")))
+        sizes["rows"] += len(layers)
+        sizes["phases"] += len(phases)
+        sizes["moves"] += sum(layer.phase == "communication" for layer in layers)
+    return records
 
 
-def trials_of(recording):
-    """A recording's trials as lists by kind, each trial as it was added."""
-
-    def trials(times, *more):
-        known = [getattr(recording, name) for name in (*times, *more)]
-        known = [one if one.ndim > 1 else one[:, None] for one in known if one is not None]
-        rows = np.hstack(known).tolist() if known else []
-        return [(*row[: len(times)], tuple(row[len(times) :])) for row in rows]
-
-    return {
-        Kind.WARMUP: trials(["warmup_ns"]),
-        Kind.CLEAN: trials(["clean_start_ns", "clean_ns"]),
-        "cpu": [] if recording.clean_cpu_ns is None else recording.clean_cpu_ns.tolist(),
-        Kind.PROFILED: trials(["start_ns", "trial_ns"], *PROFILED),
-        Kind.PROBE: trials(["probe_ns"], "probe_threads"),
-        Kind.HELD: trials(["held_span_ns"], "held_ns"),
-    }
+def some_records(count=5, on_device=False):
+    """Records with trials of all kinds in turn."""
+    return any_records(["rows", *(KINDS * count)[:count]], on_device=on_device)
 
 
-def expected(trials):
-    """The same of trials that were added; a recording does not keep every start."""
-    found = {kind: [] for kind in (*Kind, "cpu") if kind not in (Kind.ROWS, Kind.ITERATION)}
-    for kind, start, wall, more in trials:
-        if kind is Kind.CLEAN:
-            found["cpu"] += [ns for ns in more if ns >= 0]  # below 0 it was not read
-            more = ()
-        keeps_start = kind in (Kind.CLEAN, Kind.PROFILED)
-        found[kind].append((start, wall, more) if keeps_start else (wall, more))
-    return found
+def bytes_of(*records):
+    """Records by the format's description."""
+    texts = map(msgspec.msgpack.encode, records)
+    return b"".join(len(text).to_bytes(8, "little") + text for text in texts)
 
 
-def lengths(n_layers, n_phases=0, on_device=False, cpu=False, iterations=False, collectives=0):
-    """Number of integers in the middle of a record, by its kind."""
-    more = 2 * n_layers + 2 if on_device else 0
-    profiled = n_layers + n_phases + more + 2 * collectives + iterations
-    return {Kind.PROFILED: profiled, Kind.PROBE: 1, Kind.HELD: n_layers, Kind.CLEAN: int(cpu)}
-
-
-def some_trials(count, on_device=False):
-    """Trials of all kinds in turn of three layers, with times that tell them apart."""
-    kinds = [Kind.WARMUP, Kind.PROFILED, Kind.CLEAN, Kind.PROFILED, Kind.PROBE, Kind.HELD]
-    sizes = lengths(3, 0, on_device)
-    trials = []
-    for i in range(count):
-        kind = kinds[i % 6]
-        more = tuple(i * 100 + j + 1 for j in range(sizes.get(kind, 0)))
-        trials.append((kind, i * 1000, 1000, more))
-    return trials
-
-
-def begin(journal, on_device=False):
-    """Begin a journal of three layers."""
-    journal.begin(Header(make_layers(3), Settings(trials=10), ENVIRONMENT, on_device=on_device))
-    return journal
+def recorded(*records):
+    """What a journal makes of records that it is told of."""
+    journal = Journal()
+    journal.add(*records)
+    return journal.recording(Conditions(), "killed before its end")
 
 
 @pytest.fixture
@@ -129,218 +143,171 @@ def file(path):
         yield opened
 
 
-times = st.integers(0, 2**62)
-
-#: Records that tell of no rows.
-OF_ALL = [kind for kind in Kind if kind not in (Kind.ROWS, Kind.ITERATION)]
-
-
-@st.composite
-def any_trials(draw):
-    n_layers, n_phases = draw(st.integers(0, 3)), draw(st.integers(0, 3))
-    has = {name: draw(st.booleans()) for name in ("on_device", "cpu", "iterations")}
-    collectives = draw(st.integers(0, n_layers))
-    sizes = lengths(n_layers, n_phases, **has, collectives=collectives)
-    trials = []
-    for kind in draw(st.lists(st.sampled_from(OF_ALL), max_size=12)):
-        size = sizes.get(kind, 0)
-        more = draw(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=size, max_size=size))
-        trials.append((kind, draw(times), draw(st.integers(0, 2**61)), tuple(more)))
-    return n_layers, n_phases, collectives, has, trials
-
-
 # --- there and back
 
 
-def test_two_journals_share_nothing():
-    one = Journal()
-    add_groups(one, [(Kind.CLEAN, 100, 7, (3,))])
-    assert one._kept
-    assert not Journal()._kept
-    assert Journal().recording(Conditions(), "").n_trials == 0
-
-
-@given(
-    case=any_trials(),
-    n_groups=st.integers(1, 13),
-    paths=st.lists(st.text(), min_size=3),
-    rank=st.none() | st.builds(Rank, st.just(1), st.just(2), st.text()),
-    lost=st.integers(0, 4000),
-    tail=st.sampled_from([b"", bytes(100)]),
+RECORDS = st.builds(
+    any_records,
+    st.lists(st.sampled_from((*KINDS, "rows")), max_size=12),
+    *(st.integers(0, 2**32), st.booleans(), st.booleans(), st.booleans(), st.text()),
+    st.sampled_from([(1, 99), (-(2**63), 2**63 - 1)]),
 )
-def test_what_was_added_comes_back(case, n_groups, paths, rank, lost, tail, tmp_path_factory):
-    n_layers, n_phases, collectives, has, trials = case
-    ofs = ["communication"] * collectives + [f"phase {path}" for path in paths]
-    layers = tuple(
-        Layer(i, paths[i], "f", phase=ofs[i], input_shapes=((i, 2), ()), forward=i, calls=i + 1)
-        for i in range(n_layers)
-    )
-    phases = tuple(paths[:n_phases])
-    links = tuple(LinkCalls(path, "Link", 2, 3) for path in paths)
-    asked = Settings(model=paths[0], trials=3, input_shape=(1, 2), phase="train", loss=paths[1])
+
+
+def assert_holds(recording, header, *records):
+    """A recording has what a journal was told of; zeros for what a trial did not know yet."""
+    of = {kind: [one for one in records if getattr(one, "kind", "") == kind] for kind in KINDS}
+    rows = [one for one in records if isinstance(one, Rows)]
+    layers = sum((one.layers for one in rows), ())
+    phases = sum((one.phases for one in rows), ())
+    moves = [layer for layer in layers if layer.phase == "communication"]
+    sizes = {"rows": len(layers), "phases": len(phases), "moves": len(moves), "trial": 1}
+
+    def table(kind, name, size=1):
+        known = [samples[name] for samples in map(samples_of, of[kind]) if name in samples]
+        return [values + [0] * (size - len(values)) for values in known]
+
+    def times_of(kind, name="wall_ns"):
+        return [getattr(one, name) for one in of[kind]]
+
+    for name, along in ALONG.items():
+        samples, size = getattr(recording, name), sizes[along]
+        has = {"calls": any("calls" in one.samples for one in of[PROFILED])}
+        has |= dict.fromkeys(ON_DEVICE, header.on_device) | {"iteration": header.iterations}
+        assert (samples is not None) is has.get(name, name == "self_ns" or size > 0), name
+        if samples is not None:
+            shape = (len(of[PROFILED]), size)
+            assert samples.shape == (shape if along != "trial" else shape[:1])
+            assert samples.reshape(shape).tolist() == table(PROFILED, name, size)
+    if recording.calls is not None:
+        means = [column.mean() if column.any() else 1 for column in recording.calls.T]
+        layers = tuple(map(lambda layer, mean: replace(layer, calls=mean), layers, means))
+    assert (recording.layers, recording.phases) == (layers, phases)
+    assert recording.links == next((one.links for one in rows[::-1] if one.links), ())
+    assert recording.settings == (rows[-1] if rows else header).settings
+    assert (recording.environment, recording.rank) == (header.environment, header.rank)
+    assert recording.trial_ns.tolist() == times_of(PROFILED)
+    assert recording.start_ns.tolist() == times_of(PROFILED, "start_ns")
+    assert recording.clean_ns.tolist() == times_of(CLEAN)
+    assert recording.clean_start_ns.tolist() == times_of(CLEAN, "start_ns")
+    assert recording.warmup_ns.tolist() == times_of(WARMUP)
+    assert recording.probe_ns.tolist() == times_of(PROBE)
+    assert recording.probe_threads[:, None].tolist() == table(PROBE, "threads")
+    for samples, expected in (
+        (recording.clean_cpu_ns, [ns for [ns] in table(CLEAN, "cpu_ns")]),
+        (recording.held_ns, table(HELD, "self_ns", len(layers))),
+        (recording.held_span_ns, times_of(HELD)),
+    ):
+        assert (None if samples is None else samples.tolist()) == (expected or None)
+
+
+@given(records=RECORDS, n_groups=st.integers(1, 13), lost=st.integers(0, 4000))
+def test_what_was_added_comes_back(records, n_groups, lost, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "any.journal"
-    results = []
     with open(path, "w+b") as file:
         for journal in (Journal(), Journal(file)):
-            journal.begin(Header(layers, asked, ENVIRONMENT, phases, links, rank=rank, **has))
-            for group in np.array_split(np.arange(len(trials)), n_groups):
-                add_groups(journal, [trials[i] for i in group])
-            results.append(journal.recording(Conditions(1.0), COMPLETE))
-            assert results[-1].conditions == Conditions(1.0)
-            assert results[-1].ended == COMPLETE
-    for recording in (*results, recover(path)):
-        assert trials_of(recording) == expected(trials)
-        assert (recording.layers, recording.settings) == (layers, asked)
-        assert (recording.phases, recording.links, recording.rank) == (phases, links, rank)
-        assert (recording.arrived_ns is None) is (recording.left_ns is None) is (not collectives)
-        assert (recording.iteration is None) is (not has["iterations"])
-        assert recording.self_ns.shape[1] == n_layers
-        assert (recording.framework_ns is None) is (not phases)
-        assert recording.on_device is has["on_device"]
-        assert (recording.clean_cpu_ns is not None) is has["cpu"]
-        assert (recording.held_ns is None) is (Kind.HELD not in {trial[0] for trial in trials})
-        assert recording.environment == ENVIRONMENT
-
-    # Cut anywhere; older versions left zeros behind, for which the disk had space.
+            for group in np.array_split(np.arange(len(records)), n_groups):
+                journal.add(*(records[i] for i in group))
+            recording = journal.recording(Conditions(1.0), COMPLETE)
+            assert (recording.conditions, recording.ended) == (Conditions(1.0), COMPLETE)
+            assert_holds(recording, *records)
     content = path.read_bytes()
-    sizes = [len(record(*trial)) for trial in trials]
-    ends = len(content) - sum(sizes) + np.cumsum([0, *sizes])
-    size = max(0, len(content) - lost)
-    path.write_bytes(content[:size] + tail)
-    if size < ends[0]:
-        try:
-            assert recover(path).n_trials == 0
-        except ProfileError as error:
-            assert str(error).startswith(f"{path} is ")  # noqa: PT017
-    else:
-        # A record ends with a small number, so its last 7 bytes are zeros anyway.
-        whole = int(np.searchsorted(ends, size + (7 if tail else 0), side="right")) - 1
-        assert trials_of(recover(path)) == expected(trials[:whole])
-
-
-def test_the_bytes_are_as_described_and_a_recording_does_not_end_the_journal(path, file):
-    journal, trials = begin(Journal(file)), some_trials(10)
+    assert content == MAGIC + bytes_of(*records)
     killed = recover(path)
-    assert (killed.n_trials, killed.ended) == (0, "killed before its end")
-    assert killed.conditions == Conditions()
-    for at, trial in enumerate(trials):
-        add(journal, trial)
-        assert trials_of(journal.recording(Conditions(), "")) == expected(trials[: at + 1])
-    assert trials_of(recover(path)) == expected(trials)
-    length, _, rest = path.read_bytes().removeprefix(MAGIC).partition(b"\n")
-    header = json.loads(rest[: int(length)])
-    assert header.keys() == {"version"} | {item.name for item in dataclasses.fields(Header)}
-    assert header["version"] == VERSION
-    assert rest[int(length) :] == b"".join(record(*trial) for trial in trials)
-    # What stands behind reserved space is not read.
-    path.write_bytes(path.read_bytes() + bytes(8) + record(*trials[1]))
-    assert trials_of(recover(path)) == expected(trials)
+    assert (killed.conditions, killed.ended) == (Conditions(), "killed before its end")
+    assert_holds(killed, *records)
+
+    # Cut anywhere.
+    size = max(0, len(content) - lost)
+    path.write_bytes(content[:size])
+    ends = len(MAGIC) + np.cumsum([len(bytes_of(record)) for record in records])
+    whole = records[: int(np.searchsorted(ends, size, side="right"))]
+    assert_same(recover(path), recorded(*whole))
 
 
-# --- a file that was cut, or is not ours
+def test_a_recording_does_not_end_the_journal(path, file):
+    header, rows, *trials = some_records()
+    journal = Journal(file)
+    journal.add(header, rows)
+    for at, one in enumerate(trials, 1):
+        journal.add(one)
+        assert_holds(journal.recording(Conditions(), ""), header, rows, *trials[:at])
+    assert_same(recover(path), recorded(header, rows, *trials))
 
 
-def write(path, body=b"", **header):
-    """A file as another version wrote it, by the format's description."""
-    header = {"version": VERSION, "layers": [], "settings": {}, "environment": {}} | header
-    text = json.dumps(header).encode()
-    path.write_bytes(MAGIC + b"%d\n" % len(text) + text + body)
+# --- a file that was damaged, or is not ours
+
+JOURNAL = some_records(10, on_device=True)
+#: The same as types of JSON, and bytes.
+BARE = [msgspec.msgpack.decode(msgspec.msgpack.encode(record)) for record in JOURNAL]
 
 
 def test_a_newer_version_is_refused_but_fields_that_it_adds_are_passed_over(path):
-    write(path, version=VERSION + 1)
+    header, rows, *trials = BARE
+    newer = {"type": "header", "version": VERSION + 1, "settings": 3}
+    path.write_bytes(MAGIC + bytes_of(newer))
     assert f"version {VERSION + 1}, but this program reads up to" in refusal(recover, path)
-    layer = {"index": 0, "path": "/", "function": "f", "colour": 7}
-    body = record(Kind.PROFILED, 1, 2, (3,))
-    write(path, body, later=1, layers=[layer], settings={"later": 1}, environment={"later": 1})
-    recording = recover(path)
-    assert recording.layers == (Layer(0, "/", "f"),)
-    assert recording.self_ns.tolist() == [[3]]
-
-
-#: What is no header, or no file of ours.
-HEADERS = [
-    *({"phases": phases} for phases in (3, None, [3])),
-    *({"links": links} for links in ([1], None, [{"path": "/"}])),
-    *({"environment": {"gpu": gpu}} for gpu in (3, "gpu:0")),
-    *({"rank": rank} for rank in (3, {"number": "x", "size": 2, "host": ""})),
-]
-OTHERS = [
-    *(b"another", b"PK\x03\x04" + bytes(50), MAGIC + b"\n", MAGIC + b"x\n{}", MAGIC + b"-3\n{}"),
-    *(MAGIC + b"2\n{}", MAGIC + b"4\nnull", MAGIC + b'13\n{"version":1}', MAGIC + b"2\n\xff\xfe"),
-    MAGIC + b"100000\n" + b"[" * 100_000,
-]
-CUT = (b"", MAGIC[:9], MAGIC, MAGIC + b"2", MAGIC + b"900\n{")
+    layers = [layer | {"colour": 7} for layer in rows["layers"]]
+    rows = rows | {"settings": rows["settings"] | {"later": 1}, "layers": layers, "later": 1}
+    later = [header | {"later": 1}, rows, *(one | {"later": 1} for one in trials)]
+    path.write_bytes(MAGIC + bytes_of(*later))
+    assert_same(recover(path), recorded(*JOURNAL))
 
 
 def test_damaged_headers_and_other_files_are_refused_in_one_line(path, tmp_path):
-    for change in (*HEADERS, *OTHERS):
-        if isinstance(change, bytes):
-            path.write_bytes(change)
-        else:
-            write(path, **change)
-        damaged = "" if isinstance(change, bytes) else "damaged"
-        assert refusal(recover, path).startswith(f"{path} is {damaged}"), change
-    for content in CUT:
+    others = (b"another", b"PK\x03\x04" + bytes(50), b"chainer-profile journal 11\n")
+    for content in others:
         path.write_bytes(content)
-        assert recover(path).n_trials == 0
+        assert refusal(recover, path) == f"{path} is not a chainer-profile journal", content
+    path.write_bytes(b"chainer-profile journal\n30\n{}")
+    assert refusal(recover, path).startswith(f"{path} is of an older version of this program: ")
+    header, rows, *trials = BARE
+    damaged = [
+        *((header | change,) for change in ({"environment": 3}, {"rank": {"number": "x"}})),
+        *((header | change,) for change in ({"environment": {"gpu": 3}}, {"type": "x"})),
+        *((3,), ("header",), (rows, header), (trials[0],), ({},)),
+        # Samples that are too many, too few, and no integers; a kind that is none; a large number.
+        (header, trials[1]),
+        *((header, rows, trials[1] | {"samples": {"launch_ns": b"x" * n}}) for n in (0, 1)),
+        *((header, rows, trials[0] | change) for change in ({"kind": "x"}, {"wall_ns": 2**63})),
+    ]
+    for records in damaged:
+        path.write_bytes(MAGIC + bytes_of(*records))
+        assert refusal(recover, path).startswith(f"{path} is damaged: "), records
+    deep = b"\x91" * 100_000
+    path.write_bytes(MAGIC + len(deep).to_bytes(8, "little") + deep)
+    assert refusal(recover, path).startswith(f"{path} is damaged: ")
     for place in (tmp_path, tmp_path / "none", tmp_path / "none" / "none"):
         assert "cannot be read" in refusal(recover, place)
 
 
-def a_journal():
-    """The bytes of a journal with trials of all kinds, two of its layers collectives."""
-    phases = ("forward", "communication", "communication")
-    layers = tuple(Layer(i, f"/{i}", "f", phase) for i, phase in enumerate(phases))
-    links = (LinkCalls("/", "Net", 1, 9),)
-    asked = Settings(model="net", seed=3, input_shape=(1, 2))
-    has = {"on_device": True, "cpu": True, "iterations": True}
-    sizes = lengths(3, 1, **has, collectives=2)
-    header = Header(layers, asked, ENVIRONMENT, ("forward",), links, rank=Rank(1, 2, "h"), **has)
-    with TemporaryFile() as file:
-        journal = Journal(file)
-        journal.begin(header)
-        for kind in OF_ALL * 2:
-            add(journal, (kind, 1000, 900, tuple(range(5, 5 + sizes.get(kind, 0)))))
-        file.seek(0)
-        return file.read()
-
-
-JOURNAL = a_journal()
-
-
-def changed_bytes(draw, path):
-    content = bytearray(JOURNAL)
+def changed_bytes(draw):
+    content = bytearray(MAGIC + bytes_of(*JOURNAL))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(content)))
-        what = draw(st.sampled_from(["flip", "cut", "put", "take"]))
-        if what == "flip":
-            content[at : at + 1] = bytes([draw(st.integers(0, 255))])
-        elif what == "cut":
-            del content[at:]
-        elif what == "put":
-            content[at:at] = draw(st.sampled_from([b"[", b"9", b"null,", bytes(8), b"\xff"]))
-        else:
-            del content[at : at + draw(st.integers(1, 40))]
-    path.write_bytes(content)
+        taken = draw(st.sampled_from([0, 1, 40, len(content)]))
+        content[at : at + taken] = draw(st.binary(max_size=1) | st.just(bytes(8)))
+    return bytes(content)
 
 
-def changed_header(draw, path):
-    length, _, rest = JOURNAL.removeprefix(MAGIC).partition(b"\n")
-    header, body = json.loads(rest[: int(length)]), rest[int(length) :]
-    place = draw(st.sampled_from(places(header)))
-    node = header
-    for step in place[:-1]:
+def changed_values(draw):
+    header, rows, *trials = deepcopy(BARE)
+    anew = deepcopy(rows) | {"anew": True}
+    by_link = trials[1] | {"samples": trials[1]["samples"] | {"calls": bytes(24)}}
+    records = [header, rows, *trials, anew, by_link]
+    node = draw(st.sampled_from([header, rows, anew, *records]))
+    *above, last = draw(st.sampled_from(places(node)))
+    for step in above:
         node = node[step]
-    node[place[-1]] = draw(st.sampled_from(VALUES))
-    write(path, body, **header)
+    node[last] = draw(st.sampled_from([value for value in VALUES if value != 2**70] + [b"x"]))
+    return MAGIC + bytes_of(*records)
 
 
-@pytest.mark.parametrize("change", [changed_bytes, changed_header])
+@pytest.mark.parametrize("change", [changed_bytes, changed_values])
 @given(data=st.data())
 def test_a_changed_journal_is_refused_in_one_line_or_can_be_kept(change, data, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "changed.journal"
-    change(data.draw, path)
+    path.write_bytes(change(data.draw))
     again = path.with_suffix(".npz")
     try:
         with warnings.catch_warnings(record=True):
@@ -351,7 +318,6 @@ def test_a_changed_journal_is_refused_in_one_line_or_can_be_kept(change, data, t
 
 
 # --- a disk that fills up
-
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -380,110 +346,137 @@ def fill(monkeypatch, space, at_once=1 << 30, error=FULL):
 )
 def test_a_full_disk_loses_no_record(path, file, monkeypatch, space, at_once, on_device, error):
     fill(monkeypatch, space, at_once, error)
-    trials = some_trials(200, on_device=on_device)
-    journal = Journal(file)
-    errors = []
-    for action, *arguments in [(begin, on_device), *((add, trial) for trial in trials)]:
+    records, journal, errors = some_records(200, on_device), Journal(file), []
+    for record in records:
         try:
-            action(journal, *arguments)
-        except JournalError as said:
-            errors.append(str(said))
+            journal.add(record)
+        except JournalError as problem:
+            errors.append(str(problem))
     assert errors == [error.strerror]
-    assert trials_of(journal.recording(Conditions(), "")) == expected(trials)
-    if space > 4_000:  # the header went through
-        count = sum(map(len, trials_of(recover(path)).values()))
-        assert 0 < count < len(trials)
-        assert trials_of(recover(path)) == expected(trials[:count])
+    assert_holds(journal.recording(Conditions(), ""), *records)
+    ends = len(MAGIC) + np.cumsum([len(bytes_of(record)) for record in records])
+    assert ends[-1] > space
+    written = int(np.searchsorted(ends, space, side="right"))
+    assert_same(recover(path), recorded(*records[:written]))
 
 
 def test_a_group_whose_writing_failed_is_kept(path, file, monkeypatch):
-    journal, trials = begin(Journal(file)), some_trials(3)
-    add(journal, trials[0])
+    *first, second, third = some_records(3)
+    journal = Journal(file)
+    journal.add(*first)
     with monkeypatch.context() as patch:
         fill(patch, 40, error=KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
-            add(journal, trials[1])
-    add(journal, trials[2])
-    assert trials_of(journal.recording(Conditions(), "")) == expected(trials)
-    assert trials_of(recover(path)) == expected(trials[:1])
+            journal.add(second)
+    journal.add(third)
+    assert_holds(journal.recording(Conditions(), ""), *first, second, third)
+    assert_same(recover(path), recorded(*first))
 
 
 def test_a_file_of_the_program_s_that_has_the_journal_s_number_is_left_alone(path, file, tmp_path):
-    journal, trials = begin(Journal(file)), some_trials(3)
-    add(journal, trials[0])
+    *first, second, third = some_records(3)
+    journal = Journal(file)
+    journal.add(*first)
     mine = tmp_path / "mine"
     with open(mine, "w+b") as other:
         kept = os.dup(file.fileno())
         os.dup2(other.fileno(), file.fileno())  # as after os.closerange and an open()
         with pytest.raises(JournalError, match="another file now has its descriptor"):
-            add(journal, trials[1])
-        add(journal, trials[2])
-        assert trials_of(journal.recording(Conditions(), "")) == expected(trials)
+            journal.add(second)
+        journal.add(third)
+        assert_holds(journal.recording(Conditions(), ""), *first, second, third)
         os.dup2(kept, file.fileno())
         os.close(kept)
     assert mine.read_bytes() == b""
-    assert trials_of(recover(path)) == expected(trials[:1])
+    assert_same(recover(path), recorded(*first))
 
 
-# --- iterations by link
-
-ROWS = (Layer(0, "/a", "f", calls=1, flops=10), Layer(1, "/b", "g", calls=2))
+# --- memory
 
 
-@pytest.mark.parametrize("on_device", [False, True])
-def test_rows_that_are_found_later(on_device, file, path):
-    """What an iteration did not know yet is zero; calls and work are means."""
-    header = Header((), Settings(), ENVIRONMENT, on_device=on_device, cpu=True, by_link=True)
-    first, second = (words(7, 8, 3, 4), words(1, 2, 3, 4, 5, 6)) if on_device else (b"", b"")
-    found = []
-    for journal in (Journal(), Journal(file)):
-        journal.begin(header)
-        journal.add_rows(Rows(ROWS[:1], ("forward",), (LinkCalls("/a", "A", 1, 2),), Settings()))
-        journal.add_iterations([(100, 50, (1, 1, 1, 0), words(30, 2, 15) + first)])
-        journal.add(Kind.CLEAN, 200, 40, words(39))
-        journal.add_rows(Rows(ROWS[1:], ("update",), (), Settings(model="later")))
-        journal.add_iterations([(300, 90, (3, 2, 2, 0), words(20, 40, 1, 4, 6, 9) + second)])
-        found.append(journal.recording(Conditions(), COMPLETE))
-    found.append(recover(path))
-    # An iteration whose end was not written is none.
-    path.write_bytes(path.read_bytes()[:-8])
-    assert recover(path).n_trials == 1
-    for recording in found:
-        assert recording.by_link
-        assert recording.self_ns.tolist() == [[30, 0], [20, 40]]
-        assert recording.calls.tolist() == [[2, 0], [1, 4]]
-        assert recording.framework_ns.tolist() == [[15, 0], [6, 9]]
-        assert recording.trial_ns.tolist() == [50, 90]
-        assert recording.iteration is None  # their numbers are no training's
-        assert recording.clean_ns.tolist() == [40]
-        assert [(row.path, row.calls) for row in recording.layers] == [("/a", 1.5), ("/b", 2)]
-        assert (recording.layers[0].flops, recording.layers[0].work_is_about) == (15, True)
-        assert (recording.phases, recording.settings.model) == (("forward", "update"), "later")
-        assert len(recording.links) == 1
-        if on_device:
-            assert recording.host_ns.tolist() == [[7, 0], [1, 2]]
-            assert recording.gap_ns.tolist() == [[8, 0], [3, 4]]
-            assert recording.span_ns.tolist() == [4, 6]
-
-
-def test_an_iteration_that_is_not_whole_ends_the_file_and_rows_replace_single_calls(file, path):
+@pytest.mark.parametrize(("grows", "copies"), [(False, 1.2), (True, 1.8)])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda journal, _: journal.recording(Conditions(), ""),
+        lambda _, path: recover(path),
+    ],
+)
+def test_one_copy_of_the_samples_is_held(read, grows, copies, path, file):
+    """Where later trials have more rows, the table of one name is held twice."""
+    n_rows, n_trials = 40, 5000
+    layers = [Layer(i, "/", "f") for i in range(n_rows)]
     journal = Journal(file)
-    journal.begin(Header(make_layers(3), Settings(), ENVIRONMENT))
-    add(journal, (Kind.PROFILED, 100, 60, (10, 20, 30)))
-    journal.add_rows(Rows(ROWS[:1], ("forward",), (), Settings(model="by link")))
-    journal.add_iterations([(100, 50, (1, 1, 1, 0), words(30, 2, 15))])
-    size = path.stat().st_size
-    # Its number is that of its kind, and stands where a record without anything has its end.
-    journal.add_iterations([(100, 50, (Kind.ITERATION, 1, 1, 0), words(30, 2, 15))])
-    content = path.read_bytes()
-    path.write_bytes(content[: size + 32])
-    assert recover(path).n_trials == 1
-    path.write_bytes(content)
-    for recording in (journal.recording(Conditions(), COMPLETE), recover(path)):
-        assert recording.by_link
-        assert recording.self_ns.tolist() == [[30], [30]]
-        assert recording.calls.tolist() == [[2], [2]]
-        assert (recording.settings.model, recording.left_out) == ("by link", 0)
-    # Rows that were not told.
-    journal.add_iterations([(200, 50, (2, 2, 1, 0), words(30, 1, 2, 2, 15))])
-    assert recover(path).n_trials == 2
+    journal.add(Header(Settings(), ENVIRONMENT), Rows(tuple(layers[: n_rows - grows])))
+    for at in range(n_trials):
+        if grows and at == n_trials // 2:
+            journal.add(Rows((layers[-1],)))
+        width = n_rows - (grows and at < n_trials // 2)
+        journal.add(trial(PROFILED, at, 9, self_ns=[7] * width, calls=[1] * width))
+    tracemalloc.start()
+    try:
+        recording = read(journal, path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert recording.self_ns.sum() == 7 * recording.calls.sum() > 0
+    samples = recording.self_ns.nbytes + recording.calls.nbytes
+    assert samples < peak < copies * samples + (1 << 20)
+
+
+# --- rows by link
+
+
+def test_calls_and_work_of_rows_by_link_are_means():
+    """What an iteration did not know yet is zero."""
+    a, b = Layer(0, "/a", "f", flops=10), Layer(1, "/b", "g", calls=2, flops=7)
+    recording = recorded(
+        Header(Settings(), ENVIRONMENT),
+        Rows((a,)),
+        trial(PROFILED, 100, 50, self_ns=[30], calls=[2]),
+        Rows((b,)),
+        trial(PROFILED, 300, 90, self_ns=[20, 40], calls=[1, 4]),
+    )
+    assert recording.by_link
+    assert [row.calls for row in recording.layers] == [1.5, 2]
+    assert [(row.flops, row.work_is_about) for row in recording.layers] == [(15, True), (7, False)]
+
+
+ROWS = st.tuples(*(st.sampled_from(of) for of in ("ab", "fg", PHASES[:2])))
+
+
+@given(
+    single=st.lists(ROWS, max_size=8),
+    later=st.lists(ROWS, max_size=2),
+    on_device=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_trials_of_single_calls_are_told_anew_by_link(single, later, on_device, seed):
+    """As if rows had been told so before, but for held trials."""
+    rng = np.random.default_rng(seed)
+    by_link = list(dict.fromkeys(single + later))
+    counts = rng.integers(1, 4, len(single)).tolist()
+    moves, moved = ([row for row in rows if row[2] == PHASES[1]] for rows in (single, by_link))
+    sizes = {"rows": len(single), "phases": 1, "moves": len(moves), "trial": 1}
+    before = [a_trial(rng, PROFILED, sizes, names_of(on_device)) for _ in range(3)]
+    sizes = {"rows": len(by_link), "phases": 2, "moves": len(moved), "trial": 1}
+    after = a_trial(rng, PROFILED, sizes, names_of(on_device, by_link=True))
+    expected = []
+    for one in before:
+        values = samples_of(one) | {"calls": counts}
+        for name, samples in values.items():
+            if ALONG[name] in ("rows", "moves"):
+                of = {"arrived_ns": min, "left_ns": max}.get(name, sum)
+                rows, found = (moves, moved) if ALONG[name] == "moves" else (single, by_link)
+                pairs = list(zip(rows, samples, strict=True))
+                groups = [[ns for row, ns in pairs if row == key] for key in found]
+                values[name] = [of(group) if group else 0 for group in groups]
+        expected.append(trial(PROFILED, one.start_ns, one.wall_ns, **values))
+    calls = tuple(
+        Layer(i, *row, calls=n) for i, (row, n) in enumerate(zip(single, counts, strict=True))
+    )
+    held = trial(HELD, 0, 1, self_ns=range(len(single)))
+    layers = tuple(Layer(i, *row) for i, row in enumerate(by_link))
+    anew, header = Rows(layers, ("forward", "update")), Header(Settings(), ENVIRONMENT, on_device)
+    told = Rows(calls, ("forward",)), *before, held, msgspec.structs.replace(anew, anew=True)
+    assert_same(recorded(header, *told, after), recorded(header, anew, *expected, after))

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 import re
-import shutil
 from pathlib import Path
 from unittest import mock
 
@@ -13,9 +12,8 @@ import pytest
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.record.journal import recover
 from chainer_profile.record.recording import VERSION, LinkCalls, Recording
-from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run
+from chainer_profile.runs.folder import RECORDING, load_run
 from tests.conftest import make_recording
 from tests.recordings import assert_same, of_rank, on_gpu, refusal, rewrite, trained, whole
 from tests.refusing import refusal as refused
@@ -268,8 +266,8 @@ def test_an_array_that_is_said_to_be_shorter_than_it_is_is_refused(saved):
 
 # --- files that older versions left, not made here
 
-#: A run and what a killed run left, by the first version of the format and by the second, of the
-#: network in ``net.py``: ``profile.py -m net.py:Net --input-shape 3x8x8 -n 20 -w 2``.
+#: A run by the first version of the format and by the second, of the network in ``net.py``:
+#: ``profile.py -m net.py:Net --input-shape 3x8x8 -n 20 -w 2``.
 STORED = Path(__file__).parent / "stored"
 FORWARD = ["Convolution2DFunction", "FixedBatchNormalization", "ReLU", "Reshape", "LinearFunction"]
 TRAINED = [name.removeprefix("Fixed") for name in FORWARD]
@@ -278,15 +276,13 @@ BACKWARD += ["MomentumSGD"] * 3
 #: By file: profiled trials, functions, and the sum of all layers' times.
 EXPECTED = {
     "version1.npz": (20, FORWARD, 32_648_131),
-    "version1.journal": (49, FORWARD, 111_895_886),
-    "version2.journal": (25, FORWARD, 7_733_128),
     "version2-train.npz": (20, [*TRAINED, "SoftmaxCrossEntropy", *BACKWARD], 159_363_317),
 }
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_it_loads_and_is_written_anew_without_loss(name, tmp_path):
-    recording = (recover if name.endswith("journal") else Recording.load)(STORED / name)
+    recording = Recording.load(STORED / name)
     trials, functions, total_ns = EXPECTED[name]
     assert recording.n_trials == trials
     assert [layer.function for layer in recording.layers] == functions
@@ -300,10 +296,5 @@ def test_it_loads_and_is_written_anew_without_loss(name, tmp_path):
     summary = summarise(recording)
     assert summary.layers["share"].sum() == pytest.approx(1)
     assert len(layers_csv(summary).splitlines()) == len(functions) + 1
-    # What was killed is made whole.
-    shutil.copy(STORED / name, tmp_path / (RECORDING if name.endswith("npz") else JOURNAL))
-    assert_same(load_run(tmp_path), recording)
-    assert not (tmp_path / JOURNAL).exists()
-    assert_same(Recording.load(tmp_path / RECORDING), recording)
     recording.save(tmp_path / RECORDING)
     assert_same(load_run(tmp_path), recording)

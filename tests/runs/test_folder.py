@@ -14,7 +14,7 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics import files
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.measure.machine import limits_file, load_limits, save_limits
-from chainer_profile.record.journal import Header, Journal, Kind
+from chainer_profile.record.journal import PROFILED, WARMUP, Header, Journal, Rows, Trial
 from chainer_profile.record.recording import MachineLimits, Recording
 from chainer_profile.report import page
 from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run, save_recording, take_folder
@@ -32,10 +32,13 @@ def write_journal(file, n_trials=3):
     """Trials as a run in progress writes them."""
     recording = make_recording(n_layers=2, n_trials=max(n_trials, 1), n_clean=0)
     journal = Journal(file)  # type: ignore[arg-type]
-    journal.begin(Header(recording.layers, recording.settings, recording.environment))
-    journal.add(Kind.WARMUP, 0, 5)
+    journal.add(
+        Header(recording.settings, recording.environment),
+        Rows(recording.layers, settings=recording.settings),
+        Trial(WARMUP, 0, 5),
+    )
     for at in range(n_trials):
-        journal.add(Kind.PROFILED, at, 10**9, recording.self_ns[at].tobytes())
+        journal.add(Trial(PROFILED, at, 10**9, {"self_ns": recording.self_ns[at].tobytes()}))
     return recording
 
 
@@ -174,7 +177,7 @@ def put_reports():
 
 def test_force_takes_a_damaged_journal_and_the_reports_of_the_run_before_go():
     put_run()
-    (RUN / JOURNAL).write_bytes(b"chainer-profile journal\n" + b"something" * 1000)
+    (RUN / JOURNAL).write_bytes(b"chainer-profile journal 2\n" + b"something" * 1000)
     put_reports()
     with take(force=True) as run:
         assert names_in("run") == sorted([*STALE, "notes.txt", JOURNAL, RECORDING])

@@ -1,4 +1,4 @@
-"""The recorder: every nanosecond in one place, and nothing that stays behind.
+"""A step on the tape: every nanosecond in one place, and nothing that stays behind.
 
 That the times of any network are those of a ledger is in tests/ledger.
 """
@@ -12,34 +12,31 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.measure.calls import BACKWARD
-from chainer_profile.measure.learner import learn_structure
-from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import make_step
+from chainer_profile.measure.taped_step import TapedStep
 from tests import nets
 from tests.conftest import FakeClock
 from tests.ledger.drawn import nothing_left
 from tests.nets import Nesting, SlowHook, SlowOptimizer, Sum, Total, Trained, image, net, slow_loss
 
 
-def record(step, clock, recorder=None):
-    """A structure, and a trial's time by row (same names added up), phase, and in all."""
+def record(step, clock, taped=None):
+    """A step, and a trial's time by row (same names added up), phase, and in all."""
+    taped = taped or TapedStep(step, clock.now_ns)
     with step.configured():
-        structure = learn_structure(step)
-        recorder = recorder or Recorder(clock.now_ns, step)
-        recorder.clear()
-        with recorder:
-            start_ns = clock.time_ns
+        if taped.order is None:
+            taped.learn()
+        with taped.recording():
+            taped.tape.start()
             step()
-            trial_ns = clock.time_ns - start_ns
-    assert structure.stamps(recorder.log) is not None
-    times = structure.times_ns(structure.stamps(recorder.log))
+            trial = taped.tape.end()
+    assert trial.order is taped.order is not None
     rows = {}
-    for layer, time in zip(structure.layers, times.tolist(), strict=False):
+    for layer, time in zip(taped.layers, trial.rows_ns.tolist(), strict=True):
         key = layer.phase, layer.path, layer.function
         rows[key] = rows.get(key, 0) + time
-    framework = dict(zip(structure.phases, times[len(structure.layers) :].tolist(), strict=True))
-    return structure, rows, framework, trial_ns
+    framework = dict(zip(taped.phases, trial.phases_ns.tolist(), strict=True))
+    return taped, rows, framework, trial.wall_ns
 
 
 def slow_optimizer(clock, model):
@@ -61,13 +58,13 @@ def test_a_gradient_in_the_loss(clock):
         first=nets.Weighted(clock, 100, 200),
     )
     step = make_step("forward-backward", model, (image(),), loss=loss)
-    structure, rows, framework, trial_ns = record(step, clock)
+    taped, rows, framework, trial_ns = record(step, clock)
     assert framework["forward"] == 7 + 1
     assert rows["backward", "/first", "Sum"] == 2 * 200
     # Its own row twice with the nested call's 3; the nested call's own backward takes 4.
     assert rows["backward", "/", "Nesting"] == 2 * (80 + 3)
     assert trial_ns == sum(rows.values()) + sum(framework.values())
-    assert {a.calls for a in structure.layers if a.forward == 1} == {2}
+    assert {a.calls for a in taped.layers if a.forward == 1} == {2}
 
 
 def test_every_read_of_the_clock_falls_into_one_place(monkeypatch):
@@ -77,8 +74,7 @@ def test_every_read_of_the_clock_falls_into_one_place(monkeypatch):
     optimizer = slow_optimizer(clock, model)
     step = make_step("train", model, (image(),), loss=slow_loss(clock), optimizer=optimizer)
     _, rows, framework, trial_ns = record(step, clock)
-    # The first read is before all windows.
-    assert sum(rows.values()) + sum(framework.values()) == trial_ns - 1
+    assert sum(rows.values()) + sum(framework.values()) == trial_ns - 2  # of its begin and end
     assert (rows["forward", "/first", "Sum"], rows["backward", "/first", "Sum"]) == (101, 201)
 
 
@@ -135,21 +131,21 @@ def fused(clock):
 
 def test_methods_are_put_back_and_the_next_trial_is_right(clock):
     step, fuse = fused(clock)
-    recorder = Recorder(clock.now_ns, step)
-    known, *times = record(step, clock, recorder)
+    taped, *times = record(step, clock)
+    known = taped.layers
     owners = step, step.optimizer, *(param.update_rule for param in step.model.params())
     for place in ("forward", "link", "loss", "cleargrads", "backward", "hook", "rule"):
         fuse.place = place
         failing = pytest.raises(ZeroDivisionError, match=place)
-        with nothing_left(step.model, *owners), failing, recorder:
+        with nothing_left(step.model, *owners), failing, taped.recording():
+            taped.tape.start()
             step()
         with nothing_left(step.model, *owners), pytest.raises(Exception, match=place):
-            learn_structure(step)
+            TapedStep(step).learn()
         fuse.place = ""
         with nothing_left(step.model, *owners):
-            structure, *again = record(step, clock, recorder)
-        assert structure.layers == known.layers
-        assert structure.owners.tolist() == known.owners.tolist()
+            _, *again = record(step, clock, taped)
+        assert taped.layers == known
         assert again == times
 
 
@@ -179,17 +175,11 @@ def test_graphs_are_freed_at_once(phase):
     try:
         before = len(function_nodes())
         with step.configured():
-            for _ in range(3):
-                structure = learn_structure(Counting())
-            recorder = Recorder(lambda: 0, step)
-            with recorder:
-                for _ in range(3):
-                    Counting()()
+            taped = TapedStep(Counting())
+            for _ in range(6):
+                taped.learn()
             assert [loss() for loss in losses] == [None] * 6
-            assert [size for _, size in structure.windows].count(BACKWARD) > 3
-            assert recorder.log.count(BACKWARD) > 9
-            kept = chainer.FunctionNode, chainer.Variable
-            assert not any(isinstance(item, kept) for item in recorder.log)
+            assert len(taped.order.codes) > 40
             # The count would notice.
             graph = step.lossfun(*step.inputs)
             assert len(function_nodes()) > before + 3

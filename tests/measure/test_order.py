@@ -1,9 +1,10 @@
-"""What a pass teaches: rows, link paths, shapes, nesting; and how trials differ from it.
+"""Rows of single calls: link paths, shapes, nesting; and trials that differ.
 
 That the rows of any network are those of its calls is in tests/ledger.
 """
 
 from contextlib import suppress
+from functools import partial
 
 import chainer
 import chainer.functions as F
@@ -11,18 +12,18 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.measure.calls import BACKWARD as BACKWARD_SIZE
-from chainer_profile.measure.learner import StructureError, learn_structure
 from chainer_profile.measure.steps import ForwardStep, make_step
+from chainer_profile.measure.taped_step import StepError, TapedStep, learned
 from chainer_profile.record.recording import LinkCalls
 from tests import nets
+from tests.ledger.drawn import Busy
 from tests.nets import LongWait, Nesting, SlowOptimizer, Step, Trained, Wait, image, net, slow_loss
 
 
 def learn(model, *inputs, phase="forward", loss=F.sum, optimizer=None):
     step = make_step(phase, model, inputs or (image(),), loss=loss, optimizer=optimizer)
     with step.configured():
-        return learn_structure(step)
+        return learned(step)
 
 
 def rows(structure, phase):
@@ -42,7 +43,8 @@ def test_paths_of_links_losses_and_what_has_no_backward(clock):
     found = learn(chainer.Sequential(linear, F.relu, chainer.Sequential(linear.copy())))
     assert rows(found, "forward") == "/0 LinearFunction, / ReLU, /1/0 LinearFunction"
     found = learn(chainer.Sequential(chainer.Sequential(lambda x: link(x), linear)))
-    assert rows(found, "forward") == "/0 Wait, /0/0 LinearFunction"
+    # A link of no network is one below where it is called.
+    assert rows(found, "forward") == "/0/Step Wait, /0/0 LinearFunction"
     model = net(lambda self, x: (F.argmax(x), self.fc(F.relu(x)))[1], fc=L.Linear(2, 3))
     found = learn(model, phase="train")
     assert rows(found, "forward") == "/ ArgMax, / ReLU, /fc LinearFunction, loss Sum"
@@ -59,7 +61,7 @@ def test_paths_of_links_losses_and_what_has_no_backward(clock):
     assert rows(found, "backward") == f"{CLEARGRADS}, {back}"
     critic, model = L.Linear(2, 1), net(lambda self, x: self.a(x), **linears("a"))
     found = learn(model, phase="forward-backward", loss=lambda y: F.sum(critic(y)))
-    assert rows(found, "forward") == "/a LinearFunction, loss LinearFunction, loss Sum"
+    assert rows(found, "forward") == "/a LinearFunction, loss/Linear LinearFunction, loss Sum"
 
 
 def test_rules_and_hooks_of_an_update(clock):
@@ -90,11 +92,9 @@ def test_what_rows_know(clock):
         ("forward", None, None, 1)
     }
     assert structure.phases == ()
-    # Before each function its link is called, which has no parameters to be known by.
-    assert structure.owners.tolist() == [-1, -1, 0, -1, -1, -1, 1, -1, -1, -1, 2, -1]
     nested = learn(Step(clock, 10, nets.Outer))
     assert [a.parent for a in nested.layers] == [None, 0]
-    assert nested.owners.tolist() == [0, 1, 0, -1]
+    assert nested.order.columns.tolist() == [2, 0, 1, 0, 2, 2]
     trained = learn(Trained(clock), phase="forward-backward", loss=slow_loss(clock))
     assert trained.phases == ("forward", "backward")
     assert [a.forward for a in trained.layers] == [None] * 5 + [3, 2, 1, None, 0]
@@ -237,8 +237,8 @@ FAILURES = {
 def test_a_failure_says_where(clock):
     found = {}
     for where, build in FAILURES.items():
-        with pytest.raises(StructureError) as caught:
-            learn_structure(build(clock))
+        with pytest.raises(StepError) as caught:
+            learned(build(clock))
         found[where] = caught.value.where
         message = str(caught.value.with_input((4, 2)))
         assert message.startswith(f"the network fails with an input of 4x2, {where}: "), message
@@ -247,85 +247,80 @@ def test_a_failure_says_where(clock):
         assert not chainer._get_link_hooks()
     assert found == {where: where for where in FAILURES}
     for value in (3.0, None, image()):  # a loss that is none
-        with pytest.raises(StructureError) as caught:
-            learn_structure(training(clock, loss=lambda y, value=value: value))
+        with pytest.raises(StepError) as caught:
+            learned(training(clock, loss=lambda y, value=value: value))
         assert "\n" not in str(caught.value.with_input((1, 2)))
 
 
 # -- how trials differ
 
 
-def log_of(structure, *whats):
-    """The log of a trial that enters and leaves these, with inputs as the structure's."""
-    sizes = [size for _, size in structure.windows] + [0] * len(whats)
-    pairs = zip(whats, sizes, strict=False)
-    return [item for what, size in pairs for item in (what, size, 0, 5, 9)]
+def alike(*models, inputs=None):
+    """Whether trials of these networks, one behind the other, make the same calls."""
+    x = image(3, 2)
+    given = inputs or [x] * len(models)
+    steps = [ForwardStep(model, (array,)) for model, array in zip(models, given, strict=True)]
+    taped, current = TapedStep(steps[0]), iter(steps)
+    taped._step = lambda: next(current)()
+    with steps[0].configured():
+        for _ in steps:
+            taped.learn()
+    return taped.order is not None
 
 
-def test_a_trial_of_other_calls_is_seen(clock):
+def waits(clock, *kinds):
     def forward(x):
-        for function in (Wait(clock, 1), LongWait(clock, 2), LongWait(clock, 3)):
-            (x,) = function.apply((x,))
+        for kind in kinds:
+            (x,) = kind(clock, 1).apply((x,))
         return x
 
-    structure = learn(chainer.Sequential(forward))
-    same = log_of(structure, Wait, LongWait, LongWait)
-    assert structure.stamps(same) == (5, 9) * 3
-    for calls in ([Wait, Wait, LongWait], [Wait, LongWait], [Wait, LongWait, LongWait, Wait]):
-        assert structure.stamps(log_of(structure, *calls)) is None, calls
-    for size in (1000, BACKWARD_SIZE):
-        assert structure.stamps([*same[:6], size, *same[7:]]) is None, size
+    return chainer.Sequential(forward)
+
+
+def test_trials_of_other_calls_shapes_and_links_differ(clock):
+    calls = Wait, LongWait, LongWait
+    assert alike(*[waits(clock, *calls)] * 3)
+    for others in ([Wait, Wait, LongWait], [Wait, LongWait], [*calls, Wait], [*calls[::-1]]):
+        assert not alike(waits(clock, *calls), waits(clock, *others)), others
     # The same calls nested otherwise.
-    assert structure.stamps(same[:4] + same[5:10] + same[4:5] + same[10:]) is None
-    places = ["", "0_Wait", "1_LongWait", "2_LongWait", ""]  # there are no more
-    assert [structure.place(entered) for entered in range(5)] == places
-
-
-def test_another_link_with_the_same_calls_is_seen():
+    nested = net(lambda self, x: Busy(clock, inner=[Wait(clock, 1)]).apply((x,))[0])
+    flat = waits(clock, Wait, partial(Busy))
+    assert not alike(nested, flat)
+    same = waits(clock, Wait)
+    assert not alike(same, same, inputs=[image(3, 2), image(2, 3)])
     links = linears("a", "b")
-    first, second = (
-        learn(net(lambda self, x, name=name: getattr(self, name)(x), **links)) for name in "ab"
-    )
-    assert first.stamps(second.log) is None
+    turn = iter("aaaab")
+    model = net(lambda self, x: getattr(self, next(turn))(x), **links)
+    assert alike(model, model)
+    assert not alike(model, model, model)
 
 
-def test_links_that_their_parameters_tell_of_need_no_marks():
-    """Noting the calls of all links would take more time than all else of a recorder."""
-    inner = chainer.Sequential(L.Linear(2, 2), F.relu)
-    model = chainer.Sequential(L.Linear(2, 2), L.BatchNormalization(2), inner)
-    first, second = (learn(model, image(3, 2)) for _ in range(2))
-    for structure in (first, second):
-        assert [what.__name__ for what, _ in structure.windows] == [
-            *("LinearFunction", "FixedBatchNormalization", "LinearFunction", "ReLU")
-        ]
-    assert first.stamps(second.log) is not None
-    other = chainer.Sequential(L.Linear(2, 2), L.BatchNormalization(2), inner)
-    assert first.stamps(learn(other, image(3, 2)).log) is None
-
-
-def test_a_parameter_may_get_an_array_where_another_s_was():
+def test_a_parameter_may_get_another_array_or_one_where_another_s_was():
     """As an update in mixed16 gives all of them new ones, behind the trial."""
-    model = chainer.Sequential(L.Linear(2, 2), L.Linear(2, 2))
-    structure = learn(model)
-    first, second = model[0].b, model[1].b
+    model = net(lambda self, x: self.b.forward(self.a.forward(x)), **linears("a", "b"))
+    first, second = model.a.b, model.b.b
+    taped = TapedStep(ForwardStep(model, (image(3, 2),)))
+    taped.learn()
     kept = first.array, second.array  # so that nothing else gets their places
     first.array, second.array = (array.copy() for array in kept)
-    log = learn(model).log
-    first.array, second.array = second.array.copy(), first.array
-    assert structure.stamps(log) is not None
+    taped.learn()
+    first.array, second.array = second.array, first.array
+    taped.learn()
+    assert [layer.path for layer in taped.layers] == ["/a", "/b"]
+    assert taped.order is not None
 
 
-def test_a_parameter_may_get_an_array_where_its_own_was_before():
-    """As it does after two updates in mixed16: it is another array nevertheless."""
-    model = chainer.Sequential(L.Linear(2, 2), L.Linear(2, 2))
-    structure = learn(model)
-    bias = model[0].b
-    learned = id(bias.array)
-    bias.array = bias.array.copy()
-    log = [id(bias.array) if item == learned else item for item in structure.log]
-    others = []
-    while id(bias.array) != learned:
-        others.append(bias.array)
-        bias.array = bias.array.copy()
-        assert len(others) < 1000
-    assert structure.stamps(log) is not None
+def test_a_backward_is_that_of_its_call_in_whatever_order_they_come(clock):
+    """Calls of one function with the same shapes: their backwards are no mirror image of them."""
+
+    def forward(self, x):
+        return F.relu(self.a(x)) + F.relu(self.a(x))
+
+    taped = learn(net(forward, **linears("a")), phase="forward-backward")
+    calls = {layer.index: layer for layer in taped.layers if layer.phase == "forward"}
+    backs = [layer for layer in taped.layers if layer.phase == "backward"]
+    of = [layer.forward for layer in backs if layer.function == "ReLU"]
+    assert sorted(of) == [at for at, layer in calls.items() if layer.function == "ReLU"]
+    # What was called last and is not needed by others need not come back first.
+    assert of != sorted(of, reverse=True)
+    assert all(calls[at].function == "ReLU" for at in of)

@@ -1,0 +1,145 @@
+"""The calls of an iteration in their order, where others make the same: each of them is a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chainer_profile.basics.words import COMMUNICATION
+from chainer_profile.measure.row import BACKWARD, CALL, MARK, WORK, Entry, Row, shown
+from chainer_profile.measure.stretch import OUTSIDE, Stretch
+from chainer_profile.measure.windows import BACKWARD as BACKWARD_MARK
+from chainer_profile.measure.windows import FORWARD
+from chainer_profile.record.recording import Layer
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """The rows of an iteration that makes these calls."""
+
+    layers: tuple[Layer, ...]
+    codes: NDArray[np.int64]
+    #: Of the time behind each event: a row, behind these a phase, and what is outside of all.
+    columns: NDArray[np.int64]
+    #: Of every row bytes of the outputs that are no views of its inputs; of a forward function that
+    #: is within no other one.
+    made_nbytes: tuple[int, ...]
+
+    @property
+    def moves(self) -> list[int]:
+        """The rows of communication."""
+        return [layer.index for layer in self.layers if layer.phase == COMMUNICATION]
+
+    def fits(self, stretch: Stretch) -> bool:
+        """Whether iterations make these calls."""
+        length = len(self.codes)
+        alike = (np.diff(stretch.ends, prepend=0) == length).all()
+        return bool(alike) and bool((stretch.codes.reshape(-1, length) == self.codes).all())
+
+
+@dataclass
+class _Row:
+    """A row while it is made."""
+
+    entry: Entry
+    parent: int | None
+    forward: int | None
+    entries: list[Entry]
+
+
+def order_of(
+    codes: NDArray[np.int64],
+    entries: Sequence[Entry],
+    n_phases: int,
+    ties: Sequence[int | None] = (),
+) -> Order:
+    """The rows of an iteration with such codes.
+
+    ``ties`` say of every backward, in their order, which call it is of, by the order of those; None
+    of a graph that was there before.
+    """
+    made: list[_Row] = []
+    calls: list[int] = []  # the rows of calls
+    # Rows of several windows: backwards by their calls, and marks by their rows.
+    shared: dict[Any, int] = {}
+    tied = iter(ties)
+    opened: list[int] = []
+    columns: list[int] = []
+    for code in codes.tolist():
+        if code < 0:
+            opened.pop()
+            columns.append(opened[-1] if opened else -1)
+            continue
+        entry = entries[code]
+        if not entry.kind:
+            # An iteration, or a phase: below all rows.
+            opened.append(-1 if code == OUTSIDE else entry.row - 1)
+            columns.append(opened[-1])
+            continue
+        row, forward = _row_of(entry), None
+        key: Any = len(made)  # a row of its own
+        if entry.kind == BACKWARD:
+            tie = next(tied, None)
+            if tie is not None:
+                key = "backward", calls[tie]
+                of_call = _row_of(made[calls[tie]].entry)
+                forward = calls[tie] if of_call.phase != BACKWARD_MARK.phase else None
+        elif entry.kind == MARK:
+            key = row.path, row.function, row.phase
+        number = shared.get(key)
+        if number is None:
+            number = shared[key] = len(made)
+            around = opened[-1] if opened else -1
+            nested = around >= 0 and entry.kind == CALL == made[around].entry.kind
+            made.append(_Row(entry, around if nested else None, forward, []))
+        made[number].entries.append(entry)
+        if entry.kind == CALL:
+            calls.append(number)
+        opened.append(number)
+        columns.append(number)
+    n_rows = len(made)
+    places = np.array(columns, np.int64)
+    # Entries of phases have rows from -1 downwards, which are -2 downwards here.
+    places = np.where(places < -1, n_rows - 2 - places, places)
+    places[places == -1] = n_rows + n_phases
+    return Order(
+        tuple(_layer(number, row) for number, row in enumerate(made)),
+        codes,
+        places,
+        tuple(_made_nbytes(row) for row in made),
+    )
+
+
+def _layer(number: int, row: _Row) -> Layer:
+    of = _row_of(row.entry)
+    work = [entry.work for entry in row.entries]
+    known: dict[str, Any] = dict.fromkeys(WORK)
+    counted = [one for one in work if one is not None]
+    if counted and len(counted) == len(work):
+        known = {name: sum(getattr(one, name) for one in counted) for name in WORK}
+        known["work_is_about"] = any(one.about for one in counted)
+    return Layer(
+        number,
+        of.path,
+        of.function,
+        of.phase,
+        parent=row.parent,
+        forward=row.forward,
+        calls=len(row.entries),
+        **shown(row.entry.facts),
+        **known,
+    )
+
+
+def _made_nbytes(row: _Row) -> int:
+    is_own = row.parent is None and _row_of(row.entry).phase == FORWARD.phase
+    return int(row.entry.facts.get("made_nbytes", 0)) if is_own else 0
+
+
+def _row_of(entry: Entry) -> Row:
+    assert entry.of is not None
+    return entry.of
