@@ -13,7 +13,7 @@ from chainer import FunctionNode, _backprop_utils
 
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.links import LinkStack
-from chainer_profile.measure.owners import Owners
+from chainer_profile.measure.owners import Paths
 
 #: What a sampler shows as the file of such a frame.
 FILE = "<layers>"
@@ -56,7 +56,7 @@ class _Frames:
 
     def __init__(self, roots: Sequence[tuple[str, Any]] | None) -> None:
         self.links = None if roots is None else LinkStack(self._called)
-        self._owners = Owners(roots or ())
+        self._paths = Paths(roots or ())
         self._known: dict[tuple[int, str, int], str] = {}
         self._thread, self._count, self._within = get_ident(), 0, False
 
@@ -78,9 +78,11 @@ class _Frames:
         key = number, name, id(running[-1]) if running else 0
         known = self._known.get(key)
         if known is None:
-            path = self._owners.innermost(running) or "/"
+            of = (self._paths.by_link.get(id(link)) for link in reversed(running))
+            path = next((path for path in of if path is not None), "/")
+            self._paths.know_parameters()
             arrays = [getattr(value, "array", value) for value in inputs]
-            known = self._known[key] = f"{number}_{name}@{self._owners.of_call(path, arrays)}"
+            known = self._known[key] = f"{number}_{name}@{self._paths.owner(path, arrays)}"
         return known
 
     def run(self, label: Callable[[], str], call: Callable[..., Any], *args: Any) -> Any:

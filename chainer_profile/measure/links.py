@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from threading import get_ident
-from types import FrameType
 from typing import Any
 
 import chainer
@@ -16,7 +14,7 @@ from chainer_profile.measure.hooks import classes_of, defines_call
 
 
 class LinkStack:
-    """Keeps the links that are called in this thread, outermost first, and counts the calls.
+    """Keeps the links that are called in this thread, outermost first.
 
     Chainer's link hooks are told of no call that raises, and of none of a class with a ``__call__``
     of its own: so the methods of all classes are replaced meanwhile.
@@ -25,9 +23,6 @@ class LinkStack:
     def __init__(self, noted: Callable[[Any], None] = lambda link: None) -> None:
         self.noted = noted  # called with every link that is called
         self.links: list[Any] = []
-        self.calls: dict[int, int] = {}
-        # The last exception that left a link, and the links that ran when it came up.
-        self.failed: tuple[BaseException | None, list[Any]] = None, []
         self._replacements = Replacements()
 
     def __enter__(self) -> LinkStack:
@@ -39,11 +34,6 @@ class LinkStack:
 
     def __exit__(self, *_: object) -> None:
         self._replacements.undo()
-        self.failed = None, []
-
-    def begin(self, link: Any) -> None:
-        self.links.append(link)
-        self.calls[id(link)] = self.calls.get(id(link), 0) + 1
 
     def _noting(self, thread: int, kind: type, method: Any) -> Any:
         def noting_call(link: Any, *args: Any, **kwargs: Any) -> Any:
@@ -51,24 +41,10 @@ class LinkStack:
             if get_ident() != thread or defines_call(type(link)) is not kind:
                 return method(link, *args, **kwargs)
             self.noted(link)
-            self.begin(link)
+            self.links.append(link)
             try:
                 return method(link, *args, **kwargs)
-            except BaseException as error:
-                if error is not self.failed[0]:
-                    self.failed = error, list(self.links)
-                raise
             finally:
                 self.links.pop()
 
         return noting_call
-
-
-def is_running(frame: FrameType) -> bool:
-    """Whether a frame is one of those that called this."""
-    now: FrameType | None = sys._getframe(1)
-    while now is not None:
-        if now is frame:
-            return True
-        now = now.f_back
-    return False

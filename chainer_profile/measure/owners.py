@@ -148,6 +148,17 @@ class Paths:
         self._add(prefix, link)
         return self.by_link[id(link)]
 
+    def owner(self, path: str, arrays: Sequence[Any], outside: bool = False) -> str:
+        """Path of the link that a call at a path belongs to, which may be outside of all links."""
+        # That is the one there, or one below it whose parameters the call takes: no call of a link
+        # tells of link.forward(x), or of functions that are given link.W.
+        below = "/" if outside else path.rstrip("/") + "/"
+        for array in arrays:
+            owner, param = self.weights.get(id(array), ("/", None))
+            if owner != "/" and owner.startswith(below) and param.array is array:
+                return owner
+        return path
+
     def params(self) -> Iterator[tuple[str, Any]]:
         """Every parameter, with the path of its link."""
         for prefix, one in self._roots.items():
@@ -179,64 +190,6 @@ class Paths:
             )
             for link in self.alive()
         )
-
-
-class Owners(Paths):
-    """The same with the arrays that they keep, for a pass that looks at all of them."""
-
-    def __init__(self, roots: Sequence[tuple[str, Any]]) -> None:
-        super().__init__(roots)
-        self.with_paths = list(self.params())
-        self._by_array: dict[int, list[tuple[str, Any]]] = {}
-        self._params_by_path: dict[str, list[Any]] = {}
-        for path, param in self.with_paths:
-            self._params_by_path.setdefault(path, []).append(param)
-        # Arrays that are no parameters, with the link that keeps each and its name there.
-        self.persistents = [
-            (self.by_link[id(link)], link, name)
-            for link in self.alive()
-            for name in sorted(link._persistent)
-            if hasattr(getattr(link, name, None), "nbytes")
-        ]
-        self._persistent = {
-            id(getattr(link, name)): (path, link, name) for path, link, name in self.persistents
-        }
-        self._order = {path: at for at, path in enumerate(self._params_by_path)}
-        self._find_arrays(list(self._params_by_path))
-
-    def _find_arrays(self, paths: Iterable[str]) -> None:
-        """Look up the arrays of links' parameters, which may get one while the network runs."""
-        for path in paths:
-            for param in self._params_by_path.get(path, ()):
-                found = self._by_array.setdefault(id(param.array), [])
-                if param.array is not None and not any(known is param for _, known in found):
-                    found.append((path, param))
-
-    def _of(self, array: Any) -> list[tuple[str, Any]]:
-        """The parameters, with their links' paths, whose array this is."""
-        found = () if array is None else self._by_array.get(id(array), ())
-        return [(path, param) for path, param in found if param.array is array]
-
-    def kept(self, array: Any) -> tuple[Any, str, str] | None:
-        """Where the networks keep an array, if so: parameter or link, attribute, and path."""
-        for path, param in self._of(array):
-            return param, "array", path
-        path, link, name = self._persistent.get(id(array), ("", None, ""))
-        return (link, name, path) if link is not None and getattr(link, name) is array else None
-
-    def innermost(self, running: Sequence[Any]) -> str | None:
-        """Path of the last of these links that belongs to a network."""
-        paths = (self.by_link.get(id(link)) for link in reversed(running))
-        return next((path for path in paths if path is not None), None)
-
-    def of_call(self, running: str, arrays: Sequence[Any]) -> str:
-        """Path of the link that a call belongs to."""
-        # That is the innermost running link, or one below it whose parameters the call takes: link
-        # hooks do not fire for link.forward(x) or for functions that are given link.W.
-        self._find_arrays([running])
-        below = running.rstrip("/") + "/"
-        taken = [path for array in arrays for path, _ in self._of(array) if path.startswith(below)]
-        return min(taken, key=self._order.__getitem__, default=running)
 
 
 def whole_or_mean(value: float) -> int | float:

@@ -597,17 +597,6 @@ class Tape:
         self._pause(began)
         return self.paths.places(around.phase)[id(link)]
 
-    def _path_of_call(self, place: Place, in_data: Sequence[Any]) -> str:
-        """Path of the link whose parameters a call takes, where that lies below this one."""
-        # No entry is passed for link.forward(x), or for functions that are given link.W.
-        path = place.path
-        below = "/" if place.outside else path.rstrip("/") + "/"
-        for array in in_data:
-            owner, param = self.paths.weights.get(id(array), ("/", None))
-            if owner != "/" and owner.startswith(below) and param.array is array:
-                return owner
-        return path
-
     def _number_of_call(self, function: Any, kind: type, in_data: Sequence[Any]) -> int:
         if self.length > _MOST_EVENTS:
             self._fold_within()
@@ -616,7 +605,7 @@ class Tape:
         if key not in place.known:  # arrays may be new, too
             self.paths.know_parameters()
         if place.is_foreign is not None:
-            path = self._path_of_call(place, in_data)
+            path = self.paths.owner(place.path, in_data, place.outside)
             if path != place.path:
                 owner = self.paths.place(path, place.phase)
         number = owner.known.get(key)
