@@ -17,11 +17,11 @@ _NS_PER_MS = 1e6
 
 
 class TimedTrial(NamedTuple):
-    """A trial under a recorder."""
+    """A trial on a tape."""
 
     start_ns: int  # on the host's clock
     wall_ns: int  # until the device is done
-    end: int  # length of the recorder's log at its end
+    end: int  # events of the tape at its end
     launch_ns: int  # until all of it was launched; 0 where the host does all the work
     device: NDArray[np.int64] | None  # times of the device's events
 
