@@ -54,11 +54,6 @@ def in_unit(seconds: float, unit: str) -> float:
     return seconds / _SECONDS[unit]
 
 
-def format_exact_ms(seconds: float) -> str:
-    """A time in milliseconds with all its digits, for a file; empty where it is not known."""
-    return "" if math.isnan(seconds) else repr(float(seconds) * 1e3)
-
-
 def format_significant(value: float, digits: int = DIGITS) -> str:
     """A number with so many significant digits, and none of them lost before the point."""
     if not math.isfinite(value):
@@ -68,6 +63,13 @@ def format_significant(value: float, digits: int = DIGITS) -> str:
     # Of the rounded value: 9.9996 has two digits before the point.
     before_point = int(f"{value:.{digits - 1}e}".partition("e")[2]) + 1
     return f"{value:,.{max(0, digits - before_point)}f}"
+
+
+def format_exact(value: float, digits: int) -> str:
+    """A number for a file, with so many significant digits, and all before the point."""
+    if not math.isfinite(value):
+        return "" if math.isnan(value) else str(value)
+    return f"{value:.{max(digits, len(str(int(abs(value)))))}g}"
 
 
 def format_giga(value: float) -> str:
@@ -85,21 +87,6 @@ def format_about(text: str, is_about: bool) -> str:
     return f"~{text}" if is_about and text.strip("0.") not in ("", NOT_KNOWN) else text
 
 
-def format_exact(value: float) -> str:
-    """A number with all its digits, for a file; empty where it is not known."""
-    return "" if math.isnan(value) else repr(float(value))
-
-
-def format_exact_count(value: float) -> str:
-    """A number of calls, or the mean of such numbers, for a file."""
-    return str(int(value)) if value == int(value) else f"{value:.6g}"
-
-
-def format_exact_giga(value: float) -> str:
-    """A number in billions with all its digits, for a file; empty where it is not known."""
-    return format_exact(value / 1e9)
-
-
 def format_percent(fraction: float | None, digits: int = 1) -> str:
     """A fraction as per cent: ``12.3 %``."""
     if fraction is None or math.isnan(fraction):
@@ -110,11 +97,6 @@ def format_percent(fraction: float | None, digits: int = 1) -> str:
 def format_bare_percent(fraction: float | None) -> str:
     """A fraction as per cent without the sign, for a column headed ``%``: ``12.3``."""
     return format_percent(fraction).removesuffix(" %")
-
-
-def format_exact_percent(fraction: float) -> str:
-    """A fraction as per cent with all its digits, for a file; empty where it is not known."""
-    return "" if math.isnan(fraction) else repr(float(fraction) * 100)
 
 
 def format_change(fraction: float | None) -> str:

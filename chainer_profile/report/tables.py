@@ -28,6 +28,8 @@ from chainer_profile.basics import units
 from chainer_profile.basics.parsing import choose_names
 from chainer_profile.report.text import printable
 
+#: Significant digits of a figure in files where no interval says how many are true.
+_DIGITS = 6
 #: Not folded to less, where a line does not say it.
 _FOLDS = 32
 
@@ -37,7 +39,9 @@ class Kind:
     """How the values of a column are shown."""
 
     shown: Callable[[Any], str]  #: A value -> its cell to read.
-    exact: Callable[[Any], str] = units.format_exact  #: A value -> its cell in CSV.
+    #: A value -> its cell in CSV; None for what is measured, which has as many digits as are true.
+    exact: Callable[[Any], str] | None = None
+    scale: float = 1.0  #: What is measured in the unit of its name in CSV.
     field: str = ""  #: How the field of a row ends behind the key.
     csv: str = ""  #: How the name in CSV ends behind the key.
     #: A value -> its text in JSON; None for numbers and truths, which CSV writes as JSON does.
@@ -83,6 +87,7 @@ HOT_MARK = "*"
 _TEXT = Kind(str, lambda value: safe(str(value)), words=str, text=True)
 _TRUTH = Kind(_truth, _truth)
 _SHAPES = Kind(units.format_shapes, units.format_shapes, words=units.format_shapes)
+_PERCENT = Kind(units.format_bare_percent, scale=100, csv="_percent")
 KINDS = {
     "text": _TEXT,
     "code": replace(_TEXT, code=True),
@@ -93,18 +98,18 @@ KINDS = {
     "shapes_beside": _SHAPES,
     "count": Kind(units.format_count, _whole),
     # A number of calls, or the mean of such numbers.
-    "calls": Kind(units.format_count, units.format_exact_count),
+    "calls": Kind(units.format_count),
     "plain": Kind(str, _whole),
-    "ms": Kind(units.format_ms, units.format_exact_ms, "_s", "_ms"),
-    "duration": Kind(units.format_duration, units.format_exact, "_s", "_s"),
-    "percent": Kind(units.format_bare_percent, units.format_exact_percent, csv="_percent"),
-    "bar": Kind(units.format_bare_percent, units.format_exact_percent, csv="_percent", bar=True),
+    "ms": Kind(units.format_ms, scale=1e3, field="_s", csv="_ms"),
+    "duration": Kind(units.format_duration, field="_s", csv="_s"),
+    "percent": _PERCENT,
+    "bar": replace(_PERCENT, bar=True),
     "mega": Kind(units.format_mega, _whole),
-    "giga": Kind(units.format_giga, units.format_exact_giga),
-    "bytes": Kind(units.format_nbytes, _whole, "_nbytes", "_nbytes"),
+    "giga": Kind(units.format_giga, scale=1e-9),
+    "bytes": Kind(units.format_nbytes, _whole, field="_nbytes", csv="_nbytes"),
     "number": Kind(units.format_significant),
     "times": Kind(lambda value: f"{value:.3f}"),
-    "part": Kind(units.format_percent, units.format_exact_percent, csv="_percent"),
+    "part": replace(_PERCENT, shown=units.format_percent),
     "factor": Kind(units.format_factor),
     "scientific": Kind(units.format_scientific),
 }
@@ -139,9 +144,13 @@ class Column:
         return self.mark(row, shown) if self.mark else shown
 
     def exact(self, row: Any) -> str:
-        """Its cell with all digits; empty where it is not known."""
+        """Its cell in CSV; empty where it is not known."""
         value = self.value(row)
-        return "" if is_missing(value) else self.kind.exact(value)
+        if is_missing(value):
+            return ""
+        if self.kind.exact:
+            return self.kind.exact(value)
+        return units.format_exact(value * self.kind.scale, _true_digits(row))
 
     def in_json(self, row: Any) -> str | float | bool | None:
         """Its value in JSON, in the unit of its name; None where it is not known."""
@@ -149,7 +158,7 @@ class Column:
         if is_missing(value) or value in (math.inf, -math.inf):
             return None
         found: str | float | bool
-        found = self.kind.words(value) if self.kind.words else json.loads(self.kind.exact(value))
+        found = self.kind.words(value) if self.kind.words else json.loads(self.exact(row))
         return found
 
 
@@ -277,6 +286,16 @@ def _column(line: str, computed: Mapping[str, Callable[[Any], Any]]) -> Column:
     )
 
 
+def _true_digits(row: Any) -> int:
+    """How many digits a row's figures have in files.
+
+    The last one is worth at most a thousandth of the 95 % interval of the row's median.
+    """
+    width_s = getattr(row, "ci_high_s", math.nan) - getattr(row, "ci_low_s", math.nan)
+    known = width_s > 0 and row.median_s > 0
+    return 4 + math.ceil(math.log10(row.median_s / width_s)) if known else _DIGITS
+
+
 def is_missing(value: Any) -> bool:
     """Whether a value is not known: None, NaN, or the <NA> of pandas, which is not imported."""
     if value is None or type(value).__name__ == "NAType":
@@ -295,12 +314,16 @@ def listed(found: Columns) -> list[Column]:
 
 
 def to_csv(found: Columns, rows: Any) -> str:
-    """Rows with all digits; what is not known is an empty cell, and no text is a formula."""
-    chosen = [one for one in listed(found) if one.csv]
-    file = io.StringIO()
+    """The columns that are known of a row at least; no text is a formula.
+
+    What is not known is an empty cell.
+    """
+    every, file = rows_of(rows), io.StringIO()
+    cells = {one.csv: [one.exact(row) for row in every] for one in listed(found) if one.csv}
+    columns = {name: values for name, values in cells.items() if any(values) or not every}
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([one.csv for one in chosen])
-    writer.writerows([one.exact(row) for one in chosen] for row in rows_of(rows))
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
     return file.getvalue()
 
 
@@ -308,7 +331,7 @@ def to_json(found: Columns, rows: Any) -> dict[str, list[Any]]:
     """The columns that are known of a row at least, by the keys of CSV and in its units."""
     every = rows_of(rows)
     chosen = {one.csv: list(map(one.in_json, every)) for one in listed(found) if one.csv}
-    return {key: values for key, values in chosen.items() if set(values) != {None}}
+    return {key: values for key, values in chosen.items() if set(values) - {None, ""}}
 
 
 def with_content(found: Columns, rows: Any) -> list[Column]:

@@ -92,7 +92,7 @@ def _tables(summary: Summary) -> tuple[tuple[Any, Any], ...]:
 
 
 def of_run(recording: Recording, rule: str) -> Kept:
-    """A run: its report, the first screen, and its layers and links with all digits."""
+    """A run: its report, the first screen, and its layers and links as CSV."""
     summary = summarise(recording, rule)
     return {
         "md": markdown.write(report(summary, TITLE)),

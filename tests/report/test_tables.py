@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
@@ -16,6 +18,7 @@ from chainer_profile.report.tables import choose, columns, to_csv, to_json
 from chainer_profile.report.writers import json_report
 from tests.conftest import make_recording
 from tests.docs.test_column_docs import documentation
+from tests.report.documents import S
 from tests.report.reading import layers_csv, meanings
 
 TABLES = {
@@ -59,10 +62,28 @@ def test_a_value_that_is_missing_is_empty_in_files() -> None:
     for value in (None, math.nan, pd.NA):
         row = namedtuple("Row", ["a_s", "b", "c"])(value, value, value)
         assert [column.cell(row) for column in known.values()] == ["-", "", "-"]
-        assert to_csv(known, [row]) == "a_ms,b,c\n,,\n"
         assert to_json(known, [row]) == {}
+        beside = namedtuple("Row", ["a_s", "b", "c"])(0.5, None, "=1+1")
+        assert to_csv(known, [row, beside]) == "a_ms,c\n,\n500,'=1+1\n"
         beside = namedtuple("Row", ["a_s", "b", "c"])(0.5, math.inf, "=1+1")
         assert to_json(known, [row, beside]) == {"a_ms": [None, 500.0], "c": [None, "=1+1"]}
+
+
+@given(st.integers(1, 10**10), st.floats(1e-6, 1))
+def test_a_file_has_as_many_digits_as_are_true(median_ns: int, width: float) -> None:
+    """The last digit of a time is at most a thousandth of its interval, and hardly less."""
+    Row = namedtuple("Row", ["median_s", "ci_low_s", "ci_high_s"])
+    row = Row(median_ns / S, median_ns / S, median_ns / S * (1 + width))
+    median = LAYER_COLUMNS["median"]
+    (name, text) = to_csv([median], [row]).split()
+    digits, _, exponent = text.partition("e")
+    step_ms = 10.0 ** (int(exponent or 0) - len(digits.partition(".")[2]))
+    assert name == "median_ms"
+    thousandth_ms = median_ns / 1e6 * width / 1000
+    assert abs(float(text) - median_ns / 1e6) <= thousandth_ms
+    assert step_ms >= min(1.0, thousandth_ms / 200)
+    unknown = Row(1.23456789e-3, math.nan, math.nan)
+    assert to_csv([median], [unknown]) == "median_ms\n1.23457\n"
 
 
 LINE = "range | range ms !1 | ms | From the shortest to the longest"

@@ -41,7 +41,7 @@ from chainer_profile.report.text import (
     shorten,
 )
 
-#: The table with all digits.
+#: The table.
 CSV = "comparison.csv"
 #: Unmatched layers that are named, and settings that differ.
 _MAX_UNMATCHED, _MAX_DIFFERENCES = 5, 8
@@ -71,7 +71,7 @@ def report(
             blocks.append(doc.Heading(2, comparison.after.name))
         blocks += compared(comparison, anchor=plot, **shown)
         blocks.append(doc.Figure(plot, "Times of the layers in both runs", ""))
-    return [*blocks, text("All layers with all digits: ", doc.file(CSV))]
+    return [*blocks, text("All layers: ", doc.file(CSV))]
 
 
 def compared(

@@ -36,7 +36,7 @@ from chainer_profile.report import text as words
 from chainer_profile.report.columns import properties
 from chainer_profile.report.content.comparison import layer_columns, unmatched_lines
 
-#: The table with all digits, and the picture.
+#: The table, and the picture.
 CSV, PLOT = "engines.csv", "engines.png"
 #: In place of a speed-up.
 WRONG = "wrong outputs"
@@ -147,7 +147,7 @@ def _row(run: EnginesRun, engine: EngineResult, recording: Recording | None) -> 
 
 
 def to_file(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
-    """The engines with all digits; see :data:`COLUMNS`.
+    """The engines as CSV; see :data:`COLUMNS`.
 
     A speed-up is how many times as fast the row's engine is as the column's. It is empty for an
     engine with wrong outputs.

@@ -115,7 +115,7 @@ def to_file(
     depth: int = 1,
     columns: Sequence[str] | None = None,
 ) -> str:
-    """The table alone as CSV, with all digits."""
+    """The table alone as CSV."""
     chosen = choose_columns(view, columns) + (("approximate",) if columns is None else ())
     return to_csv([COLUMNS[view][key] for key in chosen], _table(summary, view, depth))
 

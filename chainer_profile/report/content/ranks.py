@@ -88,7 +88,7 @@ mb_per_s | MB/s | number? | Millions of bytes per second of the last rank's medi
 def sections(ranks: Ranks, limit: int | None = None, hint: str = "") -> list[doc.Section]:
     """All that is told of ranks; of a table at most ``limit`` rows, ``hint`` shows the others."""
     files = doc.text(
-        *("All layers of all ranks with all digits: ", doc.file(LAYERS), "; the collectives: "),
+        *("All layers of all ranks: ", doc.file(LAYERS), "; the collectives: "),
         doc.file(COLLECTIVES),
     )
     return [
@@ -453,7 +453,7 @@ def _slow_collectives(ranks: Ranks, limit: int | None, hint: str) -> Iterator[do
 
 
 def layers_csv(ranks: Ranks) -> str:
-    """Every layer of every rank, with all digits; see :data:`LAYER_COLUMNS`."""
+    """Every layer of every rank as CSV; see :data:`LAYER_COLUMNS`."""
     judged, medians = ranks.judged, np.median(ranks.self_ns, axis=1) * NS
     slow = {(one.rank, ranks.computing[one.layer]) for one in judged.stragglers}
     # What is known of layers that compute, at the places of all layers.
@@ -471,7 +471,7 @@ def layers_csv(ranks: Ranks) -> str:
 
 
 def collectives_csv(ranks: Ranks) -> str:
-    """Every collective of every rank, with all digits; see :data:`COLLECTIVE_COLUMNS`."""
+    """Every collective of every rank as CSV; see :data:`COLLECTIVE_COLUMNS`."""
     waiting, moving = (
         np.median(times, axis=1) * NS for times in (ranks.waiting_ns, ranks.moving_ns)
     )

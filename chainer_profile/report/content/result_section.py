@@ -308,7 +308,7 @@ def by_link(summary: Summary) -> Iterator[Block]:
     yield text(
         f"{which}; ",
         file(LINKS),
-        " has all of them with all digits. Inclusive time covers a link and all links below "
+        " has all of them. Inclusive time covers a link and all links below "
         "it; exclusive time covers the functions that it calls itself. Bold links have hot "
         "layers, of their own or in links that are not shown.",
     )

@@ -1,4 +1,4 @@
-"""Results of a sweep -> what is said of them, and their table with all digits."""
+"""Results of a sweep -> what is said of them, and their table."""
 
 from __future__ import annotations
 
