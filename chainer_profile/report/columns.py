@@ -13,7 +13,7 @@ import pandas as pd
 from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.paths import above
-from chainer_profile.basics.units import NOT_KNOWN, format_count, format_ms, format_ratio
+from chainer_profile.basics.units import NOT_KNOWN, format_ms, format_ratio
 from chainer_profile.basics.words import BACKWARD, FORWARD, GROUPS
 from chainer_profile.report.document import HOT
 from chainer_profile.report.tables import Column, Table, columns, headed, kept, rows_of
@@ -287,23 +287,10 @@ def shares(summary: Summary) -> list[tuple[str, float]]:
     return sorted(found, key=lambda part: -part[1])
 
 
-def group_rows(summary: Summary, by: str, most: int | None = None) -> pd.DataFrame:
-    """The layers added up by one of :data:`~.words.GROUPS`, slowest first.
-
-    Behind the first ones all others are one row, where there are several.
-    """
+def group_rows(summary: Summary, by: str) -> pd.DataFrame:
+    """The layers added up by one of :data:`~.words.GROUPS`, slowest first."""
     table = summary.functions if by == GROUPS[0] else summary.group(by)
-    table = first_and_others(table, most)
     return table.assign(mean_s=table["total_s"] / table["calls"])
-
-
-def first_and_others(table: pd.DataFrame, most: int | None) -> pd.DataFrame:
-    """The first rows of a frame, and the sum of all others where there are several."""
-    rest = table.iloc[len(table) if most is None else most :]
-    if len(rest) < 2:
-        return table
-    others = rest.sum().to_frame(f"{format_count(len(rest))} others").T
-    return pd.concat([table.iloc[:most], others])
 
 
 def hot_marks(rows: pd.DataFrame, column: str = "hot") -> list[str]:
@@ -317,13 +304,6 @@ def layer_anchor(index: int) -> str:
 def link_anchor(summary: Summary, path: str) -> str:
     """What leads to a link's row; empty where there is none."""
     return f"link-{summary.links.index.get_loc(path)}" if path in summary.links.index else ""
-
-
-def has_blocks(summary: Summary) -> bool:
-    """Whether adding up by block says something that adding up by link does not."""
-    blocks = [name for name in summary.group("block").index if str(name).startswith("/")]
-    links = {path for path in summary.layers["path"] if path.startswith("/")}
-    return 1 < len(blocks) < len(links)
 
 
 def tree_rows(

@@ -220,7 +220,7 @@ def pieces(words: Words) -> Iterator[Piece]:
         yield Piece(word) if isinstance(word, str) else word
 
 
-def caption_text(block: Table | Figure) -> str:
-    """What stands above a table or below a figure: a sentence, or nothing."""
-    text = block.caption
+def caption_text(figure: Figure) -> str:
+    """What stands below a figure: a sentence, or nothing."""
+    text = figure.caption
     return f"{text}." if text and not text.endswith(".") else text

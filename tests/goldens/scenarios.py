@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import takewhile
 from typing import Any
 
 from chainer_profile import summarise
@@ -82,10 +81,6 @@ def _under(blocks: Iterable[Block], *headings: str) -> Iterable[Block]:
             yield block
 
 
-def _is_no_file(block: Block) -> bool:
-    return block != Heading(3, "Files beside this report")
-
-
 def _tables(summary: Summary) -> tuple[tuple[Any, Any], ...]:
     """Layers and links."""
     return (LAYER_COLUMNS, summary.layers), (LINK_COLUMNS, link_frame(summary.links))
@@ -158,7 +153,7 @@ def program() -> Kept:
     wall_ns = sum(one.ns for one in (*beside, *trials))
     spent = replace(spent, spent=(*beside, *trials), wall_ns=wall_ns)
     return {
-        "md": markdown.write(takewhile(_is_no_file, report(short, beside=Beside(ADVICE, spent))))
+        "md": markdown.write(report(short, beside=Beside(ADVICE, spent)))
         + markdown.write(advice.report(ADVICE)),
         "txt": _terminal(budget.overview(spent, training), profile.brief(short, advice=ADVICE)),
         "csv": _csv(*_tables(training)),

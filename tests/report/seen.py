@@ -90,8 +90,6 @@ def _told(writer: str | int, block: Block) -> Iterator[Item]:
             if block.caption:
                 yield "text", said(caption_text(block))
     else:
-        if writer == "markdown" and block.caption:
-            yield "text", said(caption_text(block))
         if block.head:
             yield from _told_table(writer, block)
         else:

@@ -18,7 +18,7 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.record.budget import Spent
-from chainer_profile.record.recording import Settings
+from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.columns import layer_columns
 from chainer_profile.report.content import boxes, comparison, engines, network, sweep
 from chainer_profile.report.content.layer_section import spreads
@@ -31,9 +31,11 @@ from tests import ROOT
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import make_run
 from tests.report.documents import S, compared, network_of, network_row, program
-from tests.report.reading import meanings
+from tests.report.reading import meanings, report_md
 from tests.report.tracing import nested
 from tests.report.working import with_work
+
+SAMPLE = ROOT / "reports" / "samples" / "resnet20-cpu-b1" / "recording.npz"
 
 
 def order(summary: Summary, sort: str) -> list[int]:
@@ -53,6 +55,18 @@ def test_order_of_the_layers() -> None:
         # Where nothing is known of work and memory, the order is that of the calls.
         if sort in ("flops", "memory", "reached"):
             assert order(summarise(make_recording()), sort) == list(range(6)), sort
+
+
+def test_the_report_of_resnet20_is_short_and_lists_each_layer_and_its_time() -> None:
+    summary = summarise(Recording.load(SAMPLE))
+    text = report_md(summary)
+    assert text.count("\n") <= 250
+    *_, appendix = text.partition("\n| layer | path | median [ms] |\n")
+    rows = [line.replace("*", "").split(" | ") for line in appendix.split("\n")[1:67]]
+    medians_ms = summary.layers["median_s"] * 1e3
+    found = [(row[0].removeprefix("| "), row[2].removesuffix(" |")) for row in rows]
+    expected = zip(summary.layers["label"], medians_ms, strict=True)
+    assert found == [(label, f"{median_ms:.4f}") for label, median_ms in expected]
 
 
 # -- boxes

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.budget import PARTS, PROFILER, Budget, Spent
 from chainer_profile.record.recording import COMPLETE, Recording
-from chainer_profile.report.columns import group_rows, shares, tree_rows
+from chainer_profile.report.columns import shares, tree_rows
 from chainer_profile.report.content.answer import where
 from chainer_profile.report.content.budget import BudgetRow, budget_rows, sentence
 from chainer_profile.report.content.result_section import device
@@ -31,19 +31,6 @@ S = 10**9
 
 def near(value: object) -> object:
     return pytest.approx(value, rel=1e-12, abs=1e-15)
-
-
-def test_small_groups_are_summed_up() -> None:
-    summary = summarise(make_training())
-    every = group_rows(summary, "block")
-    found = group_rows(summary, "block", 2)
-    rest, others = every.iloc[2:], found.iloc[2]
-    assert list(found.index) == [*every.index[:2], f"{len(rest)} others"]
-    for name in ("calls", "forward_s", "backward_s", "total_s", "share", "hot"):
-        assert others[name] == near(math.fsum(rest[name]))
-    assert others["mean_s"] == near(rest["total_s"].sum() / rest["calls"].sum())
-    # One row takes no more room than the sum.
-    assert group_rows(summary, "block", len(every) - 1).equals(every)
 
 
 @given(recordings(), st.integers(0, 4), st.none() | st.integers(1, 5))

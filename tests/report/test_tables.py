@@ -13,7 +13,6 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, USUAL, WHICH
 from chainer_profile.report.content import comparison, engines, network, ranks, sweep
-from chainer_profile.report.content.layer_section import TIMES, WORK
 from chainer_profile.report.tables import choose, columns, to_csv, to_json
 from chainer_profile.report.writers import json_report
 from tests.conftest import make_recording
@@ -42,7 +41,7 @@ def test_each_column_has_a_name_a_heading_and_a_meaning_of_its_own() -> None:
         # A name in CSV that is a key, too, is the same column.
         by_csv = {one.csv: key for key, one in known.items()}
         assert all(by_csv.get(key, key) == key for key in known), table
-    assert {*USUAL, *WHICH, *TIMES, *WORK} <= set(LAYER_COLUMNS)
+    assert {*USUAL, *WHICH} <= set(LAYER_COLUMNS)
 
 
 def chosen(*names: str) -> tuple[str, ...]:

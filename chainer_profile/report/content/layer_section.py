@@ -28,13 +28,14 @@ from chainer_profile.report.columns import (
     layer_columns,
     properties,
 )
-from chainer_profile.report.document import LAYERS, PLOT, Figure, file, plain, text, told
+from chainer_profile.report.document import LAYERS, LINKS, PLOT, Figure, file, text
 from chainer_profile.report.tables import (
     HOT_MARK,
     SPREAD,
     Spread,
     Table,
     columns,
+    headed,
     kept,
     not_shown,
     with_content,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 #: With more layers than this the report shows the hot and the slowest ones only; and of more links
 #: those of the longest times.
-MAX_ROWS = 200
+MAX_ROWS = 100
 SLOWEST = 50
 #: Layers of a page's first screen.
 _HOTTEST = 8
@@ -82,12 +83,6 @@ _DEVICE = {
     "gap": "gap is the device's time between the previous layer and this one",
     "busy": "busy is the device's time when it never waits for the host",
 }
-#: Columns of the report's two tables by layer, behind those that say which it is.
-TIMES = ("output_shapes", "median", "interval", "mean", "p95", "host", "gap", "busy", "share")
-WORK = (
-    *("flops", "moved", "intensity", "gflops", "gbytes", "reached", "verdict"),
-    *("peak", "workspace", "retained"),
-)
 #: Columns of a first screen, and those that there are only where there is something in them.
 BRIEF_COLUMNS = ("index", "hot", "path", "function", "phase", "median", "share", "verdict")
 _WHERE_KNOWN = frozenset({"gflops", "reached", "verdict", "peak", *_DEVICE})
@@ -209,13 +204,6 @@ def bars(summary: Summary) -> Iterator[Block]:
     )
 
 
-def picture(summary: Summary) -> Iterator[Block]:
-    """The picture of all layers, and where the table is."""
-    yield from bars(summary)
-    which = "all layers" if len(summary.layers) <= MAX_ROWS else "the slowest layers"
-    yield text(f"The appendix has a table of {which}.")
-
-
 def hottest(summary: Summary) -> Table:
     """The hottest layers, which lead to their rows."""
     found = summary.slowest.head(_HOTTEST)
@@ -289,37 +277,18 @@ def _spreads(times_ns: NDArray[np.int64]) -> Iterator[Spread]:
 
 
 def by_layer(summary: Summary) -> Iterator[Block]:
-    """The report's table of times."""
+    """The report's table: each layer and its time."""
     shown = _chosen(summary)
-    rest = summary.layers.drop(shown.index)
-    if len(rest):
+    if rest := len(summary.layers) - len(shown):
+        share = summary.layers["share"].drop(shown.index).sum()
         yield text(
-            f"The {format_count(len(shown))} slowest of "
-            f"{plural(len(summary.layers), 'layer')} are shown; the others take "
-            f"{format_percent(rest['share'].sum())} of the layers' time. All are in ",
-            file(LAYERS),
-            ".",
+            f"These are the {format_count(len(shown))} slowest of "
+            f"{plural(len(summary.layers), 'layer')}; the other {format_count(rest)} take "
+            f"{format_percent(share)} of the layers' time."
         )
-    times = list(TIMES)
-    if not summary.has_intervals:
-        yield text("There are too few trials for confidence intervals of the medians.")
-        times.remove("interval")
-    found = _known(summary, [*WHICH, *times], _DEVICE, shown)
-    if said := ", ".join(_DEVICE[column.key] for column in found if column.key in _DEVICE):
-        said = f"{said[0].upper()}{said[1:]}."
-        yield text(f"Median, interval, mean and percentile are times on the GPU. {said}")
-    yield Table(found, shown, "Self time by layer", hot_marks(shown))
-
-
-def work_by_layer(summary: Summary) -> Iterator[Block]:
-    """The report's table of work and memory; nothing where none is known."""
-    shown = _chosen(summary)
-    which = layer_columns(WHICH, summary)
-    if work := with_content(layer_columns(WORK), shown):
-        facts: dict[str, object] = {key: any(one.key == key for one in work) for key in WORK}
-        facts |= {"about": ABOUT, "work_is_about": shown["work_is_about"].any()}
-        yield text(" ".join(map(plain, told(_EXPLAINED, facts))))
-        yield Table([*which, *work], shown, "Work and memory by layer", hot_marks(shown))
+    label, *others = layer_columns(("label", "path", "phase", "median"), summary)
+    yield Table([headed(label, "layer"), *others], shown, "Self time by layer", hot_marks(shown))
+    yield text(file(LAYERS), " has all figures of the layers, ", file(LINKS), " those of links.")
 
 
 def _chosen(summary: Summary) -> pd.DataFrame:
@@ -330,20 +299,6 @@ def _chosen(summary: Summary) -> pd.DataFrame:
     # Whatever the rule, the hot layers are the slowest ones.
     count = min(MAX_ROWS, max(SLOWEST, int(layers["hot"].sum())))
     return layers.loc[summary.slowest.head(count).index.sort_values()]
-
-
-_EXPLAINED = """
-work_is_about | {about}
-flops | Operations and bytes are of all calls in a trial, in millions.
-verdict | A layer is limited by compute or by memory. If it reaches less than a third of that limit,
-  the column names the largest known part of its time instead, or says below both limits if no part
-  is a quarter.
-peak -workspace | The peak is the memory allocated within the layer, excluding what existed before
-  it.
-peak workspace | The peak is the memory allocated within the layer, excluding what existed before
-  it; the workspace of a forward call is its peak minus its outputs.
-| Unknown values are shown as -.
-"""
 
 
 def by_node(summary: Summary) -> Iterator[Block]:

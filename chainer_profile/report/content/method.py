@@ -104,13 +104,10 @@ def environment(summary: Summary) -> Iterator[Block]:
         yield text("No information about the machine was recorded.")
 
 
-def command_and_versions(summary: Summary) -> Iterator[Block]:
-    """What makes the run again, and with which software."""
+def command(summary: Summary) -> Iterator[Block]:
+    """What makes the run again."""
     said = words.printable(summary.recording.settings.command)
     yield Code(said) if said else text("The run was not started from the command line.")
-    software = words.versions(summary.recording.environment)
-    if software:
-        yield text(f"Versions: {', '.join(software)}.")
 
 
 def method(summary: Summary) -> Iterator[Block]:
@@ -175,9 +172,8 @@ means | The time of a trial is the median, which a few slow trials do not affect
   share is its median divided by the sum of all layers' medians. Parts that add up to the trial
   (sum of the layers, framework, groups, links) are means, and inputs per second are the batch
   divided by the mean.
-| The 95 % confidence interval of a median comes from the spread of the medians of successive
-  batches of trials, on a log scale, so correlation between neighbouring trials does not make it too
-  narrow. Fewer than {least} trials have none.
+| The ends of a median's 95 % confidence interval are two of the trials. The more the trials
+  resemble their neighbours, the wider it is. Fewer than {least} trials have none.
 rate_of_zero | The optimizer's learning rate is 0, so all trials have the same weights; the update's
   arithmetic is the same at any rate.
 step -device | The smallest observed step of the clock is {step}.

@@ -287,7 +287,7 @@ def memory_on_page(summary: Summary) -> Iterator[Block]:
 
 
 #: Functions that sentences tell of, hot layers that are shown, and parts of each.
-_SAID, _HOT_LAYERS, _PARTS = 3, 10, 6
+_SAID, _HOT_LAYERS, _PARTS = 3, 10, 5
 #: A sentence names no part of less.
 _LEAST_PART = 0.1
 #: Where a sample is one of so many that tell the same, this is said.
@@ -374,14 +374,13 @@ where | !1 | code
     # The file without its folders.
     where=lambda row: row.part.where.rpartition("/")[2],
 )
-_PART = [_INSIDE[key] for key in ("part", "share", "half", "ms")]
 
 
 def _inside_columns(summary: Summary, head: str) -> list[Column]:
     # What a function does in each phase are rows of one name.
     phase = [_INSIDE["phase"]] if summary.several_phases else []
-    name, cause, where = (_INSIDE[key] for key in ("name", "cause", "where"))
-    return [headed(name, head), *phase, *_PART, cause, where]
+    parts = (_INSIDE[key] for key in ("part", "share", "half", "ms", "cause", "where"))
+    return [headed(_INSIDE["name"], head), *phase, *parts]
 
 
 def inside(summary: Summary) -> Iterator[Block]:
@@ -400,10 +399,18 @@ def inside(summary: Summary) -> Iterator[Block]:
             ],
         )
     if found.framework is not None:
-        yield text(f"Time between the layers: {format_duration(found.framework.seconds)} a trial:")
-        rows = [_PartRow("", "", part) for part in found.framework.parts]
-        yield Table(_PART, rows, "Between the layers, by kind")
-    hot = [one for one in found.layers if one.row in summary.hotspots.indices]
-    hot = sorted(hot, key=lambda parts: -parts.seconds)[:_HOT_LAYERS]
-    if hot:
-        yield Table(_inside_columns(summary, "layer"), _part_rows(hot), "Inside the hot layers")
+        parts = (f"{part.name} {format_percent(part.share)}" for part in found.framework.parts)
+        yield text(
+            f"Time between the layers, {format_duration(found.framework.seconds)} a trial: "
+            f"{', '.join(parts)}."
+        )
+
+
+def inside_layers(summary: Summary) -> Iterator[Block]:
+    """The same of the hot layers, where there are samples enough."""
+    layers = summary.inside.layers if summary.inside else ()
+    hot = [parts for parts in layers if parts.row in summary.hotspots.indices]
+    slowest = sorted(hot, key=lambda parts: -parts.seconds)[:_HOT_LAYERS]
+    if slowest:
+        rows = _part_rows(slowest)
+        yield Table(_inside_columns(summary, "layer"), rows, "Inside the hot layers")

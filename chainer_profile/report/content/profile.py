@@ -14,7 +14,7 @@ from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_percent
 from chainer_profile.record.budget import Budget
-from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, layer_anchor, link_anchor
+from chainer_profile.report.columns import LAYER_COLUMNS, layer_anchor, link_anchor
 from chainer_profile.report.content import answer as first
 from chainer_profile.report.content import layer_section as by_layer
 from chainer_profile.report.content import method
@@ -27,25 +27,19 @@ from chainer_profile.report.content.layer_section import BRIEF_COLUMNS, Shown
 from chainer_profile.report.document import (
     BRIEF,
     FULL,
-    LAYERS,
-    LINKS,
     PAGE,
     REPORT,
-    WHOLE,
     Block,
     Heading,
     Section,
     below,
-    file,
     shown_in,
     strong,
     text,
 )
-from chainer_profile.report.tables import Table, columns
 from chainer_profile.report.text import Row, model_name, printable, run_lines
 
 MOST_LAYERS = 10
-_MEANINGS = columns("csv | column | code\nmeaning | | text")
 
 
 @dataclass(frozen=True)
@@ -97,7 +91,7 @@ def sections(
     if shown.tree:
         layers = Section("The tree of links", result.tree(summary, shown), (BRIEF, FULL))
     asked = result.groups(summary, shown) if by else ()
-    by_link = (REPORT,) if shown.tree or by == "link" else (FULL, REPORT)
+    by_link = () if shown.tree or by == "link" else (FULL,)
     return [
         Section("", _program(summary, budget), (REPORT, PAGE)),
         Section("", _what_was_run(summary), (BRIEF, FULL)),
@@ -109,7 +103,7 @@ def sections(
         Section("What was tried", tried(advice) if advice else ()),
         Section("Checks of this run", first.checks(summary), (FULL, REPORT)),
         Section("Result", result.whole_trial(summary)),
-        Section("", by_layer.picture(summary), (REPORT,)),
+        Section("", by_layer.bars(summary), (REPORT,)),
         Section("On the GPU", result.device(summary)),
         Section("By phase", result.phases(summary)),
         layers,
@@ -118,22 +112,21 @@ def sections(
         Section(f"By {by}", asked, (BRIEF, FULL)),
         Section("By function", result.by_function(summary), (REPORT, PAGE)),
         Section("Inside the layers", passes.inside(summary)),
-        Section("By block", result.by_block(summary), (REPORT, PAGE) if by == "block" else WHOLE),
+        Section("", passes.inside_layers(summary), (FULL, PAGE)),
         Section("By link", result.by_link(summary), by_link),
         Section("By link", result.tree_on_page(summary), (PAGE,)),
         Section("Work and limits", passes.work(summary, macs=shown.macs)),
-        Section("CPU time and page faults", passes.counters(summary)),
-        Section("Memory", passes.memory(summary), (FULL, REPORT)),
+        Section("CPU time and page faults", passes.counters(summary), (FULL, PAGE)),
+        Section("Memory", map(text, passes.memory_sentences(summary)), (REPORT,)),
+        Section("Memory", passes.memory(summary), (FULL,)),
         Section("Memory", passes.memory_on_page(summary), (PAGE,)),
         Section("", first.next_in_short(summary, advice, shown.doubts is None), (BRIEF,)),
         Section("Experiment description", method.experiment(summary)),
         Section("Environment", method.environment(summary)),
         Section("Methodology", method.method(summary)),
-        Section("Appendix: command and versions", method.command_and_versions(summary)),
-        Section("Appendix: by layer", by_layer.by_layer(summary), (REPORT,)),
-        Section("Appendix: work and memory by layer", by_layer.work_by_layer(summary), (REPORT,)),
-        Section("Appendix: by node", by_layer.by_node(summary), (FULL, REPORT)),
-        Section("Appendix: files beside this report", _files(), (REPORT,)),
+        Section("Appendix: command", method.command(summary)),
+        Section("Appendix: layers", by_layer.by_layer(summary), (REPORT,)),
+        Section("Appendix: nodes", by_layer.by_node(summary), (FULL, REPORT)),
         Section("Appendix: columns", by_layer.glossary(summary), (PAGE,)),
     ]
 
@@ -192,20 +185,6 @@ def report(
         *(text(strong(name), f": {value}") for name, value in title.rows()),
         *shown_in(REPORT, made or sections(summary, beside)),
     ]
-
-
-def _files() -> Iterator[Block]:
-    for what, name, times, described in (
-        ("layers with all digits", LAYERS, "self times", LAYER_COLUMNS),
-        ("links", LINKS, "means", LINK_COLUMNS),
-    ):
-        yield text(
-            f"All {what} are in ",
-            file(name),
-            f". Its columns (times are {times} in milliseconds over the profiled trials):",
-        )
-        rows = [column for column in described.values() if column.csv]
-        yield Table(_MEANINGS, rows, f"The columns of {name}")
 
 
 def page(

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pandas as pd
 
 from chainer_profile.analyse.amdahl import ways
 from chainer_profile.analyse.device_use import DeviceUse, phase_device
-from chainer_profile.analyse.grouping import common_link
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import Statistics
-from chainer_profile.basics.paths import part_below
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_change,
@@ -29,10 +26,8 @@ from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.report.columns import (
     PHASES,
     WHICH,
-    first_and_others,
     group_columns,
     group_rows,
-    has_blocks,
     hot_marks,
     layer_columns,
     link_anchor,
@@ -44,12 +39,11 @@ from chainer_profile.report.columns import (
 from chainer_profile.report.content import boxes
 from chainer_profile.report.content.layer_section import MAX_ROWS, Shown, hidden
 from chainer_profile.report.document import LINKS, TOTAL, Block, Fold, file, strong, text
-from chainer_profile.report.tables import HOT_MARK, Table, columns, headed, listed
+from chainer_profile.report.tables import HOT_MARK, Table, columns, listed
 from chainer_profile.report.text import Row, between, of_layers, on_gpu
 
-MAX_GROUPS = 20
-#: Hot layers that the result lists; the appendix has them all.
-MAX_HOT = 20
+#: Hot layers that the result lists.
+MAX_HOT = 10
 #: A phase that is less of a trial is not told in a sentence.
 _LEAST_PHASE = 0.001
 #: Links deeper than any.
@@ -271,23 +265,8 @@ def groups(summary: Summary, shown: Shown) -> Iterator[Block]:
 
 
 def by_function(summary: Summary) -> Iterator[Block]:
-    yield _groups(summary, "function", None)
-
-
-def by_block(summary: Summary) -> Iterator[Block]:
-    """Time by block, where the network has some."""
-    if not has_blocks(summary):
-        return
-    yield text(
-        "A block is the part of a path up to its first number, or its first names if it has "
-        "none. Its times are those of all links in it."
-    )
-    yield _groups(summary, "block", MAX_GROUPS)
-
-
-def _groups(summary: Summary, by: str, most: int | None) -> Table:
-    columns = group_columns(by, summary.phase_names)
-    return Table(columns, group_rows(summary, by, most), f"Self time by {by}")
+    columns = group_columns("function", summary.phase_names)
+    yield Table(columns, group_rows(summary, "function"), "Self time by function")
 
 
 def by_link(summary: Summary) -> Iterator[Block]:
@@ -385,13 +364,6 @@ def hotspots(summary: Summary) -> Iterator[Block]:
         sentence += f", {format_percent(part)} of the profiled trial"
     yield text(f"{sentence}.")
     yield _hot_layers(summary, hot)
-    if summary.several_phases:
-        yield _hot_by("phase", hot, hot["phase"])
-    yield _hot_by("function", hot, hot["function"])
-    if len(hot) > 1:
-        holder = common_link(layers["path"].tolist())
-        parts = hot["path"].map(lambda path: part_below(path, holder))
-        yield _hot_by("part of the network", hot, parts)
     rest = layers[~layers["hot"]]
     if len(rest):
         most = format_percent(rest["share"].max())
@@ -438,19 +410,3 @@ def _hot_layers(summary: Summary, hot: pd.DataFrame) -> Table:
     )
     rows = slowest.assign(rank=range(1, len(slowest) + 1))
     return Table([*columns("rank | | count").values(), *found], rows, caption)
-
-
-_HOT = columns("""
-name Index | | text
-size | hot layers | count
-share | % = share of the layers' time [%] | percent
-""")
-
-
-def _hot_by(name: str, hot: pd.DataFrame, by: pd.Series[Any]) -> Table:
-    """The hot layers by something: how many, and their share; the largest groups only."""
-    shares = hot.groupby(by, sort=False)["share"]
-    groups = pd.DataFrame({"size": shares.size(), "share": shares.sum()})
-    groups = groups.sort_values("share", ascending=False, kind="stable")
-    found = [headed(_HOT["name"], name), *listed(_HOT)[1:]]
-    return Table(found, first_and_others(groups, MAX_GROUPS), f"Hot layers by {name}")

@@ -27,8 +27,6 @@ def _parts(block: doc.Block) -> Iterator[str]:
     elif isinstance(block, doc.Code):
         yield _fenced("\n".join(map(printable, block.text.split("\n"))))
     elif isinstance(block, Table):
-        if caption := doc.caption_text(block):
-            yield f"**{text(caption)}**"
         yield _table(block)
         if notes := block.notes():
             yield text(notes)
