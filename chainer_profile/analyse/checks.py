@@ -224,7 +224,7 @@ def _near_resolution(summary: Summary) -> Iterator[Finding]:
             f"{format_duration(window_s)} {shown_by}, which is up to "
             f"{format_percent(min(share, 1.0), 0)} of the time of {smallest['label']}.",
             "Do not compare these layers with one another; together they take "
-            f"{format_percent(near['share'].sum())} of the layers' time.",
+            f"{format_percent(near['share'].sum())} of the {whole(summary)[1]}.",
         )
 
 

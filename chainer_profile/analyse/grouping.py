@@ -25,13 +25,19 @@ def place_of_most(parts: pd.Series[float], whole: float) -> Any:
     return parts.idxmax() if len(parts) and parts.max() > whole / 2 else None
 
 
+def time_of_shares(recording: Recording, layers_s: float) -> float:
+    """What shares are of: the mean profiled trial; the layers' time where trials were not timed."""
+    trial_ns = recording.trial_ns
+    return layers_s if trial_ns is None or not trial_ns.any() else float(trial_ns.mean()) * NS
+
+
 def group(layers: pd.DataFrame, recording: Recording, by: str) -> pd.DataFrame:
     """The layers added up by one of :data:`~.words.GROUPS`, slowest group first.
 
     Returns:
         One row a group, indexed by its name. Columns: ``calls`` in a trial (of the forward pass
-        where the group has any), ``total_s`` per trial, ``mean_s`` per call, ``share`` of the
-        sum of the layers' means, ``hot`` (number of hot layers), and ``<phase>_s`` for every phase.
+        where the group has any), ``total_s`` per trial, ``mean_s`` per call, ``share`` of
+        :func:`time_of_shares`, ``hot`` (number of hot layers), and ``<phase>_s`` for every phase.
     """
     if by not in GROUPS:
         raise ValueError(f"layers are grouped by {', '.join(GROUPS)}, not by {by!r}")
@@ -39,7 +45,7 @@ def group(layers: pd.DataFrame, recording: Recording, by: str) -> pd.DataFrame:
     mean_s, phases = layers["mean_s"].to_numpy(), layers["phase"].to_numpy()
     calls, hot = layers["calls"].to_numpy(), layers["hot"].to_numpy()
     forward = phases == "forward"
-    total_s, whole_s = add(mean_s), float(mean_s.sum())
+    total_s, whole_s = add(mean_s), time_of_shares(recording, float(mean_s.sum()))
     counted = np.where(add(forward) > 0, add(calls * forward), add(calls))
     if not recording.by_link:
         counted = counted.astype(int)
@@ -163,7 +169,7 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
         One row a link, indexed by its path. Columns: ``name`` (last part of the path), ``kind``
         (its class, where it is known), ``depth``, ``calls`` in a trial (<NA> where not known),
         ``parameters`` (with those of the links below; <NA> likewise), ``inclusive_s``,
-        ``exclusive_s``, ``share`` (of the layers' time, inclusive), ``hot`` (hot layers,
+        ``exclusive_s``, ``share`` (of :func:`time_of_shares`, inclusive), ``hot`` (hot layers,
         inclusive), and ``<phase>_inclusive_s``, ``<phase>_exclusive_s`` for every phase.
     """
     known = {link.path: link for link in recording.links}
@@ -186,7 +192,7 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
         for parent in links_to(path)[-2:-1]:
             inclusive[:, row[parent]] += inclusive[:, row[path]]
     parameters = inclusive[2].astype(int).tolist()
-    total_s = float(mean_s.sum())
+    whole_s = time_of_shares(recording, float(mean_s.sum()))
     table = {
         "name": [path.rpartition("/")[2] or "/" for path in paths],
         "kind": ["" if link is None else link.kind for link in links],
@@ -201,7 +207,7 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
         ),
         "inclusive_s": inclusive[0],
         "exclusive_s": exclusive[0],
-        "share": inclusive[0] / total_s if total_s else np.zeros(len(paths)),
+        "share": inclusive[0] / whole_s if whole_s else np.zeros(len(paths)),
         "hot": inclusive[1].astype(int),
     }
     for at, phase in enumerate(phases, 3):

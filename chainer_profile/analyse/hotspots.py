@@ -21,10 +21,10 @@ _NEARBY = 0.9
 
 @dataclass(frozen=True)
 class Rule:
-    #: ``time`` (median time at or above value, seconds), ``share`` (part of the sum of the layers'
-    #: medians at or above value, a fraction), ``top`` (the value slowest layers), or ``pareto``
-    #: (the fewest layers that hold at least value, a fraction, of that sum, and those below them
-    #: down to the largest gap nearby: of layers that take the same time all are hot, or none).
+    #: ``time`` (median time at or above value, seconds), ``share`` (part of the trial at or
+    #: above value, a fraction), ``top`` (the value slowest layers), or ``pareto``
+    #: (the fewest layers that hold at least value, a fraction, of the layers' time, and those below
+    #: them down to the largest gap nearby: of layers that take the same time all are hot, or none).
     kind: str
     value: float
     text: str  #: As the user wrote it.
@@ -33,11 +33,11 @@ class Rule:
         if self.kind == "time":
             return f"layers of at least {units.format_duration(self.value)}"
         if self.kind == "share":
-            return f"layers with at least {units.format_percent(self.value)} of the layers' time"
+            return f"layers that take at least {units.format_percent(self.value)} of the trial"
         if self.kind == "top":
             return f"the {units.plural(int(self.value), 'slowest layer')}"
         share = units.format_percent(self.value)
-        return f"the fewest layers with {share} of their time, to a gap"
+        return f"the fewest with {share} of the layers' time, to a gap"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +73,11 @@ def parse_rule(text: str) -> Rule:
         ) from None
 
 
-def find_hotspots(typical_s: NDArray[np.float64], rule: Rule) -> Hotspots:
-    """The layers that a rule calls hot, by their median self times, (layers,)."""
+def find_hotspots(typical_s: NDArray[np.float64], rule: Rule, part: float = 1.0) -> Hotspots:
+    """The layers that a rule calls hot, by their median self times, (layers,).
+
+    ``part`` is what all layers take of a trial.
+    """
     import numpy as np  # here, because the command line's --help needs the rules only
 
     total = float(typical_s.sum())
@@ -86,7 +89,7 @@ def find_hotspots(typical_s: NDArray[np.float64], rule: Rule) -> Hotspots:
         line_s = rule.value
         hot = typical_s >= line_s * _ROUNDING
     elif rule.kind == "share":
-        line_s = rule.value * total
+        line_s = rule.value * total / part if part else 0.0
         hot = (typical_s >= line_s * _ROUNDING) & (typical_s > 0)
     elif rule.kind == "top":
         hot[order[: int(rule.value)]] = True

@@ -78,7 +78,6 @@ def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
     than half of the time.
     """
     rows = []
-    whole_s = float(layers["mean_s"].sum())
     for (function, phase), part in layers.groupby(["function", "phase"], sort=False):
         median_s = float(part["median_s"].sum()) or np.nan
         sums = {name: _sum(part[name]) for name in ("flops", "macs")}
@@ -91,7 +90,6 @@ def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
                 "phase": phase,
                 "layers": len(part),
                 "total_s": total_s,
-                "share": total_s / whole_s if whole_s else 0.0,
                 **sums,
                 "nbytes": nbytes,
                 "work_is_about": bool(part["work_is_about"].any()),
@@ -106,7 +104,7 @@ def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
 
 
 def without_formula(layers: pd.DataFrame) -> pd.DataFrame:
-    """Functions whose work is not known: their number of layers and share of the layers' time."""
+    """Functions whose work is not known: their number of layers and share of the trial."""
     unknown = layers[layers["flops"].isna()]
     table = unknown.groupby("function", sort=False).agg(
         layers=("mean_s", "size"), share=("share", "sum")

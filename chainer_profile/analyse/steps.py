@@ -116,7 +116,7 @@ def _most_time(summary: Summary) -> Iterator[Finding]:
         share = format_percent(float(slowest["share"].sum()))
         evidence.append(
             f"{format_count(len(slowest))} of {plural(len(layers), 'layer')} "
-            f"{'takes' if len(slowest) == 1 else 'take'} {share} of the layers' time"
+            f"{'takes' if len(slowest) == 1 else 'take'} {share} of the {what}"
             f"{_which(slowest, summary)}."
         )
     # Where the host sets the pace, a faster function on the GPU would not shorten the trial.
@@ -325,8 +325,9 @@ def _bounds_on_gpu(summary: Summary) -> Iterator[Finding]:
     for bound, advice in ((MEMORY, f"{fusing}."), (COMPUTE, digits)):
         share = float(shares.get(bound, 0.0))
         if share >= _MUCH_BOUND:
-            text = f"{bound.capitalize()}-bound layers take {format_percent(share)} of the layers' "
-            yield step(f"{bound}-bound", f"{text}time.", advice)
+            of = f"{format_percent(share)} of the {whole(summary)[1]}"
+            text = f"{bound.capitalize()}-bound layers take {of}."
+            yield step(f"{bound}-bound", text, advice)
 
 
 def _normalisations(summary: Summary) -> Iterator[Finding]:
@@ -388,7 +389,7 @@ def _another_device(summary: Summary) -> Iterator[Finding]:
     large = functions[functions["share"] >= MUCH]
     dense = large[large.index.astype(str).str.startswith(_DENSE_MATHS)]
     part = float(dense["share"].sum())
-    if part < 0.5:
+    if part < 0.5 * float(functions["share"].sum()):
         return
     framework = summary.totals.framework_share
     evidence = ""
@@ -408,8 +409,8 @@ def _another_device(summary: Summary) -> Iterator[Finding]:
     takes = f"{'takes' if len(dense) == 1 else 'take'} {format_percent(part)}"
     yield step(
         "gpu",
-        f"{_listed(dense.index)} {takes} of the layers' time: dense arithmetic, which a GPU does "
-        "well.",
+        f"{_listed(dense.index)} {takes} of the {whole(summary)[1]}: dense arithmetic, which a "
+        "GPU does well.",
         f"If you have one, try {way}.",
         evidence,
     )

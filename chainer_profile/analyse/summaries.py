@@ -14,7 +14,7 @@ from chainer_profile.analyse import checks
 from chainer_profile.analyse.amdahl import if_twice
 from chainer_profile.analyse.counted import layer_counters
 from chainer_profile.analyse.device_use import device_use, layer_device
-from chainer_profile.analyse.grouping import by_phase, group, link_tree
+from chainer_profile.analyse.grouping import by_phase, group, link_tree, time_of_shares
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, Hotspots, Rule, find_hotspots, parse_rule
 from chainer_profile.analyse.inside import InsideParts, inside_parts
 from chainer_profile.analyse.roofline import layer_work
@@ -85,7 +85,11 @@ def _layer_table(
     typical = columns["mean_s" if recording.by_means else "median_s"]
     columns["typical_s"] = typical
     total = float(typical.sum())
-    share = typical / total if total else np.zeros(len(layers))
+    # Medians do not add up: the layers' part of the trial is divided by them.
+    layers_s = float(columns["mean_s"].sum())
+    whole_s = time_of_shares(recording, layers_s)
+    part = layers_s / whole_s if whole_s else 0.0
+    share = typical / total * part if total else np.zeros(len(layers))
     slowest_first = np.argsort(-share, kind="stable")
     columns["share"] = share
     columns["cumulative_share"] = np.empty(len(layers))
@@ -94,7 +98,7 @@ def _layer_table(
     columns |= layer_counters(recording)
     columns["verdict"] = verdicts(recording, columns, inside)
     columns["if_twice"] = if_twice(recording, typical)
-    found = find_hotspots(typical, rule)
+    found = find_hotspots(typical, rule, part)
     columns["hot"] = found.hot
     return pd.DataFrame(columns, pd.RangeIndex(len(layers), name="index")), found
 

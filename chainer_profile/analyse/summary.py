@@ -74,8 +74,8 @@ class Summary(Shown):
             ``trials`` and the statistics of the self time in seconds (``mean_s``, ``std_s``,
             ``ci_low_s``, ``ci_high_s``, ``min_s``, ``p5_s``, ``median_s``, ``p95_s``, ``p99_s``,
             ``max_s``); ``typical_s``, the median, and of a program's iterations,
-            which may do without a row, the mean; ``share``, its fraction of the sum of all
-            layers';
+            which may do without a row, the mean; ``share``, its part of the trial (that of all
+            layers, divided by ``typical_s``);
             ``cumulative_share``, the same for this and all slower layers together; ``hot``;
             ``if_twice``, see :func:`.amdahl.if_twice`; and the columns of
             :func:`.roofline.layer_work` (operations, bytes, limits), of

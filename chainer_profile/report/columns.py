@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from chainer_profile.basics.units import NOT_KNOWN, format_ms, format_ratio
 from chainer_profile.basics.words import BACKWARD, FORWARD, GROUPS
 from chainer_profile.report.document import HOT
 from chainer_profile.report.tables import Column, Table, columns, headed, kept, rows_of
-from chainer_profile.report.text import Row, printable
+from chainer_profile.report.text import Row, between, printable
 
 
 def _interval(row: Any) -> str:
@@ -61,8 +62,8 @@ gap | gap = gap [ms] !10 | ms? | On a GPU, mean time on the device since the pre
   on a CPU
 busy | busy = busy [ms] !13 | ms? | On a GPU, median time on the device if it never waits for the
   host; empty without held trials
-share | % = share [%] | bar | Part of the sum of all layers' medians; of a program, or where trials
-  differ, of means
+share | % = share [%] | bar | Part of the trial: that of all layers, divided by their medians; of a
+  program, or where trials differ, by their means
 cumulative_share | cum. % !7 | percent | Share of this and all slower layers
 if_twice | if 2x | times? | How many times as fast a trial would be with the layer twice as fast, by
   Amdahl's law on the unprofiled trials; empty on a GPU
@@ -144,7 +145,7 @@ parameters | params = parameters !3 | count_? | Number of its parameters and tho
 inclusive | incl. ms = inclusive [ms] | ms | Time of the functions of the link and of all below it
 exclusive | excl. ms = exclusive [ms] !4 | ms_ | Time of the functions that it calls itself
 {_PHASE_LINES}
-share | % = share [%] | bar_ | Inclusive time as part of the sum of all layers' means
+share | % = share [%] | bar_ | Inclusive time as part of the trial
 hot_layers hot | hot = hot layers !5 | count_ | Number of hot layers of the link and of all below it
 """)
 
@@ -202,11 +203,11 @@ share | % = share of the trial [%] | percent
 _GROUPS = columns(
     """
 name Index | | text
-calls | | calls
+calls | | calls_
 total | total ms | ms
-mean | mean ms | ms
+mean | mean ms | ms_
 share | % = share [%] | bar
-hot | hot layers | count
+hot | hot layers | count_
 ratio | bwd/fwd = backward / forward !1 | figure
 phase | !6 | ms_
 """,
@@ -289,8 +290,29 @@ def shares(summary: Summary) -> list[tuple[str, float]]:
 
 def group_rows(summary: Summary, by: str) -> pd.DataFrame:
     """The layers added up by one of :data:`~.words.GROUPS`, slowest first."""
-    table = summary.functions if by == GROUPS[0] else summary.group(by)
-    return table.assign(mean_s=table["total_s"] / table["calls"])
+    return summary.functions if by == GROUPS[0] else summary.group(by)
+
+
+def framework_of_groups(summary: Summary) -> pd.DataFrame:
+    """The time between the functions as a row behind the groups; none where it is not known."""
+    totals = summary.totals
+    if totals.framework is None or summary.recording.settings.inclusive:
+        return pd.DataFrame()
+    row = {"total_s": totals.framework.mean_s, "share": totals.framework_share}
+    row |= {f"{name}_s": time_s for name, time_s in summary.phases["framework_s"].items()}
+    return pd.DataFrame([row], index=[between(summary.recording)])
+
+
+def framework_of_layers(summary: Summary) -> list[Any]:
+    """The same behind the layers."""
+    totals, first = summary.totals, next(summary.layers.itertuples())
+    if totals.framework is None or summary.recording.settings.inclusive:
+        return []
+    row = dict.fromkeys(first._fields, math.nan) | vars(totals.framework)
+    del row["count"]
+    row |= dict.fromkeys(("Index", "path", "phase", "verdict"), "") | {"hot": False}
+    row |= {"function": between(summary.recording), "share": totals.framework_share}
+    return [type(first)(**row)]
 
 
 def hot_marks(rows: pd.DataFrame, column: str = "hot") -> list[str]:
@@ -334,5 +356,6 @@ def tree_rows(
         ):
             row = {"name": name, "kind": "", "depth": 0, "inclusive_s": whole_s, "marked": False}
             row |= {field: phases[column][phase] for phase, field in fields.items()}
+            row["share"] = whole_s / totals.profiled.mean_s if totals.profiled.mean_s else math.nan
             beside.append(pd.DataFrame([row], index=[name]))
     return shown.assign(marked=shown["hot"] > seen), pd.concat(beside)

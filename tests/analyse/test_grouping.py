@@ -121,9 +121,11 @@ def test_groups_and_phases_add_up(recording: Recording, by: str) -> None:
     layers, table = summary.layers, summary.group(by)
     assert table.index.is_unique
     assert math.fsum(table["total_s"]) == near(math.fsum(layers["mean_s"]))
-    # Of a group's mean and of a layer's median: either may be zero where the other is not.
-    assert math.fsum(table["share"]) == near(float((layers["mean_s"] > 0).any()))
-    assert math.fsum(layers["share"]) == near(float((layers["median_s"] > 0).any()))
+    # One whole for all: the framework is its other part.
+    framework, known = summary.totals.framework_share, (layers["mean_s"] > 0).any()
+    part = float(known) if framework is None else 1.0 - framework
+    assert math.fsum(table["share"]) == near(part)
+    assert math.fsum(layers["share"]) == near(part if (layers["median_s"] > 0).any() else 0.0)
     assert table["hot"].sum() == layers["hot"].sum()
     assert table["total_s"].tolist() == sorted(table["total_s"], reverse=True)
     assert (table["calls"] * table["mean_s"]).tolist() == near(table["total_s"].tolist())
@@ -191,7 +193,9 @@ def test_the_tree_adds_up(recording: Recording) -> None:
         own = layers["mean_s"][layers["path"] == path]
         assert row["exclusive_s"] == near(math.fsum(own))
         if total:
-            assert row["share"] == near(row["inclusive_s"] / total)
+            profiled = summary.totals.profiled
+            whole_s = profiled.mean_s if profiled else total
+            assert row["share"] == near(row["inclusive_s"] / whole_s)
         known = {link.path: link for link in recording.links}
         if path in known:
             below = [link.parameters for at, link in known.items() if is_below(at, str(path))]

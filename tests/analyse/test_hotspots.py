@@ -29,7 +29,7 @@ def test_rules_are_read():
         assert (rule.kind, rule.text) == (kind, text)
         assert rule.value == pytest.approx(value, rel=1e-15), text
     assert str(parse_rule("top:1")) == "the 1 slowest layer"
-    assert str(parse_rule("5%")) == "layers with at least 5.0 % of the layers' time"
+    assert str(parse_rule("5%")) == "layers that take at least 5.0 % of the trial"
     for text in (
         *("", ":", "5", "0ms", "-1ms", "0%", "101%", "nan%", "%", "top", "top:", "top:0", "top:-3"),
         *("pareto:0.5", "top:1.5", "top:5%", "top:x", "TOP:3", "pareto", "pareto:", "pareto:0%"),
@@ -73,6 +73,9 @@ def test_by_hand():
     lines = {"0.36ms": 0.36e-3, "5%": 0.15, "top:2": None, "pareto:50%": None}
     found = {rule: find_hotspots(np.ones(3), parse_rule(rule)).line_s for rule in lines}
     assert found == {rule: line and pytest.approx(line, rel=1e-15) for rule, line in lines.items()}
+    # A share is of the trial, of which these layers may be a part.
+    assert find_hotspots(np.ones(3), parse_rule("25%"), 0.8).hot.all()
+    assert not find_hotspots(np.ones(3), parse_rule("25%"), 0.7).hot.any()
     # Of many equal layers the earlier ones are taken.
     typical_s = np.tile([1.0, 2.0, 1.0, 2.0, 0.0], 40)
     slow = np.flatnonzero(typical_s == 2.0).tolist()

@@ -184,9 +184,10 @@ def test_rows_that_not_every_iteration_has_go_by_their_means() -> None:
     # Where all trials make the same calls it is the median, by link as by call.
     alike = replace(training, calls=np.ones_like(self_ns))
     for one, of in ((mixed, "mean_s"), (training, "median_s"), (alike, "median_s")):
-        layers = summarise(one).layers
+        summary = summarise(one)
+        layers = summary.layers
         assert layers["typical_s"].equals(layers[of].rename("typical_s"))
-        assert layers["share"].sum() == pytest.approx(1)
+        assert layers["share"].sum() + summary.totals.framework_share == pytest.approx(1)
 
 
 def test_clean_trials_of_other_calls_too_are_compared_with_none() -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -41,7 +42,10 @@ SAMPLE = ROOT / "reports" / "samples" / "resnet20-cpu-b1" / "recording.npz"
 def order(summary: Summary, sort: str) -> list[int]:
     tables = [block for block in overview(summary, sort=sort) if isinstance(block, Table)]
     (found,) = (table for table in tables if table.caption == "The layers")
-    return [row.Index for row in found.rows]
+    *layers, framework = found.rows
+    assert framework.function == "framework"
+    assert math.fsum(row.share for row in found.rows) == pytest.approx(1)
+    return [row.Index for row in layers]
 
 
 def test_order_of_the_layers() -> None:

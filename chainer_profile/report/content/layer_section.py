@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chainer_profile.analyse.changes import whole
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import (
     NOT_KNOWN,
@@ -23,6 +24,7 @@ from chainer_profile.report.columns import (
     ABOUT,
     USUAL,
     WHICH,
+    framework_of_layers,
     hot_marks,
     layer_anchor,
     layer_columns,
@@ -38,6 +40,7 @@ from chainer_profile.report.tables import (
     headed,
     kept,
     not_shown,
+    rows_of,
     with_content,
 )
 from chainer_profile.report.text import on_gpu, printable, typical_word
@@ -131,9 +134,9 @@ def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
     if summary.has_intervals:
         interval = "+/- is half of the 95 % confidence interval of the median"
     legend = [
-        *hidden(every["share"].iloc[len(told) :], shown.hint, "layer"),
+        *hidden(summary, every["share"].iloc[len(told) :], shown.hint, "layer"),
         ("", f"{HOT_MARK} hot: {summary.hotspots.rule}."),
-        ("", f"Times are {kind}{on_gpu(summary)} in ms, % is of the layers' time."),
+        ("", f"Times are {kind}{on_gpu(summary)} in ms, % is of the {whole(summary)[1]}."),
         *_legend_of_marks(columns, told),
         ("+/- ms", f"{interval}."),
         (
@@ -143,14 +146,16 @@ def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
         ),
         *((name, f"{meaning}.") for name, meaning in _DEVICE.items()),
     ]
-    yield Table(columns, told, "The layers", hot_marks(told), legend, wider)
+    rows = [*rows_of(told), *framework_of_layers(summary)]
+    yield Table(columns, rows, "The layers", hot_marks(told), legend, wider)
 
 
-def hidden(shares: Sequence[float], hint: str, what: str) -> list[tuple[str, str]]:
+def hidden(
+    summary: Summary, shares: Sequence[float], hint: str, what: str
+) -> list[tuple[str, str]]:
     """What a legend says of layers or groups of layers that a limit leaves out."""
-    return not_shown(
-        len(shares), hint, what, f": {format_percent(float(sum(shares)))} of the layers' time"
-    )
+    more = f": {format_percent(float(sum(shares)))} of the {whole(summary)[1]}"
+    return not_shown(len(shares), hint, what, more)
 
 
 def _sorted(layers: pd.DataFrame, sort: str) -> pd.DataFrame:
@@ -284,7 +289,7 @@ def by_layer(summary: Summary) -> Iterator[Block]:
         yield text(
             f"These are the {format_count(len(shown))} slowest of "
             f"{plural(len(summary.layers), 'layer')}; the other {format_count(rest)} take "
-            f"{format_percent(share)} of the layers' time."
+            f"{format_percent(share)} of the {whole(summary)[1]}."
         )
     label, *others = layer_columns(("label", "path", "phase", "median"), summary)
     yield Table([headed(label, "layer"), *others], shown, "Self time by layer", hot_marks(shown))

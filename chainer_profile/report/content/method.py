@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from chainer_profile.analyse.changes import whole
 from chainer_profile.analyse.checks import probed_threads
 from chainer_profile.analyse.findings import takes_options
 from chainer_profile.analyse.summary import Summary
@@ -166,12 +167,11 @@ framework device | Framework time is the profiled trial minus the sum of its lay
   wall time minus the layers' time on the GPU. It lies between the layers and after the last one;
   the GPU mostly waits for the host then.{of_phases}
 means | The time of a trial is the median, which a few slow trials do not affect. A row's time is
-  its mean, and its share is that mean divided by the sum of all rows' means. Inputs per second are
-  the batch divided by the mean trial.
--means | A single number for a time is the median, which a few slow trials do not affect. A layer's
-  share is its median divided by the sum of all layers' medians. Parts that add up to the trial
-  (sum of the layers, framework, groups, links) are means, and inputs per second are the batch
-  divided by the mean.
+  its mean. Inputs per second are the batch divided by the mean trial.
+-means | A single number for a time is the median, which a few slow trials do not affect. Parts that
+  add up to the trial (sum of the layers, framework, groups, links) are means, and inputs per second
+  are the batch divided by the mean.
+| All shares are of one whole, the {whole}, and framework is one of its parts.{medians}
 | The ends of a median's 95 % confidence interval are two of the trials. The more the trials
   resemble their neighbours, the wider it is. Fewer than {least} trials have none.
 rate_of_zero | The optimizer's learning rate is 0, so all trials have the same weights; the update's
@@ -188,6 +188,7 @@ looked | {looked} after the timed ones were sampled by {looking}; only the share
   reported.
 """
 
+_BY_MEDIANS = " The part of all layers is divided by their medians."
 _GPU_PHASES = (
     " Framework time of a phase is the time on the GPU between its layers; time outside all phases "
     "has its own row."
@@ -238,6 +239,8 @@ def method_points(summary: Summary) -> Iterator[Words]:
         "phases": recording.phases,
         "of_phases": _GPU_PHASES if recording.phases else "",
         "means": recording.by_means,
+        "whole": whole(summary)[1],
+        "medians": "" if recording.by_means else _BY_MEDIANS,
         "least": MIN_TRIALS,
         "rate_of_zero": has_rate_of_zero(settings),
         "step": time(conditions.clock_resolution_ns),

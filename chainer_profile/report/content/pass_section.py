@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from chainer_profile.analyse.changes import whole
 from chainer_profile.analyse.counted import TrialCounters, counters_by, trial_counters
 from chainer_profile.analyse.inside import REST, Part, Parts
 from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
@@ -104,15 +105,17 @@ def work(summary: Summary, *, macs: bool = False) -> Iterator[Block]:
             f"is that time divided by its median. Under {format_percent(REACHED, 0)}, a layer "
             f"stays below both limits: {_elsewhere(summary)}"
         )
-    by_function, caption = work_by_function(summary.layers), "Work and limits reached, by function"
-    yield Table(work_columns(summary, macs), by_function, caption)
+    rows = work_by_function(summary.layers)
+    whole_s, name = whole(summary)
+    rows["share"] = rows["total_s"] / whole_s if whole_s else 0.0
+    yield Table(work_columns(summary, macs), rows, "Work and limits reached, by function")
     unknown = without_formula(summary.layers)
     if len(unknown):
         listed = ", ".join(
             f"{row.Index} ({format_percent(row.share)})"
             for row in unknown.head(_MAX_LAYERS).itertuples()
         )
-        yield text(f"Functions without a formula, with their share of the layers' time: {listed}.")
+        yield text(f"Functions without a formula, with their share of the {name}: {listed}.")
     if limits is not None and has_plot(summary.recording, summary.layers):
         yield Figure(
             ROOFLINE,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from chainer_profile.analyse.amdahl import ways
+from chainer_profile.analyse.changes import whole
 from chainer_profile.analyse.device_use import DeviceUse, phase_device
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import Statistics
@@ -26,6 +27,7 @@ from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.report.columns import (
     PHASES,
     WHICH,
+    framework_of_groups,
     group_columns,
     group_rows,
     hot_marks,
@@ -256,17 +258,19 @@ def groups(summary: Summary, shown: Shown) -> Iterator[Block]:
     by, every = shown.group_by, group_rows(summary, shown.group_by)
     told = every if shown.limit is None else every.head(max(0, shown.limit))
     legend = [
-        *hidden(every["share"].iloc[len(told) :], shown.hint, by),
-        ("", "Times are in ms, % is of the layers' time."),
+        *hidden(summary, every["share"].iloc[len(told) :], shown.hint, by),
+        ("", f"Times are in ms, % is of the {whole(summary)[1]}."),
         ("bwd/fwd", "bwd/fwd is backward over forward."),
     ]
     columns = group_columns(by, summary.phase_names)
-    yield Table(columns, told, f"By {by}", hot_marks(told), legend)
+    rows = pd.concat([told, framework_of_groups(summary)])
+    yield Table(columns, rows, f"By {by}", hot_marks(told), legend)
 
 
 def by_function(summary: Summary) -> Iterator[Block]:
     columns = group_columns("function", summary.phase_names)
-    yield Table(columns, group_rows(summary, "function"), "Self time by function")
+    rows = pd.concat([group_rows(summary, "function"), framework_of_groups(summary)])
+    yield Table(columns, rows, "Self time by function")
 
 
 def by_link(summary: Summary) -> Iterator[Block]:
@@ -315,11 +319,13 @@ def tree(summary: Summary, shown: Shown) -> Iterator[Block]:
         legend.append(("", said))
     legend += [
         ("", f"{HOT_MARK} hot: {summary.hotspots.rule}."),
-        ("", "Times are in ms; incl. is the time of a link with all links below it."),
+        ("", f"Times are in ms, % is of the {whole(summary)[1]}."),
+        ("", "incl. is the time of a link with all links below it."),
         ("excl. ms", "excl. is the time of the functions that it calls itself."),
     ]
-    sums, marked = rows["share"].isna(), hot_marks(rows, "marked")
-    marks = [TOTAL if total else mark for total, mark in zip(sums, marked, strict=True)]
+    marks = hot_marks(rows, "marked")
+    if summary.totals.profiled is not None:
+        marks[-1] = TOTAL
     yield Table(columns, rows, "The tree of links", marks, legend)
 
 
@@ -356,13 +362,9 @@ def hotspots(summary: Summary) -> Iterator[Block]:
     sentence = (
         f"{of_layers(len(hot), len(layers))} {'is' if len(hot) == 1 else 'are'} hot and "
         f"{'takes' if len(hot) == 1 else 'take'} {format_percent(hot['share'].sum())} of the "
-        "layers' time"
+        f"{whole(summary)[1]}."
     )
-    profiled = summary.totals.profiled
-    if profiled is not None and profiled.mean_s:
-        part = hot["mean_s"].sum() / profiled.mean_s
-        sentence += f", {format_percent(part)} of the profiled trial"
-    yield text(f"{sentence}.")
+    yield text(sentence)
     yield _hot_layers(summary, hot)
     rest = layers[~layers["hot"]]
     if len(rest):

@@ -19,6 +19,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 from PIL import Image
 
+from chainer_profile.analyse.changes import whole
 from chainer_profile.analyse.grouping import group_names
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
@@ -148,7 +149,7 @@ def layer_bars(summary: Summary) -> Bars:
         return Bars(_by_block(summary, groups), "block", f"{count} by block")
     slowest = np.argsort(-layers["typical_s"].to_numpy(), kind="stable")[:SLOWEST]
     share = float(layers["share"].to_numpy()[slowest].sum())
-    note = f"the {SLOWEST} slowest of {count}, which take {share:.0%} of the layers' time"
+    note = f"the {SLOWEST} slowest of {count}, which take {share:.0%} of the {whole(summary)[1]}"
     return Bars(_by_layer(summary, sorted(map(int, slowest))), note=note)
 
 
