@@ -62,7 +62,7 @@ def test_a_sweep_writes_a_table_and_plots(capsys, monkeypatch):
     out, err = capsys.readouterr()
     folder = Path("reports/sweep-resnet18-resnet34")
     assert [row["network"] for row in table()] == ["resnet18", "resnet34"]
-    assert [row["mean_ms"] for row in table()] == ["2.0", "2.0"]
+    assert [row["mean_ms"] for row in table()] == ["2", "2"]
     assert names_in(folder) == [
         *("plot.png", "plot.svg", "resnet18-8x8-cpu-b1", "resnet34-8x8-cpu-b1"),
         *("sweep.csv", "sweep.html", "sweep.json", "sweep.md"),
@@ -97,7 +97,7 @@ def test_a_case_that_fails_is_tried_twice_and_named(capsys, monkeypatch):
     monkeypatch.delenv("SWEEP")
     assert run(*TWO, "-q") == 0
     assert ran() == ["resnet18", "resnet34", "resnet18", "resnet18"]
-    assert [row["error"] for row in table()] == ["", ""]
+    assert "error" not in table()[0]
 
 
 def test_a_dry_run_lists_commands(capsys):
