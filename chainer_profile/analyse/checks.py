@@ -55,6 +55,8 @@ CLOCK_CHANGE = 0.05
 MOST_NAMED = 3
 #: Part of the wall time in which the thread did not run, worth a word.
 MUCH_OFF = 0.05
+#: A figure of a trial that is so many times the headline, or less than that part of it, is far off.
+FAR = 3.0
 #: Lower clocks that somebody has chosen are no fault; they make runs comparable.
 _CHOSEN = "clocks set by an application"
 #: Of the variable that sets a library's threads.
@@ -84,7 +86,7 @@ def _ended_early(summary: Summary) -> Iterator[Finding]:
     )
     if recording.ended.startswith("failed"):
         advice = "Fix that first: the network cannot be profiled as it is."
-    yield warning("interrupted", f"{text} The results cover those trials.", advice)
+    yield warning("interrupted", f"{text} The results cover those trials.", advice, off=0.0)
 
 
 def _left_out(summary: Summary) -> Iterator[Finding]:
@@ -97,6 +99,7 @@ def _left_out(summary: Summary) -> Iterator[Finding]:
             f"({format_percent(left_out / of)}) were discarded because their calls differ "
             "from those shown.",
             "Profile it again: rows are then links' functions, which include all trials.",
+            off=left_out / of,
         )
 
 
@@ -110,6 +113,7 @@ def _few_trials(summary: Summary) -> Iterator[Finding]:
             "percentiles.",
             f"Run at least {MIN_TRIALS} trials, preferably "
             f"1,000{bracketed(option(settings, 'trials', 1000))}.",
+            off=math.inf,
         )
         return
     timed = {"unprofiled": totals.clean, "profiled": totals.profiled}
@@ -131,7 +135,8 @@ def _few_trials(summary: Summary) -> Iterator[Finding]:
         more = " and ".join(plural(n, f"{kind} trial") for kind, n in needed.items())
         narrow = f"{format_percent(WIDE_INTERVAL, 0)}{bracketed(options)}"
         advice = f"About {more} would narrow it to {narrow}."
-    yield warning("few-trials", f"The 95 % interval is +/- {widths}.", advice)
+    off = max((of.half_width for of in wide.values() if of is totals.trial), default=0.0)
+    yield warning("few-trials", f"The 95 % interval is +/- {widths}.", advice, off)
 
 
 def _unstable(summary: Summary) -> Iterator[Finding]:
@@ -146,6 +151,7 @@ def _unstable(summary: Summary) -> Iterator[Finding]:
             f"{format_duration(trial.median_s)}).",
             "Close other programs and run again. Report the median; a few slow trials distort the "
             "mean.",
+            off=abs(trial.mean_s / trial.median_s - 1) if trial.median_s else math.inf,
         )
     if len(unstable):
         spread = std_s[unstable] / mean_s[unstable]
@@ -170,6 +176,7 @@ def _drift(summary: Summary) -> Iterator[Finding]:
             f"{'slower' if change > 0 else 'faster'} than the first.",
             "The machine changed during the run (heat, clock frequency, other programs). Run "
             "again on a quiet machine.",
+            off=abs(change),
         )
 
 
@@ -195,7 +202,7 @@ def _slow_start(summary: Summary) -> Iterator[Finding]:
         f"The first {count} trials were {format_percent(excess, 0)} slower than the rest: "
         f"a warm-up of {plural(warmups, 'trial')} was too short."
     )
-    yield warning("short-warmup", text, advice)
+    yield warning("short-warmup", text, advice, off=excess * count / len(walls))
 
 
 def _many_trials(summary: Summary) -> NDArray[np.int64] | None:
@@ -234,7 +241,7 @@ def _overhead(summary: Summary) -> Iterator[Finding]:
     if overhead is not None and overhead.low > HIGH_OVERHEAD:
         text = f"Profiling made a trial {format_percent(overhead.fraction)} slower."
         advice = "Report the unprofiled trials; the layers' times are too long by up to this share."
-        yield warning("overhead", text, advice)
+        yield warning("overhead", text, advice, off=0.0)
 
 
 def _threads(summary: Summary) -> Iterator[Finding]:
@@ -359,6 +366,7 @@ def _held_back(summary: Summary) -> Iterator[Finding]:
             "libraries may use slower instructions than this processor has"
             f"{bracketed(f'BLAS ran {kernels} kernels' if kernels else '')}.",
             f"Unset {' and '.join(names)} and run again, unless you want to measure exactly that.",
+            off=math.inf,
         )
 
 
@@ -373,6 +381,7 @@ def _not_finite(summary: Summary) -> Iterator[Finding]:
             "They can change the time of functions. chainer.set_debug(True) stops at the "
             "first function that produces NaN. If a training has diverged, profile an earlier "
             "state.",
+            off=math.inf,
         )
 
 
@@ -383,7 +392,7 @@ def _busy(summary: Summary) -> Iterator[Finding]:
         of = f"of {plural(cores, 'core')}" if cores else "cores"
         text = f"Other programs kept {other:.1f} {of} busy during the trials."
         advice = "They slow the trials and make them vary. Close them and run again."
-        yield warning("busy", text, advice)
+        yield warning("busy", text, advice, off=other / (cores or 1))
 
 
 def _disturbed(summary: Summary) -> Iterator[Finding]:
@@ -413,7 +422,31 @@ def _disturbed(summary: Summary) -> Iterator[Finding]:
         f"The thread did not run in {format_percent(trial.off_share, 0)} of the wall time of "
         f"the counters pass: {why}{where}."
     )
-    yield said("disturbed", text, advice)
+    yield said("disturbed", text, advice, trial.off_share)
+
+
+def _far_from_headline(summary: Summary) -> Iterator[Finding]:
+    """The figure of a trial in the report that is farthest from the headline, if it is far."""
+    totals, counted = summary.totals, trial_counters(summary.recording)
+    if totals.trial is None or not totals.trial.median_s:
+        return
+    median_s = totals.trial.median_s
+    means = {
+        "unprofiled trials": totals.clean.mean_s if totals.clean else 0.0,
+        "profiled trials": totals.profiled.mean_s if totals.profiled else 0.0,
+        "trials that counted CPU time": counted.wall_s if counted else 0.0,
+    }
+    ratios = {trials: mean_s / median_s for trials, mean_s in means.items() if mean_s > 0}
+    trials = max(ratios, key=lambda trials: abs(math.log(ratios[trials])))
+    if 1 / FAR < ratios[trials] < FAR:
+        return
+    yield warning(
+        "far-off",
+        f"The mean of the {trials} is {format_duration(means[trials])}, "
+        f"{format_percent(ratios[trials], 0)} of the median of {format_duration(median_s)}.",
+        "The machine was disturbed in some of them. Close other programs and run again.",
+        off=abs(ratios[trials] - 1),
+    )
 
 
 def _outside_of_phases(summary: Summary) -> Iterator[Finding]:
@@ -447,6 +480,7 @@ def _gpu_clocks(summary: Summary) -> Iterator[Finding]:
             f"{f'; its clock was {ends}' if before else ''}.",
             "Its layers can be faster than this. Cool it, or raise its power limit; to "
             "compare runs, fix a clock that it can hold (nvidia-smi --lock-gpu-clocks).",
+            off=abs(after / before - 1) if before else math.inf,
         )
     if abs(after - before) <= CLOCK_CHANGE * before or recording.by_means:
         return
@@ -464,6 +498,7 @@ def _gpu_clocks(summary: Summary) -> Iterator[Finding]:
             f"The GPU's clock fell {by}",
             "Times before and after the change differ. Fix the clock (nvidia-smi "
             "--lock-gpu-clocks), or let the GPU warm up longer.",
+            off=abs(after / before - 1),
         )
 
 
@@ -484,7 +519,7 @@ def _no_held_trials(summary: Summary) -> Iterator[Finding]:
 
 _CHECKS = (
     *(_ended_early, _few_trials, _left_out, _not_finite, _busy, _disturbed, _unstable, _drift),
-    *(_gpu_clocks, _held_back, _slow_start, _overhead, _near_resolution),
+    *(_far_from_headline, _gpu_clocks, _held_back, _slow_start, _overhead, _near_resolution),
     *(_outside_of_phases, _no_held_trials, _threads),
 )
 #: What is said where trials differ, and of a program's, which it makes anyway.

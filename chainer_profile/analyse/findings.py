@@ -76,6 +76,8 @@ class Finding:
     #: which); None where that is not known.
     gain: float | None = None
     changes: tuple[Change, ...] = ()  #: What ``advise`` tries for it.
+    #: By which part the headline may be off for a warning's cause; infinite where that is unknown.
+    off: float = 0.0
 
     @property
     def to_do(self) -> str:
@@ -83,9 +85,9 @@ class Finding:
         return f"{self.advice.removesuffix('.')}: {self.command}" if self.command else self.advice
 
 
-def warning(code: str, text: str, advice: str) -> Finding:
-    """That a number may mislead."""
-    return Finding(code, WARNING, text, advice)
+def warning(code: str, text: str, advice: str, off: float) -> Finding:
+    """That a number may mislead, and how far off the headline may be."""
+    return Finding(code, WARNING, text, advice, off=off)
 
 
 def step(code: str, text: str, advice: str = "", evidence: str = "", **more: Any) -> Finding:
@@ -93,16 +95,20 @@ def step(code: str, text: str, advice: str = "", evidence: str = "", **more: Any
     return Finding(code, STEP, text, advice, evidence, **more)
 
 
-def note(code: str, text: str, advice: str) -> Finding:
-    """What is worth knowing."""
+def note(code: str, text: str, advice: str, off: float = 0.0) -> Finding:
+    """What is worth knowing; it takes what a warning takes."""
     return Finding(code, NOTE, text, advice)
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Warnings, then what may take less time, the largest gain first, then notes."""
+    """Warnings, then what may take less time, then notes.
+
+    Of warnings the one comes first that moves the headline most, of steps the largest gain.
+    """
 
     def place(one: Finding) -> tuple[int, float]:
-        return SEVERITIES.index(one.severity), -(one.gain or 0.0) if one.severity == STEP else 0.0
+        weight = one.off if one.severity == WARNING else one.gain if one.severity == STEP else None
+        return SEVERITIES.index(one.severity), -(weight or 0.0)
 
     return tuple(sorted(findings, key=place))
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.checks import probed_threads
-from chainer_profile.analyse.findings import LEAST_GAIN, STEP, in_order
+from chainer_profile.analyse.findings import LEAST_GAIN, STEP, in_order, warning
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import (
     BlasLibrary,
@@ -20,6 +20,7 @@ from chainer_profile.record.recording import (
     Recording,
     Settings,
 )
+from chainer_profile.report.content.profile import brief
 from tests.conftest import make_layers
 from tests.counting import counters
 from tests.report.working import DEVICE_BOUND, LAUNCH_BOUND, make_device_recording
@@ -100,13 +101,42 @@ def alternating(added, spread=0.0, cycles=8):
 
 def counted(*, variables=None, **more):
     """A good run with these counters in every layer."""
-    recording = run(noise(200, 0.001), clean_us=noise(200, 0.001))
+    recording = run(0.4 * noise(200, 0.001), clean_us=0.4 * noise(200, 0.001))
     recording = replace(recording, settings=replace(recording.settings, **(variables or {})))
     return replace(recording, counters=counters(recording, **more))
 
 
 HUNDRED = [1000] * 100
 QUIET = {"system_us": 0, "page_faults": 0}
+
+
+def test_the_warning_that_moves_the_headline_most_comes_first():
+    """Nearly half of the cores were taken; that the interval is wide follows from it."""
+    walls, taken = noise(40, 0.09, seed=2), Conditions(other_cpu=0.9)
+    recording = run(
+        walls, clean_us=walls, conditions=taken, environment=Environment(usable_cores=2)
+    )
+    assert list(findings(recording)) == ["busy", "few-trials"]
+    shown = [block.words[0] for block in brief(summarise(recording)) if getattr(block, "note", 0)]
+    assert shown[0].startswith("Other programs kept 0.9 of 2 cores busy")
+    assert shown[1] == "1 more warning: --full shows it."
+    # What cannot be told may be more than all else.
+    offs = {"a": 0.1, "b": np.inf, "c": 0.5, "d": 0.0}
+    ordered = in_order(warning(code, "Text.", "", off) for code, off in offs.items())
+    assert [one.code for one in ordered] == ["b", "c", "a", "d"]
+
+
+@pytest.mark.parametrize(("slow_us", "far"), [(4000, False), (6000, True)])
+def test_a_figure_of_a_trial_far_from_the_headline_has_a_word(slow_us, far):
+    slow = [1000] * 51 + [slow_us] * 49
+    for changes in ({}, {"clean_us": HUNDRED}):
+        for recording in (run(slow, **changes), run(HUNDRED, clean_us=slow)):
+            assert ("far-off" in findings(recording)) == far
+    # The trials of another pass, too: counted ones of 300 us.
+    for times, off in ((1.0, False), (4.0, True)):
+        recording = run([400 * times] * 100, clean_us=[400 * times] * 100)
+        recording = replace(recording, counters=counters(recording))
+        assert ("far-off" in findings(recording)) == off
 
 
 @pytest.mark.parametrize("seed", range(5))
