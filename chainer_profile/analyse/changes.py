@@ -174,7 +174,7 @@ def _engines(summary: Summary) -> Iterator[Finding | Untried]:
     if limit is not None and limit >= 1:
         evidence = (
             "At this machine's limits of arithmetic and memory, the layers would take "
-            f"{format_duration(whole_s / limit)}, {limit:.1f} times less than the {what}."
+            f"{format_duration(whole_s / limit)}, {format_percent(1 / limit)} of the {what}."
         )
     engines = f"{TYPED} engines --model FILE.py:NETWORK"
     advice, command = _measure(summary, ("To measure the gain here, run.", engines))

@@ -275,10 +275,7 @@ def shares(summary: Summary) -> list[tuple[str, float]]:
     found = []
     if totals.profiled is not None and totals.framework is not None and totals.profiled.mean_s:
         whole = totals.profiled.mean_s
-        between = "outside the layers" if summary.recording.on_device else "between the functions"
-        if summary.recording.settings.engine:
-            between = "between the nodes"
-        found.append((between, totals.framework.mean_s / whole))
+        found.append((between(summary.recording), totals.framework.mean_s / whole))
     if not whole:
         return []
     found += [

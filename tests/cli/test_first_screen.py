@@ -62,7 +62,8 @@ def test_what_has_no_room_is_named():
     kept = first_screen(blocks, 100, FULL, most=12)
     assert kept[0] == blocks[0]
     shown = written(kept)
-    assert shown.endswith(f"More: Table of a, Table of b, Table of c ({FULL}).")
+    left = "Table of a, Table of b, Table of c, 1 paragraph"
+    assert shown.endswith(f"Not shown: {left} ({FULL}).")
     assert "The end" not in shown
     assert len(shown.split("\n")) <= 12
     kept = first_screen(blocks, 100, FULL)

@@ -21,12 +21,12 @@ from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.record.budget import Spent
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.columns import layer_columns
-from chainer_profile.report.content import boxes, comparison, engines, network, sweep
+from chainer_profile.report.content import boxes, comparison, engines, network, profile, sweep
 from chainer_profile.report.content.layer_section import spreads
 from chainer_profile.report.content.method import has_rate_of_zero
 from chainer_profile.report.content.pass_section import memory_on_page
-from chainer_profile.report.content.profile import overview
-from chainer_profile.report.document import Boxes
+from chainer_profile.report.content.profile import overview, report
+from chainer_profile.report.document import Boxes, plain
 from chainer_profile.report.tables import SPREAD, Spread, Table
 from tests import ROOT
 from tests.conftest import make_recording, make_training
@@ -63,9 +63,9 @@ def test_order_of_the_layers() -> None:
 
 def test_the_report_of_resnet20_is_short_and_lists_each_layer_and_its_time() -> None:
     summary = summarise(Recording.load(SAMPLE))
-    text = report_md(summary)
-    assert text.count("\n") <= 250
-    *_, appendix = text.partition("\n| layer | path | median [ms] |\n")
+    made = report_md(summary)
+    assert made.count("\n") <= 250
+    *_, appendix = made.partition("\n| layer | path | median [ms] |\n")
     rows = [line.replace("*", "").split(" | ") for line in appendix.split("\n")[1:67]]
     medians_ms = summary.layers["median_s"] * 1e3
     found = [(row[0].removeprefix("| "), row[2].removesuffix(" |")) for row in rows]
@@ -162,6 +162,19 @@ def test_the_rate_of_zero_is_that_of_our_own_optimizer() -> None:
             asked = Settings(phase=phase, optimizer=optimizer, command=command)
             assert not has_rate_of_zero(asked), asked
     assert has_rate_of_zero(Settings(phase="train", optimizer="MomentumSGD", command=ours))
+
+
+def test_a_command_is_given_once() -> None:
+    summary = summarise(Recording.load(SAMPLE))
+    for shown in (profile.brief(summary), profile.overview(summary), report(summary)):
+        texts = [plain(words) for block in shown for words in _said(block)]
+        every = [text for text in texts if "profile.py advise" in text]
+        assert len(every) == 1
+    assert "The command above measures this, too." in " ".join(texts)
+
+
+def _said(block: Any) -> list[Any]:
+    return [getattr(block, "words", ()), *getattr(block, "items", ())]
 
 
 def test_the_largest_gain_of_the_program_comes_first() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, next_step
@@ -72,10 +73,11 @@ def next_in_short(summary: Summary, advice: Advice | None, every: bool) -> Itera
     """What to do next, and what else can be done; or ``every`` finding that was not told above."""
     if words := what_next(summary, advice):
         yield doc.text("Next: ", *words)
-    found = [one for one in summary.findings if one.severity == STEP and one.to_do]
+    findings = with_commands_once(summary.findings)
+    found = [one for one in findings if one.severity == STEP and one.to_do]
     if every:
-        told = [one for one in summary.findings if one.severity == WARNING] + found[:1]
-        yield doc.points(finding_words(one) for one in summary.findings if one not in told)
+        told = [one for one in findings if one.severity == WARNING] + found[:1]
+        yield doc.points(finding_words(one) for one in findings if one not in told)
     elif advice is None:
         for one in found[1:_MOST_STEPS]:
             yield doc.text("Or: ", *finding_words(one), below=True)
@@ -83,7 +85,7 @@ def next_in_short(summary: Summary, advice: Advice | None, every: bool) -> Itera
 
 def steps(summary: Summary) -> Iterator[doc.Block]:
     """What to do next, with the numbers that it follows from."""
-    found = [one for one in summary.findings if one.severity == STEP]
+    found = [one for one in with_commands_once(summary.findings) if one.severity == STEP]
     if not found:
         yield doc.text(_NOTHING)
     yield from doc.listing(finding_words(one, full=True) for one in found)
@@ -106,6 +108,17 @@ def folded(summary: Summary) -> Iterator[doc.Block]:
                 line = (doc.strong(severity.capitalize()), f" {found.text}")
                 more = [part for part in (found.evidence, found.to_do) if part]
                 yield doc.Fold(line, list(map(doc.text, more)), severity == WARNING)
+
+
+def with_commands_once(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings; one whose advice and command stand above says only that they do."""
+    found: list[Finding] = []
+    for one in findings:
+        above = {(other.advice, other.command) for other in found if other.command}
+        if (one.advice, one.command) in above:
+            one = replace(one, advice="The command above measures this, too.", command="")
+        found.append(one)
+    return found
 
 
 def finding_words(finding: Finding, *, full: bool = False) -> doc.Words:

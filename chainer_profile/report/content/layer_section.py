@@ -135,7 +135,7 @@ def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
         interval = "+/- is half of the 95 % confidence interval of the median"
     legend = [
         *hidden(summary, every["share"].iloc[len(told) :], shown.hint, "layer"),
-        ("", f"{HOT_MARK} hot: {summary.hotspots.rule}."),
+        ("", f"{HOT_MARK} marks hot layers: {summary.hotspots.rule}."),
         ("", f"Times are {kind}{on_gpu(summary)} in ms, % is of the {whole(summary)[1]}."),
         *_legend_of_marks(columns, told),
         ("+/- ms", f"{interval}."),

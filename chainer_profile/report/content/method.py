@@ -171,7 +171,7 @@ means | The time of a trial is the median, which a few slow trials do not affect
 -means | A single number for a time is the median, which a few slow trials do not affect. Parts that
   add up to the trial (sum of the layers, framework, groups, links) are means, and inputs per second
   are the batch divided by the mean.
-| All shares are of one whole, the {whole}, and framework is one of its parts.{medians}
+| Every share is a part of the {whole}. The framework has a row of its own.{medians}
 | The ends of a median's 95 % confidence interval are two of the trials. The more the trials
   resemble their neighbours, the wider it is. Fewer than {least} trials have none.
 rate_of_zero | The optimizer's learning rate is 0, so all trials have the same weights; the update's
@@ -188,7 +188,7 @@ looked | {looked} after the timed ones were sampled by {looking}; only the share
   reported.
 """
 
-_BY_MEDIANS = " The part of all layers is divided by their medians."
+_BY_MEDIANS = " The part of all layers is shared out by their medians."
 _GPU_PHASES = (
     " Framework time of a phase is the time on the GPU between its layers; time outside all phases "
     "has its own row."

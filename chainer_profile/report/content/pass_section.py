@@ -133,15 +133,16 @@ def counters(summary: Summary) -> Iterator[Block]:
     if trial is None or counted is None:
         return
     sentence = (
-        f"In {plural(counted.trials, 'trial')} made for this, the calling thread used "
-        f"{format_duration(trial.cpu_s)} of CPU time in {format_duration(trial.wall_s)}"
+        f"{plural(counted.trials, 'more trial')} counted CPU time: the calling thread used "
+        f"{format_duration(trial.cpu_s)} in a trial of {format_duration(trial.wall_s)}. BLAS's "
+        "other threads are not counted."
     )
     if not math.isnan(trial.system_share):
         sentence += (
-            f". The kernel used {format_percent(trial.system_share)} of it "
-            f"({format_duration(trial.system_s)}){_faults(trial)}"
+            f" The kernel used {format_percent(trial.system_share)} of that CPU time "
+            f"({format_duration(trial.system_s)}){_faults(trial)}."
         )
-    yield text(f"{sentence}. This excludes BLAS's other threads.")
+    yield text(sentence)
     yield _counted(summary, "function")
     if summary.several_phases:
         yield _counted(summary, "phase")

@@ -245,12 +245,12 @@ def phases(summary: Summary) -> Iterator[Block]:
 
 
 def phases_in_short(summary: Summary) -> Iterator[Block]:
-    """``By phase, of the time of a trial: forward 39.4 %, backward 59.9 %, update 0.7 %.``"""
+    """``By phase: forward 39.4 %, backward 59.9 %, update 0.7 %.``"""
     if summary.several_phases:
         shares = phase_rows(summary)["share"].iloc[:-1]
         told = shares[shares >= _LEAST_PHASE]
         parts = (f"{name} {format_percent(share)}" for name, share in told.items())
-        yield text(f"By phase, of the time of a trial: {', '.join(parts)}.", below=True)
+        yield text(f"By phase: {', '.join(parts)}.", below=True)
 
 
 def groups(summary: Summary, shown: Shown) -> Iterator[Block]:
@@ -292,8 +292,7 @@ def by_link(summary: Summary) -> Iterator[Block]:
         f"{which}; ",
         file(LINKS),
         " has all of them. Inclusive time covers a link and all links below "
-        "it; exclusive time covers the functions that it calls itself. Bold links have hot "
-        "layers, of their own or in links that are not shown.",
+        "it; exclusive time covers the functions that it calls itself.",
     )
     rows = pd.concat([shown, beside])
     columns = tree_columns(summary.phase_names, rows, indent=False)
@@ -318,7 +317,7 @@ def tree(summary: Summary, shown: Shown) -> Iterator[Block]:
         )
         legend.append(("", said))
     legend += [
-        ("", f"{HOT_MARK} hot: {summary.hotspots.rule}."),
+        ("", f"{HOT_MARK} marks hot layers: {summary.hotspots.rule}."),
         ("", f"Times are in ms, % is of the {whole(summary)[1]}."),
         ("", "incl. is the time of a link with all links below it."),
         ("excl. ms", "excl. is the time of the functions that it calls itself."),
@@ -382,9 +381,9 @@ def target(summary: Summary, factor: float) -> Iterator[Block]:
     found = ways(summary.recording, summary.layers["typical_s"].to_numpy(), factor)
     if found is None:
         return
-    wanted = f"For a trial {factor:g}x as fast"
+    wanted = f"A trial becomes {factor:g}x as fast if"
     if not found:
-        yield text(f"{wanted}, making every layer ten times as fast would not be enough.")
+        yield text(f"Every layer 10x as fast would not make a trial {factor:g}x as fast.")
         return
     first, *others = (
         (
@@ -394,8 +393,8 @@ def target(summary: Summary, factor: float) -> Iterator[Block]:
         )
         for way in found
     )
-    said = [f"{first[0]} would have to be {first[1]} as fast", *map(" ".join, others)]
-    yield text(f"{wanted}, {', or '.join(said)}.")
+    said = [f"{first[0]} {'become' if found[0].count > 1 else 'becomes'} {first[1]} as fast"]
+    yield text(f"{wanted} {', or '.join([*said, *map(' '.join, others)])}.")
 
 
 def _hot_layers(summary: Summary, hot: pd.DataFrame) -> Table:

@@ -44,9 +44,8 @@ _CHAR_WIDTH = 0.65
 _PHASE_GAP = 5.0
 #: Characters of the title to an inch, in the usual size.
 _CHARS = 12.5
-#: The axis reaches so many times the highest bar at most, whatever the whiskers do; and so many
-#: times its usual end for the line of the rule.
-_HEADROOM, _ABOVE = 1.4, 1.04
+#: Whiskers reach so many times the highest bar at most, and the frame stands so much above all.
+_HEADROOM, _ABOVE = 1.4, 1.05
 _DASHES = (0, (3, 2))
 #: Colours of a notebook's picture.
 _COLOURS = 256
@@ -74,12 +73,11 @@ def figure(summary: Summary) -> Figure:
     shown = layer_bars(summary)
     frame = shown.frame
     fig, ax, points, size = _axes(len(frame))
-    unit = units.duration_unit(float(frame["typical_s"].max()))
-    handles = _draw_bars(ax, summary, shown, units.in_unit(1.0, unit), points)
+    handles = _draw_bars(ax, summary, shown, points)
     label = f"{shown.kind}, in the order of the calls{'; ' * bool(shown.note)}{shown.note}"
     _name(fig, frame["name"].tolist(), frame["typical_s"].to_numpy(), points, label, size)
     _draw_phases(ax, summary, frame["phase"].tolist(), points, size)
-    what = f"{typical_word(summary.recording)} self time{on_gpu(summary)} [{unit}]"
+    what = f"{typical_word(summary.recording)} self time{on_gpu(summary)} [ms]"
     ax.set_ylabel(what, fontsize=size)
     figures.entitle(
         fig, figures.title(summary, int(fig.get_figwidth() * _CHARS * figures.TEXT / size)), size
@@ -212,16 +210,14 @@ def _axes(count: int) -> tuple[Figure, Axes, float, float]:
     return bars.axes_for(count, width, min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width)))
 
 
-def _draw_bars(
-    ax: Axes, summary: Summary, shown: Bars, scale: float, points: float
-) -> list[Artist]:
+def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> list[Artist]:
     """Bars and whiskers, and the line from which a layer is hot; what the legend says of them."""
     x = np.arange(len(shown.frame))
     typical, hot, low, high = (
-        shown.frame[name].to_numpy() * scale for name in ("typical_s", "hot_s", "low_s", "high_s")
+        shown.frame[name].to_numpy() * 1e3 for name in ("typical_s", "hot_s", "low_s", "high_s")
     )
     highest = float(typical.max()) or 1.0
-    limit = min(max(highest, float(high.max())), _HEADROOM * highest) * _ABOVE
+    limit = min(max(highest, float(high.max())), _HEADROOM * highest)
     cut = high > limit
     thin = float(np.clip(points / 10, 0.3, 1.0))
     bars.draw(ax, x, typical, 0.8, figures.OTHER_COLOUR)
@@ -239,17 +235,17 @@ def _draw_bars(
         _line(label="5th to 95th percentile", marker="|", markersize=9, linestyle=""),
     ]
     top, line_s = limit, summary.hotspots.line_s if shown.kind == "layer" else None
-    if line_s is not None and line_s * scale <= _HEADROOM * limit:
-        ax.axhline(line_s * scale, color=figures.HOT_COLOUR, linewidth=0.9, linestyle=(0, (5, 3)))
-        said = f"line of the rule: {units.format_duration(line_s)}"
+    if line_s is not None and line_s * 1e3 <= _HEADROOM * limit:
+        top = max(limit, line_s * 1e3)
+        ax.axhline(line_s * 1e3, color=figures.HOT_COLOUR, linewidth=0.9, linestyle=(0, (5, 3)))
+        said = f"line of the rule: {units.format_ms(line_s)} ms"
         handles.append(_line(label=said, color=figures.HOT_COLOUR, linestyle=_DASHES))
-        top = max(limit, line_s * scale * _ABOVE)
     if cut.any():
         style: dict[str, Any] = {"marker": "^", "markersize": max(3.0, cap), "linestyle": ""}
-        ax.plot(x[cut], np.full(cut.sum(), limit), color=figures.INK, clip_on=False, **style)
-        longest = units.format_duration(float(shown.frame["high_s"].max()))
-        handles.append(_line(label=f"cut (up to {longest})", **style))
-    ax.set_ylim(0, top)
+        ax.plot(x[cut], np.full(cut.sum(), limit), color=figures.INK, **style)
+        longest = units.format_ms(float(shown.frame["high_s"].max()))
+        handles.append(_line(label=f"cut (up to {longest} ms)", **style))
+    ax.set_ylim(0, top * _ABOVE)
     return handles
 
 
@@ -281,7 +277,7 @@ def _draw_phases(
         if start:
             ax.axvline(start - 0.5, color=figures.INK, linewidth=0.6, zorder=0.6)
         name = printable(phase)
-        with_sum = f"{name}: {units.format_duration(float(sums_s[phase]))}"
+        with_sum = f"{name}: {units.format_ms(float(sums_s[phase]))} ms"
         centre = (start + end - 1) / 2
         for text in (with_sum, name)[not times :]:
             half = len(text) * size * _CHAR_WIDTH / points / 2

@@ -13,6 +13,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
+from chainer_profile.basics.units import plural
 from chainer_profile.report import document as doc
 from chainer_profile.report.tables import Column, Table, not_shown
 from chainer_profile.report.text import printable
@@ -77,17 +78,16 @@ def first_screen(
         count = _count([*kept[-1:], block], width) - _count(kept[-1:], width)
         if left or count > room:
             name = block.caption if isinstance(block, Table) else ""
-            left += [name] if name else []
-            left = left or [""]
+            left += [] if isinstance(block, doc.Heading) else [name]
             continue
         room -= count
         kept.append(block)
     while kept and isinstance(kept[-1], doc.Heading):
         kept.pop()
     if left:
-        names = ", ".join(filter(None, left))
-        said = f"More: {names} ({hint})." if names else f"There is more ({hint})."
-        kept.append(doc.Text((said,), aside=True))
+        unnamed = plural(left.count(""), "paragraph")
+        names = [*filter(None, left), *([unnamed] if "" in left else [])]
+        kept.append(doc.Text((f"Not shown: {', '.join(names)} ({hint}).",), aside=True))
     return kept
 
 

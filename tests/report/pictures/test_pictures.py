@@ -147,6 +147,27 @@ def test_names_lie_within_the_figure_and_cover_no_other_name(name: str) -> None:
     assert axes.get_window_extent().width > 0.8 * whole.width
 
 
+@pytest.mark.parametrize("slow", [1, 30])
+def test_bars_are_in_the_unit_of_the_tables_and_nothing_touches_the_frame(slow: int) -> None:
+    recording = make_recording(6, 100)
+    self_ns = recording.self_ns.copy()
+    self_ns[::10] *= slow  # whiskers of 30 times as long trials are cut
+    for scale in (1, 1000):
+        one = summarise(replace(recording, self_ns=self_ns * scale, trial_ns=None), "0.4ms")
+        (ax,) = layers.figure(one).axes
+        assert ax.get_ylabel() == "median self time [ms]"
+        bars: Any = ax.collections[0]
+        tops = [path.vertices[:, 1].max() for path in bars.get_paths()]
+        assert max(tops) == pytest.approx(one.layers["median_s"].max() * 1e3)
+        whiskers: Any = next(lines for lines in ax.collections if hasattr(lines, "get_segments"))
+        ends = [segment[:, 1].max() for segment in whiskers.get_segments()]
+        frame = ax.get_ylim()[1]
+        assert max(tops) <= max(ends) < 0.97 * frame
+        marks = [line for line in ax.lines if line.get_marker() == "^"]
+        assert bool(marks) == (slow > 1)
+        assert all(np.max(line.get_ydata()) < 0.97 * frame for line in marks)
+
+
 # -- dots
 
 
