@@ -86,7 +86,7 @@ def _ended_early(summary: Summary) -> Iterator[Finding]:
     )
     if recording.ended.startswith("failed"):
         advice = "Fix that first: the network cannot be profiled as it is."
-    yield warning("interrupted", f"{text} The results cover those trials.", advice, off=0.0)
+    yield warning("interrupted", f"{text} The results cover those trials.", advice, off=math.inf)
 
 
 def _left_out(summary: Summary) -> Iterator[Finding]:

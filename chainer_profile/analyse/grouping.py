@@ -37,11 +37,13 @@ def group(layers: pd.DataFrame, recording: Recording, by: str) -> pd.DataFrame:
     Returns:
         One row a group, indexed by its name. Columns: ``calls`` in a trial (of the forward pass
         where the group has any), ``total_s`` per trial, ``mean_s`` per call, ``share`` of
-        :func:`time_of_shares`, ``hot`` (number of hot layers), and ``<phase>_s`` for every phase.
+        :func:`time_of_shares`, ``hot`` (number of hot layers), ``<phase>_s`` for every phase, and
+        ``inclusive_s``, the time with all calls that are made within the group's.
     """
     if by not in GROUPS:
         raise ValueError(f"layers are grouped by {', '.join(GROUPS)}, not by {by!r}")
-    rows, add = _adding(group_names(recording.layers, by))
+    names = group_names(recording.layers, by)
+    rows, add = _adding(names)
     mean_s, phases = layers["mean_s"].to_numpy(), layers["phase"].to_numpy()
     calls, hot = layers["calls"].to_numpy(), layers["hot"].to_numpy()
     forward = phases == "forward"
@@ -53,13 +55,35 @@ def group(layers: pd.DataFrame, recording: Recording, by: str) -> pd.DataFrame:
         "calls": counted,
         "total_s": total_s,
         "mean_s": total_s / counted,
+        "inclusive_s": list(_inclusive_s(recording.layers, names, mean_s).values()),
         "share": total_s / whole_s if whole_s else np.zeros(len(rows)),
         "hot": add(hot).astype(int),
         **{f"{phase}_s": add(mean_s * (phases == phase)) for phase in dict.fromkeys(phases)},
     }
     slowest_first = np.argsort(-total_s, kind="stable")
     index = pd.Index(np.array(rows, object)[slowest_first], dtype=object, name=by)
-    return pd.DataFrame({name: values[slowest_first] for name, values in table.items()}, index)
+    table = {name: np.asarray(values)[slowest_first] for name, values in table.items()}
+    return pd.DataFrame(table, index)
+
+
+def _inclusive_s(
+    layers: Sequence[Layer], names: Sequence[str], self_s: NDArray[np.float64]
+) -> dict[str, float]:
+    """Time of each group with the calls within its own, each of them once."""
+    found = dict.fromkeys(names, 0.0)
+    holders: list[set[str]] = []
+    for at, (layer, name) in enumerate(zip(layers, names, strict=True)):
+        parent = parent_of(layer, at)
+        holders.append({name} if parent is None else {name} | holders[parent])
+        for holder in holders[at]:
+            found[holder] += float(self_s[at])
+    return found
+
+
+def parent_of(layer: Layer, index: int) -> int | None:
+    """Index of the call that a layer's was made in, which comes before it; None without one."""
+    parent = layer.parent
+    return parent if parent is not None and 0 <= parent < index else None
 
 
 def _adding(

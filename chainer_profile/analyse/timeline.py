@@ -11,8 +11,9 @@ from itertools import groupby, islice
 
 import numpy as np
 
+from chainer_profile.analyse.grouping import parent_of
 from chainer_profile.basics.paths import below, shared
-from chainer_profile.record.recording import Layer, Recording
+from chainer_profile.record.recording import Recording
 
 TRIAL, PHASE, LINK, FUNCTION, WAIT = "trial", "phase", "link", "function", "wait"
 
@@ -77,12 +78,6 @@ def median_trial(recording: Recording) -> int:
     """The trial, from 0, whose length is nearest the median; the first of several."""
     lengths = np.array(wall_ns(recording))
     return int(np.argmin(np.abs(lengths - np.median(lengths))))
-
-
-def parent_of(layer: Layer, index: int) -> int | None:
-    """Index of the call that a layer's was made in, which comes before it; None without one."""
-    parent = layer.parent
-    return parent if parent is not None and 0 <= parent < index else None
 
 
 def evenly(total: int, parts: int) -> list[int]:

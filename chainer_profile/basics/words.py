@@ -45,6 +45,8 @@ PHASES = ("forward", "forward-backward", "train")
 LOSSES = ("auto", "softmax_cross_entropy", "mean_squared_error", "output")
 #: What ``--group-by`` takes.
 GROUPS = ("function", "link", "block", "shape")
+#: Orders of a table of groups: by self time, or by the time with all calls within.
+SELF_TIME, TOTAL_TIME = "self", "total"
 #: What ``--dtype`` takes.
 DTYPES = ("float32", "float16", "mixed16")
 

@@ -52,7 +52,7 @@ def _layer_columns(text: str) -> tuple[str, ...]:
 
 SORT_KEYS = (
     *("time", "median", "mean", "p95", "std", "index", "path", "name"),
-    *("flops", "memory", "reached"),
+    *("flops", "memory", "reached", words.SELF_TIME, words.TOTAL_TIME),
 )
 
 #: Trials in which an engine's layers are timed, at most, where none were asked for.
@@ -268,7 +268,7 @@ OPTIONS: dict[str, Told] = {
     ),
     "--full": _flag("show everything, not only the first screen"),
     "--group-by": _value(
-        "show totals by function, link, block or shape (with --full: by function)",
+        "print only the times by function, link, block or shape (with --full: by function)",
         choices=words.GROUPS,
     ),
     "--macs": _flag("show multiply-adds instead of operations"),
@@ -278,7 +278,11 @@ OPTIONS: dict[str, Told] = {
         parse_rule,
         DEFAULT_RULE,
     ),
-    "--sort": _choice(SORT_KEYS, "order of the layer table; memory is the peak (default: time)"),
+    "--sort": _choice(
+        SORT_KEYS,
+        "order of the layer table, or self or total for --group-by; memory is the peak (default: "
+        "time)",
+    ),
     "--target Fx": _value(
         "show how much faster which layers must become for a trial this many times as fast, such "
         "as 1.5x",

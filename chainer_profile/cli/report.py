@@ -16,8 +16,9 @@ from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.shown import ALL_ROWS, row_limit, say_written, show
 from chainer_profile.engines.results import RESULTS
 from chainer_profile.record.recording import Recording
+from chainer_profile.report.content.layer_section import Shown
 from chainer_profile.report.content.profile import ReportTitle, brief, overview
-from chainer_profile.report.content.result_section import target
+from chainer_profile.report.content.result_section import groups, target
 from chainer_profile.runs.folder import RECORDING, load_run
 from chainer_profile.runs.wanted import Wanted, is_report, named
 from chainer_profile.runs.wanted import check as check_formats
@@ -99,8 +100,11 @@ def show_run(
         if args.full:
             by = args.group_by or "function"
             show(overview(summary, group_by=by, macs=args.macs, **asked), quiet)
+        elif args.group_by:
+            shown = Shown(args.sort, row_limit(args), args.group_by, hint=ALL_ROWS)
+            show(groups(summary, shown), quiet)
         else:
-            show(brief(summary, group_by=args.group_by or "", **asked), quiet)
+            show(brief(summary, **asked), quiet)
         if args.target is not None:
             show(target(summary, args.target), quiet)
     names = [*filter(None, [written]), *(file.name for file in files)]

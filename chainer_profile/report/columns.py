@@ -14,7 +14,7 @@ import pandas as pd
 from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.paths import above
-from chainer_profile.basics.units import NOT_KNOWN, format_ms, format_ratio
+from chainer_profile.basics.units import NOT_KNOWN, format_ms
 from chainer_profile.basics.words import BACKWARD, FORWARD, GROUPS
 from chainer_profile.report.document import HOT
 from chainer_profile.report.tables import Column, Table, columns, headed, kept, rows_of
@@ -204,34 +204,30 @@ _GROUPS = columns(
     """
 name Index | | text
 calls | | calls_
-total | total ms | ms
-mean | mean ms | ms_
+self total_s | self ms | ms
 share | % = share [%] | bar
-hot | hot layers | count_
-ratio | bwd/fwd = backward / forward !1 | figure
-phase | !6 | ms_
+total inclusive_s | total ms !4 | ms_
+phase | | ms_
+each each_s | ms a call !3 | ms_
+hot | hot = hot layers !1 | count_
 """,
-    ratio=lambda row: format_ratio(*(getattr(row, f"{one}_s", 0.0) for one in (BACKWARD, FORWARD))),
+    each_s=lambda row: row.inclusive_s / row.calls,
 )
 
 
 def group_columns(by: str, phases: Sequence[str]) -> list[Column]:
     """The columns of a table of groups: by phase for more than one."""
-    name, hot = headed(_GROUPS["name"], by), _GROUPS["hot"]
-    share, calls, total = (_GROUPS[key] for key in ("share", "calls", "total"))
-    if len(phases) < 2:
-        return [name, calls, total, _GROUPS["mean"], share, hot]
-    calls, hot = replace(calls, drop=2), replace(headed(hot, "hot", hot.title), drop=5)
-    # Backward over forward, where a trial has both.
-    ratio = [_GROUPS["ratio"]] if BACKWARD in phases and FORWARD in phases else []
-    return [name, calls, *_phase_times(phases, "s"), total, *ratio, share, hot]
+    name, calls, own, share, total, _, each, hot = _GROUPS.values()
+    of_phases = _phase_times(phases, "s") if len(phases) > 1 else ()
+    return [headed(name, by), calls, own, share, total, *of_phases, each, hot]
 
 
 def _phase_times(phases: Sequence[str], field: str) -> Iterator[Column]:
     """A column a phase; empty where a row has no part in it."""
     for phase in phases:
         column = headed(_GROUPS["phase"], phase, f"{phase} [ms]")
-        yield replace(column, value=partial(_or_none, field=f"{phase}_{field}"))
+        drop = 5 if phase in (FORWARD, BACKWARD) else 2
+        yield replace(column, value=partial(_or_none, field=f"{phase}_{field}"), drop=drop)
 
 
 def _or_none(row: Any, field: str) -> float | None:

@@ -276,7 +276,7 @@ def test_a_view_is_what_the_options_ask_for_and_the_extension_can_be_unloaded(sh
     assert int(summary.layers["hot"].sum()) == 1
     for tree, text, title in (
         (True, "incl. ms", "The tree of links"),
-        (False, "mean ms", "By link"),
+        (False, "ms a call", "By link"),
     ):
         view = View(summary, {"group_by": "link", "tree": tree, "depth": 2})
         assert text in repr(view)

@@ -22,10 +22,11 @@ from chainer_profile.record.budget import Spent
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.columns import layer_columns
 from chainer_profile.report.content import boxes, comparison, engines, network, profile, sweep
-from chainer_profile.report.content.layer_section import spreads
+from chainer_profile.report.content.layer_section import Shown, spreads
 from chainer_profile.report.content.method import has_rate_of_zero
 from chainer_profile.report.content.pass_section import memory_on_page
 from chainer_profile.report.content.profile import overview, report
+from chainer_profile.report.content.result_section import groups
 from chainer_profile.report.document import Boxes, plain
 from chainer_profile.report.tables import SPREAD, Spread, Table
 from tests import ROOT
@@ -50,7 +51,8 @@ def order(summary: Summary, sort: str) -> list[int]:
 
 def test_order_of_the_layers() -> None:
     summary = summarise(with_work(make_recording(12)))
-    keys = {"time": "median_s", "name": "function", "memory": "peak_nbytes"}
+    keys = dict.fromkeys(("time", "self", "total"), "median_s")
+    keys |= {"name": "function", "memory": "peak_nbytes"}
     keys |= {name: f"{name}_s" for name in ("median", "mean", "p95", "std")}
     for sort in SORT_KEYS:
         how = {"ascending": sort in ("path", "name", "index"), "kind": "stable"}
@@ -71,6 +73,35 @@ def test_the_report_of_resnet20_is_short_and_lists_each_layer_and_its_time() -> 
     found = [(row[0].removeprefix("| "), row[2].removesuffix(" |")) for row in rows]
     expected = zip(summary.layers["label"], medians_ms, strict=True)
     assert found == [(label, f"{median_ms:.4f}") for label, median_ms in expected]
+
+
+def test_groups_are_told_with_the_calls_within_theirs() -> None:
+    """Of calls within calls the self time is the inner one's; the total is of all of them."""
+    training = make_training()
+    mean_s = (training.self_ns.mean(axis=0) * 1e-9).tolist()
+    # The backward of a convolution, 16, makes two calls; one of them makes a third.
+    parents = {17: 16, 18: 17, 20: 16}
+    layers = [replace(one, parent=parents.get(at)) for at, one in enumerate(training.layers)]
+    summary = summarise(replace(training, layers=tuple(layers)))
+    functions = [one.function for one in layers]
+    for by in ("self", "total"):
+        (table,) = groups(summary, Shown(by, group_by="function"))
+        assert isinstance(table, Table)
+        *rows, framework = table.rows
+        assert framework.Index == "framework"
+        assert math.fsum(row.share for row in table.rows) == pytest.approx(1)
+        field = "total_s" if by == "self" else "inclusive_s"
+        times = [getattr(row, field) for row in rows]
+        assert times == sorted(times, reverse=True)
+    for row in rows:
+        held = {at for at, name in enumerate(functions) if name == row.Index}
+        for inner, outer in parents.items():  # outer calls come first
+            held |= {inner} & ({inner} if outer in held else set())
+        assert row.inclusive_s == pytest.approx(sum(mean_s[at] for at in held))
+        assert row.total_s == pytest.approx(row.forward_s + row.backward_s + row.update_s)
+        each = next(one for one in table.columns if one.key == "each")
+        assert each.value(row) * row.calls == pytest.approx(row.inclusive_s)
+    assert any(row.inclusive_s > row.total_s for row in rows)
 
 
 # -- boxes

@@ -18,7 +18,7 @@ from chainer_profile.basics.units import (
     format_percent,
     plural,
 )
-from chainer_profile.basics.words import DEFAULT_DEPTH
+from chainer_profile.basics.words import DEFAULT_DEPTH, SELF_TIME, TOTAL_TIME
 from chainer_profile.comparison.fused import place
 from chainer_profile.report.columns import (
     ABOUT,
@@ -66,6 +66,8 @@ _HOTTEST = 8
 _BINS, _BLOCKS, _AT_ONCE = 20, 24, 64
 _SORT_COLUMNS = {
     "time": "typical_s",
+    SELF_TIME: "typical_s",
+    TOTAL_TIME: "typical_s",
     "median": "median_s",
     "mean": "mean_s",
     "p95": "p95_s",

@@ -23,7 +23,7 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.basics.words import DEFAULT_DEPTH
+from chainer_profile.basics.words import DEFAULT_DEPTH, TOTAL_TIME
 from chainer_profile.report.columns import (
     PHASES,
     WHICH,
@@ -256,11 +256,14 @@ def phases_in_short(summary: Summary) -> Iterator[Block]:
 def groups(summary: Summary, shown: Shown) -> Iterator[Block]:
     """The terminal's table of the groups that are asked for."""
     by, every = shown.group_by, group_rows(summary, shown.group_by)
+    if shown.sort == TOTAL_TIME:
+        every = every.sort_values("inclusive_s", ascending=False, kind="stable")
     told = every if shown.limit is None else every.head(max(0, shown.limit))
     legend = [
         *hidden(summary, every["share"].iloc[len(told) :], shown.hint, by),
-        ("", f"Times are in ms, % is of the {whole(summary)[1]}."),
-        ("bwd/fwd", "bwd/fwd is backward over forward."),
+        ("", f"Times are in ms; % is self time as part of the {whole(summary)[1]}."),
+        ("total ms", "total is with the calls made within these, self without them."),
+        ("ms a call", "ms a call is of the total."),
     ]
     columns = group_columns(by, summary.phase_names)
     rows = pd.concat([told, framework_of_groups(summary)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from chainer_profile.analyse import timeline
+from chainer_profile.analyse.grouping import parent_of
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.paths import below
 from chainer_profile.record.recording import Place
@@ -92,7 +93,7 @@ def _summed_stacks(summary: Summary) -> Iterator[tuple[_Stack, int, int | None]]
     last = {layer.phase: index for index, layer in enumerate(recording.layers)}
     stacks: list[_Stack] = []
     for index, layer in enumerate(recording.layers):
-        parent = timeline.parent_of(layer, index)
+        parent = parent_of(layer, index)
         holder = tops[layer.phase] if parent is None else stacks[parent]
         at = "/" if parent is None else recording.layers[parent].path
         links = ((timeline.LINK, path) for path in below(layer.path, at))
