@@ -66,11 +66,14 @@ class Side:
         runs: Its runs; at least one.
         program_s: Seconds that the whole program took without profiling, of several runs the
             median; None for runs of a network.
+        inputs: By how many inputs its times are divided: the batch where the other side has
+            another, else 1.
     """
 
     name: str
     runs: tuple[Recording, ...]
     program_s: float | None = None
+    inputs: int = 1
 
     def time_s(self, index: int) -> float:
         """Median time of a layer; of several runs the geometric mean of theirs."""
@@ -83,7 +86,7 @@ class Side:
 
     @cached_property
     def _times_ns(self) -> NDArray[np.float64]:
-        return medians_ns([run.self_ns for run in self.runs])
+        return medians_ns([run.self_ns for run in self.runs]) / self.inputs
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,11 @@ class Comparison(Shown):
     movements: tuple[Movement, ...]
     run_spread: float
     fusion: Fusion | None = None
+
+    @property
+    def by_input(self) -> bool:
+        """Whether times are by input, because the batches differ."""
+        return self.before.inputs != self.after.inputs
 
     @property
     def several(self) -> bool:
@@ -253,6 +261,9 @@ def compare(
         for side, name in ((before, "before"), (after, "after"))
     ]
     keys = [_side_keys(side) for side in sides]
+    batches = [side.runs[0].settings.batchsize for side in sides]
+    if all(batches) and len(set(batches)) > 1:
+        sides = [replace(side, inputs=n) for side, n in zip(sides, batches, strict=True)]
     names = [engine_name(side.runs[0]) for side in sides]
     rows = [len(side.runs[0].layers) for side in sides]
     engines = any(run.settings.engine for side in sides for run in side.runs)
@@ -274,15 +285,17 @@ def compare(
     devices = [one for one in found if one.name == "device"]
     same_work = all((one.before == "cpu") == (one.after == "cpu") for one in devices)
     moved = tuple(movements(sides[0].runs, sides[1].runs)) if same_work else ()
-    windows_ns = [run.conditions.window_ns or 0.0 for side in sides for run in side.runs]
+    windows_ns = [
+        (run.conditions.window_ns or 0.0) / side.inputs for side in sides for run in side.runs
+    ]
     judge = Judge(
         min_effect=min_effect,
         ends=allowance(moved if same_place(found) else ()),
         several=len(windows_ns) > 2,
         window_s=_WINDOWS * NS * max(windows_ns),
     )
-    samples = [
-        [run.self_ns[:, indices] for run in side.runs]
+    samples: list[list[Any]] = [
+        [run.self_ns[:, indices] / side.inputs for run in side.runs]
         for side, indices in zip(sides, at, strict=True)
     ]
     groups = layer_groups([first.layers[index] for index in at[0]])
@@ -398,7 +411,7 @@ def _totals(sides: Sequence[Side], judge: Judge) -> pd.DataFrame:
     by_itself = replace(judge, ends=(1.0, 1.0))
     tables = {
         name: (by_itself if name == CPU else judge).totals(
-            *([of(run) for run in side.runs] for side in sides)
+            *([of(run) / side.inputs for run in side.runs] for side in sides)
         )
         for name, known, of in parts
         if known and len({run.settings.phase for run in runs}) == 1

@@ -21,6 +21,8 @@ from chainer_profile.comparison.run_differences import (
 )
 from chainer_profile.comparison.significance import FASTER, SAME, SLOWER, UNCLEAR
 from chainer_profile.record.recording import BlasLibrary, Calibration, Conditions, Gpu
+from chainer_profile.report.content.comparison import compared
+from chainer_profile.report.document import Text, plain
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
 from tests.fusing import chainer_run, engine_run, in_threes
@@ -65,6 +67,33 @@ def test_a_run_compared_with_itself(seed, n_layers, n_trials):
         assert set(table["ratio"]) == {1.0}
         assert set(table["verdict"]) == {SAME}
         assert ((table["low"] <= 1) & (table["high"] >= 1)).all()
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_runs_of_other_batches_are_compared_by_input(several):
+    """Eight times the inputs in 4 times the time: an input takes half of it."""
+    runs = [run(seed) for seed in range(4 if several else 2)]
+    half = len(runs) // 2
+    batch = [replace(one, settings=replace(one.settings, batchsize=8)) for one in runs[half:]]
+    larger = [scaled(one, dict.fromkeys(range(len(one.layers)), 4.0), 4.0) for one in batch]
+    before, after = Side("A", tuple(runs[:half])), Side("B", tuple(larger))
+    for one, other, factor in ((before, after, 0.5), (after, before, 2.0)):
+        comparison = compare(one, other)
+        layers, totals = comparison.layers, comparison.totals
+        assert layers["ratio"].median() == pytest.approx(factor, rel=0.05)
+        assert set(layers["verdict"]) == {FASTER if factor < 1 else SLOWER}
+        assert totals["ratio"][CLEAN] == pytest.approx(factor, rel=0.05)
+        # The times are those of an input, too.
+        inputs = one.runs[0].settings.batchsize
+        times_s = [one.time_s(at) / inputs for at in layers["before_index"]]
+        assert layers["before_s"].tolist() == pytest.approx(times_s)
+        texts = [block for block in compared(comparison) if isinstance(block, Text)]
+        said = " ".join(plain(block.words) for block in texts)
+        assert "trial by input is " in said
+        assert " so all times are by input: divided by the batch." in said
+    for same in (compare(before, before), compare(after, after)):
+        assert not same.by_input
+        assert same.before.inputs == same.after.inputs == 1
 
 
 _OPPOSITE = {SLOWER: FASTER, FASTER: SLOWER, SAME: SAME, UNCLEAR: UNCLEAR}

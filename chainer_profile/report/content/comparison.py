@@ -107,7 +107,7 @@ def compared(
     shown = layers.head(len(layers) if limit is None else limit)
     if len(shown):
         legend = [
-            ("", "Times are medians in ms."),
+            ("", f"Times are medians in ms{' by input' * comparison.by_input}."),
             ("95 %", "95 % is the confidence interval of the factor."),
         ]
         legend[:0] = not_shown(len(layers) - len(shown), hint)
@@ -144,6 +144,7 @@ def verdict(comparison: Comparison) -> str:
     row = comparison.totals.iloc[0]
     found, factor = str(row["verdict"]), towards(row["ratio"])
     name = "sum of the layers" if comparison.headline == LAYERS else comparison.headline
+    name += " by input" * comparison.by_input
     times = f"{format_duration(row['before_s'])}, now {format_duration(row['after_s'])}"
     said = interval(row["ratio"], row["low"], row["high"])
     within = "" if said == NOT_KNOWN else f", 95 % interval of the factor {said}"
@@ -230,6 +231,9 @@ def _busy(side: Side) -> str:
 
 def notes(comparison: Comparison) -> Iterator[str]:
     """What the reader must know to take the verdicts for what they are, a sentence each."""
+    if comparison.by_input:
+        batches = f"{comparison.before.inputs}, now {comparison.after.inputs}"
+        yield f"The batches differ ({batches}), so all times are by input: divided by the batch."
     if comparison.same_run:
         yield "One run is on both sides, so it is compared with itself."
     if line := fusion_line(comparison):
@@ -383,7 +387,7 @@ phase | | text | Phase of the layer; likewise
 covers | | text | Indices of Chainer's layers in the row, if it compares another engine; empty for
   what is the engine's own, and between runs of Chainer
 before_time before_s before_ms | | ms | Median time in the first run; of several runs the geometric
-  mean of their medians
+  mean of their medians; by input where the batches differ
 after_time after_s after_ms | | ms | The same in the second run
 before_share | | percent | Part of the sum of all layers' times there; empty for totals
 after_share | | percent | The same in the second run

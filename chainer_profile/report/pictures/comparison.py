@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 
-from chainer_profile.basics.units import duration_unit, format_count, in_unit
+from chainer_profile.basics.units import format_count
 from chainer_profile.comparison.compare import Comparison
 from chainer_profile.comparison.fused import short_name
 from chainer_profile.comparison.significance import FASTER, SLOWER
@@ -57,16 +57,15 @@ def figure(comparison: Comparison, anchor: str = "") -> Figure:
     width = max(_MIN_WIDTH, bars.SIDES + _LAYER_WIDTH * count)
     fig, ax, points, size = bars.axes_for(count, width, _HEIGHT)
     highest_s = float(layers[["before_s", "after_s"]].to_numpy().max())
-    unit = duration_unit(highest_s)
     font = float(np.clip(points / bars.LINE_HEIGHT, _MIN_FONT, _MAX_FONT))
-    _draw_bars(ax, layers, unit)
-    marks = _mark(ax, layers, unit, font)
+    _draw_bars(ax, layers)
+    marks = _mark(ax, layers, font)
     names = {at: shorten(_name(row), _MAX_LABEL) for at, row in enumerate(layers.itertuples())}
     bars.name(fig, names, font, "layer, in the order of the calls", size)
-    ax.set_ylabel(f"median self time [{unit}]", fontsize=size)
+    ax.set_ylabel(f"median self time{' by input' * comparison.by_input} [ms]", fontsize=size)
     figures.entitle(fig, _title(comparison, int(width * _CHARS * figures.TEXT / size)), size)
     _draw_legend(ax, layers, size - 1)
-    _make_room(fig, marks, in_unit(highest_s, unit) or 1.0)
+    _make_room(fig, marks, highest_s * 1e3 or 1.0)
     bars.lead(ax, [f"{anchor}-{at}" for at in layers.index])
     return fig
 
@@ -91,23 +90,22 @@ def _shown(comparison: Comparison) -> pd.DataFrame:
     return layers.loc[sorted(ordered.index[:MAX_LAYERS])]
 
 
-def _draw_bars(ax: Axes, layers: pd.DataFrame, unit: str) -> None:
+def _draw_bars(ax: Axes, layers: pd.DataFrame) -> None:
     x = np.arange(len(layers))
-    scale = in_unit(1.0, unit)
     colours = [_COLOURS.get(verdict, figures.SAME_COLOUR) for verdict in layers["verdict"]]
     for offset, name, colour in (
         (-0.5, "before_s", figures.OTHER_COLOUR),
         (0.5, "after_s", colours),
     ):
-        bars.draw(ax, x + offset * _BAR, layers[name] * scale, _BAR, colour)
+        bars.draw(ax, x + offset * _BAR, layers[name] * 1e3, _BAR, colour)
 
 
-def _mark(ax: Axes, layers: pd.DataFrame, unit: str, font: float) -> list[Annotation]:
+def _mark(ax: Axes, layers: pd.DataFrame, font: float) -> list[Annotation]:
     """The factor above each changed layer."""
     return [
         ax.annotate(
             change(row.ratio, row.verdict),
-            (at, in_unit(max(row.before_s, row.after_s), unit)),
+            (at, max(row.before_s, row.after_s) * 1e3),
             (0, _ABOVE),
             textcoords="offset points",
             ha="center",
