@@ -221,6 +221,44 @@ def _average_pooling_nd(params: Any) -> Any:
     )
 
 
+def _multi_add(params: Any) -> Any:
+    # In Chainer's order, which other sums would round otherwise.
+    first, *others = params.input_names
+    if not others:
+        return _single(params, "Identity")
+    gb = _builder()
+    for other in others:
+        first = gb.op("Add", [first, other])
+    return gb.nodes(params.output_names)
+
+
+def _flip(axis: Callable[[Any], int]) -> _Converter:
+    def convert(params: Any) -> Any:
+        # Backwards to before the first element, which the least number means.
+        numbers = {"starts": -1, "ends": np.iinfo(np.int64).min, "axes": axis(params.func)}
+        for name, value in (numbers | {"steps": -1}).items():
+            params.input_names.append(params.context.add_const(np.array([value], np.int64), name))
+        return _single(params, "Slice")
+
+    return convert
+
+
+def _embed_id(params: Any) -> Any:
+    func, context, (x, weights) = params.func, params.context, params.input_names
+    gb = _builder()
+    if func.ignore_label is None:
+        gb.op("Gather", [weights, x], axis=0)
+        return gb.nodes(params.output_names)
+    indices, table = func.inputs
+    label = context.add_const(np.array(func.ignore_label, indices.dtype), "ignore_label")
+    ignored = gb.op("Equal", [x, label])
+    known = gb.op("Where", [ignored, context.add_const(np.array(0, indices.dtype), "first"), x])
+    rows = gb.op("Gather", [weights, known], axis=0)
+    ignored_rows = gb.op("Unsqueeze", [ignored], axes=[len(indices.shape)])
+    gb.op("Where", [ignored_rows, context.add_const(np.array(0, table.dtype), "nothing"), rows])
+    return gb.nodes(params.output_names)
+
+
 #: By the name of the function's class; they go before the exporter's own.
 CONVERTERS: dict[str, _Converter] = {
     "AveragePoolingND": _average_pooling_nd,
@@ -228,9 +266,14 @@ CONVERTERS: dict[str, _Converter] = {
     "ConvolutionND": _convolution_nd,
     "Deconvolution2DFunction": _deconvolution_2d,
     "DeconvolutionND": _deconvolution_nd,
+    "EmbedIDFunction": _embed_id,
     "Erf": lambda params: _single(params, "Erf"),
+    "Flip": _flip(lambda func: func.axis),
+    "FlipLR": _flip(lambda func: 1),
+    "FlipUD": _flip(lambda func: 0),
     "LayerNormalization": _layer_normalization,
     "MaxPoolingND": _max_pooling,
+    "MultiAdd": _multi_add,
     "NormalizeL2": _normalize,
     "PReLUFunction": _prelu,
     "ResizeImages": _resize_images,
