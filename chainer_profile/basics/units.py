@@ -49,11 +49,6 @@ def format_ms(seconds: float | None) -> str:
     return f"{seconds * 1e3:.4f}"
 
 
-def in_unit(seconds: float, unit: str) -> float:
-    """A time as a number of the given unit (s, ms, us, ns), for the axis of a plot."""
-    return seconds / _SECONDS[unit]
-
-
 def format_significant(value: float, digits: int = DIGITS) -> str:
     """A number with so many significant digits, and none of them lost before the point."""
     if not math.isfinite(value):

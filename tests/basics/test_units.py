@@ -11,7 +11,6 @@ from chainer_profile.basics import units
 from chainer_profile.basics.errors import UsageError
 from tests.refusing import refusal
 
-SCALE = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 times = st.floats(1e-12, 1e6, allow_nan=False)
 NAN = math.nan
 
@@ -79,16 +78,15 @@ def number(text):
     return float(re.match(r"[-+0-9.,]+", text)[0].replace(",", ""))
 
 
-@given(times, st.sampled_from(sorted(SCALE)))
-@example(999.96e-6, "s")
-@example(1 - 1e-9, "s")
-def test_a_duration_has_four_digits_and_the_unit_that_fits_and_is_read_back(seconds, unit):
+@given(times)
+@example(999.96e-6)
+@example(1 - 1e-9)
+def test_a_duration_has_four_digits_and_the_unit_that_fits_and_is_read_back(seconds):
     text = units.format_duration(seconds)
     assert units.parse_duration(text.replace(",", "")) == pytest.approx(seconds, rel=0.5001e-3)
     if 1e-9 <= seconds <= 999.9:
         assert 1 <= number(text) < 1000
         assert len(re.sub(r"[^0-9]", "", text)) == 4
-    assert units.in_unit(seconds, unit) * SCALE[unit] == pytest.approx(seconds, rel=1e-12)
 
 
 @given(st.floats(1e-9, 1e12), st.integers(1, 9))

@@ -207,7 +207,7 @@ def bars(summary: Summary) -> Iterator[Block]:
         "One bar for each layer in the order of the calls"
         + (", phase after phase" if several else "")
         + f": {typical_word(summary.recording)} self time{on_gpu(summary)}, with whiskers from "
-        "the 5th to the 95th percentile. Hot layers are red here, and bold in the table.",
+        "the 5th to the 95th percentile. Hot layers are red here, and bold in tables.",
     )
 
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from chainer_profile.basics.units import duration_unit, format_duration, in_unit
+from chainer_profile.basics.units import format_duration
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.record.recording import Recording
@@ -47,8 +47,7 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     """
     parts, engines = shares(run, recordings), run.measured
     medians_s = [engine.statistics.median_s for engine in engines if engine.statistics]
-    unit = duration_unit(max(medians_s, default=1.0))
-    lengths = np.array([in_unit(median_s, unit) for median_s in medians_s])
+    lengths = np.array(medians_s) * 1e3
     functions = [name for name in parts if name not in _LAST]
     colours = dict(zip(functions, figures.SERIES_COLOURS, strict=False))
     colours |= {REST: figures.OTHER_COLOUR, BETWEEN: figures.BETWEEN_COLOUR, PLAIN: figures.ACCENT}
@@ -74,7 +73,7 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     left.set_yticks(range(len(engines)), labels, parse_math=False)
     left.set_ylim(len(engines) - 0.4, -0.6)
     left.set_xlim(0, (max(lengths, default=0.0) or 1.0) * 1.34)
-    left.set_xlabel(f"median of the trials [{unit}]")
+    left.set_xlabel("median of the trials [ms]")
     right.set_xlim(0, 100)
     right.set_xlabel("share of the trial [%]")
     for ax in (left, right):

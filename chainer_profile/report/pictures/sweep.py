@@ -114,15 +114,14 @@ def _draw_panel(
     ax: Axes, name: str, group: list[CaseResult], series: list[tuple[str, list[CaseResult]]]
 ) -> None:
     networks = _networks(group)
-    unit = units.duration_unit(max(result.median_s for result in group))
     wide = 0.8 / len(series)
     top = 0.0
     for at, (_, of_series) in enumerate(series):
         members = [result for result in group if result in of_series]
         x = np.array([networks.index(result.settings.model) for result in members], float)
         x += (at - (len(series) - 1) / 2) * wide
-        typical = np.array([units.in_unit(result.median_s, unit) for result in members])
-        std = np.array([units.in_unit(result.std_s, unit) for result in members])
+        typical = np.array([result.median_s * 1e3 for result in members])
+        std = np.array([result.std_s * 1e3 for result in members])
         ax.bar(x, typical, width=wide * 0.92, color=_COLOURS[at])
         known = np.isfinite(std)
         _whiskers(ax, x[known], typical[known], std[known], fmt="none", ecolor=figures.INK)
@@ -152,7 +151,7 @@ def _draw_panel(
         parse_math=False,
     )
     ax.set_xlim(-0.6, len(networks) - 0.4)
-    ax.set_ylabel(f"latency [{unit}]")
+    ax.set_ylabel("latency [ms]")
     ax.set_title(name, fontsize=figures.TEXT, loc="left", parse_math=False)
     figures.plain_axes(ax, "y")
     ax.tick_params(axis="x", length=0)
@@ -174,12 +173,11 @@ def batch_figure(results: Sequence[CaseResult]) -> Figure:
     height = 4.1 + 0.18 * -(-len(shown) // _legend_columns(shown, _BATCH_WIDTH))
     fig = figures.blank(_BATCH_WIDTH, height)
     left, right = fig.subplots(1, 2)
-    unit = units.duration_unit(max(r.median_s for _, group in shown for r in group))
     handles: list[Any] = []
     for at, (_, group) in enumerate(shown):
         batch = [result.settings.batchsize for result in group]
-        typical = np.array([units.in_unit(result.median_s, unit) for result in group])
-        std = np.nan_to_num([units.in_unit(result.std_s, unit) for result in group])
+        typical = np.array([result.median_s * 1e3 for result in group])
+        std = np.nan_to_num([result.std_s * 1e3 for result in group])
         style: dict[str, Any] = {"color": _COLOURS[at], "marker": _MARKERS[at]}
         style |= {"markersize": 4, "linewidth": 1.2}
         _whiskers(left, batch, typical, std, **style)
@@ -192,7 +190,7 @@ def batch_figure(results: Sequence[CaseResult]) -> Figure:
         ax.minorticks_off()
         ax.set_xlabel("batch size")
         figures.plain_axes(ax, "y")
-    left.set_ylabel(f"latency [{unit}]")
+    left.set_ylabel("latency [ms]")
     right.set_ylabel("throughput [inputs/s]")
     right.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     for ax in (left, right):
