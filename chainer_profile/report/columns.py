@@ -321,9 +321,7 @@ def link_anchor(summary: Summary, path: str) -> str:
     return f"link-{summary.links.index.get_loc(path)}" if path in summary.links.index else ""
 
 
-def tree_rows(
-    summary: Summary, depth: int, most: int | None = None
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def tree_rows(summary: Summary, depth: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The tree of links down to a level, and what comes beside it, which adds up to the trial.
 
     ``marked`` are links with hot layers that no row below them shows.
@@ -333,10 +331,6 @@ def tree_rows(
     table = table.assign(**{name: 0.0 for name in fields.values() if name not in table})
     inside = table[[str(path).startswith("/") for path in table.index]]
     shown = inside[inside["depth"] <= depth]
-    if most is not None and len(shown) > most:
-        # Never a link without those above it: they take at least as long, and come first.
-        slowest = shown.sort_values("inclusive_s", ascending=False, kind="stable").head(most)
-        shown = shown[shown.index.isin(slowest.index)]
     # Hot layers that are counted in a row further below need no mark.
     seen_below = shown["hot"].groupby([above(str(path)) for path in shown.index]).sum()
     seen = seen_below.reindex(shown.index, fill_value=0)

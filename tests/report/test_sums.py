@@ -33,10 +33,10 @@ def near(value: object) -> object:
     return pytest.approx(value, rel=1e-12, abs=1e-15)
 
 
-@given(recordings(), st.integers(0, 4), st.none() | st.integers(1, 5))
-def test_the_tree_adds_up_to_the_trial(recording: Recording, depth: int, most: int | None) -> None:
+@given(recordings(), st.integers(0, 4))
+def test_the_tree_adds_up_to_the_trial(recording: Recording, depth: int) -> None:
     summary = summarise(recording)
-    links, beside = tree_rows(summary, depth, most)
+    links, beside = tree_rows(summary, depth)
     profiled = summary.totals.profiled
     parts = beside if profiled is None else beside.iloc[:-1]
     roots = links[links["depth"] == 0]

@@ -88,10 +88,10 @@ def sections(
     by, trial = shown.group_by, "" if budget is None else "A trial"
     # The terminal has the groups that are asked for, and in place of the layers the tree of links.
     layers = Section("The layers", by_layer.layers(summary, shown), (BRIEF, FULL))
-    if shown.tree:
-        layers = Section("The tree of links", result.tree(summary, shown), (BRIEF, FULL))
+    tree = Section("The tree of links", result.tree(summary, shown), (BRIEF, FULL))
     asked = result.groups(summary, shown) if by else ()
-    by_link = () if shown.tree or by == "link" else (FULL,)
+    several = int(summary.links.index.str.startswith("/").sum()) > 1
+    of_links = (FULL,) if several and not shown.tree and by != "link" else ()
     return [
         Section("", _program(summary, budget), (REPORT, PAGE)),
         Section("", _what_was_run(summary), (BRIEF, FULL)),
@@ -106,14 +106,14 @@ def sections(
         Section("", by_layer.bars(summary), (REPORT,)),
         Section("On the GPU", result.device(summary)),
         Section("By phase", result.phases(summary)),
-        layers,
+        tree if shown.tree else layers,
         Section("The layers", by_layer.on_page(summary), (PAGE,)),
         Section("Hotspots", result.hotspots(summary)),
         Section(f"By {by}", asked, (BRIEF, FULL)),
         Section("By function", result.by_function(summary), (REPORT, PAGE)),
         Section("Inside the layers", passes.inside(summary)),
         Section("", passes.inside_layers(summary), (FULL, PAGE)),
-        Section("By link", result.by_link(summary), by_link),
+        replace(tree, forms=of_links),
         Section("By link", result.tree_on_page(summary), (PAGE,)),
         Section("Work and limits", passes.work(summary, macs=shown.macs)),
         Section("CPU time and page faults", passes.counters(summary), (FULL, PAGE)),

@@ -23,7 +23,7 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.basics.words import DEFAULT_DEPTH, TOTAL_TIME
+from chainer_profile.basics.words import TOTAL_TIME
 from chainer_profile.report.columns import (
     PHASES,
     WHICH,
@@ -39,8 +39,8 @@ from chainer_profile.report.columns import (
     tree_rows,
 )
 from chainer_profile.report.content import boxes
-from chainer_profile.report.content.layer_section import MAX_ROWS, Shown, hidden
-from chainer_profile.report.document import LINKS, TOTAL, Block, Fold, file, strong, text
+from chainer_profile.report.content.layer_section import Shown, hidden
+from chainer_profile.report.document import TOTAL, Block, Fold, strong, text
 from chainer_profile.report.tables import HOT_MARK, Table, columns, listed
 from chainer_profile.report.text import Row, between, of_layers, on_gpu
 
@@ -274,38 +274,6 @@ def by_function(summary: Summary) -> Iterator[Block]:
     columns = group_columns("function", summary.phase_names)
     rows = pd.concat([group_rows(summary, "function"), framework_of_groups(summary)])
     yield Table(columns, rows, "Self time by function")
-
-
-def by_link(summary: Summary) -> Iterator[Block]:
-    """The upper levels of the tree of links, where there are several links."""
-    shown, beside = tree_rows(summary, DEFAULT_DEPTH, MAX_ROWS)
-    count = int(summary.links.index.str.startswith("/").sum())
-    if count < 2:
-        return
-    which = "All links are shown"
-    if len(shown) < count:
-        levels = int(shown["depth"].max())
-        which = (
-            f"{format_count(len(shown))} of {plural(count, 'link')} are shown, down to "
-            f"{plural(levels, 'level')} below the network"
-        )
-        if len(shown) == MAX_ROWS:
-            which += " and those of the longest times"
-    yield text(
-        f"{which}; ",
-        file(LINKS),
-        " has all of them. Inclusive time covers a link and all links below "
-        "it; exclusive time covers the functions that it calls itself.",
-    )
-    rows = pd.concat([shown, beside])
-    columns = tree_columns(summary.phase_names, rows, indent=False)
-    marks = hot_marks(rows, "marked")
-    yield Table(columns, rows, "Inclusive and exclusive time by link", marks)
-    if summary.totals.profiled is not None:
-        outside = " + ".join(beside.index[:-1])
-        yield text(
-            f"The inclusive times of the network (/) and of {outside} add up to the profiled trial."
-        )
 
 
 def tree(summary: Summary, shown: Shown) -> Iterator[Block]:
