@@ -219,7 +219,7 @@ def hottest(summary: Summary) -> Table:
         found,
         "The hottest layers",
         hot_marks(found),
-        [("", f"Hot are {summary.hotspots.rule}.")],
+        [("", f"Hot layers are {summary.hotspots.rule}. Shares are of the {whole(summary)[1]}.")],
         leads=[layer_anchor(at) for at in found.index],
     )
 
