@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from chainer_profile.analyse.changes import whole
@@ -21,7 +20,7 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.report.columns import ABOUT, WHICH, layer_columns
+from chainer_profile.report.columns import ABOUT
 from chainer_profile.report.content.boxes import bar, series
 from chainer_profile.report.document import MEMORY, ROOFLINE, Block, Figure, text
 from chainer_profile.report.tables import Column, Table, columns, headed, listed, with_content
@@ -175,11 +174,6 @@ def _counted(summary: Summary, by: str) -> Table:
     return Table(with_content(found, rows), rows, f"CPU time and page faults by {by}")
 
 
-_SIZES = ("peak", "workspace", "retained")
-#: The order in which a narrow console does without them.
-_DROPS = (0, 2, 1)
-
-
 def memory_sentences(summary: Summary) -> list[str]:
     """The highest point of a trial, and what is kept for backward; empty without a memory pass."""
     use = summary.recording.memory
@@ -241,15 +235,6 @@ retained | left allocated | bytes
 """)
 
 
-def peak_columns(summary: Summary) -> list[Column]:
-    which = layer_columns(WHICH, summary)
-    sizes = [
-        replace(column, drop=drop)
-        for column, drop in zip(layer_columns(_SIZES), _DROPS, strict=True)
-    ]
-    return which + with_content(sizes, summary.layers)
-
-
 def memory(summary: Summary) -> Iterator[Block]:
     use = summary.recording.memory
     if use is None:
@@ -261,13 +246,6 @@ def memory(summary: Summary) -> Iterator[Block]:
             "what the phase leaves allocated (negative if it frees more):"
         )
         yield Table(_PHASES, use.phases, "Memory by phase")
-    highest = summary.layers.sort_values("peak_nbytes", ascending=False, kind="stable")
-    rows = list(highest.head(_MAX_LAYERS).itertuples())
-    which = "layer with the highest peak"
-    if len(rows) > 1:
-        which = f"{plural(len(rows), 'layer')} with the highest peaks"
-    yield text(f"The {which}; the workspace of a forward call is its peak minus its outputs:")
-    yield Table(peak_columns(summary), rows, "The layers with the highest peaks of memory")
 
 
 def memory_on_page(summary: Summary) -> Iterator[Block]:
