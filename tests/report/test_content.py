@@ -25,7 +25,7 @@ from chainer_profile.report.content import boxes, comparison, engines, network, 
 from chainer_profile.report.content.layer_section import Shown, spreads
 from chainer_profile.report.content.method import has_rate_of_zero
 from chainer_profile.report.content.pass_section import memory_on_page
-from chainer_profile.report.content.profile import overview, report
+from chainer_profile.report.content.profile import ReportTitle, overview, report
 from chainer_profile.report.content.result_section import groups
 from chainer_profile.report.document import Boxes, plain
 from chainer_profile.report.tables import SPREAD, Spread, Table
@@ -65,7 +65,7 @@ def test_order_of_the_layers() -> None:
 
 def test_the_report_of_resnet20_is_short_and_lists_each_layer_and_its_time() -> None:
     summary = summarise(Recording.load(SAMPLE))
-    made = report_md(summary)
+    made = report_md(summary, ReportTitle("A title", "Ada", "Systems"))
     assert made.count("\n") <= 250
     *_, appendix = made.partition("\n| layer | path | median [ms] |\n")
     rows = [line.replace("*", "").split(" | ") for line in appendix.split("\n")[1:67]]

@@ -269,7 +269,7 @@ def memory_on_page(summary: Summary) -> Iterator[Block]:
 
 
 #: Functions that sentences tell of, hot layers that are shown, and parts of each.
-_SAID, _HOT_LAYERS, _PARTS = 3, 10, 5
+_SAID, _HOT_LAYERS, _PARTS = 3, 10, 4
 #: A sentence names no part of less.
 _LEAST_PART = 0.1
 #: Where a sample is one of so many that tell the same, this is said.

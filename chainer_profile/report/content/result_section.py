@@ -321,20 +321,19 @@ def tree_on_page(summary: Summary) -> Iterator[Block]:
 def hotspots(summary: Summary) -> Iterator[Block]:
     """The hot layers: which, how much of the time they take, and where they are."""
     layers, hot = summary.layers, summary.layers[summary.layers["hot"]]
-    yield text(f"Hot layers are {summary.hotspots.rule}.")
+    rule = f"Hot layers are {summary.hotspots.rule}."
     if hot.empty:
         slowest = layers.loc[layers["typical_s"].idxmax()]
         yield text(
-            f"No layer is hot. The slowest is {slowest['label']} with "
+            f"{rule} No layer is hot. The slowest is {slowest['label']} with "
             f"{format_duration(slowest['typical_s'])}."
         )
         return
-    sentence = (
-        f"{of_layers(len(hot), len(layers))} {'is' if len(hot) == 1 else 'are'} hot and "
+    yield text(
+        f"{rule} {of_layers(len(hot), len(layers))} {'is' if len(hot) == 1 else 'are'} hot and "
         f"{'takes' if len(hot) == 1 else 'take'} {format_percent(hot['share'].sum())} of the "
         f"{whole(summary)[1]}."
     )
-    yield text(sentence)
     yield _hot_layers(summary, hot)
     rest = layers[~layers["hot"]]
     if len(rest):
