@@ -14,7 +14,7 @@ from chainer_profile.basics import parsing, words
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.cli import FAILED
 from chainer_profile.record.parts import Settings
-from chainer_profile.runs.wanted import ALL, FILES, NONE, parse_formats
+from chainer_profile.runs.wanted import ALL, FILES, NONE, PAGE, parse_formats
 
 #: What argparse is told of an option.
 Told = dict[str, Any]
@@ -296,7 +296,8 @@ OPTIONS: dict[str, Told] = {
     "--force": _flag("replace a run in the --out folder, or write beside other files there"),
     "--report DIR": _value("make this run's reports again", parsing.folder),
     "--format A,B": _value(
-        f"files beside the usual ones: {', '.join(FILES)} or {ALL}; {NONE} writes no reports",
+        f"files beside the usual ones: {', '.join(FILES)} or {ALL}; {PAGE}: the usual ones of a "
+        f"short program, too; {NONE}: no reports",
         parse_formats,
         (),
         dest="formats",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainer_profile.analyse.program import ProgramTime, own_ns
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import TYPED
 from chainer_profile.record.budget import BUDGET, PROFILER, REPORTS, Budget, Spent, write_json
@@ -17,7 +18,13 @@ from chainer_profile.runs.written import write
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
+    from chainer_profile.report.document import Block
 
+#: A program that takes less gets no page and pictures, which would take longer than a second.
+_SHORT_NS = 10_000_000_000
+_OF_SHORT = ("report.md", "layers.csv", "links.csv")
+#: Lines of what is said.
+_LINES = 24
 #: This module, for the interpreter that runs it.
 REPORTING = __name__
 
@@ -40,10 +47,12 @@ def main(job: Mapping[str, Any]) -> None:
 
     ended = build(Ended, job)
     problems = list(ended.problems)
-    summary = None
+    summary, program = None, ProgramTime(ended.budget)
+    is_short = not ended.formats and own_ns(ended.budget) < _SHORT_NS
     try:
         # Of the main thing alone: further reports would take a second each.
-        summary = _write(ended.saved[0], ended) if ended.saved else None
+        if ended.saved:
+            summary, program = _write(Path(ended.saved[0]), ended, is_short)
     except ProfileError as error:
         problems.append(str(error))
     ns = max(0, time.perf_counter_ns() - ended.at_ns)
@@ -57,42 +66,52 @@ def main(job: Mapping[str, Any]) -> None:
         except ProfileError as error:
             problems.append(str(error))
     if not ended.quiet:
-        _say(budget, summary, dict.fromkeys(problems), _written(written, ended.first_rank))
+        program = replace(program, budget=budget)
+        _say(program, summary, dict.fromkeys(problems), _written(written, ended, is_short))
 
 
-def _write(folder: str, ended: Ended) -> Summary | None:
-    """Write the reports of the main folder; gives its summary where more is to be said of it."""
+def _write(folder: Path, ended: Ended, is_short: bool) -> tuple[Summary | None, ProgramTime]:
+    """Write the reports of the main folder; gives what is to be said of it."""
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.runs.folder import load_run
-    from chainer_profile.runs.write import write_reports
+    from chainer_profile.runs.write import beside, write_reports
 
     wanted = named(ended.formats)
+    program = ProgramTime(ended.budget)
     if ended.quiet and not wanted.any:
-        return None
-    summary = summarise(load_run(Path(folder)))
+        return None, program
+    summary = summarise(load_run(folder))
     if wanted.any:
-        write_reports(Path(folder), summary, wanted)
-    return summary
+        write_reports(folder, summary, wanted, only=_OF_SHORT if is_short else None)
+    return summary, beside(folder, summary.recording).program or program
 
 
-def _written(folders: Sequence[str], first_rank: bool) -> str:
+def _written(folders: Sequence[str], ended: Ended, is_short: bool) -> str:
     places = [os.path.relpath(place) for place in folders]
     if not places:
         return ""
-    ranks = Path(places[0]).parent
-    more = f"; to merge the ranks, run {TYPED} ranks {ranks}" if first_rank else ""
-    if len(places) > 1:
-        more = f"; for the reports of the calls in test mode, run {TYPED} report {places[1]}{more}"
-    return f"Written to {', '.join(places)}{more}"
+    more = []
+    if ended.first_rank:
+        more.append(f"to merge the ranks, run {TYPED} ranks {Path(places[0]).parent}")
+    if (is_short and ended.saved) or len(places) > 1:
+        later = places[0] if is_short else places[1]
+        more.append(f"to make its page and pictures, run {TYPED} report {later}")
+    return "; ".join([f"Written to {', '.join(places)}", *more])
 
 
-def _say(budget: Budget, summary: Summary | None, problems: Iterable[str], written: str) -> None:
+def _say(
+    program: ProgramTime, summary: Summary | None, problems: Iterable[str], written: str
+) -> None:
     from chainer_profile.report.content.budget import overview
     from chainer_profile.report.document import text
     from chainer_profile.report.writers import terminal
 
-    notes = [text(problem, note=True) for problem in problems]
-    last = [text(written)] if written else []
+    last = [text(problem, note=True) for problem in problems]
+    last += [text(written)] if written else []
     console = terminal.standard_output()
-    shown = terminal.first_screen(overview(budget, summary), console.width, "report.md has all")
-    terminal.show([*shown, *notes, *last], console)
+    width = console.width
+
+    def fits(blocks: Sequence[Block]) -> bool:
+        return terminal.count_of_lines(blocks, width) <= _LINES
+
+    terminal.show(overview(program, summary, last, width=width, fits=fits), console)
