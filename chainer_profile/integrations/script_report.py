@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.analyse.program import ProgramTime, own_ns
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import TYPED
 from chainer_profile.record.budget import BUDGET, PROFILER, REPORTS, Budget, Spent, write_json
@@ -17,6 +16,7 @@ from chainer_profile.runs.wanted import named
 from chainer_profile.runs.written import write
 
 if TYPE_CHECKING:
+    from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.report.document import Block
 
@@ -43,6 +43,7 @@ class Ended:
 
 def main(job: Mapping[str, Any]) -> None:
     """Write the reports of a program that has ended, and say where its time went."""
+    from chainer_profile.analyse.program import ProgramTime, own_ns
     from chainer_profile.record.versioned import build
 
     ended = build(Ended, job)
@@ -72,6 +73,7 @@ def main(job: Mapping[str, Any]) -> None:
 
 def _write(folder: Path, ended: Ended, is_short: bool) -> tuple[Summary | None, ProgramTime]:
     """Write the reports of the main folder; gives what is to be said of it."""
+    from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.runs.folder import load_run
     from chainer_profile.runs.write import beside, write_reports
@@ -93,10 +95,11 @@ def _written(folders: Sequence[str], ended: Ended, is_short: bool) -> str:
     more = []
     if ended.first_rank:
         more.append(f"to merge the ranks, run {TYPED} ranks {Path(places[0]).parent}")
-    if (is_short and ended.saved) or len(places) > 1:
-        later = places[0] if is_short else places[1]
-        more.append(f"to make its page and pictures, run {TYPED} report {later}")
-    return "; ".join([f"Written to {', '.join(places)}", *more])
+    if is_short and ended.saved:
+        more.append(f"for the page and pictures, run {TYPED} report {places[0]}")
+    elif len(places) > 1:
+        more.append(f"for the reports of calls in test mode, run {TYPED} report {places[1]}")
+    return "; ".join([f"Written to {places[0]}", *more])
 
 
 def _say(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Recording
     from chainer_profile.report.content.profile import Beside
-    from chainer_profile.report.document import Block
+    from chainer_profile.report.document import Block, Section
 
 
 def write_reports(
@@ -117,17 +117,17 @@ def save(
 def _usual_reports(
     summary: Summary, wanted: Wanted, beside: Beside | None, only: Collection[str] | None = None
 ) -> dict[str, Callable[[], bytes]]:
-    from chainer_profile.report import page, pictures
     from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
     from chainer_profile.report.content import advice as tried
     from chainer_profile.report.content.profile import report, sections
-    from chainer_profile.report.document import PLOT, ROOFLINE, Figure
+    from chainer_profile.report.document import Figure
     from chainer_profile.report.tables import to_csv
     from chainer_profile.report.writers import markdown
 
-    drawn, made = pictures.of_run(summary), sections(summary, beside)
+    made = sections(summary, beside)
 
-    def with_pictures(only: Collection[str] | None) -> Iterator[Block]:
+    def blocks() -> Iterator[Block]:
+        """The report, without pictures that are not written."""
         for block in report(summary, wanted.title, beside=beside, made=made):
             if only is None or not isinstance(block, Figure) or block.file in only:
                 yield block
@@ -135,16 +135,32 @@ def _usual_reports(
     usual: dict[str, Callable[[], bytes]] = {
         "layers.csv": lambda: to_csv(LAYER_COLUMNS, summary.layers).encode(),
         "links.csv": lambda: to_csv(LINK_COLUMNS, link_frame(summary.links)).encode(),
-        PLOT: drawn[PLOT].png,
-        "layers.svg": drawn[PLOT].svg,
-        "report.md": lambda: markdown.write(with_pictures(only)).encode(),
-        "report.html": lambda: page.render(summary, beside, drawn, made, wanted.title).encode(),
+        "report.md": lambda: markdown.write(blocks()).encode(),
     }
     if beside is not None and (advice := beside.advice) is not None:
         usual["advice.md"] = lambda: markdown.write(tried.report(advice)).encode()
-    if ROOFLINE in drawn:
-        usual |= {ROOFLINE: drawn[ROOFLINE].png, "roofline.svg": drawn[ROOFLINE].svg}
+    # Matplotlib takes a third of a second.
+    if only is None or not usual.keys() >= set(only):
+        usual |= _drawn(summary, wanted, beside, made)
     return usual
+
+
+def _drawn(
+    summary: Summary, wanted: Wanted, beside: Beside | None, made: Sequence[Section]
+) -> dict[str, Callable[[], bytes]]:
+    """The page and the pictures."""
+    from chainer_profile.report import page, pictures
+    from chainer_profile.report.document import PLOT, ROOFLINE
+
+    drawn = pictures.of_run(summary)
+    files: dict[str, Callable[[], bytes]] = {
+        PLOT: drawn[PLOT].png,
+        "layers.svg": drawn[PLOT].svg,
+        "report.html": lambda: page.render(summary, beside, drawn, made, wanted.title).encode(),
+    }
+    if ROOFLINE in drawn:
+        files |= {ROOFLINE: drawn[ROOFLINE].png, "roofline.svg": drawn[ROOFLINE].svg}
+    return files
 
 
 def asked_for(summary: Summary, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
