@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from chainer_profile.analyse.findings import LEAST_GAIN, STEP, Finding, gain_without, in_order, step
 from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.analyse.summary import Summary
+from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import format_percent, plural
 from chainer_profile.record.budget import (
     BENEATH,
@@ -70,12 +71,24 @@ def program_parts(program: ProgramTime) -> list[Part]:
         for one in _outermost(spent):
             beneath = _beneath(one, spent) or _in_account(program, one)
             inner += [Part(one.name, one.ns, _count(one), beneath)] if one.name else beneath
-        if len(inner) == 1 and inner[0].ns == whole.ns and not inner[0].path:  # one line for both
+        if len(spent) == 1 and spent[0].name and BENEATH not in spent[0].name:  # one line
             found.append(replace(inner[0], name=f"{part}: {inner[0].name}"))
             continue
         several = any(one.name for one in spent)
         found.append(Part(part, whole.ns, 0 if several else _count(whole), _ranked(inner)))
     return list(_ranked(found))
+
+
+def mean_of_trials(program: ProgramTime, recording: Recording) -> tuple[float, int] | None:
+    """Seconds of a trial and their number, those that are not in rows with them.
+
+    None where the part has other trials as well, and where their number is not known.
+    """
+    for (part, name), trials in program.trials.items():
+        spent = [one for one in program.budget.part(part) if one.name == name]
+        if [recording] == list(trials) and part in (ITERATIONS, CALLS) and spent and spent[0].count:
+            return spent[0].ns * NS / spent[0].count, spent[0].count
+    return None
 
 
 def _ranked(parts: Iterable[Part]) -> tuple[Part, ...]:

@@ -223,11 +223,9 @@ OPTIONS: dict[str, Told] = {
     "-m, --module": _flag("run a module by its name, like python -m"),
     "-c": _flag("run a program given as text, like python -c", dest="text"),
     "--compat-only": _flag("make Chainer run on this Python and NumPy, but measure nothing"),
-    "--no-layers": _flag(
-        "measure the program's parts alone, without layers and functions outside Chainer"
-    ),
+    "--no-layers": _flag("measure the program's parts alone, without layers and Python functions"),
     "--no-samples": _flag(
-        "do not sample the main thread (100 times a second) for slow functions outside Chainer"
+        "do not sample the main thread, which names Python functions (100 times a second)"
     ),
     "--executor WHERE": _value(
         "local (one case at a time), local:N or dask://HOST:PORT (default: local)",

@@ -99,7 +99,7 @@ class Program:
     def what_runs(self) -> str:
         """What the main thread is in now: a network, data loading, or other code."""
         opened = self._entries.opened
-        if self._entries.links or entries.BACKWARD in opened or entries.UPDATE in opened:
+        if not opened.isdisjoint((entries.CALL, entries.BACKWARD, entries.UPDATE)):
             return budget.NETWORK
         loads = entries.LOAD in opened or entries.CONVERT in opened
         return budget.LOADING if loads else budget.OTHER

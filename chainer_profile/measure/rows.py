@@ -54,6 +54,18 @@ class Iteration:
     # Where rows are single calls.
     order: Order | None = None
 
+    def without_recording(self, call_ns: float) -> Iteration:
+        """The same without what recording added, so much a call, between its functions.
+
+        Rows hold hardly any of it: their clock reads are next to the functions. Which call added
+        how much is not known, so that each phase has a part by the time between its functions.
+        """
+        between_ns = self.phases_ns.clip(min=0)
+        added = min(1.0, call_ns * self.calls.sum() / max(1, between_ns.sum()))
+        added_ns = (between_ns * added).astype(np.int64)
+        wall_ns = self.wall_ns - int(added_ns.sum())
+        return replace(self, wall_ns=wall_ns, phases_ns=self.phases_ns - added_ns)
+
 
 @dataclass(frozen=True, eq=False)
 class Taped:
@@ -66,18 +78,6 @@ class Taped:
     before: Sums | None = None  # what was folded while it ran
     # Of the first one which call each backward is of; see order.order_of.
     ties: Sequence[int | None] | None = None
-
-    def without_recording(self, call_ns: float) -> Iteration:
-        """The same without what recording added, so much a call, between its functions.
-
-        Rows hold hardly any of it: their clock reads are next to the functions. Which call added
-        how much is not known, so that each phase has a part by the time between its functions.
-        """
-        between_ns = self.phases_ns.clip(min=0)
-        added = min(1.0, call_ns * self.calls.sum() / max(1, between_ns.sum()))
-        added_ns = (between_ns * added).astype(np.int64)
-        wall_ns = self.wall_ns - int(added_ns.sum())
-        return replace(self, wall_ns=wall_ns, phases_ns=self.phases_ns - added_ns)
 
 
 @dataclass(frozen=True, eq=False)

@@ -176,6 +176,6 @@ def program() -> Kept:
     return {
         "md": markdown.write(takewhile(_is_no_file, report(short, beside=Beside(ADVICE, whole))))
         + markdown.write(advice.report(ADVICE)),
-        "txt": _terminal(budget.overview(whole, training), profile.brief(short, advice=ADVICE)),
+        "txt": _terminal(budget.overview(whole, training), profile.brief(short, Beside(ADVICE))),
         "csv": _csv(*_tables(training)),
     }

@@ -45,7 +45,7 @@ from chainer_profile.report.text import ending, short, shorten
 #: Parts of the first sentence, and what would shorten the program, at most so much of it.
 _PARTS, _STEPS = 3, 3
 #: Rows that a first screen has at most and at least, and those of a report.
-_ROWS, _FEWEST_ROWS, _REPORT_ROWS = 18, 12, 60
+_ROWS, _FEWEST_ROWS, _REPORT_ROWS = 18, 12, 40
 #: Parts that are less of the whole are told with others: in a first screen, and in a report.
 _LEAST_IN_SHORT, _LEAST = 0.005, 0.001
 #: Layers that are named always: those that take the most time.
@@ -71,7 +71,7 @@ class BudgetRow(NamedTuple):
 def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Block]:
     """The time of a program, as a report tells it."""
     budget = program.budget
-    yield from _opening(budget)
+    yield from _opening(budget, sentence(budget))
     rows = list(budget_rows(program))
     marks = [TOTAL if row.level < 0 else "" for row in rows]
     yield Table(_COLUMNS, rows, f"The time of {script_name(budget)}", marks)
@@ -97,7 +97,7 @@ def overview(
 ) -> list[Block]:
     """The same on a first screen, which ``last`` ends: as many rows as fit on it."""
     budget = program.budget
-    above = list(_opening(budget))
+    above = list(_opening(budget, f"{how_long(budget)}."))
     steps = program_findings(budget, summary)[:1]
     beneath = [*(text("Next: ", *finding_words(one)) for one in steps), *last]
 
@@ -113,8 +113,8 @@ def overview(
     return shown(most)
 
 
-def _opening(budget: Budget) -> Iterator[Block]:
-    yield text(strong(sentence(budget)))
+def _opening(budget: Budget, said: str) -> Iterator[Block]:
+    yield text(strong(said))
     if budget.outcome != COMPLETE:
         how = "was killed" if budget.outcome == RUNNING else f"ended: {budget.outcome}"
         yield text(f"The program {how}.", note=True, below=True)
@@ -143,13 +143,18 @@ def sentence(budget: Budget) -> str:
     named = ", ".join(
         f"{format_percent(share_of(one, budget))} {_named(one)}" for one in parts[:_PARTS] if one.ns
     )
+    return f"{how_long(budget)}: {named}."
+
+
+def how_long(budget: Budget) -> str:
+    """``train.py took 12.3 s (plus 1.5 s of profiling)``."""
     own = own_ns(budget)
     took, profiler = (format_duration(ns * NS) for ns in (own, _profiling_ns(budget)))
     path, space, words = budget.script.partition(" ")
     script = path.rpartition("/")[2] + space + words
     reports_ns = budget.wall_ns - own - _profiling_ns(budget)
     reports = f", and {format_duration(reports_ns * NS)} for the reports" if reports_ns else ""
-    return f"{script} took {took} (plus {profiler} of profiling{reports}): {named}."
+    return f"{script} took {took} (plus {profiler} of profiling{reports})"
 
 
 def _profiling_ns(budget: Budget) -> int:

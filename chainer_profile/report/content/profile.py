@@ -101,9 +101,9 @@ def sections(
     return [
         Section("", _program(summary, program), (REPORT, PAGE)),
         Section("", _what_was_run(summary), (BRIEF, FULL)),
-        Section("", first.opening(summary, shown.doubts), (BRIEF,)),
-        Section(trial, first.answer(summary, advice, tried_alone=True), (FULL, REPORT)),
-        Section(trial, _first_of_page(summary, advice), (PAGE,)),
+        Section("", first.opening(summary, shown.doubts, program), (BRIEF,)),
+        Section(trial, first.answer(summary, advice, program, tried_alone=True), (FULL, REPORT)),
+        Section(trial, _first_of_page(summary, advice, program), (PAGE,)),
         Section("", result.phases_in_short(summary), (BRIEF,)),
         Section("Next step for improvement", first.steps(summary)),
         Section("What was tried", tried(advice) if advice else ()),
@@ -139,19 +139,19 @@ def sections(
 
 
 def brief(
-    summary: Summary, *, advice: Advice | None = None, doubts: int | None = 1, **asked: Any
+    summary: Summary, beside: Beside | None = None, *, doubts: int | None = 1, **asked: Any
 ) -> Iterator[Block]:
     """A first screen: what it takes, where it goes, the hottest layers, what to do.
 
     The other options are those of :class:`Shown`; groups are shown where some are asked for.
     """
     usual = Shown(limit=MOST_LAYERS, group_by="", usual=BRIEF_COLUMNS, doubts=doubts)
-    return shown_in(BRIEF, sections(summary, Beside(advice), replace(usual, **asked)))
+    return shown_in(BRIEF, sections(summary, beside, replace(usual, **asked)))
 
 
-def overview(summary: Summary, *, advice: Advice | None = None, **asked: Any) -> Iterator[Block]:
+def overview(summary: Summary, beside: Beside | None = None, **asked: Any) -> Iterator[Block]:
     """All that a terminal shows; the other options are those of :class:`Shown`."""
-    return shown_in(FULL, sections(summary, Beside(advice), Shown(**asked)))
+    return shown_in(FULL, sections(summary, beside, Shown(**asked)))
 
 
 def _what_was_run(summary: Summary) -> Iterator[Block]:
@@ -170,9 +170,11 @@ def _program(summary: Summary, program: ProgramTime | None) -> Iterator[Block]:
         yield from program_section(program, summary)
 
 
-def _first_of_page(summary: Summary, advice: Advice | None) -> Iterator[Block]:
+def _first_of_page(
+    summary: Summary, advice: Advice | None, program: ProgramTime | None
+) -> Iterator[Block]:
     """The answer with its picture; what makes it doubtful opens below."""
-    yield from (block for block in first.answer(summary, advice) if not block.note)
+    yield from (block for block in first.answer(summary, advice, program) if not block.note)
     yield from by_layer.bars(summary)
     yield by_layer.hottest(summary)
     yield from first.folded(summary)
