@@ -208,4 +208,4 @@ def test_reports_afterwards():
         place.write_text(text)
         assert main("report", "here") == 0
         beside = profile.report.call_args.kwargs["beside"]
-        assert beside.budget == (None if year else own)
+        assert (beside.program and beside.program.budget) == (None if year else own)

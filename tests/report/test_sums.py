@@ -136,7 +136,8 @@ def test_the_parts_of_a_program_add_up(
     assert whole.seconds == pytest.approx(own_ns / S)
     assert whole.seconds + profiler.seconds == pytest.approx(whole_ns / S)
     for row, inner in [(whole, parts), *below(rows)]:
-        assert sum(one.seconds for one in inner) == pytest.approx(row.seconds, abs=1e-8), row.name
+        left_s = row.seconds - sum(one.seconds for one in inner)
+        assert -1e-8 < left_s < max(least * whole.seconds, 1 / S) * (1 + 1e-9), row.name
         named = [one.seconds for one in inner if one.name != "other"]
         assert named == sorted(named, reverse=True)
         assert len({one.name for one in inner}) == len(inner)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -38,7 +38,7 @@ from chainer_profile.record.budget import (
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content.answer import finding_words
 from chainer_profile.report.content.boxes import LEAST, bar, series
-from chainer_profile.report.document import TOTAL, Block, Boxes, below, strong, text
+from chainer_profile.report.document import TOTAL, Block, Boxes, Text, below, strong, text
 from chainer_profile.report.tables import Table, columns
 from chainer_profile.report.text import ending, short, shorten
 
@@ -90,7 +90,7 @@ def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Bl
 def overview(
     program: ProgramTime,
     summary: Summary | None = None,
-    last: Iterable[Block] = (),
+    last: Iterable[Text] = (),
     *,
     width: int = 80,
     fits: Callable[[list[Block]], bool] = lambda blocks: True,
@@ -98,8 +98,8 @@ def overview(
     """The same on a first screen, which ``last`` ends: as many rows as fit on it."""
     budget = program.budget
     above = list(_opening(budget, f"{how_long(budget)}."))
-    steps = program_findings(budget, summary)[:1]
-    beneath = [*(text("Next: ", *finding_words(one)) for one in steps), *last]
+    steps = [text("Next: ", *finding_words(one)) for one in program_findings(budget, summary)[:1]]
+    beneath = [*steps, *(replace(one, below=bool(steps)) for one in last)]
 
     def shown(most: int) -> list[Block]:
         every = budget_rows(program, most, _LEAST_IN_SHORT, width - _BESIDE)
@@ -180,12 +180,13 @@ def budget_rows(
     """The parts, the largest first, each with what is in it; the whole; and what was added.
 
     There are ``most`` rows of parts: the largest ones, whatever their level, and always the largest
-    layers. What is not shown of a part, or less of the whole than ``least``, is one row.
+    layers. What is not shown of a part is one row, if it is as much of the whole as ``least``.
     """
     budget = program.budget
     own, script = own_ns(budget), script_name(budget)
     parts = program_parts(program)
-    shown = _chosen(parts, most, max(least * own, 1.0))
+    least_ns = max(least * own, 1.0)
+    shown = _chosen(parts, most, least_ns)
 
     def rows(parts: Sequence[Part], whole_ns: float, level: int) -> Iterator[BudgetRow]:
         kept = [part for part in parts if id(part) in shown]
@@ -196,7 +197,7 @@ def budget_rows(
             yield row(name, level, part.ns, part.count, part.sampled)
             yield from rows(part.inner, part.ns, level + 1)
         rest_ns = whole_ns - sum(part.ns for part in kept)
-        if rest_ns >= 1 and (kept or not level):
+        if rest_ns >= least_ns and (kept or not level):
             yield row(_REST, level, rest_ns)
 
     def row(name: str, level: int, ns: float, count: float = 0, sampled: bool = False) -> BudgetRow:
@@ -236,26 +237,35 @@ def _chosen(parts: Sequence[Part], most: int, least_ns: float) -> set[int]:
             one = parent
         return more, left
 
-    for part in (*_largest_layers(ranked), *(part for part in ranked if part.ns >= least_ns)):
+    for part in (
+        *_largest_layers(ranked, above),
+        *(part for part in ranked if part.ns >= least_ns),
+    ):
         more, left = with_part(part)
-        if len(more) + sum(ns >= 1 for ns in left.values()) > most:
+        if len(more) + sum(ns >= least_ns for ns in left.values()) > most:
             break
         shown, left_ns = more, left
     return shown
 
 
-def _largest_layers(parts: Iterable[Part]) -> list[Part]:
-    """Of the layers that take the most time in all phases the largest rows."""
+def _largest_layers(parts: Iterable[Part], above: Mapping[int, Part | None]) -> list[Part]:
+    """A row for each of the layers that take the most time, of one phase as far as it has them."""
     every = [part for part in parts if part.path.startswith("/")]
     # What a network calls itself is of no layer, where others are.
     rows = [part for part in every if part.path != "/"] or every
     times: Counter[str] = Counter()
     for row in rows:
         times[row.path] += round(row.ns)
-    return [
-        max((row for row in rows if row.path == path), key=lambda row: row.ns)
-        for path, _ in times.most_common(_LAYERS)
-    ]
+    paths = [path for path, _ in times.most_common(_LAYERS)]
+    phases: Counter[int] = Counter()
+    for row in rows:
+        if row.path in paths:
+            phases[id(above[id(row)])] += round(row.ns)
+
+    def rank(row: Part) -> tuple[float, float]:
+        return phases[id(above[id(row)])], row.ns
+
+    return [max((row for row in rows if row.path == path), key=rank) for path in paths]
 
 
 def _name(part: Part) -> str:
