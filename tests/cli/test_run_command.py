@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chainer_profile.integrations import script_run
+from chainer_profile.integrations import script_report, script_run
 from chainer_profile.integrations.script import MODULE, TEXT, Script
 from chainer_profile.record.budget import CALLS, ITERATIONS, PROFILER, RUNNING, read_budget
 from chainer_profile.record.recording import COMPLETE
@@ -187,6 +187,21 @@ def test_what_was_measured_before_the_end():
         assert read_budget(HERE).outcome == outcome
         assert f"The program ended: {outcome}." in said()
         assert load_run(HERE).n_trials
+
+
+def test_a_short_program_has_its_page_when_it_is_asked_for(monkeypatch):
+    tables = ["layers.csv", "links.csv", "report.md"]
+    words = [*INTO, "train.py"]
+    assert run() == 0  # writes the program
+    assert run_in_child(*words) == 0
+    assert files("here") == sorted([*BOTH, *tables])
+    assert said().endswith("; for the page and pictures, run python profile.py report here\n")
+    assert run_in_child("--force", "--format", "page", *words) == 0
+    assert {*BOTH, *tables, "report.html", "layers.png"} <= set(files("here"))
+    assert "for the page" not in said()
+    monkeypatch.setattr(script_report, "_SHORT_NS", 0)
+    assert run_in_child("--force", *words) == 0
+    assert {"report.html", "layers.png"} <= set(files("here"))
 
 
 def test_a_full_disk():

@@ -38,8 +38,8 @@ from chainer_profile.record.budget import (
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content.answer import finding_words
 from chainer_profile.report.content.boxes import LEAST, bar, series
-from chainer_profile.report.document import TOTAL, Block, Boxes, Text, below, strong, text
-from chainer_profile.report.tables import Table, columns
+from chainer_profile.report.document import TOTAL, Block, Boxes, Text, strong, text
+from chainer_profile.report.tables import Column, Table, columns
 from chainer_profile.report.text import ending, short, shorten
 
 #: Parts of the first sentence, and what would shorten the program, at most so much of it.
@@ -74,14 +74,13 @@ def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Bl
     yield from _opening(budget, sentence(budget))
     rows = list(budget_rows(program))
     marks = [TOTAL if row.level < 0 else "" for row in rows]
-    yield Table(_COLUMNS, rows, f"The time of {script_name(budget)}", marks)
+    yield Table(_columns(rows), rows, f"The time of {script_name(budget)}", marks)
     note = "Indented lines add up to the line above them, and the parts add up to the whole."
     conditions = None if summary is None else summary.recording.conditions
     if conditions is not None and conditions.call_ns:
         price = format_duration(conditions.call_ns * NS)
         note += f" What profiling adds within iterations, {price} a call, is counted as profiling."
     yield text(note)
-    yield from below(_about_samples(rows))
     # A report has what would shorten a trial in a section of its own.
     for one in program_findings(budget)[:_STEPS]:
         yield text(*finding_words(one), below=True)
@@ -104,8 +103,8 @@ def overview(
     def shown(most: int) -> list[Block]:
         every = budget_rows(program, most, _LEAST_IN_SHORT, width - _BESIDE)
         *rows, _whole, _profiling = every
-        table = Table(_COLUMNS, rows, f"The time of {script_name(budget)}")
-        return [*above, table, *below(_about_samples(rows)), *beneath]
+        table = Table(_columns(rows), rows, f"The time of {script_name(budget)}")
+        return [*above, table, *beneath]
 
     most = _ROWS
     while most > _FEWEST_ROWS and not fits(shown(most)):
@@ -121,12 +120,6 @@ def _opening(budget: Budget, said: str) -> Iterator[Block]:
     if budget.untimed:
         counts = " and ".join(f"{format_count(n)} {what}" for what, n in budget.untimed.items())
         yield text(f"Not timed: {counts} in other threads.", note=True, below=True)
-
-
-def _about_samples(rows: Iterable[BudgetRow]) -> Iterator[str]:
-    if any(row.sampled for row in rows):
-        # Two standard deviations of a count, at 100 samples a second.
-        yield "~ from 100 samples a second: 1 s is known within 0.2 s, 100 ms within 63 ms."
 
 
 def script_name(budget: Budget) -> str:
@@ -308,3 +301,12 @@ _COLUMNS["time"] = replace(
 _COLUMNS["share"] = replace(
     _COLUMNS["share"], bar=lambda row: row.share if row.level == 0 else None
 )
+
+
+def _columns(rows: Iterable[BudgetRow]) -> list[Column]:
+    """The table's columns, which say how well a time is known that is from samples."""
+    part, *others = _COLUMNS.values()
+    if any(row.sampled for row in rows):
+        # Two standard deviations of a count, at 100 samples a second.
+        part = replace(part, name="part (~ sampled: 1 s within 0.2 s)")
+    return [part, *others]
