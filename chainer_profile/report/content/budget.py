@@ -75,7 +75,10 @@ def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Bl
     rows = list(budget_rows(program))
     marks = [TOTAL if row.level < 0 else "" for row in rows]
     yield Table(_columns(rows), rows, f"The time of {script_name(budget)}", marks)
-    note = "Indented lines add up to the line above them, and the parts add up to the whole."
+    note = (
+        "Indented lines add up to the line above them, and the parts to the whole, but for "
+        f"{format_percent(_LEAST)} at most."
+    )
     conditions = None if summary is None else summary.recording.conditions
     if conditions is not None and conditions.call_ns:
         price = format_duration(conditions.call_ns * NS)
