@@ -10,6 +10,7 @@ from chainer_profile.analyse.findings import LEAST_GAIN, STEP, Finding, gain_wit
 from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import NS
+from chainer_profile.basics.paths import joined
 from chainer_profile.basics.units import format_percent, plural
 from chainer_profile.record.budget import (
     BENEATH,
@@ -214,7 +215,7 @@ def _phases(trials: Sequence[Recording]) -> dict[str, _Phase]:
             else counts.sum(axis=0).tolist()
         )
         for layer, layer_ns, n_calls in zip(recording.layers, ns, calls, strict=True):
-            path = network + layer.path if layer.path.startswith("/") else layer.path
+            path = joined(network, layer.path) if layer.path.startswith("/") else layer.path
             phase = found.setdefault(layer.phase, _Phase())
             phase.add(path, layer.function, layer_ns, n_calls)
         if recording.trial_ns is None:
