@@ -9,6 +9,7 @@ from chainer_profile.analyse.program import program_parts
 from chainer_profile.integrations import sampler, script_report
 from chainer_profile.record.budget import PARTS, PROFILER, REST
 from chainer_profile.report.content import budget
+from chainer_profile.report.text import short
 from chainer_profile.runs.folder import load_run
 from chainer_profile.runs.write import beside
 from tests import ROOT
@@ -46,7 +47,7 @@ def rows_of(lines):
 def names_of(parts, above=()):
     """All that a program's tree has, in the same way."""
     for part in parts:
-        name = f"{part.path} {part.name}" if part.path else part.name
+        name = f"{part.path} {short(part.name)}" if part.path else part.name
         here = *above, name.replace(REST, "train_ptb_custom_loop.py's own code")
         yield here
         yield from names_of(part.inner, here)
