@@ -29,7 +29,7 @@ from chainer_profile.report.content.layer_section import spreads
 from chainer_profile.report.content.method import has_rate_of_zero
 from chainer_profile.report.content.pass_section import memory_on_page
 from chainer_profile.report.content.profile import overview
-from chainer_profile.report.document import Block, Boxes, text
+from chainer_profile.report.document import Block, Boxes, Text, plain, text
 from chainer_profile.report.tables import SPREAD, Spread, Table
 from chainer_profile.report.writers.terminal import count_of_lines
 from tests import ROOT
@@ -263,3 +263,12 @@ def test_a_first_screen_has_as_many_rows_as_fit() -> None:
     assert 12 <= rows(19) < rows(100)
     assert rows(10) in (11, 12)
     assert rows(100, 160) == rows(100)
+
+
+def test_a_long_command_leaves_room_for_rows() -> None:
+    long = replace(program(), script="train.py" + " --option value" * 20)
+    first, *_ = budget.overview(ProgramTime(long))
+    assert isinstance(first, Text)
+    said = plain(first.words)
+    assert said.startswith("train.py --option value --option value --option…")
+    assert count_of_lines([first], 80) == 2

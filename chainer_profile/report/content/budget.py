@@ -52,6 +52,8 @@ _LEAST_IN_SHORT, _LEAST = 0.005, 0.001
 _LAYERS = 3
 #: Characters of a line beside a part's name, and those of a name at least.
 _BESIDE, _SHORTEST = 39, 24
+#: Characters of the command on a first screen.
+_COMMAND = 48
 #: What parts that are not shown take together.
 _REST = "other"
 _OWN = tuple(part for part in PARTS if part != PROFILER)
@@ -99,7 +101,7 @@ def overview(
 ) -> list[Block]:
     """The same on a first screen, which ``last`` ends: as many rows as fit on it."""
     budget = program.budget
-    above = list(_opening(budget, f"{how_long(budget)}."))
+    above = list(_opening(budget, f"{how_long(budget, _COMMAND)}."))
     steps = [text("Next: ", *finding_words(one)) for one in program_findings(budget, summary)[:1]]
     beneath = [*steps, *(replace(one, below=bool(steps)) for one in last)]
 
@@ -142,12 +144,13 @@ def sentence(budget: Budget) -> str:
     return f"{how_long(budget)}: {named}."
 
 
-def how_long(budget: Budget) -> str:
-    """``train.py took 12.3 s (plus 1.5 s of profiling)``."""
+def how_long(budget: Budget, longest: int | None = None) -> str:
+    """``train.py took 12.3 s (plus 1.5 s of profiling)``, by so many characters of its command."""
     own = own_ns(budget)
     took, profiler = (format_duration(ns * NS) for ns in (own, _profiling_ns(budget)))
     path, space, words = budget.script.partition(" ")
     script = path.rpartition("/")[2] + space + words
+    script = shorten(script, longest) if longest else script
     reports_ns = budget.wall_ns - own - _profiling_ns(budget)
     reports = f", and {format_duration(reports_ns * NS)} for the reports" if reports_ns else ""
     return f"{script} took {took} (plus {profiler} of profiling{reports})"
