@@ -14,7 +14,7 @@ from chainer_profile.basics import parsing, words
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.cli import FAILED
 from chainer_profile.record.parts import Settings
-from chainer_profile.runs.wanted import ALL, FILES, NONE, parse_formats
+from chainer_profile.runs.wanted import ALL, FILES, NONE, PAGE, parse_formats
 
 #: What argparse is told of an option.
 Told = dict[str, Any]
@@ -223,11 +223,9 @@ OPTIONS: dict[str, Told] = {
     "-m, --module": _flag("run a module by its name, like python -m"),
     "-c": _flag("run a program given as text, like python -c", dest="text"),
     "--compat-only": _flag("make Chainer run on this Python and NumPy, but measure nothing"),
-    "--no-layers": _flag(
-        "measure the program's parts alone, without layers and functions outside Chainer"
-    ),
+    "--no-layers": _flag("measure the program's parts alone, without layers and Python functions"),
     "--no-samples": _flag(
-        "do not sample the main thread (100 times a second) for slow functions outside Chainer"
+        "do not sample the main thread, which names Python functions (100 times a second)"
     ),
     "--executor WHERE": _value(
         "local (one case at a time), local:N or dask://HOST:PORT (default: local)",
@@ -300,7 +298,8 @@ OPTIONS: dict[str, Told] = {
     "--force": _flag("replace a run in the --out folder, or write beside other files there"),
     "--report DIR": _value("make this run's reports again", parsing.folder),
     "--format A,B": _value(
-        f"files beside the usual ones: {', '.join(FILES)} or {ALL}; {NONE} writes no reports",
+        f"files beside the usual ones: {', '.join(FILES)} or {ALL}; {PAGE}: the usual ones of a "
+        f"short program, too; {NONE}: no reports",
         parse_formats,
         (),
         dest="formats",

@@ -95,7 +95,7 @@ def show_run(
             "depth": DEFAULT_DEPTH if args.depth is None else args.depth,
             "columns": args.columns,
             "hint": ALL_ROWS,
-            "advice": None if folder is None else beside(folder, recording).advice,
+            "beside": None if folder is None else beside(folder, recording),
         }
         if args.full:
             by = args.group_by or "function"

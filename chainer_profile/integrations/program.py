@@ -80,7 +80,8 @@ class Program:
         self._last: Any = None
         self._not_last: set[int] = set()
         # Networks that are called outside of trainings, and the kind that each one is of.
-        self._networks: dict[int, tuple[ref[Any], Watched]] = {}
+        # Each is of one account, so that its rows add up to a part of that.
+        self._networks: dict[tuple[int, Account], tuple[ref[Any], Watched]] = {}
         self._alike: dict[Any, Watched] = {}
 
     @property
@@ -94,6 +95,18 @@ class Program:
         counts = self._entries.elsewhere
         names = {entries.CALL: budget.CALLS, entries.UPDATE: budget.UPDATES}
         return {name: counts[entry] for entry, name in names.items() if counts[entry]}
+
+    def what_runs(self) -> str:
+        """What the main thread is in now: a network, data loading, or other code."""
+        opened = self._entries.opened
+        if not opened.isdisjoint((entries.CALL, entries.BACKWARD, entries.UPDATE)):
+            return budget.NETWORK
+        loads = entries.LOAD in opened or entries.CONVERT in opened
+        return budget.LOADING if loads else budget.OTHER
+
+    def accounts_of_trials(self) -> dict[str, Account]:
+        """To which account the trials of each kind belong."""
+        return {one.name: one.spent for one in self.watched}
 
     def recordings(self) -> dict[str, Recording]:
         """What was measured by kind: of a training first, or else of what took the most time."""
@@ -224,17 +237,20 @@ class Program:
     def _begin_known(self, link: Any) -> End | None:
         """Begin the call of a network that is known as a trial of its own; gives what ends it."""
         # Calls in test mode may be many and short: it takes few steps.
-        network, watched = self._networks.get(id(link), (None, None))
+        account = self._account_of_call()
+        network, watched = self._networks.get((id(link), account), (None, None))
         if network is None or watched is None or network() is not link:
             return None
         if self._open is not None or self._updating is not None or watched.trial is None:
             return None
         if watched.trial.roots[0][1] is not link or (self._optimizers and all(_mode())):
             return None
+        return watched.begin(int(self.accounts.part in _OWN))
+
+    def _account_of_call(self) -> Account:
+        """To what the call of a network belongs that is a trial of its own."""
         account = self.accounts.account
-        own = account[0] in _OWN
-        watched.spent = (self._calls, "") if own else account
-        return watched.begin(int(own))
+        return (self._calls, "") if account[0] in _OWN else account
 
     def _update(self, optimizer: Any, call: Callable[[], Any]) -> Any:
         if self._own and self._open is None:
@@ -291,29 +307,29 @@ class Program:
 
     def _own_call(self, link: Any, call: Callable[[], Any]) -> Any:
         """A call that is a trial of its own."""
-        watched = self._watched_network(link)
+        account = self._account_of_call()
+        watched = self._watched_network(link, account)
         if watched.trial is not None and watched.trial.roots[0][1] is not link:
             watched.trial.roots = [("", link)]
-        own = self.accounts.part in _OWN
-        watched.spent = (self._calls, "") if own else self.accounts.account
         first = not watched.count
-        given = watched.run(call, int(own))
+        given = watched.run(call, int(self.accounts.part in _OWN))
         if first:  # parameters may have got their shapes
-            self._alike.setdefault(_likeness(link), watched)
+            self._alike.setdefault((account, *_likeness(link)), watched)
         return given
 
-    def _watched_network(self, link: Any) -> Watched:
+    def _watched_network(self, link: Any, account: Account) -> Watched:
         """The trials of a network, and of its copies: an evaluation may make one each time."""
-        if id(link) in self._networks:
-            known, watched = self._networks[id(link)]
+        if (id(link), account) in self._networks:
+            known, watched = self._networks[id(link), account]
             if known() is link and watched.trial is not None:
                 return watched
-        like = _likeness(link)
+        like = account, *_likeness(link)
         if like not in self._alike or self._alike[like].trial is None:
             trial = LoopTrial([("", link)], command=self.command)
             self._alike[like] = self._watch(TEST, trial)
+            self._alike[like].spent = account
             self._measure(self._alike[like], not (self._has_trained or self._now_optimizers()))
-        self._networks[id(link)] = ref(link), self._alike[like]
+        self._networks[id(link), account] = ref(link), self._alike[like]
         return self._alike[like]
 
     # -- any trials

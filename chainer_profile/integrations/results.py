@@ -64,6 +64,14 @@ class Results:
         """The main folder, where it could be taken."""
         return self._folders[MAIN].path if MAIN in self._folders else None
 
+    def folders(self) -> dict[str, str]:
+        """Where trials of each kind are, from the main folder."""
+        return {
+            kind: os.path.relpath(self._folders[home].path, self._folders[MAIN].path)
+            for kind, home in self._homes.items()
+            if home in self._folders
+        }
+
     def journal(self, kind: str) -> Journal:
         """The journal of a kind of trials; one in memory where no file can be had."""
         try:

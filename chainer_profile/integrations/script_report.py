@@ -16,8 +16,15 @@ from chainer_profile.runs.wanted import named
 from chainer_profile.runs.written import write
 
 if TYPE_CHECKING:
+    from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.analyse.summary import Summary
+    from chainer_profile.report.document import Block
 
+#: A program that takes less gets no page and pictures, which would take longer than a second.
+_SHORT_NS = 10_000_000_000
+_OF_SHORT = ("report.md", "layers.csv", "links.csv")
+#: Lines of what is said.
+_LINES = 24
 #: This module, for the interpreter that runs it.
 REPORTING = __name__
 
@@ -36,14 +43,17 @@ class Ended:
 
 def main(job: Mapping[str, Any]) -> None:
     """Write the reports of a program that has ended, and say where its time went."""
+    from chainer_profile.analyse.program import ProgramTime, own_ns
     from chainer_profile.record.versioned import build
 
     ended = build(Ended, job)
     problems = list(ended.problems)
-    summary = None
+    summary, program = None, ProgramTime(ended.budget)
+    is_short = not ended.formats and own_ns(ended.budget) < _SHORT_NS
     try:
         # Of the main thing alone: further reports would take a second each.
-        summary = _write(ended.saved[0], ended) if ended.saved else None
+        if ended.saved:
+            summary, program = _write(Path(ended.saved[0]), ended, is_short)
     except ProfileError as error:
         problems.append(str(error))
     ns = max(0, time.perf_counter_ns() - ended.at_ns)
@@ -57,42 +67,54 @@ def main(job: Mapping[str, Any]) -> None:
         except ProfileError as error:
             problems.append(str(error))
     if not ended.quiet:
-        _say(budget, summary, dict.fromkeys(problems), _written(written, ended.first_rank))
+        program = replace(program, budget=budget)
+        _say(program, summary, dict.fromkeys(problems), _written(written, ended, is_short))
 
 
-def _write(folder: str, ended: Ended) -> Summary | None:
-    """Write the reports of the main folder; gives its summary where more is to be said of it."""
+def _write(folder: Path, ended: Ended, is_short: bool) -> tuple[Summary | None, ProgramTime]:
+    """Write the reports of the main folder; gives what is to be said of it."""
+    from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.runs.folder import load_run
-    from chainer_profile.runs.write import write_reports
+    from chainer_profile.runs.write import beside, write_reports
 
     wanted = named(ended.formats)
+    program = ProgramTime(ended.budget)
     if ended.quiet and not wanted.any:
-        return None
-    summary = summarise(load_run(Path(folder)))
+        return None, program
+    summary = summarise(load_run(folder))
     if wanted.any:
-        write_reports(Path(folder), summary, wanted)
-    return summary
+        write_reports(folder, summary, wanted, only=_OF_SHORT if is_short else None)
+    return summary, beside(folder, summary.recording).program or program
 
 
-def _written(folders: Sequence[str], first_rank: bool) -> str:
+def _written(folders: Sequence[str], ended: Ended, is_short: bool) -> str:
     places = [os.path.relpath(place) for place in folders]
     if not places:
         return ""
-    ranks = Path(places[0]).parent
-    more = f"; to merge the ranks, run {TYPED} ranks {ranks}" if first_rank else ""
-    if len(places) > 1:
-        more = f"; for the reports of the calls in test mode, run {TYPED} report {places[1]}{more}"
-    return f"Written to {', '.join(places)}{more}"
+    more = []
+    if ended.first_rank:
+        more.append(f"to merge the ranks, run {TYPED} ranks {Path(places[0]).parent}")
+    if is_short and ended.saved:
+        more.append(f"for the page and pictures, run {TYPED} report {places[0]}")
+    elif len(places) > 1:
+        more.append(f"for the reports of calls in test mode, run {TYPED} report {places[1]}")
+    return "; ".join([f"Written to {places[0]}", *more])
 
 
-def _say(budget: Budget, summary: Summary | None, problems: Iterable[str], written: str) -> None:
+def _say(
+    program: ProgramTime, summary: Summary | None, problems: Iterable[str], written: str
+) -> None:
     from chainer_profile.report.content.budget import overview
     from chainer_profile.report.document import text
     from chainer_profile.report.writers import terminal
 
-    notes = [text(problem, note=True) for problem in problems]
-    last = [text(written)] if written else []
+    last = [text(problem, note=True) for problem in problems]
+    last += [text(written)] if written else []
     console = terminal.standard_output()
-    shown = terminal.first_screen(overview(budget, summary), console.width, "report.md has all")
-    terminal.show([*shown, *notes, *last], console)
+    width = console.width
+
+    def fits(blocks: Sequence[Block]) -> bool:
+        return terminal.count_of_lines(blocks, width) <= _LINES
+
+    terminal.show(overview(program, summary, last, width=width, fits=fits), console)

@@ -9,7 +9,7 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from threading import get_ident
@@ -31,12 +31,12 @@ from chainer_profile.record.budget import (
     SAVING,
     START,
     Budget,
-    Looked,
+    Trials,
 )
 from chainer_profile.runs.wanted import named
 
 if TYPE_CHECKING:
-    from chainer_profile.integrations.looks import Looks
+    from chainer_profile.integrations.sampler import Sampler
 
 #: The budget of a program that runs is written this often, for the case that it is killed.
 _SAVED_EVERY_NS = 10_000_000_000
@@ -98,7 +98,7 @@ class ScriptRun:
 
     def __post_init__(self) -> None:
         self._problems: dict[str, None] = {}  # each is told once
-        self._looks: Looks | None = None
+        self._sampler: Sampler | None = None
         self._process = os.getpid()
         self._rank = _launched_rank()
         self._start = Start()
@@ -116,12 +116,9 @@ class ScriptRun:
             import chainer  # noqa: F401
 
             with self._accounts.within(PROFILER, BEGIN, count=0):
-                from chainer_profile.integrations.looks import Looks
                 from chainer_profile.integrations.program import Program
                 from chainer_profile.integrations.results import Results
-        # Looking takes time of a core that another rank may need: it would be told as a straggler.
-        if self.samples and self._rank is None:
-            self._looks = Looks()
+                from chainer_profile.integrations.sampler import Sampler
         # The program may change its directory.
         out = None if self.out is None else self.out.absolute()
         default = self.default.absolute()
@@ -135,6 +132,9 @@ class ScriptRun:
             layers=self.layers,
             memory=self.memory,
         )
+        # A signal may end what MPI waits for.
+        if self.samples and self._rank is None:
+            self._sampler = Sampler(self._accounts, self._program.what_runs)
         if self.out is not None:
             with self._accounts.within(PROFILER, BEGIN, count=0):
                 self._results.take()  # what is wrong with it is said before the program runs
@@ -155,17 +155,18 @@ class ScriptRun:
             replacements.wrap(os, "_exit", self._saving_first)
             with accounts.within(PROFILER, BEGIN, count=0):
                 self._program.__enter__()
-                if self._looks is not None:
-                    self._looks.start()
+                if self._sampler is not None:
+                    self._sampler.start()
             try:
                 outcome = run(self.script)
             except UsageError:  # there is no such program
                 self._program.__exit__(None, None, None)
-                if self._looks is not None:
-                    self._looks.end(0)
                 raise
             except BaseException as error:  # of what the program left in place of Python's own
                 outcome = Outcome(error)
+            finally:
+                if self._sampler is not None:
+                    self._sampler.stop()
             with accounts.within(PROFILER, SAVING, count=0), self._excused():
                 self._program.__exit__(None, None, None)
         return outcome
@@ -180,8 +181,9 @@ class ScriptRun:
         with self._excused():
             with self._accounts.within(PROFILER, SAVING, count=0):
                 saved = list(self._results.save(self._program.recordings()))
-                looked = self._looked()
-            budget = replace(self._budget(str(outcome), ended), looked=looked)
+                budget = self._budget(str(outcome), ended)
+                if self._sampler is not None and self._sampler.problem:
+                    self._warn(f"functions are not sampled: {self._sampler.problem}")
             self._results.save_budget(budget)
             self._report(budget, saved, formats, quiet)
 
@@ -230,18 +232,14 @@ class ScriptRun:
         spent = self._accounts.spent()
         words = shlex.join(self.script.words)
         wall_ns = sum(one.ns for one in spent)
+        accounts = self._program.accounts_of_trials()
+        trials = tuple(
+            Trials(*accounts[kind], folder) for kind, folder in self._results.folders().items()
+        )
         untimed = self._program.untimed
-        return Budget(words, self._started, ended, outcome, wall_ns, spent, untimed)
-
-    def _looked(self) -> tuple[Looked, ...]:
-        """Where the main thread was seen beside Chainer."""
-        if self._looks is None:
-            return ()
-        own_ns = sum(one.ns for one in self._accounts.spent() if one.part not in (PROFILER, START))
-        found = self._looks.end(own_ns)
-        if self._looks.problem:
-            self._warn(f"functions outside Chainer are not shown: {self._looks.problem}")
-        return found
+        sampled = () if self._sampler is None else self._sampler.sampled()
+        began, how = (words, self._started), (ended, outcome)
+        return Budget(*began, *how, wall_ns, spent, untimed, sampled, trials)
 
     def _save_now_and_then(self, outcome: str = RUNNING) -> None:
         """Write the budget so far, for the case that the program is killed."""

@@ -102,7 +102,7 @@ class Entries:
         #: Of the function hook that tells of calls now.
         self.hook_name = ""
         self._around, self._begin = around, begin
-        self._open: set[str] = set()
+        self.opened: set[str] = set()  #: The entries that are open in this thread.
         self._counts: list[Counter[str]] = []
         self._others = _OtherThread(self._counts)
         self._more: set[type] = set()
@@ -181,7 +181,7 @@ class Entries:
                 self._replacements.wrap(kind, name, through)
 
     def _through(self, entry: str, method: Any) -> Any:
-        inside, around, others = self._open, self._around, self._others
+        inside, around, others = self.opened, self._around, self._others
         running = self.running
 
         @functools.wraps(method)
@@ -202,7 +202,7 @@ class Entries:
         return through
 
     def _through_call(self, kind: type, method: Any) -> Any:
-        running, inside, elsewhere = self.running, self._open, self._through(CALL, method)
+        running, inside, elsewhere = self.running, self.opened, self._through(CALL, method)
 
         # Every call of every link comes here.
         @functools.wraps(method)
@@ -231,7 +231,7 @@ class Entries:
         return through_link
 
     def _outermost(self, call: Any, link: Any, *args: Any, **kwargs: Any) -> Any:
-        self._open.add(CALL)
+        self.opened.add(CALL)
         try:
             end = self._begin(link)
             if end is None:
@@ -245,7 +245,7 @@ class Entries:
             end(None)
             return given
         finally:
-            self._open.discard(CALL)
+            self.opened.discard(CALL)
 
     def _ending(self, apply: Any) -> Any:
         # Every function comes here.

@@ -157,8 +157,9 @@ class LiveTrials:
         self._trial.note(self._journal is None)
 
     def _fold(self) -> None:
-        """Write what is on the tape, but for trials that called nothing."""
-        found = [one for one in self._tape.fold() if one.calls.any()]
+        """Write what is on the tape, without what that added; but for trials without calls."""
+        taped = (one for one in self._tape.fold() if one.calls.any())
+        found = [one.without_recording(self._call_ns) for one in taped]
         if not found:
             return
         self._last = found[-1]

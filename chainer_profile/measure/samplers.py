@@ -159,13 +159,8 @@ _PY_SPY = re.compile(r"^(.*) \(([^()]*):(\d+)\)$")
 def read_py_spy(text: str) -> Iterator[tuple[Frames, int]]:
     """The stacks of ``py-spy record -f raw``; of those that are no Python functions nothing."""
     for stack, count in folded(text):
-        yield py_spy_frames(stack), count
-
-
-def py_spy_frames(stack: Iterable[str]) -> Frames:
-    """The Python functions among what py-spy names in a stack."""
-    found = map(_PY_SPY.match, stack)
-    return tuple(Frame(one[2], one[1], int(one[3])) for one in found if one)
+        named = map(_PY_SPY.match, stack)
+        yield tuple(Frame(one[2], one[1], int(one[3])) for one in named if one), count
 
 
 def read_collapsed(text: str) -> Iterator[tuple[Frames, int]]:

@@ -52,16 +52,33 @@ class Spent(Escaped):
     count: int = 0
 
 
-@dataclass(frozen=True)
-class Looked(Escaped):
-    """A function in which looks at the main thread found the program, beside calls of Chainer.
+#: What ran at a sample: a network, whose rows tell its time, data loading, or other code.
+NETWORK, LOADING, OTHER = "network", "data", "other"
 
-    The name has its file, and what it calls of a library; the time is about.
+
+@dataclass(frozen=True)
+class Sampled(Escaped):
+    """A Python function in which samples of the main thread found one of :data:`PARTS`.
+
+    ``where`` is :data:`LOADING` or :data:`OTHER`, and :data:`NETWORK` without a function. The time
+    is that between samples, whose shares of a part are about those of its time.
     """
 
+    part: str
     name: str
+    where: str
+    function: str  #: ``train.py:30 accuracy``; empty for all others together.
     ns: int
-    looks: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class Trials(Escaped):
+    """Where the recording is of trials whose time is in a part of a budget."""
+
+    part: str
+    name: str
+    folder: str  #: From the folder of the budget.
 
 
 @dataclass(frozen=True)
@@ -84,7 +101,8 @@ class Budget(Escaped):
     wall_ns: int
     spent: tuple[Spent, ...]
     untimed: dict[str, int] = field(default_factory=dict)
-    looked: tuple[Looked, ...] = ()
+    sampled: tuple[Sampled, ...] = ()
+    trials: tuple[Trials, ...] = ()
 
     def part(self, part: str) -> tuple[Spent, ...]:
         """What was spent for a part, the most first."""

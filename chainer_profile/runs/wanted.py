@@ -25,6 +25,8 @@ _USUAL_FILES = {
     "stacks.speedscope.json",  # of 0.1.0
 }
 _OF_KINDS = re.compile(r"layers-\d+\.csv")
+#: Stands for the usual reports, where a short program gets fewer.
+PAGE = "page"
 #: Stands for all of them.
 ALL = "all"
 #: Stands for no report at all, not even the usual ones.
@@ -45,7 +47,7 @@ class Wanted:
 
 def named(names: Sequence[str]) -> Wanted:
     """What the names of :func:`parse_formats` ask for."""
-    return Wanted(tuple(name for name in names if name != NONE), usual=NONE not in names)
+    return Wanted(tuple(name for name in names if name in FILES), usual=NONE not in names)
 
 
 #: Nothing beside the usual reports.
@@ -60,10 +62,10 @@ def parse_formats(text: str) -> tuple[str, ...]:
             raise UsageError("none means no report: give it alone")
         return (NONE,)
     for name in names:
-        if name not in (*FILES, ALL):
+        if name not in (*FILES, PAGE, ALL):
             raise UsageError(
-                f"unknown format {name!r}: choose {', '.join(FILES)} or {ALL} (CSV, plots, "
-                f"report.md and report.html are always written, except with {NONE})"
+                f"unknown format {name!r}: choose {', '.join(FILES)}, {PAGE} or {ALL} (CSV, plots, "
+                f"report.md and report.html are written anyway, except with {NONE})"
             )
     return tuple(FILES) if ALL in names else tuple(dict.fromkeys(names))
 

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainer_profile.advice.results import read_advice
 from chainer_profile.analyse.findings import FOLDER
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import make_folder
-from chainer_profile.record.budget import RUNNING, Budget, read_budget
-from chainer_profile.runs.folder import RECORDING, is_of_run, save_recording
+from chainer_profile.record.budget import CALLS, ITERATIONS, RUNNING, Budget, read_budget
+from chainer_profile.runs.folder import RECORDING, is_of_run, load_run, save_recording
 from chainer_profile.runs.wanted import FILES, USUAL, Wanted, named, parse_formats
 from chainer_profile.runs.written import refuse_foreign, write
 
 if TYPE_CHECKING:
+    from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Recording
     from chainer_profile.report.content.profile import Beside
+    from chainer_profile.report.document import Block, Section
 
 
 def write_reports(
@@ -37,7 +42,7 @@ def write_reports(
     if only is not None:
         wanted = replace(wanted, formats=tuple(n for n in wanted.formats if FILES[n] in only))
     known = beside(run or folder, summary.recording)
-    usual = _usual_reports(summary, wanted, known) if wanted.usual else {}
+    usual = _usual_reports(summary, wanted, known, only) if wanted.usual else {}
     contents = {name: make() for name, make in usual.items() if only is None or name in only}
     files = write(folder, contents)
     # These may be large: each is written before the next one is made.
@@ -53,7 +58,26 @@ def beside(folder: Path, recording: Recording) -> Beside:
     advice = read_advice(folder)
     if advice is not None and advice.environment.started != recording.environment.started:
         advice = None
-    return Beside(advice, budget_of(folder, recording))
+    return Beside(advice, _program_of(folder, recording))
+
+
+def _program_of(folder: Path, recording: Recording) -> ProgramTime | None:
+    """The time of the program that a run in this folder is of, with all of its recordings."""
+    from chainer_profile.analyse.program import ProgramTime
+
+    budget = budget_of(folder, recording)
+    if budget is None:
+        return None
+    trials: defaultdict[tuple[str, str], list[Recording]] = defaultdict(list)
+    for one in budget.trials:
+        with suppress(ProfileError):  # its folder may be gone
+            place = folder / one.folder
+            same = place.resolve() == folder.resolve()
+            trials[one.part, one.name].append(recording if same else load_run(place))
+    if not budget.trials:  # of a version before
+        part = ITERATIONS if recording.settings.phase == "train" else CALLS
+        trials[part, ""].append(recording)
+    return ProgramTime(budget, trials)
 
 
 def budget_of(folder: Path, recording: Recording) -> Budget | None:
@@ -91,32 +115,52 @@ def save(
 
 
 def _usual_reports(
-    summary: Summary, wanted: Wanted, beside: Beside | None
+    summary: Summary, wanted: Wanted, beside: Beside | None, only: Collection[str] | None = None
 ) -> dict[str, Callable[[], bytes]]:
-    from chainer_profile.report import page, pictures
     from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
     from chainer_profile.report.content import advice as tried
     from chainer_profile.report.content.profile import report, sections
-    from chainer_profile.report.document import PLOT, ROOFLINE
+    from chainer_profile.report.document import Figure
     from chainer_profile.report.tables import to_csv
     from chainer_profile.report.writers import markdown
 
-    drawn, made = pictures.of_run(summary), sections(summary, beside)
+    made = sections(summary, beside)
+
+    def blocks() -> Iterator[Block]:
+        """The report, without pictures that are not written."""
+        for block in report(summary, wanted.title, beside=beside, made=made):
+            if only is None or not isinstance(block, Figure) or block.file in only:
+                yield block
+
     usual: dict[str, Callable[[], bytes]] = {
         "layers.csv": lambda: to_csv(LAYER_COLUMNS, summary.layers).encode(),
         "links.csv": lambda: to_csv(LINK_COLUMNS, link_frame(summary.links)).encode(),
-        PLOT: drawn[PLOT].png,
-        "layers.svg": drawn[PLOT].svg,
-        "report.md": lambda: markdown.write(
-            report(summary, wanted.title, beside=beside, made=made)
-        ).encode(),
-        "report.html": lambda: page.render(summary, beside, drawn, made, wanted.title).encode(),
+        "report.md": lambda: markdown.write(blocks()).encode(),
     }
     if beside is not None and (advice := beside.advice) is not None:
         usual["advice.md"] = lambda: markdown.write(tried.report(advice)).encode()
-    if ROOFLINE in drawn:
-        usual |= {ROOFLINE: drawn[ROOFLINE].png, "roofline.svg": drawn[ROOFLINE].svg}
+    # Matplotlib takes a third of a second.
+    if only is None or not usual.keys() >= set(only):
+        usual |= _drawn(summary, wanted, beside, made)
     return usual
+
+
+def _drawn(
+    summary: Summary, wanted: Wanted, beside: Beside | None, made: Sequence[Section]
+) -> dict[str, Callable[[], bytes]]:
+    """The page and the pictures."""
+    from chainer_profile.report import page, pictures
+    from chainer_profile.report.document import PLOT, ROOFLINE
+
+    drawn = pictures.of_run(summary)
+    files: dict[str, Callable[[], bytes]] = {
+        PLOT: drawn[PLOT].png,
+        "layers.svg": drawn[PLOT].svg,
+        "report.html": lambda: page.render(summary, beside, drawn, made, wanted.title).encode(),
+    }
+    if ROOFLINE in drawn:
+        files |= {ROOFLINE: drawn[ROOFLINE].png, "roofline.svg": drawn[ROOFLINE].svg}
+    return files
 
 
 def asked_for(summary: Summary, wanted: Wanted) -> Iterator[tuple[str, bytes]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chainer_profile.integrations import script_run
+from chainer_profile.integrations import script_report, script_run
 from chainer_profile.integrations.script import MODULE, TEXT, Script
 from chainer_profile.record.budget import CALLS, ITERATIONS, PROFILER, RUNNING, read_budget
 from chainer_profile.record.recording import COMPLETE
@@ -189,6 +189,21 @@ def test_what_was_measured_before_the_end():
         assert load_run(HERE).n_trials
 
 
+def test_a_short_program_has_its_page_when_it_is_asked_for(monkeypatch):
+    tables = ["layers.csv", "links.csv", "report.md"]
+    words = [*INTO, "train.py"]
+    assert run() == 0  # writes the program
+    assert run_in_child(*words) == 0
+    assert files("here") == sorted([*BOTH, *tables])
+    assert said().endswith("; for the page and pictures, run python profile.py report here\n")
+    assert run_in_child("--force", "--format", "page", *words) == 0
+    assert {*BOTH, *tables, "report.html", "layers.png"} <= set(files("here"))
+    assert "for the page" not in said()
+    monkeypatch.setattr(script_report, "_SHORT_NS", 0)
+    assert run_in_child("--force", *words) == 0
+    assert {"report.html", "layers.png"} <= set(files("here"))
+
+
 def test_a_full_disk():
     assert run(*INTO, within=partial(file_size_limit, 3000)) == 0
     assert Path("out").read_text() == "done\n"
@@ -208,4 +223,4 @@ def test_reports_afterwards():
         place.write_text(text)
         assert main("report", "here") == 0
         beside = profile.report.call_args.kwargs["beside"]
-        assert beside.budget == (None if year else own)
+        assert (beside.program and beside.program.budget) == (None if year else own)

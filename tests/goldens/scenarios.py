@@ -9,10 +9,18 @@ from chainer_profile.advice.changes import Candidate
 from chainer_profile.advice.results import Advice, LayerGain, Tried
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
+from chainer_profile.analyse.program import ProgramTime
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.comparison.compare import compare
 from chainer_profile.engines.results import Speedup
-from chainer_profile.record.budget import CALLS, ITERATIONS, Spent
+from chainer_profile.record.budget import (
+    CALLS,
+    EXTENSIONS,
+    ITERATIONS,
+    OTHER,
+    Sampled,
+    Spent,
+)
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report import views
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
@@ -152,9 +160,17 @@ def program() -> Kept:
     trials = Spent(ITERATIONS, "", 12_050_000_000, 3202), Spent(CALLS, "", 30_000_000, 5)
     wall_ns = sum(one.ns for one in (*beside, *trials))
     spent = replace(spent, spent=(*beside, *trials), wall_ns=wall_ns)
+    sampled = (
+        *(Sampled(EXTENSIONS, "", OTHER, f"train.py:{n} f{n}", 10**9 * n, 100) for n in (2, 4)),
+        Sampled(EXTENSIONS, "", OTHER, "", 10**9, 100),
+    )
+    whole = ProgramTime(
+        replace(spent, sampled=sampled),
+        {(ITERATIONS, ""): [training.recording], (CALLS, ""): [short.recording]},
+    )
     return {
-        "md": markdown.write(report(short, beside=Beside(ADVICE, spent)))
+        "md": markdown.write(report(short, beside=Beside(ADVICE, whole)))
         + markdown.write(advice.report(ADVICE)),
-        "txt": _terminal(budget.overview(spent, training), profile.brief(short, advice=ADVICE)),
+        "txt": _terminal(budget.overview(whole, training), profile.brief(short, Beside(ADVICE))),
         "csv": _csv(*_tables(training)),
     }

@@ -57,7 +57,7 @@ def test_modules_beside_a_program(way, tmp_path):
     (tmp_path / "bin" / "chainer-profile").write_text(COMMAND)
 
     ours = ["bin/chainer-profile"] if way == "command" else ["-m", "chainer_profile"]
-    formats = [] if way == "command" else ["--format", "none"]
+    formats = ["--format", "page" if way == "command" else "none"]
     as_it_is = python("program.py", cwd=tmp_path)
     words = ("run", *formats, "-o", "out", "program.py", "and train")
     profiled = python(*ours, *words, cwd=tmp_path)

@@ -25,6 +25,9 @@ from chainer_profile.record.budget import (
     EVALUATION,
     EXTENSIONS,
     ITERATIONS,
+    LOADING,
+    NETWORK,
+    OTHER,
     PROFILER,
     REST,
     SNAPSHOTS,
@@ -284,6 +287,54 @@ def test_calls_without_an_optimizer(watching, clock):
         (CALLS, ""): (3 * 100 + 6, 3),
         (REST, ""): (100, 0),
     }
+
+
+def test_trials_of_one_network_are_of_the_part_that_calls_it(watching, clock):
+    accounts, program = watching.accounts, watching.program
+    with watching.within(), chainer.using_config("train", False):
+        model = Net(clock)
+        for _ in range(2):
+            for part, name in ((EXTENSIONS, "Bleu"), (EVALUATION, "validation"), (EXTENSIONS, "b")):
+                with accounts.within(part, name):
+                    model(X)
+            model(X)
+    kinds = {"test": (EXTENSIONS, "Bleu"), "test-2": (EVALUATION, "validation")}
+    kinds |= {"test-3": (EXTENSIONS, "b"), "test-4": (CALLS, "")}
+    assert program.accounts_of_trials() == kinds
+    assert {one.name: one.own_ns for one in program.watched} == dict.fromkeys(kinds, 200)
+
+
+def test_what_runs(watching, clock):
+    model, optimizer = set_up(clock)
+    runs, program = [], watching.program
+
+    def note():
+        runs.append(program.what_runs())
+
+    class Loads(Data):
+        def __next__(self):
+            note()
+            return super().__next__()
+
+    with watching.within():
+        note()
+        next(Loads(clock))
+        with chainer.no_backprop_mode():
+            for _ in range(2):  # the second one is known
+                Forward(clock, note)(X)
+        optimizer.update(lambda: (note(), F.sum(model(X)))[1])
+        note()
+    assert runs == [OTHER, LOADING, NETWORK, NETWORK, NETWORK, OTHER]
+
+
+class Forward(Net):
+    def __init__(self, clock, note):
+        super().__init__(clock)
+        self.note = note
+
+    def forward(self, x):
+        self.note()
+        return super().forward(x)
 
 
 class Extension(training.Extension):

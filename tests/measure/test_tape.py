@@ -15,6 +15,7 @@ import pytest
 
 from chainer_profile.measure.readings import Readings
 from chainer_profile.measure.row import MOST_SHAPES
+from chainer_profile.measure.rows import Iteration
 from tests.ledger.drawn import SUMS, Busy, WorkError, nothing_left
 from tests.ledger.test_links import iteration_of, recorder_of, rows_of, told
 from tests.nets import net
@@ -255,3 +256,23 @@ def test_an_iteration_that_raises_leaves_nothing_and_the_next_one_is_right(clock
             assert told(loop, iteration) == {("/", "Busy", "forward"): 3}
             assert rows_of(loop[0], iteration.calls).total() == 2
     assert {one.path: one.calls for one in loop[0].links()} == {"/": 1, "/fc": 1}
+
+
+def test_what_recording_added_is_taken_off_between_functions():
+    # 6 calls of 5 ns: of the phases' 40 and 20 ns between functions each loses a part by its time.
+    one = Iteration(
+        *(1, 0, 1000, 0),
+        rows_ns=np.array([500, 440]),
+        calls=np.array([2, 4]),
+        phases_ns=np.array([40, 20]),
+        arrived_ns=np.zeros(0, np.int64),
+        left_ns=np.zeros(0, np.int64),
+    )
+    less = one.without_recording(5.0)
+    assert (less.wall_ns, less.phases_ns.tolist()) == (970, [20, 10])
+    assert less.rows_ns is one.rows_ns
+    # No more than there is.
+    less = one.without_recording(1000.0)
+    assert (less.wall_ns, less.phases_ns.tolist()) == (940, [0, 0])
+    less = one.without_recording(0.0)
+    assert (less.wall_ns, less.phases_ns.tolist()) == (1000, [40, 20])

@@ -12,12 +12,13 @@ import pandas as pd
 
 from benchmarks.ranks import training
 from chainer_profile.analyse.case_result import CaseResult
+from chainer_profile.analyse.program import ProgramTime
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.comparison.compare import Comparison, Side, compare
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.ranks.merging import Ranks, merge
-from chainer_profile.record.budget import PARTS, Budget, Spent
+from chainer_profile.record.budget import OTHER, PARTS, Budget, Sampled, Spent
 from chainer_profile.record.network import COUNTS, TEXTS, ModelSummary
 from chainer_profile.record.recording import Environment, LinkCalls, Recording, Settings
 from chainer_profile.report.content import (
@@ -214,6 +215,16 @@ def program(names: Sequence[str] = ()) -> Budget:
     return Budget(every or "train.py --epoch 2", "2026", "2027", how, wall_ns, tuple(spent))
 
 
+def program_time(names: Sequence[str] = ()) -> ProgramTime:
+    """The same with a training's rows in it, and functions that samples found."""
+    budget, training = program(names), profiles(names)["train"]().recording
+    sampled = (
+        *(Sampled("extensions", "", OTHER, name, 10**9, 100) for name in names or ("a.py:3 draw",)),
+        Sampled("extensions", "", OTHER, "", 10**8, 10),
+    )
+    return ProgramTime(replace(budget, sampled=sampled), {("iterations", ""): [training]})
+
+
 #: A second in nanoseconds, and the parts of a program's time: 11 s of it, one of them our own.
 S = 10**9
 SPENT = (
@@ -248,8 +259,8 @@ def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]
     found["ranks report"] = lambda: ranks.report(merged_ranks(names))
     found["ranks of several hosts"] = lambda: ranks.report(merged_ranks(names, several_hosts=True))
     found["ranks"] = lambda: list(ranks.merged(merged_ranks(names), 3, "--limit 0 shows all"))
-    found["program"] = lambda: budget.overview(program(names), train())
-    found["program in a report"] = lambda: list(budget.section(program(names), train()))
+    found["program"] = lambda: budget.overview(program_time(names), train())
+    found["program in a report"] = lambda: list(budget.section(program_time(names), train()))
     for view in (network.LAYERS, network.LINKS):
         found[f"network {view}"] = lambda view=view: network.overview(
             a_network(names), view=view, limit=2

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -13,22 +14,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.analyse.program import program_findings
+from chainer_profile.analyse.program import ProgramTime, program_findings
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import UsageError
+from chainer_profile.basics.units import format_duration
 from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.record.budget import Spent
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.columns import layer_columns
-from chainer_profile.report.content import boxes, comparison, engines, network, profile, sweep
+from chainer_profile.report.content import (
+    boxes,
+    budget,
+    comparison,
+    engines,
+    network,
+    profile,
+    sweep,
+)
+from chainer_profile.report.content.answer import how_long
+from chainer_profile.report.content.budget import budget_rows, sentence
 from chainer_profile.report.content.layer_section import Shown, spreads
 from chainer_profile.report.content.method import has_rate_of_zero
 from chainer_profile.report.content.pass_section import memory_on_page
 from chainer_profile.report.content.profile import ReportTitle, overview, report
 from chainer_profile.report.content.result_section import groups
-from chainer_profile.report.document import Boxes, plain
+from chainer_profile.report.document import Block, Boxes, Text, plain, text
 from chainer_profile.report.tables import SPREAD, Spread, Table
+from chainer_profile.report.writers.terminal import count_of_lines
 from tests import ROOT
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import make_run
@@ -269,3 +282,63 @@ def test_columns_of_a_network() -> None:
 def test_the_columns_of_a_sweep_are_documented() -> None:
     text = (ROOT / "docs" / "sweep.md").read_text()
     assert {name for name in meanings(sweep.COLUMNS) if f"`{name}`" not in text} == set()
+
+
+# -- a program
+
+
+def test_the_headline_of_a_program_is_the_mean_that_adds_up() -> None:
+    for longest_ms, said in (
+        (4, "A training step takes 3.808 ms: mean of 42 iterations (median 3.700 ms, "),
+        (900, "A training step takes 26.21 ms: mean of 42 iterations (median 3.700 ms, "),
+    ):
+        training = make_training()
+        trial_ns = np.full(len(training.self_ns), 3_700_000)
+        trial_ns[-1] = longest_ms * 1_000_000
+        calls, numbers = np.ones_like(training.self_ns), np.arange(len(trial_ns)) + 1
+        of_program = {"calls": calls, "iteration": numbers}
+        of_program |= dict.fromkeys(("clean_ns", "clean_start_ns"), np.zeros(0, np.int64))
+        recording = replace(training, trial_ns=trial_ns, clean_cpu_ns=None, **of_program)
+        summary = summarise(recording)
+        # Two iterations are not in rows.
+        whole_ns = round(float(trial_ns.mean()) * 42) + 4_200_000
+        spent = replace(program(), spent=(Spent("iterations", "", whole_ns, 42),), wall_ns=whole_ns)
+        time = ProgramTime(spent, {("iterations", ""): [recording]})
+        told = how_long(summary, time)
+        assert told.startswith(said)
+        why = "They take 3.700 ms to 900.0 ms; only the mean adds up to the program."
+        assert told.endswith(why) == (longest_ms == 900)
+        # It is the figure of the first sentence and of the table.
+        (figure,) = re.findall(r"takes ([\d.]+ ms)", told)
+        assert f"{figure} each" in sentence(spent)
+        (row,) = [row for row in budget_rows(time) if row.name == "iterations"]
+        assert format_duration(row.seconds / row.times) == figure
+
+
+def test_a_first_screen_has_as_many_rows_as_fit() -> None:
+    time = ProgramTime(program(), {("iterations", ""): [make_training()]})
+
+    def rows(lines: int, width: int = 80) -> int:
+        def fits(blocks: list[Block]) -> bool:
+            return count_of_lines(blocks, width) <= lines
+
+        blocks = budget.overview(time, None, [text("Written to here")], width=width, fits=fits)
+        (table,) = (block for block in blocks if isinstance(block, Table))
+        assert count_of_lines(blocks, width) <= lines or len(table.rows) <= 12
+        # No name takes two lines.
+        assert count_of_lines([table], width) == len(table.rows) + 2
+        return len(table.rows)
+
+    assert 16 < rows(100) <= 18
+    assert 12 <= rows(19) < rows(100)
+    assert rows(10) in (11, 12)
+    assert rows(100, 160) == rows(100)
+
+
+def test_a_long_command_leaves_room_for_rows() -> None:
+    long = replace(program(), script="train.py" + " --option value" * 20)
+    first, *_ = budget.overview(ProgramTime(long))
+    assert isinstance(first, Text)
+    said = plain(first.words)
+    assert said.startswith("train.py --option value --option value --option…")
+    assert count_of_lines([first], 80) == 2

@@ -2,9 +2,9 @@
 
 import math
 import re
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from itertools import product, takewhile
+from itertools import takewhile
 
 import numpy as np
 import pandas as pd
@@ -12,9 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chainer_profile.analyse.program import Part, ProgramTime, program_parts
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.record.budget import PARTS, PROFILER, Budget, Spent
-from chainer_profile.record.recording import COMPLETE, Recording
+from chainer_profile.record.budget import (
+    ITERATIONS,
+    LOADING,
+    OTHER,
+    PARTS,
+    PROFILER,
+    REST,
+    Budget,
+    Sampled,
+    Spent,
+)
+from chainer_profile.record.recording import COMPLETE, Layer, Recording
 from chainer_profile.report.columns import shares, tree_rows
 from chainer_profile.report.content.answer import where
 from chainer_profile.report.content.budget import BudgetRow, budget_rows, sentence
@@ -22,8 +33,6 @@ from chainer_profile.report.content.result_section import device
 from chainer_profile.report.document import Text, plain
 from chainer_profile.report.tables import Table
 from tests.analyse.test_grouping import recordings
-from tests.conftest import make_training
-from tests.report.documents import SPENT, program
 from tests.report.working import make_device_recording
 
 S = 10**9
@@ -79,54 +88,71 @@ _SPENT = st.lists(
 )
 
 
-@given(spent=_SPENT, least=st.sampled_from([0.0, 0.001, 0.01, 0.2]))
-def test_the_parts_of_a_program_add_up(spent: list[Spent], least: float) -> None:
-    wall_ns = sum(one.ns for one in spent)
-    budget = Budget("a.py", "", "", COMPLETE, wall_ns, tuple(spent))
-    rows = list(budget_rows(budget, least=least))
+_LAYERS = st.lists(st.integers(10**3, 10**11), min_size=1, max_size=6, unique=True).map(
+    lambda times: dict(zip(("/a", "/b", "/c/0", "/c/1", "/", "/d"), times, strict=False))
+)
+
+
+@given(_SPENT, _LAYERS, st.integers(12, 40), st.sampled_from([0.0, 0.001, 0.01, 0.2]))
+def test_the_parts_of_a_program_add_up(
+    spent: list[Spent], layers: dict[str, int], most: int, least: float
+) -> None:
+    """And the largest are shown, whatever their level."""
+    rest = [one for one in spent if one.part != ITERATIONS]
+    in_trials_ns = sum(layers.values())
+    whole_ns = in_trials_ns + sum(one.ns for one in rest)
+    budget = Budget(
+        *("a.py", "", "", COMPLETE, whole_ns),
+        (*rest, Spent(ITERATIONS, "", in_trials_ns, 1)),
+        sampled=(
+            *(Sampled("data", "a", OTHER, f"a.py:{n} f", n, n) for n in (1, 2)),
+            Sampled("data", "a", LOADING, "", 3, 1),
+        ),
+    )
+    recording = Recording(
+        tuple(Layer(at, path, "F", "forward", (), (), "") for at, path in enumerate(layers)),
+        np.array([list(layers.values())]),
+        trial_ns=np.array([in_trials_ns]),
+    )
+    program = ProgramTime(budget, {(ITERATIONS, ""): [recording]})
+    rows = list(budget_rows(program, most, least))
     *parts, whole, profiler = [row for row in rows if row.level <= 0]
     assert (whole.level, profiler.name) == (-1, "profiling (added)")
-    own_ns = wall_ns - sum(one.ns for one in spent if one.part == PROFILER)
-    assert sum(row.seconds for row in parts) == pytest.approx(whole.seconds)
+    own_ns = whole_ns - sum(one.ns for one in rest if one.part == PROFILER)
     assert whole.seconds == pytest.approx(own_ns / S)
-    assert whole.seconds + profiler.seconds == pytest.approx(wall_ns / S)
-    if own_ns:
-        assert sum(row.share for row in parts) == pytest.approx(1)
-    assert [row.seconds for row in parts] == sorted((r.seconds for r in parts), reverse=True)
-    for row, inner in below(rows):
-        assert sum(one.seconds for one in inner) == pytest.approx(row.seconds), row.name
+    assert whole.seconds + profiler.seconds == pytest.approx(whole_ns / S)
+    for row, inner in [(whole, parts), *below(rows)]:
+        left_s = row.seconds - sum(one.seconds for one in inner)
+        assert -1e-8 < left_s < max(least * whole.seconds, 1 / S) * (1 + 1e-9), row.name
+        named = [one.seconds for one in inner if one.name != "other"]
+        assert named == sorted(named, reverse=True)
+        assert len({one.name for one in inner}) == len(inner)
+    shown = rows[:-2]
+    assert len(shown) <= most
+    # The three largest layers are named, and what else is named is larger than what is not.
+    largest = sorted((ns, path) for path, ns in layers.items() if path != "/")[-3:]
+    always = {f"{path} F" for _, path in largest or [(1, "/")]}
+    named = [row for row in shown if row.name != "other"]
+    assert always <= {row.name for row in named}
+    others = [row.seconds for row in named if row.name not in {*always, "iterations"}]
+    hidden = [part.ns / S for part in _hidden(program_parts(program), {row.name for row in named})]
+    largest_hidden_s = max(hidden, default=0.0)
+    assert largest_hidden_s <= min(others, default=math.inf) * (1 + 1e-9)
+    if len(shown) < most - 1:
+        assert largest_hidden_s < max(least * whole.seconds, 1 / S) * (1 + 1e-9)
     sentence(budget)
 
 
-def test_the_parts_of_its_iterations_add_up() -> None:
-    spent = replace(program(), wall_ns=sum(one.ns for one in SPENT), spent=SPENT)
-    # All of its 600 iterations are on the tape; or some are not.
-    for n_trials, least in product((600, 40), (0.0, 0.001, 0.01, 0.1)):
-        found = below(list(budget_rows(spent, summarise(make_training(n_trials)), least)))
-        assert "iterations" in [row.name for row, _ in found]
-        for row, inner in found:
-            parts = sum(one.seconds for one in inner)
-            assert parts == pytest.approx(row.seconds, abs=1e-6), (least, row.name)
-            assert len({one.name for one in inner}) == len(inner)
-
-
-def test_what_recording_added_is_taken_off_between_functions() -> None:
-    """The rows' times are as they were measured; those of calls that cost nothing are told."""
-    training = make_training()
-    calls = np.ones_like(training.self_ns)
-    n_calls = sum(layer.calls for layer in training.layers)
-    conditions = replace(training.conditions, window_ns=1_000.0, call_ns=11_000.0)
-    recorded = summarise(replace(training, calls=calls, conditions=conditions))
-    own_ns = 40 * (3_700_000 - n_calls * 11_000)
-    whole_ns = own_ns + 6 * S  # of two more, which are not on the tape
-    spent = (Spent("iterations", "", whole_ns, 42),)
-    rows = list(budget_rows(Budget("a.py", "", "", COMPLETE, whole_ns, spent), recorded, 0.0))
-    for row, inner in below(rows):
-        assert sum(one.seconds for one in inner) == pytest.approx(row.seconds), row.name
-    first = next(row for row in rows if row.name == "/res/1/conv Convolution")
-    assert first.seconds == pytest.approx(40 * 0.6e-3)
-    (others,) = (row for row in rows if row.name == "2 others, not timed by row")
-    assert (others.seconds, others.times) == (pytest.approx(6.0, abs=1e-2), 2)
+def _hidden(parts: Sequence[Part], names: set[str]) -> Iterator[Part]:
+    """The parts that are not shown, of those that are."""
+    for part in parts:
+        name = (
+            f"{part.path} {part.name}" if part.path else part.name.replace(REST, "a.py's own code")
+        )
+        if name in names:
+            yield from _hidden(part.inner, names)
+        else:
+            yield part
 
 
 # -- sentences

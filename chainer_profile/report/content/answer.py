@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, next_step
+from chainer_profile.analyse.program import ProgramTime, mean_of_trials
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import (
     NOT_KNOWN,
@@ -25,25 +26,33 @@ from chainer_profile.report.text import gaps, on_gpu, printable, trial_parts
 _PARTS, _LEAST = 3, 0.03
 #: Steps of a first screen.
 _MOST_STEPS = 3
+#: Of a program the part of the median from which on the mean needs a word.
+_APART = 0.2
 _NOTHING = "All layers took less time than the clock can resolve, so this run shows nothing."
 
 
 def answer(
-    summary: Summary, advice: Advice | None = None, *, tried_alone: bool = False
+    summary: Summary,
+    advice: Advice | None = None,
+    program: ProgramTime | None = None,
+    *,
+    tried_alone: bool = False,
 ) -> Iterator[doc.Text]:
     """Three sentences, and behind the first what makes it doubtful.
 
     Above a section of all that was found to do, what was tried alone is told to be next.
     """
-    yield from opening(summary)
+    yield from opening(summary, program=program)
     words = _what_helped(advice) if tried_alone else what_next(summary, advice)
     if words:
         yield doc.text("Next: ", *words, below=True)
 
 
-def opening(summary: Summary, most: int | None = None) -> Iterator[doc.Text]:
+def opening(
+    summary: Summary, most: int | None = None, program: ProgramTime | None = None
+) -> Iterator[doc.Text]:
     """How long, what makes that doubtful (the ``most`` that follows from), where the time goes."""
-    yield doc.text(doc.strong(how_long(summary)))
+    yield doc.text(doc.strong(how_long(summary, program)))
     notes = list(doubts(summary))
     if most is None:
         yield from notes
@@ -130,8 +139,11 @@ def finding_words(finding: Finding, *, full: bool = False) -> doc.Words:
     return (f"{said.removesuffix('.')}: ", doc.code(finding.command))
 
 
-def how_long(summary: Summary) -> str:
-    """``A forward pass takes 4.7 ms: median of 1,000 unprofiled trials, 95 % interval ...``."""
+def how_long(summary: Summary, program: ProgramTime | None = None) -> str:
+    """``A forward pass takes 4.7 ms: median of 1,000 unprofiled trials, 95 % interval ...``.
+
+    Of a program it is the mean, which is the same in the table of its parts.
+    """
     recording, trial = summary.recording, summary.totals.trial
     parts = trial_parts(recording)
     engine = recording.settings.engine
@@ -150,9 +162,17 @@ def how_long(summary: Summary) -> str:
     )
     if recording.of_program:
         noun = "iteration" if what == "training step" else "call"
+        mean_s, count = trial.mean_s, trial.count
+        if program is not None:
+            mean_s, count = mean_of_trials(program, recording) or (mean_s, count)
+        differs = abs(mean_s - trial.median_s) > _APART * trial.median_s
+        why = (
+            f" They take {format_duration(trial.min_s)} to {format_duration(trial.max_s)}; "
+            "only the mean adds up to the program."
+        )
         return (
-            f"A {what} takes {format_duration(trial.median_s)}: median of "
-            f"{plural(trial.count, noun)} (mean {format_duration(trial.mean_s)}), {sure}."
+            f"A {what} takes {format_duration(mean_s)}: mean of {plural(count, noun)} (median "
+            f"{format_duration(trial.median_s)}, {sure}).{why if differs else ''}"
         )
     return (
         f"A {what}{by} takes {format_duration(trial.median_s)}: median of "

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chainer_profile.advice.results import Advice
+from chainer_profile.analyse.program import ProgramTime
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_percent
-from chainer_profile.record.budget import Budget
 from chainer_profile.report.columns import LAYER_COLUMNS, layer_anchor, link_anchor
 from chainer_profile.report.content import answer as first
 from chainer_profile.report.content import layer_section as by_layer
@@ -22,7 +22,7 @@ from chainer_profile.report.content import pass_section as passes
 from chainer_profile.report.content import result_section as result
 from chainer_profile.report.content.advice import section as tried
 from chainer_profile.report.content.budget import picture_of, script_name
-from chainer_profile.report.content.budget import section as program
+from chainer_profile.report.content.budget import section as program_section
 from chainer_profile.report.content.layer_section import BRIEF_COLUMNS, Shown
 from chainer_profile.report.document import (
     BRIEF,
@@ -66,17 +66,17 @@ class Beside:
     """What was tried on a run's network, and the time of the program that it is of, if known."""
 
     advice: Advice | None = None
-    budget: Budget | None = None
+    program: ProgramTime | None = None
 
 
-def heading_text(summary: Summary, title: ReportTitle, budget: Budget | None = None) -> str:
+def heading_text(summary: Summary, title: ReportTitle, program: ProgramTime | None = None) -> str:
     """The report's title, on one line; it names the program that the run is of, if there is one."""
-    return title.heading or f"Layer-wise profile of {_subject(summary, budget)}"
+    return title.heading or f"Layer-wise profile of {_subject(summary, program)}"
 
 
-def _subject(summary: Summary, budget: Budget | None) -> str:
+def _subject(summary: Summary, program: ProgramTime | None) -> str:
     model = model_name(summary.recording.settings)
-    return model if budget is None else f"{script_name(budget)} ({model})"
+    return model if program is None else f"{script_name(program.budget)} ({model})"
 
 
 def sections(
@@ -84,8 +84,8 @@ def sections(
 ) -> list[Section]:
     """All that is told of a run, in its order; ``shown`` is what the terminal shows of it."""
     shown = shown or Shown()
-    advice, budget = (beside.advice, beside.budget) if beside else (None, None)
-    by, trial = shown.group_by, "" if budget is None else "A trial"
+    advice, program = (beside.advice, beside.program) if beside else (None, None)
+    by, trial = shown.group_by, "" if program is None else "A trial"
     # The terminal has the groups that are asked for, and in place of the layers the tree of links.
     layers = Section("The layers", by_layer.layers(summary, shown), (BRIEF, FULL))
     tree = Section("The tree of links", result.tree(summary, shown), (BRIEF, FULL))
@@ -93,11 +93,11 @@ def sections(
     several = int(summary.links.index.str.startswith("/").sum()) > 1
     of_links = (FULL,) if several and not shown.tree and by != "link" else ()
     return [
-        Section("", _program(summary, budget), (REPORT, PAGE)),
+        Section("", _program(summary, program), (REPORT, PAGE)),
         Section("", _what_was_run(summary), (BRIEF, FULL)),
-        Section("", first.opening(summary, shown.doubts), (BRIEF,)),
-        Section(trial, first.answer(summary, advice, tried_alone=True), (FULL, REPORT)),
-        Section(trial, _first_of_page(summary, advice), (PAGE,)),
+        Section("", first.opening(summary, shown.doubts, program), (BRIEF,)),
+        Section(trial, first.answer(summary, advice, program, tried_alone=True), (FULL, REPORT)),
+        Section(trial, _first_of_page(summary, advice, program), (PAGE,)),
         Section("", result.phases_in_short(summary), (BRIEF,)),
         Section("Next step for improvement", first.steps(summary)),
         Section("What was tried", tried(advice) if advice else ()),
@@ -131,19 +131,19 @@ def sections(
 
 
 def brief(
-    summary: Summary, *, advice: Advice | None = None, doubts: int | None = 1, **asked: Any
+    summary: Summary, beside: Beside | None = None, *, doubts: int | None = 1, **asked: Any
 ) -> Iterator[Block]:
     """A first screen: what it takes, where it goes, the hottest layers, what to do.
 
     The other options are those of :class:`Shown`; groups are shown where some are asked for.
     """
     usual = Shown(limit=MOST_LAYERS, group_by="", usual=BRIEF_COLUMNS, doubts=doubts)
-    return shown_in(BRIEF, sections(summary, Beside(advice), replace(usual, **asked)))
+    return shown_in(BRIEF, sections(summary, beside, replace(usual, **asked)))
 
 
-def overview(summary: Summary, *, advice: Advice | None = None, **asked: Any) -> Iterator[Block]:
+def overview(summary: Summary, beside: Beside | None = None, **asked: Any) -> Iterator[Block]:
     """All that a terminal shows; the other options are those of :class:`Shown`."""
-    return shown_in(FULL, sections(summary, Beside(advice), Shown(**asked)))
+    return shown_in(FULL, sections(summary, beside, Shown(**asked)))
 
 
 def _what_was_run(summary: Summary) -> Iterator[Block]:
@@ -155,16 +155,18 @@ def _what_was_run(summary: Summary) -> Iterator[Block]:
         yield text(strong(said), below=True)
 
 
-def _program(summary: Summary, budget: Budget | None) -> Iterator[Block]:
+def _program(summary: Summary, program: ProgramTime | None) -> Iterator[Block]:
     """Where the time of the program went that the run is of."""
-    if budget is not None:
-        yield from picture_of(budget)
-        yield from program(budget, summary)
+    if program is not None:
+        yield from picture_of(program.budget)
+        yield from program_section(program, summary)
 
 
-def _first_of_page(summary: Summary, advice: Advice | None) -> Iterator[Block]:
+def _first_of_page(
+    summary: Summary, advice: Advice | None, program: ProgramTime | None
+) -> Iterator[Block]:
     """The answer with its picture; what makes it doubtful opens below."""
-    yield from (block for block in first.answer(summary, advice) if not block.note)
+    yield from (block for block in first.answer(summary, advice, program) if not block.note)
     yield from by_layer.bars(summary)
     yield by_layer.hottest(summary)
     yield from first.folded(summary)
@@ -180,7 +182,7 @@ def report(
     """``report.md``; ``made`` are its sections where they are made already."""
     title = title or ReportTitle()
     return [
-        Heading(1, heading_text(summary, title, beside.budget if beside else None)),
+        Heading(1, heading_text(summary, title, beside.program if beside else None)),
         *(text(strong(name), f": {value}") for name, value in title.rows()),
         *shown_in(REPORT, made or sections(summary, beside)),
     ]
@@ -193,7 +195,7 @@ def page(
     title: ReportTitle | None = None,
 ) -> Iterator[Block]:
     """``report.html``, in the same way."""
-    subject = _subject(summary, beside.budget if beside else None)
+    subject = _subject(summary, beside.program if beside else None)
     yield Heading(1, (title and title.heading) or subject)
     yield from shown_in(PAGE, made or sections(summary, beside))
 

@@ -75,7 +75,7 @@ def first_screen(
         if isinstance(block, Table) and block.head and len(block.rows) > ROWS:
             legend = [*not_shown(len(block.rows) - ROWS, hint), *block.legend]
             block = replace(block, rows=block.rows[:ROWS], legend=legend)
-        count = _count([*kept[-1:], block], width) - _count(kept[-1:], width)
+        count = count_of_lines([*kept[-1:], block], width) - count_of_lines(kept[-1:], width)
         if left or count > room:
             name = block.caption if isinstance(block, Table) else ""
             left += [] if isinstance(block, doc.Heading) else [name]
@@ -91,7 +91,7 @@ def first_screen(
     return kept
 
 
-def _count(blocks: Sequence[doc.Block], width: int | None) -> int:
+def count_of_lines(blocks: Sequence[doc.Block], width: int | None) -> int:
     return written(blocks, width).count("\n") + 1 if blocks else 0
 
 

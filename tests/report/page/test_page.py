@@ -30,7 +30,7 @@ from tests.report.documents import (
     engines_run,
     merged_ranks,
     profiles,
-    program,
+    program_time,
 )
 from tests.report.seen import Page
 
@@ -64,7 +64,7 @@ def results(names: Sequence[str] = ()) -> dict[str, Callable[[], str]]:
 
     return {
         **{kind: lambda kind=kind: render(kinds[kind]()) for kind in KINDS},  # type: ignore[misc]
-        "program": lambda: render(kinds["train"](), Beside(budget=program(names))),
+        "program": lambda: render(kinds["train"](), Beside(program=program_time(names))),
         "comparison": lambda: of_comparisons(both()[:1]),
         "comparisons": lambda: of_comparisons(both()),
         "engines": raced,

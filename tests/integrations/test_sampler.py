@@ -1,0 +1,173 @@
+"""Which functions of a program samples name, and in which part of its time."""
+
+import os
+import signal
+import sys
+import sysconfig
+from pathlib import Path
+
+import chainer
+import pytest
+
+import chainer_profile
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.integrations.sampler import Sampler
+from chainer_profile.integrations.script import Script
+from chainer_profile.integrations.script_run import ScriptRun
+from chainer_profile.measure.accounts import Accounts
+from chainer_profile.record.budget import (
+    EVALUATION,
+    EXTENSIONS,
+    IMPORTS,
+    LOADING,
+    NETWORK,
+    OTHER,
+    REST,
+    Sampled,
+)
+from tests import needs
+
+CHAINER = Path(chainer.__file__).parent
+OURS = Path(chainer_profile.__file__).parent
+SITE = Path(sysconfig.get_path("purelib"))
+STDLIB = Path(sysconfig.get_path("stdlib"))
+
+MAIN = "/home/me/train.py", "<module>"
+ACCURACY = "/home/me/train.py", "accuracy"
+ARGMAX = CHAINER / "links/loss/crf1d.py", "argmax"
+APPLY = CHAINER / "function_node.py", "apply"
+TRAINER = CHAINER / "training/trainer.py", "run"
+PLOT = CHAINER / "training/extensions/plot_report.py", "__call__"
+SAVEFIG = SITE / "matplotlib/figure.py", "savefig"
+DRAW = SITE / "matplotlib/artist.py", "draw"
+ACCOUNT = OURS / "integrations/program.py", "in_account"
+WITH = STDLIB / "contextlib.py", "__enter__"
+RUNPY = "<frozen runpy>", "run_path"
+
+
+def within(frames, look):
+    """Look from functions of such files and names within each other."""
+    call = look
+    for file, name in reversed([ACCOUNT, *frames]):
+        functions = {"inner": call}
+        exec(compile("def call():\n    return inner()", str(file), "exec"), functions)
+        call = functions["call"]
+        names = {"co_name": name} | ({"co_qualname": name} if sys.version_info >= (3, 11) else {})
+        call.__code__ = call.__code__.replace(**names)
+    return call()
+
+
+@pytest.fixture
+def sampling(clock):
+    return Sampling(clock)
+
+
+class Sampling:
+    """Samples that are asked for."""
+
+    def __init__(self, clock):
+        self.clock, self.runs = clock, OTHER
+        self.accounts = Accounts(clock.now_ns, clock.time_ns)
+        self.sampler = Sampler(self.accounts, lambda: self.runs, clock.now_ns)
+
+    def sample(self, *frames, ns=1):
+        self.clock.advance(ns)
+        within(frames, lambda: self.sampler.sample(sys._getframe(1)))
+
+    @property
+    def functions(self):
+        return {one.function: one.ns for one in self.sampler.sampled()}
+
+
+@pytest.mark.parametrize(
+    ("frames", "function"),
+    [
+        ([MAIN], "train.py <module>"),
+        ([MAIN, ACCURACY], "train.py:1 accuracy"),
+        # The program's innermost function, and what it calls of a library.
+        ([MAIN, ACCURACY, ARGMAX, DRAW], "train.py:1 accuracy > argmax"),
+        ([MAIN, ACCURACY, ("/home/me/train.py", "<listcomp>")], "train.py:1 accuracy"),
+        ([("<string>", "<module>")], "<string> <module>"),
+        ([RUNPY, MAIN, ("<__array_function__ internals>", "dot")], "train.py <module>"),
+        # Within an account what is outside of it is not named, nor what the account is named for.
+        ([MAIN, TRAINER, ACCOUNT, PLOT, SAVEFIG, DRAW], "figure.py:1 savefig"),
+        ([MAIN, TRAINER, ACCOUNT, PLOT], ""),
+        ([MAIN, TRAINER, ACCOUNT, PLOT, ACCURACY], "train.py:1 accuracy"),
+        # The profiler itself, and what it calls.
+        ([MAIN, ACCOUNT], ""),
+        ([MAIN, ACCOUNT, WITH], "contextlib.py:1 __enter__"),
+        ([RUNPY], ""),
+    ],
+)
+def test_what_a_sample_is_named(sampling, frames, function):
+    sampling.sample(*frames)
+    assert sampling.functions == {function: 1}
+
+
+def test_the_time_of_samples_by_account_and_what_runs(sampling):
+    accounts = sampling.accounts
+    sampling.sample(MAIN, ns=10)
+    with accounts.within(EXTENSIONS, "Bleu"):
+        sampling.sample(MAIN, ACCURACY, ns=20)
+        # A signal waits for the end of what runs in C.
+        sampling.sample(MAIN, ACCURACY, ns=300)
+        sampling.sample(MAIN, ACCURACY, APPLY, ns=5)
+    with accounts.within(IMPORTS, "nltk"):  # whose time has names already
+        sampling.sample(MAIN, ns=1000)
+    with accounts.within(EVALUATION, "validation"):
+        sampling.runs = LOADING
+        sampling.sample(MAIN, ACCURACY, ns=7)
+        sampling.runs = NETWORK
+        sampling.sample(MAIN, ACCURACY, ns=8)
+    assert sampling.sampler.sampled() == (
+        Sampled(REST, "", OTHER, "train.py <module>", 10, 1),
+        Sampled(EXTENSIONS, "Bleu", OTHER, "train.py:1 accuracy", 320, 2),
+        Sampled(EXTENSIONS, "Bleu", NETWORK, "", 5, 1),
+        Sampled(EVALUATION, "validation", LOADING, "train.py:1 accuracy", 7, 1),
+        Sampled(EVALUATION, "validation", NETWORK, "", 8, 1),
+    )
+
+
+def test_the_functions_of_the_least_time_are_added_up(sampling):
+    for n in range(1, 31):
+        sampling.sample(("/home/me/a.py", f"f{n}"), ns=n)
+    *first, others = sampling.sampler.sampled()
+    assert [one.ns for one in first] == list(range(30, 18, -1))
+    assert (others.function, others.ns, others.samples) == ("", sum(range(19)), 18)
+
+
+def spin(until):
+    while not until():
+        pass
+
+
+def test_a_timer_samples_the_main_thread():
+    if not sys.platform.startswith("linux"):
+        needs.missing("Linux")
+    accounts = Accounts(lambda: 0, 0)
+    sampler = Sampler(accounts, lambda: OTHER)
+    sampler.start()
+    try:
+        assert sampler.problem == ""
+        spin(lambda: any("spin" in one.function for one in sampler.sampled()))
+        # Another finds the signal taken.
+        second = Sampler(accounts, lambda: OTHER)
+        second.start()
+        assert second.problem == "SIGURG has a handler already"
+    finally:
+        sampler.stop()
+    # One that comes late is ignored.
+    sampled = sampler.sampled()
+    os.kill(os.getpid(), signal.SIGURG)
+    assert sampler.sampled() == sampled
+    assert signal.getsignal(signal.SIGURG) is signal.SIG_DFL
+
+
+def test_no_sampling_goes_on_where_there_is_no_such_program(tmp_path, monkeypatch):
+    did = []
+    monkeypatch.setattr(Sampler, "start", lambda self: did.append("start"))
+    monkeypatch.setattr(Sampler, "stop", lambda self: did.append("stop"))
+    program = Script(str(tmp_path / "none.py"))
+    with pytest.raises(UsageError), ScriptRun(program, None, tmp_path / "run") as running:
+        running.run()
+    assert did == ["start", "stop"]
