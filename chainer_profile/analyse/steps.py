@@ -7,13 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from chainer_profile.analyse.changes import MUCH, larger_batch, proposed, whole
+from chainer_profile.analyse.changes import MUCH, proposed, whole
 from chainer_profile.analyse.findings import (
     Finding,
-    bracketed,
     gain_without,
     in_python,
-    option,
     step,
     takes_options,
 )
@@ -55,18 +53,16 @@ def steps(summary: Summary) -> Iterator[Finding]:
         yield from rule(summary)
     if recording.settings.device == "cpu" and not recording.settings.engine:
         for one in proposed(summary):
-            # Memory that only may cost time is worth a try alone; a program's batch is its own.
-            if isinstance(one, Finding) and (
-                one.gain is not None
-                if one.code == "page-faults"
-                else not (one.code == "batch" and recording.of_program)
-            ):
+            # A larger batch may be slower, and memory may cost nothing: advise tries them.
+            if not isinstance(one, Finding) or one.code == "batch":
+                continue
+            if one.code != "page-faults" or one.gain is not None:
                 yield one
 
 
 def _launching(summary: Summary) -> Iterator[Finding]:
     """Where the host's time goes, in a run in which it sets the GPU's pace."""
-    use, settings = summary.device, summary.recording.settings
+    use = summary.device
     if use is None or not use.launch_bound:
         return
     text = (
@@ -93,15 +89,10 @@ def _launching(summary: Summary) -> Iterator[Finding]:
             f", most of it in {plural(calls, 'call')} of {name} ({format_duration(host_s)}, "
             f"{format_duration(host_s / calls)} each)"
         )
-    larger = larger_batch(summary)
-    gain = 1 / use.busy_share if larger and use.busy_share else None
-    advice = "Use fewer and larger functions, or an engine that launches without Python"
-    if larger is not None:
-        grows = "" if gain is None else f", up to about {format_factor(gain)}"
-        advice = (
-            f"Try a batch of {larger}{bracketed(option(settings, 'batchsize', larger))}: the "
-            f"inputs per second grow until the GPU is busy{grows}"
-        )
+    gain = 1 / use.busy_share if use.busy_share else None
+    advice = (
+        "Use fewer and larger functions, larger batches, or an engine that launches without Python"
+    )
     within = format_percent(use.calls_s / use.launch_s)
     evidence = f"{within} of the launching is in the layers' calls{most}."
     yield step("launch-bound", text, f"{advice}.", evidence, gain=gain)
@@ -202,7 +193,7 @@ def _update(summary: Summary) -> Iterator[Finding]:
     rows, update_s, share = _of_phase(summary, "update")
     if rows.empty:
         return
-    evidence, advice = [], ""
+    evidence = []
     hooks = rows[rows["path"] == "optimizer"]
     part = float(hooks["mean_s"].sum()) / update_s
     if part >= _MUCH_OF_UPDATE:
@@ -212,8 +203,6 @@ def _update(summary: Summary) -> Iterator[Finding]:
             f"{'a pass of its' if one else 'passes of their'} own, which {'is' if one else 'are'} "
             f"{format_percent(part)} of the update."
         )
-        if one and "WeightDecay" in set(hooks["function"]):
-            advice = "Apply the decay within the update rule to save that pass."
     params = rows[rows["path"].str.startswith("/")]
     calls, params_s = params["calls"].sum(), float(params["mean_s"].sum())
     # No call is quicker than what any call costs.
@@ -225,16 +214,11 @@ def _update(summary: Summary) -> Iterator[Finding]:
             f"{format_percent(least_s * calls / params_s)} of their time. Fewer, larger "
             "parameters would shorten the update."
         )
-    larger = larger_batch(summary)
-    if not advice and larger is not None and not summary.recording.of_program:
-        advice = (
-            f"It does not grow with the batch, so a batch of {larger} spreads it over more inputs."
-        )
     text = (
         f"The update takes {format_percent(share)} of the {whole(summary)[1]} "
         f"({format_duration(update_s)})."
     )
-    yield step("update", text, advice, " ".join(evidence))
+    yield step("update", text, evidence=" ".join(evidence))
 
 
 def _data(summary: Summary) -> Iterator[Finding]:
@@ -364,7 +348,7 @@ def _follow_convolutions(layers: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _framework(summary: Summary) -> Iterator[Finding]:
-    """Time between the functions that no larger batch spreads."""
+    """Time between the functions."""
     settings, share = summary.recording.settings, summary.totals.framework_share
     # On a GPU that is no time between functions, and what it shows is said of launching.
     if summary.recording.on_device or share is None or share < _MUCH_FRAMEWORK:
@@ -373,7 +357,7 @@ def _framework(summary: Summary) -> Iterator[Finding]:
     if settings.engine:
         text = f"{text} engine's nodes, partly in its profiling."
         yield step("framework", text)
-    elif larger_batch(summary) is None or summary.recording.of_program:
+    else:
         asked = settings.batchsize and not summary.recording.of_program
         of = f", at a batch of {settings.batchsize}" if asked else ""
         advice = "Fewer function calls would reduce it."

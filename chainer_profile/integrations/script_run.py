@@ -231,7 +231,9 @@ class ScriptRun:
         words = shlex.join(self.script.words)
         wall_ns = sum(one.ns for one in spent)
         untimed = self._program.untimed
-        return Budget(words, self._started, ended, outcome, wall_ns, spent, untimed)
+        began, how = (words, self._started), (ended, outcome)
+        extensions = self._program.extensions
+        return Budget(*began, *how, wall_ns, spent, untimed, extensions=extensions)
 
     def _looked(self) -> tuple[Looked, ...]:
         """Where the main thread was seen beside Chainer."""

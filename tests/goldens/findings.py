@@ -287,7 +287,7 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
                                 calls={2: 3}), "accumulation"),
         "normalisations": (scaled([50, 20, 10, 20], [CONV, BN, "ReLU", BN]), "normalisations"),
         "quick normalisations": (scaled([98, 2, 1, 2], [CONV, BN, "ReLU", BN]), "normalisations"),
-        "batch of 1": (scaled([50, 50], list("AB"), 100_000, batchsize=1), "batch"),
+        "batch of 1": (scaled([50, 50], list("AB"), 100_000, batchsize=1), "framework"),
         "batch of 128": (scaled([50, 50], list("AB"), 100_000, batchsize=128), "framework"),
         "little between": (scaled([50, 50], list("AB"), 5_000), "batch"),
         "a GPU": (scaled([80, 20], conv, **loop, command="profile.py"), "gpu"),
@@ -296,8 +296,11 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
         "a GPU for two": (scaled([60, 40], [CONV, "LinearFunction"]), "gpu"),
         "a GPU loads no data": (phased((*data, 500), *(("/c", CONV, phase, 1000) for phase in
                                 ("forward", "backward")), framework_us=500), "gpu"),
-        **{f"{way}: {command}": (trained(command), way) for way in ("kernels", "batch", "gpu")
+        **{f"{way}: {command}": (trained(command), way) for way in ("kernels", "gpu")
            for command in (OURS, "python train.py", PROGRAM)},
+        "kernels for words": (phased(("/e", "EmbedIDFunction", "forward", 100),
+                                     ("/e", "EmbedIDFunction", "backward", 800),
+                                     ("/l", "LinearFunction", "forward", 100)), "kernels"),
         "kernels of a program": (of_program(trained(PROGRAM)), "kernels"),
         "small products of a program": (looped(10**6), "threads"),
         "large products of a program": (looped(10**8), "threads"),

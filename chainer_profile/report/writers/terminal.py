@@ -82,13 +82,21 @@ def first_screen(
             continue
         room -= count
         kept.append(block)
-    while kept and isinstance(kept[-1], doc.Heading):
+    while left and kept and _leads(kept[-1]):
         kept.pop()
     if left:
         names = ", ".join(filter(None, left))
         said = f"More: {names} ({hint})." if names else f"There is more ({hint})."
         kept.append(doc.Text((said,), aside=True))
     return kept
+
+
+def _leads(block: doc.Block) -> bool:
+    """Whether a block says nothing without the next one."""
+    if not isinstance(block, doc.Text):
+        return isinstance(block, doc.Heading)
+    last = block.words[-1] if block.words else ""
+    return isinstance(last, str) and last.endswith(":")
 
 
 def _count(blocks: Sequence[doc.Block], width: int | None) -> int:
