@@ -21,6 +21,8 @@ from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_duration, format_nbytes, format_percent, plural
 from chainer_profile.basics.words import BACKWARD, TYPED, is_run
+from chainer_profile.kernels.numpy_kernels import FEWEST_WORDS, MOST_NUMBERS
+from chainer_profile.record.parts import Shape
 
 #: Functions that accelerate() replaces, by what their names begin with; and those of PyTorch alone.
 _REPLACED: tuple[str, ...] = (
@@ -84,11 +86,22 @@ def _share(summary: Summary, names: tuple[str, ...]) -> float:
     return float(ours.sum()) / whole_s if whole_s else 0.0
 
 
+def embeddings(summary: Summary) -> pd.DataFrame:
+    """The rows in which gradients of words are added to those of embeddings."""
+    layers = summary.layers
+    return layers[(layers["phase"] == BACKWARD) & layers["function"].str.startswith(_EMBEDDING)]
+
+
 def _embedding_share(summary: Summary) -> float:
-    """The part of a trial in which gradients of embeddings are added up."""
-    layers, (whole_s, _) = summary.layers, whole(summary)
-    adds = (layers["phase"] == BACKWARD) & layers["function"].str.startswith(_EMBEDDING)
-    return float(layers["mean_s"][adds].sum()) / whole_s if whole_s else 0.0
+    """The part of a trial in which embeddings get gradients that accelerate() adds at once."""
+    rows, (whole_s, _) = embeddings(summary), whole(summary)
+    many = [any(_are_many(shape) for shape in shapes[:1]) for shapes in rows["input_shapes"]]
+    return float(rows["mean_s"][many].sum()) / whole_s if whole_s else 0.0
+
+
+def _are_many(shape: Shape) -> bool:
+    """Whether gradients of this shape are sorted by words."""
+    return math.prod(shape[:-1]) >= FEWEST_WORDS and shape[-1] <= MOST_NUMBERS
 
 
 def _at_most(summary: Summary, share: float) -> float | None:
@@ -130,9 +143,8 @@ def _kernels(summary: Summary) -> Iterator[Finding | Untried]:
     text = f"The functions that {name} replaces take {format_percent(of)} of the {what}."
     if embedding > of / 2:
         text = (
-            f"EmbedID's backward takes {format_percent(embedding)} of the {what}: each call fills "
-            "an array of W's size with zeros, and adds the gradients of words to it row by row in "
-            f"Python. {name} adds them many at a time."
+            f"EmbedID's backward takes {format_percent(embedding)} of the {what}: Chainer adds the "
+            f"gradient of each word to its row by itself, in Python. {name} adds many at a time."
         )
     yield step(
         "kernels",

@@ -21,11 +21,9 @@ _LESS_OFTEN = (10, 5, 2)
 #: Part of the examples that evaluation is advised on where it runs too seldom to run less often.
 _FEWER_EXAMPLES = 10
 #: Extensions that do most of their work in every call, whatever their own trigger.
-_IN_EVERY_CALL = ("ParameterStatistics", "VariableStatisticsPlot")
+_IN_EVERY_CALL = ("extensions.ParameterStatistics", "extensions.VariableStatisticsPlot")
 #: Ends of the names of extensions that a training needs as often as they run.
 _NEEDED = ("Shift",)
-#: Chainer's class of snapshots, which it makes by a function.
-_SNAPSHOT = "_Snapshot"
 #: How to save without compression.
 _PLAIN = "functools.partial(serializers.save_npz, compression=False)"
 
@@ -71,7 +69,8 @@ def _less(spent: Spent, extension: Extension | None) -> tuple[str, str, float]:
     factor = next((factor for factor in _LESS_OFTEN if extension.times >= factor), 0)
     if factor:
         times, fewer = extension.times, extension.times // factor
-        advice = f"This happens {times} times. For {fewer}, write."
+        be = "is" if fewer == 1 else "are"
+        advice = f"This happens {times} times. If {fewer} {be} enough, write."
         return advice, _written(extension, factor), 1 - fewer / times
     if spent.part == EVALUATION:
         part = f"len(test) // {_FEWER_EXAMPLES}"
@@ -87,14 +86,10 @@ def _written(extension: Extension, factor: int) -> str:
     """The call that lets an extension do its work less often by a factor."""
     period = f"{extension.period * factor:g}"
     if extension.argument == "update_interval":
-        return f"extensions.{extension.kind}(update_interval={period})"
+        return f"{extension.kind}(update_interval={period})"
     trigger = f"trigger=({period}, {extension.unit!r})"
     if extension.argument and extension.kind not in _IN_EVERY_CALL:
-        return f"extensions.{extension.kind}(..., {trigger})"
+        return f"{extension.kind}(..., {trigger})"
     if extension.argument:
-        return (
-            f"trainer.extend(extensions.{extension.kind}(..., {trigger}), "
-            f"trigger=({factor}, 'iteration'))"
-        )
-    call = "extensions.snapshot" if extension.kind == _SNAPSHOT else extension.kind
-    return f"trainer.extend({call}(...), {trigger})"
+        return f"trainer.extend({extension.kind}(..., {trigger}), trigger=({factor}, 'iteration'))"
+    return f"trainer.extend({extension.kind}(...), {trigger})"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from chainer_profile.analyse.changes import MUCH, proposed, whole
+from chainer_profile.analyse.changes import MUCH, embeddings, proposed, whole
 from chainer_profile.analyse.findings import (
     Finding,
     gain_without,
@@ -47,7 +47,7 @@ def steps(summary: Summary) -> Iterator[Finding]:
         return
     recording = summary.recording
     for rule in (
-        *(_launching, _most_time, _backward, _update, _data, _accumulation),
+        *(_launching, _most_time, _backward, _update, _data, _embeddings, _accumulation),
         *(_nearness_to_limits, _bounds_on_gpu, _normalisations, _framework, _another_device),
     ):
         yield from rule(summary)
@@ -225,18 +225,28 @@ def _data(summary: Summary) -> Iterator[Finding]:
     rows, _, share = _of_phase(summary, "data")
     if rows.empty:
         return
-    name, advice = str(rows["function"][rows["typical_s"].idxmax()]), ""
-    if name.startswith("Multi"):
-        advice = "It does not keep up. Give it more workers and a longer prefetch."
-    elif name.endswith("Iterator"):
-        advice = (
-            "MultiprocessIterator or MultithreadIterator loads the next batch while this one "
-            "is computed."
-        )
+    name = str(rows["function"][rows["typical_s"].idxmax()])
     text = (
         f"Loading data takes {format_percent(share)} of the {whole(summary)[1]}, mostly in {name}."
     )
-    yield step("data", text, advice, gain=gain_without(share) if advice else None)
+    yield step("data", text)
+
+
+def _embeddings(summary: Summary) -> Iterator[Finding]:
+    """Embeddings that are called several times a trial, each time for an array of all words."""
+    whole_s, what = whole(summary)
+    for path, rows in embeddings(summary).groupby("path", sort=False):
+        calls, share = int(rows["calls"].sum()), float(rows["mean_s"].sum()) / whole_s
+        if calls > 1 and share >= MUCH:
+            yield step(
+                "embedding",
+                f"The backward of EmbedID at {path} takes {format_percent(share)} of the {what}: "
+                f"each of {format_count(calls)} calls fills an array of W's size with zeros and "
+                "adds the gradients of its words to it.",
+                "To look up all words of a sequence in one call, write.",
+                command="chainer.functions.separate(embed(sequence), axis=0)",
+                gain=gain_without(share * (1 - 1 / calls)),
+            )
 
 
 def _accumulation(summary: Summary) -> Iterator[Finding]:

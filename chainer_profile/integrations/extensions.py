@@ -13,6 +13,9 @@ from chainer.training.triggers import IntervalTrigger
 from chainer_profile.measure.accounts import Account
 from chainer_profile.record import budget
 
+#: Where Chainer's own extensions are.
+_CHAINERS = "chainer.training.extensions."
+
 
 def account_of(extension: Any, name: str) -> Account:
     if isinstance(extension, extensions.Evaluator):
@@ -32,7 +35,11 @@ def described(trainer: Any, before: Mapping[str, int]) -> Iterator[budget.Extens
     after = progress_of(trainer)
     for name, entry in trainer._extensions.items():
         extension, trigger, argument = entry.extension, entry.trigger, ""
-        kind = type(extension).__name__ if isinstance(extension, ChainerExtension) else name
+        kind = name
+        if isinstance(extension, ChainerExtension):
+            kind = type(extension).__name__
+        if type(extension).__module__.startswith(_CHAINERS):
+            kind = f"extensions.{'snapshot' if kind == '_Snapshot' else kind}"
         if hasattr(extension, "_trigger"):
             trigger, argument = extension._trigger, "trigger"
         elif isinstance(extension, extensions.ProgressBar):

@@ -22,6 +22,7 @@ from chainer.utils.conv import get_conv_outsize
 
 from chainer_profile.kernels.numpy_kernels import (
     FEWEST_WORDS,
+    MOST_NUMBERS,
     Sizes,
     Windows,
     embedding_gradient,
@@ -317,7 +318,7 @@ def _embedding_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     words, gy = inputs
     if not _plain(gy) or type(words) is not np.ndarray or len(self.w_shape) != 2:
         return None
-    if gy.shape != (*words.shape, self.w_shape[1]) or self.w_shape[1] < 2:
+    if gy.shape != (*words.shape, self.w_shape[1]) or not 2 <= self.w_shape[1] <= MOST_NUMBERS:
         return None
     flat, rows = words.ravel(), gy.reshape(words.size, -1)
     if self.ignore_label is not None:

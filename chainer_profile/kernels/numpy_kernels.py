@@ -310,8 +310,8 @@ def sum_pooling_gradient(gy: Array, windows: Windows) -> Array:
 
 # -- embeddings
 
-#: Fewer words are added up faster without sorting them.
-FEWEST_WORDS = 64
+#: Fewer words, and words of more numbers, are added up faster one after another.
+FEWEST_WORDS, MOST_NUMBERS = 512, 128
 #: A word that comes more often is added up by itself.
 _SELDOM = 8
 

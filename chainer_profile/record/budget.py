@@ -71,7 +71,7 @@ class Extension(Escaped):
     """What decides how often an extension of a Trainer does its work, and how."""
 
     name: str  #: That of its account.
-    kind: str  #: Its class, or the function that it is.
+    kind: str  #: How it is made, such as ``extensions.PlotReport``.
     period: float  #: It works once in so many units; 0 where its trigger is of another kind.
     unit: str  #: ``epoch`` or ``iteration``.
     times: int  #: How often it worked.

@@ -9,7 +9,7 @@ from chainer_profile.record.budget import Budget, Extension, Spent
 
 S = 10**9
 NPZ = "functools.partial(serializers.save_npz, compression=False)"
-WHERE = {"Evaluator": "evaluation", "_Snapshot": "snapshots"}
+WHERE = {"extensions.Evaluator": "evaluation", "extensions.snapshot": "snapshots"}
 
 
 def advised(*extensions, takes_s=5, part=""):
@@ -28,20 +28,48 @@ def advised(*extensions, takes_s=5, part=""):
     ("extension", "code", "saved"),
     [
         # By an argument of its own, PlotReport draws as seldom as that says.
-        (("PlotReport", 1, "epoch", 20, "trigger"), "PlotReport(..., trigger=(10, 'epoch'))", 0.9),
-        (("PlotReport", 2, "epoch", 9, "trigger"), "PlotReport(..., trigger=(10, 'epoch'))", 8 / 9),
-        (("LogReport", 1, "epoch", 3, "trigger"), "LogReport(..., trigger=(2, 'epoch'))", 2 / 3),
         (
-            ("VariableStatisticsPlot", 1, "epoch", 10, "trigger"),
+            ("extensions.PlotReport", 1, "epoch", 20, "trigger"),
+            "PlotReport(..., trigger=(10, 'epoch'))",
+            0.9,
+        ),
+        (
+            ("extensions.PlotReport", 2, "epoch", 9, "trigger"),
+            "PlotReport(..., trigger=(10, 'epoch'))",
+            8 / 9,
+        ),
+        (
+            ("extensions.LogReport", 1, "epoch", 3, "trigger"),
+            "LogReport(..., trigger=(2, 'epoch'))",
+            2 / 3,
+        ),
+        (
+            ("extensions.VariableStatisticsPlot", 1, "epoch", 10, "trigger"),
             "VariableStatisticsPlot(..., trigger=(10, 'epoch')), trigger=(10, 'iteration'))",
             0.9,
         ),
-        (("ProgressBar", 1, "iteration", 99, "update_interval"), "(update_interval=10)", 10 / 11),
-        (("Evaluator", 1, "epoch", 10), "extend(Evaluator(...), trigger=(10, 'epoch'))", 0.9),
-        (("Evaluator", 1, "epoch", 1), "SubDataset(test, 0, len(test) // 10)", 0.9),
+        (
+            ("extensions.ProgressBar", 1, "iteration", 99, "update_interval"),
+            "(update_interval=10)",
+            10 / 11,
+        ),
+        (
+            ("extensions.Evaluator", 1, "epoch", 10),
+            "extend(extensions.Evaluator(...), trigger=(10, 'epoch'))",
+            0.9,
+        ),
+        (("extensions.Evaluator", 1, "epoch", 1), "SubDataset(test, 0, len(test) // 10)", 0.9),
         (("Own", 0.5, "epoch", 10), "extend(Own(...), trigger=(5, 'epoch'))", 0.9),
-        (("_Snapshot", 1, "epoch", 1, "", True), f"extensions.snapshot(savefun={NPZ})", 1.0),
-        (("_Snapshot", 1, "epoch", 10), "extend(extensions.snapshot(...), trigger=(10,", 0.9),
+        (
+            ("extensions.snapshot", 1, "epoch", 1, "", True),
+            f"extensions.snapshot(savefun={NPZ})",
+            1.0,
+        ),
+        (
+            ("extensions.snapshot", 1, "epoch", 10),
+            "extend(extensions.snapshot(...), trigger=(10,",
+            0.9,
+        ),
     ],
 )
 def test_the_argument_that_shortens_an_extension(extension, code, saved):
@@ -55,9 +83,9 @@ def test_the_argument_that_shortens_an_extension(extension, code, saved):
 @pytest.mark.parametrize(
     "extension",
     [
-        ("ExponentialShift", 1, "iteration", 100),  # its training needs it
-        ("PlotReport", 1, "epoch", 1, "trigger"),
-        ("_Snapshot", 1, "epoch", 1),
+        ("extensions.ExponentialShift", 1, "iteration", 100),  # its training needs it
+        ("extensions.PlotReport", 1, "epoch", 1, "trigger"),
+        ("extensions.snapshot", 1, "epoch", 1),
         ("Own", 0, "", 0),
     ],
 )
@@ -66,14 +94,14 @@ def test_what_cannot_run_less_often_is_told_nothing(extension):
 
 
 def test_extensions_with_one_cure_are_one_finding_and_the_largest_is_first():
-    plots = [Extension(name, "PlotReport", 1, "epoch", 20, "trigger") for name in "ab"]
-    findings = advised(Extension("c", "Evaluator", 1, "epoch", 10), *plots, takes_s=2)
+    plots = [Extension(name, "extensions.PlotReport", 1, "epoch", 20, "trigger") for name in "ab"]
+    findings = advised(Extension("c", "extensions.Evaluator", 1, "epoch", 10), *plots, takes_s=2)
     assert [finding.text for finding in findings] == [
         "a and b take 40.0 % of the program.",
         "c takes 20.0 % of the program.",
     ]
     # A part of a program that no cure can shorten by 5 % is no finding.
-    assert len(advised(Extension("c", "Evaluator", 1, "epoch", 10), takes_s=1)) == 1
+    assert len(advised(Extension("c", "extensions.Evaluator", 1, "epoch", 10), takes_s=1)) == 1
     spent = Spent("evaluation", "c", S, 10), Spent("iterations", "", 29 * S, 10)
     assert not program_findings(Budget("t.py", "", "", "complete", 30 * S, spent))
 

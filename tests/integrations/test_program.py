@@ -365,12 +365,12 @@ def test_how_often_the_extensions_of_a_trainer_work(watching, clock, tmp_path):
     assert watching.program.extensions == tuple(
         Described(*each)
         for each in (
-            ("LogReport", "LogReport", 2, "epoch", 3, "trigger"),
-            ("ProgressBar", "ProgressBar", 5, "iteration", 2, "update_interval"),
-            ("validation", "Evaluator", 1, "epoch", 6),
-            ("snapshot", "_Snapshot", 1, "epoch", 6, "", True),
-            ("snapshot_1", "_Snapshot", 1, "epoch", 6, "", False),
-            ("snapshot_2", "_Snapshot", 1, "epoch", 6, "", True),
+            ("LogReport", "extensions.LogReport", 2, "epoch", 3, "trigger"),
+            ("ProgressBar", "extensions.ProgressBar", 5, "iteration", 2, "update_interval"),
+            ("validation", "extensions.Evaluator", 1, "epoch", 6),
+            ("snapshot", "extensions.snapshot", 1, "epoch", 6, "", True),
+            ("snapshot_1", "extensions.snapshot", 1, "epoch", 6, "", False),
+            ("snapshot_2", "extensions.snapshot", 1, "epoch", 6, "", True),
             ("now and then", "now and then", 0, "", 0),
         )
     )
