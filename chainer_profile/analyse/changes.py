@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -22,12 +21,15 @@ from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_duration, format_nbytes, format_percent, plural
 from chainer_profile.basics.words import BACKWARD, TYPED, is_run
+from chainer_profile.kernels.numpy_kernels import FEWEST_WORDS, MOST_NUMBERS
+from chainer_profile.record.parts import Shape
 
 #: Functions that accelerate() replaces, by what their names begin with; and those of PyTorch alone.
 _REPLACED: tuple[str, ...] = (
     *("Convolution", "Deconvolution", "BatchNormalization", "FixedBatchNormalization"),
     *("MaxPooling", "AveragePooling"),
 )
+_EMBEDDING = "EmbedID"
 _BY_TORCH = ("ReLU",)
 #: Part of a trial from which a change of it can bring what is worth a word.
 MUCH = 0.05
@@ -35,37 +37,6 @@ MUCH = 0.05
 _LARGE_NBYTES = 128 << 10
 #: So many times the batch is tried, up to this one.
 LARGER, LARGEST = 4, 128
-
-
-class KnownGain(NamedTuple):
-    """How many times as fast networks became in benchmarks: the least and the most; and where."""
-
-    least: float
-    most: float
-    source: str
-
-    @property
-    def typical(self) -> float:
-        """The middle of both, as factors have it."""
-        return math.sqrt(self.least * self.most)
-
-    @property
-    def times(self) -> str:
-        """``2.1 to 11.1 times``."""
-        return f"{self.least:.1f} to {self.most:.1f} times"
-
-    @property
-    def text(self) -> str:
-        """``2.1 to 11.1 times as fast in our benchmarks (docs/engines.md)``."""
-        return f"{self.times} as fast in our benchmarks ({self.source})"
-
-
-#: The tables of the documents that are named.
-KNOWN_GAINS = {
-    "onnxruntime": KnownGain(2.23, 11.11, "docs/engines.md"),
-    "numpy": KnownGain(1.27, 3.28, "docs/accelerate.md"),
-    "torch": KnownGain(1.52, 6.17, "docs/accelerate.md"),
-}
 
 
 @dataclass(frozen=True)
@@ -83,13 +54,6 @@ def whole(summary: Summary) -> tuple[float, str]:
         iterates = summary.recording.of_program and summary.several_phases
         return profiled.mean_s, "iteration" if iterates else "trial"
     return float(summary.layers["mean_s"].sum()), "layers' time"
-
-
-def larger_batch(summary: Summary) -> int | None:
-    """A larger batch that is worth a try; None where it is large already."""
-    batchsize = summary.recording.settings.batchsize
-    larger = min(LARGER * batchsize, LARGEST)
-    return larger if larger > batchsize else None
 
 
 def proposed(summary: Summary) -> Iterator[Finding | Untried]:
@@ -122,6 +86,32 @@ def _share(summary: Summary, names: tuple[str, ...]) -> float:
     return float(ours.sum()) / whole_s if whole_s else 0.0
 
 
+def embeddings(summary: Summary) -> pd.DataFrame:
+    """The rows in which gradients of words are added to those of embeddings."""
+    layers = summary.layers
+    return layers[(layers["phase"] == BACKWARD) & layers["function"].str.startswith(_EMBEDDING)]
+
+
+def _embedding_share(summary: Summary) -> float:
+    """The part of a trial in which embeddings get gradients that accelerate() adds at once."""
+    rows, (whole_s, _) = embeddings(summary), whole(summary)
+    many = [any(_are_many(shape) for shape in shapes[:1]) for shapes in rows["input_shapes"]]
+    return float(rows["mean_s"][many].sum()) / whole_s if whole_s else 0.0
+
+
+def _are_many(shape: Shape) -> bool:
+    """Whether gradients of this shape are sorted by words."""
+    return math.prod(shape[:-1]) >= FEWEST_WORDS and shape[-1] <= MOST_NUMBERS
+
+
+def _at_most(summary: Summary, share: float) -> float | None:
+    """How many times as fast a trial is at most without a part of it, and at machine's limits."""
+    limit, without = _at_limits(summary), gain_without(share)
+    if limit is None or without is None:
+        return without if limit is None else max(1.0, limit)
+    return min(without, max(1.0, limit))
+
+
 def _kernels(summary: Summary) -> Iterator[Finding | Untried]:
     settings = summary.recording.settings
     numpy, torch = Change(kernels="numpy"), Change(kernels="torch")
@@ -132,29 +122,36 @@ def _kernels(summary: Summary) -> Iterator[Finding | Untried]:
             yield Untried(change.name, f"has no kernels for {settings.dtype}")
         return
     changes: tuple[Change, ...] = (torch, numpy)
-    of = _share(summary, _REPLACED)
+    embedding = _embedding_share(summary)
+    of = _share(summary, _REPLACED) + embedding
     if of < MUCH:
         why = "the functions that it replaces take {} of a trial"
         yield Untried(numpy.name, why.format(format_percent(of)))
-        changes, of = (torch,), _share(summary, _REPLACED + _BY_TORCH)
+        changes, of = (torch,), _share(summary, _REPLACED + _BY_TORCH) + embedding
         if of < MUCH:
             yield Untried(torch.name, why.format(format_percent(of)))
             return
-    known, limit = KNOWN_GAINS[changes[-1].kernels], _at_limits(summary)
-    gain = 1 / (1 - of + of / known.typical)
-    by_torch = f", with PyTorch's kernels {KNOWN_GAINS['torch'].times}" if numpy in changes else ""
-    code = "chainer_profile.accelerate()"
-    otherwise = "Try.", code
+    code = f"chainer_profile.{changes[-1].name}"
+    otherwise = "To replace them, write.", code
     if summary.recording.of_program:
-        otherwise = "At the beginning of the program, write.", f"import chainer_profile; {code}"
+        otherwise = (
+            "To replace them, write this at the beginning; a second run and compare show the gain.",
+            f"import chainer_profile; {code}",
+        )
     advice, command = _measure(summary, otherwise)
+    name, what = changes[-1].name, whole(summary)[1]
+    text = f"The functions that {name} replaces take {format_percent(of)} of the {what}."
+    if embedding > of / 2:
+        text = (
+            f"EmbedID's backward takes {format_percent(embedding)} of the {what}: Chainer adds the "
+            f"gradient of each word to its row by itself, in Python. {name} adds many at a time."
+        )
     yield step(
         "kernels",
-        f"The functions that {changes[-1].name} replaces take {format_percent(of)} of the "
-        f"{whole(summary)[1]}. Networks became {known.text}{by_torch}.",
+        text,
         advice,
         command=command,
-        gain=gain if limit is None else min(gain, max(1.0, limit)),
+        gain=_at_most(summary, of),
         changes=changes,
     )
 
@@ -169,7 +166,7 @@ def _engines(summary: Summary) -> Iterator[Finding | Untried]:
         if hinders:
             yield Untried("engines", why)
             return
-    known, limit = KNOWN_GAINS["onnxruntime"], _at_limits(summary)
+    limit = _at_limits(summary)
     evidence, (whole_s, what) = "", whole(summary)
     if limit is not None and limit >= 1:
         evidence = (
@@ -178,10 +175,8 @@ def _engines(summary: Summary) -> Iterator[Finding | Untried]:
         )
     engines = f"{TYPED} engines --model FILE.py:NETWORK"
     advice, command = _measure(summary, ("To measure the gain here, run.", engines))
-    text, gain = "Inference engines build no graph and check no types", None
-    if _share(summary, _REPLACED) >= MUCH:  # the benchmarks are of networks of convolutions
-        text += f": under ONNX Runtime networks ran {known.text}"
-        gain = known.typical if limit is None else min(known.most, max(1.0, limit))
+    text = "Inference engines build no graph and check no types"
+    gain = None if limit is None else max(1.0, limit)
     changes = (Change(engine="onnxruntime"),)
     yield step("engines", f"{text}.", advice, evidence, command=command, gain=gain, changes=changes)
 
@@ -237,9 +232,10 @@ def _faults(layers: pd.DataFrame, trial: TrialCounters) -> str:
 
 
 def _batch(summary: Summary) -> Iterator[Finding | Untried]:
-    settings, larger = summary.recording.settings, larger_batch(summary)
+    settings = summary.recording.settings
+    larger = min(LARGER * settings.batchsize, LARGEST)
     framework, between = summary.totals.framework_share or 0.0, summary.totals.framework
-    if larger is None:
+    if larger <= settings.batchsize:
         yield Untried("a larger batch", f"{settings.batchsize} inputs are many already")
     elif between is None or framework < MUCH:
         yield Untried(
@@ -255,9 +251,7 @@ def _batch(summary: Summary) -> Iterator[Finding | Untried]:
             f"{format_percent(framework)} of the trial is spent between the functions "
             "(framework). A larger batch spreads this over more "
             f"inputs{', but changes the training' if trains else ''}.",
-            f"Try a batch of {larger}.",
-            f"The framework takes {per_call} a call{_mostly_in(summary)}.",
-            command=f"-b {larger}" if takes_options(settings) else "",
+            evidence=f"The framework takes {per_call} a call{_mostly_in(summary)}.",
             gain=gain_without(framework),
             changes=(Change(batchsize=larger),),
         )

@@ -272,16 +272,15 @@ def _several_threads(summary: Summary, threads: int) -> Finding:
         return step(
             "threads",
             f"Matrix products take {format_percent(share)} of the {whole(summary)[1]}, at "
-            f"{format_percent(rate)} of this machine's rate, with {threads} BLAS threads. Small "
-            "products are often faster with one.",
-            "To measure the gain, put this before the command and compare.",
+            f"{format_percent(rate)} of this machine's rate, with {threads} BLAS threads.",
+            "To measure one thread, put this before the command and compare the two runs.",
             command=alone,
             gain=gain_without(share),
         )
-    text = f"BLAS used {threads} threads. Small layers are often faster with one."
+    text = f"BLAS used {threads} threads; whether one is faster was not measured."
     asked = "" if recording.of_program else option(recording.settings, "threads", 1)
     advice = f"Try {asked}" if asked else f"Set {alone} before Python starts"
-    return note("threads", text, f"{advice} and compare.")
+    return note("threads", text, f"{advice} and compare the two runs.")
 
 
 def _products(summary: Summary) -> tuple[float, float]:

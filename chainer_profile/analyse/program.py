@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from chainer_profile.analyse.extensions import beside_the_network
 from chainer_profile.analyse.findings import LEAST_GAIN, STEP, Finding, gain_without, in_order, step
 from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.analyse.summary import Summary
@@ -15,8 +16,6 @@ from chainer_profile.basics.units import format_percent, plural
 from chainer_profile.record.budget import (
     BENEATH,
     CALLS,
-    EVALUATION,
-    EXTENSIONS,
     IMPORTS,
     ITERATIONS,
     LOADING,
@@ -24,7 +23,6 @@ from chainer_profile.record.budget import (
     OTHER,
     PARTS,
     PROFILER,
-    SNAPSHOTS,
     START,
     Budget,
     Spent,
@@ -244,7 +242,7 @@ def share_of(spent: Spent, budget: Budget) -> float:
 
 def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Finding, ...]:
     """What would shorten the program; with what would shorten its trials, by what that is of it."""
-    found = list(_beside_the_network(budget))
+    found = [*beside_the_network(budget, own_ns(budget)), *_moved(budget)]
     if summary is not None:
         trains = summary.recording.settings.phase == "train"
         share = share_of(budget.of(ITERATIONS if trains else CALLS), budget)
@@ -254,18 +252,7 @@ def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Fi
     return in_order(one for one in found if one.gain is None or one.gain >= LEAST_GAIN)
 
 
-def _beside_the_network(budget: Budget) -> Iterator[Finding]:
-    for part, least, advice in (
-        (EXTENSIONS, 0.2, "Call it less often, such as with trigger=(1, 'epoch')."),
-        (SNAPSHOTS, 0.2, "Take snapshots less often."),
-        (EVALUATION, 0.3, "Evaluate less often, on fewer examples, or in larger batches."),
-    ):
-        for one in [budget.of(part)] if part == EVALUATION else budget.part(part):
-            if (share := share_of(one, budget)) >= least:
-                calls = f" in {plural(one.count, 'call')}" if part == EXTENSIONS else ""
-                takes = f"takes {format_percent(share)} of the program{calls}."
-                text = f"{one.name or one.part} {takes}"
-                yield step(one.part, text, advice, gain=gain_without(share))
+def _moved(budget: Budget) -> Iterator[Finding]:
     moved = sum(one.ns for one in budget.sampled if re.search(r"\bto_(gpu|device)\b", one.function))
     if moved >= _MOVED * own_ns(budget) > 0:
         share = moved / own_ns(budget)

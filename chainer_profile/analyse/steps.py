@@ -7,13 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from chainer_profile.analyse.changes import MUCH, larger_batch, proposed, whole
+from chainer_profile.analyse.changes import MUCH, embeddings, proposed, whole
 from chainer_profile.analyse.findings import (
     Finding,
-    bracketed,
     gain_without,
     in_python,
-    option,
     step,
     takes_options,
 )
@@ -49,24 +47,22 @@ def steps(summary: Summary) -> Iterator[Finding]:
         return
     recording = summary.recording
     for rule in (
-        *(_launching, _most_time, _backward, _update, _data, _accumulation),
+        *(_launching, _most_time, _backward, _update, _data, _embeddings, _accumulation),
         *(_nearness_to_limits, _bounds_on_gpu, _normalisations, _framework, _another_device),
     ):
         yield from rule(summary)
     if recording.settings.device == "cpu" and not recording.settings.engine:
         for one in proposed(summary):
-            # Memory that only may cost time is worth a try alone; a program's batch is its own.
-            if isinstance(one, Finding) and (
-                one.gain is not None
-                if one.code == "page-faults"
-                else not (one.code == "batch" and recording.of_program)
-            ):
+            # A larger batch may be slower, and memory may cost nothing: advise tries them.
+            if not isinstance(one, Finding) or one.code == "batch":
+                continue
+            if one.code != "page-faults" or one.gain is not None:
                 yield one
 
 
 def _launching(summary: Summary) -> Iterator[Finding]:
     """Where the host's time goes, in a run in which it sets the GPU's pace."""
-    use, settings = summary.device, summary.recording.settings
+    use = summary.device
     if use is None or not use.launch_bound:
         return
     text = (
@@ -93,15 +89,10 @@ def _launching(summary: Summary) -> Iterator[Finding]:
             f", most of it in {plural(calls, 'call')} of {name} ({format_duration(host_s)}, "
             f"{format_duration(host_s / calls)} each)"
         )
-    larger = larger_batch(summary)
-    gain = 1 / use.busy_share if larger and use.busy_share else None
-    advice = "Use fewer and larger functions, or an engine that launches without Python"
-    if larger is not None:
-        grows = "" if gain is None else f", up to about {format_factor(gain)}"
-        advice = (
-            f"Try a batch of {larger}{bracketed(option(settings, 'batchsize', larger))}: the "
-            f"inputs per second grow until the GPU is busy{grows}"
-        )
+    gain = 1 / use.busy_share if use.busy_share else None
+    advice = (
+        "Use fewer and larger functions, larger batches, or an engine that launches without Python"
+    )
     within = format_percent(use.calls_s / use.launch_s)
     evidence = f"{within} of the launching is in the layers' calls{most}."
     yield step("launch-bound", text, f"{advice}.", evidence, gain=gain)
@@ -202,7 +193,7 @@ def _update(summary: Summary) -> Iterator[Finding]:
     rows, update_s, share = _of_phase(summary, "update")
     if rows.empty:
         return
-    evidence, advice = [], ""
+    evidence = []
     hooks = rows[rows["path"] == "optimizer"]
     part = float(hooks["mean_s"].sum()) / update_s
     if part >= _MUCH_OF_UPDATE:
@@ -212,8 +203,6 @@ def _update(summary: Summary) -> Iterator[Finding]:
             f"{'a pass of its' if one else 'passes of their'} own, which {'is' if one else 'are'} "
             f"{format_percent(part)} of the update."
         )
-        if one and "WeightDecay" in set(hooks["function"]):
-            advice = "Apply the decay within the update rule to save that pass."
     params = rows[rows["path"].str.startswith("/")]
     calls, params_s = params["calls"].sum(), float(params["mean_s"].sum())
     # No call is quicker than what any call costs.
@@ -225,34 +214,39 @@ def _update(summary: Summary) -> Iterator[Finding]:
             f"{format_percent(least_s * calls / params_s)} of their time. Fewer, larger "
             "parameters would shorten the update."
         )
-    larger = larger_batch(summary)
-    if not advice and larger is not None and not summary.recording.of_program:
-        advice = (
-            f"It does not grow with the batch, so a batch of {larger} spreads it over more inputs."
-        )
     text = (
         f"The update takes {format_percent(share)} of the {whole(summary)[1]} "
         f"({format_duration(update_s)})."
     )
-    yield step("update", text, advice, " ".join(evidence))
+    yield step("update", text, evidence=" ".join(evidence))
 
 
 def _data(summary: Summary) -> Iterator[Finding]:
     rows, _, share = _of_phase(summary, "data")
     if rows.empty:
         return
-    name, advice = str(rows["function"][rows["typical_s"].idxmax()]), ""
-    if name.startswith("Multi"):
-        advice = "It does not keep up. Give it more workers and a longer prefetch."
-    elif name.endswith("Iterator"):
-        advice = (
-            "MultiprocessIterator or MultithreadIterator loads the next batch while this one "
-            "is computed."
-        )
+    name = str(rows["function"][rows["typical_s"].idxmax()])
     text = (
         f"Loading data takes {format_percent(share)} of the {whole(summary)[1]}, mostly in {name}."
     )
-    yield step("data", text, advice, gain=gain_without(share) if advice else None)
+    yield step("data", text)
+
+
+def _embeddings(summary: Summary) -> Iterator[Finding]:
+    """Embeddings that are called several times a trial, each time for an array of all words."""
+    whole_s, what = whole(summary)
+    for path, rows in embeddings(summary).groupby("path", sort=False):
+        calls, share = int(rows["calls"].sum()), float(rows["mean_s"].sum()) / whole_s
+        if calls > 1 and share >= MUCH:
+            yield step(
+                "embedding",
+                f"The backward of EmbedID at {path} takes {format_percent(share)} of the {what}: "
+                f"each of {format_count(calls)} calls fills an array of W's size with zeros and "
+                "adds the gradients of its words to it.",
+                "To look up all words of a sequence in one call, write.",
+                command="chainer.functions.separate(embed(sequence), axis=0)",
+                gain=gain_without(share * (1 - 1 / calls)),
+            )
 
 
 def _accumulation(summary: Summary) -> Iterator[Finding]:
@@ -365,7 +359,7 @@ def _follow_convolutions(layers: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _framework(summary: Summary) -> Iterator[Finding]:
-    """Time between the functions that no larger batch spreads."""
+    """Time between the functions."""
     settings, share = summary.recording.settings, summary.totals.framework_share
     # On a GPU that is no time between functions, and what it shows is said of launching.
     if summary.recording.on_device or share is None or share < _MUCH_FRAMEWORK:
@@ -374,7 +368,7 @@ def _framework(summary: Summary) -> Iterator[Finding]:
     if settings.engine:
         text = f"{text} engine's nodes, partly in its profiling."
         yield step("framework", text)
-    elif larger_batch(summary) is None or summary.recording.of_program:
+    else:
         asked = settings.batchsize and not summary.recording.of_program
         of = f", at a batch of {settings.batchsize}" if asked else ""
         advice = "Fewer function calls would reduce it."

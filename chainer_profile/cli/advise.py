@@ -20,7 +20,7 @@ from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.files import is_free, numbered
 from chainer_profile.basics.free_memory import free_nbytes
-from chainer_profile.basics.words import COMMAND, run_words
+from chainer_profile.basics.words import COMMAND, TYPED, run_words
 from chainer_profile.cli import PROFILE, asked
 from chainer_profile.cli.main import Context
 from chainer_profile.cli.options import settings_of
@@ -90,10 +90,14 @@ def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
     folder = Path(args.run)
     settings = load_run(folder).settings
     words = run_words(settings.command)
-    if words is None or settings.engine:
+    if words is None:
         raise UsageError(
-            f"{args.run} is not a run of a network that can be built again; name one with --model"
+            f"{args.run} is the run of a program, and advise builds networks; to measure a change "
+            "of the program, such as import chainer_profile; chainer_profile.accelerate() at its "
+            f"beginning, run it again and compare: {TYPED} compare {args.run} NEW"
         )
+    if settings.engine:
+        raise UsageError(f"{args.run} ran {settings.engine}; advise changes networks of Chainer")
     if settings.device != "cpu":
         raise UsageError(f"{args.run} ran on {settings.device}; advise tries changes on the CPU")
     if not folder.is_dir():

@@ -173,6 +173,11 @@ _TABLE = {
         **{
             name.replace("-", "_"): {"short": False, "type": None, "default": None}
             for name in SINGLES[:-1]
+            if name != "threads"
+        },
+        threads={
+            **told("BLAS threads of every case (default: 1)", type=None, default=None),
+            "short": False,
         },
         no_machine={"action": "store_true", "default": None, "dest": "no_machine"},
         out=_results("reports/sweep-NAME, named after the file or the networks"),

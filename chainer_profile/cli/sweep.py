@@ -60,7 +60,7 @@ KNOWN = (*LISTS, *SINGLES)
 _SINGULAR = {name: name[:-1] if name in LISTS else name for name in KNOWN}
 _PLURAL = {singular: name for name, singular in _SINGULAR.items()}
 _USUAL = {"models": DEFAULT_MODEL, "batchsizes": 1, "devices": "cpu", "phases": PHASES[0]}
-_USUAL |= {"trials": 1000, "warmups": 50, "seed": 0, "dtype": DTYPES[0]}
+_USUAL |= {"trials": 1000, "warmups": 50, "threads": 1, "seed": 0, "dtype": DTYPES[0]}
 
 
 def run(args: argparse.Namespace, context: Context) -> int:

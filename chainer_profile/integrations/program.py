@@ -10,9 +10,9 @@ from typing import Any
 from weakref import ref
 
 import chainer
-from chainer.training import extensions
 
 from chainer_profile.basics.replacements import Replacements
+from chainer_profile.integrations.extensions import account_of, described, progress_of
 from chainer_profile.integrations.results import TEST, TRAINING
 from chainer_profile.integrations.watched import Abandoned, End, Watched
 from chainer_profile.measure import entries
@@ -68,6 +68,7 @@ class Program:
         self._optimizers: list[ref[Any]] = []
         self._updated = self._has_trained = False
         self._trainers = 0
+        self.extensions: tuple[budget.Extension, ...] = ()  #: Those of Trainers that have ended.
         self._training: Watched | None = None
         self._waits = False
         self._updating: LoopTrial | None = None
@@ -122,7 +123,8 @@ class Program:
         ):
             for name in dir(owner):
                 if name.startswith(begins):
-                    counted = functools.partial(self._counted, (part, name))
+                    account = _save_npz if name == budget.SAVE_NPZ else (part, name)
+                    counted = functools.partial(self._counted, account)
                     self._replacements.wrap(owner, name, counted)
         self._entries.__enter__()
         return self
@@ -143,13 +145,13 @@ class Program:
                 watched.end()
 
     def _counted(
-        self, account: Account | Callable[[Any], Account | None], function: Any, count: int = 1
+        self, account: Account | Callable[..., Account | None], function: Any, count: int = 1
     ) -> Any:
-        """The same function, whose time is in an account of its own, which may be by its object."""
+        """The same function, whose time is in an account of its own, or in one by its arguments."""
 
         @functools.wraps(function)
         def in_account(*args: Any, **kwargs: Any) -> Any:
-            own = account if isinstance(account, tuple) else account(args[0])
+            own = account if isinstance(account, tuple) else account(*args, **kwargs)
             if own is None or self.accounts.part not in _OWN or not self._entries.mine:
                 return function(*args, **kwargs)
             with self.accounts.within(*own, count):
@@ -358,6 +360,7 @@ class Program:
         self._measure(watched)
         self._has_trained = True
         self._trainers += 1
+        before = progress_of(trainer)
 
         def in_trial(update: Callable[[], None]) -> Callable[[], None]:
             def measured_update() -> None:
@@ -377,21 +380,22 @@ class Program:
                 return call()
         finally:
             self._trainers -= 1
+            self.extensions += tuple(described(trainer, before))
             self._updated = True
             self._end(watched)
 
     def _count_extensions(self, replacements: Replacements, trainer: Any) -> None:
         named = {id(entry.extension): name for name, entry in trainer._extensions.items()}
 
-        def account_of(extension: Any) -> Account | None:
+        def account_by_object(extension: Any, *_: Any) -> Account | None:
             name = named.get(id(extension))
-            return None if name is None else _account_of(extension, name)
+            return None if name is None else account_of(extension, name)
 
         seen: set[tuple[type, str]] = set()
         for name, entry in trainer._extensions.items():
             kind = type(entry.extension)
             if not kind.__flags__ & _HEAP_TYPE:  # a function
-                account = _account_of(entry.extension, name)
+                account = account_of(entry.extension, name)
                 replacements.wrap(entry, "extension", functools.partial(self._counted, account))
                 continue
             for method in ("__call__", "initialize", "finalize"):
@@ -399,7 +403,7 @@ class Program:
                 if owner is not None and (owner, method) not in seen:
                     seen.add((owner, method))
                     by_instance = functools.partial(
-                        self._counted, account_of, count=int(method == "__call__")
+                        self._counted, account_by_object, count=int(method == "__call__")
                     )
                     replacements.wrap(owner, method, by_instance)
 
@@ -418,12 +422,8 @@ def _likeness(link: Any) -> tuple[Any, ...]:
     return type(link), *shapes
 
 
-def _account_of(extension: Any, name: str) -> Account:
-    if isinstance(extension, extensions.Evaluator):
-        return budget.EVALUATION, name
-    if "snapshot" in type(extension).__name__.lower() or "snapshot" in name:
-        return budget.SNAPSHOTS, name.lstrip("_").lower()
-    return budget.EXTENSIONS, name
+def _save_npz(file: Any, obj: Any, compression: bool = True) -> Account:
+    return budget.SNAPSHOTS, budget.SAVE_NPZ if compression else budget.SAVE_NPZ_PLAIN
 
 
 def _named(trained: Sequence[Any]) -> list[tuple[str, Any]]:

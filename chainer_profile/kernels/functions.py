@@ -14,12 +14,19 @@ from chainer.functions.connection import (
     convolution_nd,
     deconvolution_2d,
     deconvolution_nd,
+    embed_id,
 )
 from chainer.functions.normalization import batch_normalization
 from chainer.functions.pooling import average_pooling_2d, max_pooling_nd
 from chainer.utils.conv import get_conv_outsize
 
-from chainer_profile.kernels.numpy_kernels import Sizes, Windows
+from chainer_profile.kernels.numpy_kernels import (
+    FEWEST_WORDS,
+    MOST_NUMBERS,
+    Sizes,
+    Windows,
+    embedding_gradient,
+)
 
 #: A method of Chainer's, and one that takes its place.
 Method = Callable[..., Any]
@@ -55,6 +62,7 @@ def replacements(kernels: ModuleType) -> Iterator[Replacement]:
     average = average_pooling_2d
     yield average.AveragePooling2D, "forward_cpu", partial(_average_pooling, kernels)
     yield average.AveragePooling2DGrad, "forward_cpu", partial(_average_pooling_gradient, kernels)
+    yield embed_id.EmbedIDGrad, "forward", partial(_embedding_gradient, kernels)
     if hasattr(kernels, "relu"):
         yield relu.ReLU, "forward_cpu", partial(_relu, kernels)
         yield relu.ReLUGrad2, "forward_cpu", partial(_relu_gradient, kernels)
@@ -300,3 +308,25 @@ def _relu(kernels: ModuleType, self: Any, inputs: Any) -> Any:
 @_over
 def _relu_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     return (kernels.relu_gradient(self.b, *inputs),) if _plain(*inputs, self.b) else None
+
+
+# -- embeddings
+
+
+@_over
+def _embedding_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
+    words, gy = inputs
+    if not _plain(gy) or type(words) is not np.ndarray or len(self.w_shape) != 2:
+        return None
+    if gy.shape != (*words.shape, self.w_shape[1]) or not 2 <= self.w_shape[1] <= MOST_NUMBERS:
+        return None
+    flat, rows = words.ravel(), gy.reshape(words.size, -1)
+    if self.ignore_label is not None:
+        counted = flat != self.ignore_label
+        flat, rows = flat[counted], rows[counted]
+    # Of words that have no row Chainer has its own errors, and of those below 0 its own rows.
+    if flat.size < FEWEST_WORDS or flat.min() < 0 or flat.max() >= self.w_shape[0]:
+        return None
+    self.retain_inputs((0,))
+    self._gy_shape = gy.shape
+    return (embedding_gradient(flat, rows, self.w_shape),)

@@ -306,3 +306,34 @@ def sum_pooling_gradient(gy: Array, windows: Windows) -> Array:
     for _, image, which in windows.within:
         gx[(..., *image)] += gy[(..., *which)]
     return gx
+
+
+# -- embeddings
+
+#: Fewer words, and words of more numbers, are added up faster one after another.
+FEWEST_WORDS, MOST_NUMBERS = 512, 128
+#: A word that comes more often is added up by itself.
+_SELDOM = 8
+
+
+def embedding_gradient(words: Array, gy: Array, w_shape: Sizes) -> Array:
+    """The gradients of words added to their rows, in the order of the words.
+
+    The bits are those of adding one word after another: NumPy parts a sum only along the fastest
+    axis of an array, and the rows of ``take``, of two numbers or more, are along another.
+    """
+    gw = np.zeros(w_shape, gy.dtype)
+    order = np.argsort(words, kind="stable")
+    of_place = words[order]
+    begins = np.flatnonzero(np.concatenate(([True], of_place[1:] != of_place[:-1])))
+    counts = np.diff(begins, append=len(words))
+    rows, often = of_place[begins], counts > _SELDOM
+    for row, begin, count in zip(rows[often], begins[often], counts[often], strict=True):
+        own = gy.take(order[begin : begin + count], axis=0)
+        np.add.reduce(own, axis=0, out=gw[row], initial=0)
+    rows, begins, counts = rows[~often], begins[~often], counts[~often]
+    for place in range(_SELDOM):
+        left = counts > place
+        rows, begins, counts = rows[left], begins[left], counts[left]
+        gw[rows] += gy.take(order[begins + place], axis=0)
+    return gw

@@ -23,6 +23,8 @@ EXTENSIONS = "extensions"
 SNAPSHOTS = "snapshots"
 REST = "the script's own code"
 PROFILER = "profiler"
+#: Names of snapshots: those of Chainer's function, which compresses unless it is asked not to.
+SAVE_NPZ, SAVE_NPZ_PLAIN = "save_npz", "save_npz(compression=False)"
 #: What the profiler does after the program, the last of which no report can tell of itself.
 SAVING, REPORTS = "saving", "making the reports"
 #: Outcome of a program that has not ended.
@@ -82,6 +84,21 @@ class Trials(Escaped):
 
 
 @dataclass(frozen=True)
+class Extension(Escaped):
+    """What decides how often an extension of a Trainer does its work, and how."""
+
+    name: str  #: That of its account.
+    kind: str  #: How it is made, such as ``extensions.PlotReport``.
+    period: float  #: It works once in so many units; 0 where its trigger is of another kind.
+    unit: str  #: ``epoch`` or ``iteration``.
+    times: int  #: How often it worked.
+    #: Its own argument that says so, such as PlotReport's ``trigger``; empty for that of
+    #: ``Trainer.extend``.
+    argument: str = ""
+    compresses: bool = False  #: Whether it compresses what it saves.
+
+
+@dataclass(frozen=True)
 class Budget(Escaped):
     """The wall time of a program, from the start of the process to the script's end.
 
@@ -91,7 +108,7 @@ class Budget(Escaped):
     evaluation, extensions of a Trainer by name, snapshots saved or loaded, the script's own code
     (all else), and what the profiler added. What other threads called is counted alone, in
     ``untimed``. ``ended`` is the last moment that is known of (UTC), and ``outcome`` is ``running``
-    where it was killed.
+    where it was killed. ``extensions`` has those of trainings that have ended.
     """
 
     script: str
@@ -103,6 +120,7 @@ class Budget(Escaped):
     untimed: dict[str, int] = field(default_factory=dict)
     sampled: tuple[Sampled, ...] = ()
     trials: tuple[Trials, ...] = ()
+    extensions: tuple[Extension, ...] = ()
 
     def part(self, part: str) -> tuple[Spent, ...]:
         """What was spent for a part, the most first."""

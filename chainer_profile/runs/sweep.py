@@ -71,7 +71,7 @@ class Case:
         parts = [asked.model, format_input(asked.input_shape[1:]), asked.device.replace(":", "")]
         parts += [f"b{asked.batchsize}"]
         parts += [word for word in (asked.phase, asked.dtype) if word not in (PHASES[0], DTYPES[0])]
-        parts += [f"t{asked.threads}"] if asked.threads is not None else []
+        parts += [f"t{asked.threads}"] if asked.threads not in (None, 1) else []
         parts += [f"seed{asked.seed}"] if asked.seed else []
         return "-".join(parts)
 

@@ -13,9 +13,11 @@ from chainer_profile.advice.worker import BLOCK, READY, WorkerError
 from chainer_profile.analyse.findings import Change
 from chainer_profile.cli import advise
 from chainer_profile.engines.catalogue import ENGINES
+from chainer_profile.record.recording import Settings
 from chainer_profile.report.content import profile
-from chainer_profile.runs.folder import load_run
+from chainer_profile.runs.folder import load_run, save_recording
 from tests.command import OWN, main
+from tests.conftest import make_recording
 
 START = advise._start
 RUN = Path("run")
@@ -108,6 +110,17 @@ def test_a_run_that_is_there_gives_its_settings(fails, capsys):
     assert shown() == read_advice(RUN)
     assert "replace it with --force" in fails("advise", "run", code=2)
     assert main("advise", "run", "--force", "-q") == 0
+
+
+def test_a_program_is_told_how_to_measure_a_change(fails):
+    recording = make_recording(settings=Settings(command="python profile.py run train.py"))
+    RUN.mkdir()
+    save_recording(RUN, recording)
+    assert fails("advise", "run", code=2) == (
+        "run is the run of a program, and advise builds networks; to measure a change of the "
+        "program, such as import chainer_profile; chainer_profile.accelerate() at its beginning, "
+        "run it again and compare: python profile.py compare run NEW"
+    )
 
 
 def test_threads_are_chosen_where_the_profile_did_not(starts):

@@ -69,3 +69,13 @@ def test_what_has_no_room_is_named():
     kept = first_screen(blocks, 100, FULL)
     assert "10 rows not shown" in written(kept)
     assert [block.caption for block in kept if isinstance(block, Table)] == ["Table of a"]
+
+
+def test_what_leads_to_a_table_without_room_is_left_out_with_it():
+    rows = [SimpleNamespace(name=f"name {at}") for at in range(30)]
+    table = Table(listed(columns("name | | text")), rows, "Layers")
+    blocks = [text("The answer."), text("Where it helped the most:"), table]
+    assert written(first_screen(blocks, 100, FULL, most=8)).split("\n") == [
+        *("The answer.", ""),
+        f"More: Layers ({FULL}).",
+    ]

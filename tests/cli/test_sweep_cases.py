@@ -43,8 +43,9 @@ def test_a_case_for_each_combination_which_profile_takes():
     (case,) = cases_of({}, find)
     usual = parser_of("profile").parse_args([])
     assert case.model == usual.model
-    for name in ("trials", "warmups", "seed", "dtype", "phase", "threads"):
+    for name in ("trials", "warmups", "seed", "dtype", "phase"):
         assert getattr(case.settings, name) == getattr(usual, name)
+    assert case.settings.threads == 1
 
 
 def test_cases_are_equal_if_they_measure_the_same():

@@ -2,12 +2,10 @@
 
 import re
 import shlex
-from itertools import takewhile
 from urllib.parse import unquote, urlsplit
 
 from markdown_it import MarkdownIt
 
-from chainer_profile.analyse.changes import KNOWN_GAINS
 from chainer_profile.cli.parsers import parser_of, parsers
 from chainer_profile.cli.sweep import cases_of, read_toml
 from models.registry import REGISTRY
@@ -108,22 +106,3 @@ def test_sweeps_that_the_documentation_shows(tmp_path):
     assert name == "r3"
     cases = [case for where, group in groups for case in cases_of(group, find, where)]
     assert sorted(case.settings.trials for case in cases) == [300] * 6 + [1000] * 6
-
-
-def column(file, heading):
-    """The numbers of a table's column that begins with a word."""
-    text = (ROOT / file).read_text()
-    lines = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
-    begin = next(row for row, cells in enumerate(lines) if heading in cells)
-    at = lines[begin].index(heading)
-    rows = takewhile(lambda cells: len(cells) > at, lines[begin + 2 :])
-    return [float(cells[at]) for cells in rows if cells[at]]
-
-
-def test_known_gains_are_those_of_the_tables():
-    headings = {"onnxruntime": "onnxruntime"}
-    headings |= {"numpy": "NumPy alone", "torch": "PyTorch's kernels"}
-    for name, heading in headings.items():
-        known = KNOWN_GAINS[name]
-        numbers = column(known.source, heading)
-        assert (known.least, known.most) == (min(numbers), max(numbers)), name

@@ -52,6 +52,16 @@ def _findings(shown: Recording | Summary, *codes: str) -> list[str]:
     ]
 
 
+def _embedded(shape: tuple[int, ...], calls: int) -> Any:
+    """A training that looks up words; the gradients of a call have this shape."""
+    rows = ("forward", 100), ("backward", 800)
+    words = [("/e", "EmbedIDFunction", phase, us) for phase, us in rows]
+    run = phased(*words, ("/l", "LinearFunction", "forward", 100), calls={1: calls})
+    layers = list(run.layers)
+    layers[1] = replace(layers[1], input_shapes=(shape,))
+    return replace(run, layers=tuple(layers))
+
+
 def _second_place(us: int, faults: int) -> Recording:
     """Of two layers and the framework 90 us on the processor and 50 faults each, the second's."""
     recording = counted(cpu_us=90, waits=2)
@@ -287,7 +297,7 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
                                 calls={2: 3}), "accumulation"),
         "normalisations": (scaled([50, 20, 10, 20], [CONV, BN, "ReLU", BN]), "normalisations"),
         "quick normalisations": (scaled([98, 2, 1, 2], [CONV, BN, "ReLU", BN]), "normalisations"),
-        "batch of 1": (scaled([50, 50], list("AB"), 100_000, batchsize=1), "batch"),
+        "batch of 1": (scaled([50, 50], list("AB"), 100_000, batchsize=1), "framework"),
         "batch of 128": (scaled([50, 50], list("AB"), 100_000, batchsize=128), "framework"),
         "little between": (scaled([50, 50], list("AB"), 5_000), "batch"),
         "a GPU": (scaled([80, 20], conv, **loop, command="profile.py"), "gpu"),
@@ -296,8 +306,12 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
         "a GPU for two": (scaled([60, 40], [CONV, "LinearFunction"]), "gpu"),
         "a GPU loads no data": (phased((*data, 500), *(("/c", CONV, phase, 1000) for phase in
                                 ("forward", "backward")), framework_us=500), "gpu"),
-        **{f"{way}: {command}": (trained(command), way) for way in ("kernels", "batch", "gpu")
+        **{f"{way}: {command}": (trained(command), way) for way in ("kernels", "gpu")
            for command in (OURS, "python train.py", PROGRAM)},
+        **{f"words of {shape}, {calls} calls": (_embedded(shape, calls), code)
+           for shape, calls, code in (((1000, 100), 1, "kernels"), ((20, 30, 100), 1, "kernels"),
+                                      ((1000, 129), 1, "kernels"), ((20, 100), 35, "embedding"),
+                                      ((20, 100), 1, "embedding"))},
         "kernels of a program": (of_program(trained(PROGRAM)), "kernels"),
         "small products of a program": (looped(10**6), "threads"),
         "large products of a program": (looped(10**8), "threads"),

@@ -1,6 +1,8 @@
 """What a trial is in a program, and to what its time belongs: exact, by a clock of its own."""
 
+import functools
 import gc
+import io
 import sys
 import weakref
 from contextlib import contextmanager
@@ -30,8 +32,11 @@ from chainer_profile.record.budget import (
     OTHER,
     PROFILER,
     REST,
+    SAVE_NPZ,
+    SAVE_NPZ_PLAIN,
     SNAPSHOTS,
 )
+from chainer_profile.record.budget import Extension as Described
 from chainer_profile.record.journal import Journal, Trial
 from tests import needs
 from tests.command import raising
@@ -385,6 +390,51 @@ def test_a_trainer(watching, clock, tmp_path):
     # All is left as it was found.
     assert [dict(vars(one)) for one in kinds] == before
     assert "update" not in vars(updater)
+
+
+def test_how_often_the_extensions_of_a_trainer_work(watching, clock, tmp_path):
+    def compressing(**asked):
+        return functools.partial(chainer.serializers.save_npz, **asked)
+
+    optimizer = Optimizer(clock)
+    optimizer.setup(L.Classifier(Net(clock)))
+    updater = training.updaters.StandardUpdater(Data(clock), optimizer)
+    trainer = training.Trainer(updater, (12, "iteration"), out=str(tmp_path))
+    of_writer = extensions.snapshot_writers.SimpleWriter(compressing(compression=False))
+    for extension in (
+        extensions.LogReport(trigger=(2, "epoch")),
+        extensions.ProgressBar(update_interval=5, out=io.StringIO()),
+        extensions.Evaluator(Data(clock, repeat=False), optimizer.target),
+        extensions.snapshot(filename="a"),
+        extensions.snapshot(filename="b", writer=of_writer),
+        extensions.snapshot(savefun=compressing(compression=True), filename="c"),
+    ):
+        trainer.extend(extension)
+    trainer.extend(lambda trainer: None, name="now and then", trigger=lambda trainer: False)
+    with watching.within():
+        trainer.run()
+    assert watching.program.extensions == tuple(
+        Described(*each)
+        for each in (
+            ("LogReport", "extensions.LogReport", 2, "epoch", 3, "trigger"),
+            ("ProgressBar", "extensions.ProgressBar", 5, "iteration", 2, "update_interval"),
+            ("validation", "extensions.Evaluator", 1, "epoch", 6),
+            ("snapshot", "extensions.snapshot", 1, "epoch", 6, "", True),
+            ("snapshot_1", "extensions.snapshot", 1, "epoch", 6, "", False),
+            ("snapshot_2", "extensions.snapshot", 1, "epoch", 6, "", True),
+            ("now and then", "now and then", 0, "", 0),
+        )
+    )
+
+
+def test_weights_that_a_program_saves_are_told_by_whether_they_are_compressed(watching, clock):
+    model = Net(clock)
+    with watching.within():
+        for asked in ({}, {"compression": True}, {"compression": False}):
+            chainer.serializers.save_npz(io.BytesIO(), model, **asked)
+        chainer.serializers.save_npz(io.BytesIO(), model, False)
+    assert watching.spent[SNAPSHOTS, SAVE_NPZ] == (0, 2)
+    assert watching.spent[SNAPSHOTS, SAVE_NPZ_PLAIN] == (0, 2)
 
 
 @pytest.mark.parametrize("where", ["begin", "finish"])

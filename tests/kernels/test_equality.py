@@ -10,6 +10,7 @@ import chainer
 import chainer.functions as F
 import numpy as np
 import pytest
+from chainer.functions.connection.embed_id import EmbedIDGrad
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -219,3 +220,41 @@ def test_second_gradients(kernels):
         return F.sum(gx * gx)
 
     compare(penalty, [x, w], kernels)
+
+
+# -- embeddings, to the bit
+
+
+@st.composite
+def embeddings(draw):
+    """Words, some of them often and some that are ignored or have no row, and gradients."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    words, numbers = draw(st.integers(1, 30)), draw(st.sampled_from([1, 2, 5, 128, 129]))
+    count = draw(st.sampled_from([0, 1, 170, 171, 400])), 3
+    least, ignored = draw(st.sampled_from([(0, None), (-1, -1), (0, 0), (-1, None)]))
+    often = rng.integers(least, words, draw(st.integers(1, 3)))
+    x = np.where(
+        rng.random(count) < 0.5, rng.choice(often, count), rng.integers(least, words, count)
+    )
+    if draw(st.integers(0, 9)) == 0:
+        x[:1] = words
+    dtype = draw(st.sampled_from(["f", "d"]))
+    gy = np.where(rng.random((*count, numbers)) < 0.1, -0.0, rng.normal(size=(*count, numbers)))
+    order = draw(st.sampled_from("CF"))
+    return x, ignored, (words, numbers), gy.astype(dtype, order=order)
+
+
+def embedding_gradient(x, ignored, shape, gy):
+    """The bits of the gradient of the words' rows, or the error."""
+    try:
+        grad = EmbedIDGrad(shape, ignored).apply((x, gy))[0].array
+    except (IndexError, ValueError) as error:
+        return str(error)
+    return grad.shape, grad.dtype, grad.tobytes()
+
+
+@given(drawn=embeddings())
+def test_the_gradients_of_words_are_added_to_the_same_bits(drawn):
+    expected = embedding_gradient(*drawn)
+    with accelerate():
+        assert embedding_gradient(*drawn) == expected

@@ -82,13 +82,21 @@ def first_screen(
             continue
         room -= count
         kept.append(block)
-    while kept and isinstance(kept[-1], doc.Heading):
+    while left and kept and _leads(kept[-1]):
         kept.pop()
     if left:
         unnamed = plural(left.count(""), "paragraph")
         names = [*filter(None, left), *([unnamed] if "" in left else [])]
         kept.append(doc.Text((f"Not shown: {', '.join(names)} ({hint}).",), aside=True))
     return kept
+
+
+def _leads(block: doc.Block) -> bool:
+    """Whether a block says nothing without the next one."""
+    if not isinstance(block, doc.Text):
+        return isinstance(block, doc.Heading)
+    last = block.words[-1] if block.words else ""
+    return isinstance(last, str) and last.endswith(":")
 
 
 def count_of_lines(blocks: Sequence[doc.Block], width: int | None) -> int:

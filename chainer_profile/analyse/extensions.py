@@ -1,0 +1,95 @@
+"""What a program does beside its network -> what would shorten that, as findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chainer_profile.analyse.findings import Finding, gain_without, step
+from chainer_profile.basics.units import format_percent
+from chainer_profile.record.budget import (
+    EVALUATION,
+    EXTENSIONS,
+    SAVE_NPZ,
+    SNAPSHOTS,
+    Budget,
+    Extension,
+    Spent,
+)
+
+#: Work is advised to be done so many times less often, if it was done so often.
+_LESS_OFTEN = (10, 5, 2)
+#: Part of the examples that evaluation is advised on where it runs too seldom to run less often.
+_FEWER_EXAMPLES = 10
+#: Extensions that do most of their work in every call, whatever their own trigger.
+_IN_EVERY_CALL = ("extensions.ParameterStatistics", "extensions.VariableStatisticsPlot")
+#: Ends of the names of extensions that a training needs as often as they run.
+_NEEDED = ("Shift",)
+#: How to save without compression.
+_PLAIN = "functools.partial(serializers.save_npz, compression=False)"
+
+
+def beside_the_network(budget: Budget, own_ns: int) -> Iterator[Finding]:
+    """Evaluation, snapshots and other extensions, each with the argument that shortens it."""
+    extensions = {extension.name: extension for extension in budget.extensions}
+    alike: dict[tuple[str, tuple[str, str, float]], list[Spent]] = {}
+    for part in (EVALUATION, SNAPSHOTS, EXTENSIONS):
+        for spent in budget.part(part):
+            alike.setdefault((part, _less(spent, extensions.get(spent.name))), []).append(spent)
+    for (part, (advice, command, saved)), several in alike.items():
+        share = sum(spent.ns for spent in several) / own_ns if own_ns else 0.0
+        takes = f"{'takes' if len(several) == 1 else 'take'} {format_percent(share)}"
+        *first, last = (spent.name or part.capitalize() for spent in several)
+        names = f"{', '.join(first)} and {last}" if first else last
+        if saved:
+            text = f"{names} {takes} of the program."
+            gain = gain_without(share * saved)
+            yield step(part, text, advice, command=command, gain=gain)
+
+
+def _less(spent: Spent, extension: Extension | None) -> tuple[str, str, float]:
+    """Advice, what to write, and which part of the time that saves, at most."""
+    if spent.name == SAVE_NPZ:
+        return (
+            "Saving without compression takes less time and a larger file. Write.",
+            "serializers.save_npz(..., compression=False)",
+            1.0,
+        )
+    if extension is None:
+        if spent.part == EVALUATION:
+            return "Evaluate less often, or on fewer examples.", "", 1.0
+        return ("Save less often.", "", 1.0) if spent.part == SNAPSHOTS else ("", "", 0.0)
+    if extension.kind.endswith(_NEEDED):
+        return "", "", 0.0
+    if extension.compresses:
+        return (
+            "Saving without compression takes less time and a larger file. Write.",
+            f"extensions.snapshot(savefun={_PLAIN})",
+            1.0,
+        )
+    factor = next((factor for factor in _LESS_OFTEN if extension.times >= factor), 0)
+    if factor:
+        times, fewer = extension.times, extension.times // factor
+        be = "is" if fewer == 1 else "are"
+        advice = f"This happens {times} times. If {fewer} {be} enough, write."
+        return advice, _written(extension, factor), 1 - fewer / times
+    if spent.part == EVALUATION:
+        part = f"len(test) // {_FEWER_EXAMPLES}"
+        return (
+            f"To evaluate on a part of the examples, such as {1 / _FEWER_EXAMPLES:.0%}, write.",
+            f"test = chainer.datasets.SubDataset(test, 0, {part})",
+            1 - 1 / _FEWER_EXAMPLES,
+        )
+    return "", "", 0.0
+
+
+def _written(extension: Extension, factor: int) -> str:
+    """The call that lets an extension do its work less often by a factor."""
+    period = f"{extension.period * factor:g}"
+    if extension.argument == "update_interval":
+        return f"{extension.kind}(update_interval={period})"
+    trigger = f"trigger=({period}, {extension.unit!r})"
+    if extension.argument and extension.kind not in _IN_EVERY_CALL:
+        return f"{extension.kind}(..., {trigger})"
+    if extension.argument:
+        return f"trainer.extend({extension.kind}(..., {trigger}), trigger=({factor}, 'iteration'))"
+    return f"trainer.extend({extension.kind}(...), {trigger})"
