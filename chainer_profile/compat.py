@@ -27,6 +27,8 @@ _SCALAR = (
     ".reshape(() if isinstance(value, (int, float, complex)) and"
     " numpy.size(dataset) == 1 else numpy.shape(dataset))"
 )
+# CuPy's header of its type, which CuPy 13 includes by itself.
+_FLOAT16 = "#if __has_include(<cupy/float16.cuh>)\n#include <cupy/float16.cuh>\n#endif"
 # What takes more than an expression is in this module.
 _HERE = f"__import__({__name__!r}, fromlist=['_'])"
 
@@ -160,9 +162,11 @@ EDITS: dict[str, dict[str, str]] = {
     "chainermn.extensions.observation_aggregator": {
         'to_device("native")': 'to_device("native" if chx.is_available() else "@numpy")'
     },
-    # array(copy=False) raises ValueError where a copy is needed (CuPy 14).
     "chainermn.communicators._memory_utility": {
-        "xp.array(v, copy=False, dtype=transfer_dtype)": "v.astype(transfer_dtype)"
+        # array(copy=False) raises ValueError where a copy is needed (CuPy 14).
+        "xp.array(v, copy=False, dtype=transfer_dtype)": "v.astype(transfer_dtype)",
+        # CuPy's header of arrays no longer includes CUDA's of half precision (CuPy 14); so below.
+        "#include <cupy/carray.cuh>": "#include <cuda_fp16.h>",
     },
     # -- the ONNX exporter: onnx.mapping is gone (onnx 1.19; deprecated in 1.13)
     **{
@@ -188,6 +192,19 @@ EDITS: dict[str, dict[str, str]] = {
         )
     },
     # -- CuPy
+    # Kernels that name float16 without an array of it.
+    "chainer.training.updaters.multiprocess_parallel_updater": {
+        f"{name},\n        loop_prep=": f"{name}, preamble={_FLOAT16!r},\n        loop_prep="
+        for name in ("'_memcpy_gather'", "'_memcpy_scatter'")
+    },
+    # atomicAdd() takes no float for an array of float16 (CuPy 14).
+    "chainer.functions.loss.negative_sampling": {
+        "gi * x[(i / m) * c + j]);": "static_cast<T>(gi * x[(i / m) * c + j]));"
+    },
+    "chainer.links.loss.hierarchical_softmax": {
+        f"g * {array}[{array}_ind]);": f"static_cast<T>(g * {array}[{array}_ind]));"
+        for array in ("w", "x")
+    },
     "chainer.backends.cuda": {
         # CuPy warns in seven lines of each library it cannot load, even where it is not used
         # (CuPy 8).

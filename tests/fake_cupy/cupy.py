@@ -3,8 +3,9 @@
 With this folder on the path ``import cupy`` gives it, Chainer finds CUDA available, and ``--gpu 0``
 runs to its end. It shows whether the program makes the right calls in the right order and never
 mixes arrays of the host and the device, and how times and bytes add up. Kernels in CUDA C compute
-nothing: their outputs stay zero. All streams are one queue; every launch takes 10 us of the device
-and 2 us of the host, whose clock is this module's too.
+nothing, unless tests/gpu/kernels.py builds them: their outputs stay zero. All streams are one
+queue; every launch takes 10 us of the device and 2 us of the host, whose clock is this module's
+too.
 
 Environment variables: ``FAKE_CUPY_DEVICES``, their number (1; -1: no driver), and
 ``FAKE_CUPY_MEMORY``, the bytes that they have: 40 MB, too few for the arrays of benchmarks, which
@@ -23,6 +24,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.special
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tests.fake_queue import CUDARuntimeError, FakeQueue, OutOfMemoryError
@@ -175,6 +177,16 @@ class Block:
         Block.made += 1
 
 
+class Pointer:
+    """Where an array's memory begins."""
+
+    def __init__(self, ptr):
+        self.ptr = ptr
+
+    def __int__(self):
+        return self.ptr
+
+
 _pool = Pool()
 
 
@@ -199,7 +211,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
         raise TypeError("Implicit conversion to a NumPy array is not allowed.")
 
     def __getitem__(self, index):
-        return _call("getitem", np.ndarray.__getitem__, self, index)
+        return _call("getitem", _view, self, index)
 
     def __setitem__(self, index, value):
         _call("setitem", np.ndarray.__setitem__, self, index, value)
@@ -212,6 +224,9 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
 
     def __float__(self):
         return float(self.get())
+
+    def scatter_add(self, slices, value):
+        _call("scatter_add", np.add.at, self, slices, value)
 
     def get(self, *_, **__):
         """A copy on the host, when the device is done."""
@@ -231,7 +246,11 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
 
     @property
     def data(self):
-        return SimpleNamespace(ptr=self.host.ctypes.data)
+        return Pointer(self.host.ctypes.data)
+
+    @property
+    def _c_contiguous(self):
+        return self.host.flags.c_contiguous
 
 
 def _box(host):
@@ -260,6 +279,13 @@ def _unboxed(value, boxes):
     return value
 
 
+def _boxed(raw):
+    """What NumPy gives, with arrays on the device."""
+    if isinstance(raw, (np.ndarray, np.generic)):
+        return _box(np.asarray(raw))
+    return type(raw)(map(_boxed, raw)) if type(raw) in (list, tuple) else raw
+
+
 def _call(name, func, /, *args, **kwargs):
     """Call NumPy. What gives only views or empty arrays launches nothing."""
     boxes: list[ndarray] = []
@@ -269,12 +295,26 @@ def _call(name, func, /, *args, **kwargs):
     with np.errstate(all="ignore"):
         raw = func(*hosts, **named)
     same = [box for box in boxes if box.host is raw]
-    is_array = isinstance(raw, (np.ndarray, np.generic))
-    result = same[0] if same else _box(np.asarray(raw)) if is_array else raw
+    result = same[0] if same else _boxed(raw)
     written = Block.made > n_blocks or raw is None or kwargs.get("out") is not None
     if written and not name.startswith("empty"):
         _launch()
     return result
+
+
+def split(ary, indices_or_sections, axis=0):
+    """Views; the indices may be on the host."""
+    if isinstance(indices_or_sections, np.ndarray):
+        indices_or_sections = indices_or_sections.tolist()
+    return _call("split", np.split, ary, indices_or_sections, axis)
+
+
+def _view(host, index):
+    """What an index gives; one element is an array too."""
+    value = host[index]
+    if isinstance(value, np.generic):
+        value = host[(*index, ...) if isinstance(index, tuple) else (index, ...)]
+    return value
 
 
 def array(obj, dtype=None, copy=True, **_):
@@ -317,6 +357,22 @@ class ElementwiseKernel:
         return outs[0] if len(outs) == 1 else outs
 
 
+class _Functions:
+    """The functions of a module of NumPy's or SciPy's, on arrays of the device."""
+
+    def __init__(self, module):
+        self._module = module
+
+    def __getattr__(self, name):
+        func = getattr(self._module, name)
+
+        def call(*args, dtype=None, **kwargs):
+            result = _call(name, func, *args, **kwargs)
+            return result if dtype is None else result.astype(dtype)
+
+        return call
+
+
 def _module(name, **names):
     module = ModuleType(name)
     vars(module).update(names)
@@ -337,6 +393,10 @@ globals().update(
     get_array_module=lambda *args: (
         sys.modules[__name__] if any(isinstance(arg, ndarray) for arg in args) else np
     ),
+    fft=_Functions(np.fft),
+    lib=SimpleNamespace(stride_tricks=_Functions(np.lib.stride_tricks)),
+    linalg=_Functions(np.linalg),
+    random=_Functions(np.random),
     get_default_memory_pool=lambda: _pool,
     get_default_pinned_memory_pool=lambda: _pool,
 )
@@ -360,8 +420,14 @@ cuda = _module(
 )
 # What Chainer imports.
 _module("cupy._util", PerformanceWarning=RuntimeWarning)
-_module("cupyx", rsqrt=lambda x, **_: 1 / np.sqrt(x))
-for _name in ("cupyx.scipy", "cupyx.scipy.special", "cupyx.scipy.linalg"):
+_special = _Functions(scipy.special)
+_module(
+    "cupyx",
+    rsqrt=lambda x, **_: 1 / np.sqrt(x),
+    scatter_add=lambda a, slices, value: a.scatter_add(slices, value),
+    scipy=_module("cupyx.scipy", special=_special),
+)
+for _name in ("cupyx.scipy.special", "cupyx.scipy.linalg"):
     _module(_name)
 if __name__ == "cupy":
     time.perf_counter_ns = queue.clock.now_ns
