@@ -102,7 +102,7 @@ def test_forward(folder):
     report = (folder / "run" / "report.md").read_text()
     assert "## On the GPU" in report
     (folder / "run" / "report.md").unlink()
-    write_reports(folder / "run", summarise(recording), only=["report.md"])
+    write_reports(folder / "run", summarise(recording), only=["report.md", "layers.png"])
     assert (folder / "run" / "report.md").read_text() == report
     assert "CuPy's memory pool held" in report
     rows = list(csv.DictReader((folder / "run" / "layers.csv").open()))
@@ -120,7 +120,7 @@ def test_a_training_step(folder):
     assert {layer.phase for layer in recording.layers} == {"forward", "backward", "update"}
     # The framework's time on the device is known by phase, and lies between the layers.
     assert (recording.framework_ns >= 0).all()
-    write_reports(folder / "run", summarise(recording), only=["report.md"])
+    write_reports(folder / "run", summarise(recording), only=["report.md", "layers.png"])
     assert "## On the GPU" in (folder / "run" / "report.md").read_text()
 
 

@@ -72,7 +72,10 @@ def seen(counts, recording):
 
 
 def check(recording, ledger, behind_ns=0):
-    """Every trial is one of the ledger's, and that one in all it has."""
+    """Every trial is one of the ledger's, and that one in all it has.
+
+    Trials that call the same functions may call more or fewer links: their mean is told.
+    """
     starts, layers = recording.start_ns.tolist(), recording.layers
     assert len(set(starts)) == recording.n_trials
     called = Counter()
@@ -86,7 +89,6 @@ def check(recording, ledger, behind_ns=0):
         else:
             rows, found = drawn.by_call(layers, recording.self_ns[at])
             assert rows == trial.rows
-            assert {link.path: link.calls for link in recording.links if link.calls} == trial.links
         found.update(framework(recording, at))
         assert min(found.values()) >= 0
         assert found.total() == spent.total() == recording.trial_ns[at] - behind_ns
