@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from chainer_profile.analyse.counted import TrialCounters, counters_by, trial_counters
@@ -86,22 +87,28 @@ def _share(summary: Summary, names: tuple[str, ...]) -> float:
     return float(ours.sum()) / whole_s if whole_s else 0.0
 
 
-def embeddings(summary: Summary) -> pd.DataFrame:
-    """The rows in which gradients of words are added to those of embeddings."""
+def embeddings(summary: Summary, of_words: Callable[[Shape], bool]) -> pd.DataFrame:
+    """The rows in which embeddings get gradients of words, of such shapes."""
     layers = summary.layers
-    return layers[(layers["phase"] == BACKWARD) & layers["function"].str.startswith(_EMBEDDING)]
+    layers = layers[(layers["phase"] == BACKWARD) & layers["function"].str.startswith(_EMBEDDING)]
+    fits = [any(map(of_words, shapes[:1])) for shapes in layers["input_shapes"]]
+    return layers.loc[np.array(fits, bool)]
+
+
+def are_few(shape: Shape) -> bool:
+    """Whether these are so few words that the array for all of them takes most of the time."""
+    return math.prod(shape[:-1]) < FEWEST_WORDS
 
 
 def _embedding_share(summary: Summary) -> float:
     """The part of a trial in which embeddings get gradients that accelerate() adds at once."""
-    rows, (whole_s, _) = embeddings(summary), whole(summary)
-    many = [any(_are_many(shape) for shape in shapes[:1]) for shapes in rows["input_shapes"]]
-    return float(rows["mean_s"][many].sum()) / whole_s if whole_s else 0.0
+    rows, (whole_s, _) = embeddings(summary, _are_many), whole(summary)
+    return float(rows["mean_s"].sum()) / whole_s if whole_s else 0.0
 
 
 def _are_many(shape: Shape) -> bool:
     """Whether gradients of this shape are sorted by words."""
-    return math.prod(shape[:-1]) >= FEWEST_WORDS and shape[-1] <= MOST_NUMBERS
+    return not are_few(shape) and shape[-1] <= MOST_NUMBERS
 
 
 def _at_most(summary: Summary, share: float) -> float | None:

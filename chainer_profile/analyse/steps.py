@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from chainer_profile.analyse.changes import MUCH, embeddings, proposed, whole
+from chainer_profile.analyse.changes import MUCH, are_few, embeddings, proposed, whole
 from chainer_profile.analyse.findings import (
     Finding,
     gain_without,
@@ -235,7 +235,7 @@ def _data(summary: Summary) -> Iterator[Finding]:
 def _embeddings(summary: Summary) -> Iterator[Finding]:
     """Embeddings that are called several times a trial, each time for an array of all words."""
     whole_s, what = whole(summary)
-    for path, rows in embeddings(summary).groupby("path", sort=False):
+    for path, rows in embeddings(summary, are_few).groupby("path", sort=False):
         calls, share = int(rows["calls"].sum()), float(rows["mean_s"].sum()) / whole_s
         if calls > 1 and share >= MUCH:
             yield step(

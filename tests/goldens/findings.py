@@ -311,7 +311,7 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
         **{f"words of {shape}, {calls} calls": (_embedded(shape, calls), code)
            for shape, calls, code in (((1000, 100), 1, "kernels"), ((20, 30, 100), 1, "kernels"),
                                       ((1000, 129), 1, "kernels"), ((20, 100), 35, "embedding"),
-                                      ((20, 100), 1, "embedding"))},
+                                      ((20, 100), 1, "embedding"), ((1000, 100), 2, "embedding"))},
         "kernels of a program": (of_program(trained(PROGRAM)), "kernels"),
         "small products of a program": (looped(10**6), "threads"),
         "large products of a program": (looped(10**8), "threads"),
