@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -82,7 +82,7 @@ class LiveTrials:
         self._last: Iteration | None = None
         self._told: Told | None = None
         # What the trial runs within.
-        self._within: AbstractContextManager[None] = nullcontext()
+        self._within = ExitStack()
 
     def times(self) -> dict[Layer | str, float]:
         """Seconds of the last trial's rows, and of the framework of its phases; empty if none."""
@@ -109,16 +109,17 @@ class LiveTrials:
         self.iteration += 1
         self.added_ns = 0
         memory = self._memory
+        within: AbstractContextManager[None]
         if memory.is_on:
-            self.mode, self._within = TRACING, memory.tracing(ReadTrials(self._tape))
+            self.mode, within = TRACING, memory.tracing(ReadTrials(self._tape))
         elif self.counts and memory.is_due and self._journal is not None:
-            self.mode, self._within = COUNTING, nullcontext()
+            self.mode, within = COUNTING, nullcontext()
             memory.begin()
             self._tell(memory.problem)
         else:
-            self.mode, self._within = TAPING, self._tape.recording()
+            self.mode, within = TAPING, self._tape.recording()
             self._prepare()
-        self._within.__enter__()
+        self._within.enter_context(within)
         if self.mode == TAPING:
             self._tape.start()
 
@@ -194,7 +195,8 @@ class LiveTrials:
     # -- what came out
 
     def end(self) -> None:
-        """No more trials are to come."""
+        """No more trials are to come, and one that runs is none."""
+        self._within.close()
         self._memory.end()
         self._trial.stand_down()
 

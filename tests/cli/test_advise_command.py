@@ -72,7 +72,7 @@ def test_it_profiles_tries_and_writes(capsys):
     assert "export --to net.onnx" in out
     assert "profile.py: first look: " in err
     place = Path("reports/advise-tiny-cpu-b2")
-    assert f"Written to {place}: report.md, report.html" in out
+    assert f"Written to {place}: report.md, advice.md, report.html" in out
     advice = read_advice(place)
     assert [one.candidate.name for one in advice.helping] == ["onnxruntime"]
     assert "more BLAS threads" in {one.name for one in advice.untried}

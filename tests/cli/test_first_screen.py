@@ -77,5 +77,5 @@ def test_what_leads_to_a_table_without_room_is_left_out_with_it():
     blocks = [text("The answer."), text("Where it helped the most:"), table]
     assert written(first_screen(blocks, 100, FULL, most=8)).split("\n") == [
         *("The answer.", ""),
-        f"More: Layers ({FULL}).",
+        f"Not shown: Layers ({FULL}).",
     ]

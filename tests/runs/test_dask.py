@@ -138,4 +138,4 @@ def test_dask_tries_again_stops_and_misses_its_scheduler(start, cluster):
     )
     assert "Traceback" not in err
     (row,) = csv.DictReader(Path("s/sweep.csv").read_text().splitlines())
-    assert row["case"] == "resnet18-8x8-cpu-b1-t1"
+    assert row["case"] == "resnet18-8x8-cpu-b1"
