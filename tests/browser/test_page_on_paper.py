@@ -148,8 +148,8 @@ def test_tables_are_parted_where_enough_rows_stand_on_either_sheet_and_repeat_th
                 assert head in sheets[sheet].text, (lower_mm, head, sheet)
             assert lead in sheets[places[0]].text, (lower_mm, lead)
             parted += len(on) > 1
-    # The table of all layers is longer than a sheet.
-    assert parted >= len(LOWER_MM)
+    # The table of all 66 layers fills a sheet: it is whole only where it begins one.
+    assert parted >= len(LOWER_MM) // 2
 
 
 def test_a_heading_is_not_the_last_on_a_sheet(open_page):
