@@ -57,10 +57,7 @@ class Running:
         self.backwards: list[int] = []
         #: Where the last exception since this was emptied left a link: its class and path.
         self.failed = "", ""
-        self.rest()
-
-    def rest(self) -> None:
-        """Nothing notes calls."""
+        # Until somebody notes calls.
         #: Where functions are called: in a link, or outside of all.
         self.place = _NOWHERE
         #: The places of links by identity, and what gives that of another one.

@@ -27,9 +27,6 @@ from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import COMPLETE, Conditions, LinkCalls, Recording, Settings
 
-#: The tape is folded behind a trial when it has so many events.
-_MOST_EVENTS = 8000
-
 
 class LayerTimerHook(TimerHook):
     """Times each function call, as TimerHook does, and assigns the calls to layers.
@@ -174,7 +171,7 @@ class LayerTimerHook(TimerHook):
         finally:
             self._tape.use(*outside)
             self._within = False
-        if self._tape.length >= _MOST_EVENTS:
+        if self._tape.is_long:
             self._fold()
         return given
 

@@ -37,8 +37,8 @@ from chainer_profile.record.recording import (
 
 #: How a trial is run: while allocations are counted, while each row's are read, and on the tape.
 COUNTING, TRACING, TAPING = "counting", "tracing", "taping"
-#: The tape is folded behind a trial when it has so many events, or after so long.
-_MOST_EVENTS, _GROUP_NS = 8000, 100_000_000
+#: The tape is folded behind a trial when it is long, or after so long.
+_GROUP_NS = 100_000_000
 #: A machine may have another speed after so long.
 _LONG_NS = 30_000_000_000
 
@@ -139,7 +139,7 @@ class LiveTrials:
             tape = self._tape
             now_ns = self._clock.now_ns()
             long = now_ns - self._folded_ns >= _GROUP_NS
-            if long or tape.length >= _MOST_EVENTS or self._journal is None:
+            if long or tape.is_long or self._journal is None:
                 self._folded_ns = now_ns
                 self._fold()
 

@@ -6,7 +6,7 @@ see :mod:`.order`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -123,9 +123,6 @@ class Rows:
 
     def __getitem__(self, number: int) -> Row:
         return self._rows[number]
-
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self._rows)
 
     def _new_entry(self, row: int, kind: str = "") -> Entry:
         of = self._rows[row] if 0 <= row < len(self._rows) else None
@@ -294,10 +291,10 @@ class _Folded:
         self._width = n_rows + n_phases + 1
         begins = np.repeat(np.arange(len(taped)) * self._width, stretch.ends - stretch.begins)
         self._cells = begins + columns
-        self._host = self.spans = _until_next(stretch.stamps, stretch.ends)
+        host = self.spans = _until_next(stretch.stamps, stretch.ends)
         if stretch.device is not None:
             self.spans = _until_next(stretch.device, stretch.ends)
-        self._host_ns = self._by_column(self._host)
+        self._host_ns = self._by_column(host)
         self._times_ns = self._by_column(self.spans)
         # An iteration itself is entered first: that is no call.
         self._calls = self._by_column((stretch.codes >= 0).astype(np.int64))

@@ -53,6 +53,8 @@ _SUMS = ("Add", "MultiAdd")
 _NUMBERS = count()
 #: Names of the functions that end windows.
 _WINDOWS = ("ending", "timed_call", "timed_lossfun", "backward", "timed_update", "timed_hook")
+#: Iterations are folded together that have so many events.
+_MANY_EVENTS = 8000
 #: A tape with so many events within one iteration is folded there and then: two integers each.
 _MOST_EVENTS = 200_000
 #: So many functions and shapes of a link are found fast.
@@ -259,6 +261,11 @@ class Tape:
     def length(self) -> int:
         """Events that are not folded."""
         return len(self._list)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is to be folded behind this iteration."""
+        return self.length >= _MANY_EVENTS
 
     @property
     def paused_ns(self) -> int:

@@ -53,8 +53,8 @@ Say = Callable[[str], None]
 #: A first block of profiled trials is long that takes so many seconds, or part of a time limit.
 _LONG_SECONDS = 1.0
 _LONG_PART = 0.1
-#: Trials are folded together that take so long, or have so many events.
-_GROUP_NS, _MOST_EVENTS = 100_000_000, 8000
+#: Trials are folded together that take so long, or when the tape is long.
+_GROUP_NS = 100_000_000
 #: A function of Chainer's takes at least so long.
 _LEAST_ROW_S = 5e-6
 _HOLD_MORE = 2
@@ -287,7 +287,7 @@ class Trials:
                     self._launch_ns += timed.launch_ns
                     # Work between two trials makes the second one slower: it is done for a group.
                     long = timed.start_ns + timed.wall_ns - self._folded_ns >= _GROUP_NS
-                    if long or tape.length >= _MOST_EVENTS:
+                    if long or tape.is_long:
                         self._fold()
                     if self._ends():
                         return False
