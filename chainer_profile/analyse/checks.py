@@ -244,6 +244,18 @@ def _overhead(summary: Summary) -> Iterator[Finding]:
         yield warning("overhead", text, advice, off=0.0)
 
 
+def _unlike_trials(summary: Summary) -> Iterator[Finding]:
+    unlike = summary.recording.conditions.unlike_trials
+    if unlike:
+        yield warning(
+            "unlike-trials",
+            f"{plural(unlike, 'trial')} made other calls than those before, and no time is known "
+            "of them.",
+            "The trials after them are whole: a layer is a function of a link from there on.",
+            off=unlike / (unlike + summary.recording.n_trials),
+        )
+
+
 def _threads(summary: Summary) -> Iterator[Finding]:
     recording = summary.recording
     settings, threads = recording.settings, _blas_threads(recording)
@@ -518,11 +530,12 @@ def _no_held_trials(summary: Summary) -> Iterator[Finding]:
 
 _CHECKS = (
     *(_ended_early, _few_trials, _left_out, _not_finite, _busy, _disturbed, _unstable, _drift),
-    *(_far_from_headline, _gpu_clocks, _held_back, _slow_start, _overhead, _near_resolution),
+    *(_unlike_trials, _far_from_headline, _gpu_clocks, _held_back, _slow_start, _overhead),
+    _near_resolution,
     *(_outside_of_phases, _no_held_trials, _threads),
 )
 #: What is said where trials differ, and of a program's, which it makes anyway.
 _OF_PROGRAMS = (
     *(_ended_early, _not_finite, _busy, _gpu_clocks),
-    *(_overhead, _outside_of_phases, _threads),
+    *(_unlike_trials, _overhead, _outside_of_phases, _threads),
 )

@@ -49,14 +49,12 @@ _ENTRIES: tuple[tuple[str, type, tuple[str, ...]], ...] = (
 class Running:
     """What runs in the thread that is watched, as those who note calls need it fast."""
 
-    __slots__ = ("adopt", "backwards", "failed", "link_calls", "place", "places", "thread")
+    __slots__ = ("adopt", "backwards", "link_calls", "place", "places", "thread")
 
     def __init__(self) -> None:
         self.thread: int | None = None  # None in a forked child
         #: Numbers of the backwards that run.
         self.backwards: list[int] = []
-        #: Where the last exception since this was emptied left a link: its class and path.
-        self.failed = "", ""
         # Until somebody notes calls.
         #: Where functions are called: in a link, or outside of all.
         self.place = _NOWHERE
@@ -218,10 +216,6 @@ class Entries:
             running.place = place
             try:
                 return method(link, *args, **kwargs)
-            except BaseException as error:
-                if not running.failed[0] or not came_through(error, "through_link"):
-                    running.failed = type(link).__name__, place.path
-                raise
             finally:
                 running.place = around
 

@@ -159,6 +159,11 @@ class Paths:
                 return owner
         return path
 
+    def parameter_id(self, arrays: Sequence[Any]) -> int:
+        """Identity of the last array of a call where that is a parameter's, and else 0."""
+        identity = id(arrays[-1]) if arrays else 0
+        return identity if identity in self.weights else 0
+
     def params(self) -> Iterator[tuple[str, Any]]:
         """Every parameter, with the path of its link."""
         for prefix, one in self._roots.items():

@@ -10,8 +10,9 @@ from chainer_profile.measure.owners import whole_or_mean
 from chainer_profile.measure.windows import FORWARD
 from chainer_profile.record.recording import Layer
 
-#: What is entered: a call of a function, its backward, a sum of gradients, or what has a mark.
-CALL, BACKWARD, SUM, MARK = KINDS = ("call", "backward", "sum", "mark")
+#: What is entered: a call of a function, its backward, a sum of gradients, what has a mark, or a
+#: function that is called in a backward, whose time is that of the backward.
+CALL, BACKWARD, SUM, MARK, INNER = KINDS = ("call", "backward", "sum", "mark", "inner")
 #: Shapes of inputs that are told apart in a row; the work of calls with others is their mean.
 MOST_SHAPES = 64
 WORK = ("flops", "macs", "nbytes_read", "nbytes_written")

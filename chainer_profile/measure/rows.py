@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.measure.events import TimedTrial
-from chainer_profile.measure.order import Order, order_of
+from chainer_profile.measure.order import FirstIteration, Order, order_of
 from chainer_profile.measure.owned import Owned
-from chainer_profile.measure.row import MOST_SHAPES, Entry, Row
+from chainer_profile.measure.row import INNER, MOST_SHAPES, Entry, Row
 from chainer_profile.measure.stretch import (
     OUTSIDE,
     PAUSED,
     Stretch,
+    innermost,
     mended,
     owners_of,
     summed,
@@ -54,6 +55,11 @@ class Iteration:
     # Where rows are single calls.
     order: Order | None = None
 
+    @property
+    def launch_ns(self) -> int:
+        """Until all was launched on a device; 0 on the host."""
+        return 0 if self.device is None else self.device[2]
+
     def without_recording(self, call_ns: float) -> Iteration:
         """The same without what recording added, so much a call, between its functions.
 
@@ -76,8 +82,7 @@ class Taped:
     timed: TimedTrial
     rows: Rows
     before: Sums | None = None  # what was folded while it ran
-    # Of the first one which call each backward is of; see order.order_of.
-    ties: Sequence[int | None] | None = None
+    first: FirstIteration | None = None  # of the one that tells the order
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +111,7 @@ class Rows:
         self.order: Order | None = None
         #: Whether the next iteration is to tell in which order calls are made.
         self.is_new = single_calls
-        self._inner: list[int] = []  # entries of functions that are called in backwards
+        self._inner: list[int] = []  # numbers of those entries that are INNER
         self.iterations = 0
         # Whether there may be new rows and phases; what has none stays outside of all.
         self.grow = True
@@ -151,10 +156,10 @@ class Rows:
             self.phases.append(phase)
         return self._new_entry(-1 - self.phases.index(phase))
 
-    def inner_entry(self, name: str) -> Entry:
-        """An entry of a function that is called in backwards, and has no row."""
-        entry = self._new_entry(NO_ROW)
-        entry.name = name
+    def inner_entry(self, name: str, around: int) -> Entry:
+        """An entry of a function that is called in a backward, and has no row of its own."""
+        entry = self._new_entry(NO_ROW, INNER)
+        entry.name, entry.of = name, self.entries[around].of
         self._inner.append(entry.number)
         return entry
 
@@ -191,7 +196,7 @@ class Rows:
         """What a stretch of a tape took until now, and the entries that are open."""
         codes, source, opened = mended(codes)
         stamps, count = np.append(stamps[source], now_ns), len(self.entries)
-        ns = summed(np.diff(stamps), _last_owners(codes), count)
+        ns = summed(np.diff(stamps), self._last_owners(codes), count)
         calls = np.bincount(codes[codes >= 0], minlength=count)
         calls[PAUSED] = 0
         # What is open is entered once more behind it.
@@ -206,7 +211,7 @@ class Rows:
         """
         order, n_rows = self.order, len(self._rows)
         if order is None:
-            owners = self._columns()[_last_owners(codes)]
+            owners = self._columns()[self._last_owners(codes)]
             owners[owners >= n_rows + len(self.phases)] = -1
             return Owned(self.layers(), tuple(self.phases), owners)
         if len(codes) != len(order.codes) or (codes != order.codes).any():
@@ -217,56 +222,84 @@ class Rows:
     def fold(self, stretch: Stretch, taped: Sequence[Taped]) -> list[Iteration]:
         """Iterations by these rows, from the tape of all of them; they count from now on."""
         stretch, paused_ns = stretch.without_pauses()
-        if self._inner:  # these are in no row of their own
+        if not self._is_ordered(stretch, taped) and innermost(stretch.codes) is None:
+            stretch = stretch.mended()
+        if self.is_new:
+            self.is_new = False
+            self.order = self._order_of(stretch.codes[: stretch.ends[0]], taped[0].first)
+        if self._is_ordered(stretch, taped):
+            return self.fold_ordered(stretch, taped, paused_ns)
+        self.order = None
+        if self._inner:
             within = np.isin(_owners(stretch.codes), self._inner)
             stretch = stretch.without(within) if within.any() else stretch
         owners = owners_of(stretch.codes, stretch.ends)
-        if owners is None:
-            stretch = stretch.mended()
-            owners = owners_of(stretch.codes, stretch.ends)
-            assert owners is not None
+        assert owners is not None
         self.iterations += len(taped)
-        order = self._order(stretch, taped)
-        if order is None:
-            columns, n_rows, moves = self._columns()[owners], len(self._rows), self.moves
-        else:
-            columns, n_rows = np.tile(order.columns, len(taped)), len(order.layers)
-            moves = order.moves
-        folded = _Folded(stretch, taped, columns, n_rows, len(self.phases))
-        count, enters = len(self.entries), stretch.codes >= 0
-        self._add(summed(folded.spans, owners, count), np.bincount(owners[enters], minlength=count))
-        for place, one in enumerate(taped):
-            if one.before is not None:
-                folded.add(place, self._columns()[: len(one.before.ns)], one.before)
-                paused_ns[place] += one.before.ns[PAUSED]
-                self._add(one.before.ns, one.before.calls)
-        return folded.iterations(paused_ns, moves, order)
+        enters = stretch.codes >= 0
+        n_rows, n_phases = len(self._rows), len(self.phases)
+        folded = _Folded(stretch, taped, self._columns()[owners], enters, n_rows, n_phases)
+        self._count(folded.spans, owners, enters)
+        for place, iteration in enumerate(taped):
+            if iteration.before is not None:
+                folded.add(place, self._columns()[: len(iteration.before.ns)], iteration.before)
+                paused_ns[place] += iteration.before.ns[PAUSED]
+                self._add(iteration.before.ns, iteration.before.calls)
+        return folded.iterations(paused_ns, self.moves, None)
 
-    def _order(self, stretch: Stretch, taped: Sequence[Taped]) -> Order | None:
-        """The calls of these iterations, where they are the same; None where rows are by link."""
-        if self.is_new:
-            self.is_new = False
-            self.order = order_of(
-                stretch.codes[: stretch.ends[0]],
-                self.entries,
-                len(self.phases),
-                taped[0].ties or (),
-            )
-        in_pieces = any(one.before is not None for one in taped)
-        if self.order is not None and (in_pieces or not self.order.fits(stretch)):
-            self.order = None
-        return self.order
+    def fold_ordered(
+        self,
+        stretch: Stretch,
+        taped: Sequence[Taped],
+        paused_ns: NDArray[np.int64],
+    ) -> list[Iteration]:
+        """The same of iterations that are known to make the calls of the order."""
+        order = self.order
+        assert order is not None
+        self.iterations += len(taped)
+        owners, columns = np.tile(order.owners, len(taped)), np.tile(order.columns, len(taped))
+        enters = np.tile(order.enters, len(taped))
+        folded = _Folded(stretch, taped, columns, enters, len(order.layers), len(self.phases))
+        self._count(folded.spans, owners, enters)
+        return folded.iterations(paused_ns, order.moves, order)
 
-    def order_of(self, codes: NDArray[np.int64], ties: Sequence[int | None] = ()) -> Order | None:
+    def _is_ordered(self, stretch: Stretch, taped: Sequence[Taped]) -> bool:
+        """Whether all of some iterations make the calls of the order."""
+        in_pieces = any(iteration.before is not None for iteration in taped)
+        return self.order is not None and not in_pieces and self.order.fits(stretch)
+
+    def _order_of(self, codes: NDArray[np.int64], first: FirstIteration | None) -> Order:
+        return order_of(codes, self.entries, len(self.phases), first)
+
+    def order_of(self, codes: NDArray[np.int64], first: FirstIteration | None) -> Order | None:
         """The calls of an iteration that may not have ended; None where rows are by link."""
         by_link = self.order is None and not self.is_new
-        return None if by_link else order_of(codes, self.entries, len(self.phases), ties)
+        return None if by_link else self._order_of(codes, first)
 
     def forget(self) -> None:
         """Iterations so far count no more."""
         self.iterations = 0
         for entry in self.entries:
             entry.calls = entry.ns = 0
+
+    def _count(
+        self, spans: NDArray[np.int64], owners: NDArray[np.int64], enters: NDArray[np.bool_]
+    ) -> None:
+        count = len(self.entries)
+        self._add(summed(spans, owners, count), np.bincount(owners[enters], minlength=count))
+
+    def _last_owners(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The innermost entry with a row behind each event; windows may be open at the end."""
+        running: list[int] = []
+        owners = []
+        for code in codes.tolist():
+            if code >= 0:
+                is_inner = self.entries[code].kind == INNER and running
+                running.append(running[-1] if is_inner else code)
+            elif running:
+                running.pop()
+            owners.append(running[-1] if running else OUTSIDE)
+        return np.array(owners, np.int64)
 
     def _add(self, ns: NDArray[np.int64], calls: NDArray[np.int64]) -> None:
         for at in np.flatnonzero(calls).tolist():
@@ -283,6 +316,7 @@ class _Folded:
         stretch: Stretch,
         taped: Sequence[Taped],
         columns: NDArray[np.int64],
+        enters: NDArray[np.bool_],
         n_rows: int,
         n_phases: int,
     ) -> None:
@@ -297,7 +331,7 @@ class _Folded:
         self._host_ns = self._by_column(host)
         self._times_ns = self._by_column(self.spans)
         # An iteration itself is entered first: that is no call.
-        self._calls = self._by_column((stretch.codes >= 0).astype(np.int64))
+        self._calls = self._by_column(enters.astype(np.int64))
 
     def _by_column(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         count = len(self._taped)
@@ -386,16 +420,3 @@ def _until_next(stamps: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[n
     spans = np.diff(stamps, append=stamps[-1:])
     spans[ends - 1] = 0
     return spans
-
-
-def _last_owners(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The innermost entry behind each event of a stretch whose windows may be open at its end."""
-    running: list[int] = []
-    owners = []
-    for code in codes.tolist():
-        if code >= 0:
-            running.append(code)
-        elif running:
-            running.pop()
-        owners.append(running[-1] if running else OUTSIDE)
-    return np.array(owners, np.int64)

@@ -40,9 +40,10 @@ from chainer_profile.measure.facts import (
     work_by,
 )
 from chainer_profile.measure.hooks import hook_of
+from chainer_profile.measure.order import FirstIteration
 from chainer_profile.measure.owners import Paths, Place
 from chainer_profile.measure.row import BACKWARD as BACKWARD_KIND
-from chainer_profile.measure.row import CALL, MARK, SUM, Entry
+from chainer_profile.measure.row import CALL, INNER, MARK, SUM, Entry
 from chainer_profile.measure.rows import Iteration, Rows, Sums, Taped
 from chainer_profile.measure.stretch import OUTSIDE, PAUSED, Stretch, mended
 from chainer_profile.measure.windows import BACKWARD, FORWARD, Enter, Leave, Mark, Trial
@@ -104,6 +105,9 @@ class Tape:
     tells of it.
     """
 
+    #: Trials that it does not keep: it takes all, whatever they call.
+    unlike = 0
+
     def __init__(
         self,
         now_ns: NowNs,
@@ -115,17 +119,19 @@ class Tape:
     ) -> None:
         self.rows = Rows(single_calls)
         self._history = history
+        # Whether functions that are called in backwards are noted, too.
+        self.all_functions = history is not None or single_calls
+        self._inner: dict[tuple[int, type], int] = {}
         #: Begins and ends of the pauses of the iteration that runs or was the last.
         self.pauses: list[tuple[int, int]] = []
-        self._now_ns, self._trial, self._events = now_ns, trial, events
+        self._now_ns, self._trial, self.events = now_ns, trial, events
         self._entries, self._running = entries, entries.running
         self._list = Log(now_ns)
         self._attribute = f"_chainer_profile_entry_{next(_NUMBERS)}"
         # While the first iteration tells in which order calls are made, none is found fast: where
         # functions keep which call they are, and which call each backward is of.
         self._call_attribute = f"{self._attribute}_call"
-        self._calls = 0
-        self._ties: list[int | None] | None = None
+        self._first: FirstIteration | None = None
         # Numbers of entries: of backwards by those of their forwards, and of marks.
         self._backwards: dict[int, int] = {}
         self._known_backwards: dict[int, int] = {}
@@ -166,7 +172,7 @@ class Tape:
         self.paths.renew(self._trial.roots)
         self.paths.know_parameters()
         now = self._now = self._of_list if log is None else self._make(log)
-        self._record = None if self._events is None or log is not None else self._events.record
+        self._record = None if self.events is None or log is not None else self.events.record
         self._log = self._list if log is None else log
         # Where something else is read in the clock's place no rows are found.
         self.rows.grow = log is None
@@ -189,7 +195,7 @@ class Tape:
 
     def start(self, of: tuple[Rows, Paths] | None = None) -> None:
         """An iteration begins, maybe of other rows; one that did not end is none."""
-        events, log = self._events, self._list
+        events, log = self.events, self._list
         if self._history is None:
             self._begin = self._taped[-1].timed.end if self._taped else 0
             log.cut(self._begin)
@@ -199,10 +205,10 @@ class Tape:
             self.use(*of)
         del self._called[self._begin_called :]
         self._before, self._pauses_before = None, 0
-        self._failed, self._running.failed = OUTSIDE, ("", "")
+        self._failed = OUTSIDE
         self.pauses.clear()
         if self.rows.is_new and not self._taped:
-            self._calls, self._ties = 0, []
+            self._first = FirstIteration()
         if events is not None:
             events.clear()
             events.record()
@@ -211,7 +217,7 @@ class Tape:
 
     def stop(self, number: int = 0) -> int:
         """It has ended; gives its number of windows."""
-        now_ns, events, log, start_ns = self._now_ns, self._events, self._list, self._start_ns
+        now_ns, events, log, start_ns = self._now_ns, self.events, self._list, self._start_ns
         end_ns = now_ns()
         log.note((end_ns, ~OUTSIDE))
         launch_ns, device = 0, None
@@ -222,10 +228,10 @@ class Tape:
             end_ns = now_ns()
             device = events.times_ns()
         end = len(log)
-        ties, self._ties = self._ties, None
+        first, self._first = self._first, None
         self.most_events = max(self.most_events, end - self._begin)
         timed = TimedTrial(start_ns, end_ns - start_ns, end, launch_ns, device)
-        self._taped.append(Taped(number, self._begin, timed, self.rows, self._before, ties))
+        self._taped.append(Taped(number, self._begin, timed, self.rows, self._before, first))
         self._begin_called = len(self._called)
         folded = 0 if self._before is None else int(self._before.calls.sum())
         pauses = len(self.pauses) - self._pauses_before
@@ -235,7 +241,7 @@ class Tape:
         """The iteration that runs is none: its calls are in the history alone."""
         self._running.backwards.clear()
         self._list.note((self._now_ns(), ~OUTSIDE))
-        self._ties = None
+        self._first = None
         del self._called[self._begin_called :]
 
     @property
@@ -246,7 +252,7 @@ class Tape:
     @property
     def begun(self) -> bool:
         """Whether the device has begun with the iteration that runs."""
-        return self._events is not None and self._events.begun
+        return self.events is not None and self.events.begun
 
     @property
     def hook(self) -> FunctionHook:
@@ -312,7 +318,7 @@ class Tape:
     def _fold_within(self) -> None:
         """Fold what the iteration that runs has on the tape so far, in a pause."""
         log = self._list
-        if self._log is not log or self._events is not None or self.rows.moves:
+        if self._log is not log or self.events is not None or self.rows.moves:
             return
         began_ns = self._now_ns()
         codes, stamps = log.events(self._begin)
@@ -344,8 +350,7 @@ class Tape:
         running, backwards = self._running, self._running.backwards
         of_forwards, of_marks = self._backwards, self._of_marks
         of_sums, fresh = self._of_sums, self._fresh
-        # A history has the functions that are called in backwards.
-        inner: dict[str, int] | None = None if self._history is None else {}
+        inner = self._inner
         numbers, most = self._list.numbers, 2 * _MOST_EVENTS
         get_frame, adapter = sys._getframe, FunctionAdapter
         # The numbers of open marks, with the place and the path outside of links around each.
@@ -362,11 +367,14 @@ class Tape:
         def raised(function: Any) -> None:
             """A function raised; one that had not begun, or within a backward, has no window."""
             number = getattr(function, attribute, -1)
+            if tape._first is not None:
+                tape._first.raised = True
             if number >= 0:
                 note((now_ns(), ~number))
                 if record is not None:
                     record()
-                tape._fail(number)
+                if tape.rows.entries[number].kind != INNER:
+                    tape._fail(number)
 
         def raised_backward(depth: int) -> None:
             """Backwards raised: those beyond so many."""
@@ -418,14 +426,15 @@ class Tape:
                 number = of_sums.get(key)
                 if number is None:
                     number = tape._number_of_sum(key, function, in_data, around)
-            elif inner is None:
+            elif not tape.all_functions:
                 setattr(function, attribute, ~around)
                 return
             else:
-                name = str(function._impl_name)
-                number = inner.get(name, -1)
+                number = inner.get((around, kind), -1)
                 if number < 0:
-                    number = inner[name] = tape.rows.inner_entry(name).number
+                    name = str(function._impl_name)
+                    number = tape.rows.inner_entry(name, around).number
+                    inner[around, kind] = number
             setattr(function, attribute, number)
             if record is not None:
                 record()
@@ -433,11 +442,11 @@ class Tape:
 
         def forward_preprocess(self: Any, function: Any, in_data: Any) -> None:
             kind = type(function)
+            if kind is adapter:
+                kind = type(function.function)
             if backwards:
                 in_backward(function, kind, in_data, get_frame(1))
                 return
-            if kind is adapter:
-                kind = type(function.function)
             place = running.place
             try:
                 n_inputs = len(in_data)
@@ -536,7 +545,7 @@ class Tape:
 
     def last_row(self) -> Layer | None:
         """The row that was entered last in the iteration that runs."""
-        rows = [entry.number for entry in self.rows.entries if entry.kind]
+        rows = [entry.number for entry in self.rows.entries if entry.kind not in ("", INNER)]
         return self._row_entered(lambda codes: np.isin(codes, rows))
 
     def _row_entered(self, which: Callable[[NDArray[np.int64]], NDArray[np.bool_]]) -> Layer | None:
@@ -549,7 +558,7 @@ class Tape:
         if order is None or not np.array_equal(codes[: at + 1], order.codes[: at + 1]):
             codes, _, _ = mended(codes)
             at = int(np.flatnonzero(which(codes))[-1])
-            order = self.rows.order_of(codes, self._ties or ())
+            order = self.rows.order_of(codes, self._first)
         if order is not None:
             return order.layers[int(order.columns[at])]
         return self.rows.layers()[self.rows.entries[int(codes[at])].row]
@@ -628,9 +637,9 @@ class Tape:
             )
             self.rows.entries[number].name = str(function._impl_name)
             self._pause(began)
-        if self._ties is not None:
-            setattr(function, self._call_attribute, self._calls)
-            self._calls += 1
+        if self._first is not None:
+            setattr(function, self._call_attribute, len(self._first.calls))
+            self._first.calls.append((type(function), self.paths.parameter_id(in_data)))
         elif owner is place and number != OUTSIDE and len(place) < _MOST_REMEMBERED:
             place[key] = number
         return number
@@ -689,8 +698,9 @@ class Tape:
         self._pause(began)
 
     def _number_of_backward(self, function: Any, out_grad: Any) -> int:
-        if self._ties is not None:
-            self._ties.append(getattr(function, self._call_attribute, None))
+        if self._first is not None:
+            self._first.ties.append(getattr(function, self._call_attribute, None))
+            self._first.backwards.append(type(function))
         # A function of a graph that was there before has no entry.
         kept: int = getattr(function, self._attribute, OUTSIDE)
         number = self._known_backwards.get(kept)
@@ -698,7 +708,7 @@ class Tape:
             began = self._log.now_ns()
             number = self._number_of_new_backward(function, kept, out_grad)
             self._pause(began)
-        if self._ties is None and kept in self._known_backwards:
+        if self._first is None and kept in self._known_backwards:
             self._backwards[kept] = number
         return number
 

@@ -9,9 +9,10 @@ from typing import Any
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_shape
 from chainer_profile.measure.clock import NowNs
-from chainer_profile.measure.entries import Entries, came_through
+from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.order import Order
+from chainer_profile.measure.repeats import Repeats
 from chainer_profile.measure.tape import Tape
 from chainer_profile.measure.windows import Step
 from chainer_profile.record.recording import Layer, LinkCalls, Shape
@@ -45,21 +46,43 @@ class TapedStep:
     ) -> None:
         self.entries = Entries(getattr(step, "around", as_it_is))
         self.tape = Tape(now_ns, step, self.entries, events, single_calls)
-        self._step = step
+        self._step, self._now_ns = step, now_ns
+        # While its calls are known to repeat.
+        self._repeats: Repeats | None = None
+        self._unlike = 0
 
     @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Within this, trials are on the tape."""
+    def recording(self) -> Iterator[Tape | Repeats]:
+        """Within this, trials are on the tape, or note less while they repeat known calls."""
+        repeats = self._repeats
+        if repeats is not None and not repeats.holds:
+            if repeats.unlike:
+                self._unlike, self.tape.rows.order = repeats.unlike, None
+            repeats = self._repeats = None
+        self.tape.all_functions = self.order is not None
+        if repeats is None:
+            with self._on_tape():
+                yield self.tape
+        else:
+            with repeats.recording():
+                yield repeats
+
+    @contextmanager
+    def _on_tape(self) -> Iterator[None]:
         with self.entries, self.tape.recording():
             yield
 
     def learn(self, look: Callable[[Any], object] | None = None) -> None:
         """Make a trial that is not kept; look at what it gives.
 
+        From the second one on trials may be known to repeat their calls.
+
         Raises:
             StepError: The network fails.
         """
-        with self.recording():
+        tape, order = self.tape, self.order
+        tape.forget()
+        with self._on_tape():
             self.tape.start()
             try:
                 given = self._step()
@@ -68,12 +91,25 @@ class TapedStep:
             self.tape.stop()
         if look:
             look(given)
-        self.tape.fold()
+        tape.fold()
+        # Of a function that raises only the tape notes the end. Where processes wait for one
+        # another none of them may make a trial more.
+        if order is None or order is not self.order:
+            return
+        if not (order.first.raised or order.moves):
+            calls = dict(tape.paths.calls)
+            tape.paths.know_parameters()
+            self._repeats = Repeats(tape, order, calls, self._now_ns, self._step)
 
     @property
     def order(self) -> Order | None:
         """The calls of each trial; None where they differ."""
         return self.tape.rows.order
+
+    @property
+    def unlike(self) -> int:
+        """Trials that made other calls than those before, of which nothing is kept."""
+        return self._unlike if self._repeats is None else self._repeats.unlike
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -94,17 +130,32 @@ class TapedStep:
 
     def place(self, error: BaseException) -> str:
         """Where an exception of the trial that runs came from, in words."""
-        failed = self.tape.failed(error)
+        if self._repeats is not None:
+            last, left = self._repeats.failed(error)
+            failed = last if left else None
+        else:
+            failed, last = self.tape.failed(error), None
         if failed is not None:
             of = "" if failed.phase == "forward" else f"the {failed.phase} of "
             return f"in {of}layer {failed.label} at {failed.path}"
-        kind, path = self.entries.running.failed
-        if kind and came_through(error, "through_link"):
-            return f"in {kind} at {path}"
-        last = self.tape.last_row()
+        link = self._link_left(error)
+        if link is not None:
+            return f"in {type(link).__name__} at {self.tape.paths.by_link[id(link)]}"
+        if self._repeats is None:
+            last = self.tape.last_row()
         return (
             "before its first layer" if last is None else f"after layer {last.label} at {last.path}"
         )
+
+    def _link_left(self, error: BaseException) -> Any:
+        """The innermost link whose call an exception left."""
+        link, trace = None, error.__traceback__
+        while trace is not None:
+            frame, trace = trace.tb_frame, trace.tb_next
+            owner = frame.f_locals.get("self")
+            if frame.f_code.co_name == "__call__" and id(owner) in self.tape.paths.by_link:
+                link = owner
+        return link
 
 
 def learned(step: Step) -> TapedStep:

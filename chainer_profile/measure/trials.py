@@ -16,6 +16,8 @@ from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.basics.units import format_count, format_nbytes, plural
 from chainer_profile.measure.clock import WARMUP_PART, WARMUP_SECONDS, Clock, TimeLimit
 from chainer_profile.measure.environment import CpuWatch, gpu_state
+from chainer_profile.measure.repeats import Repeats
+from chainer_profile.measure.tape import Tape
 from chainer_profile.measure.tape_cost import cost_of_a_call, window_ns
 from chainer_profile.measure.taped_step import TapedStep
 from chainer_profile.measure.told import Told
@@ -189,8 +191,8 @@ class Trials:
         self.ended = COMPLETE
         self._now_ns, self._device = self.clock.now_ns, self.clock.device
         self._limit = self.limit or TimeLimit(self._now_ns)
-        self._tape = self.taped.tape
-        self._told = Told(self.journal, self._tape.rows, self._tape.links, lambda: self.settings)
+        tape = self.taped.tape
+        self._told = Told(self.journal, tape.rows, tape.links, lambda: self.settings)
         self._conditions = Conditions()
         self._watch = CpuWatch()
         self._walls = array("q")
@@ -210,13 +212,12 @@ class Trials:
         self._conditions = Conditions(
             clock_resolution_ns=float(self.clock.resolution_ns()),
             window_ns=window_ns(self._now_ns, self._device),
-            call_ns=cost_of_a_call(self._now_ns),
             gpu_before=self._gpu_state(),
         )
         on_device = self._device is not None
         self.journal.add(Header(self.settings, self.where, on_device=on_device))
         self._told.begin(self.taped.order)
-        self._tape.forget()
+        self.taped.tape.forget()
         probes = (
             Trial(PROBE, start_ns, wall_ns, {"threads": _int64(threads)})
             for start_ns, wall_ns, threads in self.probe
@@ -272,35 +273,44 @@ class Trials:
 
     def profiled(self, count: int) -> bool:
         """Trials on the tape. False: stop."""
-        tape, walls = self._tape, self._walls
-        if not count:
-            return True
+        wanted = len(self._walls) + count
+        while len(self._walls) < wanted:
+            with self.taped.recording() as recorder:
+                if not self._block(recorder, wanted - len(self._walls)):
+                    return False
+        return True
+
+    def _block(self, recorder: Tape | Repeats, count: int) -> bool:
+        """So many trials, fewer where one was unlike the others. False: stop."""
         try:
-            with self.taped.recording():
-                for _ in range(count):
-                    tape.start()
-                    self.step()
-                    tape.stop()
-                    timed = tape.last
-                    walls.append(timed.wall_ns)
-                    self._total_ns += timed.wall_ns
-                    self._launch_ns += timed.launch_ns
-                    # Work between two trials makes the second one slower: it is done for a group.
-                    long = timed.start_ns + timed.wall_ns - self._folded_ns >= _GROUP_NS
-                    if long or tape.is_long:
-                        self._fold()
-                    if self._ends():
-                        return False
+            for _ in range(count):
+                recorder.start()
+                self.step()
+                recorder.stop()
+                timed = recorder.last
+                # Work between two trials makes the second one slower: it is done for a group.
+                long = timed.start_ns + timed.wall_ns - self._folded_ns >= _GROUP_NS
+                if long or recorder.is_long:
+                    self._fold(recorder)
+                if self._ends():
+                    return False
+                if recorder.unlike:
+                    return True
         except Exception as error:
             self._place = self.taped.place(error)
             raise
         finally:
-            self._fold()
+            self._fold(recorder)
         return True
 
-    def _fold(self) -> None:
+    def _fold(self, recorder: Tape | Repeats) -> None:
         """Write the trials of a group at once."""
-        self._told.add(self._tape.fold())
+        trials = recorder.fold()
+        for trial in trials:
+            self._walls.append(trial.wall_ns)
+            self._total_ns += trial.wall_ns
+            self._launch_ns += trial.launch_ns
+        self._told.add(trials)
         self._folded_ns, count = self._now_ns(), len(self._walls)
         if count:
             self.progress(count, self.settings.trials, self._total_ns / count * NS)
@@ -343,26 +353,30 @@ class Trials:
     def _held_trial(self, hold_ns: int) -> bool:
         """Make such a trial; False if the device began before all was launched."""
         assert self._device is not None
-        tape = self._tape
-        with self.taped.recording():
+        with self.taped.recording() as recorder:
             self._device.hold(hold_ns)
-            tape.start()
+            recorder.start()
             try:
                 self.step()
             except Exception as error:
                 self._place = self.taped.place(error)
                 raise
-            begun = tape.begun
-            tape.stop()
-        (trial,) = tape.fold()
-        if not begun and trial.order is not None and trial.device is not None:
-            times = {"self_ns": trial.rows_ns.tobytes()}
-            self.journal.add(Trial(HELD, trial.start_ns, trial.device[3], times))
+            begun = recorder.begun
+            recorder.stop()
+        for trial in recorder.fold():
+            if not begun and trial.order is not None and trial.device is not None:
+                times = {"self_ns": trial.rows_ns.tobytes()}
+                self.journal.add(Trial(HELD, trial.start_ns, trial.device[3], times))
         return not begun
 
     def recording(self) -> Recording:
         conditions = replace(
-            self._conditions, other_cpu=self._watch.other_cpu(), gpu_after=self._gpu_state()
+            self._conditions,
+            # What known calls take longer is measured beside unprofiled trials.
+            call_ns=cost_of_a_call(self._now_ns) if self._told.by_link else None,
+            other_cpu=self._watch.other_cpu(),
+            gpu_after=self._gpu_state(),
+            unlike_trials=self.taped.unlike,
         )
         return self._told.recording(conditions, self.ended)
 
