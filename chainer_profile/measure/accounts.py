@@ -80,4 +80,4 @@ class Accounts:
             ns, count = totals.get(account, (0, 0))
             totals[account] = ns + own_ns, count
         spent = [Spent(part, name, *total) for (part, name), total in totals.items()]
-        return tuple(sorted(spent, key=lambda one: (PARTS.index(one.part), -one.ns)))
+        return tuple(sorted(spent, key=lambda spent: (PARTS.index(spent.part), -spent.ns)))

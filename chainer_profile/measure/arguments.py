@@ -30,13 +30,15 @@ class Arguments:
     def of(cls, x: Any) -> Arguments:
         """What a caller gives as a network's input, in any of :data:`_FORMS`."""
         # A list is one argument: Chainer's recurrent links take a list of sequences.
-        found = cls((), x) if isinstance(x, dict) else cls(x if isinstance(x, tuple) else (x,), {})
-        if not all(isinstance(name, str) for name in found.kwargs):
+        arguments = (
+            cls((), x) if isinstance(x, dict) else cls(x if isinstance(x, tuple) else (x,), {})
+        )
+        if not all(isinstance(name, str) for name in arguments.kwargs):
             raise UsageError(f"x has an argument whose name is not a string: {_FORMS}")
-        if not found.arrays:
+        if not arguments.arrays:
             held = "None" if x is None else f"a {type(x).__name__} without an array"
             raise UsageError(f"x is {held}: {_FORMS}")
-        return found
+        return arguments
 
     @cached_property
     def arrays(self) -> tuple[Any, ...]:

@@ -31,21 +31,21 @@ except ImportError:  # Windows
 #: Reads several counters at once; none of them ever falls.
 Read = Callable[[], Sequence[int]]
 
-#: The pass takes this part of the time of the trials, and this many seconds at most; where it is
-#: asked for, so many. Of a time limit this part is kept for it.
-_PART = 0.1
-_SECONDS = 5.0
-_LIMIT_PART = 0.05
+#: The pass takes this part of the time of the trials, and this many seconds at most, or all of
+#: these where it is asked for. Of a time limit a part is kept for it.
+_PART_OF_TRIALS = 0.1
+_MOST_SECONDS = 5.0
+_PART_OF_LIMIT = 0.05
 LEAST_TRIALS = 3
 #: Trials beyond this say nothing new.
 _MOST_TRIALS = 2000
-_WINDOWS = 500
+_EMPTY_WINDOWS = 500
 #: The kernel tells the system's part of a thread's CPU time by its ticks, which are 4 ms apart or
 #: so: that is right for the trials together, and far too small for most layers.
 _BY_TICKS = ("system_ns",)
 #: The pages that are touched to learn what a page fault costs, and how often.
-_PAGES = 256
-_TOUCHES = 7
+_TOUCHED_PAGES = 256
+_TIMES_TOUCHED = 7
 
 
 def thread_usage() -> tuple[tuple[str, ...], Read]:
@@ -72,8 +72,8 @@ def _fault_ns(names: Sequence[str], read: Read) -> float | None:
     """CPU time that a fault for a small page takes at least; None where that is not known."""
     if "page_faults" not in names:
         return None
-    found: list[float] = []
-    for _ in range(_TOUCHES):
+    costs_ns: list[float] = []
+    for _ in range(_TIMES_TOUCHED):
         try:
             pages = _new_pages()
         except OSError:  # no memory
@@ -83,14 +83,14 @@ def _fault_ns(names: Sequence[str], read: Read) -> float | None:
         used = dict(zip(names, np.subtract(read(), before).tolist(), strict=True))
         if used["page_faults"] < len(pages):  # one fault may have brought several
             return None
-        found.append(used["cpu_ns"] / used["page_faults"])
-    return median(found)
+        costs_ns.append(used["cpu_ns"] / used["page_faults"])
+    return median(costs_ns)
 
 
 def _new_pages() -> NDArray[np.uint8]:
     """The first byte of every page of memory that the system has not handed out yet."""
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    pages = mmap.mmap(-1, _PAGES * mmap.PAGESIZE, flags=private)
+    pages = mmap.mmap(-1, _TOUCHED_PAGES * mmap.PAGESIZE, flags=private)
     with suppress(OSError):  # a kernel without huge pages
         pages.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(pages, np.uint8)[:: mmap.PAGESIZE]
@@ -107,12 +107,14 @@ def measure_counters(
     """Run a step for so long, and say what the calling thread did in every row."""
     counted, read = thread_usage()
     names = ("wall_ns", *counted)
-    log = Readings(lambda: (now_ns(), *read()), len(names), max(traced.most_reads, 2 * _WINDOWS))
+    log = Readings(
+        lambda: (now_ns(), *read()), len(names), max(traced.most_reads, 2 * _EMPTY_WINDOWS)
+    )
     windows = _window(log)
-    found: list[NDArray[np.int64]] = []
+    by_trial: list[NDArray[np.int64]] = []
     begin_ns = now_ns()
     with traced.entries:
-        for made in count(1):
+        for trial in count(1):
             log.clear()
             with traced.recording(log):
                 step()
@@ -123,21 +125,21 @@ def measure_counters(
                 owned, values = traced.owned(log), log.values[: log.count]
                 n_layers = len(owned.layers)
                 of_rows = [owned.sums(counter) for counter in values.T]
-                found.append(np.column_stack([of_rows, values[-1] - values[0]]))
-            long = made >= _MOST_TRIALS or (now_ns() - begin_ns) * NS >= seconds
-            if stop() or (long and made >= LEAST_TRIALS):
+                by_trial.append(np.column_stack([of_rows, values[-1] - values[0]]))
+            long = trial >= _MOST_TRIALS or (now_ns() - begin_ns) * NS >= seconds
+            if stop() or (long and trial >= LEAST_TRIALS):
                 break
-    if not found:
+    if not by_trial:
         return None
     # (counters, trials, rows, phases and the trial)
-    values = np.array(found).transpose(1, 0, 2)
+    values = np.array(by_trial).transpose(1, 0, 2)
     counters = []
-    for name, of, window in zip(names, values, windows.tolist(), strict=True):
-        rows_of = [] if name in _BY_TICKS else of[:, :-1].sum(axis=0).tolist()
-        layers, framework = tuple(rows_of[:n_layers]), tuple(rows_of[n_layers:])
-        counters.append(Counted(name, layers, framework, tuple(of[:, -1].tolist()), window))
+    for name, by_row, window in zip(names, values, windows.tolist(), strict=True):
+        sums = [] if name in _BY_TICKS else by_row[:, :-1].sum(axis=0).tolist()
+        layers, framework = tuple(sums[:n_layers]), tuple(sums[n_layers:])
+        counters.append(Counted(name, layers, framework, tuple(by_row[:, -1].tolist()), window))
     return Counters(
-        trials=len(found),
+        trials=len(by_trial),
         counted=tuple(counters),
         fault_ns=_fault_ns(counted, read),
     )
@@ -145,15 +147,15 @@ def measure_counters(
 
 def _window(log: Readings) -> NDArray[np.float64]:
     """What each counter shows on average for a function that does nothing."""
-    for _ in range(2 * _WINDOWS):
+    for _ in range(2 * _EMPTY_WINDOWS):
         log.note((0, log.now_ns()))
-    values = log.values[: 2 * _WINDOWS]
+    values = log.values[: 2 * _EMPTY_WINDOWS]
     mean: NDArray[np.float64] = (values[1::2] - values[::2]).mean(axis=0)
     return mean
 
 
 def _measure(timed: Timed) -> Counters | None:
-    seconds = _SECONDS if timed.asked else min(_SECONDS, _PART * timed.trials_s)
+    seconds = _MOST_SECONDS if timed.asked else min(_MOST_SECONDS, _PART_OF_TRIALS * timed.trials_s)
     seconds = min(seconds, timed.left_s)
     if seconds < 0:
         return None
@@ -171,7 +173,7 @@ COUNTERS = Pass(
     "counters",
     _measure,
     "the counters pass failed ({}); it is left out",
-    seconds=_SECONDS,
-    limit_part=_LIMIT_PART,
+    seconds=_MOST_SECONDS,
+    limit_part=_PART_OF_LIMIT,
     on_device=False,
 )

@@ -74,8 +74,8 @@ def use_gpu(gpu: int) -> Any:
             f"--gpu {gpu}: this machine has no visible GPU; leave out --gpu to run on the CPU"
         )
     if gpu >= count:
-        known = "only --gpu 0" if count == 1 else f"--gpu 0 to {count - 1}"
-        raise ProfileError(f"--gpu {gpu}: no such device; this machine has {known}")
+        numbers = "only --gpu 0" if count == 1 else f"--gpu 0 to {count - 1}"
+        raise ProfileError(f"--gpu {gpu}: no such device; this machine has {numbers}")
     try:
         device = chainer.get_device(f"@cupy:{gpu}")
         device.use()

@@ -154,7 +154,7 @@ class Entries:
         """Stand at an entry of a class that is none of Chainer's own kind; within ``with``."""
         if kind not in self._more:
             self._more.add(kind)
-            names = next(names for one, _, names in _ENTRIES if one == entry)
+            names = next(names for name, _, names in _ENTRIES if name == entry)
             self._stand_at(entry, kind, names)
 
     def _for_new(self, base: type) -> Any:
@@ -278,7 +278,7 @@ def came_through(error: BaseException, *names: str) -> bool:
     return False
 
 
-def _ignore(what: Any) -> None:
+def _ignore(_: Any) -> None:
     pass
 
 

@@ -74,9 +74,9 @@ def _variables(libraries: list[str]) -> tuple[str, ...]:
 
 def blas_libraries() -> tuple[BlasLibrary, ...]:
     """The BLAS that NumPy calls, with the threads it uses now; all in the process if unknown."""
-    found = [info for info in threadpool_info() if info["user_api"] == "blas"]
+    libraries = [info for info in threadpool_info() if info["user_api"] == "blas"]
     # SciPy's wheels bring a second one, which Chainer's functions do not call.
-    of_numpy = [info for info in found if "numpy" in Path(info["filepath"]).parent.name]
+    of_numpy = [info for info in libraries if "numpy" in Path(info["filepath"]).parent.name]
     return tuple(
         BlasLibrary(
             name=str(info["internal_api"]),
@@ -84,7 +84,7 @@ def blas_libraries() -> tuple[BlasLibrary, ...]:
             threads=int(info["num_threads"]),
             kernels=str(info.get("architecture") or ""),
         )
-        for info in of_numpy or found
+        for info in of_numpy or libraries
     )
 
 

@@ -16,14 +16,14 @@ def not_finite(
     roots: Sequence[tuple[str, Any]], output: Any = None, gradients: bool = False
 ) -> tuple[str, ...]:
     """Names of all that is not finite: the output, parameters by their paths, their gradients."""
-    found = [] if all(map(_is_finite, arrays_in(output))) else [OUTPUT]
+    parts = [] if all(map(_is_finite, arrays_in(output))) else [OUTPUT]
     for prefix, root in roots:
         for path, parameter in root.namedparams(include_uninit=False):
             if not _is_finite(parameter.array):
-                found.append(prefix + path)
+                parts.append(prefix + path)
             elif gradients and parameter.grad is not None and not _is_finite(parameter.grad):
-                found.append(f"the gradient of {prefix}{path}")
-    return tuple(dict.fromkeys(found))
+                parts.append(f"the gradient of {prefix}{path}")
+    return tuple(dict.fromkeys(parts))
 
 
 def _is_finite(array: Any) -> bool:

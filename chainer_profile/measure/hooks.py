@@ -65,10 +65,11 @@ _defining: dict[type, type] = {}
 
 def defines_call(kind: type) -> type:
     """The class that a class of links has its ``__call__`` from: Chainer's, or one of its own."""
-    found = _defining.get(kind)
-    if found is None:
-        found = _defining[kind] = next(one for one in kind.__mro__ if "__call__" in vars(one))
-    return found
+    defining = _defining.get(kind)
+    if defining is None:
+        defining = next(base for base in kind.__mro__ if "__call__" in vars(base))
+        _defining[kind] = defining
+    return defining
 
 
 def classes_of(base: type) -> set[type]:

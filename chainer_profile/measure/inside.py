@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,7 +60,7 @@ class Owner(NamedTuple):
 
 
 #: By owner and stack: time, and how often it was seen.
-_Found = dict[tuple[Owner, Frames], tuple[float, int]]
+_Spent = dict[tuple[Owner, Frames], tuple[float, int]]
 
 
 def look_inside(
@@ -100,10 +101,10 @@ def look_inside(
         scale = wall_s / trials / whole
         method, lined = seen.method, _tells_lines(seen.method)
         by_group = [
-            _found(((inner, weight * scale, count) for inner, weight, count in one), rows, lined)
-            for one in groups.values()
+            _spent(((inner, weight * scale, count) for inner, weight, count in group), rows, lined)
+            for group in groups.values()
         ]
-        found = _together(by_group)
+        spent = _together(by_group)
         long = {row for row, median_s in enumerate(medians_s) if median_s >= LINES_FROM_S}
         if long and not lined and not stop():
             try:
@@ -114,18 +115,24 @@ def look_inside(
                 method += " (lines of layers of 1 ms and more: sys.monitoring)"
                 part = NS / len(walls)
                 timed = ((_within_trial(stack)[1], ns * part, 0) for stack, ns in times.items())
-                exact = _found(timed, rows, lines=True)
-                exact = {key: one for key, one in exact.items() if key[0].row in long}
-                told = {owner.row for owner, _ in exact}
-                found = {key: one for key, one in found.items() if key[0].row not in told} | exact
-    what = Inside(method, samples, wall_s, trials, notes=notes, repeats=_repeats(by_group))
-    return _inside(what, found)
+                exact = _spent(timed, rows, lines=True)
+                exact = {key: time for key, time in exact.items() if key[0].row in long}
+                timed_rows = {owner.row for owner, _ in exact}
+                rest = {key: time for key, time in spent.items() if key[0].row not in timed_rows}
+                spent = rest | exact
+    method_used = Inside(method, samples, wall_s, trials, notes=notes, repeats=_repeats(by_group))
+    return _inside(method_used, spent)
 
 
 def _typical_s(medians_s: Sequence[float]) -> float:
     """Half of the layers' time is in layers of at least this time."""
     slowest = sorted(medians_s, reverse=True)
-    return next(one for at, one in enumerate(slowest) if sum(slowest[: at + 1]) >= sum(slowest) / 2)
+    half_s = sum(slowest) / 2
+    return next(
+        time_s
+        for time_s, sum_s in zip(slowest, accumulate(slowest), strict=True)
+        if sum_s >= half_s
+    )
 
 
 def _tells_lines(method: str) -> bool:
@@ -143,20 +150,20 @@ def _within_trial(stack: Frames) -> tuple[str, Frames]:
     return "", ()
 
 
-def _summed(parts: Iterable[tuple[tuple[Owner, Frames], tuple[float, int]]]) -> _Found:
+def _summed(parts: Iterable[tuple[tuple[Owner, Frames], tuple[float, int]]]) -> _Spent:
     """Time and samples by owner and stack."""
-    found: _Found = {}
+    sums: _Spent = {}
     for key, (seconds, samples) in parts:
-        before = found.get(key, (0.0, 0))
-        found[key] = before[0] + seconds, before[1] + samples
-    return found
+        before = sums.get(key, (0.0, 0))
+        sums[key] = before[0] + seconds, before[1] + samples
+    return sums
 
 
-def _together(groups: Sequence[_Found]) -> _Found:
+def _together(groups: Sequence[_Spent]) -> _Spent:
     return _summed(part for group in groups for part in group.items())
 
 
-def _repeats(groups: Sequence[_Found]) -> float:
+def _repeats(groups: Sequence[_Spent]) -> float:
     """How many samples tell as much as one that depends on no other."""
     # Where the machine is busy, the program that waits is seen again and again at one place: shares
     # differ more from group to group than independent samples would have it.
@@ -169,7 +176,7 @@ def _repeats(groups: Sequence[_Found]) -> float:
     seen, expected = 0.0, 0.0
     for owner, places in rows.items():
         keys = [(owner, frames) for frames in places]
-        spent = np.array([[one.get(key, (0.0, 0))[0] for key in keys] for one in groups])
+        spent = np.array([[group.get(key, (0.0, 0))[0] for key in keys] for group in groups])
         samples = sum(together[key][1] for key in keys)
         whole = spent.sum()
         if not whole:
@@ -182,7 +189,7 @@ def _repeats(groups: Sequence[_Found]) -> float:
     return max(1.0, seen / expected * len(groups) / (len(groups) - 1)) if expected else 1.0
 
 
-def _found(stacks: Iterable[tuple[Frames, float, int]], rows: _Rows, lines: bool) -> _Found:
+def _spent(stacks: Iterable[tuple[Frames, float, int]], rows: _Rows, lines: bool) -> _Spent:
     """The stacks by what they are in, without the frames of the measuring itself."""
 
     def of(stack: Frames) -> tuple[Owner, Frames]:
@@ -193,8 +200,11 @@ def _found(stacks: Iterable[tuple[Frames, float, int]], rows: _Rows, lines: bool
             if not frame.file.startswith(_OURS) and frame.file != FILE
         )
 
-    theirs = (one for one in stacks if one[0] and not one[0][-1].file.startswith(_OURS))
-    parts = ((of(stack), (spent_s, count)) for stack, spent_s, count in theirs)
+    parts = (
+        (of(stack), (spent_s, count))
+        for stack, spent_s, count in stacks
+        if stack and not stack[-1].file.startswith(_OURS)
+    )
     return _summed(part for part in parts if part[0][1])
 
 
@@ -283,25 +293,25 @@ def _between_hooks() -> range:
     return range(begin + 1, end - 1)
 
 
-def _short(found: _Found) -> _Found:
+def _short(spent: _Spent) -> _Spent:
     """The same, with what is next to nothing added to the outermost frame."""
     whole: dict[Owner, float] = defaultdict(float)
-    for (owner, _), (seconds, _count) in found.items():
+    for (owner, _), (seconds, _count) in spent.items():
         whole[owner] += seconds
     return _summed(
-        ((owner, frames if one[0] >= _LEAST_PART * whole[owner] else frames[:1]), one)
-        for (owner, frames), one in found.items()
+        ((owner, frames if time[0] >= _LEAST_PART * whole[owner] else frames[:1]), time)
+        for (owner, frames), time in spent.items()
     )
 
 
-def _inside(what: Inside, found: _Found) -> Inside:
+def _inside(inside: Inside, spent: _Spent) -> Inside:
     places: dict[Place, int] = {}
     stacks = []
-    for (owner, frames), (seconds, samples) in _short(found).items():
+    for (owner, frames), (seconds, samples) in _short(spent).items():
         numbers = tuple(places.setdefault(_place(frame), len(places)) for frame in frames)
         stacks.append(Stack(numbers, seconds, samples, owner.row, owner.function))
     stacks.sort(key=lambda stack: -stack.seconds)
-    return replace(what, places=tuple(places), stacks=tuple(stacks))
+    return replace(inside, places=tuple(places), stacks=tuple(stacks))
 
 
 @cache
@@ -321,8 +331,8 @@ def _place(frame: Frame) -> Place:
 def _installed() -> tuple[str, ...]:
     """Where Python and installed packages are."""
     paths = sysconfig.get_paths()
-    found = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return tuple(found | set(site.getsitepackages()) | {site.getusersitepackages()})
+    folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return tuple(folders | set(site.getsitepackages()) | {site.getusersitepackages()})
 
 
 def _measure(timed: Timed) -> Inside:

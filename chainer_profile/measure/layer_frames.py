@@ -57,7 +57,7 @@ class _Frames:
     def __init__(self, roots: Sequence[tuple[str, Any]] | None) -> None:
         self.links = None if roots is None else LinkStack(self._called)
         self._paths = Paths(roots or ())
-        self._known: dict[tuple[int, str, int], str] = {}
+        self._labels: dict[tuple[int, str, int], str] = {}
         self._thread, self._count, self._within = get_ident(), 0, False
 
     def begin(self) -> None:
@@ -76,14 +76,14 @@ class _Frames:
             return f"{number}_{name}@"
         running = self.links.links
         key = number, name, id(running[-1]) if running else 0
-        known = self._known.get(key)
-        if known is None:
+        label = self._labels.get(key)
+        if label is None:
             of = (self._paths.by_link.get(id(link)) for link in reversed(running))
             path = next((path for path in of if path is not None), "/")
             self._paths.know_parameters()
             arrays = [getattr(value, "array", value) for value in inputs]
-            known = self._known[key] = f"{number}_{name}@{self._paths.owner(path, arrays)}"
-        return known
+            label = self._labels[key] = f"{number}_{name}@{self._paths.owner(path, arrays)}"
+        return label
 
     def run(self, label: Callable[[], str], call: Callable[..., Any], *args: Any) -> Any:
         """Run a call below a frame of a label; what it calls in turn is a part of it."""
@@ -99,9 +99,9 @@ class _Frames:
 def _labelled(frames: _Frames, stock: Any) -> Any:
     def apply(self: Any, inputs: Any) -> Any:
         def label() -> str:
-            found = frames.label(self, inputs)
-            setattr(self, _LABEL, found)
-            return found
+            text = frames.label(self, inputs)
+            setattr(self, _LABEL, text)
+            return text
 
         return frames.run(label, stock, self, inputs)
 
@@ -110,10 +110,10 @@ def _labelled(frames: _Frames, stock: Any) -> Any:
 
 def _labelled_backward(frames: _Frames, stock: Any) -> Any:
     def backprop_step(func: Any, *args: Any) -> Any:
-        known = getattr(func, _LABEL, None)
-        if known is None:
+        label = getattr(func, _LABEL, None)
+        if label is None:
             return stock(func, *args)
-        return frames.run(lambda: f"{known} backward", stock, func, *args)
+        return frames.run(lambda: f"{label} backward", stock, func, *args)
 
     return backprop_step
 

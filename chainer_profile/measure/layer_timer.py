@@ -17,12 +17,12 @@ from chainer_profile.measure.call_history import History
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.entries import CALL, Entries
 from chainer_profile.measure.hooks import unique_name
+from chainer_profile.measure.journal_writer import JournalWriter
 from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.owners import Paths
 from chainer_profile.measure.row import Entry
 from chainer_profile.measure.rows import Iteration, Rows
 from chainer_profile.measure.tape import Tape
-from chainer_profile.measure.told import Told
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import COMPLETE, Conditions, LinkCalls, Recording, Settings
@@ -193,7 +193,7 @@ class _Network:
         self.n_trials = 0
         self._trial = LoopTrial([("", root)], title=type(root).__name__)
         self._journal = Journal()
-        self._told = Told(self._journal, self.rows, self._links, self._settings)
+        self._writer = JournalWriter(self._journal, self.rows, self._links, self._settings)
 
     def begin(self) -> None:
         """A trial begins."""
@@ -201,7 +201,7 @@ class _Network:
 
     def add(self, trial: Iteration) -> None:
         self.n_trials += 1
-        self._told.add([replace(trial, number=0)])
+        self._writer.add([replace(trial, number=0)])
 
     def _links(self) -> tuple[LinkCalls, ...]:
         return self.paths.links(self.rows.iterations or 1)
@@ -215,6 +215,6 @@ class _Network:
         """Its trials, which are folded."""
         if not self.n_trials:
             raise ProfileError("no call of the network completed under this hook")
-        recording = self._told.recording(conditions, COMPLETE)
+        recording = self._writer.recording(conditions, COMPLETE)
         where = environment.collect(self._settings().device)
         return replace(recording, settings=self._settings(), environment=where)

@@ -29,10 +29,10 @@ class _Node:
 
     def child(self, code: CodeType, line: int) -> _Node:
         key = code, line
-        found = self.below.get(key)
-        if found is None:
-            found = self.below[key] = _Node(self, code, line)
-        return found
+        node = self.below.get(key)
+        if node is None:
+            node = self.below[key] = _Node(self, code, line)
+        return node
 
     def stacks(self, outer: Frames = ()) -> Iterator[tuple[Frames, int]]:
         here = outer

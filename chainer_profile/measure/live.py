@@ -17,13 +17,13 @@ from chainer_profile.measure.devices import device_of
 from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.finite import not_finite
+from chainer_profile.measure.journal_writer import JournalWriter
 from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.memory import IterationMemory
 from chainer_profile.measure.readings import ReadTrials
 from chainer_profile.measure.rows import Iteration
 from chainer_profile.measure.tape import Tape
 from chainer_profile.measure.tape_cost import cost_of_a_call, window_ns
-from chainer_profile.measure.told import Told
 from chainer_profile.record.journal import Header, Journal, JournalError
 from chainer_profile.record.recording import (
     COMPLETE,
@@ -80,7 +80,7 @@ class LiveTrials:
         self._calibrated_ns: int | None = clock.now_ns() if calibrates else None
         self._folded_ns = 0
         self._last: Iteration | None = None
-        self._told: Told | None = None
+        self._writer: JournalWriter | None = None
         # What the trial runs within.
         self._within = ExitStack()
 
@@ -164,10 +164,10 @@ class LiveTrials:
         if not found:
             return
         self._last = found[-1]
-        if self._told is None:
+        if self._writer is None:
             journal, settings = self._open(), self._settings()
             self._journal = journal
-            self._told = Told(journal, self._rows, self._tape.links, self._settings)
+            self._writer = JournalWriter(journal, self._rows, self._tape.links, self._settings)
             header = Header(
                 settings,
                 environment.collect(settings.device),
@@ -176,7 +176,7 @@ class LiveTrials:
                 rank=self._rank,
             )
             self._try_to_write(partial(journal.add, header))
-        self._try_to_write(partial(self._told.add, found))
+        self._try_to_write(partial(self._writer.add, found))
 
     def _try_to_write(self, write: Callable[[], object]) -> None:
         try:
@@ -207,7 +207,7 @@ class LiveTrials:
     def recording(self) -> Recording | None:
         """The trials so far; None without any."""
         self._fold()
-        if self._told is None:
+        if self._writer is None:
             return None
         conditions = self._conditions or Conditions()
         calibrations = conditions.calibrations
@@ -216,7 +216,7 @@ class LiveTrials:
             calibrations += self._calibrations()
         odd = not_finite(self._trial.roots)
         conditions = replace(conditions, calibrations=calibrations, not_finite=odd)
-        recording = self._told.recording(conditions, COMPLETE)
+        recording = self._writer.recording(conditions, COMPLETE)
         settings = replace(self._settings(), trials=recording.n_trials, clean_trials=0)
         memory = self._memory.use_of_rows(len(recording.layers))
         if memory is not None:

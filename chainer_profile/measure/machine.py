@@ -35,7 +35,7 @@ from chainer_profile.record.versioned import build
 #: CPU time for the matrix products, and for each of the two passes over memory.
 MATRIX_S, PASS_S = 0.25, 0.1
 #: Where others take the processors, each takes so many times as long.
-_WALL_TIMES = 4
+_MOST_WALL_PER_CPU = 4
 #: About how long all of it takes at most: a run with less time left takes kept limits alone.
 ALL_SECONDS = 2.0
 #: Sides of the matrices: large enough for full speed, small enough for a fraction of a second.
@@ -44,7 +44,7 @@ _GPU_SIDES = (2048, 4096, 8192)
 #: CPU time that a matrix product may take with its warm-up, and the gain by a larger side from
 #: which a still larger one is tried.
 _MOST_MATRIX_S = 1.0
-_GAIN = 1.1
+_LEAST_GAIN = 1.1
 #: The array: larger than a core's part of the last cache, smaller than what others would miss.
 _MOST_NBYTES, _LEAST_NBYTES = 1 << 27, 1 << 25
 _GPU_NBYTES = 1 << 30
@@ -111,14 +111,14 @@ def find_limits(
     """The limits of this machine as they are kept, or else measured and kept from then on."""
     # What was measured beside busy programs is kept as well, with a mark: it may be too low. On a
     # quiet machine it is measured once more; the best of both is kept.
-    known = None if refresh else kept_limits(environment, device)
-    if known is not None and not (known.busy and quiet):
-        return Found(known, note=_BUSY if known.busy else "")
+    kept = None if refresh else kept_limits(environment, device)
+    if kept is not None and not (kept.busy and quiet):
+        return Found(kept, note=_BUSY if kept.busy else "")
     watch = CpuWatch()
     limits = measure_limits(environment, device)
     limits = replace(limits, busy=_is_busy(watch.other_cpu(), environment))
-    if known is not None:
-        limits = _best(limits, known)
+    if kept is not None:
+        limits = _best(limits, kept)
     note = _BUSY if limits.busy else ""
     try:
         save_limits(limits)
@@ -265,7 +265,7 @@ def _matmul_rate(device: Device, dtype: Any, threads: int) -> float:
         multiply = partial(xp.matmul, a, b, out=out)
         rate = flops / _shortest(multiply, device.clock, MATRIX_S / len(device.sides))
         before, best = best, max(best, rate)
-        if rate < _GAIN * before:
+        if rate < _LEAST_GAIN * before:
             break
     return best
 
@@ -282,7 +282,7 @@ def _shortest(run: Callable[[], object], clock: Clock, seconds: float) -> float:
         # A clock of coarse steps shows no time at all.
         shortest_ns = min(shortest_ns, max(1, end_ns - start_ns))
         cpu_ns, wall_ns = clock.cpu_ns() - begin_cpu_ns, end_ns - begin_ns
-        if max(cpu_ns, wall_ns // _WALL_TIMES) * NS >= seconds:
+        if max(cpu_ns, wall_ns // _MOST_WALL_PER_CPU) * NS >= seconds:
             return shortest_ns * NS
 
 

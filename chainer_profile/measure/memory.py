@@ -28,7 +28,7 @@ from chainer_profile.record.recording import MemoryUse, PhaseMemory
 
 _OUTSIDE = -1
 #: The pass takes about as long as so many structure passes.
-_CALLS = 4
+_STRUCTURE_PASSES = 4
 
 
 class Counter(Protocol):
@@ -59,9 +59,9 @@ class HostCounter:
     def read(self) -> tuple[int, int]:
         if not tracemalloc.is_tracing():
             raise ProfileError("the program stopped tracemalloc")
-        found = tracemalloc.get_traced_memory()
+        now_and_peak = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
-        return found
+        return now_and_peak
 
 
 class PoolCounter:
@@ -197,25 +197,27 @@ def measure_memory(
 
 
 def _measure(timed: Timed) -> MemoryUse | None:
-    if timed.left_s < _CALLS * timed.pass_s:
+    if timed.left_s < _STRUCTURE_PASSES * timed.pass_s:
         return None
     traced = ReadTrials(timed.tape, timed.entries)
     with traced.entries:
         return measure_memory(timed.step, traced, len(timed.recording.layers))
 
 
-MEMORY = Pass("memory", _measure, "the memory pass failed ({}); it is left out", calls=_CALLS)
+MEMORY = Pass(
+    "memory", _measure, "the memory pass failed ({}); it is left out", calls=_STRUCTURE_PASSES
+)
 
 
 def use_of(log: Readings, owned: Owned, step: Trial) -> MemoryUse:
     """What the reads of a step's trial say about its rows, and what there is beside them."""
     parameters, inputs = _parameters(step), _inputs(step)
-    found = [param for _, root in step.roots for param in root.params(include_uninit=False)]
+    params = [param for _, root in step.roots for param in root.params(include_uninit=False)]
     there = {
         "parameter_nbytes": _nbytes(parameters),
         "input_nbytes": _nbytes(inputs),
-        "gradient_nbytes": _nbytes(_distinct(param.grad for param in found)),
-        "state_nbytes": _nbytes(_distinct(_state(found))),
+        "gradient_nbytes": _nbytes(_distinct(param.grad for param in params)),
+        "state_nbytes": _nbytes(_distinct(_state(params))),
     }
     xp = chainer.backend.get_array_module(*parameters, *inputs)
     if _is_cupy(xp):

@@ -76,7 +76,7 @@ def order_of(
 ) -> Order:
     """The rows of an iteration with such codes."""
     first = first or FirstIteration()
-    made: list[_Row] = []
+    rows: list[_Row] = []
     calls: list[int] = []  # the rows of calls
     # Rows of several windows: backwards by their calls, and marks by their rows.
     shared: dict[Any, int] = {}
@@ -93,30 +93,30 @@ def order_of(
         elif not entries[code].kind:
             opened.append((-1 if code == OUTSIDE else entries[code].row - 1, code))
         else:
-            opened.append((_row_number(entries[code], made, calls, shared, tied, opened), code))
+            opened.append((_row_number(entries[code], rows, calls, shared, tied, opened), code))
         column, owner = opened[-1] if opened else (-1, OUTSIDE)
         columns.append(column)
         owners.append(owner)
-    n_rows = len(made)
+    n_rows = len(rows)
     places = np.array(columns, np.int64)
     # Entries of phases have rows from -1 downwards, which are -2 downwards here.
     places = np.where(places < -1, n_rows - 2 - places, places)
     places[places == -1] = n_rows + n_phases
     is_inner = np.array([entry.kind == INNER for entry in entries])
     return Order(
-        tuple(_layer(number, row) for number, row in enumerate(made)),
+        tuple(_layer(number, row) for number, row in enumerate(rows)),
         codes,
         places,
         np.array(owners, np.int64),
         (codes >= 0) & ~is_inner[np.where(codes < 0, ~codes, codes)],
         first,
-        tuple(_made_nbytes(row) for row in made),
+        tuple(_made_nbytes(row) for row in rows),
     )
 
 
 def _row_number(
     entry: Entry,
-    made: list[_Row],
+    rows: list[_Row],
     calls: list[int],
     shared: dict[Any, int],
     tied: Iterator[int | None],
@@ -124,22 +124,22 @@ def _row_number(
 ) -> int:
     """The row of a window that is entered, which may be a new one."""
     row, forward = _row_of(entry), None
-    key: Any = len(made)  # a row of its own
+    key: Any = len(rows)  # a row of its own
     if entry.kind == BACKWARD:
         tie = next(tied, None)
         if tie is not None:
             key = "backward", calls[tie]
-            of_call = _row_of(made[calls[tie]].entry)
+            of_call = _row_of(rows[calls[tie]].entry)
             forward = calls[tie] if of_call.phase != BACKWARD_MARK.phase else None
     elif entry.kind == MARK:
         key = row.path, row.function, row.phase
     number = shared.get(key)
     if number is None:
-        number = shared[key] = len(made)
+        number = shared[key] = len(rows)
         around = opened[-1][0] if opened else -1
-        nested = around >= 0 and entry.kind == CALL == made[around].entry.kind
-        made.append(_Row(entry, around if nested else None, forward, []))
-    made[number].entries.append(entry)
+        nested = around >= 0 and entry.kind == CALL == rows[around].entry.kind
+        rows.append(_Row(entry, around if nested else None, forward, []))
+    rows[number].entries.append(entry)
     if entry.kind == CALL:
         calls.append(number)
     return number
@@ -148,11 +148,11 @@ def _row_number(
 def _layer(number: int, row: _Row) -> Layer:
     of = _row_of(row.entry)
     work = [entry.work for entry in row.entries]
-    known: dict[str, Any] = dict.fromkeys(WORK)
-    counted = [one for one in work if one is not None]
+    sums: dict[str, Any] = dict.fromkeys(WORK)
+    counted = [call for call in work if call is not None]
     if counted and len(counted) == len(work):
-        known = {name: sum(getattr(one, name) for one in counted) for name in WORK}
-        known["work_is_about"] = any(one.about for one in counted)
+        sums = {name: sum(getattr(call, name) for call in counted) for name in WORK}
+        sums["work_is_about"] = any(call.about for call in counted)
     return Layer(
         number,
         of.path,
@@ -162,7 +162,7 @@ def _layer(number: int, row: _Row) -> Layer:
         forward=row.forward,
         calls=len(row.entries),
         **shown(row.entry.facts),
-        **known,
+        **sums,
     )
 
 

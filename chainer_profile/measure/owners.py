@@ -18,7 +18,7 @@ IsForeign = Callable[[Iterable[int]], bool]
 class Place(dict[Any, int]):
     """A link in a phase, or what is outside of all links: entries of its calls, by their keys."""
 
-    __slots__ = ("calls", "is_foreign", "known", "outside", "path", "phase")
+    __slots__ = ("calls", "is_foreign", "of_path", "outside", "path", "phase")
     __hash__ = object.__hash__  # type: ignore[assignment]
     __eq__ = object.__eq__
 
@@ -28,7 +28,7 @@ class Place(dict[Any, int]):
         phase: str = "",
         is_foreign: IsForeign | None = None,
         outside: bool = False,
-        known: dict[Any, int] | None = None,
+        of_path: dict[Any, int] | None = None,
         calls: Counter[str] | None = None,
     ) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Place(dict[Any, int]):
         #: Where its calls may take parameters of links below it: tells whether they take none.
         self.is_foreign = is_foreign
         #: All entries of the path: of a copy of the link too, and before they are to be found fast.
-        self.known: dict[Any, int] = {} if known is None else known
+        self.of_path: dict[Any, int] = {} if of_path is None else of_path
 
 
 class Paths:
@@ -52,7 +52,7 @@ class Paths:
         self.holders = {"/", "loss"}
         self._places: dict[str, dict[int, Place]] = {}
         self._by_path: dict[tuple[str, str, bool], Place] = {}
-        self._known: dict[tuple[str, str], dict[Any, int]] = {}
+        self._of_paths: dict[tuple[str, str], dict[Any, int]] = {}
         #: The arrays of parameters, with the path of their link: of a shared one the first.
         self.weights: dict[int, tuple[str, Any]] = {}
         self._is_foreign: IsForeign = self.weights.keys().isdisjoint
@@ -65,8 +65,8 @@ class Paths:
     def renew(self, roots: Sequence[tuple[str, Any]]) -> None:
         """Know the networks that are there now, such as a copy that takes another's place."""
         for prefix, root in roots:
-            known = self._roots.get(prefix)
-            if known is None or known() is not root:
+            before = self._roots.get(prefix)
+            if before is None or before() is not root:
                 self._add(prefix, root)
 
     def know_parameters(self) -> None:
@@ -89,8 +89,8 @@ class Paths:
         for path, link in root.namedlinks():
             key = id(link)
             if key not in self.by_link:  # a shared link goes by its first path
-                self.by_link[key] = known = joined(prefix, str(path))
-                holder = above(known) or "/"
+                self.by_link[key] = full_path = joined(prefix, str(path))
+                holder = above(full_path) or "/"
                 if holder not in self.holders:
                     self.holders.add(holder)
                     for place in self._all_places():
@@ -98,7 +98,7 @@ class Paths:
                             place.is_foreign = self._is_foreign
                 self._links[key] = ref(link, partial(self._forget, key))
                 for phase, places in self._places.items():
-                    places[key] = self._place(known, phase)
+                    places[key] = self._place(full_path, phase)
 
     def _forget(self, key: int, link: ref[Any]) -> None:
         if self._links.get(key) is link:
@@ -124,9 +124,9 @@ class Paths:
         return place
 
     def _place(self, path: str, phase: str, outside: bool = False) -> Place:
-        known = self._known.setdefault((path, phase), {})
+        of_path = self._of_paths.setdefault((path, phase), {})
         is_foreign = self._is_foreign if path in self.holders else None
-        return Place(path, phase, is_foreign, outside, known, self.calls)
+        return Place(path, phase, is_foreign, outside, of_path, self.calls)
 
     def _all_places(self) -> Iterator[Place]:
         yield from self._by_path.values()
@@ -134,15 +134,15 @@ class Paths:
             yield from places.values()
 
     def alive(self) -> list[Any]:
-        found = (one() for one in list(self._links.values()))
-        return [link for link in found if link is not None]
+        links = (reference() for reference in list(self._links.values()))
+        return [link for link in links if link is not None]
 
     def adopt(self, link: Any, holder: str) -> str:
         """Path of a link that is of no network here: below another, by the name of its class."""
         # One that is gone leaves its path to the next one of its class.
         first = prefix = f"{holder.rstrip('/')}/{type(link).__name__}"
         number = 1
-        while (known := self._roots.get(prefix)) is not None and known() is not None:
+        while (other := self._roots.get(prefix)) is not None and other() is not None:
             number += 1
             prefix = f"{first}-{number}"
         self._add(prefix, link)
@@ -166,8 +166,8 @@ class Paths:
 
     def params(self) -> Iterator[tuple[str, Any]]:
         """Every parameter, with the path of its link."""
-        for prefix, one in self._roots.items():
-            root = one()
+        for prefix, reference in self._roots.items():
+            root = reference()
             for path, param in () if root is None else root.namedparams():
                 yield joined(prefix, link_of(path)), param
 

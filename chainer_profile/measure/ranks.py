@@ -12,8 +12,8 @@ from chainer_profile.record.parts import Rank
 
 def rank_of(optimizers: Iterable[Any]) -> Rank | None:
     """Which rank this process is for the first of the optimizers that is ChainerMN's; or None."""
-    found = (communicator_of(optimizer) for optimizer in optimizers)
-    communicator = next((one for one in found if one is not None), None)
+    communicators = map(communicator_of, optimizers)
+    communicator = next((other for other in communicators if other is not None), None)
     if communicator is None:
         return None
     return Rank(communicator.rank, communicator.size, socket.gethostname())

@@ -74,16 +74,16 @@ class Row:
 
     def _work(self, calls: int, iterations: int) -> dict[str, Any]:
         """The mean work of an iteration; calls with shapes of their own count as the others do."""
-        known = [(entry.work, entry.calls) for entry in self.entries if entry.work is not None]
-        counted = sum(n for _, n in known)
+        works = [(entry.work, entry.calls) for entry in self.entries if entry.work is not None]
+        counted = sum(n for _, n in works)
         if not counted:
             return dict.fromkeys(WORK)
         scale = calls / counted / iterations
         sums: dict[str, Any] = {
-            name: round(sum(getattr(work, name) * n for work, n in known) * scale) for name in WORK
+            name: round(sum(getattr(work, name) * n for work, n in works) * scale) for name in WORK
         }
         about = counted < calls or len(self.entries) > MOST_SHAPES
-        return {**sums, "work_is_about": about or any(work.about for work, _ in known)}
+        return {**sums, "work_is_about": about or any(work.about for work, _ in works)}
 
 
 def shown(facts: dict[str, Any]) -> dict[str, Any]:

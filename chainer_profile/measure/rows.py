@@ -349,31 +349,31 @@ class _Folded:
         bounds = zip(self._stretch.begins.tolist(), self._stretch.ends.tolist(), strict=True)
         return [
             Iteration(
-                one.number,
-                one.timed.start_ns,
-                one.timed.wall_ns - paused,
+                taped.number,
+                taped.timed.start_ns,
+                taped.timed.wall_ns - paused,
                 paused,
                 self._times_ns[at, :n_rows],
                 self._calls[at, :n_rows],
                 self._times_ns[at, phases],
-                *self._collectives(moves, begin, end, one),
-                self._of_device(at, begin, end, one, paused),
+                *self._collectives(moves, begin, end, taped),
+                self._of_device(at, begin, end, taped, paused),
                 order,
             )
-            for at, (one, (begin, end), paused) in enumerate(
+            for at, (taped, (begin, end), paused) in enumerate(
                 zip(self._taped, bounds, paused_ns.tolist(), strict=True)
             )
         ]
 
     def _of_device(
-        self, at: int, begin: int, end: int, one: Taped, paused_ns: int
+        self, at: int, begin: int, end: int, taped: Taped, paused_ns: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], int, int] | None:
         device = self._stretch.device
         if device is None:
             return None
         gaps = self._gaps(self.spans[begin:end], self._columns[begin:end])
         span_ns = int(device[end - 1] - device[begin])
-        return self._host_ns[at, : self._n_rows], gaps, one.timed.launch_ns - paused_ns, span_ns
+        return self._host_ns[at, : self._n_rows], gaps, taped.timed.launch_ns - paused_ns, span_ns
 
     def _gaps(self, spans: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
         """What passed on the device before each row, since the row before."""
@@ -384,7 +384,7 @@ class _Folded:
         return summed(spans[between], rows[between], self._n_rows + 1)[:-1]
 
     def _collectives(
-        self, moves: Sequence[int], begin: int, end: int, one: Taped
+        self, moves: Sequence[int], begin: int, end: int, taped: Taped
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """When each row of communication was entered first, and left last."""
         if not moves:
@@ -394,7 +394,7 @@ class _Folded:
         running: list[int | None] = []
         part = self._stretch
         # By a clock that stood still in pauses before the iteration, too.
-        since = one.timed.start_ns - int(part.stamps[begin])
+        since = taped.timed.start_ns - int(part.stamps[begin])
         events = zip(
             *(values[begin:end].tolist() for values in (part.codes, self._columns, part.stamps)),
             strict=True,

@@ -288,9 +288,9 @@ def run(
         calibrations = [calibration()] if calibration else []
         calibration_s = (clock.now_ns() - begin_ns) * NS
         asked = {"counters": counters, "inside": why, "memory": memory, "limits": limits}
-        passes = [one for one in PASSES if one.wanted(asked, clock)]
+        passes = [run_pass for run_pass in PASSES if run_pass.wanted(asked, clock)]
         # One trial runs when the others end.
-        rest_s = calibration_s + pass_s + sum(one.kept_s(pass_s, limit) for one in passes)
+        rest_s = calibration_s + pass_s + sum(run_pass.kept_s(pass_s, limit) for run_pass in passes)
         rest_s += HELD_SECONDS if clock.device else 0.0
         trials = Trials(
             step,
@@ -316,10 +316,10 @@ def run(
         except Exception as error:
             raise RunError(*trials.failure(error)) from error
         recording = trials.recording()
-        known = tuple(one for one in calibrations if one is not None)
-        conditions = replace(recording.conditions, calibrations=known, not_finite=odd)
+        calibrated = tuple(times for times in calibrations if times is not None)
+        conditions = replace(recording.conditions, calibrations=calibrated, not_finite=odd)
         recording = replace(recording, conditions=conditions)
-        for place, one in enumerate(passes, 1):
+        for place, run_pass in enumerate(passes, 1):
             # A signal behind the trials ends no run, but it asks for no more of them.
             if trials.ended not in _IN_ORDER or stop():
                 break
@@ -333,10 +333,10 @@ def run(
                 trials_s=trials.total_s,
                 # What those behind it cannot do without is kept for them.
                 left_s=limit.left_s() - sum(other.calls for other in passes[place:]) * pass_s,
-                asked=asked.get(one.part),
+                asked=asked.get(run_pass.part),
                 stop=stop,
             )
-            recording = replace(recording, **{one.part: one.find(timed, warn)})
+            recording = replace(recording, **{run_pass.part: run_pass.find(timed, warn)})
         return recording
 
 

@@ -95,9 +95,9 @@ def _python_sampled(run: Run) -> Seen:
     return _counted("profiling.sampling", read_collapsed(folded))
 
 
-def _counted(method: str, found: Iterable[tuple[Frames, int]]) -> Seen:
+def _counted(method: str, stacks: Iterable[tuple[Frames, int]]) -> Seen:
     counts: Counter[Frames] = Counter()
-    for stack, count in found:  # which several threads may have
+    for stack, count in stacks:  # which several threads may have
         counts[stack] += count
     return Seen(method, {stack: float(count) for stack, count in counts.items()}, dict(counts))
 
@@ -170,18 +170,18 @@ def read_collapsed(text: str) -> Iterator[tuple[Frames, int]]:
         path = getattr(module, "__file__", None)
         if path is not None:
             files.setdefault(os.path.basename(path), []).append(path)
-    known: dict[str, Frame] = {}
+    frames: dict[str, Frame] = {}
 
     def frame(text: str) -> Frame:
         file, _, rest = text.partition(":")
         function, _, line = rest.rpartition(":")
         if not line.isdigit():
             return Frame("~", text)  # <GC>
-        found = [path for path in files.get(file, ()) if _holds(path, function, int(line))]
-        return Frame(found[0] if found else file, function, int(line))
+        paths = [path for path in files.get(file, ()) if _holds(path, function, int(line))]
+        return Frame(paths[0] if paths else file, function, int(line))
 
     for (_thread, *stack), count in folded(text):
-        yield tuple(known.setdefault(text, frame(text)) for text in stack), count
+        yield tuple(frames.setdefault(text, frame(text)) for text in stack), count
 
 
 def _holds(path: str, function: str, line: int) -> bool:
@@ -220,9 +220,9 @@ def ticked(run: Run, now_ns: NowNs) -> Seen:
             line = frame.f_lineno if frame.f_code.co_name == "apply" else 0
             stack.append((frame.f_code, line))
             frame = frame.f_back
-        now, found = now_ns(), seen.setdefault(tuple(stack), [0, 0])
-        found[0] += now - last
-        found[1] += 1
+        now, spent = now_ns(), seen.setdefault(tuple(stack), [0, 0])
+        spent[0] += now - last
+        spent[1] += 1
         last, ticking = now, False
 
     try:

@@ -292,16 +292,17 @@ class Tape:
         self._list.cut()
         if not taped:
             return []
-        device = [one.timed.device for one in taped if one.timed.device is not None]
-        bounds = [(one.begin, one.timed.end) for one in taped]
+        trials = [iteration.timed for iteration in taped]
+        device = [trial.device for trial in trials if trial.device is not None]
+        bounds = [(iteration.begin, iteration.timed.end) for iteration in taped]
         on_device = np.concatenate(device) if device else None
         stretch = Stretch.of(codes, stamps, bounds, on_device)
-        kinds = {id(one.rows): one.rows for one in taped}
+        kinds = {id(iteration.rows): iteration.rows for iteration in taped}
         if len(kinds) == 1:
             return taped[0].rows.fold(stretch, taped)
         folded: dict[int, Iteration] = {}
         for rows in kinds.values():
-            places = [place for place, one in enumerate(taped) if one.rows is rows]
+            places = [place for place, iteration in enumerate(taped) if iteration.rows is rows]
             some = rows.fold(stretch.some(places), [taped[place] for place in places])
             folded.update(zip(places, some, strict=True))
         return [folded[place] for place in range(len(taped))]
@@ -390,8 +391,8 @@ class Tape:
             nonlocal bare
             if get_ident() != running.thread:
                 return
-            known, number = of_marks.get(id(mark), (None, OUTSIDE))
-            if known is not mark:
+            marked, number = of_marks.get(id(mark), (None, OUTSIDE))
+            if marked is not mark:
                 number = tape._number_of_mark(mark)
             place = running.place
             marks.append((number, place, bare))
@@ -618,13 +619,13 @@ class Tape:
             self._fold_within()
         place, key = self._running.place, (kind, *_shapes_of(in_data))
         owner = place
-        if key not in place.known:  # arrays may be new, too
+        if key not in place.of_path:  # arrays may be new, too
             self.paths.know_parameters()
         if place.is_foreign is not None:
             path = self.paths.owner(place.path, in_data, place.outside)
             if path != place.path:
                 owner = self.paths.place(path, place.phase)
-        number = owner.known.get(key)
+        number = owner.of_path.get(key)
         if number is None:
             began, name = self._log.now_ns(), str(function._impl_name)
             # This is called by the hook, and the hook by the function.
@@ -633,7 +634,7 @@ class Tape:
                 name = ACCUMULATION
             parent = self._open_row()
             number = self._number_of_new(
-                CALL, owner.known, key, in_data, owner.path, name, place.phase, parent
+                CALL, owner.of_path, key, in_data, owner.path, name, place.phase, parent
             )
             self.rows.entries[number].name = str(function._impl_name)
             self._pause(began)
@@ -714,18 +715,19 @@ class Tape:
 
     def _number_of_new_backward(self, function: Any, kept: int, out_grad: Any) -> int:
         forward = kept if kept >= 0 else ~kept  # it was called in a backward
-        known, of = self.rows.entries[forward], self.rows.row_of(forward)
+        entry_of_call, of = self.rows.entries[forward], self.rows.row_of(forward)
         path, name = (of.path, of.function) if of else ("/", str(function._impl_name))
         is_new = of is None or of.phase != BACKWARD.phase
         number = self._of_old_graphs.get(name) if of is None else None
         if number is None:
-            first = known.row if of is not None and is_new else None
+            first = entry_of_call.row if of is not None and is_new else None
             entry = self.rows.entry_of(BACKWARD_KIND, path, name, BACKWARD.phase, forward=first)
             number = entry.number
             if number != OUTSIDE:
                 entry.name = str(function._impl_name)
             if number != OUTSIDE and is_new:
-                self._learn_gradients(function, entry, known.facts.get("specs"), out_grad)
+                specs = entry_of_call.facts.get("specs")
+                self._learn_gradients(function, entry, specs, out_grad)
                 if of is None:
                     self._of_old_graphs[name] = number
         if of is not None and number != OUTSIDE:

@@ -24,17 +24,17 @@ from chainer_profile.record.recording import Environment
 #: and of ``--max-seconds``.
 PROBE_SECONDS = 2.0
 PROBE_PART = 0.1
-_ROUNDS = 10
-_TRIALS = 3
+_MOST_ROUNDS = 10
+_TRIALS_A_TURN = 3
 #: More threads stay only where they are so much faster: one is steadier.
-_GAIN = 0.03
+_LEAST_GAIN = 0.03
 #: The libraries obey these.
 _VARIABLES = (
     *("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"),
     *("VECLIB_MAXIMUM_THREADS", "OMP_NUM_THREADS"),
 )
 #: NumPy's OpenBLAS takes no more, however many cores there are.
-_MOST = 64
+_MOST_THREADS = 64
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def free_threads(where: Environment) -> int:
     threads = max((library.threads for library in where.blas), default=1)
     cores = [cores for cores in (where.physical_cores, where.usable_cores) if cores]
     chosen = any(os.environ.get(name) for name in _VARIABLES)
-    least = min(*cores, _MOST) if cores else threads
+    least = min(*cores, _MOST_THREADS) if cores else threads
     return 1 if chosen or threads < least else threads
 
 
@@ -75,24 +75,24 @@ def probe_threads(
         return Probe()
     most_s = min(most_s, PROBE_SECONDS)
     # The first trial behind a change is slower: the other threads spin for a while.
-    few = 2 * (_TRIALS + 1) * trial_s > most_s
+    few = 2 * (_TRIALS_A_TURN + 1) * trial_s > most_s
     begin_ns = now_ns()
-    made: list[tuple[int, int, int]] = []
-    for turn in range(2 * _ROUNDS):
+    timed: list[tuple[int, int, int]] = []
+    for turn in range(2 * _MOST_ROUNDS):
         if turn >= 2 and (now_ns() - begin_ns) * NS >= most_s:
             break
         count = 1 if turn % 2 else threads
         with limited(count):
             if not few:
                 step()
-            for _ in range(1 if few else _TRIALS):
+            for _ in range(1 if few else _TRIALS_A_TURN):
                 start_ns = now_ns()
                 step()
-                made.append((start_ns, now_ns() - start_ns, count))
+                timed.append((start_ns, now_ns() - start_ns, count))
                 if stop():
-                    return Probe(tuple(made))
-    one, many = (
-        float(np.median([wall_ns for _, wall_ns, tried in made if tried == count]))
+                    return Probe(tuple(timed))
+    one_ns, many_ns = (
+        float(np.median([wall_ns for _, wall_ns, tried in timed if tried == count]))
         for count in (1, threads)
     )
-    return Probe(tuple(made), 1 if one * (1 - _GAIN) <= many else None)
+    return Probe(tuple(timed), 1 if one_ns * (1 - _LEAST_GAIN) <= many_ns else None)

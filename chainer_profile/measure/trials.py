@@ -16,11 +16,11 @@ from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.basics.units import format_count, format_nbytes, plural
 from chainer_profile.measure.clock import WARMUP_PART, WARMUP_SECONDS, Clock, TimeLimit
 from chainer_profile.measure.environment import CpuWatch, gpu_state
+from chainer_profile.measure.journal_writer import JournalWriter
 from chainer_profile.measure.repeats import Repeats
 from chainer_profile.measure.tape import Tape
 from chainer_profile.measure.tape_cost import cost_of_a_call, window_ns
 from chainer_profile.measure.taped_step import TapedStep
-from chainer_profile.measure.told import Told
 from chainer_profile.measure.windows import Step
 from chainer_profile.record.journal import (
     CLEAN,
@@ -53,13 +53,13 @@ Stop = Callable[[], str]
 Say = Callable[[str], None]
 
 #: A first block of profiled trials is long that takes so many seconds, or part of a time limit.
-_LONG_SECONDS = 1.0
-_LONG_PART = 0.1
+_LONG_BLOCK_S = 1.0
+_LONG_PART_OF_LIMIT = 0.1
 #: Trials are folded together that take so long, or when the tape is long.
 _GROUP_NS = 100_000_000
 #: A function of Chainer's takes at least so long.
 _LEAST_ROW_S = 5e-6
-_HOLD_MORE = 2
+_HOLD_FACTOR = 2
 _LEAST_HOLD_NS = 1_000_000
 _MOST_HOLD_NS = 1_000_000_000
 _MOST_HOLDS = 6
@@ -67,9 +67,9 @@ _MOST_HOLDS = 6
 HELD_SECONDS = 2.0
 _LEAST_HELD = 3
 #: Trials are slow that take so many times the fastest, for so long, and at least so many of them.
-_TIMES = 5.0
-_SLOW_SECONDS = 2.0
-_TRIALS = 5
+_SLOW_FACTOR = 5.0
+_LEAST_SLOW_S = 2.0
+_LEAST_SLOW_TRIALS = 5
 #: Others keep at least so many cores busy where they are to blame.
 _BUSY_CORES = 0.25
 
@@ -150,11 +150,11 @@ class SlowTrials:
             self._count += 1
             self._sum_ns += wall_ns
             self._slowest_ns = max(self._slowest_ns, wall_ns)
-        if self._count < _TRIALS or self._sum_ns * NS < _SLOW_SECONDS:
+        if self._count < _LEAST_SLOW_TRIALS or self._sum_ns * NS < _LEAST_SLOW_S:
             return
         # One slow trial is chance: the mean is that of the others.
         mean_ns = (self._sum_ns - self._slowest_ns) / (self._count - 1)
-        if self._fastest_ns and mean_ns >= _TIMES * self._fastest_ns:
+        if self._fastest_ns and mean_ns >= _SLOW_FACTOR * self._fastest_ns:
             other = self._watch.other_cpu()
             why = (
                 "another program keeps the cores busy"
@@ -192,7 +192,7 @@ class Trials:
         self._now_ns, self._device = self.clock.now_ns, self.clock.device
         self._limit = self.limit or TimeLimit(self._now_ns)
         tape = self.taped.tape
-        self._told = Told(self.journal, tape.rows, tape.links, lambda: self.settings)
+        self._writer = JournalWriter(self.journal, tape.rows, tape.links, lambda: self.settings)
         self._conditions = Conditions()
         self._watch = CpuWatch()
         self._walls = array("q")
@@ -216,7 +216,7 @@ class Trials:
         )
         on_device = self._device is not None
         self.journal.add(Header(self.settings, self.where, on_device=on_device))
-        self._told.begin(self.taped.order)
+        self._writer.begin(self.taped.order)
         self.taped.tape.forget()
         probes = (
             Trial(PROBE, start_ns, wall_ns, {"threads": _int64(threads)})
@@ -230,7 +230,7 @@ class Trials:
         self._watch = CpuWatch()
         if not self._warm_up():
             return
-        long_s = self._limit.at_most_s(_LONG_SECONDS, _LONG_PART)
+        long_s = self._limit.at_most_s(_LONG_BLOCK_S, _LONG_PART_OF_LIMIT)
         for cycle in cycles(self.settings.trials, self.settings.clean_trials):
             long = not self._opened and cycle[0] * self.trial_s > long_s
             for before, clean, behind in opening(*cycle) if long else [cycle]:
@@ -310,7 +310,7 @@ class Trials:
             self._walls.append(trial.wall_ns)
             self._total_ns += trial.wall_ns
             self._launch_ns += trial.launch_ns
-        self._told.add(trials)
+        self._writer.add(trials)
         self._folded_ns, count = self._now_ns(), len(self._walls)
         if count:
             self.progress(count, self.settings.trials, self._total_ns / count * NS)
@@ -335,15 +335,15 @@ class Trials:
         """On a GPU, a few trials that the device begins when the host has launched all of them."""
         # So they are its own times, without waiting. There are none of a network that waits for it
         # in the middle, of more launches than a queue holds, or by link.
-        if self._device is None or not self._walls or self._told.by_link:
+        if self._device is None or not self._walls or self._writer.by_link:
             return
-        hold_ns = max(_LEAST_HOLD_NS, _HOLD_MORE * self._launch_ns // len(self._walls))
+        hold_ns = max(_LEAST_HOLD_NS, _HOLD_FACTOR * self._launch_ns // len(self._walls))
         each_s = (hold_ns + self._total_ns // len(self._walls)) * NS
         in_a_row = 0
         for _ in range(min(HELD_TRIALS, max(_LEAST_HELD, int(HELD_SECONDS / each_s)))):
             while not self._held_trial(hold_ns):
                 in_a_row += 1
-                hold_ns *= _HOLD_MORE
+                hold_ns *= _HOLD_FACTOR
                 if in_a_row == _MOST_HOLDS or hold_ns > _MOST_HOLD_NS:
                     return
             in_a_row = 0
@@ -373,12 +373,12 @@ class Trials:
         conditions = replace(
             self._conditions,
             # What known calls take longer is measured beside unprofiled trials.
-            call_ns=cost_of_a_call(self._now_ns) if self._told.by_link else None,
+            call_ns=cost_of_a_call(self._now_ns) if self._writer.by_link else None,
             other_cpu=self._watch.other_cpu(),
             gpu_after=self._gpu_state(),
             unlike_trials=self.taped.unlike,
         )
-        return self._told.recording(conditions, self.ended)
+        return self._writer.recording(conditions, self.ended)
 
     def _gpu_state(self) -> GpuState | None:
         gpu = gpu_number(self.settings.device)

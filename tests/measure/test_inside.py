@@ -72,7 +72,7 @@ WHOSE = [
 
 def test_whose_a_stack_is():
     for stack, *expected in WHOSE:
-        found = inside._found(iter([(tuple(stack), 0.5, 3)]), ROWS, lines=True)
+        found = inside._spent(iter([(tuple(stack), 0.5, 3)]), ROWS, lines=True)
         ((owner, frames),) = found
         assert [owner.row, owner.function, len(frames)] == expected
         assert found[owner, frames] == (0.5, 3)
@@ -87,7 +87,7 @@ def test_what_apply_does_between_the_hooks_is_the_layers():
     known = {within[0] - 2: None, within[0]: 0, within[-1]: 0, within[-1] + 2: None}
     for line, row in known.items():
         stack = label("0_Convolution2DFunction@"), APPLY._replace(line=line), check
-        ((owner, _),) = inside._found(iter([(stack, 1.0, 1)]), ROWS, lines=True)
+        ((owner, _),) = inside._spent(iter([(stack, 1.0, 1)]), ROWS, lines=True)
         assert owner.row == row, line
 
 
@@ -113,12 +113,12 @@ def test_by_link_a_row_is_told_by_its_path():
 
 def test_the_profilers_own_time_is_left_out_and_lines_on_request():
     own = (label("0_Convolution2DFunction@"), OWN)
-    assert inside._found(iter([(own, 1.0, 1), ((), 1.0, 1)]), ROWS, lines=True) == {}
+    assert inside._spent(iter([(own, 1.0, 1), ((), 1.0, 1)]), ROWS, lines=True) == {}
     # Without lines stacks of one function are one.
     stacks = [
         ((label("1_ReLU@"), APPLY, Frame("/f.py", "forward", line)), 1.0, 1) for line in (3, 4)
     ]
-    assert list(inside._found(iter(stacks), ROWS, lines=False).values()) == [(2.0, 2)]
+    assert list(inside._spent(iter(stacks), ROWS, lines=False).values()) == [(2.0, 2)]
     # Trials of a tenth of a second are a group.
     frames = [label("(trial) 7"), label("0_ReLU@"), APPLY]
     assert inside._within_trial((STEP, *frames)) == ("(trial) 7", tuple(frames[1:]))

@@ -14,8 +14,8 @@ from chainer_profile.record.journal import Rows as RowsFound
 from chainer_profile.record.recording import Conditions, LinkCalls, Recording, Settings
 
 
-class Told:
-    """What a journal was told of a tape's rows."""
+class JournalWriter:
+    """Knows which rows a journal has."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Told:
         settings: Callable[[], Settings],
     ) -> None:
         self._journal, self._rows, self._links, self._settings = journal, rows, links, settings
-        self._order: Order | None = None  # whose rows were told
+        self._order: Order | None = None  # whose rows were written
         self._written = (0, 0)
 
     @property
@@ -34,21 +34,21 @@ class Told:
         return self._order is None
 
     def begin(self, order: Order | None) -> None:
-        """Tell of the rows that iterations are expected to have."""
-        if order is not None and (found := self._rows_found(order)):
-            self._journal.add(found)
+        """Write the rows that iterations are expected to have."""
+        if order is not None and (rows := self._new_rows(order)):
+            self._journal.add(rows)
 
     def add(self, iterations: Sequence[Iteration]) -> None:
         """Write iterations of one kind."""
         if not iterations:
             return
         order = iterations[0].order
-        found = self._rows_found(order)
+        rows = self._new_rows(order)
         trials = map(_trial_of, iterations)
-        self._journal.add(*(found, *trials) if found else trials)
+        self._journal.add(*(rows, *trials) if rows else trials)
 
-    def _rows_found(self, order: Order | None) -> RowsFound | None:
-        """Rows that the journal was not told of."""
+    def _new_rows(self, order: Order | None) -> RowsFound | None:
+        """Rows that the journal does not have."""
         rows, links, settings = self._rows, self._links, self._settings
         if order is not None:
             if order is self._order:
@@ -65,24 +65,24 @@ class Told:
 
     def recording(self, conditions: Conditions, ended: str) -> Recording:
         """All iterations so far, with rows as they are by now, without those of none here."""
-        found = self._journal.recording(conditions, ended)
-        if not found.by_link:
-            return replace(found, links=self._links()) if found.n_trials else found
-        layers = self._rows.layers()[: len(found.layers)]
-        return replace(found, layers=layers, links=self._links())
+        recording = self._journal.recording(conditions, ended)
+        if not recording.by_link:
+            return replace(recording, links=self._links()) if recording.n_trials else recording
+        layers = self._rows.layers()[: len(recording.layers)]
+        return replace(recording, layers=layers, links=self._links())
 
 
-def _trial_of(one: Iteration) -> Trial:
-    samples = {"self_ns": one.rows_ns.tobytes(), "framework_ns": one.phases_ns.tobytes()}
-    if one.order is None:
-        samples["calls"] = one.calls.tobytes()
-    if len(one.arrived_ns):
-        samples |= {"arrived_ns": one.arrived_ns.tobytes(), "left_ns": one.left_ns.tobytes()}
-    if one.number:
-        samples["iteration"] = np.int64(one.number).tobytes()
-    if one.device is not None:
-        host, gaps, launch_ns, span_ns = one.device
+def _trial_of(trial: Iteration) -> Trial:
+    samples = {"self_ns": trial.rows_ns.tobytes(), "framework_ns": trial.phases_ns.tobytes()}
+    if trial.order is None:
+        samples["calls"] = trial.calls.tobytes()
+    if len(trial.arrived_ns):
+        samples |= {"arrived_ns": trial.arrived_ns.tobytes(), "left_ns": trial.left_ns.tobytes()}
+    if trial.number:
+        samples["iteration"] = np.int64(trial.number).tobytes()
+    if trial.device is not None:
+        host, gaps, launch_ns, span_ns = trial.device
         samples |= {"host_ns": host.tobytes(), "gap_ns": gaps.tobytes()}
         samples |= {"launch_ns": np.int64(launch_ns).tobytes()}
         samples |= {"span_ns": np.int64(span_ns).tobytes()}
-    return Trial(PROFILED, one.start_ns, one.wall_ns, samples)
+    return Trial(PROFILED, trial.start_ns, trial.wall_ns, samples)
