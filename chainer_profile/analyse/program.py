@@ -36,6 +36,8 @@ _MOVED = 0.05
 #: What an iteration takes outside of its phases, such as the program's own loop; and in a phase.
 BETWEEN_PHASES, BETWEEN_FUNCTIONS = "code between the phases", "between functions"
 _DATA = "data"
+#: Calls of networks that were not measured: only the first networks of a program are.
+NOT_BY_ROW = "other networks, not timed by row"
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,10 @@ def _beneath(above: Spent, spent: Sequence[Spent]) -> tuple[Part, ...]:
 
 def _in_account(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
     """Rows of the trials in a part, and functions in the rest of its time."""
-    trials = program.trials.get((spent.part, spent.name), ())
-    if not trials:
+    account = spent.part, spent.name
+    trials = program.trials.get(account, ())
+    unmeasured = [one for one in program.budget.unmeasured if (one.part, one.name) == account]
+    if not (trials or unmeasured):
         return _functions(program, spent, spent.ns, (LOADING, NETWORK, OTHER))
     phases = _phases(trials)
     in_trials_ns = sum(phase.ns for phase in phases.values())
@@ -135,6 +139,9 @@ def _in_account(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
         last = phases[OUTSIDE] if OUTSIDE in phases else list(phases.values())[-1]
         last.between_ns += rest_ns
     else:
+        for calls in unmeasured:
+            found.append(Part(NOT_BY_ROW, calls.ns, calls.count))
+            rest_ns -= calls.ns
         found += _functions(program, spent, rest_ns, (LOADING, OTHER))
     for name, phase in phases.items():
         inner = phase.parts()

@@ -25,7 +25,7 @@ from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
 
 #: Trainings that are measured, and networks that are called outside of them.
-_MOST = 4
+_MOST = 8
 #: What the profiler does in a program, beside :mod:`.watched`.
 FOLDING = "merging trials"
 #: Of a class that is not built in, whose methods can be replaced.
@@ -108,6 +108,15 @@ class Program:
     def accounts_of_trials(self) -> dict[str, Account]:
         """To which account the trials of each kind belong."""
         return {one.name: one.spent for one in self.watched}
+
+    def unmeasured(self) -> tuple[budget.Spent, ...]:
+        """What calls of networks took that are not measured, by account."""
+        calls: dict[Account, tuple[int, int]] = {}
+        for one in self.watched:
+            if one.count and not (one.live or one.recording):
+                ns, count = calls.get(one.spent, (0, 0))
+                calls[one.spent] = ns + one.own_ns, count + one.count
+        return tuple(budget.Spent(*account, *spent) for account, spent in calls.items())
 
     def recordings(self) -> dict[str, Recording]:
         """What was measured by kind: of a training first, or else of what took the most time."""

@@ -35,6 +35,7 @@ from chainer_profile.record.budget import (
     SAVE_NPZ,
     SAVE_NPZ_PLAIN,
     SNAPSHOTS,
+    Spent,
 )
 from chainer_profile.record.budget import Extension as Described
 from chainer_profile.record.journal import Journal, Trial
@@ -307,6 +308,19 @@ def test_trials_of_one_network_are_of_the_part_that_calls_it(watching, clock):
     kinds |= {"test-3": (EXTENSIONS, "b"), "test-4": (CALLS, "")}
     assert program.accounts_of_trials() == kinds
     assert {one.name: one.own_ns for one in program.watched} == dict.fromkeys(kinds, 200)
+
+
+def test_the_time_of_networks_that_are_not_measured_is_known(measuring, clock):
+    with measuring.within(), chainer.using_config("train", False):
+        with measuring.accounts.within(EXTENSIONS, "Bleu"):
+            for number in range(10):
+                model = type(f"Net{number}", (Net,), {})(clock)
+                for _ in range(3):
+                    model(X)
+        program = measuring.program
+        assert program.unmeasured() == (Spent(EXTENSIONS, "Bleu", 2 * 300, 2 * 3),)
+    assert program.unmeasured() == (Spent(EXTENSIONS, "Bleu", 2 * 300, 2 * 3),)
+    assert len(program.recordings()) == 8
 
 
 def test_what_runs(watching, clock):
