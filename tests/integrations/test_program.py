@@ -484,6 +484,23 @@ def test_many_calls_in_test_mode(clock, measuring):
     assert set(recording.trial_ns.tolist()) == {100}
 
 
+@pytest.mark.parametrize(
+    ("takes_ns", "taped"),
+    [(140 * MS, [1, *range(4, 31)]), (200 * MS, [*range(1, 21), *range(23, 31)])],
+)
+def test_memory_is_counted_in_long_trials_where_others_take_ten_times_as_long(
+    takes_ns, taped, clock, measuring
+):
+    """Of a program with three long iterations, the two without rows would be most of the time."""
+    with measuring.within(), chainer.using_config("train", False):
+        model = Net(clock, takes_ns)
+        for _ in range(30):
+            model(X)
+    (calls,) = measuring.program.watched
+    assert calls.recording.iteration.tolist() == taped
+    assert calls.recording.memory is not None
+
+
 def test_trials_are_written_while_the_program_runs(clock, measuring, monkeypatch):
     written = []
     add = Journal.add
