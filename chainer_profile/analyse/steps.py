@@ -245,8 +245,8 @@ def _embeddings(summary: Summary) -> Iterator[Finding]:
             yield step(
                 "embedding",
                 f"The backward of EmbedID at {path} takes {format_percent(share)} of the {what}: "
-                f"each of {format_count(calls)} calls fills an array of W's size with zeros and the "
-                "gradients of its words, and these arrays are added up.",
+                f"each of {format_count(calls)} calls fills an array of W's size with zeros and "
+                "the gradients of its words, and these arrays are added up.",
                 "To look up all words of a sequence in one call, write.",
                 command="chainer.functions.separate(embed(sequence), axis=0)",
                 gain=gain_without(share * (1 - 1 / calls)),
