@@ -29,6 +29,7 @@ from chainer_profile.report.content import (
     comparison,
     engines,
     network,
+    pass_section,
     profile,
     sweep,
 )
@@ -42,7 +43,7 @@ from chainer_profile.report.content.result_section import groups
 from chainer_profile.report.document import Block, Boxes, Text, plain, text
 from chainer_profile.report.tables import SPREAD, Spread, Table
 from chainer_profile.report.writers.terminal import count_of_lines
-from tests import ROOT
+from tests import ROOT, counting
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import make_run
 from tests.report.documents import S, compared, network_of, network_row, program
@@ -206,6 +207,15 @@ def test_the_rate_of_zero_is_that_of_our_own_optimizer() -> None:
             asked = Settings(phase=phase, optimizer=optimizer, command=command)
             assert not has_rate_of_zero(asked), asked
     assert has_rate_of_zero(Settings(phase="train", optimizer="MomentumSGD", command=ours))
+
+
+def test_no_page_faults_take_no_time() -> None:
+    run = make_recording()
+    for faults, said in ((50, "with 350 page faults of at least"), (0, "with 0 page faults a")):
+        counters = counting.counters(run, page_faults=faults)
+        (words, *_) = pass_section.counters(summarise(replace(run, counters=counters)))
+        assert isinstance(words, Text)
+        assert said in plain(words.words)
 
 
 def test_a_command_is_given_once() -> None:
