@@ -238,11 +238,8 @@ def _chosen(parts: Sequence[Part], most: int, least_ns: float) -> set[int]:
         return more, left
 
     layers = _largest_layers(ranked, above)
-    for part in (
-        *layers,
-        *_beside(layers, ranked, above),
-        *(part for part in ranked if part.ns >= least_ns),
-    ):
+    ranked = [part for part in ranked if part.ns >= least_ns]
+    for part in (*layers, *_beside(layers, ranked, above), *ranked):
         more, left = with_part(part)
         if len(more) + sum(ns >= least_ns for ns in left.values()) > most:
             break
