@@ -154,7 +154,7 @@ def test_phases_beside_those_of_the_named_layers_are_named_where_imports_take_mo
         np.zeros((1, 3), np.int64),
         trial_ns=np.array([1_500_000_000]),
     )
-    imports = [Spent("imports", f"p{at}", (50 - at) * S, 1) for at in range(20)]
+    imports = [Spent("imports", f"p{at}", (50 - at) * S // 20, 1) for at in range(20)]
     spent = (*imports, Spent(ITERATIONS, "", 1_500_000_000, 1))
     budget = Budget("a.py", "", "", COMPLETE, sum(each.ns for each in spent), spent)
     rows = list(budget_rows(ProgramTime(budget, {(ITERATIONS, ""): [recording]}), 14))
