@@ -21,8 +21,8 @@ from chainer_profile.record.recording import Recording
 #: Nanoseconds that the memory pass takes for each call, about: tracemalloc sees all of Python's
 #: allocations. Those that it may add whatever the trials take, and else of their own time.
 _MEMORY_CALL_NS, _MEMORY_NS, _MEMORY_COST = 500_000, 300_000_000, 0.03
-#: Its two trials have no rows: they may be this part of a program's, or take as long as it may add.
-_UNTIMED, _UNTIMED_TRIALS = 0.1, 2
+#: Its two trials have no rows: they may take so long whatever the others take, or such a part.
+_UNTIMED_TRIALS, _UNTIMED_NS, _UNTIMED = 2, 100_000_000, 0.1
 #: Ends a trial, with the exception that it ended in, if any.
 End = Callable[[BaseException | None], None]
 #: What the profiler does around trials, and within those that are profiled.
@@ -104,7 +104,7 @@ class Watched:
         if live is not None:
             added_ns, untimed_ns = live.calls * _MEMORY_CALL_NS, _UNTIMED_TRIALS * self._usual_ns
             live.counts = added_ns <= max(_MEMORY_NS, _MEMORY_COST * self.own_ns)
-            live.counts &= untimed_ns <= max(_MEMORY_NS, _UNTIMED * self.own_ns)
+            live.counts &= untimed_ns <= max(_UNTIMED_NS, _UNTIMED * self.own_ns)
             accounts.open((PROFILER, AROUND))
             with self._excused():
                 live.begin()
