@@ -163,6 +163,10 @@ class Program:
             own = account if isinstance(account, tuple) else account(*args, **kwargs)
             if own is None or self.accounts.part not in _OWN or not self._entries.mine:
                 return function(*args, **kwargs)
+            return in_own_account(own, args, kwargs)
+
+        # Another frame than the one that passes a call on, for the sampler.
+        def in_own_account(own: Account, args: Any, kwargs: Any) -> Any:
             with self.accounts.within(*own, count):
                 return function(*args, **kwargs)
 
