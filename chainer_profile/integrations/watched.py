@@ -84,7 +84,7 @@ class Watched:
 
     def run(self, call: Callable[[], Any], count: int = 1) -> Any:
         """What a call gives, which is the next trial."""
-        end = self.begin(count)
+        end = self.begin(count, ends=True)
         try:
             given = call()
         except BaseException as error:
@@ -93,13 +93,16 @@ class Watched:
         end(None)
         return given
 
-    def begin(self, count: int = 1) -> End:
-        """The next trial begins; what the profiler does around it is kept apart."""
+    def begin(self, count: int = 1, ends: bool = False) -> End:
+        """The next trial begins; what the profiler does around it is kept apart.
+
+        ``ends`` says that it is known where it ends: with a call.
+        """
         self.saved()
         accounts, live = self.accounts, self.live
         # Of several optimizers it is not known yet which one's update ends an iteration.
         optimizers = len(self.trial.optimizers) if self.trial is not None else 1
-        if optimizers > 1 and self.count < optimizers:
+        if optimizers > 1 and self.count < optimizers and not ends:
             live = None
         if live is not None:
             added_ns, untimed_ns = live.calls * _MEMORY_CALL_NS, _UNTIMED_TRIALS * self._usual_ns

@@ -501,6 +501,24 @@ def test_memory_is_counted_in_long_trials_where_others_take_ten_times_as_long(
     assert calls.recording.memory is not None
 
 
+def test_every_iteration_of_a_trainer_with_two_optimizers_is_measured(clock, measuring):
+    """Its updater says where an iteration ends: the first two of three were in no row."""
+
+    class Updater(training.updaters.StandardUpdater):
+        def update_core(self):
+            for optimizer in self.get_all_optimizers().values():
+                learn(optimizer.target, optimizer)
+
+    optimizers = {}
+    for name in ("main", "dis"):
+        optimizers[name] = Optimizer(clock)
+        optimizers[name].setup(Net(clock, 200 * MS))
+    trainer = training.Trainer(Updater(Data(clock), optimizers), (3, "iteration"))
+    with measuring.within():
+        trainer.run()
+    assert measuring.program.watched[0].recording.iteration.tolist() == [1, 2, 3]
+
+
 def test_trials_are_written_while_the_program_runs(clock, measuring, monkeypatch):
     written = []
     add = Journal.add
