@@ -28,6 +28,9 @@ BLOCK_S = 0.01
 _SHORT_S = 0.05
 #: Runs before the first block, at most, and seconds that they take.
 _WARM_RUNS, _WARM_S = 5, 0.5
+#: BLAS threads that have nothing to do keep a core busy for some time, which the next process
+#: needs: it is waited until they sleep, in steps of so many seconds and at most so many of them.
+_REST_S, _MOST_RESTS = 0.01, 20
 #: What a process is asked.
 READY, BLOCK, CHECK, LAYERS = "ready", "block", "check", "layers"
 
@@ -66,6 +69,7 @@ def serve(
     *,
     wall: Callable[[], float] = time.perf_counter,
     cpu: Callable[[], float] = time.process_time,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Answer what is asked, a line each, until there are no more questions."""
 
@@ -81,10 +85,13 @@ def serve(
                 running.run()
                 runs += 1
             run_s = wall() - last
+            _rest(cpu, sleep)
             answer(value=None)
             for question in asked:
                 if question.strip() == BLOCK:
-                    answer(value=asdict(_block(running, run_s, wall, cpu)))
+                    block = _block(running, run_s, wall, cpu)
+                    _rest(cpu, sleep)
+                    answer(value=asdict(block))
                 else:
                     answer(value=getattr(running, question.strip())())
     except (Exception, SystemExit) as error:  # the network's own, or an engine's
@@ -105,6 +112,15 @@ def _block(
     cpu_s, wall_s = cpu() - cpu_s, wall() - wall_s
     inputs = count * running.batchsize
     return Block(cpu_s / inputs, wall_s / inputs)
+
+
+def _rest(cpu: Callable[[], float], sleep: Callable[[float], None]) -> None:
+    """Wait until no thread of this process is busy any more."""
+    for _ in range(_MOST_RESTS):
+        before_s = cpu()
+        sleep(_REST_S)
+        if cpu() - before_s < _REST_S / 10:
+            return
 
 
 def serve_here(work: Callable[[], AbstractContextManager[Work]]) -> None:

@@ -85,8 +85,6 @@ def _less(spent: Spent, extension: Extension | None) -> tuple[str, str, float]:
 def _written(extension: Extension, factor: int) -> str:
     """The call that lets an extension do its work less often by a factor."""
     period = f"{extension.period * factor:g}"
-    if extension.argument == "update_interval":
-        return f"{extension.kind}(update_interval={period})"
     trigger = f"trigger=({period}, {extension.unit!r})"
     if extension.argument and extension.kind not in _IN_EVERY_CALL:
         return f"{extension.kind}(..., {trigger})"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from chainer_profile.analyse.extensions import beside_the_network
-from chainer_profile.analyse.findings import LEAST_GAIN, STEP, Finding, gain_without, in_order, step
+from chainer_profile.analyse.findings import LEAST_GAIN, STEP, Finding, gain_without, in_order
 from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.paths import joined
-from chainer_profile.basics.units import format_percent, plural
+from chainer_profile.basics.units import plural
 from chainer_profile.record.budget import (
     BENEATH,
     CALLS,
@@ -29,13 +28,11 @@ from chainer_profile.record.budget import (
 )
 from chainer_profile.record.recording import Recording
 
-#: Share of the program from which moving its network is advised on.
-_MOVED = 0.05
-
-
 #: What an iteration takes outside of its phases, such as the program's own loop; and in a phase.
 BETWEEN_PHASES, BETWEEN_FUNCTIONS = "code between the phases", "between functions"
 _DATA = "data"
+#: Calls of networks that were not measured: only the first networks of a program are.
+NOT_BY_ROW = "other networks, not timed by row"
 
 
 @dataclass(frozen=True)
@@ -118,8 +115,10 @@ def _beneath(above: Spent, spent: Sequence[Spent]) -> tuple[Part, ...]:
 
 def _in_account(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
     """Rows of the trials in a part, and functions in the rest of its time."""
-    trials = program.trials.get((spent.part, spent.name), ())
-    if not trials:
+    account = spent.part, spent.name
+    trials = program.trials.get(account, ())
+    unmeasured = [one for one in program.budget.unmeasured if (one.part, one.name) == account]
+    if not (trials or unmeasured):
         return _functions(program, spent, spent.ns, (LOADING, NETWORK, OTHER))
     phases = _phases(trials)
     in_trials_ns = sum(phase.ns for phase in phases.values())
@@ -135,6 +134,9 @@ def _in_account(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
         last = phases[OUTSIDE] if OUTSIDE in phases else list(phases.values())[-1]
         last.between_ns += rest_ns
     else:
+        for calls in unmeasured:
+            found.append(Part(NOT_BY_ROW, calls.ns, calls.count))
+            rest_ns -= calls.ns
         found += _functions(program, spent, rest_ns, (LOADING, OTHER))
     for name, phase in phases.items():
         inner = phase.parts()
@@ -242,7 +244,7 @@ def share_of(spent: Spent, budget: Budget) -> float:
 
 def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Finding, ...]:
     """What would shorten the program; with what would shorten its trials, by what that is of it."""
-    found = [*beside_the_network(budget, own_ns(budget)), *_moved(budget)]
+    found = list(beside_the_network(budget, own_ns(budget)))
     if summary is not None:
         trains = summary.recording.settings.phase == "train"
         share = share_of(budget.of(ITERATIONS if trains else CALLS), budget)
@@ -250,11 +252,3 @@ def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Fi
             if one.severity == STEP and one.gain:
                 found.append(replace(one, gain=gain_without(share * (1 - 1 / one.gain))))
     return in_order(one for one in found if one.gain is None or one.gain >= LEAST_GAIN)
-
-
-def _moved(budget: Budget) -> Iterator[Finding]:
-    moved = sum(one.ns for one in budget.sampled if re.search(r"\bto_(gpu|device)\b", one.function))
-    if moved >= _MOVED * own_ns(budget) > 0:
-        share = moved / own_ns(budget)
-        text = f"Repeated to_gpu calls take {format_percent(share)} of the program."
-        yield step("moved", text, "Move a network once, before the loop.")

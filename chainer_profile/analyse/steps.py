@@ -235,14 +235,18 @@ def _data(summary: Summary) -> Iterator[Finding]:
 def _embeddings(summary: Summary) -> Iterator[Finding]:
     """Embeddings that are called several times a trial, each time for an array of all words."""
     whole_s, what = whole(summary)
+    layers = summary.layers
+    added = layers[layers["function"] == "gradient_accumulation"].groupby("path")["mean_s"].sum()
     for path, rows in embeddings(summary, are_few).groupby("path", sort=False):
         calls, share = int(rows["calls"].sum()), float(rows["mean_s"].sum()) / whole_s
+        # The arrays of all calls are added up, too.
+        share += float(added.get(path, 0.0)) / whole_s
         if calls > 1 and share >= MUCH:
             yield step(
                 "embedding",
                 f"The backward of EmbedID at {path} takes {format_percent(share)} of the {what}: "
                 f"each of {format_count(calls)} calls fills an array of W's size with zeros and "
-                "adds the gradients of its words to it.",
+                "the gradients of its words, and these arrays are added up.",
                 "To look up all words of a sequence in one call, write.",
                 command="chainer.functions.separate(embed(sequence), axis=0)",
                 gain=gain_without(share * (1 - 1 / calls)),

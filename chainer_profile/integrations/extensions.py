@@ -42,9 +42,6 @@ def described(trainer: Any, before: Mapping[str, int]) -> Iterator[budget.Extens
             kind = f"extensions.{'snapshot' if kind == '_Snapshot' else kind}"
         if hasattr(extension, "_trigger"):
             trigger, argument = extension._trigger, "trigger"
-        elif isinstance(extension, extensions.ProgressBar):
-            trigger = IntervalTrigger(extension._update_interval, "iteration")
-            argument = "update_interval"
         account, compresses = account_of(extension, name)[1], _compresses(extension)
         if isinstance(trigger, IntervalTrigger):
             period, unit = trigger.period, trigger.unit

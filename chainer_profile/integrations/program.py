@@ -25,7 +25,7 @@ from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
 
 #: Trainings that are measured, and networks that are called outside of them.
-_MOST = 4
+_MOST = 8
 #: What the profiler does in a program, beside :mod:`.watched`.
 FOLDING = "merging trials"
 #: Of a class that is not built in, whose methods can be replaced.
@@ -109,6 +109,15 @@ class Program:
         """To which account the trials of each kind belong."""
         return {one.name: one.spent for one in self.watched}
 
+    def unmeasured(self) -> tuple[budget.Spent, ...]:
+        """What calls of networks took that are not measured, by account."""
+        calls: dict[Account, tuple[int, int]] = {}
+        for one in self.watched:
+            if one.count and not (one.live or one.recording):
+                ns, count = calls.get(one.spent, (0, 0))
+                calls[one.spent] = ns + one.own_ns, count + one.count
+        return tuple(budget.Spent(*account, *spent) for account, spent in calls.items())
+
     def recordings(self) -> dict[str, Recording]:
         """What was measured by kind: of a training first, or else of what took the most time."""
         ranked = sorted(self.watched, key=lambda one: (one.name != TRAINING, -one.own_ns))
@@ -154,6 +163,10 @@ class Program:
             own = account if isinstance(account, tuple) else account(*args, **kwargs)
             if own is None or self.accounts.part not in _OWN or not self._entries.mine:
                 return function(*args, **kwargs)
+            return in_own_account(own, args, kwargs)
+
+        # Another frame than the one that passes a call on, for the sampler.
+        def in_own_account(own: Account, args: Any, kwargs: Any) -> Any:
             with self.accounts.within(*own, count):
                 return function(*args, **kwargs)
 

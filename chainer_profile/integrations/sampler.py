@@ -37,6 +37,8 @@ _LIBRARIES = tuple(
     for path in dict.fromkeys(map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 )
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+#: A function of ours that passes calls of the program on to what it calls.
+_PASSES_ON = "in_account"
 _CHAINER = f"{os.sep}chainer{os.sep}"
 #: Files of a program that is given as text; and what runs within a function, by another name.
 _TEXTS = ("<string>", "<stdin>")
@@ -170,7 +172,10 @@ def _place_of(frame: FrameType | None) -> Place | None:
         code = frame.f_code
         file = code.co_filename
         if file.startswith(_OURS):
-            break
+            if code.co_name != _PASSES_ON:
+                break
+            frame = frame.f_back
+            continue
         if code.co_name == _APPLY[0] and file.endswith(_APPLY[1]):
             return None
         if file.startswith(_LIBRARIES):

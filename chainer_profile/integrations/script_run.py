@@ -239,8 +239,10 @@ class ScriptRun:
         untimed = self._program.untimed
         sampled = () if self._sampler is None else self._sampler.sampled()
         began, how = (words, self._started), (ended, outcome)
-        extensions = self._program.extensions
-        return Budget(*began, *how, wall_ns, spent, untimed, sampled, trials, extensions)
+        extensions, unmeasured = self._program.extensions, self._program.unmeasured()
+        return Budget(
+            *(*began, *how, wall_ns, spent, untimed, sampled, trials, extensions, unmeasured)
+        )
 
     def _save_now_and_then(self, outcome: str = RUNNING) -> None:
         """Write the budget so far, for the case that the program is killed."""

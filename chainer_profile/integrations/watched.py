@@ -21,6 +21,8 @@ from chainer_profile.record.recording import Recording
 #: Nanoseconds that the memory pass takes for each call, about: tracemalloc sees all of Python's
 #: allocations. Those that it may add whatever the trials take, and else of their own time.
 _MEMORY_CALL_NS, _MEMORY_NS, _MEMORY_COST = 500_000, 300_000_000, 0.03
+#: Its two trials have no rows: they may take so long whatever the others take, or such a part.
+_UNTIMED_TRIALS, _UNTIMED_NS, _UNTIMED = 2, 100_000_000, 0.1
 #: Ends a trial, with the exception that it ended in, if any.
 End = Callable[[BaseException | None], None]
 #: What the profiler does around trials, and within those that are profiled.
@@ -82,7 +84,7 @@ class Watched:
 
     def run(self, call: Callable[[], Any], count: int = 1) -> Any:
         """What a call gives, which is the next trial."""
-        end = self.begin(count)
+        end = self.begin(count, ends=True)
         try:
             given = call()
         except BaseException as error:
@@ -91,17 +93,21 @@ class Watched:
         end(None)
         return given
 
-    def begin(self, count: int = 1) -> End:
-        """The next trial begins; what the profiler does around it is kept apart."""
+    def begin(self, count: int = 1, ends: bool = False) -> End:
+        """The next trial begins; what the profiler does around it is kept apart.
+
+        ``ends`` says that it is known where it ends: with a call.
+        """
         self.saved()
         accounts, live = self.accounts, self.live
         # Of several optimizers it is not known yet which one's update ends an iteration.
         optimizers = len(self.trial.optimizers) if self.trial is not None else 1
-        if optimizers > 1 and self.count < optimizers:
+        if optimizers > 1 and self.count < optimizers and not ends:
             live = None
         if live is not None:
-            most_ns = max(_MEMORY_NS, _MEMORY_COST * self.own_ns)
-            live.counts = live.calls * _MEMORY_CALL_NS <= most_ns
+            added_ns, untimed_ns = live.calls * _MEMORY_CALL_NS, _UNTIMED_TRIALS * self._usual_ns
+            live.counts = added_ns <= max(_MEMORY_NS, _MEMORY_COST * self.own_ns)
+            live.counts &= untimed_ns <= max(_UNTIMED_NS, _UNTIMED * self.own_ns)
             accounts.open((PROFILER, AROUND))
             with self._excused():
                 live.begin()

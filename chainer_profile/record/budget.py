@@ -108,7 +108,8 @@ class Budget(Escaped):
     evaluation, extensions of a Trainer by name, snapshots saved or loaded, the script's own code
     (all else), and what the profiler added. What other threads called is counted alone, in
     ``untimed``. ``ended`` is the last moment that is known of (UTC), and ``outcome`` is ``running``
-    where it was killed. ``extensions`` has those of trainings that have ended.
+    where it was killed. ``extensions`` has those of trainings that have ended. ``unmeasured`` has
+    what of the parts went to calls of networks that no recording has.
     """
 
     script: str
@@ -121,6 +122,7 @@ class Budget(Escaped):
     sampled: tuple[Sampled, ...] = ()
     trials: tuple[Trials, ...] = ()
     extensions: tuple[Extension, ...] = ()
+    unmeasured: tuple[Spent, ...] = ()
 
     def part(self, part: str) -> tuple[Spent, ...]:
         """What was spent for a part, the most first."""

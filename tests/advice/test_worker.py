@@ -32,7 +32,7 @@ class Runs:
 def served(clock, runs, *questions):
     answers, asked = io.StringIO(), io.StringIO("".join(f"{one}\n" for one in questions))
     clocks = {"wall": lambda: clock.now_ns() * 1e-9, "cpu": lambda: clock.now_ns() * 0.5e-9}
-    serve(lambda: nullcontext(runs), asked, answers, **clocks)
+    serve(lambda: nullcontext(runs), asked, answers, **clocks, sleep=lambda seconds: None)
     return [json.loads(line) for line in answers.getvalue().splitlines()]
 
 
@@ -49,6 +49,25 @@ def test_answers_and_errors(clock):
     answers = served(clock, Runs(clock, 1000), CHECK, "layers", BLOCK)
     failed = {"error": "ValueError: no layers here"}
     assert answers[1:] == [{"value": "its outputs differ"}, failed]
+
+
+@pytest.mark.parametrize(("busy_ms", "slept_ms"), [(0, 10), (25, 40), (10_000, 200)])
+def test_a_process_answers_when_its_threads_have_gone_to_sleep(clock, busy_ms, slept_ms):
+    """Until then they take a core from the process whose turn is next."""
+    slept_s = 0.0
+
+    def sleep(seconds):
+        nonlocal slept_s
+        slept_s += seconds
+
+    asked, answers = io.StringIO(f"{BLOCK}\n"), io.StringIO()
+    clocks = {"wall": lambda: clock.now_ns() * 1e-9, "cpu": lambda: min(slept_s, busy_ms * 1e-3)}
+    serve(lambda: nullcontext(Runs(clock, 10**6)), asked, answers, **clocks, sleep=sleep)
+    _ready, block = map(json.loads, answers.getvalue().splitlines())
+    # Once before it says that it is ready, and after the block if they were busy still.
+    left_ms = max(0, busy_ms - slept_ms)
+    assert slept_s * 1e3 == pytest.approx(slept_ms + (10 if not left_ms else 200))
+    assert block["value"]["wall_s"] == pytest.approx(5e-4)
 
 
 def worker(code, stop=""):

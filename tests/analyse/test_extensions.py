@@ -49,11 +49,6 @@ def advised(*extensions, takes_s=5, part=""):
             0.9,
         ),
         (
-            ("extensions.ProgressBar", 1, "iteration", 99, "update_interval"),
-            "(update_interval=10)",
-            10 / 11,
-        ),
-        (
             ("extensions.Evaluator", 1, "epoch", 10),
             "extend(extensions.Evaluator(...), trigger=(10, 'epoch'))",
             0.9,

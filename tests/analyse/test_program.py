@@ -8,6 +8,7 @@ import pytest
 from chainer_profile.analyse.program import (
     BETWEEN_FUNCTIONS,
     BETWEEN_PHASES,
+    NOT_BY_ROW,
     Part,
     ProgramTime,
     mean_of_trials,
@@ -135,6 +136,23 @@ def test_layers_and_functions_in_evaluation_and_extensions():
         Part("Bleu", 1240, 1, (Part("a.py:5 bleu", 1000, sampled=True), layer, between)),
         Part("PlotReport", 400, 2, (Part("figure.py:7 savefig", 300, sampled=True),)),
     )
+
+
+def test_networks_that_were_not_measured_are_not_told_as_functions():
+    network = recording("Net", ("forward", "/a", 100), between=20)
+    budget = Budget(
+        *("a.py", "", "", COMPLETE, 1240, (Spent(EXTENSIONS, "Bleu", 1240, 1),)),
+        sampled=(
+            Sampled(EXTENSIONS, "Bleu", OTHER, "a.py:5 bleu", 10, 1),
+            Sampled(EXTENSIONS, "Bleu", NETWORK, "", 90, 9),
+        ),
+        unmeasured=(Spent(EXTENSIONS, "Bleu", 900, 7), Spent(EVALUATION, "", 1, 1)),
+    )
+    for trials, of_network_ns in (({(EXTENSIONS, "Bleu"): [network]}, 240), ({}, 0)):
+        (found,) = program_parts(ProgramTime(budget, trials))
+        function = Part("a.py:5 bleu", 340 - of_network_ns, sampled=True)
+        assert {Part(NOT_BY_ROW, 900, 7), function} <= set(found.inner)
+        assert sum(part.ns for part in found.inner) == 1240
 
 
 def test_networks_of_one_part_have_their_names():

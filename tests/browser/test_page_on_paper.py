@@ -176,11 +176,21 @@ def test_figures_are_as_wide_as_the_text(printed):
     assert all(0.98 <= part <= 1.001 for part in drawn), drawn
 
 
+def test_no_boxes_are_parted(printed):
+    printed.opened.emulate_media(media="print")
+    parted = printed.opened.evaluate(
+        """() => [...document.querySelectorAll(".boxes")].map(
+          (boxes) => getComputedStyle(boxes).breakInside)"""
+    )
+    assert set(parted) == {"avoid"}
+
+
 def test_what_is_only_for_the_screen_is_not_printed_and_nothing_is_cut(printed):
     sheets = printed.sheets()
     printed.opened.emulate_media(media="print")
     assert not printed.opened.is_visible("nav")
     assert not printed.opened.is_visible("button")
+    assert not any("Clickaheading" in sheet.text for sheet in sheets)
     assert printed.opened.evaluate(
         """() => [...document.querySelectorAll("main *")].every(
           (one) => one.getBoundingClientRect().right <= innerWidth + 1)"""

@@ -52,11 +52,14 @@ def _findings(shown: Recording | Summary, *codes: str) -> list[str]:
     ]
 
 
-def _embedded(shape: tuple[int, ...], calls: int) -> Any:
+def _embedded(shape: tuple[int, ...], calls: int, us: int = 800, added_us: int = 0) -> Any:
     """A training that looks up words; the gradients of a call have this shape."""
-    rows = ("forward", 100), ("backward", 800)
+    rows = ("forward", 100), ("backward", us)
     words = [("/e", "EmbedIDFunction", phase, us) for phase, us in rows]
-    run = phased(*words, ("/l", "LinearFunction", "forward", 100), calls={1: calls})
+    others = [("/l", "LinearFunction", "forward", 900 - us)]
+    if added_us:
+        others.append(("/e", "gradient_accumulation", "backward", added_us))
+    run = phased(*words, *others, calls={1: calls})
     layers = list(run.layers)
     layers[1] = replace(layers[1], input_shapes=(shape,))
     return replace(run, layers=tuple(layers))
@@ -312,6 +315,7 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
            for shape, calls, code in (((1000, 100), 1, "kernels"), ((20, 30, 100), 1, "kernels"),
                                       ((1000, 129), 1, "kernels"), ((20, 100), 35, "embedding"),
                                       ((20, 100), 1, "embedding"), ((1000, 100), 2, "embedding"))},
+        "words whose gradients are added up": (_embedded((20, 100), 35, 40, 60), "embedding"),
         "kernels of a program": (of_program(trained(PROGRAM)), "kernels"),
         "small products of a program": (looped(10**6), "threads"),
         "large products of a program": (looped(10**8), "threads"),

@@ -35,6 +35,7 @@ from chainer_profile.record.budget import (
     SAVE_NPZ,
     SAVE_NPZ_PLAIN,
     SNAPSHOTS,
+    Spent,
 )
 from chainer_profile.record.budget import Extension as Described
 from chainer_profile.record.journal import Journal, Trial
@@ -309,6 +310,19 @@ def test_trials_of_one_network_are_of_the_part_that_calls_it(watching, clock):
     assert {one.name: one.own_ns for one in program.watched} == dict.fromkeys(kinds, 200)
 
 
+def test_the_time_of_networks_that_are_not_measured_is_known(measuring, clock):
+    with measuring.within(), chainer.using_config("train", False):
+        with measuring.accounts.within(EXTENSIONS, "Bleu"):
+            for number in range(10):
+                model = type(f"Net{number}", (Net,), {})(clock)
+                for _ in range(3):
+                    model(X)
+        program = measuring.program
+        assert program.unmeasured() == (Spent(EXTENSIONS, "Bleu", 2 * 300, 2 * 3),)
+    assert program.unmeasured() == (Spent(EXTENSIONS, "Bleu", 2 * 300, 2 * 3),)
+    assert len(program.recordings()) == 8
+
+
 def test_what_runs(watching, clock):
     model, optimizer = set_up(clock)
     runs, program = [], watching.program
@@ -417,7 +431,7 @@ def test_how_often_the_extensions_of_a_trainer_work(watching, clock, tmp_path):
         Described(*each)
         for each in (
             ("LogReport", "extensions.LogReport", 2, "epoch", 3, "trigger"),
-            ("ProgressBar", "extensions.ProgressBar", 5, "iteration", 2, "update_interval"),
+            ("ProgressBar", "extensions.ProgressBar", 1, "iteration", 12),
             ("validation", "extensions.Evaluator", 1, "epoch", 6),
             ("snapshot", "extensions.snapshot", 1, "epoch", 6, "", True),
             ("snapshot_1", "extensions.snapshot", 1, "epoch", 6, "", False),
@@ -468,6 +482,41 @@ def test_many_calls_in_test_mode(clock, measuring):
     assert recording.iteration.tolist() == taped
     assert len(taped) + 2 == calls.count == 3000
     assert set(recording.trial_ns.tolist()) == {100}
+
+
+@pytest.mark.parametrize(
+    ("takes_ns", "taped"),
+    [(40 * MS, [1, *range(4, 31)]), (100 * MS, [*range(1, 21), *range(23, 31)])],
+)
+def test_memory_is_counted_in_long_trials_where_others_take_ten_times_as_long(
+    takes_ns, taped, clock, measuring
+):
+    """Of a program with three long iterations, the two without rows would be most of the time."""
+    with measuring.within(), chainer.using_config("train", False):
+        model = Net(clock, takes_ns)
+        for _ in range(30):
+            model(X)
+    (calls,) = measuring.program.watched
+    assert calls.recording.iteration.tolist() == taped
+    assert calls.recording.memory is not None
+
+
+def test_every_iteration_of_a_trainer_with_two_optimizers_is_measured(clock, measuring):
+    """Its updater says where an iteration ends: the first two of three were in no row."""
+
+    class Updater(training.updaters.StandardUpdater):
+        def update_core(self):
+            for optimizer in self.get_all_optimizers().values():
+                learn(optimizer.target, optimizer)
+
+    optimizers = {}
+    for name in ("main", "dis"):
+        optimizers[name] = Optimizer(clock)
+        optimizers[name].setup(Net(clock, 200 * MS))
+    trainer = training.Trainer(Updater(Data(clock), optimizers), (3, "iteration"))
+    with measuring.within():
+        trainer.run()
+    assert measuring.program.watched[0].recording.iteration.tolist() == [1, 2, 3]
 
 
 def test_trials_are_written_while_the_program_runs(clock, measuring, monkeypatch):

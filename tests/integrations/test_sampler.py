@@ -40,7 +40,9 @@ TRAINER = CHAINER / "training/trainer.py", "run"
 PLOT = CHAINER / "training/extensions/plot_report.py", "__call__"
 SAVEFIG = SITE / "matplotlib/figure.py", "savefig"
 DRAW = SITE / "matplotlib/artist.py", "draw"
-ACCOUNT = OURS / "integrations/program.py", "in_account"
+ACCOUNT = OURS / "integrations/program.py", "in_own_account"
+PASSED_ON = OURS / "integrations/program.py", "in_account"
+SAVE = CHAINER / "serializers/hdf5.py", "save_hdf5"
 WITH = STDLIB / "contextlib.py", "__enter__"
 RUNPY = "<frozen runpy>", "run_path"
 
@@ -93,6 +95,8 @@ class Sampling:
         ([MAIN, TRAINER, ACCOUNT, PLOT, SAVEFIG, DRAW], "figure.py:1 savefig"),
         ([MAIN, TRAINER, ACCOUNT, PLOT], ""),
         ([MAIN, TRAINER, ACCOUNT, PLOT, ACCURACY], "train.py:1 accuracy"),
+        # What is called in the account of an iteration is passed on.
+        ([MAIN, ACCURACY, PASSED_ON, SAVE, WITH], "train.py:1 accuracy > save_hdf5"),
         # The profiler itself, and what it calls.
         ([MAIN, ACCOUNT], ""),
         ([MAIN, ACCOUNT, WITH], "contextlib.py:1 __enter__"),

@@ -29,6 +29,7 @@ from chainer_profile.report.content import (
     comparison,
     engines,
     network,
+    pass_section,
     profile,
     sweep,
 )
@@ -42,7 +43,7 @@ from chainer_profile.report.content.result_section import groups
 from chainer_profile.report.document import Block, Boxes, Text, plain, text
 from chainer_profile.report.tables import SPREAD, Spread, Table
 from chainer_profile.report.writers.terminal import count_of_lines
-from tests import ROOT
+from tests import ROOT, counting
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import make_run
 from tests.report.documents import S, compared, network_of, network_row, program
@@ -208,13 +209,24 @@ def test_the_rate_of_zero_is_that_of_our_own_optimizer() -> None:
     assert has_rate_of_zero(Settings(phase="train", optimizer="MomentumSGD", command=ours))
 
 
+def test_no_page_faults_take_no_time() -> None:
+    run = make_recording()
+    for faults, said in ((50, "with 350 page faults of at least"), (0, "with 0 page faults a")):
+        counters = counting.counters(run, page_faults=faults)
+        (words, *_) = pass_section.counters(summarise(replace(run, counters=counters)))
+        assert isinstance(words, Text)
+        assert said in plain(words.words)
+
+
 def test_a_command_is_given_once() -> None:
     summary = summarise(Recording.load(SAMPLE))
     for shown in (profile.brief(summary), profile.overview(summary), report(summary)):
         texts = [plain(words) for block in shown for words in _said(block)]
         every = [text for text in texts if "profile.py advise" in text]
         assert len(every) == 1
-    assert "The command above measures this, too." in " ".join(texts)
+        # Both findings stand before it.
+        assert "accelerate() replaces" in every[0]
+        assert "Inference engines" in every[0]
 
 
 def _said(block: Any) -> list[Any]:

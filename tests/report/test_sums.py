@@ -143,6 +143,30 @@ def test_the_parts_of_a_program_add_up(
     sentence(budget)
 
 
+def test_phases_beside_those_of_the_named_layers_are_named_where_imports_take_most() -> None:
+    """Else the row "other" of the iterations would be larger than what is named in them."""
+    paths, phases = ("/a", "/b", "/c"), ("forward", "backward", "update")
+    layers = [(phase, path) for phase in phases for path in paths]
+    recording = Recording(
+        tuple(Layer(at, path, "F", phase, (), (), "") for at, (phase, path) in enumerate(layers)),
+        np.array([[300, 200, 60, 400, 250, 80, 100, 90, 20]]) * 10**6,
+        phases,
+        np.zeros((1, 3), np.int64),
+        trial_ns=np.array([1_500_000_000]),
+    )
+    imports = [Spent("imports", f"p{at}", (50 - at) * S // 20, 1) for at in range(20)]
+    spent = (*imports, Spent(ITERATIONS, "", 1_500_000_000, 1))
+    budget = Budget("a.py", "", "", COMPLETE, sum(each.ns for each in spent), spent)
+    rows = list(budget_rows(ProgramTime(budget, {(ITERATIONS, ""): [recording]}), 14))
+    names = [row.name for row in rows]
+    assert [row.name for row in rows if row.level == 1 and row.name in phases] == [
+        "backward",
+        "forward",
+        "update",
+    ]
+    assert {"/a F", "/b F", "/c F"} <= set(names)
+
+
 def _hidden(parts: Sequence[Part], names: set[str]) -> Iterator[Part]:
     """The parts that are not shown, of those that are."""
     for part in parts:

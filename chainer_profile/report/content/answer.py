@@ -68,7 +68,7 @@ def opening(
 
 def what_next(summary: Summary, advice: Advice | None = None) -> doc.Words:
     """What helped the most, where that was tried; else what promises the most."""
-    found = next_step(summary.findings)
+    found = next_step(merged(summary.findings))
     return _what_helped(advice) or (() if found is None else finding_words(found))
 
 
@@ -82,7 +82,7 @@ def next_in_short(summary: Summary, advice: Advice | None, every: bool) -> Itera
     """What to do next, and what else can be done; or ``every`` finding that was not told above."""
     if words := what_next(summary, advice):
         yield doc.text("Next: ", *words)
-    findings = with_commands_once(summary.findings)
+    findings = merged(summary.findings)
     found = [one for one in findings if one.severity == STEP and one.to_do]
     if every:
         told = [one for one in findings if one.severity == WARNING] + found[:1]
@@ -94,7 +94,7 @@ def next_in_short(summary: Summary, advice: Advice | None, every: bool) -> Itera
 
 def steps(summary: Summary) -> Iterator[doc.Block]:
     """What to do next, with the numbers that it follows from."""
-    found = [one for one in with_commands_once(summary.findings) if one.severity == STEP]
+    found = [one for one in merged(summary.findings) if one.severity == STEP]
     if not found:
         yield doc.text(_NOTHING)
     yield from doc.listing(finding_words(one, full=True) for one in found)
@@ -119,15 +119,20 @@ def folded(summary: Summary) -> Iterator[doc.Block]:
                 yield doc.Fold(line, list(map(doc.text, more)), severity == WARNING)
 
 
-def with_commands_once(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings; one whose advice and command stand above says only that they do."""
-    found: list[Finding] = []
-    for one in findings:
-        above = {(other.advice, other.command) for other in found if other.command}
-        if (one.advice, one.command) in above:
-            one = replace(one, advice="The command above measures this, too.", command="")
-        found.append(one)
-    return found
+def merged(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings; those with the same advice and command are one, where the first of them is."""
+    alike: dict[object, list[Finding]] = {}
+    for finding in findings:
+        key = (finding.advice, finding.command) if finding.command else id(finding)
+        alike.setdefault(key, []).append(finding)
+    return [
+        replace(
+            several[0],
+            text=" ".join(finding.text for finding in several),
+            evidence=" ".join(finding.evidence for finding in several if finding.evidence),
+        )
+        for several in alike.values()
+    ]
 
 
 def finding_words(finding: Finding, *, full: bool = False) -> doc.Words:

@@ -179,7 +179,8 @@ def budget_rows(
     """The parts, the largest first, each with what is in it; the whole; and what was added.
 
     There are ``most`` rows of parts: the largest ones, whatever their level, and always the largest
-    layers. What is not shown of a part is one row, if it is as much of the whole as ``least``.
+    layers and the phases beside theirs. What is not shown of a part is one row, if it is as much of
+    the whole as ``least``.
     """
     budget = program.budget
     own, script = own_ns(budget), script_name(budget)
@@ -236,10 +237,9 @@ def _chosen(parts: Sequence[Part], most: int, least_ns: float) -> set[int]:
             one = parent
         return more, left
 
-    for part in (
-        *_largest_layers(ranked, above),
-        *(part for part in ranked if part.ns >= least_ns),
-    ):
+    layers = _largest_layers(ranked, above)
+    ranked = [part for part in ranked if part.ns >= least_ns]
+    for part in (*layers, *_beside(layers, ranked, above), *ranked):
         more, left = with_part(part)
         if len(more) + sum(ns >= least_ns for ns in left.values()) > most:
             break
@@ -265,6 +265,19 @@ def _largest_layers(parts: Iterable[Part], above: Mapping[int, Part | None]) -> 
         return phases[id(above[id(row)])], row.ns
 
     return [max((row for row in rows if row.path == path), key=rank) for path in paths]
+
+
+def _beside(
+    layers: Sequence[Part], ranked: Iterable[Part], above: Mapping[int, Part | None]
+) -> list[Part]:
+    """What stands beside the phases of these layers and takes more than the smallest of them.
+
+    As a part of a row "other" it would make that larger than what has a name.
+    """
+    within = [above[id(phase)] for layer in layers if (phase := above[id(layer)]) is not None]
+    parts = {id(part) for part in within if part is not None}
+    least_ns = min((layer.ns for layer in layers), default=0.0)
+    return [part for part in ranked if id(above[id(part)]) in parts and part.ns > least_ns]
 
 
 def _name(part: Part) -> str:

@@ -233,8 +233,7 @@ def on_page(summary: Summary) -> Iterator[Block]:
         [
             (
                 "",
-                "Click a heading to sort. Beside each layer: the histogram of its times, and "
-                "their course over the trials.",
+                "Beside each layer: the histogram of its times, and their course over the trials.",
             ),
             *([("", ABOUT)] if summary.layers["work_is_about"].any() else []),
         ],

@@ -154,6 +154,8 @@ def _faults(trial: TrialCounters) -> str:
             f", with {faults} a trial. The cost of one was not measured, so the tables do not "
             "say which layers page faults limit"
         )
+    if not round(trial.page_faults):
+        return f", with {faults} a trial"
     at_least = format_duration(trial.page_faults * trial.fault_s)
     return f", with {faults} of at least {format_duration(trial.fault_s)} each: {at_least}"
 

@@ -134,7 +134,7 @@
         label.prepend(box);
         tools.append(label);
       }
-      tools.append(count);
+      tools.append(count, made("span", "Click a heading to sort."));
       if (rows.length > MOST) show();
     }
     const file = `${name.replace(/[^A-Za-z0-9]+/g, "-").toLowerCase()}.csv`;
