@@ -23,8 +23,9 @@ class FirstIteration:
 
     #: Of every backward which call it is of, by the order of those; None of an earlier graph.
     ties: list[int | None] = field(default_factory=list)
-    #: Of every call its class and the identity of its last input, and of every backward its class.
-    calls: list[tuple[type, int]] = field(default_factory=list)
+    #: Of every call its class, and where its last input is a parameter the identity of that and the
+    #: size of its first input; of every backward its class.
+    calls: list[tuple[type, int, int]] = field(default_factory=list)
     backwards: list[type] = field(default_factory=list)
     raised: bool = False  # by a function
 

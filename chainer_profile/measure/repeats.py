@@ -1,8 +1,9 @@
 """Trials that repeat calls whose order is known: they note clocks, and what shows the order holds.
 
-A call notes its class and its last input, which is a parameter where it has any, and the clock
-when it begins and, as its complement, when it ends. This takes a third of what the tape adds to a
-trial. Nothing is kept of a trial that made other calls: those behind it are the tape's.
+A call notes its class, the identity of its last input, which is a parameter where it has any, added
+to the size of its first, and the clock when it begins and, as its complement, when it ends. This
+takes a third of what the tape adds to a trial. Nothing is kept of a trial that made other calls:
+those behind it are the tape's.
 """
 
 from __future__ import annotations
@@ -168,8 +169,8 @@ class Repeats:
         def forward_preprocess(self: Any, function: Any, in_data: Any) -> None:
             of_class(function.__class__)
             try:
-                of_input(id(in_data[-1]))
-            except IndexError:  # it has no inputs
+                of_input(id(in_data[-1]) + in_data[0].size)
+            except (IndexError, AttributeError):  # no inputs, or no array
                 of_input(0)
             if record is not None:
                 record()
@@ -219,15 +220,17 @@ class _Expected:
         calls, backwards = iter(order.first.calls), iter(order.first.backwards)
         classes: list[type | None] = []
         inputs: list[int] = []
+        self.parameters: set[int] = set()
         entries = tape.rows.entries
         for code in order.codes.tolist():
             kind = entries[code].kind if code >= 0 else ""
             if kind == BACKWARD:
                 classes.append(next(backwards))
             elif kind == CALL:
-                called, parameter = next(calls)
+                called, parameter, size = next(calls)
                 classes.append(called)
-                inputs.append(parameter)
+                inputs.append(parameter + size)
+                self.parameters.add(parameter)
             elif kind in (INNER, SUM):  # which follows from the backward that calls it
                 classes.append(None)
                 inputs.append(0)
@@ -238,7 +241,7 @@ class _Expected:
         # Those of all functions of a trial that made these calls, to hold others against at once.
         self._seen: list[type] = []
         self._params = np.flatnonzero(inputs)
-        self.parameters = set(inputs) - {0}
+        self.parameters.discard(0)  # of calls without any
         self._param_ids = np.array(inputs, np.int64)[self._params]
 
     def alike(

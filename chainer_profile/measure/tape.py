@@ -640,7 +640,9 @@ class Tape:
             self._pause(began)
         if self._first is not None:
             setattr(function, self._call_attribute, len(self._first.calls))
-            self._first.calls.append((type(function), self.paths.parameter_id(in_data)))
+            parameter = self.paths.parameter_id(in_data)
+            size = in_data[0].size if parameter else 0
+            self._first.calls.append((type(function), parameter, size))
         elif owner is place and number != OUTSIDE and len(place) < _MOST_REMEMBERED:
             place[key] = number
         return number
