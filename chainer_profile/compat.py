@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from chainer_profile.numpy_names import WRITE
 
-# A scalar as an array's type has it; integers out of its range wrap around, as in NumPy 1.
+# A scalar of an array's type; integers out of its range wrap around, as in NumPy 1.
 _WRAPPED = (
     "dtype.type(value) if dtype.kind not in 'iu' else numpy.array(int(value)).astype(dtype)[()]\n"
 )
@@ -29,13 +29,13 @@ _SCALAR = (
 )
 # CuPy's header of its type, which CuPy 13 includes by itself.
 _FLOAT16 = "#if __has_include(<cupy/float16.cuh>)\n#include <cupy/float16.cuh>\n#endif"
-# What takes more than an expression is in this module.
+# This module, for replacements that need more than an expression.
 _HERE = f"__import__({__name__!r}, fromlist=['_'])"
 
-#: By module, text of its source and what takes its place, wherever it occurs; no line moves, so
-#: that tracebacks still show the right one. Each comment says what broke, and since when.
+#: By module, texts of its source and their replacements, wherever they occur. No line moves, so
+#: tracebacks show the right line. Each comment says what broke, and since when.
 EDITS: dict[str, dict[str, str]] = {
-    # -- what stops the import
+    # -- errors at import
     "chainer._environment_check": {
         # numpy.distutils is gone; it was asked for Accelerate of old macOS, which no NumPy 2 uses
         # (Python 3.12; NumPy 1.26 with setuptools 74).
@@ -225,7 +225,7 @@ EDITS: dict[str, dict[str, str]] = {
 
 
 def edited(module: str, source: str) -> str:
-    """Make a module's edits in its source; text that is not there is left out silently."""
+    """Make a module's edits in its source; an edit whose text is not there is skipped."""
     for old, new in EDITS[module].items():
         source = source.replace(old, new)
     return source
@@ -275,7 +275,7 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _edit_imported(module: types.ModuleType) -> None:
-    """Give the functions of a module that is already there the code of the edited source."""
+    """Give the functions of a module that was imported before the code of the edited source."""
     loader = getattr(module, "__loader__", None)
     if type(loader) is not importlib.machinery.SourceFileLoader:
         return
@@ -292,9 +292,9 @@ _lock = threading.Lock()
 
 
 def install() -> None:
-    """Mend Chainer: at its import, or at once where it has been imported; once is enough.
+    """Mend Chainer: at its import, or at once if it was imported before. Further calls do nothing.
 
-    Imports nothing itself, neither Chainer nor NumPy.
+    It imports neither Chainer nor NumPy.
     """
     with _lock:
         if _Finder in sys.meta_path:
@@ -312,20 +312,20 @@ class _InChild:
         self._then = then
 
     def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
-        """Say it without this module, which the child might not find; its path is set later."""
+        """Pickle it without this module, which the child might not find: its path is set later."""
         home = str(pathlib.Path(__file__).resolve().parent.parent)
         mend = f"import sys; sys.path.insert(0, {home!r}); import {__package__}"
         return exec, (f"{mend}\n{self._then}",)
 
 
 def install_in_children(then: str = "") -> None:
-    """Mend Chainer in the processes too that ``multiprocessing`` starts anew, not by forking.
+    """Mend Chainer also in processes that ``multiprocessing`` starts without forking.
 
-    Such a child imports the main script again. One that was started by :mod:`runpy` does not
-    import this package itself, so there Chainer would fail.
+    Such a child imports the main script again. A script that :mod:`runpy` started does not import
+    this package itself, so Chainer would fail there.
 
     Args:
-        then: What else such a child runs before its program.
+        then: Code that such a child also runs before its program.
     """
     from multiprocessing import forkserver, spawn
 

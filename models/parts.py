@@ -1,4 +1,4 @@
-"""What the networks here are made of: convolutions, their initial weights, and stages of blocks."""
+"""Parts of the networks: convolutions, their initial weights, and stages of blocks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class FastHeNormal(chainer.Initializer):
     """:class:`chainer.initializers.HeNormal`, drawn three times as fast.
 
     Chainer draws every value from NumPy's global generator, in float64; for the 60 million
-    of ResNet-152 that takes 2 s. This one draws from a generator of its own in float32,
-    whose seed comes from the global one: ``numpy.random.seed(seed)`` has its effect.
+    of ResNet-152 that takes 2 s. This initializer draws from a generator of its own in float32,
+    whose seed comes from the global generator: ``numpy.random.seed(seed)`` has its effect.
 
     Args:
         scale: Factor on the standard deviation, which is sqrt(2 / fan).
@@ -71,7 +71,7 @@ def normalization(channels: int) -> L.BatchNormalization:
 # chainer.Sequential would do, but it numbers three or more links out of order
 # (0, 2, 1), and its link paths with them.
 class Stage(chainer.ChainList):
-    """Blocks that run one after another, named by their place: ``/res2/0``, ``/res2/1``."""
+    """Blocks that run in turn, named by their place: ``/res2/0``, ``/res2/1``."""
 
     def forward(self, x: chainer.Variable) -> chainer.Variable:
         """Hands ``x`` through every block in turn."""

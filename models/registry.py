@@ -15,20 +15,20 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One network: what it is, what it takes, and how to build it."""
+    """A network: its description, its input, and its class."""
 
-    name: str  #: What a user types, such as ``resnet20``.
-    description: str  #: One line for the list of models and for reports.
-    #: Of one input without the batch. Images of other sizes work too, unless the description says
-    #: which ones do.
+    name: str  #: The name that a user types, such as ``resnet20``.
+    description: str  #: A line for the list of models and for reports.
+    #: Shape of an input without the batch. Images of other sizes work too, unless the description
+    #: says which sizes do.
     input_shape: tuple[int, ...]
-    #: Number of outputs, handed to the network as ``classes``; None where it gives feature maps.
+    #: Number of outputs, the network's argument ``classes``; None where it gives feature maps.
     classes: int | None
-    #: What to subtract from each channel of an image scaled to 0..1, and to divide it by.
+    #: Mean and standard deviation of each channel of an image scaled to 0..1, to normalise it.
     mean: tuple[float, ...]
     std: tuple[float, ...]
     factory: str  #: The network's class as ``module:Callable``, imported by :meth:`build`.
-    kwargs: Mapping[str, Any] = field(default_factory=dict)  #: What it is called with.
+    kwargs: Mapping[str, Any] = field(default_factory=dict)  #: Its arguments.
 
     def build(self, **overrides: Any) -> Any:
         """Builds the network on the CPU with new initial weights; ``overrides`` are for kwargs."""
@@ -55,8 +55,8 @@ _IMAGENET = partial(
     mean=(0.485, 0.456, 0.406),
     std=(0.229, 0.224, 0.225),
 )
-#: ResNets for ImageNet by what is behind their depth in their names: the variant, its description,
-#: and the depths with their calls and what is to be said of one.
+#: ResNets for ImageNet by the suffix after the depth in their names: the variant, its description,
+#: and for each depth the number of calls and a word for the description.
 _RESNETS: dict[str, tuple[str, str, tuple[tuple[int, int, str], ...]]] = {
     "": (
         "standard",

@@ -22,7 +22,7 @@ BLOCKS = {
     152: (3, 8, 36, 3),
 }
 
-#: What ``variant`` can be.
+#: Values of ``variant``.
 VARIANTS = ("standard", "plain", "bottleneck", "large")
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-#: Asks Linux to kill the process when its parent ends, and becomes the program that is wanted.
+#: Asks Linux to kill the process when its parent ends, then becomes the program of the command.
 _BOUND = (
     "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9,0,0,0);"
     "os.getppid()==int(sys.argv[1]) or os._exit(137);os.execv(sys.argv[2],sys.argv[2:])"

@@ -1,4 +1,4 @@
-"""Statistics of timings: skewed, drifting, and not independent of one another."""
+"""Statistics of timings, which are skewed, drift, and depend on their neighbours."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 
 NS = 1e-9
 CONFIDENCE = 0.95
-#: Of fewer trials no interval is given: how much they resemble one another cannot be told.
+#: Fewer trials have no interval: their correlation cannot be estimated.
 MIN_TRIALS = 30
-#: About so many batches of successive trials, of this length at least.
+#: Approximate number of batches of successive trials, and their least length in trials.
 BATCHES, LEAST_LENGTH = 30, 3
-#: Longer batches, which see disturbances that last longer.
+#: Number of longer batches, which show disturbances that last longer.
 LONG_BATCHES = 15
+#: The largest correlation of neighbouring batches that is taken into account.
 MOST_ALIKE = 0.9
-#: Batches widen an interval where they show an error so many times that of independent trials: less
-#: is chance.
+#: Batches widen an interval if their error is at least so many times that of independent trials; a
+#: smaller factor is chance.
 LEAST_WIDENING = 1.2
 _QUANTILES = {"p5_s": 0.05, "median_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}
 #: Student's quantiles for :data:`CONFIDENCE` from 9 degrees of freedom to 76, as SciPy gives them:
@@ -43,13 +44,13 @@ _STUDENT = """
 1.992543495180932 1.9921021540022417 1.9916726096446642
 """
 _QUANTILES_OF_T = list(map(float, _STUDENT.split()))
-# Samples that are described at once, so that a long run's memory does not double.
+# Number of samples that are described at once, so that a long run's memory does not double.
 _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """One sample of times, in seconds; ``std_s`` is with count - 1, and NaN for one trial.
+    """Statistics of a sample of times in seconds; ``std_s`` divides by count - 1 (NaN for 1 trial).
 
     ``ci_low_s`` and ``ci_high_s`` are the ends of the 95 % confidence interval of the median, NaN
     for fewer than 30 trials. Percentiles are interpolated linearly.
@@ -79,9 +80,9 @@ class Statistics:
 
 
 def halves_differ(samples: NDArray[np.int64]) -> tuple[float, bool]:
-    """How much longer the second half of some trials took, as a fraction, and if beyond chance.
+    """How much longer the second half of the trials took, as a fraction, and if beyond chance.
 
-    In each half there are :data:`MIN_TRIALS` at least, in the first not all 0.
+    Each half needs :data:`MIN_TRIALS` trials or more, and a mean above 0.
     """
     halves = np.array_split(samples, 2)
     first, last = (float(half.mean()) for half in halves)
@@ -96,7 +97,7 @@ def halves_differ(samples: NDArray[np.int64]) -> tuple[float, bool]:
 def batches(rows: NDArray[Any], about: int = BATCHES) -> NDArray[Any]:
     """Successive samples, (series, samples), in batches of equal length, (series, batches, length).
 
-    The first ones are left out where the last batch would not be full.
+    The first samples that would not fill a batch are left out.
     """
     count = rows.shape[1]
     length = max(LEAST_LENGTH, count // about)
@@ -117,8 +118,8 @@ def standard_errors(values: NDArray[np.float64]) -> NDArray[np.float64]:
     off = values - values.mean(axis=1, keepdims=True)
     squares = (off * off).sum(axis=1)
     following = (off[:, 1:] * off[:, :-1]).sum(axis=1) / np.where(squares > 0, squares, 1)
-    # Neighbours' correlation, freed of its bias in short series (Kendall, Biometrika 41, 1954), and
-    # its own standard error larger. At 0.9 30 batches are worth less than 2: more tells no drift.
+    # Neighbours' correlation without its bias in short series (Kendall, Biometrika 41, 1954), plus
+    # its own standard error. At 0.9, 30 batches are worth less than 2.
     alike = np.clip((number * following + 1) / (number - 3), 0, 1)
     alike += np.where(alike > 0, np.sqrt((1 - alike * alike) / number), 0)
     alike = np.minimum(alike, MOST_ALIKE)
@@ -128,21 +129,21 @@ def standard_errors(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def describe(samples_ns: NDArray[np.int64]) -> Statistics:
-    """Statistics of one sample of times in nanoseconds, in the order of the trials, (trials,)."""
+    """Statistics of a sample of times in nanoseconds, (trials,), in the order of the trials."""
     table = describe_columns(samples_ns[:, None])
     return Statistics(len(samples_ns), **{name: float(values[0]) for name, values in table.items()})
 
 
 def describe_columns(samples_ns: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    """The statistics of many samples, (trials, samples), equal to the last bit to those of each.
+    """The statistics of many samples, (trials, samples), bit for bit those of :func:`describe`.
 
-    By the names of :class:`Statistics` but for ``count``: one value a sample.
+    The keys are the fields of :class:`Statistics` without ``count``; each has a value per sample.
     """
     count, width = samples_ns.shape
     if count == 0:
         raise ValueError("statistics need at least one sample")
     step = max(1, _CHUNK // count)
-    # One part at least, which has the names where there are no samples.
+    # Without samples there is one empty part, which has the keys.
     parts = [
         _describe_rows(np.ascontiguousarray(samples_ns[:, at : at + step].T))
         for at in range(0, max(1, width), step)
@@ -152,7 +153,7 @@ def describe_columns(samples_ns: NDArray[np.int64]) -> dict[str, NDArray[np.floa
 
 def _describe_rows(rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     count = rows.shape[1]
-    # The sum of integers is exact, so that means add up as the samples do.
+    # Sums of integers are exact, so means add up as the samples do.
     means = rows.sum(axis=1) / count
     ordered = np.sort(rows, axis=1)
     at = np.array(list(_QUANTILES.values())) * (count - 1)
@@ -160,7 +161,7 @@ def _describe_rows(rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     above = np.minimum(below + 1, count - 1)
     quantiles = ordered[:, below] + (at - below) * (ordered[:, above] - ordered[:, below])
     low, high = _interval(rows, ordered, CONFIDENCE)
-    found = {
+    columns = {
         "mean_s": means,
         "std_s": rows.std(axis=1, ddof=1) if count > 1 else np.full(len(rows), np.nan),
         "ci_low_s": low,
@@ -169,7 +170,7 @@ def _describe_rows(rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
         "max_s": ordered[:, -1],
         **dict(zip(_QUANTILES, quantiles.T, strict=True)),
     }
-    return {name: values * NS for name, values in found.items()}
+    return {name: values * NS for name, values in columns.items()}
 
 
 def trials_interval(
@@ -177,12 +178,11 @@ def trials_interval(
 ) -> tuple[float, float]:
     """Interval of the median of correlated trials in their order; NaN for too few.
 
-    Its ends are trials: as many lie on either side as for independent trials, whose number below
-    the median is binomial (:func:`median_interval`), and fewer where trials resemble their
-    neighbours. How many fewer is told by the batches' shares of trials below the median, at two
-    lengths of batches (:func:`standard_errors`, Student's t). So the interval lies within the
-    trials, holds whatever their distribution is, and is all of them where they cannot tell.
-    ``benchmarks/coverage.py`` shows how often it is right.
+    Its ends are trials. Independent trials below the median have a binomial number
+    (:func:`median_interval`); where trials resemble their neighbours, fewer lie on either side of
+    the interval. The shares of trials below the median in batches of two lengths give their number
+    (:func:`standard_errors`, Student's t). So the interval lies within the trials, and holds for
+    any distribution. ``benchmarks/coverage.py`` shows how often it contains the true median.
     """
     rows = samples[None]
     low, high = _interval(rows, np.sort(rows, axis=1), confidence)
@@ -192,7 +192,7 @@ def trials_interval(
 def _interval(
     rows: NDArray[np.int64], ordered: NDArray[np.int64], confidence: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Ends of the medians' intervals, (series,); the rows once as they were, once in order."""
+    """Ends of the medians' intervals, (series,), from rows and the same rows sorted."""
     count = rows.shape[1]
     if count < MIN_TRIALS:
         nothing = np.full(len(rows), np.nan)
@@ -213,8 +213,8 @@ def _interval(
 
 @lru_cache(maxsize=64)
 def _ranks_outside(count: int, confidence: float) -> int:
-    """How many of so many values in order lie on either side of their median's interval."""
-    # Ten standard deviations below the middle there is nothing to add up.
+    """The number of sorted values, of ``count``, on either side of their median's interval."""
+    # Ten standard deviations below the middle the chances are 0.
     first = max(0, int(count / 2 - 5 * sqrt(count)))
     below = range(first, (count + 1) // 2)
     ways = [lgamma(count + 1) - lgamma(at + 1) - lgamma(count - at + 1) for at in below]
@@ -248,19 +248,19 @@ def median_interval(values: NDArray[np.float64]) -> tuple[float, float]:
 
 # -- when trials are enough
 
-#: Trials before the first look, and how many times as many there are at every further one.
+#: Trials before the first look, and the factor from each look to the next.
 FIRST_LOOK = 200
 GROWTH = 1.5
 
 
 class PreciseEnough:
-    """Whether the median is known to a wanted fraction (half an interval), asked during the trials.
+    """Whether half the median's interval is at most a wanted fraction of it, during the trials.
 
-    Who looks often enough sees a narrow interval by chance. So there are few looks, each at 1.5
-    times as many trials as the one before; and the k-th asks for an interval that misses the median
-    with a chance of at most 5 % / (k (k + 1)). These add up to 5 %, however many looks there are
-    (spending the error: Lan and DeMets, Biometrika 70, 1983). ``benchmarks/coverage.py`` shows how
-    often the interval that is then reported is right.
+    With enough looks, an interval is narrow by chance. So looks are few, each at 1.5 times as many
+    trials as the look before, and the k-th uses an interval that misses the median with a chance of
+    at most 5 % / (k (k + 1)). These chances add up to 5 % for any number of looks (spending the
+    error: Lan and DeMets, Biometrika 70, 1983). ``benchmarks/coverage.py`` shows how often the
+    reported interval contains the true median.
     """
 
     def __init__(self, wanted: float) -> None:

@@ -24,6 +24,6 @@ class UsageError(ProfileError, ArgumentTypeError):
 
 
 def one_line(error: BaseException) -> str:
-    """Somebody else's exception as one line: its type, and its text if it has one."""
+    """An exception of other code as one line: its type, and its text if there is any."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

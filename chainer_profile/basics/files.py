@@ -1,4 +1,4 @@
-"""Files and folders of ours: written whole or not at all, and by one program at a time."""
+"""Our files and folders: written completely or not at all, and by one program at a time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def lock(opened: BinaryIO | int, folder: Path, by: str = "a run is still writing
 
 @contextmanager
 def made(folder: Path, *, fresh: bool = False) -> Iterator[None]:
-    """Within this, a folder is there; what was made for it goes again where nothing is in it."""
+    """Make a folder for a while; at the end, new folders that are empty are removed."""
     new = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         try:
@@ -60,7 +60,7 @@ def made(folder: Path, *, fresh: bool = False) -> Iterator[None]:
 
 @contextmanager
 def locked(folder: Path, by: str) -> Iterator[None]:
-    """Within this, a folder is this process's alone; see :func:`lock`."""
+    """Lock a folder for this process; see :func:`lock`."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         lock(opened, folder, by)
@@ -70,12 +70,12 @@ def locked(folder: Path, by: str) -> Iterator[None]:
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether a folder holds nothing but what file managers and version control hide."""
+    """Whether a folder holds nothing but files that file managers and version control hide."""
     return all(path.name[0] == "." or path.name in _JUNK for path in folder.iterdir())
 
 
 def is_free(path: Path) -> bool:
-    """Whether a name is that of no file, and of no folder that holds something."""
+    """Whether there is no such file, and no such folder that holds something."""
     try:
         return not os.path.lexists(path) or is_empty(path)
     except OSError:  # a file, or a folder that cannot be read
@@ -97,7 +97,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def as_json(content: Mapping[str, Any]) -> str:
-    """The content of a file of ours; numbers that JSON does not know are words, arrays one text."""
+    """The text of a JSON file; infinity and NaN become text, an array its integers as text."""
     return dumps(_plain(content), indent=1, allow_nan=False) + "\n"
 
 
@@ -143,7 +143,7 @@ def open_unfollowed(path: Path, how: int = 0) -> BinaryIO:
 
 def part_of(path: Path) -> Path:
     """A name for a file or a folder until it is complete, which nobody can foresee."""
-    # In a folder of somebody else, a link of a known name would lead to any other file.
+    # In another user's folder, a link by a foreseeable name could lead to any file.
     return path.with_name(f".chainer-profile-{os.urandom(8).hex()}.part")
 
 

@@ -25,17 +25,17 @@ def free_nbytes(process: Path = _PROCESS, groups: Path = _GROUPS) -> int | None:
     """Bytes that this process can still take; None where the system does not tell."""
     import psutil
 
-    found = [*_left_in_groups(process, groups), *_left_by_limits(process)]
+    limits = [*_left_in_groups(process, groups), *_left_by_limits(process)]
     with suppress(psutil.Error, OSError):
-        found.append(psutil.virtual_memory().available)
-    return max(0, min(found)) if found else None
+        limits.append(psutil.virtual_memory().available)
+    return max(0, min(limits)) if limits else None
 
 
 @contextmanager
 def no_more_than_is_free() -> Iterator[int | None]:
-    """Within this, memory that is not free is refused: MemoryError. Gives what may be taken."""
-    # The kernel hands out more memory than there is, and ends a process that uses it. A tenth is
-    # left for what comes behind.
+    """Let memory that is not free raise MemoryError for a while. Yields the bytes that are free."""
+    # The kernel hands out more memory than there is, and ends a process that uses it. A tenth stays
+    # free for later.
     free, used = free_nbytes(), status_nbytes("VmData")
     if free is None or used is None or sys.platform != "linux":
         yield free
@@ -53,7 +53,7 @@ def no_more_than_is_free() -> Iterator[int | None]:
 
 
 def does_not_fit(error: MemoryError, free: int | None) -> str:
-    """What to say of memory that was refused: what was needed, and what was there."""
+    """A message for memory that was refused: the bytes needed, and the bytes free."""
     shape, dtype, now = getattr(error, "shape", None), getattr(error, "dtype", None), free_nbytes()
     if shape is None or dtype is None or free is None or now is None:
         return f"does not fit into memory ({one_line(error)})"
@@ -64,7 +64,7 @@ def does_not_fit(error: MemoryError, free: int | None) -> str:
 
 
 def _left_in_groups(process: Path, groups: Path) -> Iterator[int]:
-    """What is left of the limits of the process's control groups and of those around them."""
+    """Bytes left of the limits of the process's control groups and of the groups around them."""
     with suppress(OSError):
         for line in (process / "cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -81,7 +81,7 @@ def _left_in_groups(process: Path, groups: Path) -> Iterator[int]:
 
 
 def _left_in(group: Path, limit: str, usage: str, prefix: str) -> int:
-    """What is left of a control group's limit."""
+    """Bytes left of a control group's limit."""
     most, used = int((group / limit).read_text()), int((group / usage).read_text())
     numbers = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     names = (f"{prefix}inactive_file", f"{prefix}active_file")
@@ -89,7 +89,7 @@ def _left_in(group: Path, limit: str, usage: str, prefix: str) -> int:
 
 
 def _left_by_limits(process: Path) -> Iterator[int]:
-    """What is left of the process's own limits: ``ulimit -v`` and ``ulimit -d``."""
+    """Bytes left of the process's own limits: ``ulimit -v`` and ``ulimit -d``."""
     if sys.platform != "linux":
         return
     import resource
@@ -113,19 +113,19 @@ _REFERENCES = Path("/proc/self/clear_refs")
 
 
 class Growth:
-    """By how much the process grows from here on, at its most after :meth:`settle`."""
+    """The growth of the process from here on, at its largest after :meth:`settle`."""
 
     def __init__(self) -> None:
         _give_back()
         self._before = status_nbytes("VmRSS")
 
     def settle(self) -> None:
-        """Let what was needed for a while only count for nothing."""
+        """Forget memory that was only needed for a while."""
         _give_back()
         try:
-            _REFERENCES.write_text("5")  # the most is what there is now
+            _REFERENCES.write_text("5")  # sets the largest size to the current size
         except OSError:
-            self._before = None  # the most would be that of what went before
+            self._before = None  # the largest size would be that of earlier work
 
     def nbytes(self) -> int | None:
         """Bytes; None where the system does not tell."""
@@ -134,7 +134,7 @@ class Growth:
 
 
 def _give_back() -> None:
-    """Give memory that nobody uses any more back to the system, where the C library can."""
+    """Give unused memory back to the system, if the C library can."""
     gc.collect()
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

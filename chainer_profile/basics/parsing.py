@@ -17,7 +17,7 @@ from chainer_profile.basics.units import plural
 
 
 def whole(minimum: int) -> Callable[[str], int]:
-    """A parser of whole numbers from this one on."""
+    """A parser of whole numbers of at least ``minimum``."""
 
     def parse(text: str) -> int:
         # 18 digits are more than anything needs, and keep int() away from endless ones.
@@ -29,7 +29,7 @@ def whole(minimum: int) -> Callable[[str], int]:
 
 
 def usable_cores() -> int | None:
-    """Logical cores that this process may use; None where that is not known."""
+    """Logical cores that this process may use; None if unknown."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count()
@@ -50,9 +50,9 @@ def thread_count(text: str) -> int:
 
 
 def number(
-    what: str, above: float = 0.0, most: float = sys.float_info.max, unit: str = ""
+    meaning: str, above: float = 0.0, most: float = sys.float_info.max, unit: str = ""
 ) -> Callable[[str], float]:
-    """A parser of numbers in a range, which ``what`` describes; a unit may stand behind them."""
+    """A parser of numbers in a range, which ``meaning`` describes; a unit may follow the number."""
 
     def parse(text: str) -> float:
         try:
@@ -60,7 +60,7 @@ def number(
         except ValueError:
             value = above
         if not above < value <= most:
-            raise UsageError(f"must be {what}, not {text[:40]!r}")
+            raise UsageError(f"must be {meaning}, not {text[:40]!r}")
         return value
 
     return parse
@@ -141,22 +141,23 @@ def gpu_number(device: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def input_shape(args: argparse.Namespace, known: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Shape of one input without the batch, by the options or as the network has it."""
+def input_shape(args: argparse.Namespace, default: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Shape of an input without the batch: that of the options, else the network's default."""
     if args.input_shape is not None and args.input_size is not None:
         raise UsageError("give --input-shape or --input-size, not both")
     asked = args.input_shape
-    # Where several arguments may be given, that of the first.
-    found: tuple[int, ...] | None = (asked[0].shape if isinstance(asked, list) else asked) or known
-    if found is None:
+    # Several arguments may be given: the shape is that of the first.
+    given: tuple[int, ...] | None = asked[0].shape if isinstance(asked, list) else asked
+    shape = given or default
+    if shape is None:
         raise UsageError(
             f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"
         )
     if args.input_size is None:
-        return found
-    if len(found) != 3:
+        return shape
+    if len(shape) != 3:
         raise UsageError(f"--input-size: {args.model} takes no images")
-    return found[0], *args.input_size
+    return shape[0], *args.input_size
 
 
 # -- arguments of a network
@@ -165,16 +166,16 @@ _FORM = (
     "write [NAME=]SHAPE[:DTYPE[:RANGE]], such as 3x224x224, t=one:int32:1000, 20:int32:0..9999 or "
     "5..20x128 for sequences of 5 to 20 steps"
 )
-#: A shape of nothing beside the batch: a number for every input, such as a label.
+#: The shape of an argument with a number for every input, such as a label.
 ONE = "one"
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """An argument that is made at random: of one input without the batch, of a sequence one step.
+    """A random argument of a network: its shape without the batch, for a sequence that of a step.
 
-    A sequence has its least and most ``lengths``: the argument is then a list of arrays, one for
-    every input of the batch. Without a ``dtype`` of integers it holds floats of Chainer's
+    A sequence has its least and its largest length: the argument is then a list of arrays, an array
+    for every input of the batch. Without a ``dtype`` of integers it holds floats of Chainer's
     ``config.dtype``; ``values`` are the least and the largest integer.
     """
 
@@ -224,7 +225,7 @@ def parse_range(text: str) -> tuple[int, int]:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one line; ``check`` refuses values that do not go together."""
+    """A parser with errors of one line; ``check`` refuses values that do not go together."""
 
     def __init__(
         self, check: Callable[[argparse.Namespace], None] | None = None, **kwargs: Any
@@ -235,15 +236,15 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """The values of the options; a mistyped option is refused with the nearest one."""
-        found, left = self.parse_known_args(args, namespace)
+        values, left = self.parse_known_args(args, namespace)
         if left:
             name = next((word for word in left if word.startswith("--")), "").partition("=")[0]
             nearest = difflib.get_close_matches(name, self._option_string_actions, n=1, cutoff=0.7)
             hint = f" (did you mean {nearest[0]}?)" if name and nearest else ""
             self.error(f"unrecognized arguments: {' '.join(left)}{hint}")
         if self._check is not None:
-            self._check(found)
-        return found
+            self._check(values)
+        return values
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError in place of printing the usage."""
@@ -262,20 +263,20 @@ def split_names(text: str) -> list[str]:
 
 
 def choose_names(
-    names: Sequence[str], known: Collection[str], table: str, also: Collection[str] = ()
+    names: Sequence[str], columns: Collection[str], table: str, also: Collection[str] = ()
 ) -> tuple[str, ...]:
     """The columns asked for, each of them once."""
-    unknown = [name for name in names if name not in known and name not in also]
+    unknown = [name for name in names if name not in columns and name not in also]
     if unknown or not names:
-        wrong = ", ".join(with_nearest(name, known) for name in unknown[:_MAX_WRONG])
+        wrong = ", ".join(with_nearest(name, columns) for name in unknown[:_MAX_WRONG])
         raise UsageError(
-            f"unknown column of {table}: {wrong or 'none given'}; known are {', '.join(known)}"
+            f"unknown column of {table}: {wrong or 'none given'}; known are {', '.join(columns)}"
         )
     return tuple(dict.fromkeys(names))
 
 
-def with_nearest(name: str, known: Collection[str]) -> str:
-    """A mistyped name in quotes, and the nearest of those that there are, if one is near."""
+def with_nearest(name: str, names: Collection[str]) -> str:
+    """A mistyped name in quotes, and the nearest of ``names``, if any is near."""
     shown = ascii(name[:_MAX_NAME]) if not name.isprintable() else repr(name[:_MAX_NAME])
-    nearest = difflib.get_close_matches(name.lower()[:_MAX_NAME], known, n=1)
+    nearest = difflib.get_close_matches(name.lower()[:_MAX_NAME], names, n=1)
     return f"{shown} (did you mean {nearest[0]}?)" if nearest else shown

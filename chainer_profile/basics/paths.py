@@ -29,7 +29,7 @@ def below(path: str, holder: str) -> list[str]:
 
 
 def shared(first: Sequence[str], second: Sequence[str]) -> int:
-    """How many items two lists have in common at their begin."""
+    """The number of items that two lists share at their begin."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 
@@ -40,13 +40,13 @@ def cut(path: str, depth: int) -> str:
 
 
 def part_below(path: str, holder: str) -> str:
-    """The first link below another one that leads to a path: ``/res3`` for ``/res3/0`` at ``/``."""
+    """The first link below ``holder`` on the way to a path: ``/res3`` for ``/res3/0`` at ``/``."""
     inner = holder.rstrip("/") + "/"
     return inner + path[len(inner) :].split("/")[0] if path.startswith(inner) else path
 
 
 def depth_first(paths: Iterable[str]) -> list[str]:
-    """Each path once, before those below it; siblings in the order of their first one."""
+    """Each path once, before the paths below it; siblings in the order of their first path."""
     once = dict.fromkeys(paths)
     # A path sorts by the places of all above it in that order.
     place: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Attributes of others' objects, replaced for a while."""
+"""Attributes of other objects, replaced for a while."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 @dataclass(eq=False)
 class _Replaced:
-    """An attribute of an object, and what stands around it by who asked for it, innermost first."""
+    """An attribute of an object, and the wrappers around it, innermost first."""
 
     owner: Any
     name: str
@@ -19,8 +19,8 @@ class _Replaced:
     around: dict[object, Callable[[Any], Any]] = field(default_factory=dict)
 
     def renew(self) -> None:
-        """Make the attribute what it is to be now; a second call changes nothing."""
-        # Not by the owner's own way: ChainerMN's optimizers set attributes of those in them.
+        """Set the attribute from its wrappers; a second call changes nothing."""
+        # Not by the owner's own __setattr__: ChainerMN's optimizers set attributes of inner ones.
         kind: Any = type if isinstance(self.owner, type) else object
         if not self.around and not self.was_its_own:
             if self.name in vars(self.owner):
@@ -33,10 +33,10 @@ class _Replaced:
 
 
 class Replacements:
-    """Attributes of objects that others take the place of, for a while.
+    """Attributes of objects that are replaced for a while.
 
-    Several may replace one attribute, and be undone in any order and from any thread. An interrupt
-    may come anywhere: :meth:`undo` then takes up what is left.
+    Several replacements of an attribute can be undone in any order and from any thread. After an
+    interrupt at any place, :meth:`undo` undoes the rest.
     """
 
     _all: ClassVar[dict[tuple[int, str], _Replaced]] = {}
@@ -46,11 +46,11 @@ class Replacements:
         self._undo: list[tuple[_Replaced, object]] = []
 
     def put(self, owner: Any, name: str, value: Any) -> None:
-        """Set an attribute on an object itself to a value."""
+        """Set an attribute of an object to a value."""
         self.wrap(owner, name, lambda before: value)
 
     def wrap(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        """Set it to what ``wrap`` gives from the one before, and again when that one goes."""
+        """Set an attribute to ``wrap(before)``, again when a replacement below it is undone."""
         with self._lock:
             key = id(owner), name
             replaced = self._all.get(key)
@@ -58,7 +58,7 @@ class Replacements:
                 was_its_own = name in vars(owner)
                 value = vars(owner)[name] if was_its_own else getattr(owner, name, None)
                 replaced = _Replaced(owner, name, was_its_own, value)
-            # What is noted first is undone whatever of the rest is done.
+            # It is noted first, so it is undone even if the rest is interrupted.
             this = object()
             self._undo.append((replaced, this))
             self._all[key] = replaced
@@ -66,7 +66,7 @@ class Replacements:
             replaced.renew()
 
     def undo(self) -> None:
-        """Bring back what was there before."""
+        """Restore the attributes."""
         with self._lock:
             while self._undo:
                 replaced, this = self._undo[-1]

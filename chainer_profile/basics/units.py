@@ -33,7 +33,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def roughly(seconds: float) -> str:
-    """A time as one looks at a clock: ``35 s``, ``12 min``, ``3 h 20 min``."""
+    """A time to the minute: ``35 s``, ``12 min``, ``3 h 20 min``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -50,7 +50,7 @@ def format_ms(seconds: float | None) -> str:
 
 
 def format_significant(value: float, digits: int = DIGITS) -> str:
-    """A number with so many significant digits, and none of them lost before the point."""
+    """A number with so many significant digits, and all digits before the point."""
     if not math.isfinite(value):
         return NOT_KNOWN
     if value == 0:
@@ -112,7 +112,7 @@ def format_ratio(part: float, whole: float) -> str:
 
 
 def format_interval(low: float, high: float) -> str:
-    """An interval of times in one unit: ``5.012 to 5.034 ms``."""
+    """An interval of times in a common unit: ``5.012 to 5.034 ms``."""
     if math.isnan(low) or math.isnan(high):
         return NOT_KNOWN
     unit = duration_unit(high)
@@ -150,7 +150,7 @@ def format_shape(shape: tuple[int, ...]) -> str:
 
 
 def format_input(shape: tuple[int, ...]) -> str:
-    """The shape of one input; of an image with three channels height and width: ``1024x2048``."""
+    """The shape of an input; of an image with three channels height and width: ``1024x2048``."""
     return format_shape(shape[1:] if len(shape) == 3 and shape[0] == 3 else shape)
 
 

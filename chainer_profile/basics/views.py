@@ -1,4 +1,4 @@
-"""How types show themselves: views are plugged in, so that no type knows its looks."""
+"""Views of types: they are plugged in, so that no type imports its own writers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Shown:
     """A type that a prompt shows as a line, ``print`` as a text, and a notebook as HTML."""
 
     def view(self, name: str, *args: Any, **options: Any) -> Any:
-        """One of the views that were plugged in for this type."""
+        """A view that was plugged in for this type."""
         return _VIEWS[type(self).__name__][name](self, *args, **options)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Words that several floors share: the program's name, defaults, and what options take."""
+"""Words that several packages share: the program's name, defaults, and values of options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VERSION = "0.2.0"
 
 
 def _command() -> tuple[str, ...]:
-    """What the user types to start the program: as it was started, else by what there is."""
+    """The words that start the program: as it was started, or as it can be."""
     started = Path(sys.argv[0]).stem if sys.argv else ""
     words = sys.orig_argv
     if "-m" in words and words[words.index("-m") + 1 :][:1] == ["chainer_profile"]:
@@ -22,14 +22,14 @@ def _command() -> tuple[str, ...]:
     return ("python", "profile.py")
 
 
-#: How the program is started, in recordings; what a user types for it; its name, in messages.
+#: The words that start the program, in recordings; the same as text; its name, in messages.
 COMMAND = _command()
 TYPED = " ".join(COMMAND)
 PROG = " ".join(COMMAND) if "-m" in COMMAND else COMMAND[-1]
-#: The same of what trains a network: a clone has a program of its own for it.
+#: The same for training a network, for which a clone has a program of its own.
 TRAIN_COMMAND = ("python", "train.py") if PROG == "profile.py" else (*COMMAND, "train")
 TRAIN_PROG = "train.py" if PROG == "profile.py" else f"{PROG} train"
-#: What pip is to install where a package is missing.
+#: The argument of ``pip install`` where a package is missing.
 REQUIREMENTS = "-r requirements.txt" if PROG == "profile.py" else "chainer-profile"
 DEFAULT_MODEL = "resnet20"
 #: Levels of the tree of links below the network.
@@ -39,31 +39,31 @@ DEFAULT_DEPTH = 2
 FORWARD, BACKWARD, UPDATE, DATA = "forward", "backward", "update", "data"
 #: Among ranks: the collectives of ChainerMN's optimizers, between backward and update.
 COMMUNICATION = "communication"
-#: What ``--phase`` takes.
+#: Values of ``--phase``.
 PHASES = ("forward", "forward-backward", "train")
-#: What ``--loss`` takes.
+#: Values of ``--loss``.
 LOSSES = ("auto", "softmax_cross_entropy", "mean_squared_error", "output")
-#: What ``--group-by`` takes.
+#: Values of ``--group-by``.
 GROUPS = ("function", "link", "block", "shape")
 #: Orders of a table of groups: by self time, or by the time with all calls within.
 SELF_TIME, TOTAL_TIME = "self", "total"
-#: What ``--dtype`` takes.
+#: Values of ``--dtype``.
 DTYPES = ("float32", "float16", "mixed16")
 
-#: What stands between the names of layers that are one row.
+#: Between the names of layers that share a row.
 JOIN = " + "
 
 _DOORS = ("profile.py", "chainer-profile", "chainer_profile")
 
 
 def is_run(command: str) -> bool:
-    """Whether a command line of a recording is of our program, by any door, and of no other one."""
+    """Whether a recording's command line is that of a profile run, by any of our programs."""
     words = _behind_door(command.split())
     return words is not None and words[:1] not in (["train"], ["run"])
 
 
 def run_words(command: str) -> list[str] | None:
-    """What followed the program's name in the command line of a run; None for another command."""
+    """The words after the program's name in the command line of a run; None for other commands."""
     try:
         words = _behind_door(shlex.split(command))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What formulas work with: shapes and types of arrays, a call, and the work of a call."""
+"""Input and result of formulas: shapes and types of arrays, a call, and its work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 Shape = tuple[int, ...]
 
-#: Name of a data type, and bytes of one: NumPy makes both anew each time.
+#: Name and bytes of a data type, cached, because NumPy computes both at every access.
 dtype_name = cache(lambda dtype: str(np.dtype(dtype)))
 _itemsize = cache(lambda dtype: int(np.dtype(dtype).itemsize))
 
@@ -26,7 +26,7 @@ class ArraySpec:
 
     @classmethod
     def of(cls, array: Any) -> ArraySpec:
-        """That of an array, a Variable or its node; an output that is not there has no elements."""
+        """The spec of an array, a Variable or its node; a missing output has no elements."""
         if array is None:
             return cls((0,), "float32")
         return cls(tuple(int(n) for n in array.shape), dtype_name(array.dtype))
@@ -51,7 +51,7 @@ def specs_of(arrays: Iterable[Any]) -> Specs:
 
 @dataclass(frozen=True)
 class Work:
-    """Work of one call; docs/functions.md says how it is counted."""
+    """Work of a call; docs/functions.md says how it is counted."""
 
     #: Floating-point operations; a multiply-add is two.
     flops: int
@@ -80,9 +80,9 @@ class Work:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a function, forward or backward, as its formula sees it."""
+    """A call of a function, forward or backward, as its formula sees it."""
 
-    #: Of an old-style function that itself, not its adapter.
+    #: The function; an old-style function without its adapter.
     function: Any
     #: Shapes and types of arrays; in backward outputs are also those of their gradients.
     inputs: Specs
@@ -119,7 +119,7 @@ class Call:
         written: int | None = None,
         about: bool = False,
     ) -> Work:
-        """The work of so many operations; unless told otherwise each array is moved once."""
+        """The work of so many operations; by default each array is moved once."""
         # It reads all inputs and writes the outputs; in backward it reads the inputs and the
         # gradients that come in, and writes the gradients that are needed.
         if read is None:

@@ -1,4 +1,4 @@
-"""What each of Chainer's functions works, by the name of its class."""
+"""Work of each of Chainer's functions, by the name of its class."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ _PRODUCTS: dict[str, Count] = {
     "LocalConvolution2DFunction": lambda c: c.y.size * math.prod(c.inputs[1].shape[3:]),
 }
 
-#: The same of functions that do more: two operations for each element beside them are about that.
+#: The same for functions that also do about two operations for each element.
 _ABOUT_PRODUCTS: dict[str, Count] = {
     "BilinearFunction": lambda c: c.x.shape[0] * c.inputs[2].size,
     "CooMatMul": lambda c: c.x.size * c.y.shape[-1],
@@ -182,13 +182,13 @@ def _products_backward(macs: Count) -> Callable[[Call], Work]:
 
 
 def _matmul_backward(c: Call) -> Work:
-    """Of vectors, and of arrays that are broadcast, about as of matrices."""
+    """For vectors, and for arrays that are broadcast, approximately the work for matrices."""
     plain = all(len(x.shape) > 1 and x.shape[:-2] == c.y.shape[:-2] for x in c.inputs)
     return replace(_products_backward(_matmul)(c), about=not plain)
 
 
 def _about_products(macs: Count) -> Formula:
-    """Each factor that has a gradient takes a product as large."""
+    """Each factor with a gradient takes a product of the same size."""
 
     def formula(c: Call) -> Work:
         factors = sum(len(c.inputs[i].shape) > 1 for i, need in enumerate(c.needed) if need)
@@ -199,7 +199,7 @@ def _about_products(macs: Count) -> Formula:
 
 
 def _einsum(c: Call) -> Work:
-    """One sum over all places of the operands' indices; ``@`` is the ellipsis."""
+    """A sum over all places of the operands' indices; ``@`` is the ellipsis."""
     sizes: dict[str, int] = {}
     for x, names in zip(c.inputs, c.function.in_subs.split(","), strict=True):
         before, ellipsis, after = names.partition("@")
@@ -228,7 +228,7 @@ def _fft(c: Call) -> Work:
 
 
 def _broadcast_backward(*each: int, reads: bool = False) -> Formula:
-    """Operations for each element of a gradient, beside its sum; without both it is handed on."""
+    """Operations for each element of a gradient, beside its sum; without both it is passed on."""
 
     def formula(c: Call) -> Work:
         # A gradient that reads the other inputs is computed before it is summed.
@@ -269,7 +269,7 @@ def _get_item(c: Call) -> Work:
 def _is_basic(index: Any) -> bool:
     if index is None or index is Ellipsis or isinstance(index, (slice, int)):
         return True
-    # A number of NumPy is one, a boolean of it is an array of them.
+    # A number of NumPy counts as a number, a boolean of NumPy as an array of booleans.
     return getattr(index, "shape", None) == () and str(getattr(index, "dtype", "")) != "bool"
 
 
@@ -370,15 +370,15 @@ def _tree_lstm_backward(c: Call) -> Work:
 
 
 def _n_step(gates: int, operations: int, backward: int) -> Formula:
-    """A recurrent network of cuDNN; on the CPU Chainer makes it of other functions."""
+    """A recurrent network of cuDNN; on the CPU Chainer builds it from other functions."""
 
     def formula(c: Call) -> Work:
         hx, xs, layers = c.x.shape, c.inputs[-1].shape, int(c.function.n_layers)
         directions, hidden = hx[0] // max(1, layers), hx[2]
         n_inputs = xs[1] + (layers - 1) * directions * hidden
         steps = xs[0] * directions
-        # A product with the input and one with the state for each gate, which adds two biases and
-        # the two products. Backward takes two products for one, and reads the output as well.
+        # For each gate a product with the input, a product with the state, and three additions of
+        # these and two biases. Backward takes two products for each, and also reads the output.
         macs = steps * gates * hidden * (n_inputs + layers * hidden)
         macs, each = (2 * macs, backward) if c.needed else (macs, operations)
         flops = 2 * macs + steps * layers * hidden * (3 * gates + each)

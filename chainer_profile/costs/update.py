@@ -1,4 +1,4 @@
-"""What an optimizer does to parameters: its update rules and its hooks."""
+"""Work of an optimizer on parameters: its update rules and its hooks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from chainer_profile.costs.work import find, is_a
 
 
 class UpdateCall(NamedTuple):
-    """A rule's work on its parameter, or a hook's on one or on all, as a user's formula sees it."""
+    """The call of a rule for its parameter, or of a hook for some or all, as a formula sees it."""
 
     function: Any
-    #: Shape and type of its parameter, and of that one's gradient: of the first, for a hook that is
-    #: called once for all.
+    #: Shape and type of the parameter and of its gradient; of the first parameter for a hook that
+    #: is called once for all.
     p: ArraySpec
     g: ArraySpec
-    #: Those of all its parameters, and of their gradients.
+    #: The same of all parameters, and of their gradients.
     params: Specs
     grads: Specs
 
 
 class Update(NamedTuple):
-    """What a rule or hook does."""
+    """Operations and memory traffic of a rule or hook."""
 
     #: Operations for each element, and for all elements together.
     each: int
@@ -47,12 +47,12 @@ def _hard_clipping(call: UpdateCall) -> Update:
 
 
 def _noise(call: UpdateCall) -> Update | None:
-    """What noise of the user's takes is not known."""
+    """The user's own noise functions have no formula."""
     from_chainer = str(getattr(call.function.noise_func, "__module__", "")).startswith("chainer.")
     return Update(2, reads_param=False) if from_chainer else None
 
 
-#: Of Chainer's rules and hooks, by the name of the class: what they do, or a function that says so.
+#: Chainer's rules and hooks by the name of the class, with their work or a function that gives it.
 UPDATES: dict[str, Update | Callable[[UpdateCall], Update | None]] = {
     "SGDRule": Update(2),
     "MomentumSGDRule": Update(4, 1),
@@ -76,7 +76,7 @@ _NOTHING = Work(0, 0, 0)
 
 
 def update_work(rule: Any, params: Specs, *, scaled: bool = False) -> Work | None:
-    """Work of a rule and its own hooks on parameters with gradients; None if not known."""
+    """Work of a rule and its own hooks on parameters with gradients; None if unknown."""
     hookable = getattr(rule, "_hookable", None)
     hooks = [
         hook
@@ -96,7 +96,7 @@ def update_work(rule: Any, params: Specs, *, scaled: bool = False) -> Work | Non
 
 
 def hook_work(hook: Any, params: Specs) -> Work | None:
-    """Work of an optimizer's hook on these parameters, which have gradients; None if not known."""
+    """Work of an optimizer's hook on these parameters, which have gradients; None if unknown."""
     if getattr(hook, "call_for_each_param", False):
         return _total(_work(hook, (p,)) for p in params)
     return _work(hook, params) if params else _NOTHING
@@ -104,25 +104,25 @@ def hook_work(hook: Any, params: Specs) -> Work | None:
 
 def _work(function: Any, params: Specs, copied: bool = False) -> Work | None:
     """Work of a rule, which writes parameters, or of a hook, which writes gradients."""
-    what = find(UPDATE, type(function), UPDATES)
-    if callable(what):
-        what = what(UpdateCall(function, params[0], params[0], params, params))
-    if what is None or isinstance(what, Work):
-        return what
-    if not isinstance(what, Update):
-        what = Update(0, once=int(what))
+    update = find(UPDATE, type(function), UPDATES)
+    if callable(update):
+        update = update(UpdateCall(function, params[0], params[0], params, params))
+    if update is None or isinstance(update, Work):
+        return update
+    if not isinstance(update, Update):
+        update = Update(0, once=int(update))
     size, nbytes = sum(p.size for p in params), sum(p.nbytes for p in params)
     # A rule may work on a copy of the parameter in float32, which it keeps.
     kept = 4 * size if copied else nbytes
-    states, written = what.states * kept, nbytes
+    states, written = update.states * kept, nbytes
     if copied and is_a(type(function), "chainer.optimizer.UpdateRule"):
         written += kept
-    read = nbytes + states + (kept if what.reads_param else 0)
-    return Work(size * what.each + what.once, read, states + written)
+    read = nbytes + states + (kept if update.reads_param else 0)
+    return Work(size * update.each + update.once, read, states + written)
 
 
 def _total(works: Iterable[Work | None]) -> Work | None:
-    """The sum; None if one of them is not known."""
+    """The sum; None if any work is unknown."""
     total = _NOTHING
     for work in works:
         if work is None:

@@ -38,7 +38,7 @@ def _work(phase: str, chainers: Mapping[str, formulas.Formula], call: Call) -> W
 
 
 def find(phase: str, cls: type, chainers: Mapping[str, Any]) -> Any:
-    """What counts a class: what a user gave for it, what Chainer's has, or what its base has."""
+    """The formula of a class: that of a user, that of Chainer's class, or that of its base."""
     for base in cls.__mro__:
         if (phase, base) in _users:
             return _users[phase, base]
@@ -55,7 +55,7 @@ def inner(function: Any) -> Any:
 
 
 def is_a(cls: type, *names: str) -> bool:
-    """Whether a class is one of these, known by name, since this needs no Chainer."""
+    """Whether a class is, or derives from, a class of these names: this imports no Chainer."""
     return any(f"{base.__module__}.{base.__qualname__}" in names for base in cls.__mro__)
 
 
@@ -84,7 +84,7 @@ def register_cost(cls: type, *, backward: bool = False) -> Callable[[FormulaT], 
 
     Args:
         cls: A FunctionNode, an old-style Function, an UpdateRule, or a hook. The formula
-            replaces the one that the class has.
+            replaces the formula that the class has.
         backward: Whether the formula is for a function's backward.
 
     Raises:

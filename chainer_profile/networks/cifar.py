@@ -35,14 +35,14 @@ def load_cifar(name: str, data_dir: Path | None = None) -> tuple[Any, Any]:
     copy = _copy(stem)
     if data_dir is not None and not copy.exists():
         _take_archive(stem, data_dir)
-    known = copy.exists()
+    had_copy = copy.exists()
     timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_DOWNLOAD_TIMEOUT_S)
     try:
         train, test = getattr(datasets, f"get_{name}")(dtype="float32")
         return train, test
     except Exception as error:  # urllib, tarfile, zipfile and pickle raise many kinds
-        if known:
+        if had_copy:
             raise ProfileError(f"{copy} is damaged: delete it and try again") from error
         raise ProfileError(
             f"no {stem.upper()} here, and it cannot be downloaded ({one_line(error)}): name a "

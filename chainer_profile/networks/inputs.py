@@ -1,4 +1,4 @@
-"""Makes the batch that a network is run on: a random one, CIFAR-10 images, or a picture."""
+"""Makes the input batch of a network: random arrays, CIFAR-10 images, or a picture."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TEST_IMAGES = 10_000
 
 @dataclass(frozen=True)
 class InputBatch:
-    #: The first array, and what it is in a few words for the report.
+    #: The first array, and its description for the report.
     array: NDArray[Any]
     description: str
     #: The network's arguments; the array where there is nothing else.
@@ -76,7 +76,7 @@ def as_batch(args: tuple[Any, ...], kwargs: Mapping[str, Any], description: str)
     many = len(args) + len(kwargs)
     text = description if many == 1 else f"{description}, {many} arguments"
     if isinstance(first, list):
-        lengths = [len(one) for one in first]
+        lengths = [len(sequence) for sequence in first]
         text += f", sequences of {min(lengths)} to {max(lengths)} steps"
         first = first[0]
     return InputBatch(first, text, args=args, kwargs=kwargs)
@@ -86,11 +86,11 @@ def load_arguments(path: Path) -> InputBatch:
     """Arguments from NumPy's file: a batch in a ``.npy``, or an ``.npz``."""
     try:
         with _in_memory(str(path)):
-            found = np.load(path, allow_pickle=False)
+            content = np.load(path, allow_pickle=False)
             if path.suffix == ".npy":
-                return as_batch((found,), {}, f"array {path.name}")
-            with found:
-                arrays = {name: found[name] for name in found.files}
+                return as_batch((content,), {}, f"array {path.name}")
+            with content:
+                arrays = {name: content[name] for name in content.files}
     except FileNotFoundError:
         raise ProfileError(f"there is no file {path}") from None
     except ProfileError:
@@ -129,35 +129,35 @@ def make_input(
                 )
     with _in_memory(f"a batch of {format_count(batchsize)} inputs of shape {_by(shape)}"):
         if kind == "random":
-            found = _random(shape, batchsize, seed)
+            batch = _random(shape, batchsize, seed)
         elif kind == "cifar10":
-            found = _cifar10(shape, batchsize, index, data_dir)
+            batch = _cifar10(shape, batchsize, index, data_dir)
         else:
-            found = _picture(kind, shape, batchsize)
+            batch = _picture(kind, shape, batchsize)
         if len(shape) != 3:
-            return found
-        array = _normalised(found.array, mean, std)
+            return batch
+        array = _normalised(batch.array, mean, std)
         # A picture is the same in every place of the batch.
         array = array if len(array) == batchsize else array.repeat(batchsize, axis=0)
-        return InputBatch(array, found.description)
+        return InputBatch(array, batch.description)
 
 
 @contextmanager
-def _in_memory(what: str) -> Iterator[None]:
-    """Within this arrays are made that must fit into the memory that is free."""
+def _in_memory(content: str) -> Iterator[None]:
+    """Refuse arrays that do not fit into free memory; the message begins with ``content``."""
     with no_more_than_is_free() as free:
         try:
             yield
         except MemoryError as error:
-            raise ProfileError(f"{what} {does_not_fit(error, free)}") from error
+            raise ProfileError(f"{content} {does_not_fit(error, free)}") from error
 
 
 def _random(shape: tuple[int, ...], batchsize: int, seed: int) -> InputBatch:
     if seed < 0:
         raise UsageError(f"the seed must not be negative: {seed}")
     array = _drawn(np.random.default_rng(seed), InputSpec(shape), (batchsize, *shape))
-    what = ("image" if len(shape) == 3 else "array") + "s" * (batchsize > 1)
-    return InputBatch(array, f"random {what}, seed {seed}")
+    kind = ("image" if len(shape) == 3 else "array") + "s" * (batchsize > 1)
+    return InputBatch(array, f"random {kind}, seed {seed}")
 
 
 def _cifar10(

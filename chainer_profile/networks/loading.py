@@ -34,7 +34,7 @@ class ModelSource:
     #: For folders and reports: letters, digits, ``.``, ``_`` and ``-`` only.
     name: str
     description: str
-    #: Of one input without the batch. What is not known is None.
+    #: Shape of an input without the batch. Unknown values are None.
     input_shape: tuple[int, ...] | None
     #: What to subtract from each channel of an image scaled to 0..1, and to divide it by.
     mean: tuple[float, ...] | None
@@ -109,16 +109,16 @@ def _literals(text: str) -> tuple[list[Any], dict[str, Any]]:
         ) from None
 
 
-def own_code(name: str, what: str, form: str) -> tuple[ModuleType, Path]:
+def own_code(name: str, option: str, form: str) -> tuple[ModuleType, Path]:
     """The module of ``place:attribute``, and its folder; a UsageError says what it is to be."""
     place, _, attribute = name.rpartition(":")
     is_file = place.endswith(".py")
     path = Path(place).expanduser()
     if is_file and not path.is_file():
-        raise UsageError(f"{what} {name}: there is no file {place}")
+        raise UsageError(f"{option} {name}: there is no file {place}")
     words = [attribute] if is_file else [attribute, *place.split(".")]
     if not all(word.isidentifier() for word in words):
-        raise UsageError(f"{what} {name!r}: your own {form}")
+        raise UsageError(f"{option} {name!r}: your own {form}")
     folder = path.resolve().parent if is_file else Path.cwd()
     with importable(folder):
         return import_file(path) if is_file else import_module(place, form), folder
@@ -195,13 +195,13 @@ def import_file(path: Path) -> ModuleType:
     return module
 
 
-# Modules that stay as they are even if the user's folder has one of the same name.
+# Modules that stay as they are even if the user's folder has a module of the same name.
 _KEPT = frozenset({"chainer", "chainer_profile", "chainerx", "cupy", "numpy"})
 
 
 @contextmanager
 def importable(folder: Path) -> Iterator[None]:
-    """Within this, a folder is first on the import path, as Python has it for a script."""
+    """Put a folder first on the import path for a while, as Python does for a script."""
     if folder in (Path(entry).resolve() for entry in sys.path):
         yield
         return
@@ -218,7 +218,7 @@ def importable(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # Whoever imports a name of its modules now gets the installed one again.
+        # Later imports of these names get the installed modules again.
         sys.path.remove(str(folder))
         importlib.invalidate_caches()
         for name in list(sys.modules):
@@ -249,9 +249,9 @@ def _check_callable(
         signature.bind(*args, **kwargs)
     except TypeError as error:
         needed = ", ".join(
-            one.name
-            for one in signature.parameters.values()
-            if one.default is one.empty and one.kind not in _ANY_NUMBER
+            p.name
+            for p in signature.parameters.values()
+            if p.default is p.empty and p.kind not in _ANY_NUMBER
         )
         raise UsageError(
             f"{attribute} of {place} takes ({needed}): {error}; give --model-args, such as "
@@ -262,30 +262,30 @@ def _check_callable(
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-#: What arguments of labels are called.
+#: Names of arguments that are labels.
 _LABELS = frozenset({"t", "ts", "label", "labels", "target", "targets", "gt", "y"})
 
 
 def check_arguments(model: chainer.Link, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuses a network that takes other arguments, and says which are missing."""
+    """Refuse a network that takes other arguments, and say which are missing."""
     import chainer
 
     own = type(model).__call__ is not chainer.Link.__call__
     try:
         signature = inspect.signature(model.__call__ if own else model.forward)
         signature.bind(*args, **kwargs)
-    except (AttributeError, ValueError):  # what it takes is not known; running it will tell
+    except (AttributeError, ValueError):  # its arguments are unknown; running it will show them
         return
     except TypeError as error:
-        named = [one for one in signature.parameters.values() if one.kind not in _ANY_NUMBER]
-        needed = [one for one in named if one.default is one.empty] or named
+        named = [p for p in signature.parameters.values() if p.kind not in _ANY_NUMBER]
+        needed = [p for p in named if p.default is p.empty] or named
         name = type(model).__name__
         if not needed:
             raise UsageError(
                 f"{name} takes no argument, but its forward must take the input"
             ) from None
         raise UsageError(
-            f"{name} takes ({', '.join(one.name for one in needed)}): {error}; give an "
+            f"{name} takes ({', '.join(p.name for p in needed)}): {error}; give an "
             f"--input-shape for each, such as {' '.join(map(_offered, needed))}"
         ) from None
 
@@ -298,7 +298,7 @@ def _offered(parameter: inspect.Parameter) -> str:
 
 
 def _missing_attribute(module: ModuleType, place: str, attribute: str) -> str:
-    """Says that ``attribute`` is missing, and what comes nearest or what there is."""
+    """A message that ``attribute`` is missing, with the nearest names or all networks."""
     import chainer
 
     message = f"{place} has no {attribute!r}"
@@ -326,7 +326,7 @@ def _failed_import(place: str, error: BaseException, folder: Path) -> str:
 
 
 def _one_line(error: BaseException, folder: Path) -> str:
-    """Says in one line what was raised, and where in the user's ``folder``."""
+    """An exception in one line, with its place in the user's ``folder``."""
     if isinstance(error, SyntaxError):
         where = f" ({error.filename}, line {error.lineno})" if error.filename else ""
         return f"{type(error).__name__}: {error.msg}{where}"

@@ -67,7 +67,7 @@ def _open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
-    """Reads one array of an npz file; of pickled ones None alone, which stands for no value yet."""
+    """Read an array of an npz file; the only pickle allowed is None, which stands for no value."""
     import numpy
     from numpy.lib import format as npy
 
@@ -115,11 +115,11 @@ def _find_part(names: set[str], expected: set[str], path: Path) -> str:
 def _require_fit(
     expected: Mapping[str, Any],
     stored: Mapping[str, Any],
-    what: str,
+    source: str,
     parameters: Collection[str],
 ) -> None:
-    """Refuses arrays that cannot be loaded over the expected ones; ``what`` is what they are."""
-    # The object None stands for what has no value yet, which a persistent value may have in both.
+    """Refuse arrays of a ``source`` that cannot be loaded in place of the expected arrays."""
+    # The object None stands for a missing value, which a persistent value may be in both.
     import numpy
 
     problems = [f"it has no {key}" for key in sorted(expected.keys() - stored.keys())]
@@ -141,4 +141,4 @@ def _require_fit(
             )
     if problems:
         rest = f", and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise ProfileError(f"{what} does not fit this network: {'; '.join(problems[:3])}{rest}")
+        raise ProfileError(f"{source} does not fit this network: {'; '.join(problems[:3])}{rest}")

@@ -23,17 +23,17 @@ EXTENSIONS = "extensions"
 SNAPSHOTS = "snapshots"
 REST = "the script's own code"
 PROFILER = "profiler"
-#: Names of snapshots: those of Chainer's function, which compresses unless it is asked not to.
+#: Names of snapshots by Chainer's function, which compresses unless it is asked not to.
 SAVE_NPZ, SAVE_NPZ_PLAIN = "save_npz", "save_npz(compression=False)"
-#: What the profiler does after the program, the last of which no report can tell of itself.
+#: Work of the profiler after the program. No report can contain the time of the second itself.
 SAVING, REPORTS = "saving", "making the reports"
 #: Outcome of a program that has not ended.
 RUNNING = "running"
-#: Between a package and one that it imports.
+#: Between a package and a package that it imports.
 BENEATH = " > "
-#: What other threads call, beside networks.
+#: Calls of other threads, beside those of networks.
 UPDATES = "updates of optimizers"
-#: The parts of a budget, in the order in which they are told.
+#: The parts of a budget, in the order of reports.
 PARTS = (
     *(START, IMPORTS, DATA, ITERATIONS, CALLS, EVALUATION, EXTENSIONS, SNAPSHOTS, REST),
     PROFILER,
@@ -42,10 +42,10 @@ PARTS = (
 
 @dataclass(frozen=True)
 class Spent(Escaped):
-    """Time that went to one of :data:`PARTS`, or to one thing of it, without others within it.
+    """Time of one of :data:`PARTS`, or of one thing in it, without the time of others within it.
 
-    The name is that of a package that was imported (``nltk > scipy`` for one that it imports), or
-    of an extension; empty for the part as such. The count is 0 where it says nothing.
+    The name is that of an imported package (``nltk > scipy`` for a package that it imports) or of
+    an extension; empty for the part itself. The count is 0 where it says nothing.
     """
 
     part: str
@@ -54,16 +54,16 @@ class Spent(Escaped):
     count: int = 0
 
 
-#: What ran at a sample: a network, whose rows tell its time, data loading, or other code.
+#: The code that ran at a sample: a network, whose time is in its rows, data loading, or other code.
 NETWORK, LOADING, OTHER = "network", "data", "other"
 
 
 @dataclass(frozen=True)
 class Sampled(Escaped):
-    """A Python function in which samples of the main thread found one of :data:`PARTS`.
+    """A Python function that ran in one of :data:`PARTS` when the main thread was sampled.
 
-    ``where`` is :data:`LOADING` or :data:`OTHER`, and :data:`NETWORK` without a function. The time
-    is that between samples, whose shares of a part are about those of its time.
+    ``where`` is :data:`LOADING` or :data:`OTHER`, or :data:`NETWORK`, which has no function. The
+    time is that between samples; its share of a part is approximate.
     """
 
     part: str
@@ -76,7 +76,7 @@ class Sampled(Escaped):
 
 @dataclass(frozen=True)
 class Trials(Escaped):
-    """Where the recording is of trials whose time is in a part of a budget."""
+    """The folder with the recording of trials whose time is in a part of a budget."""
 
     part: str
     name: str
@@ -85,14 +85,14 @@ class Trials(Escaped):
 
 @dataclass(frozen=True)
 class Extension(Escaped):
-    """What decides how often an extension of a Trainer does its work, and how."""
+    """How often an extension of a Trainer does its work, and how."""
 
     name: str  #: That of its account.
-    kind: str  #: How it is made, such as ``extensions.PlotReport``.
+    kind: str  #: The call that makes it, such as ``extensions.PlotReport``.
     period: float  #: It works once in so many units; 0 where its trigger is of another kind.
     unit: str  #: ``epoch`` or ``iteration``.
     times: int  #: How often it worked.
-    #: Its own argument that says so, such as PlotReport's ``trigger``; empty for that of
+    #: Its own argument with the period, such as PlotReport's ``trigger``; empty for that of
     #: ``Trainer.extend``.
     argument: str = ""
     compresses: bool = False  #: Whether it compresses what it saves.
@@ -102,14 +102,14 @@ class Extension(Escaped):
 class Budget(Escaped):
     """The wall time of a program, from the start of the process to the script's end.
 
-    ``wall_ns`` is the sum of what was ``spent`` for the parts: the start of Python (until the
-    profiler's first line), imports by package, data (sets that were made or loaded before a
-    training), iterations of trainings with all that is in them, calls of networks outside of any,
+    ``wall_ns`` is the sum of the times in ``spent``: the start of Python (until the profiler's
+    first line), imports by package, data (sets that were made or loaded before a training),
+    iterations of trainings with everything in them, calls of networks outside of iterations,
     evaluation, extensions of a Trainer by name, snapshots saved or loaded, the script's own code
-    (all else), and what the profiler added. What other threads called is counted alone, in
-    ``untimed``. ``ended`` is the last moment that is known of (UTC), and ``outcome`` is ``running``
-    where it was killed. ``extensions`` has those of trainings that have ended. ``unmeasured`` has
-    what of the parts went to calls of networks that no recording has.
+    (all else), and the time that the profiler added. Calls of other threads are only counted, in
+    ``untimed``. ``ended`` is the last moment that was written (UTC); ``outcome`` is ``running`` if
+    the program was killed. ``extensions`` has the extensions of trainings that have ended.
+    ``unmeasured`` has the times of calls of networks that are in no recording, by part.
     """
 
     script: str
@@ -125,14 +125,13 @@ class Budget(Escaped):
     unmeasured: tuple[Spent, ...] = ()
 
     def part(self, part: str) -> tuple[Spent, ...]:
-        """What was spent for a part, the most first."""
-        return tuple(
-            sorted((one for one in self.spent if one.part == part), key=lambda one: -one.ns)
-        )
+        """The times of a part, the longest first."""
+        return tuple(sorted((s for s in self.spent if s.part == part), key=lambda s: -s.ns))
 
     def of(self, part: str) -> Spent:
-        found = self.part(part)
-        return Spent(part, "", sum(one.ns for one in found), sum(one.count for one in found))
+        """The whole time of a part, and the sum of its counts."""
+        times = self.part(part)
+        return Spent(part, "", sum(s.ns for s in times), sum(s.count for s in times))
 
 
 def write_json(budget: Budget) -> str:
@@ -141,7 +140,7 @@ def write_json(budget: Budget) -> str:
 
 def read_budget(folder: Path) -> Budget | None:
     """The budget in a run's folder; None where there is none."""
-    # With NumPy, which is to be imported by the program's account when its budget is kept.
+    # It imports NumPy, whose import should be in the account of the profiled program.
     from chainer_profile.record.versioned import read_beside
 
     return read_beside(folder / BUDGET, Budget, FORMAT, VERSION)

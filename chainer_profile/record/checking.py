@@ -1,4 +1,4 @@
-"""Whether a recording can be that of a run at all: a file may be damaged, or made by hand."""
+"""Whether a recording can be from a run: a file may be damaged, or made by hand."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from chainer_profile.record.parts import MemoryUse, PhaseMemory
 
 #: Sums of times stay in 64 bits below this.
 _MOST_NS = 2**62
-#: Arrays that hold no durations: readings of clocks, which may be negative, and numbers from 1.
+#: Arrays that hold no durations: clock readings, which may be negative, and numbers from 1.
 _READINGS = ("start_ns", "clean_start_ns", "arrived_ns", "left_ns")
 _COUNTS = ("probe_threads", "iteration")
-#: What may be negative: memory that was freed, and what a user chose.
+#: Fields that may be negative: memory that was freed, and values that a user chose.
 _SIGNED = frozenset(
     field.name for kind in (MemoryUse, PhaseMemory) for field in dataclasses.fields(kind)
 ) | {"seed", "temperature_c"}
 
 
 def check(recording: Any) -> None:
-    """Refuse, by ValueError, what nothing can be made of; the arrays have the right shapes."""
+    """Raise ValueError for a recording that cannot be analysed."""
     _refuse(recording, _of_arrays, _of_calls, _of_parts, _of_inside)
 
 
 def check_file(recording: Any) -> None:
-    """Refuse, by ValueError, what no run has measured; by this goes what is written and read."""
+    """Raise ValueError for a recording that no run has measured: before writing, after reading."""
     check(recording)
     _refuse(recording, _of_trials, _of_numbers, _of_layers)
 
@@ -69,14 +69,13 @@ def _of_trials(recording: Any) -> Iterator[str]:
 def _of_numbers(recording: Any) -> Iterator[str]:
     for field in dataclasses.fields(recording):
         for name, number in _numbers(field.name, getattr(recording, field.name)):
-            told = f"{field.name}: {name} is {str(number)[:30]}"
-            # NaN is not below anything.
-            if not abs(number) < 2**63:
-                yield f"{told}, but must be a number below 2**63"
+            begin = f"{field.name}: {name} is {str(number)[:30]}"
+            if not abs(number) < 2**63:  # true for NaN too
+                yield f"{begin}, but must be a number below 2**63"
             if number < 0 and name not in _SIGNED:
-                yield f"{told}, but must be 0 or more"
+                yield f"{begin}, but must be 0 or more"
             if field.name == "limits" and name.endswith("_per_s") and not number:
-                yield f"{told}, but must be above 0"
+                yield f"{begin}, but must be above 0"
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
@@ -135,11 +134,11 @@ def _of_parts(recording: Any) -> Iterator[str]:
         if not _is_row(memory.high_water_layer, n_layers):
             yield f"memory is highest in layer {memory.high_water_layer}, of {n_layers}"
     for counted in () if counters is None else counters.counted:
-        sizes, whole = (len(counted.layers), len(counted.framework)), len(recording.phases)
-        if sizes not in ((0, 0), (n_layers, whole)):
+        sizes, n_phases = (len(counted.layers), len(counted.framework)), len(recording.phases)
+        if sizes not in ((0, 0), (n_layers, n_phases)):
             yield (
                 f"counters: {counted.name} has {sizes[0]} layers and {sizes[1]} phases, "
-                f"not {n_layers} and {whole}"
+                f"not {n_layers} and {n_phases}"
             )
         if len(counted.trial) != counters.trials:
             yield (

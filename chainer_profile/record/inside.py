@@ -1,4 +1,4 @@
-"""What the pass inside the layers found: where the interpreter was, as stacks added up."""
+"""The result of the pass inside the layers: stacks of Python functions, with their time."""
 
 from __future__ import annotations
 
@@ -19,29 +19,26 @@ class Place:
 
 @dataclass(frozen=True)
 class Stack:
-    """One way from a layer, or from the network's call, to where the time goes."""
+    """The frames from a layer, or from the network's call, to the code that takes the time."""
 
     places: tuple[int, ...]  #: Indices of the frames in :attr:`Inside.places`, outermost first.
     seconds: float  #: Time of a trial that ends here, in seconds, as the pass saw it.
-    samples: int = 0  #: How often it was seen; 0 where every line was timed.
-    row: int | None = None  #: Index of the layer that it is in; None where that is not known.
-    #: Name of the function of the layers that it is in, where that is all that is known. Framework
-    #: time has neither.
-    function: str = ""
+    samples: int = 0  #: Number of its samples; 0 where every line was timed.
+    row: int | None = None  #: Index of its layer; None where the layer is unknown.
+    function: str = ""  #: Function of its layer, if only this is known; empty in framework time.
 
 
 @dataclass(frozen=True)
 class Inside:
-    """What the pass inside the layers found. It sees the main thread alone."""
+    """The result of the pass inside the layers, which sees only the main thread."""
 
-    method: str  #: What looked: ``py-spy 0.4.3``.
-    samples: int  #: How often it looked while a trial ran.
+    method: str  #: The sampler: ``py-spy 0.4.3``.
+    samples: int  #: Number of samples while a trial ran.
     seconds: float  #: Wall time of these trials, in seconds.
     trials: int  #: Their number.
     places: tuple[Place, ...] = ()  #: Every frame once.
-    #: Where the time of a trial goes. What the profiler's own frames take is left out.
-    stacks: tuple[Stack, ...] = ()
-    notes: tuple[str, ...] = ()  #: What it could not tell, a sentence each.
-    #: How many samples tell as much as one that depends on no other: above 1 where the program
-    #: waited for a processor, and was seen again and again at one place.
+    stacks: tuple[Stack, ...] = ()  #: The time of a trial, without the profiler's own frames.
+    notes: tuple[str, ...] = ()  #: What it could not see, a sentence each.
+    #: Number of samples that are worth one independent sample: above 1 where the program waited for
+    #: a processor, and was seen at one place many times.
     repeats: float = 1.0

@@ -1,8 +1,8 @@
-"""The file that a run in progress appends to, so that a killed run keeps what it measured.
+"""The file to which a run appends its trials, so that a killed run keeps them.
 
-Behind a line of text that names the format stand MessagePack values, each behind its length in
-eight bytes: a :class:`Header`, then each :class:`Trial`, and :class:`Rows` as they are found. What
-is not whole ends the file.
+A line of text names the format. MessagePack values follow, each after its length in eight bytes: a
+:class:`Header`, then every :class:`Trial`, and :class:`Rows` when new rows appear. Reading ends at
+the first value that is cut off.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from chainer_profile.record.recording import (
 )
 from chainer_profile.record.versioned import check_version
 
-#: ``Recording.ended`` of a run whose journal alone is left.
+#: ``Recording.ended`` of a run of which only the journal is left.
 KILLED = "killed before its end"
 #: Held trials of a run on a device.
 HELD_TRIALS = 20
@@ -55,22 +55,21 @@ class JournalError(Exception):
 
 
 class Header(msgspec.Struct, frozen=True, tag="header"):
-    """What a journal begins with."""
+    """The first record of a journal."""
 
     settings: Settings
     environment: Environment
-    #: Whether times are a device's.
-    on_device: bool = False
-    #: Whether profiled trials have the number of the training's iteration.
-    iterations: bool = False
+    on_device: bool = False  #: Whether times are those of a device.
+    iterations: bool = False  #: Whether profiled trials have the number of an iteration.
     rank: Rank | None = None
     version: int = VERSION
 
 
 class Rows(msgspec.Struct, frozen=True, tag="rows"):
-    """What was found of rows since the last time, with all links and the settings as they are now.
+    """Rows and phases that are new since the last such record, with current links and settings.
 
-    Told anew, rows are by link, and replace those of single calls; so do those of earlier trials.
+    Where they are written ``anew``, rows are by link: they replace rows that are single calls, also
+    those of earlier trials.
     """
 
     layers: tuple[Layer, ...] = ()
@@ -81,11 +80,10 @@ class Rows(msgspec.Struct, frozen=True, tag="rows"):
 
 
 class Trial(msgspec.Struct, frozen=True, tag="trial", gc=False):
-    """One trial.
+    """A trial, with samples by their names in a recording: little-endian 64-bit integers.
 
-    Its samples are 64-bit integers, little-endian, by the names that a recording has for them. A
-    profiled one has those of the rows and phases that were told before, and ``calls`` where rows
-    are by link. A held one has its time on the device for its wall time.
+    A profiled trial has samples for the rows and phases written before it, and ``calls`` where rows
+    are by link. The wall time of a held trial is its time on the device.
     """
 
     kind: str
@@ -104,12 +102,12 @@ class _Version(msgspec.Struct):
 
 
 def _identity(fd: int) -> tuple[int, int] | None:
-    """What tells an open file from all others; None where the descriptor is closed."""
+    """Device and inode of an open file; None where the descriptor is closed."""
     try:
-        found = os.fstat(fd)
+        status = os.fstat(fd)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _encoded(records: Iterable[Record]) -> bytes:
@@ -122,25 +120,23 @@ def _encoded(records: Iterable[Record]) -> bytes:
 
 @dataclass
 class Journal:
-    """Appends to an empty binary file, or keeps all in memory where there is none.
+    """Appends records to an empty binary file, or keeps them in memory where there is none.
 
-    What was written belongs to the operating system: a process that is killed loses none of it.
-    Once a write was cut short the file is left as it is, and what follows is kept in memory:
-    whatever adds something raises JournalError then, and keeps it.
+    The operating system holds what was written, so a killed process loses none of it. After a write
+    that was cut short, the file stays as it is: records are kept in memory, and :meth:`add` raises
+    JournalError.
     """
 
     file: BinaryIO | None = None
-    # Where the next record goes in the file.
-    _end: int = 0
+    _end: int = 0  # where the next record goes in the file
     _full: bool = False
-    # The records that are not in the file.
-    _kept: bytearray = field(default_factory=bytearray)
+    _kept: bytearray = field(default_factory=bytearray)  # records that are not in the file
 
     def __post_init__(self) -> None:
         self._identity = None if self.file is None else _identity(self.file.fileno())
 
     def add(self, *records: Record) -> None:
-        """Append records at once; a header comes first."""
+        """Append records in one write; the first record of all is a header."""
         content = _encoded(records)
         try:
             if self.file is not None and not self._full:
@@ -154,7 +150,7 @@ class Journal:
         fd, left = self.file.fileno(), memoryview(content)
         self._full = True  # unless all of it gets there
         try:
-            # A program that closes all descriptors may open a file of its own under this number.
+            # A program may close all descriptors and then open its own file by this number.
             if _identity(fd) != self._identity:
                 raise OSError(
                     errno.EBADF, ("its file was closed, and another file now has its descriptor")
@@ -183,7 +179,7 @@ class Journal:
 
 
 def _decoded(stream: IO[bytes], left: int) -> Iterator[Record]:
-    """The records of a stream of so many bytes; what is none, or is not whole, ends it."""
+    """The records in the next ``left`` bytes, up to the first that is damaged or cut off."""
     while left >= _LENGTH_NBYTES:
         length = int.from_bytes(stream.read(_LENGTH_NBYTES), "little")
         left -= _LENGTH_NBYTES + length
@@ -216,7 +212,7 @@ def _recovered(path: Path, stream: BinaryIO, size: int) -> Recording:
     length = int.from_bytes(stream.read(_LENGTH_NBYTES), "little")
     if _LENGTH_NBYTES + length <= left:
         text = stream.read(length)
-        # Of a newer version the rest may be of other types.
+        # In a newer version other fields may have other types.
         check_version(path, msgspec.msgpack.decode(text, type=_Version).version, VERSION)
         if not isinstance(_RECORDS.decode(text), Header):
             raise ValueError("it has no header")
@@ -225,49 +221,42 @@ def _recovered(path: Path, stream: BinaryIO, size: int) -> Recording:
 
 
 class _Samples:
-    """The samples of one name, of one trial after the other."""
+    """The samples of one name, of all trials of a kind."""
 
     def __init__(self, table: NDArray[np.int64] | None = None) -> None:
-        self._content = bytearray()
-        # Consecutive trials with as many samples: the first, the one behind the last, how many.
-        self._runs: list[tuple[int, int, int]] = []
+        self._content, self._counts = bytearray(), array("q")  # samples of each trial
         if table is not None:
             self._content += table.astype("<i8", copy=False).tobytes()
-            self._runs.append((0, *table.shape))
+            self._counts.extend([table.shape[1]] * len(table))
 
     def add(self, trial: int, values: bytes) -> None:
-        width, rest = divmod(len(values), 8)
+        count, rest = divmod(len(values), 8)
         if rest:
             raise ValueError("samples are no 64-bit integers")
-        begin = trial
-        if self._runs and self._runs[-1][1:] == (trial, width):
-            begin = self._runs.pop()[0]
-        self._runs.append((begin, trial + 1, width))
+        self._counts.extend([0] * (trial - len(self._counts)))  # trials without this name
+        self._counts.append(count)
         self._content += values
 
     def table(self, n_trials: int, width: int) -> NDArray[np.int64]:
-        """Samples, (trials, width), with zeros for what a trial did not know yet."""
-        values = np.frombuffer(self._content, "<i8")
-        if self._runs == [(0, n_trials, width)]:
+        """Samples, (trials, width); zeros for rows that were not yet there in a trial."""
+        values, counts = np.frombuffer(self._content, "<i8"), np.array(self._counts)
+        if len(values) == n_trials * width and (counts == width).all():
             return values.reshape(n_trials, width)  # no copy
-        table, at = np.zeros((n_trials, width), np.int64), 0
-        for begin, end, own in self._runs:
-            if own > width:
-                raise ValueError(f"trial {begin} has {own} samples, not {width}")
-            size = (end - begin) * own
-            table[begin:end, :own] = values[at : at + size].reshape(end - begin, own)
-            at += size
+        if counts.max(initial=0) > width:
+            raise ValueError(f"trial {counts.argmax()} has {counts.max()} samples, not {width}")
+        table = np.zeros((n_trials, width), np.int64)
+        table[: len(counts)][np.arange(width) < counts[:, np.newaxis]] = values
         return table
 
     def numbers(self) -> NDArray[np.int64]:
-        """One number of each trial that has it."""
-        if any(width != 1 for *_, width in self._runs):
-            raise ValueError("a trial has more or fewer numbers than one")
+        """The number of each trial that has one."""
+        if not {0, 1}.issuperset(self._counts):
+            raise ValueError("a trial has several numbers where it can have one")
         return np.frombuffer(self._content, "<i8")
 
 
 class _Trials:
-    """The trials of one kind. One copy of their samples is held."""
+    """The trials of a kind, with one copy of their samples."""
 
     def __init__(self) -> None:
         self.starts, self.walls = array("q"), array("q")
@@ -283,7 +272,7 @@ class _Trials:
         self.walls.append(trial.wall_ns)
 
     def take(self, name: str, width: int) -> NDArray[np.int64]:
-        """The samples of a name, (trials, width), which are held no longer."""
+        """The samples of a name, (trials, width), which are then let go."""
         return self.samples.pop(name, _Samples()).table(len(self), width)
 
 
@@ -300,9 +289,9 @@ class _Assembly:
             elif isinstance(record, Trial):
                 self._trials[record.kind].add(record)
             else:
-                self._tell(record)
+                self._add_rows(record)
 
-    def _tell(self, rows: Rows) -> None:
+    def _add_rows(self, rows: Rows) -> None:
         before = self._rows
         if before is None:
             self._rows = rows
@@ -315,7 +304,7 @@ class _Assembly:
             self._rows = Rows(layers, phases, rows.links or before.links, rows.settings)
 
     def recording(self, conditions: Conditions, ended: str) -> Recording:
-        """The recording, which takes the samples: the assembly has them no longer."""
+        """The recording; it takes over the samples."""
         header, profiled, held = self._header, self._trials[PROFILED], self._trials[HELD]
         clean, probes = self._trials[CLEAN], self._trials[PROBE]
         rows = self._rows or Rows(settings=header.settings)
@@ -364,7 +353,7 @@ class _Assembly:
 
 
 def _sum_by_link(trials: _Trials, before: Sequence[Layer], layers: Sequence[Layer]) -> None:
-    """Give trials whose rows were single calls rows by link."""
+    """Turn samples of rows that are single calls into samples of rows by link."""
     calls = np.array([int(row.calls) for row in before], np.int64)
     trials.samples["calls"] = _Samples(np.tile(calls, (len(trials), 1)))
     numbers = {(row.path, row.function, row.phase): at for at, row in enumerate(layers)}
@@ -387,7 +376,7 @@ def _sum_by_link(trials: _Trials, before: Sequence[Layer], layers: Sequence[Laye
 
 
 def _with_mean_calls(layer: Layer, calls: NDArray[np.int64]) -> Layer:
-    """A row as it was first told, with the calls and the work that its iterations have."""
+    """A row with the mean calls of its iterations, and their work."""
     mean = float(calls.mean()) if calls.any() else 0.0
     if not mean or mean == layer.calls:
         return layer

@@ -1,4 +1,4 @@
-"""What a network consists of, without timing: the type."""
+"""The type of a network's summary: its layers, sizes and operations, without times."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from chainer_profile.basics.paths import cut, depth_first
 from chainer_profile.basics.views import Shown
 from chainer_profile.record.recording import Shape
 
-#: The columns of the table by layer: texts, counts of the link, counts of the call, where
-#: operations and bytes may not be known.
+#: The columns of the table by layer: texts, counts of the link, and counts of the call, of which
+#: operations and bytes may be unknown.
 TEXTS = ("path", "function", "input_shapes", "output_shapes", "dtype")
 OWN = ("parameters", "trainable", "persistent")
 WORK = ("macs", "flops", "nbytes_read", "nbytes_written")

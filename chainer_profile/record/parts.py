@@ -1,6 +1,6 @@
-"""The parts of a recording: its layers and links, what was asked for, and where it ran.
+"""The parts of a recording: layers, links, settings and environment.
 
-:mod:`chainer_profile.record.recording` gives them all, and is the module to import them from.
+Import them from :mod:`chainer_profile.record.recording`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ Shape = tuple[int, ...]
 
 
 class Escaped:
-    """A part that files hold: bytes of names that are no UTF-8, as of files, are escaped in it."""
+    """A part that is saved: bytes in its texts that are no UTF-8, as in file names, are escaped."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -110,14 +110,14 @@ class LinkCalls(Escaped):
 
 @dataclass(frozen=True)
 class Settings(Escaped):
-    """What was asked for: the network, its input and the number of trials."""
+    """The settings of a run: the network, its input and the number of trials."""
 
     model: str = ""  #: Name of the network.
-    input: str = ""  #: What the input was, in words.
+    input: str = ""  #: The input, in words.
     input_shape: Shape = ()  #: Shape of the input array, batch included.
     batchsize: int = 1  #: Images per trial; 0 where that is not known.
     device: str = "cpu"  #: ``cpu`` or ``gpu:0``.
-    phase: str = "forward"  #: What a trial was: ``forward``, ``forward-backward`` or ``train``.
+    phase: str = "forward"  #: The work of a trial: ``forward``, ``forward-backward`` or ``train``.
     loss: str = ""  #: Name of the loss, where there is one.
     optimizer: str = ""  #: Name of the optimizer, where there is one.
     train_mode: bool = False  #: Whether ``chainer.config.train`` was on.
@@ -213,7 +213,7 @@ class Environment(Escaped):
 
 @dataclass(frozen=True)
 class Rank:
-    """Which of the processes of a training with ChainerMN this one was."""
+    """The rank of this process in a training with ChainerMN."""
 
     number: int  #: Its rank in the optimizer's communicator, from 0.
     size: int  #: Number of ranks in it.
@@ -251,9 +251,9 @@ class Conditions:
 
 @dataclass(frozen=True)
 class MachineLimits:
-    """What a machine can do at best, as measured; the roofs of the roofline model."""
+    """The measured peak rates of a machine: the roofs of the roofline model."""
 
-    key: str  #: What the limits depend on: processor or GPU, libraries, threads.
+    key: str  #: The things that the limits depend on: processor or GPU, libraries, threads.
     device: str  #: ``cpu`` or ``gpu:0``.
     measured: str  #: When they were measured (UTC).
     threads: int  #: BLAS threads in use; 0 where that is not known.
@@ -290,15 +290,15 @@ class Counted:
     #: The same between the layers of every phase whose own framework time is known.
     framework: tuple[int, ...]
     trial: tuple[int, ...]  #: Of every trial as a whole.
-    #: What a function that does nothing shows on average: the reading of the counters.
+    #: The mean count of a function that does nothing: that of reading the counters.
     window: float = 0.0
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What the thread that calls the network does in every layer, from the counters pass.
+    """Counts of the thread that calls the network, by layer, from the counters pass.
 
-    What BLAS's other threads do is not in it.
+    BLAS's other threads are not in them.
     """
 
     trials: int  #: Number of its trials, which are of the recording's kind.
@@ -308,12 +308,12 @@ class Counters:
     fault_ns: float | None = None
 
     def __getitem__(self, name: str) -> Counted | None:
-        return next((one for one in self.counted if one.name == name), None)
+        return next((counted for counted in self.counted if counted.name == name), None)
 
 
 @dataclass(frozen=True)
 class PhaseMemory:
-    """What one phase of a trial allocates: its rows, and its framework between them."""
+    """Memory that one phase of a trial allocates, in its rows and between them."""
 
     phase: str  #: Its name, as the layers have it.
     #: The most bytes that were allocated while it ran, above what was allocated when the trial
@@ -325,7 +325,7 @@ class PhaseMemory:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """What the layers of one trial allocate, from the memory pass. All sizes are bytes.
+    """Memory that the layers of a trial allocate, from the memory pass. All sizes are bytes.
 
     When a trial starts, gradients and what else the step before left are allocated, and are freed
     in it. In a training that may be the whole graph of the iteration before: where the network
@@ -367,5 +367,5 @@ class MemoryUse:
         """Bytes of network, optimizer and inputs when the trial starts; None if not known."""
         if self.gradient_nbytes is None or self.state_nbytes is None:
             return None
-        mine = self.parameter_nbytes + self.input_nbytes
-        return mine + self.gradient_nbytes + self.state_nbytes
+        parameters = self.parameter_nbytes + self.gradient_nbytes + self.state_nbytes
+        return parameters + self.input_nbytes

@@ -1,6 +1,6 @@
-"""What measuring hands over: the layers, the raw samples, the settings and the environment.
+"""The result of measuring: layers, raw samples, settings and environment.
 
-Everything after a :class:`Recording` is a pure function of it and needs neither Chainer nor a GPU.
+All analysis is a pure function of a :class:`Recording`; it needs neither Chainer nor a GPU.
 """
 
 from __future__ import annotations
@@ -45,13 +45,12 @@ from chainer_profile.record.versioned import build, read_known
 FORMAT = "chainer-profile recording"
 VERSION = 3
 
-#: ``Recording.ended`` of a run that made all its trials, or ended before because it was asked to.
+#: ``Recording.ended`` of a run that made all its trials, or stopped earlier as it was asked to.
 COMPLETE = "complete"
 TIME_LIMIT = "time limit reached"
 INTERVAL = "wanted interval reached"
-#: Part of the profiled trials that may be left out before the unprofiled ones count as mixed.
+#: Share of the profiled trials that may be left out before the unprofiled trials count as mixed.
 FEW_LEFT_OUT = 0.05
-
 
 Samples = NDArray[np.int64]
 _MOVES = f"rows of {COMMUNICATION}"
@@ -62,7 +61,7 @@ def _no_samples() -> Samples:
 
 
 def _along(*axes: str) -> dict[str, tuple[str, ...]]:
-    """What is along the axes of an array."""
+    """Names of the axes of an array."""
     return {"axes": axes}
 
 
@@ -168,8 +167,8 @@ class Recording(Shown):
         if self.self_ns.ndim != 2 or self.self_ns.shape[1] != len(self.layers):
             raise ValueError(f"self_ns is {self.self_ns.shape}, for {len(self.layers)} layers")
         framework = (0, 0) if self.framework_ns is None else self.framework_ns.shape
-        known = bool(self.phases) or self.framework_ns is not None
-        if known and framework != (self.n_trials, len(self.phases)):
+        has_framework = bool(self.phases) or self.framework_ns is not None
+        if has_framework and framework != (self.n_trials, len(self.phases)):
             raise ValueError(f"framework_ns is {framework}, for phases {self.phases}")
         sizes = {"trials": self.n_trials, "layers": len(self.layers)}
         sizes[_MOVES] = n_collectives(self.layers)
@@ -180,8 +179,8 @@ class Recording(Shown):
             if samples.dtype != np.int64:
                 raise ValueError(f"{name} is {samples.dtype}, not int64 nanoseconds")
             if samples.ndim != len(axes):
-                wanted = "two" if len(axes) == 2 else "one"
-                raise ValueError(f"{name} has {samples.ndim} axes, not {wanted}")
+                count = "two" if len(axes) == 2 else "one"
+                raise ValueError(f"{name} has {samples.ndim} axes, not {count}")
             for length, axis in zip(samples.shape, axes, strict=True):
                 if length != sizes.get(axis, length):
                     raise ValueError(f"{name} is {samples.shape}, for {sizes[axis]} {axis}")
@@ -189,8 +188,11 @@ class Recording(Shown):
             if len({getattr(self, name) is None for name in together}) > 1:
                 raise ValueError(f"{', '.join(together)} must be all there or all absent")
         for first, second in _AS_LONG:
-            one, other = getattr(self, first), getattr(self, second)
-            if len(() if one is None else one) != len(() if other is None else other):
+            lengths = [
+                0 if samples is None else len(samples)
+                for samples in (getattr(self, first), getattr(self, second))
+            ]
+            if lengths[0] != lengths[1]:
                 raise ValueError(f"{first} and {second} differ in length")
         if self.clean_cpu_ns is not None and len(self.clean_cpu_ns) > len(self.clean_ns):
             raise ValueError("clean_cpu_ns has more trials than clean_ns")
@@ -252,7 +254,7 @@ class Recording(Shown):
             if (samples := getattr(self, name)) is not None
         }
         arrays["meta"] = np.frombuffer(meta.encode(), np.uint8)
-        # By its name NumPy would add .npz to it.
+        # To a name NumPy would add .npz.
         with open(file, "wb") if isinstance(file, Path) else nullcontext(file) as opened:
             np.savez_compressed(opened, **arrays)
 
@@ -277,16 +279,16 @@ class Recording(Shown):
             raise ProfileError(f"{path} is not a {FORMAT} (it contains no 'meta')")
         meta = read_known(path, arrays.pop("meta").tobytes(), FORMAT, VERSION)
         try:
-            found = cls(**vars(build(_Meta, meta)), **_samples(arrays))
+            recording = cls(**vars(build(_Meta, meta)), **_samples(arrays))
             others = sum(len(samples) for name, samples in arrays.items() if name.endswith(_OTHERS))
-            found = dataclasses.replace(found, left_out=found.left_out + others)
-            check_file(found)
-            return found
+            recording = dataclasses.replace(recording, left_out=recording.left_out + others)
+            check_file(recording)
+            return recording
         except (ValueError, TypeError) as error:  # a scalar in the place of an array
             raise ProfileError(f"{path}: damaged recording ({one_line(error)})") from None
 
 
-#: The arrays of a recording, by the names they have in its file, and what is along their axes.
+#: The arrays of a recording by their names in its file, and the names of their axes.
 _AXES = {
     item.name: item.metadata["axes"]
     for item in dataclasses.fields(Recording)
@@ -299,7 +301,7 @@ _AS_LONG = (
     ("clean_ns", "clean_start_ns"),
     ("probe_ns", "probe_threads"),
 )
-#: Before, trials of other calls had arrays of their own: ``2.self_ns`` and so on.
+#: Ending of arrays in older files for trials with other calls, such as ``2.self_ns``.
 _OTHERS = ".self_ns"
 
 
@@ -310,7 +312,7 @@ def n_collectives(layers: tuple[Layer, ...]) -> int:
 
 @dataclass(frozen=True)
 class _Meta:
-    """What the file holds beside arrays. Version 1 had no links and no phases."""
+    """The parts of a recording that are no arrays. Version 1 had no links and no phases."""
 
     layers: tuple[Layer, ...]
     settings: Settings
@@ -328,13 +330,13 @@ class _Meta:
 
 
 def _meta_of(recording: Recording) -> str:
-    """What the file of a recording holds beside arrays, as JSON."""
+    """The parts of a recording that are no arrays, as JSON."""
     parts = {item.name: getattr(recording, item.name) for item in dataclasses.fields(_Meta)}
     return dumps({"format": FORMAT, "version": VERSION, **dataclasses.asdict(_Meta(**parts))})
 
 
 def _arrays_of(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays in an .npz file. Each is read to its end, where its check sum is compared."""
+    """The arrays in an .npz file. Each is read to its end, so its checksum is compared."""
     with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
         return {
             name.removesuffix(".npy"): np.lib.format.read_array(
@@ -345,12 +347,15 @@ def _arrays_of(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _samples(arrays: dict[str, Any]) -> dict[str, Any]:
-    """The arrays of a recording's file; ValueError where one holds no integers."""
-    found = {name: arrays[name] for name in _AXES if name in arrays}
-    for name, samples in found.items():
+    """The arrays of a recording's file; ValueError where an array holds no integers."""
+    integers: dict[str, Samples] = {}
+    for name, samples in arrays.items():
+        if name not in _AXES:
+            continue
         if samples.dtype.kind not in "iu" or not np.can_cast(samples.dtype, np.int64):
             raise ValueError(f"{name} contains {samples.dtype}, not int64 or smaller integers")
-    return {name: samples.astype(np.int64) for name, samples in found.items()}
+        integers[name] = samples.astype(np.int64)
+    return integers
 
 
 def _smallest(samples: Samples) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Files of ours in JSON, which say what they are and in which version; and types from JSON."""
+"""JSON files that name their format and its version, and dataclasses from JSON."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ T = TypeVar("T")
 
 
 def read_known(path: Path, content: bytes, form: str, version: int) -> dict[str, Any]:
-    """The content of a file of ours; refused if it is of another kind, or of a newer version."""
+    """The values in a JSON file; refused if its format is another one, or its version is newer."""
     try:
-        found = json.loads(content)
+        values = json.loads(content)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or found.get("format") != form:
+        values = None
+    if not isinstance(values, dict) or values.get("format") != form:
         raise ProfileError(f"{path} is not a {form} file")
-    check_version(path, found.get("version"), version)
-    return found
+    check_version(path, values.get("version"), version)
+    return values
 
 
 def read_beside(
     path: Path, kind: type[T], form: str, version: int, *, words: bool = False
 ) -> T | None:
-    """A dataclass from a file of ours in a run's folder; None where there is none."""
+    """A dataclass from a JSON file in a run's folder; None where there is none."""
     try:
         return build(kind, read_known(path, path.read_bytes(), form, version), words=words)
     except (FileNotFoundError, NotADirectoryError):
@@ -41,19 +41,22 @@ def read_beside(
         raise ProfileError(f"{path}: damaged ({one_line(error)})") from None
 
 
-def check_version(path: Path, found: object, newest: int) -> None:
+def check_version(path: Path, version: object, newest: int) -> None:
     """Refuse a file whose format is newer than this program."""
-    if not isinstance(found, int) or found > newest:
+    if not isinstance(version, int) or version > newest:
         raise ProfileError(
-            f"{path} has format version {found!r}, but this program reads up to {newest}: "
+            f"{path} has format version {version!r}, but this program reads up to {newest}: "
             "update the program, or use the one that wrote the file"
         )
 
 
 def build(kind: type[T], values: Mapping[str, Any], *, words: bool = False) -> T:
-    """A dataclass from values of JSON, or ValueError: lists become tuples, and more fields nothing.
+    """A dataclass from values of JSON: lists become tuples, unknown fields are ignored.
 
-    With ``words`` numbers may be words, as infinite ones are, and arrays words of integers.
+    With ``words`` a number may be text, as infinity is, and an array may be its integers as text.
+
+    Raises:
+        ValueError: The values do not fit the dataclass.
     """
     try:
         return msgspec.convert(values, kind, strict=not words, dec_hook=_array)
@@ -62,7 +65,7 @@ def build(kind: type[T], values: Mapping[str, Any], *, words: bool = False) -> T
 
 
 def _array(_kind: type, text: Any) -> Any:
-    """An array from the words of its integers."""
+    """An array from text with its integers."""
     if not isinstance(text, str):
         raise ValueError("times are not text")
     return np.array([int(word) for word in text.split()], np.int64)
