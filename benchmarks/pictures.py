@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/ from the samples: ``python -m tests.browser.pictures``."""
+"""Makes the pictures of docs/ from the samples: ``python -m benchmarks.pictures``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 from benchmarks import samples
-from tests import ROOT
 
-PICTURES = ROOT / "docs" / "pictures"
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 _WIDTH, _HEIGHT, _SCALE = 1180, 900, 1.5
 
 
-def taken(page: Page, name: str) -> None:
-    """Keep what the window shows, in few colours."""
+def save_screenshot(page: Page, name: str) -> None:
+    """Save a picture of the window, in few colours."""
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     PICTURES.mkdir(parents=True, exist_ok=True)
     picture.quantize(128).save(PICTURES / name, optimize=True)
@@ -46,15 +45,15 @@ def main() -> None:
             viewport={"width": _WIDTH, "height": _HEIGHT}, device_scale_factor=_SCALE
         )
         page.goto(page_of("resnet20-cpu-b32-train", folder))
-        taken(page, "page.png")
+        save_screenshot(page, "page.png")
         show(page, "by-link")
-        taken(page, "layers.png")
+        save_screenshot(page, "layers.png")
         page.goto(page_of("resnet20-cpu-b1", folder))
         page.locator("#theme").click()
         show(page, "the-layers")
-        taken(page, "trials.png")
+        save_screenshot(page, "trials.png")
         page.goto(page_of("engines-resnet20-cpu-b1", folder, "engines.html"))
-        taken(page, "engines.png")
+        save_screenshot(page, "engines.png")
         browser.close()
 
 
