@@ -13,5 +13,5 @@ HANGS_S = 240
 
 
 def names_in(folder: str | os.PathLike[str]) -> list[str]:
-    """What is in a folder, in order."""
+    """The names in a folder, in order."""
     return sorted(os.listdir(folder))

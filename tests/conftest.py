@@ -30,7 +30,7 @@ from tests.fakes import load_cupy
 
 CALIBRATION = Calibration(1e-3, 7e-4)
 
-# Examples take as long as they take: a busy machine is no failure. What checks a commit (CI) draws
+# Examples take as long as they take: a busy machine is no failure. CI, which checks a commit, draws
 # many, and the same ones every time, so that it fails for the commit's sake alone; runs by hand
 # draw a few new ones.
 hypothesis.settings.register_profile(
@@ -56,13 +56,13 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a command prints goes into a pipe, whatever the width of the terminal of the tests."""
+    """A command prints into a pipe, whatever the width of the terminal of the tests."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
 @pytest.fixture(autouse=True)
 def memory_given_back() -> Iterator[None]:
-    """A test that leaves malloc keeping memory would change what later ones measure."""
+    """A test that leaves malloc keeping memory would change the results of later tests."""
     yield
     memory = sys.modules.get("chainer_profile.kernels.memory")
     assert memory is None or not memory.is_kept()
@@ -70,7 +70,7 @@ def memory_given_back() -> Iterator[None]:
 
 @dataclass
 class FakeClock:
-    """A clock that stands still until it is told to advance, and by read_ns at each read."""
+    """A clock that moves by :meth:`advance`, and by read_ns at each read."""
 
     time_ns: int = 1_000_000
     read_ns: int = 0
@@ -246,7 +246,7 @@ def make_training(
     settings: dict[str, object] | None = None,
     **changes: object,
 ) -> Recording:
-    """A training step whose means are known by hand: 3,000 us in 25 rows, 700 us of framework.
+    """A training step with exact means: 3,000 us in 25 rows, 700 us of framework.
 
     Trials are 2 % above and below the means in turn, so that an even number has exact means.
     Forward has 1,000 us in its rows and 300 us of framework, backward 1,800 and 250, update 200

@@ -1,4 +1,4 @@
-"""A device's queue on a fake clock: what the tests know of a GPU is mostly when it gets where."""
+"""A device's queue on a fake clock: mostly the moments when a GPU gets to its places."""
 
 from dataclasses import dataclass
 
@@ -40,13 +40,13 @@ class FakeQueue:
     def __init__(self, clock):
         self.clock = clock
         self.end_ns = clock.time_ns  # when the device is done with all that was launched
-        self.record_ns = 0  # what the host needs to record an event
+        self.record_ns = 0  # time that the host needs to record an event
         self.events, self.holds = [], []
         self.log = []  # events that were recorded, and waiting for the device
 
     @property
     def reached_ns(self):
-        """When the device gets to what is launched now."""
+        """When the device gets to a kernel that is launched now."""
         return max(self.clock.time_ns, self.end_ns)
 
     def launch(self, duration_ns):

@@ -11,11 +11,11 @@ import shutil
 import pytest
 
 
-def missing(what):
+def missing(name):
     """Skip the test, or fail it in CI."""
     if os.environ.get("TESTS_MISS_NOTHING"):
-        pytest.fail(f"{what} is missing, though CI installs it")
-    pytest.skip(f"{what} is missing", allow_module_level=True)
+        pytest.fail(f"{name} is missing, though CI installs it")
+    pytest.skip(f"{name} is missing", allow_module_level=True)
 
 
 def module(name):

@@ -54,7 +54,7 @@ class Sum(Wait):
 
 
 class Add(Sum):
-    """By its name what Chainer adds gradients up with."""
+    """By its name Chainer's addition of gradients."""
 
 
 class Nesting(Sum):

@@ -34,7 +34,7 @@ class Launcher:
 
 
 def follow(clock, plan, x):
-    """Do what a plan says: pairs of what is done, in order.
+    """Follow a plan: pairs of an action and its value, in order.
 
     ("host", ns) keeps the host busy, ("kernel", ns) launches one, ("wait", 0) waits for the device,
     and ("call", plan) calls a function of that plan.
@@ -52,7 +52,7 @@ def follow(clock, plan, x):
 
 
 class Planned(FunctionNode):
-    """A function that does what a plan says, and the same in its backward."""
+    """A function that follows a plan, also in its backward."""
 
     def __init__(self, clock, plan):
         super().__init__()
@@ -68,7 +68,7 @@ class Planned(FunctionNode):
 
 
 class PlannedNet(chainer.Chain):
-    """A network that does what a plan says, and a change in its place from one call on.
+    """A network that follows a plan, and a change in its place from one call on.
 
     Attributes:
         calls: How often it was called.
@@ -139,7 +139,7 @@ def run(model, made=None, phase="forward", loss="auto", optimizer=None, **kwargs
 
 
 def check(recording):
-    """What holds for every trial on a device."""
+    """Check the properties of every trial on a device."""
     n_trials, n_layers = recording.n_trials, len(recording.layers)
     assert recording.on_device
     assert recording.host_ns.shape == recording.gap_ns.shape == (n_trials, n_layers)
@@ -150,7 +150,7 @@ def check(recording):
         inside = recording.framework_ns.sum(axis=1)
         assert (inside >= 0).all()
         assert (inside <= recording.gap_ns.sum(axis=1) + tail).all()
-    # What the host waited for the device at the end, and what it launched before.
+    # The host's wait for the device at the end, and the launches before.
     assert (recording.trial_ns >= recording.launch_ns).all()
     assert (recording.host_ns.sum(axis=1) <= recording.launch_ns).all()
     # The device starts with the trial's first event, and all trials start with an idle device.

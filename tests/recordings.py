@@ -1,4 +1,4 @@
-"""Recordings of a training, and what is done to their files: what their tests share."""
+"""Recordings of a training, and changes of their files, for several tests."""
 
 import dataclasses
 import json
@@ -49,7 +49,7 @@ def refusal(path):
     return text.removeprefix(str(path)).removeprefix(":").removeprefix(" ")
 
 
-#: What a recording of a training has beside.
+#: Other fields of a recording of a training.
 TRAINING = {
     "phases": ("update", "forward", "backward"),
     "links": (LinkCalls("/", "Net", 1, 0), LinkCalls("/conv1", "Convolution2D", 2, 432)),
@@ -135,7 +135,7 @@ def rewrite(path, change_meta=None, **arrays):
     np.savez(path, **content)
 
 
-#: What may stand at any place in JSON, though no run has written it.
+#: Values for any place in JSON, though no run has written them.
 VALUES = [
     *(None, -1, 0, 1, 2**31, 2**63, -(2**63), 2**70, float("nan"), float("inf"), -0.5, 1e308),
     *("", "x", "a\nb", "\x1b[2J", [], {}, True, [-1], [None], [[1]], "/"),
@@ -145,9 +145,9 @@ VALUES = [
 def places(node, path=()):
     """All places in JSON below a node."""
     items = node.items() if isinstance(node, dict) else enumerate(node)
-    found = []
+    below = []
     for key, value in items:
-        found.append((*path, key))
+        below.append((*path, key))
         if isinstance(value, dict | list):
-            found += places(value, (*path, key))
-    return found
+            below += places(value, (*path, key))
+    return below

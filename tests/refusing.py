@@ -25,8 +25,8 @@ def arrays_of(model):
     return {path: np.copy(array) for path, array in target.target.items()}
 
 
-def assert_same(found, expected):
+def assert_same(arrays, expected):
     """The arrays of two networks."""
-    assert found.keys() == expected.keys()
+    assert arrays.keys() == expected.keys()
     for path in expected:
-        np.testing.assert_array_equal(found[path], expected[path], err_msg=path)
+        np.testing.assert_array_equal(arrays[path], expected[path], err_msg=path)

@@ -16,7 +16,7 @@ from tests import HANGS_S, ROOT
 
 
 def python(*words, before=(), env=None, stdout=subprocess.PIPE, **more):
-    """What Python says that runs these words, in a process of its own, and how it ends."""
+    """Output, errors and exit code of Python with these words, in a process of its own."""
     return subprocess.run(
         [*before, sys.executable, *words],
         env=os.environ | {"PYTHONPATH": str(ROOT)} | (env or {}),
@@ -59,7 +59,7 @@ def run_in_child(*words, path="", stdin=os.devnull, within=nullcontext, apart=Fa
             sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
             sys.path.insert(1, path)
             # Another test may have loaded it; the first iteration of its optimizers is not timed.
-            for name in [one for one in sys.modules if one.partition(".")[0] == "chainermn"]:
+            for name in [item for item in sys.modules if item.partition(".")[0] == "chainermn"]:
                 del sys.modules[name]
             # A shell's background job, such as these tests may be, passes over Ctrl-C.
             signal.signal(signal.SIGINT, signal.default_int_handler)

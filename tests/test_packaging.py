@@ -1,4 +1,4 @@
-"""What is needed stands in several files that must agree; and what is built, kept and fetched."""
+"""Requirements in several files agree; and the build, git's content, and the fetched sdist."""
 
 from __future__ import annotations
 
@@ -46,8 +46,10 @@ def test_requirements_are_those_of_the_project_and_its_extras_and_locked():
     locked = {}
     for line in (ROOT / "requirements-dev.lock").read_text().splitlines():
         if "==" in line and not line.startswith("#"):
-            one = Requirement(line)
-            locked.setdefault(one.name, []).append(next(iter(one.specifier)).version)
+            locked_requirement = Requirement(line)
+            locked.setdefault(locked_requirement.name, []).append(
+                next(iter(locked_requirement.specifier)).version
+            )
     for line in requirements("requirements-dev.txt") + requirements("requirements.txt")[1:]:
         wanted = Requirement(line)
         assert set(wanted.specifier.filter(locked[wanted.name])) == set(locked[wanted.name]), line
@@ -86,7 +88,7 @@ def test_an_sdist_that_was_tampered_with_runs_nothing(tmp_path, monkeypatch, cap
     assert hashlib.sha256(index.read_bytes()).hexdigest() in said
 
 
-#: What git may hold beside text.
+#: Files that git may hold beside text.
 _PICTURES = (".png",)
 _RECORDINGS = ("reports/samples/", "reports/references/", "tests/record/stored/")
 #: Larger than a megabyte.
@@ -94,7 +96,7 @@ _LARGE = ("report.html", "recording.npz")
 
 
 def git(*words):
-    """What git says of this checkout, and its exit code."""
+    """The output of git in this checkout, and its exit code."""
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("no checkout of git")
     command = ["git", "-C", str(ROOT), *words]

@@ -65,5 +65,5 @@ def test_a_child_ends_with_its_parent(door, signum, tmp_path):
         parent.send_signal(signum)
         assert here.read() == ""  # the child holds the other end
     assert parent.wait() == -signum
-    # A case's folder is named; what is in it goes with the folder for temporary files.
+    # A case's folder has a name; its content goes with the folder for temporary files.
     assert [name for name in os.listdir(folder) if not name.startswith("sweep-")] == []

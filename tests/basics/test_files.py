@@ -1,4 +1,4 @@
-"""Files of ours: what JSON does not know is in them all the same."""
+"""JSON files hold values that JSON does not know."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Part:
     factor: float
 
 
-def test_json_of_what_json_does_not_know() -> None:
+def test_json_of_arrays_and_infinity() -> None:
     parts = (Part(np.array([1, 2]), np.inf), Part((1.5, float("nan")), np.float64(0.25)))
     text = as_json({"format": "a file of ours", "parts": parts})
     assert json.loads(text) == {

@@ -3,7 +3,6 @@
 import mmap
 import resource
 import sys
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +14,6 @@ from chainer_profile.basics.free_memory import (
     Growth,
     free_nbytes,
     no_more_than_is_free,
-    status_nbytes,
 )
 
 MIB = 1 << 20
@@ -45,7 +43,7 @@ def process(tmp_path, monkeypatch):
     return folder
 
 
-def test_the_least_that_a_control_group_or_one_around_it_has_left(process, tmp_path):
+def test_memory_left_by_control_groups(process, tmp_path):
     for mount, names in (("memory", V1), (".", V2), ("unified", V2)):
         groups = tmp_path / mount / "groups"
         unlimited = "9223372036854771712" if names is V1 else "max"
@@ -85,11 +83,11 @@ def test_memory_that_is_not_there_is_refused_and_the_limit_is_put_back(monkeypat
     np.empty(2048 * MIB, np.int8)
 
 
-# -- what a process grows by
+# -- the growth of a process
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
-def test_what_is_held_and_what_a_run_takes_at_its_most():
+def test_growth_by_held_memory_and_at_its_largest():
     def taken(nbytes):
         """Memory of the system's: malloc may have some that it kept, of other tests."""
         block = mmap.mmap(-1, nbytes)
@@ -109,22 +107,3 @@ def test_what_is_held_and_what_a_run_takes_at_its_most():
     assert most is not None
     assert 70 * MIB < most < 90 * MIB
     held.close()
-
-
-def test_a_system_that_does_not_tell_or_forget_the_most(monkeypatch, tmp_path):
-    status, references = tmp_path / "status", tmp_path / "refs"
-    monkeypatch.setattr(free_memory, "status_nbytes", partial(status_nbytes, process=tmp_path))
-    monkeypatch.setattr(free_memory, "_REFERENCES", tmp_path / "no" / "refs")
-
-    def grown():
-        growth = Growth()
-        growth.settle()
-        return growth.nbytes()
-
-    assert grown() is None
-    status.write_text("Name: python\nVmRSS: lots kB\n")
-    assert Growth().nbytes() is None
-    status.write_text("VmRSS:\t 100 kB\nVmHWM:\t 300 kB\n")
-    assert grown() is None
-    monkeypatch.setattr(free_memory, "_REFERENCES", references)
-    assert grown() == 200 * 1024

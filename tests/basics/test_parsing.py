@@ -8,17 +8,14 @@ from hypothesis import strategies as st
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import (
     InputSpec,
-    choose_names,
-    parse_device,
     parse_input,
     parse_range,
     positive_seconds,
-    split_names,
 )
 from chainer_profile.networks.inputs import make_arguments
 from tests.refusing import refusal
 
-#: What an input is, in words; nothing where it is none.
+#: Inputs by their text.
 SPECS = {
     "3x32x32": InputSpec((3, 32, 32)),
     "784:float32": InputSpec((784,)),
@@ -56,7 +53,7 @@ def test_specs():
     st.integers(1, 4),
     st.integers(0, 3),
 )
-def test_arguments_are_what_was_asked_for(specs, batchsize, seed):
+def test_arguments_have_the_shapes_and_types_of_their_specs(specs, batchsize, seed):
     made = make_arguments(specs, batchsize, seed)
     for spec, value in zip(specs, made.args, strict=True):
         for array in [value] if spec.lengths is None else value:
@@ -77,39 +74,4 @@ def test_arguments_are_what_was_asked_for(specs, batchsize, seed):
 # -- devices
 
 
-def test_devices():
-    for number, texts in {
-        -1: ("@numpy", "numpy", "cpu", "-1"),
-        0: ("@cupy:0", "cupy:0", "gpu:0", "cuda:0", "0"),
-        13: ("@cupy:13",),
-    }.items():
-        assert [parse_device(text) for text in texts] == [number] * len(texts)
-    for text in ("", "@cupy", "-2", "@intel64", "native", "cpu:0", "0x1", "1" * 50):
-        said = refusal(parse_device, text, error=UsageError)
-        assert "is not a device that can be profiled" in said
-        assert len(said) < 160
-
-
 # -- names of columns
-
-KNOWN = ("path", "mean", "peak", "verdict")
-#: Of names which are named as unknown.
-UNKNOWN = [
-    (["Mean"], "'Mean' (did you mean mean?)"),
-    (["path", "zzzzz"], "'zzzzz'"),
-    (["a", "peaks", "c", "d"], "'a', 'peaks' (did you mean peak?), 'c'"),
-    ([], "none given"),
-    (["x\ny"], "'x\\ny'"),
-    (["x" * 999], f"'{'x' * 40}'"),
-]
-
-
-def test_names_come_in_the_order_asked_for_and_an_unknown_one_says_the_nearest_and_all():
-    names = split_names(" peak, path,peak")
-    assert choose_names(names, KNOWN, "the table") == ("peak", "path")
-    for names, wrong in UNKNOWN:
-        for others in ((), ["mean_ms"]):  # other spellings are taken but not listed
-            said = refusal(choose_names, names, KNOWN, "the table", others, error=UsageError)
-            known = "path, mean, peak, verdict"
-            assert said == f"unknown column of the table: {wrong}; known are {known}"
-    assert choose_names(["mean_ms"], KNOWN, "the table", ["mean_ms"]) == ("mean_ms",)

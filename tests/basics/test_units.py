@@ -14,7 +14,7 @@ from tests.refusing import refusal
 times = st.floats(1e-12, 1e6, allow_nan=False)
 NAN = math.nan
 
-#: What makes a text, and of what it makes which: one argument, or several.
+#: Functions that make a text, with arguments and texts.
 SHOWN = {
     units.format_duration: {
         **{1.0: "1.000 s", 0.005021: "5.021 ms", 1e-3: "1.000 ms", 0.9999e-3: "999.9 us"},
@@ -54,7 +54,7 @@ SHOWN = {
     },
     units.format_giga: {225.18e9: "225.2", 12_345.6e9: "12,346", 1e6: "0.001000", NAN: "-"},
 }
-#: The same of what reads a text.
+#: The same for functions that read a text.
 READ = {
     units.parse_duration: {
         "0.36ms": 0.36e-3,
@@ -65,10 +65,10 @@ READ = {
 }
 
 
-def test_what_is_shown_and_read():
+def test_numbers_as_text_and_text_as_numbers():
     for show, texts in SHOWN.items():
-        found = {of: show(*of if isinstance(of, tuple) else (of,)) for of in texts}
-        assert found == texts, show
+        shown = {of: show(*of if isinstance(of, tuple) else (of,)) for of in texts}
+        assert shown == texts, show
     for read, values in READ.items():
         assert {text: read(text) for text in values} == pytest.approx(values, rel=1e-15)
 
@@ -98,7 +98,7 @@ def test_significant_digits_are_enough_and_none_is_lost_before_the_point(value, 
 
 
 NONE = ["", " ", ".", "-1", "1.2.3", "nan", "inf", "1,5", "0x10", "1e", "--5", "x\ny", "1 2"]
-#: What reads a text, what it asks for, and what it refuses.
+#: Functions that read a text, their advice, and texts that they refuse.
 REFUSED = [
     (
         units.parse_duration,
@@ -113,7 +113,7 @@ REFUSED = [
 ]
 
 
-def test_nonsense_is_refused_with_what_to_give():
+def test_nonsense_is_refused_with_advice():
     for parse, advice, texts in REFUSED:
         for text in texts:
             said = refusal(parse, text, error=UsageError)

@@ -76,22 +76,24 @@ def open_page(browser, tmp_path):
         )
         context.set_default_timeout(WAIT_MS)
         page = context.new_page()
-        found = Opened(page, path.as_uri())
-        page.on("pageerror", lambda error: found.faults.append(str(error)))
+        opened_page = Opened(page, path.as_uri())
+        page.on("pageerror", lambda error: opened_page.faults.append(str(error)))
         bad = ("error", "warning")
-        page.on("console", lambda said: said.type in bad and found.faults.append(said.text))
-        page.on("request", lambda request: found.requests.append(request.url))
-        page.on("dialog", lambda dialog: (found.faults.append(dialog.message), dialog.dismiss()))
-        page.goto(found.url + at)
+        page.on("console", lambda said: said.type in bad and opened_page.faults.append(said.text))
+        page.on("request", lambda request: opened_page.requests.append(request.url))
+        page.on(
+            "dialog", lambda dialog: (opened_page.faults.append(dialog.message), dialog.dismiss())
+        )
+        page.goto(opened_page.url + at)
         page.wait_for_selector("html[data-ready]", timeout=WAIT_MS)
-        opened.append((context, found))
-        return found
+        opened.append((context, opened_page))
+        return opened_page
 
     yield open_it
-    for context, found in opened:
-        assert found.faults == []
-        # What it saves it makes itself.
+    for context, opened_page in opened:
+        assert opened_page.faults == []
+        # It makes the files that it saves by itself.
         own = ("data:", "blob:")
-        asked = {url.partition("#")[0] for url in found.requests if not url.startswith(own)}
-        assert asked == {found.url}
+        asked = {url.partition("#")[0] for url in opened_page.requests if not url.startswith(own)}
+        assert asked == {opened_page.url}
         context.close()

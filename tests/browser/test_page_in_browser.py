@@ -37,7 +37,7 @@ def test_sort_and_filter(page):
     assert page.sort("path") == "ascending"
     assert page.column("path") == sorted(layers["path"])
     assert page.locator(f"{TABLE} th[aria-sort]:not([aria-sort=none])").count() == 1
-    # Bytes are sorted by what they are; what is not known comes last both ways.
+    # Bytes are sorted as numbers; unknown values come last both ways.
     page.sort("peak")
     assert page.column("#") == [str(i) for i in reversed(range(len(layers)))]
     for _ in range(2):
@@ -53,7 +53,7 @@ def test_sort_and_filter(page):
     assert page.column("#") == expected
     shown = page.locator("#the-layers [aria-live]")
     assert shown.inner_text().strip() == f"{len(expected)} of {len(layers)} rows"
-    # What is shown is saved, in its order.
+    # The shown rows are saved, in their order.
     page.sort("mean [ms]")
     name, (head, *rows) = page.saved("#the-layers .save")
     assert name == "all-layers.csv"
@@ -66,7 +66,7 @@ def test_sort_and_filter(page):
     assert page.column("#") == [str(i) for i in working.training().hotspots.indices]
 
 
-def test_a_bar_says_what_it_is_and_leads_to_its_row(page):
+def test_a_bar_has_a_tip_and_leads_to_its_row(page):
     layers = working.training().layers
     at = int(layers["mean_s"].idxmax())
     row = layers.loc[at]
@@ -92,19 +92,6 @@ def test_a_bar_says_what_it_is_and_leads_to_its_row(page):
     page.locator("tr.chosen#layer-1").wait_for()
 
 
-def test_a_layer_has_an_address(open_page):
-    page = open_page(render(working.training()), at="#layer-14")
-    chosen = page.locator("tr.chosen")
-    assert chosen.get_attribute("id") == "layer-14"
-    page.locator("#answer td a").nth(1).click()
-    page.locator("tr.chosen#layer-17").wait_for()
-    page.page.go_back()
-    page.locator("tr.chosen#layer-14").wait_for()
-    # What is no layer does nothing.
-    page.evaluate("location.hash = '#layer-99'")
-    assert chosen.get_attribute("id") == "layer-14"
-
-
 def test_links_fold(page):
     rows = page.locator("#by-link tbody tr:visible")
     whole = rows.count()
@@ -114,9 +101,9 @@ def test_links_fold(page):
     assert rows.count() < whole
     assert res.get_attribute("aria-expanded") == "false"
     page.get_by_role("button", name="Fold all", exact=True).click()
-    # The network, and what is beside it.
+    # The network, and rows beside it.
     assert rows.count() == 6
-    # What is led to opens.
+    # A row that a link leads to opens.
     page.evaluate("location.hash = document.querySelector('.tree tr:nth-child(5)').id")
     page.locator(".tree tr:nth-child(5)").first.wait_for()
     assert rows.count() > whole
@@ -208,5 +195,5 @@ def test_no_violation_of_accessibility(open_page, name):
         page.emulate_media(color_scheme=scheme or "light")
         page.wait_for_selector(f'html[data-theme="{scheme or "light"}"]')
         rules = {} if scheme else {"color-contrast": {"enabled": False}}
-        found = axe.run(page.page, options={"resultTypes": ["violations"], "rules": rules})
-        assert found.violations_count == 0, (width, scheme, found.generate_report())
+        checked = axe.run(page.page, options={"resultTypes": ["violations"], "rules": rules})
+        assert checked.violations_count == 0, (width, scheme, checked.generate_report())

@@ -105,8 +105,8 @@ def run(call, *arrays, gradients=True, xp=np):
     if gradients and any(needed):
         xs = [node.get_variable() for node, need in zip(nodes, needed, strict=True) if need]
         some = iter(chainer.grad(ys, xs, [chainer.Variable(gy.copy()) for gy in gys]))
-        found = [next(some) if need else None for need in needed]
-        grads = tuple(None if g is None else g.array for g in found)
+        gradients_of_inputs = [next(some) if need else None for need in needed]
+        grads = tuple(None if g is None else g.array for g in gradients_of_inputs)
     return Ran(function, in_data, ys, gys, grads, needed)
 
 
@@ -114,7 +114,7 @@ def run(call, *arrays, gradients=True, xp=np):
 A = np.array
 
 
-#: What is called, on which arrays.
+#: Calls and their arrays.
 CASES = {}
 
 
@@ -386,7 +386,7 @@ add("cumprodsum", lambda m, a: Cumprodsum(1).apply((m, a))[0], "2x2x4 2x3x4")
 
 # -- arrays that count the operations on them: whatever NumPy code runs on such arrays is counted
 
-#: Logic, and what is no arithmetic.
+#: Logic, which is no arithmetic.
 FREE = {"logical_and", "logical_not", "bitwise_and", "invert", "isnan"}
 PRODUCTS = (np.dot, np.tensordot, np.einsum)
 

@@ -1,4 +1,4 @@
-"""Update rules and hooks: operations by hand, bytes by what is there and what changed."""
+"""Update rules and hooks: operations by hand, bytes by the arrays that there are or that change."""
 
 import chainer
 import numpy as np
@@ -6,9 +6,8 @@ import pytest
 from chainer import optimizer_hooks as hooks
 from chainer import optimizers
 
-from chainer_profile.costs import work
 from chainer_profile.costs.update import UPDATES, hook_work, update_work
-from chainer_profile.costs.work import ArraySpec, Work, register_cost
+from chainer_profile.costs.work import ArraySpec, Work
 from tests.costs.cases import Counting, counting, real
 
 SHAPE = (2, 3)
@@ -62,12 +61,12 @@ def test_updates(dtype, subtests):
             after = {"param": param.array, **rule.state}
             changed = [key for key in before if (before[key] != after[key]).any()]
             if name in ("amsgrad", "ams_bound"):
-                changed = [*before]  # the maximum may be what it was
+                changed = [*before]  # the maximum may stay the same
             nbytes = N * np.dtype(dtype).itemsize
             work = update_work(rule, (ArraySpec.of(param),))
             assert work == Work(an_element * N, (1 + len(before)) * nbytes, len(changed) * nbytes)
             if name not in ELSE:
-                # What the NumPy code of a second update does.
+                # The operations of the NumPy code of a second update.
                 param = chainer.Parameter(counting(real(*SHAPE)))
                 param.update_rule = optimizer.create_update_rule()
                 for _ in range(2):
@@ -77,19 +76,19 @@ def test_updates(dtype, subtests):
             assert work == first  # before the first update, when there is no state, as well
 
 
-def test_every_rule_and_hook_of_chainer_is_known():
+def test_every_rule_and_hook_of_chainer_has_a_formula():
     rules = [
         made().create_update_rule()
         for made in vars(optimizers).values()
         if isinstance(made, type) and issubclass(made, chainer.GradientMethod)
     ]
     assert len(rules) == 15
-    known = {type(rule).__name__ for rule in rules}
-    known |= {name for name, one in vars(hooks).items() if isinstance(one, type)}
-    assert known == UPDATES.keys()
+    names = {type(rule).__name__ for rule in rules}
+    names |= {name for name, kind in vars(hooks).items() if isinstance(kind, type)}
+    assert names == UPDATES.keys()
 
 
-def test_what_comes_with_a_rule():
+def test_loss_scale_float32_copies_and_hooks_of_a_rule():
     rule = optimizers.SGD().create_update_rule()
     # Gradients are divided in place by the loss's scale, before the rule reads them.
     assert update_work(rule, specs(SHAPE), scaled=True) == Work(3 * N, 24 + 48, 24 + 24)
@@ -145,46 +144,3 @@ def test_hooks(subtests):
 
 
 # -- formulas of users
-
-
-class MyRule(chainer.UpdateRule):
-    pass
-
-
-class MyHook:
-    call_for_each_param = True
-
-    def __call__(self, rule, param):
-        pass
-
-
-class Everything:
-    """A hook that is called once."""
-
-
-@pytest.fixture(autouse=True)
-def _no_formula_stays(monkeypatch):
-    monkeypatch.setattr(work, "_users", {})
-
-
-def test_formulas_of_users():
-    assert update_work(MyRule(), specs(SHAPE)) is None
-    assert hook_work(MyHook(), specs(SHAPE)) is None
-    assert hook_work(lambda optimizer: None, specs(SHAPE)) is None
-
-    @register_cost(MyRule)
-    def rule(call):
-        """Five operations an element."""
-        assert isinstance(call.function, MyRule)
-        return 5 * call.p.size
-
-    register_cost(MyHook)(lambda call: call.g.size)
-    register_cost(Everything)(lambda call: Work(len(call.params), 3, 4))
-    assert update_work(MyRule(), specs(SHAPE)) == Work(5 * N, 48, 24)
-    assert hook_work(MyHook(), specs(SHAPE, (2,))) == Work(N + 2, 64, 32)
-    both = MyRule()
-    both.add_hook(MyHook(), name="mine")
-    assert update_work(both, specs(SHAPE)) == Work(6 * N, 48 + 48, 24 + 24)
-    assert hook_work(Everything(), specs(SHAPE, (2,))) == Work(2, 3, 4)
-    with pytest.raises(ValueError, match="MyRule is not a function: it has no backward"):
-        register_cost(MyRule, backward=True)

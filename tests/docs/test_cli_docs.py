@@ -48,7 +48,7 @@ def row(parser, action):
     return f"- {name(action)}: {meaning(parser, action)}"
 
 
-def section(parser, known):
+def section(parser, shared_rows):
     """A command's options in lists; those that ``profile.py`` has too are named alone."""
     lines = [f"## {parser.prog}", "", escaped(parser.description or "")]
     shared: list[str] = []
@@ -57,9 +57,9 @@ def section(parser, known):
         shared += [
             f"`{action.option_strings[-1]}`"
             for action in actions
-            if row(parser, action) in known and action.dest != "help"
+            if row(parser, action) in shared_rows and action.dest != "help"
         ]
-        rows = [row(parser, action) for action in actions if row(parser, action) not in known]
+        rows = [row(parser, action) for action in actions if row(parser, action) not in shared_rows]
         if not rows:
             continue
         first = actions[0].option_strings[:1] == ["-h"] or not actions[0].option_strings
@@ -72,13 +72,16 @@ def section(parser, known):
 
 
 def documentation():
-    found = list(parsers().values())
-    known = {row(found[0], action) for action in found[0]._actions}
-    names = [parser.prog for parser in found]
+    all_parsers = list(parsers().values())
+    shared_rows = {row(all_parsers[0], action) for action in all_parsers[0]._actions}
+    names = [parser.prog for parser in all_parsers]
     anchors = [re.sub("[^a-z -]", "", name.lower()).replace(" ", "-") for name in names]
     listed = [f"[{name.split()[-1]}](#{to})" for name, to in zip(names, anchors, strict=True)]
     head = DOCS.read_text().partition("\n\n[profile.py](")[0]
-    sections = (section(one, set() if one is found[0] else known) for one in found)
+    sections = (
+        section(command, set() if command is all_parsers[0] else shared_rows)
+        for command in all_parsers
+    )
     return "\n\n".join([head, ", ".join(listed), *sections]) + "\n"
 
 

@@ -50,9 +50,9 @@ def summary_rows(view):
     return [(marked(name, usual), column.meaning) for name, column in network.COLUMNS[view].items()]
 
 
-def summary_columns(view, known=()):
+def summary_columns(view, others=()):
     """The columns of a view, without those that another one has too."""
-    return listing(row for row in summary_rows(view) if row not in known)
+    return listing(row for row in summary_rows(view) if row not in others)
 
 
 def documentation():

@@ -1,4 +1,4 @@
-"""The example notebook runs, and what it keeps is what it shows.
+"""The example notebook runs, and shows its saved outputs.
 
 ``python -m tests.docs.test_example_notebook`` runs it again and keeps what it shows then.
 """
@@ -32,12 +32,15 @@ def executed(trials=None):
 
 
 def kinds(notebook):
-    """Of every cell the types of what it shows."""
+    """The types of every cell's outputs."""
     outputs = (cell.get("outputs", ()) for cell in notebook.cells)
-    return [[(one.output_type, *sorted(one.get("data", {}))) for one in some] for some in outputs]
+    return [
+        [(output.output_type, *sorted(output.get("data", {}))) for output in some]
+        for some in outputs
+    ]
 
 
-def test_the_example_runs_and_shows_what_it_keeps_of_a_run_from_top_to_bottom():
+def test_the_example_runs_and_shows_its_saved_outputs():
     nbformat = needs.module("nbformat")
     kept = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(kept)

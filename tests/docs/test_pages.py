@@ -1,4 +1,4 @@
-"""What the texts for readers say is there: links, modules, options, commands and figures."""
+"""Links, modules and commands in the texts for readers are there."""
 
 import re
 import shlex
@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 from markdown_it import MarkdownIt
 
-from chainer_profile.cli.parsers import parser_of, parsers
+from chainer_profile.cli.parsers import parser_of
 from chainer_profile.cli.sweep import cases_of, read_toml
 from models.registry import REGISTRY
 from tests import ROOT
@@ -27,14 +27,14 @@ def links(text):
 
 
 def anchors(text):
-    """What GitHub calls the headings."""
+    """GitHub's names of the headings."""
     titles = re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def broken(page):
     """The relative links that lead nowhere."""
-    found = []
+    addresses = []
     for address in links(page.read_text()):
         parts = urlsplit(address)
         if parts.scheme or parts.netloc:
@@ -42,12 +42,12 @@ def broken(page):
         target = page.parent / parts.path if parts.path else page
         named = parts.fragment if target.suffix == ".md" else ""
         if not target.exists() or (named and named not in anchors(target.read_text())):
-            found.append(address)
-    return found
+            addresses.append(address)
+    return addresses
 
 
 def test_links_lead_to_files_and_headings(tmp_path):
-    assert {str(page): found for page in PAGES if (found := broken(page))} == {}
+    assert {str(page): addresses for page in PAGES if (addresses := broken(page))} == {}
     # A broken one is seen.
     page = tmp_path / "page.md"
     page.write_text(
@@ -74,21 +74,12 @@ def test_modules_that_a_page_names_are_there():
         assert {name for name in gone if not examples.search(name)} == set(), page
 
 
-def test_options_that_a_page_names_are_there():
-    actions = [action for parser in parsers().values() for action in parser._actions]
-    known = {option for action in actions for option in action.option_strings}
-    known |= {"--countname"}  # of flamegraph.pl
-    for page in ("reading.md", "files.md", "compare.md"):
-        named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", (DOCS / page).read_text()))
-        assert named <= known, page
-
-
 def commands(word):
     """The arguments of every such command that the command's page shows."""
     text = (DOCS / f"{word}.md").read_text().replace("\\\n", " ")
     lines = re.findall(r"^    .*?python .*?profile\.py (.*)$", text, re.MULTILINE)
-    found = [shlex.split(line.replace(">", "#"), comments=True) for line in lines]
-    return [parser_of(word).parse_args(words[1:]) for words in found if words[0] == word]
+    command_words = [shlex.split(line.replace(">", "#"), comments=True) for line in lines]
+    return [parser_of(word).parse_args(words[1:]) for words in command_words if words[0] == word]
 
 
 def test_sweeps_that_the_documentation_shows(tmp_path):

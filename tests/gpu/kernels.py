@@ -31,7 +31,7 @@ OF_SCIPY = {
     "normcdf": scipy.special.ndtr,
     "normcdfinv": scipy.special.ndtri,
 }
-#: What else CUDA has and C++ has not, for one thread; and a door that takes pointers to arguments,
+#: Other names of CUDA that C++ lacks, for one thread; and a door that takes pointers to arguments,
 #: as cuLaunchKernel does.
 SHIM = """
 #include <assert.h>
@@ -94,18 +94,18 @@ ARRAY, INDEXER, SCALAR = 1, 2, 3  # CuPy's kinds of arguments
 
 @dataclass
 class Kernel:
-    """What came of one kernel with arguments of certain types."""
+    """The result of compiling and building a kernel with arguments of certain types."""
 
     name: str
-    not_compiled: str = ""  #: What NVRTC says.
+    not_compiled: str = ""  #: NVRTC's messages.
     only_compiled: bool = False
-    not_built: str = ""  #: What g++ says.
+    not_built: str = ""  #: Messages of g++.
     n_runs: int = 0
     door: Any = None
 
 
 class Compiler:
-    """The installed CuPy's generator of code, NVRTC, and g++; keeps what it made of a source."""
+    """The installed CuPy's generator of code, NVRTC, and g++; keeps the result of a source."""
 
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
@@ -176,7 +176,7 @@ class Compiler:
 
 
 class _Launch:
-    """Arguments of one launch: what the generator of code is told of them, and where they are."""
+    """Arguments of a launch: their types for the generator of code, and their addresses."""
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
@@ -228,7 +228,7 @@ class _CaughtKernel:
             if isinstance(value, boxes):
                 values[i] = value.host
             else:
-                self.compiler.scalar(value)  # raises TypeError for what is no number
+                self.compiler.scalar(value)  # raises TypeError if it is no number
         params = real.in_params + real.out_params
         not_raw = [
             i

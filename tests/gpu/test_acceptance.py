@@ -1,4 +1,4 @@
-"""What a GPU is to be accepted by, as far as the stand-in shows it: no figure here is a GPU's."""
+"""The acceptance of a GPU, as far as the stand-in shows it: no figure here is a GPU's."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.fakes import ROOT, process
 pytestmark = pytest.mark.process
 
 
-def test_planted_kernels_are_found_to_the_nanosecond(tmp_path):
+def test_planted_kernels_are_measured_to_the_nanosecond(tmp_path):
     result = process([str(ROOT / "benchmarks" / "truth_gpu.py"), "--trials", "3"], tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     # Two ways of four lengths and two phases; one of them is not judged.

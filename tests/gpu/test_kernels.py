@@ -63,7 +63,7 @@ HOOKS = (
 )
 LABELS = np.array([0, 1, 2, 1], np.int32)
 TREE = L.BinaryHierarchicalSoftmax.create_huffman_tree({0: 3, 1: 2, 2: 1})
-#: Links whose kernels no case of tests/costs calls, and what they take.
+#: Links whose kernels no case of tests/costs calls, and their arguments.
 LINKS = {
     "hierarchical softmax": (lambda: L.BinaryHierarchicalSoftmax(3, TREE), real(4, 3), LABELS),
     "negative sampling": (lambda: L.NegativeSampling(3, [3, 2, 1], 2), real(4, 3), LABELS),
@@ -77,7 +77,7 @@ MODULES = {
     "cupyx": "cupyx",
     "runtime": "cupy.cuda.runtime",
 }
-#: What CuPy lacks, and why that is no fault.
+#: Names that CuPy lacks, and why that is no fault.
 LACKED = {
     **dict.fromkeys(
         ("cupy.cudnn", "cupy.cuda.cudnn", "cupy.cudnn.create_spatial_transformer_descriptor"),
@@ -220,7 +220,7 @@ def run_network(name, phase, dtype, xp):
 
 
 def checks():
-    """What is run on both sides: a group, a name, and a type, which has a tolerance."""
+    """Checks to run on both sides: a group, a name, and a type, which has a tolerance."""
     for dtype in TOLERANCES:
         for name, (call, arrays) in CASES.items():
             if name not in WITHOUT:
@@ -266,7 +266,7 @@ def failure(run, tolerance):
 
 
 def child(compiler, group):
-    """Write what came of a group's checks and kernels, and how many kernels there were."""
+    """Write the results of a group's checks and kernels, and numbers of kernels."""
     failures, unequal, kernels = {}, set(), compiler.kernels
     for other, name, dtype, run in checks():
         if other == group:
@@ -304,7 +304,7 @@ def child(compiler, group):
     json.dump(report, sys.stdout)
 
 
-# -- what is called of CuPy
+# -- calls of CuPy
 
 
 def nodes(*packages):
@@ -384,7 +384,7 @@ def faults():
 
 
 def report_of(script):
-    """What a process reports that has Chainer as this package edits it, and the installed CuPy."""
+    """The report of a process with Chainer as this package edits it, and the installed CuPy."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     env = os.environ | {"PYTHONPATH": path, "FAKE_CUPY_MEMORY": str(1 << 40)}
     command = [sys.executable, "-W", "ignore", "-c", f"import chainer_profile\n{script}"]
@@ -394,7 +394,7 @@ def report_of(script):
 
 
 @pytest.mark.parametrize("group", [*TOLERANCES, *NETWORKS])
-def test_kernels_compile_and_give_what_the_cpu_gives(group, subtests):
+def test_kernels_compile_and_give_the_results_of_the_cpu(group, subtests):
     needs.program("g++", package="g++")
     report = report_of(
         "from tests.gpu.kernels import start; compiler = start()\n"
@@ -416,5 +416,5 @@ def test_kernels_compile_and_give_what_the_cpu_gives(group, subtests):
         assert literal - set(report["names"]) == UNCALLED.keys()
 
 
-def test_cupy_has_what_is_called():
+def test_cupy_has_all_names_that_are_called():
     assert report_of("from tests.gpu.test_kernels import faults; faults()").keys() == LACKED.keys()

@@ -1,4 +1,4 @@
-"""Reports of what is measured here have tests of their own."""
+"""Reports have tests of their own."""
 
 from unittest.mock import create_autospec
 

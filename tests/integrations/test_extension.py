@@ -1,13 +1,11 @@
-"""LayerProfile: what it profiles of a training, and that the training does not notice.
+"""LayerProfile: its rows of a training, and that the training does not notice.
 
 That rows and framework are the iteration is in tests/ledger.
 """
 
 import gc
 import itertools
-import socket
 import tracemalloc
-import weakref
 from contextlib import contextmanager
 
 import chainer
@@ -17,26 +15,20 @@ import numpy as np
 import pytest
 from chainer import training
 from chainer.training.updaters import ParallelUpdater, StandardUpdater
-from chainermn import create_multi_node_optimizer
 
 from chainer_profile import LayerProfile
 from chainer_profile.integrations import trainer as extension
-from chainer_profile.measure import environment, live, machine, memory
-from chainer_profile.measure.loop import LoopTrial
-from chainer_profile.measure.machine import save_limits
+from chainer_profile.measure import live, memory
 from chainer_profile.measure.memory import HostCounter
 from chainer_profile.record.journal import recover
-from chainer_profile.record.recording import MemoryUse, Rank
 from chainer_profile.runs.folder import Path, load_run
 from tests import names_in
 from tests.command import (
     FILES,
     folder,  # noqa: F401  (plots and limits cost nothing)
     raising,
-    stand_in,
 )
-from tests.conftest import CALIBRATION, FakeClock
-from tests.measure.ranked import Made
+from tests.conftest import CALIBRATION
 from tests.nets import MLP, SlowOptimizer, net
 from tests.queues import check, device_clock
 
@@ -107,7 +99,7 @@ def test_every_iteration_has_rows_of_data_network_loss_and_optimizer(monkeypatch
 
     each_iteration(trainer, look)
     recording = run_profiled(trainer, out="profile")
-    assert journal == [17]  # what a training leaves that is killed
+    assert journal == [17]  # a killed training leaves these
     assert recording.iteration.tolist() == TAPED
     assert recording.rank is recording.arrived_ns is None
     assert not len(recording.clean_ns)
@@ -135,19 +127,19 @@ def test_iterations_are_reported_where_that_is_asked_for():
     trainer, seen = trainer_of(20), []
 
     def see(trainer):
-        found = trainer.observation.items()
-        seen.append({name: ms for name, ms in found if name.startswith("profile/")})
+        reported = trainer.observation.items()
+        seen.append({name: ms for name, ms in reported if name.startswith("profile/")})
 
     each_iteration(trainer, see)
     recording = run_profiled(trainer, report=True)
     whole_ns = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
-    for found, all_ns, own in zip(filter(None, seen), whole_ns, recording.self_ns, strict=True):
-        phases = [name for name in found if name.count("/") == 1]
+    for reported, all_ns, own in zip(filter(None, seen), whole_ns, recording.self_ns, strict=True):
+        phases = [name for name in reported if name.count("/") == 1]
         assert set(phases) == {f"profile/{layer.phase}" for layer in recording.layers}
-        assert sum(found[name] for name in phases) == pytest.approx(all_ns / 1e6)
-        layers = [name for name in found if name.startswith("profile/layer/")]
+        assert sum(reported[name] for name in phases) == pytest.approx(all_ns / 1e6)
+        layers = [name for name in reported if name.startswith("profile/layer/")]
         assert len(layers) == 5
-        assert sum(found[name] for name in layers) <= own.sum() / 1e6
+        assert sum(reported[name] for name in layers) <= own.sum() / 1e6
 
 
 def weights_of(trainer):
@@ -160,7 +152,7 @@ def methods_of(trainer):
     optimizer = trainer.updater.get_optimizer("main")
     objects = [trainer.updater, optimizer, optimizer.target, trainer.updater.get_iterator("main")]
     objects += [param.update_rule for param in optimizer.target.params()]
-    return [{name for name, value in vars(item).items() if callable(value)} for item in objects]
+    return [{name for name, value in vars(owner).items() if callable(value)} for owner in objects]
 
 
 def nothing_runs():
@@ -213,7 +205,7 @@ def test_exact_times_on_a_fake_clock(clock):
     assert {row: ns for row, ns in times.items() if any(ns)} == {
         ("data", "data", "Iterator"): [1000] * 18,
         ("data", "data", "converter"): [300] * 18,
-        ("update", "optimizer", "WeightDecay"): [1] * 18,  # with what looks for cleared gradients
+        ("update", "optimizer", "WeightDecay"): [1] * 18,  # with the look for cleared gradients
         ("update", "/predictor/fc1", "SlowOptimizer"): [100] * 18,
         ("update", "/predictor/fc2", "SlowOptimizer"): [100] * 18,
     }
@@ -222,7 +214,7 @@ def test_exact_times_on_a_fake_clock(clock):
     assert set(devices) == {-1}  # an old-style converter stays one
 
 
-def test_an_exception_of_the_training_is_its_own_and_what_was_measured_is_kept():
+def test_an_exception_of_the_training_keeps_the_measured_iterations():
     # The first one, the one from which on allocations are counted, the traced one, and a later one;
     # last another extension fails while allocations are counted.
     for call, kept in ((1, 0), (2, 1), (3, 1), (8, 5), (None, 1)):
@@ -239,32 +231,6 @@ def test_an_exception_of_the_training_is_its_own_and_what_was_measured_is_kept()
             assert load_run(Path("result", out)).n_trials == kept, call
         else:
             assert not Path("result", out).exists()
-
-
-def test_folders():
-    for _ in range(2):
-        run_profiled(trainer_of(), out="profile")
-    assert set(names_in("result/profile-2")) == set(FILES)
-    # One that cannot be written does not stop the training.
-    Path("result/blocked").write_text("a file")
-    trainer = trainer_of()
-    losses = losses_of(trainer)
-    trainer.extend(LayerProfile(out="blocked/below"))
-    with pytest.warns(UserWarning, match="LayerProfile"):
-        trainer.run()
-    assert len(losses) == 20
-
-
-def test_graphs_are_freed_at_once():
-    alive = []
-    model = MLP(lambda y, number: alive.append(weakref.ref(y.creator_node)) or y)
-    gc.disable()
-    try:
-        # The last one's graph hangs on the observation, as without a profiler.
-        run_profiled(trainer_of(model=model))
-        assert [ref() for ref in alive[:-1]] == [None] * 19
-    finally:
-        gc.enable()
 
 
 # -- updaters and optimizers
@@ -325,24 +291,6 @@ def test_updaters_that_go_their_own_way():
     assert {link.calls for link in recording.links} == {1}
 
 
-def test_a_rank_has_a_folder_of_its_own_and_its_optimizer_stands_for_another():
-    optimizer = create_multi_node_optimizer(chainer.optimizers.MomentumSGD(0.1), Made(FakeClock()))
-    before = set(vars(optimizer))
-    trainer = trainer_of(optimizer=optimizer)
-    trainer.extend(LayerProfile())
-    trainer.run()
-    recording, alone = load_run(Path("result/profile/rank-1")), run_profiled(trainer_of())
-    assert recording.rank == Rank(1, 2, socket.gethostname())
-    # In the first iteration parameters are sent.
-    assert recording.arrived_ns.shape == (18, 8)
-    assert recording.limits is None
-    rows = [row for row in rows_of(recording) if row[0] != "communication"]
-    assert rows == rows_of(alone)
-    assert recording.settings.optimizer == "MomentumSGD"
-    assert set(vars(optimizer)) == before
-    assert not {"update", "call_hook"} & set(vars(optimizer.actual_optimizer))
-
-
 # -- the memory pass
 
 
@@ -350,19 +298,7 @@ KB = 1000
 BATCH_NBYTES = 4 * (3 * 4 + 4)  # four rows of three numbers and their labels
 
 
-def test_one_iteration_is_traced_and_counting_begins_before_it():
-    tracing, not_collecting = [], []
-
-    def note(y, number):
-        tracing.extend([number] if tracemalloc.is_tracing() else [])
-        not_collecting.extend([] if gc.isenabled() else [number])
-        return y
-
-    run_profiled(trainer_of(model=MLP(note)))
-    assert (tracing, not_collecting) == ([2, 3], [3])
-
-
-def test_what_the_layers_of_a_training_allocate():
+def test_memory_of_the_layers_of_a_training():
     """Of a batch of 4: 4 MB in each of two activations, and 12 kB of weights."""
     links = {"fc": L.Linear(3, 250 * KB), "out": L.Linear(250 * KB, 2)}
     wide = net(lambda self, x: self.out(F.tanh(self.fc(x))), **links)
@@ -388,41 +324,6 @@ def test_what_the_layers_of_a_training_allocate():
     # All is as the iteration before has left it: gradients and the graph of a Classifier's loss.
     assert sum(part.retained_nbytes for part in use.phases) == pytest.approx(0, abs=50 * KB)
     assert use.high_water_nbytes == max(part.high_nbytes for part in use.phases)
-
-
-def test_inputs_of_any_kind():
-    """They count where no converter makes them, and as they were loaded where it makes others."""
-    assert run_profiled(trainer_of(updater=Own)).memory.input_nbytes == BATCH_NBYTES
-
-    class Odd(list):
-        nbytes = property(fail)
-
-    def converter(batch, device):
-        x, t = concat(batch, device)
-        odd = Odd()
-        odd.append(odd)
-        return {"x": x, "t": t, "odd": odd}
-
-    trainer = trainer_of(converter=converter)
-    classifier = trainer.updater.get_optimizer("main").target
-    forward = classifier.forward
-    classifier.forward = lambda x, t, odd: forward(x, t)
-    assert run_profiled(trainer).memory.input_nbytes == BATCH_NBYTES
-
-
-def test_rows_of_the_traced_iteration_are_those_of_the_others():
-    recording = run_profiled(trainer_of(model=at(3, F.tanh)))
-    assert recording.n_trials == 18
-    assert len(recording.memory.peak_nbytes) == len(recording.layers)
-    assert "Tanh" not in {layer.function for layer in recording.layers}
-    # Of one that raised there are more, or less.
-    found = memory.IterationMemory(LoopTrial([]))
-    assert found.use_of_rows(2) is None
-    found.use = MemoryUse((10, 20), (1, 2), 5, 6, 30, high_water_layer=1)
-    assert found.use_of_rows(2) == found.use
-    longer, shorter = found.use_of_rows(3), found.use_of_rows(1)
-    assert (longer.peak_nbytes, longer.retained_nbytes) == ((10, 20, 0), (1, 2, 0))
-    assert (shorter.peak_nbytes, shorter.high_water_layer) == ((10,), None)
 
 
 def test_a_counter_that_fails_is_a_warning_and_the_training_goes_on(monkeypatch):
@@ -451,48 +352,6 @@ def test_a_counter_that_fails_is_a_warning_and_the_training_goes_on(monkeypatch)
         nothing_runs()
 
 
-def test_a_training_that_ends_meanwhile():
-    for end in (1, 2):
-        recording = run_profiled(trainer_of(end))
-        assert not tracemalloc.is_tracing()
-        assert (recording.n_trials, recording.memory) == (1, None)
-        assert (recording.self_ns > 0).all()
-
-
-# From where on allocations are counted, and in the traced iteration: also what is no Exception ends
-# the counting at once.
-@pytest.mark.parametrize("call", [2, 3])
-def test_ctrl_c_takes_counting_off_before_the_end(call):
-    def stop(y):
-        assert tracemalloc.is_tracing()
-        raise KeyboardInterrupt
-
-    trainer = trainer_of(model=at(call, stop))
-    profile = LayerProfile()
-    profile.initialize(trainer)
-    for _ in range(call - 1):
-        trainer.updater.update()
-    with pytest.raises(KeyboardInterrupt):
-        trainer.updater.update()
-    assert not tracemalloc.is_tracing()
-    assert gc.isenabled()
-    profile.finalize()
-
-
-def test_limits_are_those_that_an_earlier_run_kept_and_never_measured(monkeypatch):
-    monkeypatch.setattr(machine, "measure_limits", fail)
-    assert run_profiled(trainer_of()).limits is None
-    limits = stand_in(environment.collect("cpu"), machine.find_device("cpu"))
-    save_limits(limits)
-    assert run_profiled(trainer_of()).limits == limits
-    assert run_profiled(trainer_of(), machine=False).limits is None
-
-    monkeypatch.setattr(machine, "kept_limits", raising(RuntimeError("no\nmemory")))
-    with pytest.warns(UserWarning, match="the machine's limits were not measured: .*no memory"):
-        recording = run_profiled(trainer_of())
-    assert (recording.limits, recording.n_trials) == (None, 18)
-
-
 def test_on_a_device_its_own_times_are_taken(monkeypatch):
     clock = device_clock()
     monkeypatch.setattr(extension, "clock_of", lambda device: clock)
@@ -509,7 +368,7 @@ def test_on_a_device_its_own_times_are_taken(monkeypatch):
     model.forward = launching
     recording = run_profiled(trainer)
     check(recording)
-    # What an iteration launches is done when it ends, and none waits for the one before.
+    # Kernels of an iteration are done when it ends, and no iteration waits for the one before.
     assert set(recording.trial_ns.tolist()) == {510}
     assert set(recording.launch_ns.tolist()) == {10}
     assert set(recording.span_ns.tolist()) == {510}

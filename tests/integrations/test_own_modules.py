@@ -18,7 +18,7 @@ NAMES = sys.stdlib_module_names.union(OTHERS.split()) - {
     "__future__",  # the first import of any module
     *("distutils", "runpy"),  # these need others
 }
-#: What `python -m` itself imports from the current folder.
+#: Modules that `python -m` itself imports from the current folder.
 OF_PYTHON = "collections contextlib functools importlib keyword operator reprlib types warnings"
 #: A module that nobody but the program may import, and no program behind its end.
 MODULE = """

@@ -3,7 +3,6 @@
 That rows and framework are the block is in tests/ledger, whose clock tells the times.
 """
 
-import tracemalloc
 from contextlib import suppress
 
 import chainer
@@ -54,24 +53,6 @@ def test_every_block_is_profiled_and_those_that_raise_count_for_nothing(monkeypa
     assert not chainer._get_link_hooks()
 
 
-def test_nothing_goes_on_behind_the_last_block():
-    for blocks in (1, 2, 3):
-        net, profile = MLP(), profiling("mine")
-        for _ in range(blocks):
-            with profile:
-                net(X)
-        recording = profile.recording()
-        assert (recording.n_trials, rows(recording)) == (1, ROWS)
-        assert recording.settings.model == "mine"
-        assert (recording.memory is not None) is (blocks == 3)
-        assert not tracemalloc.is_tracing()
-        for _ in range(5):
-            with profile:
-                net(X)
-        assert profile.recording().memory is not None
-        assert not tracemalloc.is_tracing()
-
-
 class Trainer:
     """A network is an attribute of it, as in many a program."""
 
@@ -80,7 +61,7 @@ class Trainer:
 
     @profiling()
     def predict(self, x, again=0):
-        """What the network gives."""
+        """The network's output."""
         return self.predict(x, again - 1) if again else self.net(x)
 
 
@@ -92,13 +73,13 @@ def test_calls_of_a_function():
     assert recording.calls.tolist() == [[1, 1, 1]] * 3
     paths = [path for path, _ in rows(recording)]
     assert paths == ["/self.net/fc1", "/self.net", "/self.net/fc2"]
-    assert Trainer.predict.__doc__ == "What the network gives."
+    assert Trainer.predict.__doc__ == "The network's output."
     assert "A forward pass takes" in str(Trainer.predict.profiling.summary())
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
         trainer.predict()  # the function's own error
 
 
-def test_what_cannot_be():
+def test_wrong_uses_are_refused():
     profile = profiling()
     with profile, pytest.raises(UsageError, match="already open"):
         profile.__enter__()

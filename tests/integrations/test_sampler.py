@@ -10,10 +10,7 @@ import chainer
 import pytest
 
 import chainer_profile
-from chainer_profile.basics.errors import UsageError
 from chainer_profile.integrations.sampler import Sampler
-from chainer_profile.integrations.script import Script
-from chainer_profile.integrations.script_run import ScriptRun
 from chainer_profile.measure.accounts import Accounts
 from chainer_profile.record.budget import (
     EVALUATION,
@@ -22,6 +19,7 @@ from chainer_profile.record.budget import (
     LOADING,
     NETWORK,
     OTHER,
+    PROFILER,
     REST,
     Sampled,
 )
@@ -78,7 +76,7 @@ class Sampling:
 
     @property
     def functions(self):
-        return {one.function: one.ns for one in self.sampler.sampled()}
+        return {sampled.function: sampled.ns for sampled in self.sampler.sampled()}
 
 
 @pytest.mark.parametrize(
@@ -86,34 +84,34 @@ class Sampling:
     [
         ([MAIN], "train.py <module>"),
         ([MAIN, ACCURACY], "train.py:1 accuracy"),
-        # The program's innermost function, and what it calls of a library.
+        # The program's innermost function, and the library function that it calls.
         ([MAIN, ACCURACY, ARGMAX, DRAW], "train.py:1 accuracy > argmax"),
         ([MAIN, ACCURACY, ("/home/me/train.py", "<listcomp>")], "train.py:1 accuracy"),
         ([("<string>", "<module>")], "<string> <module>"),
         ([RUNPY, MAIN, ("<__array_function__ internals>", "dot")], "train.py <module>"),
-        # Within an account what is outside of it is not named, nor what the account is named for.
+        # Within an account, functions outside of it are not named, nor the function of the account.
         ([MAIN, TRAINER, ACCOUNT, PLOT, SAVEFIG, DRAW], "figure.py:1 savefig"),
         ([MAIN, TRAINER, ACCOUNT, PLOT], ""),
         ([MAIN, TRAINER, ACCOUNT, PLOT, ACCURACY], "train.py:1 accuracy"),
-        # What is called in the account of an iteration is passed on.
+        # Calls in the account of an iteration are passed on.
         ([MAIN, ACCURACY, PASSED_ON, SAVE, WITH], "train.py:1 accuracy > save_hdf5"),
-        # The profiler itself, and what it calls.
+        # The profiler itself, and functions that it calls.
         ([MAIN, ACCOUNT], ""),
         ([MAIN, ACCOUNT, WITH], "contextlib.py:1 __enter__"),
         ([RUNPY], ""),
     ],
 )
-def test_what_a_sample_is_named(sampling, frames, function):
+def test_the_name_of_a_sample(sampling, frames, function):
     sampling.sample(*frames)
     assert sampling.functions == {function: 1}
 
 
-def test_the_time_of_samples_by_account_and_what_runs(sampling):
+def test_the_time_of_samples_by_account_and_kind_of_code(sampling):
     accounts = sampling.accounts
     sampling.sample(MAIN, ns=10)
     with accounts.within(EXTENSIONS, "Bleu"):
         sampling.sample(MAIN, ACCURACY, ns=20)
-        # A signal waits for the end of what runs in C.
+        # A signal waits until code in C ends.
         sampling.sample(MAIN, ACCURACY, ns=300)
         sampling.sample(MAIN, ACCURACY, APPLY, ns=5)
     with accounts.within(IMPORTS, "nltk"):  # whose time has names already
@@ -132,17 +130,10 @@ def test_the_time_of_samples_by_account_and_what_runs(sampling):
     )
 
 
-def test_the_functions_of_the_least_time_are_added_up(sampling):
-    for n in range(1, 31):
-        sampling.sample(("/home/me/a.py", f"f{n}"), ns=n)
-    *first, others = sampling.sampler.sampled()
-    assert [one.ns for one in first] == list(range(30, 18, -1))
-    assert (others.function, others.ns, others.samples) == ("", sum(range(19)), 18)
-
-
 def spin(until):
     while not until():
-        pass
+        for _ in range(10_000):
+            pass
 
 
 def test_a_timer_samples_the_main_thread():
@@ -150,10 +141,15 @@ def test_a_timer_samples_the_main_thread():
         needs.missing("Linux")
     accounts = Accounts(lambda: 0, 0)
     sampler = Sampler(accounts, lambda: OTHER)
+
+    def has_spin():
+        with accounts.within(PROFILER, ""):  # where nothing is sampled, as when a budget is saved
+            return any("spin" in sampled.function for sampled in sampler.sampled())
+
     sampler.start()
     try:
         assert sampler.problem == ""
-        spin(lambda: any("spin" in one.function for one in sampler.sampled()))
+        spin(has_spin)
         # Another finds the signal taken.
         second = Sampler(accounts, lambda: OTHER)
         second.start()
@@ -165,13 +161,3 @@ def test_a_timer_samples_the_main_thread():
     os.kill(os.getpid(), signal.SIGURG)
     assert sampler.sampled() == sampled
     assert signal.getsignal(signal.SIGURG) is signal.SIG_DFL
-
-
-def test_no_sampling_goes_on_where_there_is_no_such_program(tmp_path, monkeypatch):
-    did = []
-    monkeypatch.setattr(Sampler, "start", lambda self: did.append("start"))
-    monkeypatch.setattr(Sampler, "stop", lambda self: did.append("stop"))
-    program = Script(str(tmp_path / "none.py"))
-    with pytest.raises(UsageError), ScriptRun(program, None, tmp_path / "run") as running:
-        running.run()
-    assert did == ["start", "stop"]

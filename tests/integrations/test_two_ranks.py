@@ -25,7 +25,7 @@ if not MPIEXEC.exists():
 
 
 def on_two_ranks(folder, *words):
-    """Run Python on two ranks in a folder; gives what they say on the standard error."""
+    """Run Python on two ranks in a folder; gives their standard error."""
     done = python(*words, before=COMMAND, cwd=folder, env={"TMPDIR": str(folder)})
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -57,8 +57,8 @@ def test_two_ranks_of_a_trainer(tmp_path):
             "/predictor/second/b": 12,
         }
         # In the first iteration parameters are sent.
-        found = {(row.function, row.dtype) for row in rows}
-        assert found == {("Bcast", "float32"), ("Allreduce", "float32")}
+        values = {(row.function, row.dtype) for row in rows}
+        assert values == {("Bcast", "float32"), ("Allreduce", "float32")}
         phases = list(dict.fromkeys(layer.phase for layer in recording.layers))
         assert phases == ["data", "forward", "backward", "communication", "update"]
         # How long anything takes is the machine's: that all adds up is seen on a fake clock.
@@ -69,20 +69,24 @@ def test_two_ranks_of_a_trainer(tmp_path):
         np.testing.assert_array_equal(left - arrived, moved)
         arrived, left = (of_gradients(recording, times) for times in (arrived, left))
         assert (recording.start_ns[1:, None] < arrived).all()
-        # A trial's own time is without what looking functions up takes, so its end is not told:
+        # A trial's own time is without that of looking functions up, so its end is unknown:
         # but all is over before the next one begins.
         assert (left[:-1] < recording.start_ns[2:, None]).all()
     # Nobody leaves before the last has arrived; one after the other, on each rank.
-    arrived = np.stack([of_gradients(one, one.arrived_ns) for one in recordings])
-    left = np.stack([of_gradients(one, one.left_ns) for one in recordings])
+    arrived = np.stack(
+        [of_gradients(rank_recording, rank_recording.arrived_ns) for rank_recording in recordings]
+    )
+    left = np.stack(
+        [of_gradients(rank_recording, rank_recording.left_ns) for rank_recording in recordings]
+    )
     assert (left.min(axis=0) > arrived.max(axis=0)).all()
     assert (left[:, :, :-1] < arrived[:, :, 1:]).all()
-    # All is left as it was found; they trained together; ChainerMN is mended.
-    zero, one = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
-    left, channel, _ = zero["trained"]
+    # Everything is left as it was; they trained together; ChainerMN is mended.
+    rank_0, rank_1 = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    left, channel, _ = rank_0["trained"]
     assert (left, channel) == ([[], [], [], []], "Intracomm")
-    assert one["trained"] == zero["trained"]
-    assert zero["unpacked"] == [8, 8]
+    assert rank_1["trained"] == rank_0["trained"]
+    assert rank_0["unpacked"] == [8, 8]
 
 
 def test_a_program_that_knows_of_no_profiler(tmp_path):
@@ -102,8 +106,9 @@ def test_a_program_that_knows_of_no_profiler(tmp_path):
         *("/predictor/1/W", "/predictor/1/b"),
     ]
     # A busy machine may make other layers slow as well.
-    found = {
-        ranks.layers[ranks.computing[one.layer]].function: one for one in ranks.judged.stragglers
+    stragglers = {
+        ranks.layers[ranks.computing[straggler.layer]].function: straggler
+        for straggler in ranks.judged.stragglers
     }
-    assert found["Nap"].rank == 1
-    assert found["Nap"].excess_s >= 0.02
+    assert stragglers["Nap"].rank == 1
+    assert stragglers["Nap"].excess_s >= 0.02

@@ -1,4 +1,4 @@
-"""What test_two_ranks.py runs on each of two ranks; what it finds goes to a file of the rank."""
+"""Runs on each of two ranks for test_two_ranks.py, and writes results to a file of the rank."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ integration.write_reports = lambda *_: None  # which takes longest
 
 
 class Net(chainer.Chain):
-    """Two layers and what is between them; the first is made by the first batch."""
+    """Two layers with others between them; the first batch makes the first layer."""
 
     def __init__(self):
         super().__init__()
@@ -42,7 +42,7 @@ def examples():
 
 
 def train(comm, out):
-    """Train with all of ChainerMN's extensions; gives what is left on the objects."""
+    """Train with all of ChainerMN's extensions; gives attributes that are left on the objects."""
     model = L.Classifier(chainermn.links.create_mnbn_model(Net(), comm))
     inner = chainer.optimizers.MomentumSGD()
     optimizer = chainermn.create_multi_node_optimizer(inner, comm).setup(model)
@@ -57,9 +57,9 @@ def train(comm, out):
     trainer.extend(chainermn.extensions.ObservationAggregator(comm, "main/loss"))
     trainer.extend(chainer_profile.LayerProfile(machine=False))
     objects = (optimizer, inner, comm, model)
-    before = [{*vars(one), "_loss_scaling_isnan"} for one in objects]
+    before = [{*vars(owner), "_loss_scaling_isnan"} for owner in objects]
     trainer.run()
-    left = [sorted(vars(one).keys() - then) for one, then in zip(objects, before, strict=True)]
+    left = [sorted(vars(owner).keys() - then) for owner, then in zip(objects, before, strict=True)]
     return left, type(comm.mpi_comm).__name__, float(model.predictor.first.W.array.sum())
 
 
@@ -78,8 +78,8 @@ def unpacked():
 
 comm = chainermn.create_communicator("naive")
 out = Path(sys.argv[1])
-found = {
+results = {
     "trained": train(comm, sys.argv[1]),
     "unpacked": unpacked(),
 }
-(out / f"{comm.rank}.json").write_text(json.dumps(found))
+(out / f"{comm.rank}.json").write_text(json.dumps(results))

@@ -30,10 +30,10 @@ EXAMPLES = settings(phases=[Phase.explicit, Phase.reuse, Phase.generate])
 
 
 class WorkError(Exception):
-    """What functions and links raise, and networks catch."""
+    """An exception of functions and links, which networks catch."""
 
 
-# -- what is drawn
+# -- drawing
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def programs(raising=True, *more, deep=True, branches=True):
     )
 
 
-# -- what writes down
+# -- the ledger
 
 
 #: Whose time there is beside that of calls: phases, sums of gradients, of whichever variable, and
@@ -144,7 +144,7 @@ CLEARGRADS = ("cleargrads", "cleargrads", "backward")
 
 @dataclass
 class Trial:
-    """What a call of the network truly did: by owners, as the ledger has them."""
+    """The true times and calls of a call of the network, by owners as in the ledger."""
 
     way: int = 0
     rows: list[tuple[str, str, str]] = field(default_factory=list)
@@ -267,8 +267,8 @@ class Working:
 
 class Work(Working, chainer.FunctionNode):
     def backward(self, indexes, grads):
-        found = self.work_back(grads)
-        return tuple(chainer.Variable(found[index]) for index in indexes)
+        gradients = self.work_back(grads)
+        return tuple(chainer.Variable(gradients[index]) for index in indexes)
 
 
 class OldWork(Working, chainer.Function):
@@ -298,7 +298,7 @@ def call(ledger, fn, x, link=None):
 
 
 class Drawn(chainer.Chain):
-    """A link that does what its spec says."""
+    """A link that follows its spec."""
 
     def __init__(self, ledger, spec, links):
         super().__init__()
@@ -311,36 +311,36 @@ class Drawn(chainer.Chain):
                 setattr(self, f"link{number}", links[number])
 
     def numbers(self, body):
-        for one in body:
-            if isinstance(one, Branch):
-                for way in one.ways:
+        for step in body:
+            if isinstance(step, Branch):
+                for way in step.ways:
                     yield from self.numbers(way)
-            elif isinstance(one, Child) and self.links_behind:
-                yield one.link % len(self.links_behind)
+            elif isinstance(step, Child) and self.links_behind:
+                yield step.link % len(self.links_behind)
 
     def run(self, x):
         self.ledger.spend(1)
-        for one in self.spec.body:
-            x = self.do(one, x)
+        for step in self.spec.body:
+            x = self.do(step, x)
         return x
 
-    def do(self, one, x):
-        if isinstance(one, Raise):
+    def do(self, step, x):
+        if isinstance(step, Raise):
             raise WorkError
-        if callable(one):
-            return one(self.ledger, x)
-        if isinstance(one, Fn):
-            return call(self.ledger, one, x, self)
-        if isinstance(one, Branch):
-            for inner in one.ways[self.ledger.trial.way % len(one.ways)]:
+        if callable(step):
+            return step(self.ledger, x)
+        if isinstance(step, Fn):
+            return call(self.ledger, step, x, self)
+        if isinstance(step, Branch):
+            for inner in step.ways[self.ledger.trial.way % len(step.ways)]:
                 x = self.do(inner, x)
             return x
         if not self.links_behind:
             return x
-        link = getattr(self, f"link{one.link % len(self.links_behind)}")
-        for _ in range(one.times):
-            with suppress(WorkError) if one.caught else ExitStack():
-                if one.direct and isinstance(link, NewLink):
+        link = getattr(self, f"link{step.link % len(self.links_behind)}")
+        for _ in range(step.times):
+            with suppress(WorkError) if step.caught else ExitStack():
+                if step.direct and isinstance(link, NewLink):
                     x = link.forward(x)
                 else:
                     self.ledger.running.append(self.ledger.paths[id(link)])
@@ -387,9 +387,9 @@ class RootMixin:
         ledger.begin(program.ways)
         y = chainer.as_variable(np.zeros((1, 1 + ledger.trial.way % 3), np.float32))
         ledger.spend(1)
-        for one in self.spec.body:
+        for step in self.spec.body:
             with suppress(WorkError):
-                y = self.do(one, y)
+                y = self.do(step, y)
         ledger.spend(1)
         y = call(ledger, Fn((3, 4, 5), takes_parameter=True), y, self)
         ledger.spend(2)
@@ -463,16 +463,16 @@ class Busy(chainer.FunctionNode):
 
 
 def doing(does, **links):
-    """A network that does what it is told, by the number of the call."""
+    """A network whose forward is ``does``, with the number of the call."""
     count = itertools.count()
     return net(lambda self, x: does(self, x, next(count)), **links)
 
 
-# -- what Chainer and an optimizer do
+# -- Chainer and an optimizer
 
 
 class Add(chainer.FunctionNode):
-    """What Chainer adds gradients up with."""
+    """In place of Chainer's addition of gradients."""
 
     def __init__(self, ledger):
         super().__init__()
@@ -546,7 +546,7 @@ class Optimizer(chainer.GradientMethod):
 
 
 def step_of(phase, model, ledger):
-    """What a trial of a phase runs."""
+    """The step of a trial of a phase."""
     x = np.zeros((1, 1), np.float32)
     if phase == "forward":
         return make_step(phase, model, (x,))
@@ -554,19 +554,19 @@ def step_of(phase, model, ledger):
     return make_step(phase, model, (x,), loss=loss_of(ledger), optimizer=optimizer)
 
 
-# -- what must hold
+# -- checks
 
 
 @contextmanager
 def nothing_left(model, *others):
-    """Afterwards hooks, methods and attributes are what they were, and of others the methods."""
+    """Check that hooks, methods and attributes are as before; of others the methods."""
 
     def all_there_is():
         links = [*model.links()]
         hooks = {"local_link_hooks", "_local_link_hooks"}
         return [
             *({**vars(kind)} for kind in KINDS),
-            *({k: v for k, v in vars(one).items() if callable(v)} for one in others),
+            *({k: v for k, v in vars(other).items() if callable(v)} for other in others),
             *((set(vars(link)) - hooks, link._n_local_link_hooks) for link in links),
             *(chainer.get_function_hooks(), dict(chainer._get_link_hooks())),
         ]
@@ -583,26 +583,26 @@ def row_of(layer):
 def by_row(layers, values):
     """Values of rows by link, of which no two are of one row."""
     assert len({(layer.path, layer.function, layer.phase) for layer in layers}) == len(layers)
-    found = Counter()
+    totals = Counter()
     for layer, value in zip(layers, values, strict=True):
-        found[row_of(layer)] += int(value)
-    return found
+        totals[row_of(layer)] += int(value)
+    return totals
 
 
 def of_rows(spent):
-    """What a trial spent by rows by link: each has what all of its calls took."""
-    found = Counter()
+    """The time of a trial by rows by link, each with the time of all its calls."""
+    totals = Counter()
     for owner, ns in spent.items():
-        found[owner[:3]] += ns
-    return found
+        totals[owner[:3]] += ns
+    return totals
 
 
 def by_call(layers, times_ns):
     """The rows that are calls, and the times of all rows by owner."""
-    calls = [one for one in layers if one.forward is None and one.function in ("Work", "OldWork")]
+    calls = [row for row in layers if row.forward is None and row.function in ("Work", "OldWork")]
     number = {layer.index: (at,) for at, layer in enumerate(calls)}
-    found = Counter()
+    times = Counter()
     for layer, time_ns in zip(layers, times_ns, strict=True):
         called = layer.index if layer.forward is None else layer.forward
-        found[row_of(layer) + number.get(called, ())] += int(time_ns)
-    return [row_of(layer) for layer in calls], found
+        times[row_of(layer) + number.get(called, ())] += int(time_ns)
+    return [row_of(layer) for layer in calls], times

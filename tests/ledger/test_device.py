@@ -40,7 +40,7 @@ class Ledger:
         self.tail, self.span = self.outside, self.mark
 
     def book(self):
-        """The time since the last event belongs to what is running."""
+        """The time since the last event belongs to the running function."""
         now = self.end if self.held else max(self.host, self.end)
         if self.running:
             self.own[self.running[-1]] += now - self.mark
@@ -72,7 +72,7 @@ class Ledger:
 @given(first=_call, rest=st.lists(_host | _kernel | _call | _wait, max_size=6))
 def test_any_network_is_as_in_the_ledger(first, rest):
     plan = (*rest[:2], first, *rest[2:])
-    clock, known, held = device_clock(), Ledger(plan), Ledger(plan, held=True)
+    clock, expected, held = device_clock(), Ledger(plan), Ledger(plan, held=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner.environment, "collect", lambda *_: Environment(numpy="1"))
         patch.setattr(trials, "HELD_TRIALS", 2)
@@ -80,13 +80,13 @@ def test_any_network_is_as_in_the_ledger(first, rest):
             PlannedNet(clock, plan), asked(trials=3, clean_trials=1, warmups=0), clock=clock
         )
     check(recording)
-    assert recording.self_ns.tolist() == [known.own] * 3
-    assert recording.host_ns.tolist() == [known.host_own] * 3
-    assert recording.gap_ns.tolist() == [known.gaps] * 3
-    assert recording.launch_ns.tolist() == [known.host] * 3
-    assert recording.span_ns.tolist() == [known.span] * 3
-    assert sum(known.own) + sum(known.gaps) + known.tail == known.span
-    assert recording.trial_ns.tolist() == [max(known.host, known.end)] * 3
+    assert recording.self_ns.tolist() == [expected.own] * 3
+    assert recording.host_ns.tolist() == [expected.host_own] * 3
+    assert recording.gap_ns.tolist() == [expected.gaps] * 3
+    assert recording.launch_ns.tolist() == [expected.host] * 3
+    assert recording.span_ns.tolist() == [expected.span] * 3
+    assert sum(expected.own) + sum(expected.gaps) + expected.tail == expected.span
+    assert recording.trial_ns.tolist() == [max(expected.host, expected.end)] * 3
     assert recording.clean_ns.tolist() == recording.trial_ns.tolist()[:1]
     if ("wait", 0) not in plan:  # else it is not held
         assert recording.held_ns.tolist() == [held.own] * 2

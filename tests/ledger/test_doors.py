@@ -1,4 +1,4 @@
-"""Any network, through every door: each row of a trial has what its calls took, and no other's."""
+"""Any network, through every door: each row of a trial has the time of its calls and no other."""
 
 import gc
 import tempfile
@@ -27,7 +27,7 @@ from tests.ledger.drawn import EXAMPLES, Fn, build, loss_of, nothing_left, progr
 
 N_TRIALS = 12
 PHASES = st.sampled_from(["forward", "forward-backward", "train"])
-#: Rows of what a ledger does not see.
+#: Rows that a ledger does not see.
 OTHERS = ("Sum", "SerialIterator")
 
 
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick():
-    """What is drawn and looked up of the machine has tests of its own."""
+    """Plots and properties of the machine have tests of their own."""
     from chainer_profile.integrations import trainer
     from chainer_profile.measure import environment, live, trials
     from chainer_profile.record.recording import Environment
@@ -56,7 +56,7 @@ def _quick():
         yield
 
 
-# -- what must hold
+# -- checks
 
 
 def framework(recording, at):
@@ -67,7 +67,7 @@ def framework(recording, at):
 
 
 def seen(counts, recording):
-    """What a door sees of a trial: without phases the forward pass alone."""
+    """The part of a trial that a door sees: without phases the forward pass alone."""
     return Counter({of: n for of, n in counts.items() if recording.phases or of[2] == "forward"})
 
 
@@ -82,19 +82,19 @@ def check(recording, ledger, behind_ns=0):
     for at, trial in enumerate(map(ledger.trials.__getitem__, starts)):
         spent = seen(trial.spent, recording)
         if recording.by_link:
-            found, spent = drawn.by_row(layers, recording.self_ns[at]), drawn.of_rows(spent)
+            times, spent = drawn.by_row(layers, recording.self_ns[at]), drawn.of_rows(spent)
             calls = drawn.by_row(layers, recording.calls[at])
             calls = {of: n for of, n in calls.items() if n and of[1] not in OTHERS}
             assert calls == seen(trial.calls, recording)
         else:
-            rows, found = drawn.by_call(layers, recording.self_ns[at])
+            rows, times = drawn.by_call(layers, recording.self_ns[at])
             assert rows == trial.rows
-        found.update(framework(recording, at))
-        assert min(found.values()) >= 0
-        assert found.total() == spent.total() == recording.trial_ns[at] - behind_ns
-        assert +found == +spent
+        times.update(framework(recording, at))
+        assert min(times.values()) >= 0
+        assert times.total() == spent.total() == recording.trial_ns[at] - behind_ns
+        assert +times == +spent
         called += trial.links
-    calls = {one.path: round(one.calls * recording.n_trials) for one in recording.links}
+    calls = {link.path: round(link.calls * recording.n_trials) for link in recording.links}
     assert +Counter(calls) == called
 
 
@@ -133,12 +133,12 @@ def drive(model, ledger, between):
     for n in range(N_TRIALS):
         y = model(np.zeros((1, 1), np.float32))
         ledger.advance(100)
-        for what in between[n % len(between)] if between else ():
-            if what == "backward":
+        for kind in between[n % len(between)] if between else ():
+            if kind == "backward":
                 y.grad = np.ones_like(y.array)
                 y.backward()
             else:
-                spec = Fn((7, 8, 9), (Fn((2, 3, 4)),), old_style=what == "old function")
+                spec = Fn((7, 8, 9), (Fn((2, 3, 4)),), old_style=kind == "old function")
                 trial, ledger.trial = ledger.trial, drawn.Trial()
                 drawn.call(ledger, spec, np.zeros((1, 1), np.float32))
                 ledger.trial = trial
@@ -175,8 +175,8 @@ def test_histories(program, between, first):
     timer, hook = TimerHook(), LayerTimerHook(ledger)
     with pytest.MonkeyPatch.context() as patch, nothing_left(model), ExitStack() as stack:
         patch.setattr(chainer.function_hooks.timer, "_get_time", ledger.now_ns)
-        for one in (hook, timer) if first else (timer, hook):
-            stack.enter_context(one)
+        for timing_hook in (hook, timer) if first else (timer, hook):
+            stack.enter_context(timing_hook)
         drive(model, ledger, between)
     assert [name for name, _ in hook.call_history] == [name for name, _ in timer.call_history]
     assert [s for _, s in hook.call_history] == [ns / 1e9 for _, ns in timer.call_history]

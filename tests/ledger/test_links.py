@@ -1,4 +1,4 @@
-"""Times by link and function of whatever iterations do: each row has what its calls took.
+"""Times by link and function of any iterations: each row has the time of its calls.
 
 Programs are drawn at random, of which no iteration need repeat another: networks, functions outside
 of links, links of no network, graphs of earlier iterations, and exceptions that are caught. Each
@@ -23,7 +23,7 @@ from chainer_profile.measure.tape import Tape
 from tests.ledger import drawn
 from tests.ledger.drawn import FORWARD, Fn, NewLink, OldLink, Spec, WorkError, call, nothing_left
 
-# -- what is drawn
+# -- drawing
 
 
 FUNCTIONS = st.builds(
@@ -83,7 +83,7 @@ ACTIONS = st.one_of(
     st.sampled_from(["call", "call", "backward", "update", "update with loss", "nothing"]),
     *(FUNCTIONS, STRANGERS, MADE),
 )
-#: Iterations: whether each is recorded, and what it does.
+#: Iterations: whether each is recorded, and its actions.
 ITERATIONS = st.lists(
     st.tuples(st.sampled_from([True] * 4 + [False]), st.lists(ACTIONS, max_size=5)),
     min_size=1,
@@ -91,7 +91,7 @@ ITERATIONS = st.lists(
 )
 
 
-# -- what writes down
+# -- the ledger
 
 
 @dataclass
@@ -112,18 +112,18 @@ class Iterations(drawn.Ledger):
 
     def path_of_stranger(self, link):
         """Path of a link that is of no network: that of its first call that is recorded."""
-        known = self.paths.get(id(link))
-        if known or not self.recorded:
-            return known or "/"
+        recorded_path = self.paths.get(id(link))
+        if recorded_path or not self.recorded:
+            return recorded_path or "/"
         above = self.running[-1] if self.running else "/"
         path = f"{above.rstrip('/')}/{type(link).__name__}"
-        if path in [self.paths.get(id(one)) for one in self.strangers.values()]:
+        if path in [self.paths.get(id(stranger)) for stranger in self.strangers.values()]:
             path += "-2"
         self.paths[id(link)] = path
         return path
 
 
-# -- what is run
+# -- running
 
 
 class Runner:
@@ -170,8 +170,8 @@ class Runner:
 
 
 def recorder_of(clock, model=None, *optimizers):
-    """A recorder, and what stands at Chainer's entries for it."""
-    trial = LoopTrial([("", model)] if model else [], [("", one) for one in optimizers])
+    """A recorder, and its entries into Chainer."""
+    trial = LoopTrial([("", model)] if model else [], [("", optimizer) for optimizer in optimizers])
     entries = Entries(trial.around)
     return Tape(clock.now_ns, trial, entries), entries
 
@@ -189,14 +189,14 @@ def rows_of(recorder, values):
     return drawn.by_row(recorder.rows.layers(), values)
 
 
-def told(loop, iteration):
-    """What an iteration took by row and phase, and the rest, as a ledger has it."""
+def times_by_row(loop, iteration):
+    """The time of an iteration by row and phase, and the rest, as in a ledger."""
     recorder, _ = loop
-    found = rows_of(recorder, iteration.rows_ns)
+    times = rows_of(recorder, iteration.rows_ns)
     phases = zip(recorder.rows.phases, iteration.phases_ns.tolist(), strict=True)
-    found.update({("", "", phase): ns for phase, ns in phases})
-    found["", "", ""] = iteration.wall_ns - found.total()
-    return +found
+    times.update({("", "", phase): ns for phase, ns in phases})
+    times["", "", ""] = iteration.wall_ns - times.total()
+    return +times
 
 
 @drawn.EXAMPLES
@@ -206,9 +206,7 @@ def told(loop, iteration):
     read_ns=st.sampled_from([0, 0, 1]),
     most_events=st.sampled_from([10**6, 10**6, 2, 9]),
 )
-def test_every_row_has_its_own_time_whatever_iterations_do(
-    program, iterations, read_ns, most_events
-):
+def test_every_row_has_its_own_time_in_any_iterations(program, iterations, read_ns, most_events):
     """Also where the tape is folded within iterations again and again."""
     runner = Runner(program)
     runner.ledger.read_ns = read_ns
@@ -227,12 +225,15 @@ def test_every_row_has_its_own_time_whatever_iterations_do(
                 continue
             begin_ns = ledger.time_ns
             iteration = iteration_of(runner.loop, partial(runner.run, actions))
-            found, calls = told(runner.loop, iteration), rows_of(runner.loop[0], iteration.calls)
+            times, calls = (
+                times_by_row(runner.loop, iteration),
+                rows_of(runner.loop[0], iteration.calls),
+            )
             assert +calls == Counter({of: n for of, n in trial.calls.items() if of[1]})
-            assert found.total() == iteration.wall_ns
+            assert times.total() == iteration.wall_ns
             if not read_ns:
                 assert iteration.wall_ns == ledger.time_ns - begin_ns == trial.spent.total()
-                assert +found == +drawn.of_rows(trial.spent)
+                assert +times == +drawn.of_rows(trial.spent)
 
 
 @drawn.EXAMPLES
@@ -250,9 +251,9 @@ def test_iterations_that_are_folded_together_are_the_same(program, iterations):
                 recorder.stop(len(trials))
             trials.append(ledger.trial)
     folded = recorder.fold()
-    assert [one.number for one in folded] == list(range(len(trials)))
+    assert [iteration.number for iteration in folded] == list(range(len(trials)))
     assert not recorder.fold()
     for trial, iteration in zip(trials, folded, strict=True):
-        assert +told(runner.loop, iteration) == +drawn.of_rows(trial.spent)
+        assert +times_by_row(runner.loop, iteration) == +drawn.of_rows(trial.spent)
         calls = rows_of(recorder, iteration.calls)
         assert +calls == Counter({of: n for of, n in trial.calls.items() if of[1]})

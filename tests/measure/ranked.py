@@ -1,4 +1,4 @@
-"""Communicators of ChainerMN that take no MPI: what their tests share."""
+"""Communicators of ChainerMN that take no MPI, for several tests."""
 
 from typing import Any
 

@@ -12,7 +12,7 @@ from tests.nets import Chain, image
 
 
 class Work:
-    """NumPy whose product and copy take as long as a fake clock is told; arrays take no memory."""
+    """NumPy whose products and copies take given times on a fake clock; arrays take no memory."""
 
     def __init__(self, clock, products, copies):
         self.clock = clock
@@ -40,9 +40,9 @@ def test_medians_without_the_first():
     # It is no NumPy, so it is taken for a GPU.
     assert work.sides == {(calibration.GPU_SIDE,) * 2}
     assert work.copied == {calibration.GPU_COPY_NBYTES}
-    found = calibrate()  # for real
-    assert 0 < found.product_s < 10
-    assert 0 < found.copy_s < 10
+    measured = calibrate()  # for real
+    assert 0 < measured.product_s < 10
+    assert 0 < measured.copy_s < 10
 
 
 def test_a_run_is_calibrated_before_and_after_its_trials_unless_that_fails(

@@ -6,7 +6,7 @@ import pytest
 
 from chainer_profile.measure import memory
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
-from chainer_profile.measure.trials import cycles, opening
+from chainer_profile.measure.trials import opening
 from chainer_profile.record.recording import Calibration
 from tests import queues
 from tests.conftest import FakeClock
@@ -16,7 +16,6 @@ from tests.queues import asked
 
 SECOND = 1_000_000_000
 TRIAL_NS = 208
-N_STRUCTURE = 3
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -79,18 +78,7 @@ def test_all_passes_end_in_time_with_trials_of_both_kinds(
     assert len(recording.warmup_ns) * seconds <= 2 + seconds
 
 
-def test_a_limit_that_is_shorter_than_the_least_leaves_one_trial_of_each_kind(clock):
-    model = Slow(clock, 10)
-    recording = run(model, max_seconds=5.0, calibration=calibration_of(clock, SECOND))
-    assert (recording.n_trials, len(recording.clean_ns), len(recording.warmup_ns)) == (1, 1, 1)
-    # Neither a last structure pass nor a memory pass, and no calibration behind the trials.
-    assert len(model.begins) == N_STRUCTURE + 1 + 2
-    assert len(recording.conditions.calibrations) == 1
-    assert recording.memory is None
-    assert recording.ended == "time limit reached"
-
-
-def test_what_follows_the_trials_has_its_time(clock):
+def test_passes_after_the_trials_have_their_time(clock):
     recording = run(Chain(clock), trials=100_000, max_seconds=100 * TRIAL_NS * 1e-9)
     begin_ns = 1_000_000
     # 100 trials' time: three passes, ten warm-ups; of the rest five are kept.
@@ -99,30 +87,6 @@ def test_what_follows_the_trials_has_its_time(clock):
     assert 94 * TRIAL_NS <= last_ns <= 96 * TRIAL_NS
     assert recording.memory is not None
     assert len(recording.clean_ns) >= 1
-
-
-def test_without_a_limit_all_trials_are_made(clock):
-    recording = run(Slow(clock, 30), trials=60, clean_trials=6)
-    assert (recording.n_trials, len(recording.clean_ns), recording.ended) == (60, 6, "complete")
-    assert recording.memory is not None
-    # Blocks of a fast network are as ever.
-    recording = run(Chain(clock))
-    before = int((recording.start_ns < recording.clean_start_ns[0]).sum())
-    assert before == next(iter(cycles(1000, 100)))[0] == 25
-
-
-def test_a_slow_run_that_is_interrupted_has_trials_of_both_kinds(clock):
-    for after in range(2, 60, 7):
-        model = Slow(clock, 5)
-
-        def stop(model=model, last=N_STRUCTURE + 2 + after):
-            return "enough" if len(model.begins) >= last else ""
-
-        recording = run(model, stop=stop)
-        assert recording.ended == "enough"
-        assert len(recording.clean_ns) >= 1
-        each = recording.n_trials / len(recording.clean_ns)
-        assert 4 <= each <= 20 or recording.n_trials < 12
 
 
 def test_the_first_cycle_in_parts():
@@ -139,12 +103,6 @@ def test_the_first_cycle_in_parts():
         assert sum(part for _, part, _ in made) == clean
         assert min(min(part) for part in made) >= 0
         assert made[0][:2] == (1, min(clean, 1))
-
-
-def test_the_resolution_is_the_smallest_step_between_reads_that_differ():
-    reads = iter([10, 10, 40, 60, 60, 160])
-    assert Clock(lambda: next(reads)).resolution_ns(6) == 20
-    assert Clock(lambda: 3).resolution_ns(5) == 0  # it stands still
 
 
 def test_a_clock_that_waits_for_its_device():

@@ -1,6 +1,6 @@
 """The phase of communication: a row for each collective of ChainerMN's optimizers."""
 
-import copy
+import socket
 
 import chainer
 import chainer.functions as F
@@ -11,8 +11,10 @@ from chainermn import create_multi_node_optimizer
 
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.costs.work import ArraySpec
+from chainer_profile.measure.ranks import rank_of
 from chainer_profile.measure.taped_step import TapedStep
 from chainer_profile.measure.windows import Mark, time_optimizer
+from chainer_profile.record.parts import Rank
 from tests.measure.ranked import MS, Made, Packed, WithNccl
 from tests.nets import net
 
@@ -27,7 +29,7 @@ def network():
 
 
 class Step:
-    """An update by ChainerMN's optimizer, as what a trial runs."""
+    """An update by ChainerMN's optimizer, as the step of a trial."""
 
     inputs = ()
 
@@ -48,7 +50,7 @@ class Step:
         return replacements
 
     def windows(self):
-        """What an update enters within its communication."""
+        """The marks that an update enters within its communication."""
         entered = []
         with self.timed(entered.append, lambda: entered.append("leave")):
             self()
@@ -76,70 +78,16 @@ def test_a_row_for_each_parameter(clock, zero_fill):
     assert step.windows() == rows("Allreduce", unused=zero_fill)
 
 
-class Cast(Made):
-    """Each is cast, and is that of its parameter."""
-
-    def multi_node_mean_grad(self, model, zero_fill=False):
-        for param in (model.a.W, model.b.W):
-            self.mpi_comm.Allreduce("in place", param.array.astype("d"))
-
-
-class Odd(Made):
-    """What has no buffer is a row all the same."""
-
-    def multi_node_mean_grad(self, model, zero_fill=False):
-        self.mpi_comm.Allreduce("one argument", received=None)
-
-
 def test_buffers_of_other_kinds(clock):
     for kind, moved in (
-        (Cast, {"/a/W": spec(4, 3, dtype="float64"), "/b/W": spec(2, 4, dtype="float64")}),
         (Packed, {"/": spec(12 + 8 + 2 + 4)}),  # a bucket is one row
         (WithNccl, {"/": spec(5, dtype="float16")}),  # which tells a number and a type
-        (Odd, {"/": None}),
     ):
         step = Step(kind(clock))
         step()
-        found = step.windows()
-        assert {mark.path: mark.moved for mark in found} == moved
-        assert {mark.function for mark in found} == {"Allreduce"}
-
-
-def test_optimizers_that_share_a_communicator(clock):
-    communicator = Made(clock)
-    first, second = Step(communicator), Step(communicator)
-    first()
-    second()
-    second.prefix = "/second"
-    entered = []
-    with first.timed(entered.append, lambda: None), second.timed(entered.append, lambda: None):
-        second()
-    marks = [mark for mark in entered if mark.phase == "communication"]
-    assert marks[0] == Mark("communication")
-    assert [mark.path for mark in marks[1:]] == [
-        *("/second/a/W", "/second/aa/W", "/second/b/W", "/second/b/b")
-    ]
-
-
-class Buffering:
-    """Twice: its gradients are those of a copy of the network, and go beside an iteration."""
-
-    def __init__(self, inner, communicator):
-        vars(self).update(actual_optimizer=inner, communicator=communicator)
-        vars(self)["communicated_target"] = copy.deepcopy(inner.target)
-
-    def update(self, lossfun, *args):
-        model = vars(self)["communicated_target"]
-        self.communicator._multi_node_mean_grad_async(model, True, None)
-
-    def __getattr__(self, name):
-        return getattr(self.actual_optimizer, name)
-
-
-def test_one_that_buffers_twice(clock):
-    step = Step(WithNccl(clock))
-    step.optimizer = Buffering(step.optimizer.actual_optimizer, step.communicator)
-    assert [mark.function for mark in step.windows()] == ["Allreduce"]
+        marks = step.windows()
+        assert {mark.path: mark.moved for mark in marks} == moved
+        assert {mark.function for mark in marks} == {"Allreduce"}
 
 
 @pytest.mark.parametrize("kind", [Made, Packed, WithNccl])
@@ -159,7 +107,7 @@ def test_all_is_left_as_it_was_found(kind, fails, clock):
             step()
     else:
         step.windows()
-    assert not any(name in vars(one) for one in objects for name in names)
+    assert not any(name in vars(owner) for owner in objects for name in names)
     assert vars(step.communicator) == channels
 
 
@@ -195,17 +143,9 @@ def test_times_of_an_update_add_up_and_stamps_are_those_of_the_clock(clock):
     assert (trial.left_ns - trial.arrived_ns).tolist() == own
 
 
-class Twice(Made):
-    def multi_node_mean_grad(self, model, zero_fill=False):
-        for _ in range(2):
-            self.mpi_comm.Allreduce("in place", np.zeros(99, np.float32))
-            self.mpi_comm.clock.advance(5)
-
-
-def test_several_calls_of_one_row_are_from_the_first_to_the_last(clock):
-    trial, taped = timed(Twice(clock), clock)
-    [row] = [layer for layer in taped.layers if layer.phase == "communication"]
-    assert (row.calls, row.path, row.input_nbytes) == (2, "/", 396)
-    assert trial.arrived_ns.tolist() == [trial.start_ns]
-    assert trial.left_ns.tolist() == [trial.start_ns + 4 * MS + 5]
-    assert trial.rows_ns[row.index] == 4 * MS
+def test_which_rank_a_process_is(clock):
+    plain = chainer.optimizers.SGD().setup(chainer.links.Linear(2, 2))
+    for optimizers in ([plain], []):
+        assert rank_of(optimizers) is None
+    optimizer = create_multi_node_optimizer(plain, Made(clock))
+    assert rank_of([plain, optimizer]) == Rank(1, 2, socket.gethostname())

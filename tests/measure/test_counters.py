@@ -1,4 +1,4 @@
-"""The counters pass: folding counts as times are folded, on counters that are known."""
+"""The counters pass: counts are folded as times are, with fake counters."""
 
 import mmap
 import subprocess
@@ -26,7 +26,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts 
 
 
 def measure(clock, step, *, seconds=0.0, usage=None, touch=None, **more):
-    """What is counted, by default half a ns of CPU time and seven page faults in each ns."""
+    """The pass with fake counters: by default half a ns of CPU time and seven page faults a ns."""
     usage = usage or (("cpu_ns", "page_faults"), lambda: (clock.time_ns // 2, clock.time_ns * 7))
     with pytest.MonkeyPatch.context() as patch, step.configured():
         patch.setattr(counters_module, "thread_usage", lambda: usage)
@@ -45,26 +45,17 @@ def test_a_counter_is_folded_like_the_clock(clock):
     step = make_step("train", Trained(clock), (image(),), loss=slow_loss(clock))
     with step.configured():
         taped = learned(step)
-    found = measure(clock, step)
-    assert found.trials == LEAST_TRIALS
-    wall, cpu, faults = (found[name] for name in ("wall_ns", "cpu_ns", "page_faults"))
+    counters = measure(clock, step)
+    assert counters.trials == LEAST_TRIALS
+    wall, cpu, faults = (counters[name] for name in ("wall_ns", "cpu_ns", "page_faults"))
     assert len(wall.layers) == len(taped.layers)
     assert len(wall.framework) == len(taped.phases)
     assert sum(wall.layers) > 0
     for name in ("layers", "framework", "trial"):
         assert getattr(faults, name) == tuple(7 * at for at in getattr(wall, name))
-    assert found.fault_ns is None  # touching memory costs nothing on this clock
-    assert sum(cpu.trial) == pytest.approx(sum(wall.trial) / 2, abs=found.trials)
-    assert found["system_ns"] is None
-
-
-def test_it_lasts_so_long_ends_when_told_and_tells_the_reading_itself(clock):
-    reads = iter(range(0, 10**9, 11))
-    step = make_step("forward", Chain(clock), (image(),))
-    short = measure(clock, step, usage=(("cpu_ns",), lambda: (next(reads),)))
-    assert (short["cpu_ns"].window, short["wall_ns"].window) == (11, 0)
-    assert measure(clock, step, seconds=20 * short["wall_ns"].trial[0] * 1e-9).trials == 20
-    assert measure(clock, step, seconds=1e9, stop=lambda: "signal").trials == 1
+    assert counters.fault_ns is None  # touching memory costs nothing on this clock
+    assert sum(cpu.trial) == pytest.approx(sum(wall.trial) / 2, abs=counters.trials)
+    assert counters["system_ns"] is None
 
 
 def test_trials_of_other_calls_are_left_out(clock):
@@ -75,8 +66,8 @@ def test_trials_of_other_calls_are_left_out(clock):
             (x,) = Wait(clock, 10).apply((x,))
         return x
 
-    found, nothing = (measure(clock, step_of(network), usage=((), lambda: ())) for _ in range(2))
-    assert (found.trials, found["wall_ns"].layers) == (2, (20,))
+    counters, nothing = (measure(clock, step_of(network), usage=((), lambda: ())) for _ in range(2))
+    assert (counters.trials, counters["wall_ns"].layers) == (2, (20,))
     assert nothing is None
 
 
@@ -98,16 +89,16 @@ def test_page_faults_are_those_of_the_layer_that_has_them():
             (x,) = kind(FakeClock(), 0).apply((x,))
         return x
 
-    found = measure(HOST_CLOCK, step_of(network), usage=thread_usage())
-    quiet, touched = found["page_faults"].layers
+    counters = measure(HOST_CLOCK, step_of(network), usage=thread_usage())
+    quiet, touched = counters["page_faults"].layers
     assert quiet < 50
-    assert touched / found.trials == pytest.approx(500, abs=20)
-    assert found["wall_ns"].window < 1e6
+    assert touched / counters.trials == pytest.approx(500, abs=20)
+    assert counters["wall_ns"].window < 1e6
     # Of the system's time only the trials' is right.
-    assert found["system_ns"].layers == ()
-    assert len(found["system_ns"].trial) == found.trials
+    assert counters["system_ns"].layers == ()
+    assert len(counters["system_ns"].trial) == counters.trials
     # No fault of the layer is cheaper than those whose cost was measured; both are CPU times.
-    assert 0 < found.fault_ns * touched < 1.5 * found["cpu_ns"].layers[1]
+    assert 0 < counters.fault_ns * touched < 1.5 * counters["cpu_ns"].layers[1]
 
 
 class FakeThread:
@@ -122,11 +113,11 @@ class FakeThread:
         self.clock.advance(count * self.fault_ns)
 
     def read(self):
-        # System time is told as part of all that it did before, as by ticks.
+        # System time is a tenth of all time before, as if by ticks.
         return self.clock.time_ns, self.clock.time_ns // 10, self.faults
 
 
-def test_a_layer_of_page_faults_is_told_from_a_busy_one(clock):
+def test_a_layer_of_page_faults_and_a_busy_layer(clock):
     thread = FakeThread(clock, fault_ns=1200)
 
     class Faults(Wait):
@@ -140,49 +131,33 @@ def test_a_layer_of_page_faults_is_told_from_a_busy_one(clock):
         return x
 
     step = step_of(network)
-    found = measure(clock, step, usage=thread.usage, touch=lambda pages: thread.fault(len(pages)))
-    assert found["wall_ns"].layers == (3 * 600_000,) * 2
-    assert found.fault_ns == 1200
+    counters = measure(
+        clock, step, usage=thread.usage, touch=lambda pages: thread.fault(len(pages))
+    )
+    assert counters["wall_ns"].layers == (3 * 600_000,) * 2
+    assert counters.fault_ns == 1200
     recording = runner.run(step, Settings(trials=4, warmups=1), clock=clock, memory=False)
-    layers = summarise(replace(recording, counters=found)).layers
+    layers = summarise(replace(recording, counters=counters)).layers
     assert layers["verdict"].tolist() == [FAULTS, ""]
 
 
-def test_a_fault_has_no_price_where_it_is_not_one_small_page(clock):
-    thread = FakeThread(clock, fault_ns=50_000)
-    step = make_step("forward", Chain(clock), (image(),))
-    for part in (0, 1 / 2):
-
-        def touch(pages, part=part):
-            thread.fault(int(len(pages) * part))
-
-        assert measure(clock, step, usage=thread.usage, touch=touch).fault_ns is None
-
-
-def test_without_a_thread_s_usage_cpu_time_alone(monkeypatch):
-    monkeypatch.setattr(counters_module, "resource", None)
-    names, read = thread_usage()
-    assert names == ("cpu_ns",)
-    assert read()[0] > 0
-
-
-def test_a_run_has_it_unless_told_otherwise_and_its_failure_is_a_warning(clock, monkeypatch):
+def test_a_run_makes_the_pass_by_default_and_its_failure_is_a_warning(clock, monkeypatch):
     asked = Settings(trials=4, clean_trials=1, warmups=1)
     step = make_step("forward", Chain(clock), (image(),))
     assert runner.run(step, asked, clock=clock, memory=False).counters is None
-    found = runner.run(step, asked, clock=clock, memory=False, counters=None)
-    assert found.counters.trials == LEAST_TRIALS == 3
+    recording = runner.run(step, asked, clock=clock, memory=False, counters=None)
+    assert recording.counters.trials == LEAST_TRIALS == 3
     # The clock that measures has the same times in the timed trials.
-    own_ns = [at / 3 for at in found.counters["wall_ns"].layers]
-    assert own_ns == found.self_ns.mean(axis=0).tolist()
+    own_ns = [at / 3 for at in recording.counters["wall_ns"].layers]
+    assert own_ns == recording.self_ns.mean(axis=0).tolist()
 
     def fails(*_, **__):
         raise OSError("no")
 
     monkeypatch.setattr(counters_module, "measure_counters", fails)
     with pytest.warns(UserWarning, match=r"counters pass failed \(OSError: no\); it is left"):
-        found = profile(Chain(clock), image(), trials=2, warmups=0, counters=None)
-    assert found.counters is None
+        recording = profile(Chain(clock), image(), trials=2, warmups=0, counters=None)
+    assert recording.counters is None
 
 
 @linux

@@ -5,11 +5,9 @@ from threading import Thread
 
 import chainer
 import chainer.functions as F
-import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.measure import entries
 from chainer_profile.measure.entries import Entries
 from tests.nets import MLP
 
@@ -63,55 +61,6 @@ def test_a_loop_goes_through_its_outermost_calls(kind, asked):
     ]
     assert [owner for entry, owner in asked.calls if entry == "call"] == [model, model]
     assert asked.calls[0][1] is optimizer
-
-
-def test_what_the_call_gives_and_raises(asked):
-    model = MLP()
-    with Entries(lambda entry, owner, call: (entry, call())):
-        for _ in range(2):  # it did not stay within a call that failed
-            entry, y = model(x=X)
-            assert (entry, y.shape) == ("call", (2, 2))
-            with pytest.raises(TypeError):
-                model(X, X)
-
-
-def test_classes_that_are_made_later(asked):
-    with Entries(asked):
-
-        class Mixed:
-            def __init_subclass__(cls):
-                super().__init_subclass__()
-                cls.label = "later"
-
-        class Later(L.Linear, Mixed):
-            def __call__(self, x):
-                return F.relu(super().__call__(x))
-
-        class Data(chainer.dataset.Iterator):
-            def __next__(self):
-                return [X]
-
-        Later(3, 3)(X)
-        next(Data())
-        Data().next()
-    assert Later.label == "later"
-    assert asked.entries == ["call", "load", "load"]
-    Later(3, 3)(X)
-    assert len(asked.calls) == 3
-
-
-def test_a_class_of_others_that_stands_for_one(asked):
-    class Optimizer:
-        def update(self):
-            return "updated"
-
-    with Entries(asked) as standing:
-        Optimizer().update()
-        standing.stand_at(entries.UPDATE, Optimizer)
-        standing.stand_at(entries.UPDATE, Optimizer)
-        assert Optimizer().update() == "updated"
-    Optimizer().update()
-    assert asked.entries == ["update"]
 
 
 def in_thread(work):

@@ -28,10 +28,10 @@ def test_events_are_made_once_and_a_long_trial_is_as_exact_as_a_short_one(trials
         times = pool.times_ns()
         assert queue.log.count("synchronize") == number
         assert (times.dtype, len(times), times[0]) == (np.int64, len(spans) + 1, 0)
-        found, expected = np.diff(times), np.array(spans, np.int64)
-        assert np.abs(found - expected).max(initial=0) <= 1
+        measured, expected = np.diff(times), np.array(spans, np.int64)
+        assert np.abs(measured - expected).max(initial=0) <= 1
         short = expected <= 8_000_000
-        assert (found[short] == expected[short]).all()
+        assert (measured[short] == expected[short]).all()
         clock.advance(1000)
     assert len(queue.events) == max((len(spans) + 1 for spans in trials), default=0)
     assert queue.log.count("record") == sum(len(spans) + 1 for spans in trials)

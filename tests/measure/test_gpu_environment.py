@@ -1,4 +1,4 @@
-"""What is noted about a GPU: all that can be read, and nothing fails for the rest."""
+"""Properties of a GPU: everything that can be read, and no failure for the rest."""
 
 import sys
 from dataclasses import replace
@@ -7,10 +7,8 @@ from types import SimpleNamespace
 import pytest
 from chainer.backends import cuda
 
-from chainer_profile.basics.parsing import gpu_number
-from chainer_profile.measure import environment
-from chainer_profile.measure.environment import collect_gpu, cudnn_version, gpu_state
-from chainer_profile.record.recording import Gpu, GpuState
+from chainer_profile.measure.environment import collect_gpu, gpu_state
+from chainer_profile.record.recording import GpuState
 from tests.report.working import GPU
 
 HANDLE = object()
@@ -44,7 +42,7 @@ def runtime(monkeypatch):
 
 @pytest.fixture
 def nvml(runtime, monkeypatch):
-    """The module pynvml: the functions that are called, with what they give."""
+    """The module pynvml: the functions that are called, with their results."""
     made = SimpleNamespace(
         nvmlInit=lambda: None,
         nvmlDeviceGetHandleByPciBusId={BUS: HANDLE}.get,  # CUDA's numbers are not NVML's
@@ -77,7 +75,7 @@ def test_all_figures_and_names_are_bytes_or_text(nvml, runtime):
 
 
 NO_DRIVER = {"driver": ""}
-#: What is lost where a function is refused, or a property is missing: of the GPU, and of its state.
+#: Fields of the GPU and its state that are empty if a function fails or a property is missing.
 LOST = {
     "getDeviceProperties": ({"name": "", "compute_capability": "", "memory_nbytes": None}, {}),
     "driverGetVersion": ({"driver_cuda": ""}, {}),
@@ -99,7 +97,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_what_is_refused_or_missing_is_left_out(name, runtime, nvml):
+def test_refused_and_missing_properties_are_left_out(name, runtime, nvml):
     of_gpu, of_state = LOST[name]
     expected = None if of_state is None else GpuState(**vars(STATE) | of_state)
     owner = nvml if name.startswith("nvml") else runtime
@@ -113,44 +111,3 @@ def test_what_is_refused_or_missing_is_left_out(name, runtime, nvml):
     if owner is nvml:
         delattr(nvml, name)  # as in an older version
         assert gpu_state(1) == expected
-
-
-def test_the_number_of_a_device_and_without_nvml_cudnn_or_cupy(runtime, monkeypatch):
-    numbers = {"gpu:0": 0, "gpu:12": 12}
-    names = ["cpu", "gpu:0", "gpu:12", "gpu", "gpu:", "gpu:x", "gpu:-1", ""]
-    assert {name: gpu_number(name) for name in names} == dict.fromkeys(names) | numbers
-    monkeypatch.setattr(cuda, "cudnn_enabled", False)
-    assert vars(collect_gpu(1)) == vars(ALL) | {"driver": "", "cudnn": ""}
-    assert gpu_state(1) is None
-    for value, tf32 in (("", False), ("0", False), ("1", True)):
-        monkeypatch.setenv("CUPY_TF32", value)
-        assert collect_gpu(0).tf32 is tf32
-    found = environment.collect("gpu:1")
-    assert found.cupy == "13.6.0"
-    assert (found.gpu.number, found.gpu.name) == (1, "NVIDIA H200")
-    assert environment.collect("cpu").gpu is environment.collect().gpu is None
-    monkeypatch.delitem(sys.modules, "cupy", raising=False)
-    assert collect_gpu(3) == Gpu(number=3)
-    assert gpu_state(3) is None
-
-
-def test_reasons_for_lower_clocks_and_versions_of_cudnn(nvml, monkeypatch):
-    for bits, reasons in (
-        (0x0, ()),
-        (0x1, ()),  # idle
-        (0x4, ("power cap",)),
-        (0x1 | 0x2 | 0x8, ("clocks set by an application", "hardware slowdown")),
-        (0x20 | 0x40, ("temperature (software)", "temperature (hardware)")),
-        (0x10 | 0x80 | 0x100, ("sync boost", "power brake", "display clocks")),
-        (0x8000000000000000, ()),  # one that this program does not know
-    ):
-        nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda handle, bits=bits: bits
-        assert gpu_state(1).throttle == reasons
-    versions = {7605: "7.6.5", 8907: "8.9.7", 8000: "8.0.0", 90100: "9.1.0", 91002: "9.10.2"}
-    for number, text in versions.items():
-        with_cudnn(monkeypatch, lambda number=number: number)
-        assert cudnn_version() == text
-    with_cudnn(monkeypatch, refuse)
-    assert cudnn_version() == "?"
-    with_cudnn(monkeypatch, lambda: 8907, enabled=False)
-    assert cudnn_version() == ""

@@ -1,6 +1,5 @@
-"""The pass inside the layers: whose a stack is, and that the program is left as it was found."""
+"""The pass inside the layers: the layer of a stack, and that the program is left as it was."""
 
-import inspect
 import itertools
 import signal
 import sys
@@ -9,11 +8,10 @@ from pathlib import Path
 import chainer.functions as F
 import chainer.links as L
 import pytest
-from chainer import function_node
 
 import chainer_profile
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.measure import inside, layer_frames, line_times, samplers
+from chainer_profile.measure import inside, layer_frames, samplers
 from chainer_profile.measure.inside import look_inside
 from chainer_profile.measure.layer_frames import FILE
 from chainer_profile.measure.samplers import Frame, Seen, read_py_spy
@@ -52,12 +50,12 @@ IN_NUMPY = [chainers("f.py", "ReLU.forward"), Frame("/n.py", "maximum")]
 NEW_VARIABLE = [label("1_ReLU@"), APPLY, chainers("variable.py", "Variable.__init__")]
 REDUCED = [*BACKWARD, chainers("_backprop_utils.py", "_reduce"), APPLY]
 UPDATE = [chainers("variable.py", "Parameter.update"), chainers("optimizer.py", "update")]
-#: A stack; the row and the function that it is of, and how many of its frames are told.
+#: A stack; its row and function, and the number of its frames that are kept.
 WHOSE = [
     ([OWN, *FORWARD], 0, "", 1),
     # A call in a call has no label.
     ([label("1_ReLU@/x"), APPLY, *IN_NUMPY], 2, "", 2),
-    # apply itself is the framework's, and what else it calls.
+    # apply itself and its other calls are the framework's.
     ([label("1_ReLU@"), APPLY], None, "", 1),
     (NEW_VARIABLE, None, "", 2),
     ([*BACKWARD, chainers("f.py", "backward")], 3, "", 1),
@@ -65,68 +63,21 @@ WHOSE = [
     (UPDATE, None, "MomentumSGD", 1),
     ([chainers("optimizer_hooks/weight_decay.py", "__call__")], None, "WeightDecay", 1),
     ([chainers("link.py", "Link.cleargrads")], None, "cleargrads", 1),
-    # Of no known row.
+    # Of no row.
     ([label("9_Exp@"), APPLY, chainers("f.py", "forward")], None, "", 2),
 ]
 
 
 def test_whose_a_stack_is():
     for stack, *expected in WHOSE:
-        found = inside._spent(iter([(tuple(stack), 0.5, 3)]), ROWS, lines=True)
-        ((owner, frames),) = found
+        seconds = inside._spent(iter([(tuple(stack), 0.5, 3)]), ROWS, lines=True)
+        ((owner, frames),) = seconds
         assert [owner.row, owner.function, len(frames)] == expected
-        assert found[owner, frames] == (0.5, 3)
-
-
-def test_what_apply_does_between_the_hooks_is_the_layers():
-    within = inside._between_hooks()
-    source = inspect.getsource(function_node).splitlines()
-    assert any("self.forward(in_data)" in source[line - 1] for line in within)
-    assert not any("process(" in source[line - 1] for line in within)
-    check = chainers("backend.py", "is_arrays_compatible")
-    known = {within[0] - 2: None, within[0]: 0, within[-1]: 0, within[-1] + 2: None}
-    for line, row in known.items():
-        stack = label("0_Convolution2DFunction@"), APPLY._replace(line=line), check
-        ((owner, _),) = inside._spent(iter([(stack, 1.0, 1)]), ROWS, lines=True)
-        assert owner.row == row, line
-
-
-def test_by_link_a_row_is_told_by_its_path():
-    layers = (
-        Layer(0, "/a", "ReLU", calls=2),
-        Layer(1, "/b", "ReLU"),
-        Layer(2, "loss", "Sum"),
-        Layer(3, "/b", "ReLU", phase="backward", forward=1),
-    )
-    rows = inside._Rows(layers, by_link=True)
-    expected = {
-        "0_ReLU@/a": 0,
-        "7_ReLU@/a": 0,
-        "3_ReLU@/b": 1,
-        "3_ReLU@/b backward": 3,
-        "4_Sum@/": 2,
-        "0_ReLU@/c": None,
-    }
-    forward = Frame("own.py", "ReLU.forward", 2)
-    assert {name: rows.owner((label(name), APPLY, forward))[0].row for name in expected} == expected
-
-
-def test_the_profilers_own_time_is_left_out_and_lines_on_request():
-    own = (label("0_Convolution2DFunction@"), OWN)
-    assert inside._spent(iter([(own, 1.0, 1), ((), 1.0, 1)]), ROWS, lines=True) == {}
-    # Without lines stacks of one function are one.
-    stacks = [
-        ((label("1_ReLU@"), APPLY, Frame("/f.py", "forward", line)), 1.0, 1) for line in (3, 4)
-    ]
-    assert list(inside._spent(iter(stacks), ROWS, lines=False).values()) == [(2.0, 2)]
-    # Trials of a tenth of a second are a group.
-    frames = [label("(trial) 7"), label("0_ReLU@"), APPLY]
-    assert inside._within_trial((STEP, *frames)) == ("(trial) 7", tuple(frames[1:]))
-    assert inside._within_trial((STEP, APPLY)) == ("", ())
+        assert seconds[owner, frames] == (0.5, 3)
 
 
 def looked(monkeypatch, counts, by_link=False):
-    """What a sampler that sees these functions of a network's only layer comes to."""
+    """The result of the pass if the sampler sees these functions in a network's only layer."""
     now = iter(range(0, 10**12, 10**9))
     of_layer = "0_LinearFunction@/" if by_link else "0_LinearFunction@"
     made = []
@@ -148,36 +99,26 @@ def looked(monkeypatch, counts, by_link=False):
     step = make_step("forward", L.Linear(3, 2), (image(4, 3),))
     with step.configured():
         layers = (Layer(0, "/", "LinearFunction"),)
-        found = look_inside(step, layers, [1e-6], lambda: next(now), seconds=4, by_link=by_link)
+        result = look_inside(step, layers, [1e-6], lambda: next(now), seconds=4, by_link=by_link)
     assert set(made) == {of_layer}
-    return found
+    return result
 
 
 def test_shares_become_seconds_of_a_trial_unless_the_samples_are_too_few(monkeypatch):
     for by_link in (False, True):
-        found = looked(monkeypatch, {"A": 150, "B": 50}, by_link)
+        result = looked(monkeypatch, {"A": 150, "B": 50}, by_link)
         # The clock goes on by a second a look at it: a trial takes one.
-        assert [(one.seconds, one.samples, one.row) for one in found.stacks] == [
+        assert [(stack.seconds, stack.samples, stack.row) for stack in result.stacks] == [
             (pytest.approx(0.75), 150, 0),
             (pytest.approx(0.25), 50, 0),
         ]
-        assert (found.samples, found.seconds, found.trials) == (200, 2.0, 2)
-        assert [place.function for place in found.places] == ["A.forward", "B.forward"]
+        assert (result.samples, result.seconds, result.trials) == (200, 2.0, 2)
+        assert [place.function for place in result.places] == ["A.forward", "B.forward"]
     with pytest.raises(ProfileError, match="99 samples of trials are too few"):
         looked(monkeypatch, {"A": 99})
 
 
-def test_a_program_that_waits_is_seen_again_and_again_at_one_place():
-    owner = inside.Owner(0)
-    both = [{(owner, ("a",)): (5.0, 5), (owner, ("b",)): (5.0, 5)}] * 20
-    stuck = [{(owner, (place,)): (10.0, 10)} for place in "ab"] * 10
-    assert inside._repeats(both) == 1
-    # Ten samples of a group are one, of 19 groups that are free.
-    assert inside._repeats(stuck) == pytest.approx(10 * 20 / 19)
-    assert inside._repeats(stuck[:9]) == 1
-
-
-def test_what_samplers_write_is_read():
+def test_outputs_of_samplers_are_read():
     text = "main (/a b/x.py:3);<shim>;Link.__call__ (/c/link.py:2) 7\nno count\n"
     assert list(read_py_spy(text)) == [
         ((Frame("/a b/x.py", "main", 3), Frame("/c/link.py", "Link.__call__", 2)), 7)
@@ -194,7 +135,7 @@ def test_what_samplers_write_is_read():
     assert samplers._counted("", samplers.read_collapsed(threads)).samples == {frames: 8}
 
 
-def test_without_a_sampler_ticks_look_and_one_that_ends_at_once_says_why(monkeypatch):
+def test_without_a_sampler_a_timer_samples_and_a_failed_sampler_says_why(monkeypatch):
     command = [sys.executable, "-c", "import sys; sys.exit('Permission denied')"]
     with pytest.raises(ProfileError, match=r"recorded nothing .*Permission denied"):
         samplers._attached(command, "never", lambda: pytest.fail("nobody looks"))
@@ -230,71 +171,22 @@ def test_ticks_count_for_the_time_since_the_last(within, monkeypatch):
     assert signal.getsignal(signal.SIGALRM) is before
 
 
-def test_a_timer_of_the_program_is_left_alone():
-    signal.setitimer(signal.ITIMER_REAL, 1000)
-    try:
-        with pytest.raises(ProfileError, match="the program uses the timer"):
-            samplers.ticked(lambda: None, lambda: 0)
-        assert signal.getitimer(signal.ITIMER_REAL)[0] > 900
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def lines():
-    callee()
-    ran.append(1)
-
-
-def callee():
-    return 1
-
-
-ran = []
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12")
-def test_every_line_gets_its_time_and_another_tool_is_left_alone():
-    now = iter(range(0, 10**6, 5))
-    found = line_times.timed_lines(lines, lambda: next(now))
-    first = lines.__code__.co_firstlineno
-    below = {
-        tuple(frame.line - first for frame in stack): ns
-        for stack, ns in found.items()
-        if stack[0].function == "lines"
-    }
-    # The clock goes on by 5 ns a look; from one event to the next there is one.
-    assert below == {(0,): 5, (1,): 10, (1, 5): 5, (1, 6): 5, (2,): 5}
-    assert not any(sys.monitoring.get_tool(number) for number in range(6))
-    sys.monitoring.use_tool_id(1, "another")
-    try:
-        with pytest.raises(ProfileError, match="another tool is monitoring"):
-            line_times.timed_lines(lines, lambda: 0)
-    finally:
-        sys.monitoring.free_tool_id(1)
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="before Python 3.12")
-def test_older_pythons_tell_no_lines():
-    with pytest.raises(ProfileError, match=r"needs Python 3\.12"):
-        line_times.timed_lines(lines, lambda: 0)
-
-
-def test_a_run_keeps_what_the_pass_found_and_one_that_fails_is_a_line(monkeypatch):
-    found, asked, count = Inside("fake", 100, 1.0, 10), [], itertools.count()
+def test_a_run_keeps_the_result_of_the_pass_or_warns(monkeypatch):
+    result, asked, count = Inside("fake", 100, 1.0, 10), [], itertools.count()
     turns = net(lambda self, x: F.relu(F.exp(x) if next(count) % 2 else x))
 
     def look(step, layers, medians_s, now_ns, **more):
         asked.append((len(layers), len(medians_s), more["seconds"], more["by_link"]))
         if len(asked) == 3:
             raise ProfileError("there is no way")
-        return found
+        return result
 
     def profiled(model):
         given = {"trials": 3, "warmups": 1, "why": True, "memory": False}
         return chainer_profile.profile(model, image(4, 3), **given)
 
     monkeypatch.setattr(inside, "look_inside", look)
-    assert profiled(L.Linear(3, 2)).inside is profiled(turns).inside is found
+    assert profiled(L.Linear(3, 2)).inside is profiled(turns).inside is result
     with pytest.warns(UserWarning, match="the layers were not sampled: there is no way"):
         recording = profiled(L.Linear(3, 2))
     assert (recording.inside, recording.n_trials) == (None, 3)

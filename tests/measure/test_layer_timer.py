@@ -1,4 +1,4 @@
-"""LayerTimerHook: its trials, its rows, and that a program may do what TimerHook allows.
+"""LayerTimerHook: its trials and rows, and that a program may do everything that TimerHook allows.
 
 That its times, history and totals are exact, of any network, is in tests/ledger.
 """
@@ -13,7 +13,7 @@ import chainer.links as L
 import pytest
 from chainer.function_hooks import TimerHook
 
-from chainer_profile import LayerTimerHook, fold_call_history
+from chainer_profile import LayerTimerHook
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.rows import Rows
 from chainer_profile.measure.runner import run
@@ -21,7 +21,7 @@ from chainer_profile.measure.steps import ForwardStep
 from chainer_profile.record.recording import Settings
 from tests.conftest import CALIBRATION
 from tests.ledger.drawn import Busy, WorkError, doing
-from tests.nets import Chain, Step, Wait, image, net
+from tests.nets import Chain, Step, image, net
 
 
 @pytest.fixture
@@ -77,18 +77,6 @@ def test_a_recording_and_a_report(clock, hook, capsys):
     assert "LongWait     320.00ns           8" in mine.getvalue()
 
 
-def test_functions_without_a_link_are_folded_by_their_period_and_know_what_is_nested(clock, hook):
-    with hook:
-        for _ in range(3):
-            Busy(clock, 3, inner=[Wait(clock, 5)]).apply((image(),))
-    assert [layer.function for layer in hook.recording().layers] == ["Wait", "Busy"]
-    history = hook.call_history
-    for of, times, inclusive in ((hook, [5, 3], False), (history, [5, 8], True)):
-        recording = fold_call_history(of)
-        assert recording.self_ns.tolist() == [times] * 3
-        assert recording.settings.inclusive is inclusive
-
-
 def test_trials_that_raise_count_for_nothing(clock):
     for fails in ({0}, {1, 4}, {0, 6}):
 
@@ -124,8 +112,8 @@ def test_rows_of_trials_that_differ_by_shapes_are_those_of_calls_folded(hook):
         model(image(1, 3))
     alone, recording = other.recording(), hook.recording()
     assert (exact.n_trials, recording.n_trials) == (5, 6)
-    found = [(layer.path, layer.function) for layer in recording.layers]
-    assert found == [("/a", "LinearFunction"), ("/", "ReLU")]
+    names = [(layer.path, layer.function) for layer in recording.layers]
+    assert names == [("/a", "LinearFunction"), ("/", "ReLU")]
     for number, row in enumerate(recording.layers):
         calls, others = exact.layers[number::2], alone.layers[number::2]
         assert row.calls == 2
@@ -135,28 +123,6 @@ def test_rows_of_trials_that_differ_by_shapes_are_those_of_calls_folded(hook):
             assert getattr(row, name) == round((5 * usual + other) / 6)
         of_calls = exact.self_ns[:, number::2].sum(axis=1)
         assert recording.self_ns[:5, number].tolist() == of_calls.tolist()
-
-
-def test_shapes_are_those_of_most_of_the_time_and_a_trial_of_others_counts(clock, hook):
-    model = doing(lambda self, x, n: Busy(clock, x.shape[1]).apply((x,))[0])
-    with hook:
-        for width in (16, 16, 64, 64, 64):
-            model(image(1, width))
-    recording = hook.recording()
-    assert [layer.input_shapes for layer in recording.layers] == [((1, 64),)]
-    assert recording.n_trials == 5
-
-
-def test_trials_of_one_of_two_networks_differ_and_a_second_use_goes_on(clock, hook):
-    same, differs = Chain(clock), in_turn(clock)
-    for _ in range(2):
-        with hook:
-            for _ in range(4):
-                differs(same(image()))
-    of_chain = [("/first", 100), ("/second", 40), ("/second", 40)]
-    assert rows(hook.recording(same)) == (of_chain, 8)
-    assert hook.recording(differs).self_ns.tolist() == [[3, 0], [0, 4]] * 4
-    assert names(hook) == ["Wait", "LongWait", "LongWait", "Wait"] * 8
 
 
 def test_a_network_that_calls_itself_and_forget(clock, hook):
@@ -172,8 +138,8 @@ def test_a_network_that_calls_itself_and_forget(clock, hook):
     leaves = [("/leaf", 3)] * 2 + [("/", 1)]
     assert rows(hook.recording()) == (leaves * 2 + [("/", 1)], 3)
     fc, hook, timer = L.Linear(2, 2), LayerTimerHook(clock), TimerHook()
-    for one, times in ((hook, 3), (timer, 1)):
-        with one:
+    for timing_hook, times in ((hook, 3), (timer, 1)):
+        with timing_hook:
             for _ in range(times):
                 y = F.forget(lambda x: F.relu(fc(x)), chainer.Variable(image()))
                 F.sum(y).backward()
@@ -193,28 +159,7 @@ def test_copies_and_other_threads_are_no_trials_of_a_network(clock, hook):
     assert len(hook.call_history) == 7 * 3
 
 
-def test_two_that_end_in_the_order_in_which_they_began(clock):
-    class Block(Step):
-        def __call__(self, x):
-            return self.forward(x)
-
-    before = dict(vars(Block))
-    first, second = LayerTimerHook(clock), LayerTimerHook(clock)
-    model = doing(lambda self, x, n: self.a(x), a=Block(clock, 3))
-    for hook in (first, second):
-        chainer.get_function_hooks()[hook.name] = hook
-        hook.added(None)
-    for _ in range(5):
-        model(image())
-    for hook, n_trials in ((first, 5), (second, 6)):
-        del chainer.get_function_hooks()[hook.name]
-        hook.deleted(None)
-        assert rows(hook.recording()) == ([("/a", 3)], n_trials)
-        model(image())
-    assert dict(vars(Block)) == before
-
-
-def test_a_profile_within_one_is_exact(clock, hook):
+def test_a_profile_within_a_hook_is_exact(clock, hook):
     def does(self, x, n):
         with suppress(WorkError):
             Busy(clock, 5, raises="forward").apply((x,))
@@ -228,9 +173,9 @@ def test_a_profile_within_one_is_exact(clock, hook):
         recording = run(step, plan, clock=clock, memory=False, choose_threads=False)
         for _ in range(3):
             model(image())
-    for one in (recording, hook.recording()):
-        assert rows(one)[0] == [("/", 5), ("/a", 3)]
-        assert set(one.trial_ns.tolist()) == {5 + 3 + 7}
+    for recorded in (recording, hook.recording()):
+        assert rows(recorded)[0] == [("/", 5), ("/a", 3)]
+        assert set(recorded.trial_ns.tolist()) == {5 + 3 + 7}
     assert recording.n_trials == 4
 
 

@@ -27,15 +27,15 @@ def network():
 
 def contents(model):
     """Everything of a network that a training may change, without its weights."""
-    found = {"state": [model.lstm.h, model.lstm.c]}
+    state = {"state": [model.lstm.h, model.lstm.c]}
     for path, param in model.namedparams():
-        found[path, "rule"] = param.update_rule, getattr(param.update_rule, "t", 0)
-        found[path, "grad"] = None if param.grad is None else param.grad.copy()
+        state[path, "rule"] = param.update_rule, getattr(param.update_rule, "t", 0)
+        state[path, "grad"] = None if param.grad is None else param.grad.copy()
     for link_path, link in model.namedlinks():
         for name in link._persistent:
-            found[link_path, name] = np.copy(getattr(link, name))
-    found["random"] = np.append(*np.random.get_state()[1:3])  # noqa: NPY002
-    return found
+            state[link_path, name] = np.copy(getattr(link, name))
+    state["random"] = np.append(*np.random.get_state()[1:3])  # noqa: NPY002
+    return state
 
 
 def weights(model):

@@ -1,4 +1,4 @@
-"""The machine's limits: measured with a clock and arrays that are told their rates."""
+"""The machine's limits: measured with a fake clock, and arrays with given rates."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ import pytest
 
 from chainer_profile.measure import machine
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
-from chainer_profile.measure.machine import Device, Found, find_limits, limits_key, measure_limits
+from chainer_profile.measure.machine import Device, limits_key, measure_limits
 from chainer_profile.record.recording import BlasLibrary, Conditions, Environment
 from tests.command import QuietMachine, raising, stand_in
 from tests.conftest import make_recording
@@ -30,36 +30,26 @@ class Array:
     def __init__(self, xp, shape, dtype=np.float32):
         self.xp, self.shape, self.dtype, self.is_new = xp, shape, np.dtype(dtype), True
         self.nbytes = int(np.prod(shape)) * self.dtype.itemsize
-        xp.nbytes += self.nbytes
-        xp.most_nbytes = max(xp.most_nbytes, xp.nbytes)
-
-    def __del__(self):
-        self.xp.nbytes -= self.nbytes
 
     def fill(self, value):
         self.is_new = False
 
 
-RATES = {"rate": 1e11, "half_rate": 4e11, "copy_rate": 4e10, "fresh_rate": 1e10}
-
-
 class Arrays:
-    """In place of NumPy: what it does takes exactly as long as its rates (per second) say.
+    """In place of NumPy: its operations take exactly as long as its rates (per second) say.
 
     First runs take twice as long, and so does every third run.
     """
 
-    def __init__(self, clock, cores, **rates):
-        self.clock, self.cores, self.runs = clock, cores, []
-        vars(self).update(RATES | rates)
-        self.nbytes = self.most_nbytes = self.cpu_ns = 0
+    rate, half_rate, copy_rate, fresh_rate = 1e11, 4e11, 4e10, 1e10
 
-    def pass_time(self, name, work, rate, cores=1):
+    def __init__(self, clock):
+        self.clock, self.runs = clock, []
+
+    def pass_time(self, name, work, rate):
         factor = 2 if self.runs.count(name) % 3 == 0 else 1
         self.runs.append(name)
-        time_ns = round(work / rate * 1e9) * factor
-        self.clock.advance(time_ns)
-        self.cpu_ns += cores * time_ns
+        self.clock.advance(round(work / rate * 1e9) * factor)
 
     def full(self, shape, value, dtype):
         return Array(self, shape, dtype)
@@ -83,15 +73,13 @@ class Arrays:
         rate = self.rate if a.dtype == np.float32 else self.half_rate
         # Small matrices do not reach the full rate.
         side = a.shape[0]
-        self.pass_time(f"{a.dtype} {side}", 2 * side**3, rate * min(1, side / 1000), self.cores)
+        self.pass_time(f"{a.dtype} {side}", 2 * side**3, rate * min(1, side / 1000))
 
 
-def make_device(clock, name="cpu", cores=1, **rates):
-    """A device whose matrix products keep so many cores busy."""
+def make_device(clock, name="cpu"):
     gpu = "" if name == "cpu" else "A GPU"
-    xp = Arrays(clock, cores, **rates)
-    both = Clock(clock.now_ns, cpu_ns=lambda: xp.cpu_ns)
-    return Device(name, xp, both, 1 << 27, (500, 1000, 2000), gpu)
+    both = Clock(clock.now_ns, cpu_ns=clock.now_ns)
+    return Device(name, Arrays(clock), both, 1 << 27, (500, 1000, 2000), gpu)
 
 
 @pytest.fixture(autouse=True)
@@ -112,31 +100,14 @@ def test_the_rates_of_the_fastest_runs(clock, monkeypatch):
         assert {"float32 500", "float32 1000", "float32 2000"} <= set(device.xp.runs)
         machine.save_limits(limits)
         assert machine.load_limits()[limits.key] == limits
-    # NumPy does what measuring asks for.
+    # With NumPy itself.
     monkeypatch.setattr(machine, "MATRIX_S", 0)
     monkeypatch.setattr(machine, "PASS_S", 0)
     limits = measure_limits(ENVIRONMENT, Device("cpu", np, HOST_CLOCK, 1 << 25, (4, 8)))
     assert min(limits.flops_per_s, limits.copy_nbytes_per_s, limits.fresh_nbytes_per_s) > 0
 
 
-def test_measuring_takes_two_seconds_of_cpu_and_the_memory_of_one_array(clock):
-    for cores, slower in ((1, 0.1), (1, 10), (2, 1), (64, 0.1), (64, 10)):
-        rates = RATES | {"rate": cores * 1e11}
-        rates = {name: rate / slower for name, rate in rates.items()}
-        device = make_device(clock, cores=cores, **rates)
-        blas = (BlasLibrary("openblas", "0.3.31", cores),)
-        limits = measure_limits(replace(ENVIRONMENT, blas=blas), device)
-        assert device.xp.cpu_ns < 2 * 10**9
-        assert limits.flops_per_s == pytest.approx(rates["rate"], rel=0.51)
-        assert device.xp.most_nbytes <= device.nbytes
-        assert device.xp.nbytes == 0
-    # A clock that stood still gives no division by zero.
-    ticks = iter([0, 5, 5, 5, 10_000_000_000, 10_000_000_000])
-    stopped = Clock(lambda: next(ticks), cpu_ns=lambda: 0)
-    assert machine._shortest(lambda: None, stopped, 1) == pytest.approx(1e-9)
-
-
-def test_what_cannot_be_measured_is_said(clock):
+def test_limits_that_cannot_be_measured_are_refused(clock):
     little = "there is not enough memory to measure the machine's limits"
     full, broken = make_device(clock), make_device(clock, "gpu:0")
     full.xp.empty = raising(MemoryError("Unable to allocate"))
@@ -149,7 +120,7 @@ def test_what_cannot_be_measured_is_said(clock):
         assert refusal(measure_limits, ENVIRONMENT, device) == message
 
 
-def test_the_key_names_what_limits_depend_on(clock):
+def test_the_key_names_processor_libraries_and_threads(clock):
     device, gpu = make_device(clock), make_device(clock, "gpu:0")
 
     def key(on=device, **changes):
@@ -184,39 +155,6 @@ def rates(monkeypatch):
     return measured
 
 
-def test_limits_are_measured_once_and_again_on_request(clock, rates):
-    device = make_device(clock)
-    assert machine.kept_limits(ENVIRONMENT, device) is None
-    first = find_limits(ENVIRONMENT, device)
-    assert first == find_limits(ENVIRONMENT, device)
-    known = {"flops_per_s": 8e11, "copy_nbytes_per_s": 1e10}
-    assert first == Found(replace(stand_in(ENVIRONMENT, device), **known))
-    assert machine.kept_limits(replace(ENVIRONMENT, usable_cores=1), device) is None
-    other = replace(ENVIRONMENT, blas=(BlasLibrary("openblas", "0.3.31", 1),))
-    assert find_limits(other, device).limits.threads == 1
-    assert find_limits(ENVIRONMENT, device) == first
-    assert len(rates) == 2
-    again = find_limits(ENVIRONMENT, device, refresh=True)
-    assert again.limits.flops_per_s == 6e11
-    assert find_limits(ENVIRONMENT, device) == again
-    assert machine.kept_limits(ENVIRONMENT, device) == again.limits
-    assert len(rates) == 3
-
-
-def test_what_a_busy_machine_did_is_kept_with_a_mark(clock, rates, monkeypatch):
-    busy_at = {(0.2, 2): False, (0.25, 2): True, (0.25, None): True, (3.1, 64): False}
-    busy_at |= {(None, 2): False, (3.3, 64): True}
-    for times, ((other, cores), busy) in enumerate(busy_at.items(), 1):
-        monkeypatch.setattr(QuietMachine, "other_cpu", lambda self, other=other: other)
-        environment = replace(ENVIRONMENT, usable_cores=cores, processor=str(times))
-        found = find_limits(environment, make_device(clock))
-        assert (found.kept, found.limits.busy) == (True, busy), (other, cores)
-        said = "other programs were busy, so the limits may be higher"
-        assert found.note == (said if busy else "")
-        assert find_limits(environment, make_device(clock)) == found
-        assert len(rates) == times
-
-
 def test_marked_limits_are_measured_once_more_behind_quiet_trials_and_the_best_are_kept(
     rates, monkeypatch
 ):
@@ -225,9 +163,9 @@ def test_marked_limits_are_measured_once_more_behind_quiet_trials_and_the_best_a
     def limits_of(other_cpu):
         monkeypatch.setattr(QuietMachine, "other_cpu", lambda self: other_cpu)
         during = replace(recording, conditions=Conditions(other_cpu=other_cpu))
-        found = machine._limits_of(during, machine.ALL_SECONDS)
-        assert found is not None
-        return found
+        limits = machine._limits_of(during, machine.ALL_SECONDS)
+        assert limits is not None
+        return limits
 
     busy = limits_of(1.5)
     assert (busy.flops_per_s, busy.copy_nbytes_per_s, busy.busy) == (8e11, 1e10, True)

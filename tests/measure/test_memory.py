@@ -1,10 +1,9 @@
-"""The memory pass: bytes that are known by hand, and that all is left as it was found.
+"""The memory pass: exact bytes of small networks, and that it leaves everything as it was.
 
 That all bytes of any network are found, and each once, is in tests/ledger.
 """
 
 import gc
-import time
 import tracemalloc
 from contextlib import nullcontext
 
@@ -14,15 +13,14 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.memory import HostCounter, PoolCounter, counter_of
 from chainer_profile.measure.memory import measure_memory as measure_by
-from chainer_profile.measure.readings import Readings, ReadTrials
+from chainer_profile.measure.readings import ReadTrials
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.taped_step import TapedStep, learned
+from chainer_profile.measure.taped_step import learned
 from tests.nets import MLP, Outer, Wait, image, net
 
-# What Python objects of a call may take: variables, nodes of the graph, tuples.
+# Bytes that Python objects of a call may take: variables, nodes of the graph, tuples.
 OBJECTS = 8_000
 MB = 1_000_000
 
@@ -31,16 +29,6 @@ def measure_memory(step, taped, counter=None):
     with taped.entries:
         traced = ReadTrials(taped.tape)
         return measure_by(step, traced, len(taped.layers), counter)
-
-
-def trace_memory(step, taped, counter):
-    traced = ReadTrials(taped.tape)
-    log = Readings(counter.read, 2, traced.most_reads)
-    with counter.counting(), taped.entries:
-        step()
-        with traced.recording(log):
-            step()
-    return log
 
 
 def measure(model, *inputs, phase="forward", loss="auto", optimizer=None):
@@ -74,7 +62,7 @@ class Workspace(Wait):
 
 class TestRows:
     def test_outputs_workspaces_and_nested_calls(self, clock):
-        """By a function's forward: the peak and what is retained of each row, with 1 MB given."""
+        """For each forward, the peak and the retained bytes of each row, with an input of 1 MB."""
         for does, expected in (
             (F.relu, [(MB, MB)]),
             (F.identity, [(0, 0)]),
@@ -129,7 +117,7 @@ class TestTraining:
         ("optimizer", "states"),
         [(None, 1), (chainer.optimizers.Adam, 2), (chainer.optimizers.SGD, 0)],
     )
-    def test_all_that_is_there_at_the_peak_is_told(self, optimizer, states):
+    def test_memory_before_a_trial_is_the_sum_of_its_parts(self, optimizer, states):
         tracemalloc.start()
         try:
             gc.collect()
@@ -147,10 +135,10 @@ class TestTraining:
         assert use.state_nbytes == states * weights
         there = (2 + states) * weights + use.input_nbytes
         assert use.there_nbytes == there
-        # The trial leaves what it found, so what is traced now was there at its begin.
+        # The trial changes nothing, so the memory that is traced now was there at its begin.
         assert after - before == pytest.approx(there, abs=60 * OBJECTS)
 
-    def test_what_needs_no_backward_or_was_left_before_is_not_kept(self):
+    def test_only_activations_for_the_backward_are_kept(self):
         def forward(self, x):
             with chainer.no_backprop_mode():
                 total = F.sum(F.relu(x)).array
@@ -173,31 +161,16 @@ class TestTraining:
         assert by_phase(use)["forward"].retained_nbytes == pytest.approx(0, abs=30_000)
 
 
-class Script:
-    """A counter whose reads are drawn beforehand."""
-
-    def __init__(self, values, extras):
-        self.reads = [(value, value + extra) for value, extra in zip(values, extras, strict=True)]
-        self.at = 0
-
-    def counting(self):
-        return chainer.using_config("debug", False)
-
-    def read(self):
-        self.at += 1
-        return self.reads[self.at - 1]
-
-
 class TestAfterwards:
     @pytest.mark.parametrize("traced", [False, True])
     @pytest.mark.parametrize("call", [0, 2, 3])
     def test_all_is_as_it_was_after_a_failure_too(self, traced, call):
         def fails(y, calls):
-            if calls == (call if known else None):
+            if calls == (call if learned_steps else None):
                 raise ValueError("broken")
             return y
 
-        known, model = [], MLP(fails)
+        learned_steps, model = [], MLP(fails)
         step = make_step("train", model, (image(1, 3),), loss=F.sum)
         if traced:
             tracemalloc.start()
@@ -205,8 +178,8 @@ class TestAfterwards:
             kept = np.zeros(MB, np.uint8)
             with step.configured():
                 taped = learned(step)
-                known.append(taped)
-                before = [set(vars(one)) for one in (model, step, step.optimizer)]
+                learned_steps.append(taped)
+                before = [set(vars(owner)) for owner in (model, step, step.optimizer)]
                 with pytest.raises(ValueError, match="broken") if call else nullcontext():
                     measure_memory(step, taped)
             assert model.calls == (call or 3)
@@ -214,71 +187,9 @@ class TestAfterwards:
             assert tracemalloc.get_traced_memory()[0] >= kept.nbytes * traced
         finally:
             tracemalloc.stop()
-        assert [set(vars(one)) for one in (model, step, step.optimizer)] == before
+        assert [set(vars(owner)) for owner in (model, step, step.optimizer)] == before
         assert not chainer.get_function_hooks()
         assert gc.isenabled()
-
-    def test_a_collector_that_is_off_stays_off_and_a_counter_that_stops_is_said(self):
-        seen = []
-        model = net(lambda self, x: (seen.append(gc.isenabled()), F.relu(x))[1])
-        measure(model, image())
-        assert seen == [True, True, True, False]
-        assert gc.isenabled()
-        gc.disable()
-        try:
-            measure(model, image())
-            assert not gc.isenabled()
-        finally:
-            gc.enable()
-        model = net(lambda self, x: (tracemalloc.stop(), F.relu(x))[1])
-        with pytest.raises(ProfileError, match="the program stopped tracemalloc"):
-            measure(model, image())
-
-    def test_the_calls_are_the_order_s_and_all_have_ended(self):
-        step = make_step("forward", net(lambda self, x: F.relu(x)), (image(),))
-        with step.configured():
-            taped = learned(step)
-        (layer,) = taped.layers
-        enter = int(taped.order.codes[1])
-        for codes, same in (
-            ([0, enter, ~enter, ~0], True),
-            ([0, enter, ~0], False),
-            ([0, enter, ~enter, enter, ~enter, ~0], False),
-        ):
-            log = Readings(Script(range(9), [0] * 9).read, 2, 20)
-            for code in codes:
-                log.note((code, log.now_ns()) if code >= 0 else (log.now_ns(), code))
-            with nullcontext() if same else pytest.raises(ProfileError, match="different calls"):
-                assert ReadTrials(taped.tape).owned(log).layers == (layer,)
-
-    def test_a_log_keeps_no_more_than_it_has_room_for_and_ends_where_its_counter_fails(self):
-        log = Readings(Script(range(9), [0] * 9).read, 2, 3)
-        for code in (0, 5, 7, ~7, ~5):
-            log.note((code, log.now_ns()) if code >= 0 else (log.now_ns(), code))
-        assert log.values[:, 0].tolist() == [0, 1, 2]
-        assert (log.count, log.is_full, log.codes.tolist()) == (5, True, [0, 5, 7])
-        calls = []
-
-        def fail():
-            calls.append("asked")
-            raise OSError("no counter")
-
-        log = Readings(fail, 2, 4)
-        assert [log.now_ns() for _ in range(3)] == [0, 0, 0]
-        assert (log.failure, calls, log.count) == ("OSError: no counter", ["asked"], 3)
-
-    def test_the_log_of_a_trial_by_link_is_no_rows_memory(self):
-        def forward(self, x):
-            for _ in range(1000):
-                x = F.identity(x)
-            return x
-
-        step = make_step("forward", net(forward), (ones(1, 1),))
-        by_link = TapedStep(step, time.perf_counter_ns, single_calls=False)
-        with step.configured():
-            by_link.learn()
-            use = measure_memory(step, by_link)
-        assert use.peak_nbytes[0] < 1000
 
 
 def test_blocks_of_the_pool(cupy, monkeypatch):

@@ -3,21 +3,16 @@
 That the rows of any network are those of its calls is in tests/ledger.
 """
 
-from contextlib import suppress
-from functools import partial
-
 import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy as np
-import pytest
 
-from chainer_profile.measure.steps import ForwardStep, make_step
-from chainer_profile.measure.taped_step import StepError, TapedStep, learned
+from chainer_profile.measure.steps import make_step
+from chainer_profile.measure.taped_step import learned
 from chainer_profile.record.recording import LinkCalls
 from tests import nets
-from tests.ledger.drawn import Busy
-from tests.nets import LongWait, Nesting, SlowOptimizer, Step, Trained, Wait, image, net, slow_loss
+from tests.nets import SlowOptimizer, Step, Trained, image, net, slow_loss
 
 
 def learn(model, *inputs, phase="forward", loss=F.sum, optimizer=None):
@@ -37,31 +32,31 @@ def linears(*names):
 CLEARGRADS = "cleargrads cleargrads"
 
 
-def test_paths_of_links_losses_and_what_has_no_backward(clock):
+def test_paths_of_links_and_losses(clock):
     link, linear = Step(clock, 1), L.Linear(2, 2)
     # Sequential numbers its links only.
-    found = learn(chainer.Sequential(linear, F.relu, chainer.Sequential(linear.copy())))
-    assert rows(found, "forward") == "/0 LinearFunction, / ReLU, /1/0 LinearFunction"
-    found = learn(chainer.Sequential(chainer.Sequential(lambda x: link(x), linear)))
+    structure = learn(chainer.Sequential(linear, F.relu, chainer.Sequential(linear.copy())))
+    assert rows(structure, "forward") == "/0 LinearFunction, / ReLU, /1/0 LinearFunction"
+    structure = learn(chainer.Sequential(chainer.Sequential(lambda x: link(x), linear)))
     # A link of no network is one below where it is called.
-    assert rows(found, "forward") == "/0/Step Wait, /0/0 LinearFunction"
+    assert rows(structure, "forward") == "/0/Step Wait, /0/0 LinearFunction"
     model = net(lambda self, x: (F.argmax(x), self.fc(F.relu(x)))[1], fc=L.Linear(2, 3))
-    found = learn(model, phase="train")
-    assert rows(found, "forward") == "/ ArgMax, / ReLU, /fc LinearFunction, loss Sum"
-    assert rows(found, "backward") == f"{CLEARGRADS}, loss Sum, /fc LinearFunction"
-    found = learn(net(lambda self, x: F.relu(x)), phase="forward-backward")
-    assert rows(found, "backward") == CLEARGRADS
+    structure = learn(model, phase="train")
+    assert rows(structure, "forward") == "/ ArgMax, / ReLU, /fc LinearFunction, loss Sum"
+    assert rows(structure, "backward") == f"{CLEARGRADS}, loss Sum, /fc LinearFunction"
+    structure = learn(net(lambda self, x: F.relu(x)), phase="forward-backward")
+    assert rows(structure, "backward") == CLEARGRADS
     # The loss of a classifier, and one with a link of its own.
     model = L.Classifier(net(lambda self, x: F.relu(self.fc(x)), fc=L.Linear(2, 3)))
     labels = np.array([0, 1, 2, 1], np.int32)
-    found = learn(model, image(4, 2), labels, phase="train", loss="auto")
+    structure = learn(model, image(4, 2), labels, phase="train", loss="auto")
     network = "/predictor/fc LinearFunction, /predictor ReLU"
-    assert rows(found, "forward") == f"{network}, / SoftmaxCrossEntropy, / Accuracy"
+    assert rows(structure, "forward") == f"{network}, / SoftmaxCrossEntropy, / Accuracy"
     back = "/ SoftmaxCrossEntropy, /predictor ReLU, /predictor/fc LinearFunction"
-    assert rows(found, "backward") == f"{CLEARGRADS}, {back}"
+    assert rows(structure, "backward") == f"{CLEARGRADS}, {back}"
     critic, model = L.Linear(2, 1), net(lambda self, x: self.a(x), **linears("a"))
-    found = learn(model, phase="forward-backward", loss=lambda y: F.sum(critic(y)))
-    assert rows(found, "forward") == "/a LinearFunction, loss/Linear LinearFunction, loss Sum"
+    structure = learn(model, phase="forward-backward", loss=lambda y: F.sum(critic(y)))
+    assert rows(structure, "forward") == "/a LinearFunction, loss/Linear LinearFunction, loss Sum"
 
 
 def test_rules_and_hooks_of_an_update(clock):
@@ -83,7 +78,7 @@ def test_rules_and_hooks_of_an_update(clock):
     assert update_rows() == "/first SlowOptimizer"
 
 
-def test_what_rows_know(clock):
+def test_shapes_phases_and_parents_of_rows(clock):
     structure = learn(nets.Chain(clock), image(3, 2))
     assert {(a.input_shapes, a.output_shapes, a.dtype) for a in structure.layers} == {
         (((3, 2),), ((3, 2),), "float32")
@@ -126,9 +121,11 @@ def test_links_know_their_class_calls_and_own_parameters():
         )
     assert learn(first).links == (LinkCalls("/", "Linear", 1, 15),)
     # Parameters name the link where no link hook fires.
-    found = learn(net(lambda self, x: F.linear(self.a.forward(x), self.b.W), **linears("a", "b")))
-    assert rows(found, "forward") == "/a LinearFunction, /b LinearFunction"
-    assert {link.path: link.calls for link in found.links} == {"/": 1, "/a": 0, "/b": 0}
+    structure = learn(
+        net(lambda self, x: F.linear(self.a.forward(x), self.b.W), **linears("a", "b"))
+    )
+    assert rows(structure, "forward") == "/a LinearFunction, /b LinearFunction"
+    assert {link.path: link.calls for link in structure.links} == {"/": 1, "/a": 0, "/b": 0}
 
 
 def test_one_row_of_the_update_for_each_link_with_its_parameters():
@@ -156,161 +153,13 @@ def test_one_row_of_the_update_for_each_link_with_its_parameters():
 # -- unusual graphs
 
 
-def test_a_graph_from_before_is_not_taken_for_a_call_of_this_pass():
-    h, kept = L.Linear(2, 2)(image()), []
-
-    def remembering(self, x):
-        if not kept:
-            kept.append(F.tanh(self.a(x)))
-        return F.relu(self.b(x)) + kept[0]
-
-    before = net(lambda self, x: self.a(x) + h, **linears("a"))
-    earlier = net(remembering, **linears("a", "b"))
-    for _ in range(2):
-        (row,) = [
-            a
-            for a in learn(before, phase="forward-backward").layers
-            if a.phase == "backward" and a.forward is None and a.function == "LinearFunction"
-        ]
-        assert (row.path, row.input_shapes, row.calls) == ("/", ((1, 2),), 1)
-        structure = learn(earlier, phase="forward-backward")
-    found = {(a.path, a.function): a.forward for a in structure.layers if a.phase == "backward"}
-    assert found["/b", "LinearFunction"] == 0
-    assert found["/", "Tanh"] is found["/", "LinearFunction"] is None
-    assert ("/a", "LinearFunction") not in found
-
-
 # -- failures
-
-
-def fails(*_):
-    raise ValueError("oh")
-
-
-Breaking = type("Breaking", (Wait,), {"forward": fails})
-Back = type("Back", (Nesting,), {"backward": fails})
-
-
-def catching(self, x):
-    with suppress(TypeError):
-        self.a()  # it takes an input
-    fails()
-
-
-class Before(ForwardStep):
-    def __call__(self):
-        fails()
-
-
-class Behind(ForwardStep):
-    def __call__(self):
-        super().__call__()
-        fails()
-
-
-def training(clock, kind=Nesting, core=None, loss=None):
-    model = Trained(clock)
-    model.second._cls = kind
-    optimizer = SlowOptimizer(clock).setup(model)
-    optimizer.add_hook(nets.SlowHook(clock, 1))
-    if core is not None:
-        model.second.W.update_rule.update_core = core
-    return make_step("train", model, (image(),), loss=loss or slow_loss(clock), optimizer=optimizer)
-
-
-def forward_of(*calls, kind=ForwardStep):
-    return kind(chainer.Sequential(*calls), (image(),))
-
-
-FAILURES = {
-    "in Linear at /1": lambda clock: forward_of(L.Linear(2, 3), L.Linear(4, 2)),
-    "in layer 0_Breaking at /": lambda clock: forward_of(Step(clock, 1, Breaking).forward),
-    "after layer 0_LinearFunction at /0": lambda clock: forward_of(L.Linear(2, 2), kind=Behind),
-    "before its first layer": lambda clock: forward_of(L.Linear(2, 2), kind=Before),
-    "in Net at /0": lambda clock: forward_of(net(catching, **linears("a"))),
-    "in the backward of layer 6_Back at /second": lambda clock: training(clock, Back),
-    "in the update of layer 12_SlowOptimizer at /second": lambda clock: training(clock, core=fails),
-    "after layer 2_Nesting at /second": lambda clock: training(clock, loss=fails),
-}
-
-
-def test_a_failure_says_where(clock):
-    found = {}
-    for where, build in FAILURES.items():
-        with pytest.raises(StepError) as caught:
-            learned(build(clock))
-        found[where] = caught.value.where
-        message = str(caught.value.with_input((4, 2)))
-        assert message.startswith(f"the network fails with an input of 4x2, {where}: "), message
-        assert "\n" not in message
-        assert not chainer.get_function_hooks()
-        assert not chainer._get_link_hooks()
-    assert found == {where: where for where in FAILURES}
-    for value in (3.0, None, image()):  # a loss that is none
-        with pytest.raises(StepError) as caught:
-            learned(training(clock, loss=lambda y, value=value: value))
-        assert "\n" not in str(caught.value.with_input((1, 2)))
 
 
 # -- how trials differ
 
 
-def alike(*models, inputs=None):
-    """Whether trials of these networks, one behind the other, make the same calls."""
-    x = image(3, 2)
-    given = inputs or [x] * len(models)
-    steps = [ForwardStep(model, (array,)) for model, array in zip(models, given, strict=True)]
-    taped, current = TapedStep(steps[0]), iter(steps)
-    taped._step = lambda: next(current)()
-    with steps[0].configured():
-        for _ in steps:
-            taped.learn()
-    return taped.order is not None
-
-
-def waits(clock, *kinds):
-    def forward(x):
-        for kind in kinds:
-            (x,) = kind(clock, 1).apply((x,))
-        return x
-
-    return chainer.Sequential(forward)
-
-
-def test_trials_of_other_calls_shapes_and_links_differ(clock):
-    calls = Wait, LongWait, LongWait
-    assert alike(*[waits(clock, *calls)] * 3)
-    for others in ([Wait, Wait, LongWait], [Wait, LongWait], [*calls, Wait], [*calls[::-1]]):
-        assert not alike(waits(clock, *calls), waits(clock, *others)), others
-    # The same calls nested otherwise.
-    nested = net(lambda self, x: Busy(clock, inner=[Wait(clock, 1)]).apply((x,))[0])
-    flat = waits(clock, Wait, partial(Busy))
-    assert not alike(nested, flat)
-    same = waits(clock, Wait)
-    assert not alike(same, same, inputs=[image(3, 2), image(2, 3)])
-    links = linears("a", "b")
-    turn = iter("aaaab")
-    model = net(lambda self, x: getattr(self, next(turn))(x), **links)
-    assert alike(model, model)
-    assert not alike(model, model, model)
-
-
-def test_a_parameter_may_get_another_array_or_one_where_another_s_was():
-    """As an update in mixed16 gives all of them new ones, behind the trial."""
-    model = net(lambda self, x: self.b.forward(self.a.forward(x)), **linears("a", "b"))
-    first, second = model.a.b, model.b.b
-    taped = TapedStep(ForwardStep(model, (image(3, 2),)))
-    taped.learn()
-    kept = first.array, second.array  # so that nothing else gets their places
-    first.array, second.array = (array.copy() for array in kept)
-    taped.learn()
-    first.array, second.array = second.array, first.array
-    taped.learn()
-    assert [layer.path for layer in taped.layers] == ["/a", "/b"]
-    assert taped.order is not None
-
-
-def test_a_backward_is_that_of_its_call_in_whatever_order_they_come(clock):
+def test_backwards_belong_to_their_calls_in_any_order(clock):
     """Calls of one function with the same shapes: their backwards are no mirror image of them."""
 
     def forward(self, x):
@@ -321,6 +170,6 @@ def test_a_backward_is_that_of_its_call_in_whatever_order_they_come(clock):
     backs = [layer for layer in taped.layers if layer.phase == "backward"]
     of = [layer.forward for layer in backs if layer.function == "ReLU"]
     assert sorted(of) == [at for at, layer in calls.items() if layer.function == "ReLU"]
-    # What was called last and is not needed by others need not come back first.
+    # The last call need not come back first if no other call needs it.
     assert of != sorted(of, reverse=True)
     assert all(calls[at].function == "ReLU" for at in of)

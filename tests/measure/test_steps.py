@@ -1,6 +1,4 @@
-"""What a trial runs: the three phases, their configuration, losses and the default optimizer."""
-
-from contextlib import nullcontext
+"""Steps of a trial: the three phases, their configuration, losses and the default optimizer."""
 
 import chainer
 import chainer.functions as F
@@ -8,10 +6,9 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.words import LOSSES, PHASES
-from chainer_profile.measure.steps import ForwardStep, choose_loss, learn_first, make_step
-from chainer_profile.measure.taped_step import StepError, TapedStep, learned
+from chainer_profile.basics.words import LOSSES
+from chainer_profile.measure.steps import ForwardStep, choose_loss, make_step
+from chainer_profile.measure.taped_step import TapedStep, learned
 from tests.nets import Trained, image, net, slow_loss
 from tests.refusing import refusal
 
@@ -27,20 +24,6 @@ def test_the_configuration_of_a_trial():
         with chainer.using_config("train", False), chainer.no_backprop_mode(), step.configured():
             assert (chainer.config.train, chainer.config.enable_backprop) == expected
     assert chainer.config.train is chainer.config.enable_backprop is True
-
-
-@pytest.mark.parametrize("timed", [False, True])
-def test_gradients_are_those_of_one_trial_timed_or_not(timed):
-    model = L.Linear(2, 3)
-    x = np.array([[1, 2]], np.float32)
-    step = make_step("forward-backward", model, (x,), loss=F.sum)
-    with step.configured():
-        if timed:
-            learned(step)
-        with TapedStep(step).recording() if timed else nullcontext():
-            for _ in range(3):
-                step()
-    np.testing.assert_array_equal(model.W.grad, np.repeat(x, 3, axis=0))
 
 
 class TestTrainStep:
@@ -70,40 +53,6 @@ class TestTrainStep:
         assert not any(param.update_rule.state["v"].any() for param in model.params())
         assert model[2].avg_mean.any()  # batch statistics move on as in training
 
-    def test_an_optimizer_of_the_caller_goes_on_working(self, clock):
-        model = L.Linear(2, 3)
-        adam = chainer.optimizers.Adam(alpha=0.5).setup(model)
-        step = make_step("train", model, (image() + 1,), optimizer=adam)
-        assert step.optimizer is adam
-        with step.configured():
-            learned(step)
-        weights = model.W.array.copy()
-        adam.update(lambda: F.sum(model(image() + 1)))
-        assert adam.t == 2
-        assert (model.W.array != weights).all()
-
-    def test_half_precision_with_loss_scaling(self):
-        model = L.Linear(2, 3)
-        for param in model.params():
-            param.array = param.array.astype(np.float16)
-        optimizer = chainer.optimizers.MomentumSGD(lr=0.1).setup(model)
-        optimizer.loss_scaling(scale=128)
-        step = make_step("train", model, (np.ones((1, 2), np.float16),), optimizer=optimizer)
-        with step.configured(), TapedStep(step).recording():
-            step()
-        assert model.W.dtype == np.float16
-        assert optimizer.t == 1
-        grads = np.abs(np.asarray(model.b.grad, np.float32))
-        assert 0 < grads.max() <= 1  # the scale was taken away again
-
-
-def penalised(self, x):
-    """Gives a loss with the gradient of its input in it."""
-    x = chainer.Variable(x)
-    y = F.sum(F.tanh(self.a(F.relu(x) + x * x)))
-    (gradient,) = chainer.grad([y], [x], enable_double_backprop=True)
-    return F.sum(gradient * gradient) + y
-
 
 class Own:
     def __call__(self, y):
@@ -111,18 +60,6 @@ class Own:
 
 
 class TestMakeStep:
-    def test_every_phase(self):
-        kinds = dict(zip(PHASES, ("ForwardStep", "BackwardStep", "TrainStep"), strict=True))
-        for phase, kind in kinds.items():
-            # A forward pass asks for no loss.
-            loss = "hinge" if phase == "forward" else "auto"
-            assert type(make_step(phase, L.Linear(2, 3), (image(),), loss=loss)).__name__ == kind
-        model, elsewhere = L.Linear(2, 3), chainer.optimizers.SGD().setup(L.Linear(2, 3))
-        said = "the optimizer is not set up for this network: call optimizer.setup(model) first"
-        for optimizer in (chainer.optimizers.SGD(), elsewhere):
-            given = {"optimizer": optimizer, "error": UsageError}
-            assert refusal(make_step, "train", model, (image(),), **given) == said
-
     def test_a_loss_has_a_name_and_choosing_it_runs_nothing_beside_the_trials(self, clock):
         model = Trained(clock)
         before = np.random.get_state(legacy=True)[1].tolist()  # noqa: NPY002
@@ -148,49 +85,8 @@ class TestMakeStep:
         assert shapes == {"optimizer": (), "/a": ((4, 2), (4,)), "/b": ((3, 4), (3,))}
 
 
-class TestLearnFirst:
-    @pytest.mark.parametrize("train_mode", [False, True])
-    def test_a_forward_pass_that_needs_the_graph_gets_one(self, train_mode):
-        step = ForwardStep(net(penalised, a=L.Linear(2, 3)), (image(4, 2) + 1,), train_mode)
-        with chainer.no_backprop_mode():
-            with step.configured():
-                taped = learn_first(step)
-                assert step.with_graph is chainer.config.enable_backprop is True
-                assert chainer.config.train is train_mode
-                taped.learn()
-                assert taped.order is not None
-            assert chainer.config.enable_backprop is False
-            with step.configured():  # another time as well
-                step()
-        assert {layer.phase for layer in taped.layers} == {"forward", "backward"}
-        other = ForwardStep(L.Linear(2, 2), (image(),))
-        with other.configured():
-            learn_first(other)
-            assert other.with_graph is chainer.config.enable_backprop is False
-
-    def test_nor_has_one_that_fails_for_another_reason(self, clock):
-        for failures in (1, 2, 5):
-            calls = iter(range(1, 9))
-
-            def forward(self, x, calls=calls, failures=failures):
-                call = next(calls)
-                if call <= failures:
-                    raise ValueError(f"call {call}")
-                return F.relu(x)
-
-            step = ForwardStep(net(forward), (image(),))
-            with step.configured(), pytest.raises(StepError, match="call 1"):
-                learn_first(step)
-            assert not step.with_graph
-        model = Trained(clock)  # a training step is not tried again
-        step = make_step("train", model, (image(),), loss=lambda y: 3.0)
-        with step.configured(), pytest.raises(StepError):
-            learn_first(step)
-        assert model.calls == 1
-
-
 def labels_of(shape, seed=0):
-    """The labels that a loss is made with, found by which class each example is best as."""
+    """The labels of a loss, from the class with the smallest gradient of each example."""
     grad = chainer.Variable(np.zeros(shape, np.float32))
     choose_loss("auto", output(*shape), seed).of(grad).backward()
     return grad.grad.argmin(axis=1)
@@ -214,12 +110,6 @@ class TestChooseLoss:
         first, same, other = (labels_of((64, 10), seed).tolist() for seed in (3, 3, 4))
         assert first == same != other
         assert choose_loss("auto", np.ones((2, 3), np.float32)).name == "softmax_cross_entropy"
-
-    def test_a_scalar_is_the_loss_itself(self):
-        for given in (output(), output(1), output(1, 1)):
-            for name in ("auto", "output"):
-                loss = choose_loss(name, given)
-                assert (loss.name, loss.of(given)) == ("output", given)
 
     def test_mean_squared_error_against_normal_targets(self):
         for shape in ((6,), (4, 3), (2, 3, 4, 5)):

@@ -1,7 +1,5 @@
-"""What a pass learns of work and sizes: of every row of a training step, exactly."""
+"""Work and sizes of every row of a training step, exactly."""
 
-import gc
-import weakref
 from functools import partial
 
 import chainer
@@ -12,11 +10,8 @@ import pytest
 from chainer import optimizer_hooks as hooks
 from chainer import optimizers
 
-from chainer_profile.costs import work as costs
-from chainer_profile.costs.work import register_cost
-from chainer_profile.measure.windows import CLEARGRADS, Mark
 from tests.measure.test_order import learn as learn_trial
-from tests.nets import SlowHook, SlowOptimizer, SlowRule, Trained, image, net, slow_loss
+from tests.nets import image, net
 
 WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 SIZES = ("input_nbytes", "parameter_nbytes", "output_nbytes")
@@ -80,26 +75,6 @@ def test_every_row_of_a_step_has_its_work_and_the_update_is_that_of_all_paramete
     assert sum(a.flops for a in rows) == 13 * n
 
 
-def test_what_is_approximate_says_so():
-    model = chainer.Sequential(L.Linear(3, 2), F.normalize)
-    about = [row for row in learn(model, image(4, 3)).layers if row.work_is_about]
-    assert [row.function for row in about] == ["NormalizeL2"] * 2
-    assert [row.phase for row in about] == ["forward", "backward"]
-    assert about[0].flops == 3 * 4 * 2
-
-
-def test_gradients_are_added_up_lazily_too():
-    def threefold(self, x):
-        h = self.fc(x)
-        return F.tanh(h) + F.relu(h) + F.sigmoid(h)
-
-    with chainer.using_config("lazy_grad_sum", True):
-        structure = learn(net(threefold, fc=L.Linear(2, 3)), image(4, 2))
-    (row,) = [a for a in structure.layers if a.function == "gradient_accumulation"]
-    assert work(row) == (24, 0, 3 * 48, 48)
-    assert (row.phase, row.path, len(row.input_shapes)) == ("backward", "/", 3)
-
-
 # -- unusual updates: of one network of four weights and two biases, by SGD
 
 
@@ -136,54 +111,11 @@ def hooks_of_a_rule(model, optimizer):
 def test_unusual_updates(change, calls, expected):
     model = L.Linear(2, 2)
     optimizer = optimizers.SGD().setup(model)
-    found = change(model, optimizer)
-    if found is not None:
-        optimizer = optimizers.SGD().setup(found)
-    row = updates(learn(found or model, image(1, 2), optimizer=optimizer))[-1]
+    changed = change(model, optimizer)
+    if changed is not None:
+        optimizer = optimizers.SGD().setup(changed)
+    row = updates(learn(changed or model, image(1, 2), optimizer=optimizer))[-1]
     assert (row.calls, work(row)) == (calls, expected)
-
-
-def test_formulas_of_users(clock, monkeypatch):
-    monkeypatch.setattr(costs, "_users", {})
-    model = Trained(clock)
-    optimizer = SlowOptimizer(clock).setup(model)
-    optimizer.add_hook(SlowHook(clock, 1))
-
-    def found():
-        given = {"loss": slow_loss(clock), "optimizer": optimizer}
-        return [a.flops for a in updates(learn(model, image(), **given))]
-
-    assert found() == [None] * 3
-    register_cost(SlowRule)(lambda call: call.p.size)
-    register_cost(SlowHook)(lambda call: 7)
-    assert found() == [7, 2, 2]
-    register_cost(SlowRule)(lambda call: 1 / 0)
-    with pytest.warns(UserWarning, match="cost formula of SlowOptimizer failed"):
-        assert found() == [7, None, None]
-
-
-def test_a_parameter_without_a_gradient_is_not_updated():
-    class NoGradients(optimizers.SGD):
-        def reallocate_cleared_grads(self):
-            pass
-
-    links = {"used": L.Linear(2, 2), "unused": L.Linear(2, 2)}
-    model = net(lambda self, x: self.used(x), **links)
-    structure = learn(model, image(), optimizer=NoGradients().setup(model))
-    assert {a.path: a.flops for a in updates(structure)} == {"/used": 12, "/unused": 0}
-
-
-def test_what_was_learned_holds_no_network_and_work_makes_no_difference_to_a_mark():
-    mark = Mark("backward", "cleargrads", "cleargrads")
-    assert mark == CLEARGRADS
-    assert (hash(mark), repr(mark)) == (hash(CLEARGRADS), repr(CLEARGRADS))
-    model = residual()
-    order = learn(model, X, loss="auto").order
-    there = weakref.ref(model)
-    del model
-    gc.collect()
-    assert there() is None
-    assert order.layers
 
 
 def test_sizes():
@@ -205,15 +137,3 @@ def test_sizes():
     model.forward = lambda x: F.sum(model.W)
     (row,) = learn(model, image(), phase="forward").layers
     assert sizes(row) == (0, 16, 4)
-
-
-def test_rows_of_other_phases_have_no_sizes():
-    model = L.Linear(2, 2)
-
-    def loss(y):
-        (gx,) = chainer.grad([F.sum(y)], [model.W], enable_double_backprop=True)
-        return F.sum(gx * gx)
-
-    for structure in (learn(model, image(), loss=loss), learn(residual(), X, loss="auto")):
-        for row in structure.layers:
-            assert [size is None for size in sizes(row)] == [row.phase != "forward"] * 3

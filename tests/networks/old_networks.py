@@ -82,7 +82,7 @@ class Seq2seq(chainer.Chain):
 
     def forward(self, xs, ys):
         def embedded(embed, sequences):
-            ends = [len(one) for one in sequences]
+            ends = [len(sequence) for sequence in sequences]
             at = [sum(ends[: n + 1]) for n in range(len(ends) - 1)]
             return F.split_axis(embed(F.concat(sequences, axis=0)), at, 0, force_tuple=True)
 

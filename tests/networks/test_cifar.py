@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.networks import cifar
-from chainer_profile.networks.cifar import load_cifar, load_cifar10_test
+from chainer_profile.networks.cifar import load_cifar
 from tests.refusing import refusal
 
 RNG = np.random.default_rng(0)
@@ -53,8 +53,8 @@ def test_an_archive_in_a_folder_is_read_and_kept_as_chainer_keeps_it(tmp_path, r
     archive = write_archive(tmp_path / "mine")
     before = archive.read_bytes()
     monkeypatch.setitem(cifar._MD5, "cifar-100", hashlib.md5(before).hexdigest())
-    found = load_cifar("cifar100", archive.parent)
-    for dataset, (images, labels) in zip(found, PARTS.values(), strict=True):
+    datasets = load_cifar("cifar100", archive.parent)
+    for dataset, (images, labels) in zip(datasets, PARTS.values(), strict=True):
         assert len(dataset) == len(images)
         for pair, image, label in zip(dataset, images, labels, strict=True):
             np.testing.assert_allclose(pair[0], image.reshape(3, 32, 32) / 255, rtol=1e-6)
@@ -67,7 +67,7 @@ def test_an_archive_in_a_folder_is_read_and_kept_as_chainer_keeps_it(tmp_path, r
     assert len(load_cifar("cifar100")[0]) == 20
 
 
-def test_without_the_known_archive_or_a_network_nothing_is_unpickled(tmp_path, root):
+def test_only_the_right_archive_is_unpickled(tmp_path, root):
     said = refusal(load_cifar, "cifar10", tmp_path)
     assert said.startswith(f"--data-dir {tmp_path}: cifar-10-python.tar.gz cannot be read (No such")
     assert refusal(load_cifar, "cifar100") == (
@@ -86,27 +86,3 @@ def test_without_the_known_archive_or_a_network_nothing_is_unpickled(tmp_path, r
     assert said.startswith(f"{path} is not the known archive (its MD5")
     assert not mark.exists()
     assert not (root / COPY).exists()
-
-
-def test_the_test_images_alone_and_a_damaged_copy(root, monkeypatch):
-    images, labels = PARTS["test"]
-    ten, hundred = root / COPY.replace("cifar-100", "cifar-10"), root / COPY
-    ten.parent.mkdir(parents=True)
-    asked = []
-
-    def load(*of):
-        asked.append(of)
-        few = np.array(labels, np.uint8)
-        np.savez(ten, train_x=images, train_y=labels, test_x=images, test_y=few)
-
-    monkeypatch.setattr(cifar, "load_cifar", load)
-    for _ in range(2):
-        found = load_cifar10_test("here")
-        np.testing.assert_array_equal(found[0], images.reshape(-1, 3, 32, 32))
-        np.testing.assert_array_equal(found[1], labels)
-    assert asked == [("cifar10", "here")]  # the second time there is a copy
-    for content in (b"", b"PK\x03\x04 and no more"):
-        ten.write_bytes(content)
-        hundred.write_bytes(content)
-        assert refusal(load_cifar, "cifar100") == f"{hundred} is damaged: delete it and try again"
-        assert "cifar-10.npz is damaged: delete it" in refusal(load_cifar10_test)

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from chainer_profile.basics.errors import ProfileError, UsageError
@@ -17,7 +15,7 @@ RGB32 = (3, 32, 32)
 
 
 def made(kind="random", shape=RGB32, batchsize=1, seed=0, **more):
-    """A batch, which is what every network takes."""
+    """A batch, with the properties that every network needs."""
     batch = make_input(str(kind), shape, batchsize, seed=seed, **more)
     assert batch.array.shape == (batchsize, *shape)
     assert batch.array.dtype == np.float32
@@ -39,12 +37,6 @@ def normalised(values):
 # --- shapes
 
 
-@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=6), st.sampled_from([",", "x", "X"]))
-def test_a_written_shape_is_read_back(shape, separator):
-    assert parse_shape(separator.join(map(str, shape))) == tuple(shape)
-    assert parse_shape(", ".join(map(str, shape)) + " ") == tuple(shape)
-
-
 def test_nonsense_is_no_shape():
     for text in ("", "3,", "3,,32", "-1,2", "+3", "1.5,2", "3 32 32", "²", "٣", "9" * 5000):
         assert "not a shape" in refusal(parse_shape, text, error=UsageError)
@@ -64,17 +56,14 @@ def test_random_inputs_are_uniform_images_or_normal_arrays():
     plain, normal = made(), made(**NORMAL)
     np.testing.assert_allclose(normal.array, normalised(plain.array), rtol=1e-5, atol=1e-6)
     assert normal.description == "random image, seed 0"
-    for shape in ((10,), (4, 7), (3, 4, 5, 6)):  # others: standard normal values
-        batch = made("random", shape, 300, seed=1)
-        assert batch.array.mean() == pytest.approx(0, abs=0.1)
-        assert batch.array.std() == pytest.approx(1, abs=0.1)
-        assert batch.description == "random arrays, seed 1"
+    batch = made("random", (4, 7), 300, seed=1)  # other shapes: standard normal values
+    assert batch.array.mean() == pytest.approx(0, abs=0.1)
+    assert batch.array.std() == pytest.approx(1, abs=0.1)
+    assert batch.description == "random arrays, seed 1"
     # The seed alone decides.
-    before = np.random.get_state()[1].copy()  # noqa: NPY002  (what is tested)
     first, again, other = (made(seed=seed).array for seed in (5, 5, 6))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
-    np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
 
 
 def test_values_that_do_not_go_together():
@@ -110,11 +99,9 @@ def test_images_of_cifar10(monkeypatch):
         said = refused("cifar10", batchsize=batchsize, index=index)
         assert f"has test images 0 to 9999, not {asked}" in said
     # Resized for another network.
-    batch = made("cifar10", (3, 64, 48), 2)
-    assert 0 <= batch.array.min() < batch.array.max() <= 1
-    assert batch.description == "CIFAR-10 test images 0 to 1, resized to 48 x 64"
-    half, whole = made("cifar10", (3, 16, 16)).array, made("cifar10").array
-    assert half.mean() == pytest.approx(whole.mean(), abs=0.01)
+    batch = made("cifar10", (3, 16, 12), 2)
+    assert batch.description == "CIFAR-10 test images 0 to 1, resized to 12 x 16"
+    assert batch.array.mean() == pytest.approx(cifar[:2].mean(), abs=0.01)
 
 
 # --- pictures
@@ -129,28 +116,18 @@ def gradient(width, height):
     return Image.fromarray(array)
 
 
-def test_pictures_are_cropped_and_resized_and_refused_where_they_are_cut(tmp_path, subtests):
-    for suffix in ("png", "jpg"):
-        with subtests.test(suffix):
-            path = tmp_path / f"dog.{suffix}"
-            gradient(64, 48).save(path, quality=95)
-            batch = made(path)
-            assert batch.description == f"picture dog.{suffix}, 64 x 48, resized to 32 x 32"
-            red, green, blue = batch.array[0]
-            assert blue.mean() == pytest.approx(0.2, abs=0.03)
-            # The middle 48 of 64 columns, and all the rows.
-            assert red[:, 0].mean() == pytest.approx(8.5 / 63, abs=0.03)
-            assert red[:, -1].mean() == pytest.approx(54.5 / 63, abs=0.03)
-            assert green[0].mean() == pytest.approx(0, abs=0.03)
-            assert green[-1].mean() == pytest.approx(1, abs=0.03)
-            content = path.read_bytes()
-            path.write_bytes(content[: len(content) * 2 // 3])
-            said = refused(path, error=ProfileError)
-            assert "picture" in said
-            assert str(path) in said
-
-
-def test_a_picture_of_the_right_size_is_taken_as_it_is(tmp_path):
+def test_pictures_are_cropped_and_resized_or_taken_as_they_are(tmp_path):
+    path = tmp_path / "dog.jpg"
+    gradient(64, 48).save(path, quality=95)
+    batch = made(path)
+    assert batch.description == "picture dog.jpg, 64 x 48, resized to 32 x 32"
+    red, green, blue = batch.array[0]
+    assert blue.mean() == pytest.approx(0.2, abs=0.03)
+    # The middle 48 of 64 columns, and all the rows.
+    assert red[:, 0].mean() == pytest.approx(8.5 / 63, abs=0.03)
+    assert red[:, -1].mean() == pytest.approx(54.5 / 63, abs=0.03)
+    assert green[0].mean() == pytest.approx(0, abs=0.03)
+    assert green[-1].mean() == pytest.approx(1, abs=0.03)
     path, picture = tmp_path / "p.png", gradient(20, 10)
     picture.save(path)
     batch = made(path, (3, 10, 20), 2, **NORMAL)
@@ -158,27 +135,6 @@ def test_a_picture_of_the_right_size_is_taken_as_it_is(tmp_path):
     np.testing.assert_allclose(batch.array[0], normalised(pixels), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(batch.array[1], batch.array[0])
     assert batch.description == "picture p.png, 20 x 10, the same in all 2 places of the batch"
-    Image.new("RGB", (8, 8), (255, 255, 255)).save(path)
-    assert (made(path, (1, 4, 4)).array == 1).all()  # grey, for a network of one channel
-
-
-def test_pictures_of_every_mode_and_on_their_sides(tmp_path):
-    path = tmp_path / "p.png"
-    for mode in ("L", "P", "RGBA", "I;16"):
-        if mode == "I;16":
-            Image.fromarray(np.full((4, 4), 0x8000, np.uint16)).save(path)
-        else:
-            Image.new("L", (4, 4), 255).convert("RGB").convert(mode).save(path)
-        expected = 0.5 if mode == "I;16" else 1
-        assert made(path, (3, 4, 4)).array == pytest.approx(expected, abs=0.01), mode
-    exif = Image.Exif()
-    exif[0x0112] = 6  # lies on its side: a quarter turn to the right sets it up
-    gradient(40, 20).save(path, exif=exif)
-    batch = made(path, (3, 40, 20))
-    assert batch.description == "picture p.png, 20 x 40"
-    red = batch.array[0, 0]
-    assert red[0].max() == 0
-    assert red[-1].min() == 1
 
 
 def test_files_that_are_no_pictures(tmp_path, monkeypatch):
@@ -187,6 +143,10 @@ def test_files_that_are_no_pictures(tmp_path, monkeypatch):
     path.touch()
     assert refused(path, error=ProfileError) == f"{path} is not a picture that Pillow can read"
     gradient(64, 48).save(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) * 2 // 3])
+    assert str(path) in refused(path, error=ProfileError)
+    path.write_bytes(content)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2000)
     assert f"{path} is too large: at most " in refused(path, error=ProfileError)
 

@@ -25,11 +25,11 @@ def test_it_is_read_as_it_was_written(budget, tmp_path_factory):
     (folder / BUDGET).write_text(write_json(budget), encoding="utf-8")
     assert read_budget(folder) == budget
     for part in PARTS:
-        whole, found = budget.of(part), budget.part(part)
-        assert whole.ns == sum(one.ns for one in found)
-        assert whole.count == sum(one.count for one in found)
-        assert [one.ns for one in found] == sorted((one.ns for one in found), reverse=True)
-    assert sum(budget.of(part).ns for part in PARTS) == sum(one.ns for one in budget.spent)
+        whole, times = budget.of(part), budget.part(part)
+        assert whole.ns == sum(spent.ns for spent in times)
+        assert whole.count == sum(spent.count for spent in times)
+        assert [spent.ns for spent in times] == sorted((spent.ns for spent in times), reverse=True)
+    assert sum(budget.of(part).ns for part in PARTS) == sum(spent.ns for spent in budget.spent)
 
 
 SPENT = (Spent("data", "", 5),)
@@ -49,7 +49,7 @@ DAMAGED = [
 ]
 
 
-def test_what_is_wrong_with_it_is_one_line(tmp_path):
+def test_a_damaged_budget_is_refused_in_one_line(tmp_path):
     place = tmp_path / BUDGET
     for content, said in DAMAGED:
         whole = content if isinstance(content, bytes) else json.dumps(GOOD | content).encode()

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.basics.errors import ProfileError
-from chainer_profile.record.folding import fold_call_history, shortest_period
+from chainer_profile.record.folding import fold_call_history
 from tests.refusing import refusal
 
 NAMES = ("LinearFunction", "ReLU", "FixedBatchNormalization")
@@ -43,20 +42,6 @@ def test_a_repeated_sequence_folds_into_its_trials(word, times, ns):
     assert [layer.function for layer in recording.layers] == word
 
 
-@given(st.lists(st.sampled_from("ab"), min_size=1, max_size=16))
-def test_the_period_is_the_shortest_that_fits_twice(names):
-    fitting = [
-        p
-        for p in range(1, len(names) // 2 + 1)
-        if all(names[i] == names[i - p] for i in range(p, len(names)))
-    ]
-    if fitting:
-        assert shortest_period(names) == fitting[0]
-    else:
-        with pytest.raises(ProfileError, match="do not repeat"):
-            shortest_period(names)
-
-
 # --- errors
 
 UNFIT = [
@@ -65,12 +50,12 @@ UNFIT = [
     *((names, None, "or run more trials") for names in ("a", "ab", "abc", "aab", "abcab")),
     ("abcabca", None, "has 7 calls: that is 2 trials of 3 and 1 call more"),
     ("abab", 3, "has 4 calls: that is 1 trial of 3 and 1 call more"),
-    # Trials that differ are told by the first call.
+    # The message names the first call that differs.
     ("abcabXabc", 3, "call 5 of the history is X, and c in the first trial of 3 calls"),
 ]
 
 
-def test_what_cannot_be_folded():
+def test_histories_that_cannot_be_folded():
     for names, length, text in UNFIT:
         assert text in refusal(fold_call_history, history(names), length), names
     for seconds in (float("nan"), float("inf"), -1e-9, 1e9, None):

@@ -27,7 +27,7 @@ def saved(tmp_path):
     return path
 
 
-def test_a_newer_or_strange_version_is_refused_with_what_to_do(saved):
+def test_a_newer_or_strange_version_is_refused_with_advice(saved):
     rewrite(saved, lambda meta: meta.update(version=VERSION + 1))
     text = refusal(saved)
     assert f"has format version {VERSION + 1}, but this program reads up to {VERSION}" in text
@@ -48,7 +48,7 @@ def test_files_of_later_and_earlier_writers(saved):
         meta["conditions"]["gpu_after"]["fans"] = [1, 2]
         for layer in meta["layers"]:
             layer["colour"] = 12
-        # What stands for its default may be missing.
+        # Fields with their default may be missing.
         del meta["settings"]["until_ci"], meta["environment"]["blas"]
 
     on_gpu().save(saved)
@@ -100,7 +100,7 @@ def negative(name, value=-5):
     return {name: samples}
 
 
-#: What no run has measured: fields of a recording, and what is said of them.
+#: Fields of recordings that no run has measured, and the message about each.
 IMPOSSIBLE = [
     *(
         (negative(name), f"{name} contains -5, but must be 0 or more")
@@ -136,12 +136,12 @@ IMPOSSIBLE = [
 ]
 
 
-#: What is said of those that nothing can be made of, so that they are not summarised either.
+#: Messages about recordings that cannot be summarised either.
 NOT_SUMMARISED = r"contains|2\*\*62|entered|calls, but|memory|counters|repeats|stack"
 
 
 @pytest.mark.parametrize(("changes", "words"), IMPOSSIBLE, ids=[words for _, words in IMPOSSIBLE])
-def test_what_no_run_has_measured_is_refused_by_hand_from_a_file_and_not_written(
+def test_impossible_recordings_are_refused_by_hand_from_a_file_and_not_written(
     changes, words, saved
 ):
     made = dataclasses.replace(FULL, **changes)
@@ -170,41 +170,8 @@ def test_a_trial_that_is_shorter_than_its_layers_is_refused(saved):
     rewrite(saved, trial_ns=trial_ns)
     for text in (refused(made.save, saved), refusal(saved)):
         assert "trial 0 is 3 ns shorter than its layers" in text
-
-
-#: Parts that every recording has, and those that it may have.
-NEEDED = ("layers", "settings", "environment", "conditions", "ended", "phases")
-MORE = ("links", "limits", "memory", "counters", "inside", "rank", "left_out")
-#: How the meta or the arrays in a file are changed, so that they are of other types, and what is
-#: said of them.
-DAMAGES = [
-    *(
-        (lambda meta, name=name: meta.pop(name) and None, {}, "missing required field")
-        for name in NEEDED
-        if name != "phases"
-    ),
-    *(
-        (lambda meta, name=name: meta.update({name: 3.5}), {}, "Expected `")
-        for name in (*NEEDED, *MORE)
-    ),
-    (lambda meta: meta.pop("phases") and None, {}, "framework_ns is (4, 3), for phases ()"),
-    (lambda meta: meta["layers"][1].update(path=None), {}, "Expected `str`, got `null`"),
-    (lambda meta: meta["environment"].update(gpu="A GPU"), {}, "Expected `object | null`"),
-    (lambda meta: meta.update(layers=meta["layers"][:2]), {}, "self_ns is (4, 3), for 2 layers"),
-    (None, {"self_ns": None}, "self_ns"),
-    (None, {"self_ns": np.int64(3)}, "self_ns is (), for 3 layers"),
-    (None, {"iteration": np.ones(4)}, "iteration contains float64, not int64"),
-    (None, {"start_ns": np.full(4, 2**64 - 1, np.uint64)}, "start_ns contains uint64, not int64"),
-]
-
-
-@pytest.mark.parametrize(("change", "arrays", "words"), DAMAGES)
-def test_a_file_with_parts_of_other_types_is_refused(change, arrays, words, saved):
-    FULL.save(saved)
-    rewrite(saved, change, **arrays)
-    text = refusal(saved)
-    assert text.startswith("damaged recording (")
-    assert words in text
+    # Nor is a part of another type written.
+    assert "Expected `str`" in refused(dataclasses.replace(recording, ended=3).save, saved)
 
 
 def test_other_files_are_not_ours(tmp_path, saved):
@@ -228,20 +195,13 @@ def test_other_files_are_not_ours(tmp_path, saved):
         assert words in refusal(tmp_path / name), name
 
 
-def test_a_cut_file_is_refused(saved):
-    content = saved.read_bytes()
-    for size in [*range(0, len(content), 7), *range(len(content) - 30, len(content))]:
-        saved.write_bytes(content[:size])
-        refusal(saved)
-
-
 @pytest.mark.parametrize("compressed", [True, False])
 def test_a_flipped_bit_is_noticed_or_does_no_harm(compressed, saved):
     if not compressed:
         rewrite(saved)
     content, before = saved.read_bytes(), Recording.load(saved)
     harmless = 0
-    places = range(0, len(content), 3)
+    places = range(0, len(content), 7)
     for at in places:
         flipped = content[at] ^ (1 << at % 8)
         saved.write_bytes(content[:at] + bytes([flipped]) + content[at + 1 :])
@@ -254,14 +214,6 @@ def test_a_flipped_bit_is_noticed_or_does_no_harm(compressed, saved):
             harmless += 1
     # Dates and attributes in the archive's directory: a fraction of the file.
     assert 0 < harmless < len(places) / 2
-
-
-def test_an_array_that_is_said_to_be_shorter_than_it_is_is_refused(saved):
-    rewrite(saved, warmup_ns=np.arange(5000))
-    content = saved.read_bytes()
-    assert content.count(b"(5000,)") == 1
-    saved.write_bytes(content.replace(b"(5000,)", b"(4000,)"))
-    assert "Bad CRC-32 for file 'warmup_ns.npy'" in refusal(saved)
 
 
 # --- files that older versions left, not made here

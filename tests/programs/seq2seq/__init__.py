@@ -1,1 +1,0 @@
-"""Translation by NStepLSTM: a package, for python -m, whose data ends with an error."""
