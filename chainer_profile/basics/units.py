@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import string
+from collections.abc import Callable
+from typing import Any
 
 from chainer_profile.basics.errors import UsageError
 
@@ -111,13 +114,20 @@ def format_ratio(part: float, whole: float) -> str:
     return f"{part / whole:.2f}" if part > 0 and whole > 0 else ""
 
 
-def format_interval(low: float, high: float) -> str:
-    """An interval of times in a common unit: ``5.012 to 5.034 ms``."""
+def format_interval(
+    low: float, high: float, shown: Callable[[float], str] | None = None, joint: str = " to "
+) -> str:
+    """An interval with its ends as they are ``shown``: ``2.20x to 2.60x``; ``-`` if not known.
+
+    Without a way to show them they are times in one unit: ``5.012 to 5.034 ms``.
+    """
     if math.isnan(low) or math.isnan(high):
         return NOT_KNOWN
+    if shown is not None:
+        return f"{shown(low)}{joint}{shown(high)}"
     unit = duration_unit(high)
     scale = _SECONDS[unit]
-    return f"{format_significant(low / scale)} to {format_significant(high / scale)} {unit}"
+    return f"{format_significant(low / scale)}{joint}{format_significant(high / scale)} {unit}"
 
 
 def format_count(value: int | float) -> str:
@@ -194,3 +204,35 @@ def format_scientific(value: float) -> str:
     if value == 0:
         return "0"
     return f"{value:.1e}" if math.isfinite(value) else "infinite"
+
+
+#: How :func:`fill` shows a number, by what stands behind the colon.
+_SHOWN_AS: dict[str, Callable[[Any], str]] = {
+    "%": format_percent,
+    "%0": lambda fraction: format_percent(fraction, 0),
+    "s": format_duration,
+    "x": format_factor,
+    "n": format_count,
+    "B": format_nbytes,
+    "G": format_giga,
+}
+
+
+class _Filler(string.Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if shown := _SHOWN_AS.get(format_spec):
+            return shown(value)
+        if "|" in format_spec:
+            return format_spec.split("|")[value != 1]
+        return plural(value, format_spec) if format_spec else str(value)
+
+
+def fill(sentence: str, /, **facts: Any) -> str:
+    """A sentence with facts in place of the names in braces.
+
+    Behind a colon stands how a number is shown: ``{share:%}`` is ``12.3 %`` (``%0`` without a
+    point), ``{took:s}`` a time, ``{factor:x}``, ``{count:n}``, ``{size:B}`` bytes, ``{rate:G}``
+    billions; ``{count:layer}`` is ``1 layer`` or ``66 layers``, and ``{count:takes|take}`` the word
+    that goes with the count.
+    """
+    return _Filler().format(sentence, **facts)

@@ -12,19 +12,15 @@ from chainer_profile.cli.shown import FULL, say_written, show
 from chainer_profile.engines.catalogue import EngineEntry, listed
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.record.recording import Recording
+from chainer_profile.report import unit
 from chainer_profile.report.columns import properties
-from chainer_profile.report.tables import Table, columns
+from chainer_profile.report.tables import Column, Table, by_key
 from chainer_profile.runs import engines as run_folder
 
-_NETWORKS = columns(
-    """
-network | | text 12
-input | | text
-description | | text
-""",
-    network=lambda item: item[0],
-    input=lambda item: format_shape(item[1].input_shape),
-    description=lambda item: item[1].description,
+_NETWORKS = by_key(
+    Column("network", "network", unit.TEXT, value=lambda item: item[0], fold=12),
+    Column("input", "input", unit.TEXT, value=lambda item: format_shape(item[1].input_shape)),
+    Column("description", "description", unit.TEXT, value=lambda item: item[1].description),
 )
 
 

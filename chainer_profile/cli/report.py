@@ -16,9 +16,9 @@ from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.shown import ALL_ROWS, row_limit, say_written, show
 from chainer_profile.engines.results import RESULTS
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.content.layer_section import Shown
+from chainer_profile.report.content.layer_section import Shown, target
 from chainer_profile.report.content.profile import ReportTitle, brief, overview
-from chainer_profile.report.content.result_section import groups, target
+from chainer_profile.report.content.result_section import groups
 from chainer_profile.runs.folder import RECORDING, load_run
 from chainer_profile.runs.wanted import Wanted, is_report, named
 from chainer_profile.runs.wanted import check as check_formats

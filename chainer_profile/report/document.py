@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from chainer_profile.report.tables import Table, joined
+from chainer_profile.basics.units import fill
+from chainer_profile.report.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -91,12 +92,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Box:
-    """A part of a picture made of boxes: place, width, kind, and what pointing at it says."""
+    """A part of a picture made of boxes: place, width, kind, and the words for who points at it."""
 
     left: float
     width: float
     kind: str
-    said: str
+    words: str
     name: str = ""
     row: int = 0
 
@@ -170,9 +171,9 @@ def points(items: Iterable[str | Words]) -> Points:
 
 
 def listing(items: Iterable[str | Words]) -> Iterator[Points]:
-    """The same list, where there is something in it."""
-    if (found := points(items)).items:
-        yield found
+    """The same list, if there is something in it."""
+    if (block := points(items)).items:
+        yield block
 
 
 def below(sentences: Iterable[str], *, note: bool = False) -> Iterator[Text]:
@@ -181,19 +182,28 @@ def below(sentences: Iterable[str], *, note: bool = False) -> Iterator[Text]:
         yield text(sentence, note=note, below=True)
 
 
-def told(lines: str, facts: Mapping[str, object]) -> Iterator[Words]:
-    """The sentences that these facts allow: a line is ``facts that it needs | sentence``.
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence, and the facts without which it is not said.
 
-    A fact behind ``-`` has to be none. ``{fact}`` in a sentence is its value, and what stands
-    between backticks is a name in a program; a line that is set in goes on with that above.
+    Facts that it needs have their names in ``needs``; one behind ``-`` must be none. In the words
+    stand facts as in :func:`.units.fill`, and between backticks a name in a program.
     """
-    for line in joined(lines):
-        needs, _, sentence = line.partition("|")
-        if all(bool(facts[name.lstrip("-")]) != name.startswith("-") for name in needs.split()):
-            parts = enumerate(sentence.strip().split("`"))
-            yield tuple(
-                code(part) if at % 2 else part.format_map(facts) for at, part in parts if part
-            )
+
+    needs: str
+    words: str
+
+    def holds(self, facts: Mapping[str, object]) -> bool:
+        names = self.needs.split()
+        return all(bool(facts[name.lstrip("-")]) != name.startswith("-") for name in names)
+
+
+def sentences(every: Iterable[Sentence], facts: Mapping[str, object]) -> Iterator[Words]:
+    """The sentences that these facts allow."""
+    for sentence in every:
+        if sentence.holds(facts):
+            parts = enumerate(sentence.words.split("`"))
+            yield tuple(code(part) if at % 2 else fill(part, **facts) for at, part in parts if part)
 
 
 def code(text: str) -> Piece:

@@ -1,4 +1,4 @@
-"""Words about a run that the terminal, the plot and the report share."""
+"""Words about a run that all forms of its report share."""
 
 from __future__ import annotations
 
@@ -107,13 +107,13 @@ def settings_text(settings: Settings) -> str:
 
 
 def options(settings: Settings) -> list[str]:
-    """What is not as usual: data type, kernels, memory."""
-    found = [] if settings.dtype == "float32" else [printable(settings.dtype)]
+    """Options other than the usual ones: data type, kernels, memory."""
+    unusual = [] if settings.dtype == "float32" else [printable(settings.dtype)]
     if settings.fast:
-        found.append(f"accelerated ({printable(settings.fast)} kernels)")
+        unusual.append(f"accelerated ({printable(settings.fast)} kernels)")
     elif settings.keep_memory:
-        found.append("memory kept")
-    return found
+        unusual.append("memory unusual")
+    return unusual
 
 
 def on_gpu(summary: Summary) -> str:
@@ -122,7 +122,7 @@ def on_gpu(summary: Summary) -> str:
 
 
 def between(recording: Recording) -> str:
-    """What time of a trial that no row has is called."""
+    """The name of the time of a trial that no layer has."""
     return "runtime overhead" if recording.settings.engine else "framework"
 
 
@@ -134,7 +134,7 @@ def weights_text(settings: Settings) -> str:
 
 
 def typical_word(recording: Recording) -> str:
-    """What stands for the trials of a layer: not every iteration of a program has each row."""
+    """Which time stands for a layer: not every iteration of a program has each layer."""
     return "mean" if recording.by_means else "median"
 
 
@@ -228,7 +228,7 @@ def gpu_rows(recording: Recording) -> list[Row]:
 
 
 def option_rows(settings: Settings) -> list[Row]:
-    """What was asked for beside the usual, one row each: data type, kernels, memory."""
+    """The same, one row each."""
     rows = [
         ("Data type", "" if settings.dtype == "float32" else settings.dtype),
         ("Kernels", settings.fast and f"{settings.fast}, put under Chainer's functions"),
@@ -295,27 +295,24 @@ def interruption(recording: Recording) -> list[str]:
 
 def gaps(recording: Recording) -> list[str]:
     """A sentence for each part of the measurement that is missing."""
-    found = []
+    sentences = []
     if recording.mixed and len(recording.clean_ns):
-        found.append(
+        sentences.append(
             "Unprofiled trials also made other calls, so the latency is that of the profiled "
             "trials shown."
         )
     elif not len(recording.clean_ns) and not recording.of_program:
-        found.append("There are no unprofiled trials, so the time without the recorder is unknown.")
+        sentences.append(
+            "There are no unprofiled trials, so the time without the recorder is unknown."
+        )
     if recording.settings.inclusive:
-        found.append(
+        sentences.append(
             "Times are inclusive: a call's time contains the calls within it, so times do not "
             "add up to a trial."
         )
     if recording.trial_ns is None:
-        found.append(
+        sentences.append(
             "Only functions were timed, not whole trials, so the time between the functions "
             "is unknown."
         )
-    return found
-
-
-def of_layers(part: int, whole: int) -> str:
-    """A part of the layers: ``12 of 66 layers``."""
-    return f"{format_count(part)} of {plural(whole, 'layer')}"
+    return sentences

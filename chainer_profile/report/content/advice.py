@@ -1,16 +1,23 @@
-"""Changes that were tried -> what is said of them, the answer first."""
+"""Changes that were tried -> their blocks, the answer first."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from chainer_profile.advice.changes import AS_IT_IS
 from chainer_profile.advice.results import LEAST_GAIN
-from chainer_profile.basics.units import NOT_KNOWN, format_duration, format_factor, plural, roughly
+from chainer_profile.basics.units import (
+    NOT_KNOWN,
+    format_duration,
+    format_factor,
+    format_interval,
+    plural,
+    roughly,
+)
 from chainer_profile.record.recording import COMPLETE
+from chainer_profile.report import unit
 from chainer_profile.report.document import Code, Heading, code, listing, points, strong, text
-from chainer_profile.report.tables import Table, columns
+from chainer_profile.report.tables import Column, Table
 from chainer_profile.report.text import model_name, printable, settings_text
 
 if TYPE_CHECKING:
@@ -20,13 +27,14 @@ if TYPE_CHECKING:
     from chainer_profile.engines.results import Speedup
     from chainer_profile.report.document import Block, Words
 
-_TRIALS = {
+#: What a trial of each phase is called.
+_TRIAL_NAMES = {
     "forward": "forward pass",
     "forward-backward": "forward and backward pass",
     "train": "training step",
 }
-#: Changes whose layers are shown.
-_MOST_SHOWN = 2
+#: Changes whose layers are shown, at most.
+_MAX_WITH_LAYERS = 2
 
 
 def report(advice: Advice) -> list[Block]:
@@ -40,7 +48,7 @@ def report(advice: Advice) -> list[Block]:
 
 
 def section(advice: Advice) -> Iterator[Block]:
-    """What was tried, and what came of it, for the report of a run."""
+    """The changes that were tried, and their gains, for the report of a run."""
     yield text(strong(verdict(advice)))
     if advice.ended != COMPLETE:
         yield text(
@@ -54,20 +62,24 @@ def section(advice: Advice) -> Iterator[Block]:
             "one input. Each row comes from pairs of new processes that were started after the "
             "change had been chosen."
         )
-        yield points((strong(one.candidate.name), ": ", *keeping(one)) for one in advice.helping)
-    for one in [one for one in advice.helping if one.layers][:_MOST_SHOWN]:
-        yield text(f"Where {one.candidate.name} helped the most:")
-        yield Table(_LAYER_COLUMNS, one.layers, f"Layers under {one.candidate.name}")
-    vain = [one for one in advice.tried if not (one.helps or one.error)]
-    unsure, settled = ([one for one in vain if one.open == is_open] for is_open in (True, False))
-    failed = [f"{one.candidate.name}: {one.error}" for one in advice.tried if one.error]
-    for said, found in (
-        ("Undecided; run again with a larger --budget:", map(_vain, unsure)),
-        ("Tried, no gain:", map(_vain, settled)),
-        ("What failed:", failed),
-        ("Not tried:", [f"{one.name}: {one.why}" for one in advice.untried]),
+        yield points(
+            (strong(tried.candidate.name), ": ", *keeping(tried)) for tried in advice.helping
+        )
+    for tried in [tried for tried in advice.helping if tried.layers][:_MAX_WITH_LAYERS]:
+        yield text(f"Where {tried.candidate.name} helped the most:")
+        yield Table(_LAYER_COLUMNS, tried.layers, f"Layers under {tried.candidate.name}")
+    vain = [tried for tried in advice.tried if not (tried.helps or tried.error)]
+    failed = [tried for tried in advice.tried if tried.error]
+    for heading, items in (
+        (
+            "Undecided; run again with a larger --budget:",
+            [_figures(tried) for tried in vain if tried.open],
+        ),
+        ("Tried, no gain:", [_figures(tried) for tried in vain if not tried.open]),
+        ("What failed:", [f"{tried.candidate.name}: {tried.error}" for tried in failed]),
+        ("Not tried:", [f"{untried.name}: {untried.why}" for untried in advice.untried]),
     ):
-        yield from (block for points in listing(found) for block in (text(said), points))
+        yield from (block for items in listing(items) for block in (text(heading), items))
     yield text(
         f"{settings_text(advice.settings)}; this took {roughly(advice.took_s)} of the "
         f"{roughly(advice.budget_s)} allowed.",
@@ -77,74 +89,107 @@ def section(advice: Advice) -> Iterator[Block]:
 
 def best_of(advice: Advice) -> Tried | None:
     """What helps the most; what the run has already only where nothing else helps."""
-    best = next((one for one in advice.helping if one.candidate.against == AS_IT_IS), None)
-    return best or next(iter(advice.helping), None)
+    news = (tried for tried in advice.helping if tried.candidate.against == AS_IT_IS)
+    return next(news, None) or next(iter(advice.helping), None)
 
 
 def verdict(advice: Advice) -> str:
     """The answer: ``accelerate() makes a training step 2.40x as fast: 540 ms an input ...``."""
-    what, best = _TRIALS.get(advice.settings.phase, "trial"), best_of(advice)
+    trial, best = _TRIAL_NAMES.get(advice.settings.phase, "trial"), best_of(advice)
     if best is None or best.gain is None:
-        tried = plural(sum(1 for one in advice.tried if one.gain), "change")
-        return f"No change makes a {what} significantly faster: {tried} measured."
+        measured = plural(sum(1 for tried in advice.tried if tried.gain), "change")
+        return f"No change makes a {trial} significantly faster: {measured} measured."
     than = "" if best.candidate.against == AS_IT_IS else " as with BLAS's own choice"
     return (
-        f"{best.candidate.name} makes a {what} {format_factor(best.gain.factor)} as "
+        f"{best.candidate.name} makes a {trial} {format_factor(best.gain.factor)} as "
         f"fast{than} ({best.candidate.decides}, 95 % interval {_interval(best.gain)}): "
         f"{format_duration(best.before_s)} an input before, {format_duration(best.after_s)} after."
     )
 
 
-def _interval(found: Speedup | None) -> str:
-    if found is None or math.isnan(found.low):
+def _interval(gain: Speedup | None) -> str:
+    if gain is None:
         return NOT_KNOWN
-    return f"{found.low:.2f} to {found.high:.2f}"
+    return format_interval(gain.low, gain.high, "{:.2f}".format)
 
 
-def _factor(found: Speedup | None) -> str:
-    return NOT_KNOWN if found is None else format_factor(found.factor)
+def _factor(gain: Speedup | None) -> str:
+    return NOT_KNOWN if gain is None else format_factor(gain.factor)
 
 
-_COLUMNS = columns(
-    """
-change candidate.name | change = Change | text 14
-wall | times as fast = Times as fast (wall) | figure
-wall_interval | 95 % = 95 % interval !3 | figure
-cpu | CPU time = Times as fast (CPU time) | figure
-cpu_interval | 95 % CPU = 95 % interval (CPU) !2 | figure
-decides candidate.decides | decides = Decided by !4 | text 4
-before | before ms = Before [ms] !5 | ms
-after | after ms = After [ms] !5 | ms
-pairs | pairs = Pairs !6 | plain
-""",
-    wall=lambda one: _factor(one.wall),
-    wall_interval=lambda one: _interval(one.wall),
-    cpu=lambda one: _factor(one.cpu),
-    cpu_interval=lambda one: _interval(one.cpu),
+_COLUMNS = (
+    Column("change", "change", unit.TEXT, field="candidate.name", fold=14),
+    Column(
+        "wall",
+        "times as fast",
+        unit.FIGURE,
+        full="Times as fast (wall)",
+        value=lambda tried: _factor(tried.wall),
+    ),
+    Column(
+        "wall_interval",
+        "95 %",
+        unit.FIGURE,
+        full="95 % interval",
+        value=lambda tried: _interval(tried.wall),
+        drop=3,
+    ),
+    Column(
+        "cpu",
+        "CPU time",
+        unit.FIGURE,
+        full="Times as fast (CPU time)",
+        value=lambda tried: _factor(tried.cpu),
+    ),
+    Column(
+        "cpu_interval",
+        "95 % CPU",
+        unit.FIGURE,
+        full="95 % interval (CPU)",
+        value=lambda tried: _interval(tried.cpu),
+        drop=2,
+    ),
+    Column(
+        "decides",
+        "decides",
+        unit.TEXT,
+        full="Decided by",
+        field="candidate.decides",
+        fold=4,
+        drop=4,
+    ),
+    Column("before", "before ms", unit.MS, drop=5),
+    Column("after", "after ms", unit.MS, drop=5),
+    Column("pairs", "pairs", unit.PLAIN, drop=6),
 )
-_LAYER_COLUMNS = columns(
-    """
-layer label | layer = Layer | text 14
-path | path = Path | text 8
-phase | phase = Phase !1 | text 8
-before | before ms = Before [ms] | ms
-after | after ms = After [ms] | ms
-times | times as fast = Times as fast | factor
-""",
-    times=lambda one: one.before_s / one.after_s if one.after_s else None,
+_LAYER_COLUMNS = (
+    Column("layer", "layer", unit.TEXT, field="label", fold=14),
+    Column("path", "path", unit.TEXT, fold=8),
+    Column("phase", "phase", unit.TEXT, fold=8, drop=1),
+    Column("before", "before ms", unit.MS),
+    Column("after", "after ms", unit.MS),
+    Column(
+        "times",
+        "times as fast",
+        unit.FACTOR,
+        value=lambda layer: layer.before_s / layer.after_s if layer.after_s else None,
+    ),
 )
 
 
-def keeping(one: Tried) -> Words:
+def keeping(tried: Tried) -> Words:
     """What to write or to type to keep a change, and why it helps."""
-    than = "" if one.candidate.against == AS_IT_IS else "; the other rows include it"
-    return code(one.candidate.keep), f" ({one.candidate.reason}{than})"
+    than = "" if tried.candidate.against == AS_IT_IS else "; the other rows include it"
+    return code(tried.candidate.keep), f" ({tried.candidate.reason}{than})"
 
 
-def _vain(one: Tried) -> Words:
-    pairs = plural(one.pairs, "pair")
-    sure = f"{_factor(one.gain)}, {_interval(one.gain)}, {pairs}, by {one.candidate.decides}"
-    return (strong(one.candidate.name), f": {sure}")
+def _figures(tried: Tried) -> Words:
+    """A change that does not help, or not for sure, with its figures."""
+    pairs = plural(tried.pairs, "pair")
+    figures = (
+        f"{_factor(tried.gain)}, {_interval(tried.gain)}, {pairs}, by {tried.candidate.decides}"
+    )
+    return (strong(tried.candidate.name), f": {figures}")
 
 
 _METHOD = (

@@ -9,24 +9,27 @@ from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, next_step
 from chainer_profile.analyse.program import ProgramTime, mean_of_trials
 from chainer_profile.analyse.summary import Summary
+from chainer_profile.basics.describe import Statistics
 from chainer_profile.basics.units import (
     NOT_KNOWN,
+    fill,
     format_duration,
     format_interval,
     format_percent,
     plural,
 )
+from chainer_profile.record.recording import Recording
 from chainer_profile.report import document as doc
-from chainer_profile.report.columns import shares
 from chainer_profile.report.content.advice import best_of, keeping, verdict
-from chainer_profile.report.content.pass_section import inside_said
+from chainer_profile.report.content.pass_section import inside_sentences
+from chainer_profile.report.rows import shares
 from chainer_profile.report.text import gaps, on_gpu, printable, trial_parts
 
-#: Parts of a trial that are named, and the least that is worth a name.
+#: Parts of a trial in a sentence, and the least share that is named.
 _PARTS, _LEAST = 3, 0.03
 #: Steps of a first screen.
 _MOST_STEPS = 3
-#: Of a program the part of the median from which on the mean needs a word.
+#: The mean of a program's trials is explained if it is off the median by more than this part of it.
 _APART = 0.2
 _NOTHING = "All layers took less time than the clock can resolve, so this run shows nothing."
 
@@ -40,7 +43,8 @@ def answer(
 ) -> Iterator[doc.Text]:
     """Three sentences, and behind the first what makes it doubtful.
 
-    Above a section of all that was found to do, what was tried alone is told to be next.
+    With ``tried_alone`` the last one is about a change that was tried, and not about a finding, as
+    all findings stand below.
     """
     yield from opening(summary, program=program)
     words = _what_helped(advice) if tried_alone else what_next(summary, advice)
@@ -57,19 +61,20 @@ def opening(
     if most is None:
         yield from notes
     else:
-        # What was found goes before what is missing.
+        # Warnings go before what is missing.
         yield from sorted(notes, key=lambda note: not note.lead)[:most]
         if more := len(notes[most:]):
-            said = f"{plural(more, 'more warning')}: --full shows {'it' if more == 1 else 'them'}."
-            yield doc.text(said, note=True, below=True)
-        yield from doc.below(one.text for one in summary.findings if one.code == "ended-early")
-    yield from doc.below(filter(None, (where(summary), *inside_said(summary)[:1])))
+            sentence = fill("{more:more warning}: --full shows {more:it|them}.", more=more)
+            yield doc.text(sentence, note=True, below=True)
+        ended = (finding for finding in summary.findings if finding.code == "ended-early")
+        yield from doc.below(finding.text for finding in ended)
+    yield from doc.below(filter(None, (where(summary), *inside_sentences(summary)[:1])))
 
 
 def what_next(summary: Summary, advice: Advice | None = None) -> doc.Words:
     """What helped the most, where that was tried; else what promises the most."""
-    found = next_step(merged(summary.findings))
-    return _what_helped(advice) or (() if found is None else finding_words(found))
+    step = next_step(merged(summary.findings))
+    return _what_helped(advice) or (() if step is None else finding_words(step))
 
 
 def _what_helped(advice: Advice | None) -> doc.Words:
@@ -79,43 +84,41 @@ def _what_helped(advice: Advice | None) -> doc.Words:
 
 
 def next_in_short(summary: Summary, advice: Advice | None, every: bool) -> Iterator[doc.Block]:
-    """What to do next, and what else can be done; or ``every`` finding that was not told above."""
+    """What to do next, and what else can be done; or ``every`` finding that is not said above."""
     if words := what_next(summary, advice):
         yield doc.text("Next: ", *words)
     findings = merged(summary.findings)
-    found = [one for one in findings if one.severity == STEP and one.to_do]
+    steps = [finding for finding in findings if finding.severity == STEP and finding.to_do]
     if every:
-        told = [one for one in findings if one.severity == WARNING] + found[:1]
-        yield doc.points(finding_words(one) for one in findings if one not in told)
+        above = [finding for finding in findings if finding.severity == WARNING] + steps[:1]
+        yield doc.points(finding_words(finding) for finding in findings if finding not in above)
     elif advice is None:
-        for one in found[1:_MOST_STEPS]:
-            yield doc.text("Or: ", *finding_words(one), below=True)
+        for finding in steps[1:_MOST_STEPS]:
+            yield doc.text("Or: ", *finding_words(finding), below=True)
 
 
 def steps(summary: Summary) -> Iterator[doc.Block]:
     """What to do next, with the numbers that it follows from."""
-    found = [one for one in merged(summary.findings) if one.severity == STEP]
-    if not found:
+    findings = [finding for finding in merged(summary.findings) if finding.severity == STEP]
+    if not findings:
         yield doc.text(_NOTHING)
-    yield from doc.listing(finding_words(one, full=True) for one in found)
+    yield from doc.listing(finding_words(finding, full=True) for finding in findings)
 
 
-def checks(summary: Summary) -> Iterator[doc.Block]:
-    """What makes the run doubtful, and what else was found, with all numbers."""
-    found = [one for one in summary.findings if one.severity in (WARNING, NOTE)]
-    return doc.listing(
-        (doc.strong(one.severity), ": ", *finding_words(one, full=True)) for one in found
-    )
+def notes(summary: Summary) -> Iterator[doc.Block]:
+    """What else is to be known of the run; warnings stand in the answer."""
+    findings = (finding for finding in summary.findings if finding.severity == NOTE)
+    return doc.listing(finding_words(finding, full=True) for finding in findings)
 
 
 def folded(summary: Summary) -> Iterator[doc.Block]:
-    """What makes the answer doubtful, and what else was found: a line each, which opens."""
+    """What makes the answer doubtful, and what else is to be known: a line each, which opens."""
     yield from doc.below(gaps(summary.recording), note=True)
     for severity in (WARNING, NOTE):
-        for found in summary.findings:
-            if found.severity == severity:
-                line = (doc.strong(severity.capitalize()), f" {found.text}")
-                more = [part for part in (found.evidence, found.to_do) if part]
+        for finding in summary.findings:
+            if finding.severity == severity:
+                line = (doc.strong(severity.capitalize()), f" {finding.text}")
+                more = [part for part in (finding.evidence, finding.to_do) if part]
                 yield doc.Fold(line, list(map(doc.text, more)), severity == WARNING)
 
 
@@ -138,10 +141,10 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
 def finding_words(finding: Finding, *, full: bool = False) -> doc.Words:
     """A finding in a row; its numbers in full, or those that matter."""
     parts = (finding.text, finding.evidence if full else "", finding.advice)
-    said = printable(" ".join(filter(None, parts)))
+    sentences = printable(" ".join(filter(None, parts)))
     if not finding.command:
-        return (said,)
-    return (f"{said.removesuffix('.')}: ", doc.code(finding.command))
+        return (sentences,)
+    return (f"{sentences.removesuffix('.')}: ", doc.code(finding.command))
 
 
 def how_long(summary: Summary, program: ProgramTime | None = None) -> str:
@@ -152,36 +155,41 @@ def how_long(summary: Summary, program: ProgramTime | None = None) -> str:
     recording, trial = summary.recording, summary.totals.trial
     parts = trial_parts(recording)
     engine = recording.settings.engine
-    what = "forward and backward pass" if "backward" in parts else "forward pass"
+    noun = "forward and backward pass" if "backward" in parts else "forward pass"
     if parts[-1].startswith("update"):
-        what = "training step"
-    by = f" under {printable(recording.settings.engine)}" if engine else ""
+        noun = "training step"
+    by = f" under {printable(engine)}" if engine else ""
     if trial is None:
-        return f"Only the functions of a {what}{by} were timed, not the whole."
-    which = "unprofiled trial" if summary.totals.clean else "profiled trial"
+        return f"Only the functions of a {noun}{by} were timed, not the whole."
     interval = format_interval(trial.ci_low_s, trial.ci_high_s)
-    sure = (
-        ("too few for a confidence interval")
-        if interval == NOT_KNOWN
-        else f"95 % interval {interval}"
-    )
+    sure = f"95 % interval {interval}"
+    if interval == NOT_KNOWN:
+        sure = "too few for a confidence interval"
     if recording.of_program:
-        noun = "iteration" if what == "training step" else "call"
-        mean_s, count = trial.mean_s, trial.count
-        if program is not None:
-            mean_s, count = mean_of_trials(program, recording) or (mean_s, count)
-        differs = abs(mean_s - trial.median_s) > _APART * trial.median_s
+        return _how_long_by_mean(recording, trial, program, noun, sure)
+    quoted = "unprofiled trial" if summary.totals.clean else "profiled trial"
+    return (
+        f"A {noun}{by} takes {format_duration(trial.median_s)}: median of "
+        f"{plural(trial.count, quoted)}, {sure}."
+    )
+
+
+def _how_long_by_mean(
+    recording: Recording, trial: Statistics, program: ProgramTime | None, noun: str, sure: str
+) -> str:
+    mean_s, count = trial.mean_s, trial.count
+    if program is not None:
+        mean_s, count = mean_of_trials(program, recording) or (mean_s, count)
+    why = ""
+    if abs(mean_s - trial.median_s) > _APART * trial.median_s:
         why = (
             f" They take {format_duration(trial.min_s)} to {format_duration(trial.max_s)}; "
             "only the mean adds up to the program."
         )
-        return (
-            f"A {what} takes {format_duration(mean_s)}: mean of {plural(count, noun)} (median "
-            f"{format_duration(trial.median_s)}, {sure}).{why if differs else ''}"
-        )
+    trials = plural(count, "iteration" if noun == "training step" else "call")
     return (
-        f"A {what}{by} takes {format_duration(trial.median_s)}: median of "
-        f"{plural(trial.count, which)}, {sure}."
+        f"A {noun} takes {format_duration(mean_s)}: mean of {trials} (median "
+        f"{format_duration(trial.median_s)}, {sure}).{why}"
     )
 
 
@@ -196,12 +204,12 @@ def doubts(summary: Summary) -> Iterator[doc.Text]:
 
 
 def where(summary: Summary) -> str:
-    """``Convolution2DFunction takes 52 % of it, between the functions pass 29 %, ...``."""
+    """``Where the time of a trial goes: Convolution2DFunction 52 %, framework 29 %, ...``."""
     whole = "layers' time" if summary.totals.framework is None else "time of a trial"
     named = [part for part in shares(summary) if part[1] >= _LEAST][:_PARTS]
     if not named:
         return ""
-    said = ", ".join(f"{name} {format_percent(share)}" for name, share in named)
+    parts = ", ".join(f"{name} {format_percent(share)}" for name, share in named)
     rest = 1 - sum(share for _, share in named)
     more = f", all else {format_percent(rest)}" if rest >= _LEAST else ""
-    return f"Where the {whole} goes{on_gpu(summary)}: {said}{more}."
+    return f"Where the {whole} goes{on_gpu(summary)}: {parts}{more}."

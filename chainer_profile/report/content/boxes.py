@@ -9,8 +9,8 @@ import pandas as pd
 
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_duration, format_percent
-from chainer_profile.report.columns import shares, tree_rows
 from chainer_profile.report.document import Box, Boxes
+from chainer_profile.report.rows import shares, tree_rows
 from chainer_profile.report.text import printable
 
 #: A part of a bar: its name, how much it is, that in words, and its kind.
@@ -33,15 +33,15 @@ def _colours(summary: Summary) -> dict[str, str]:
 
 def parts(summary: Summary) -> Iterator[Boxes]:
     """One bar: the functions' parts of a trial and what is between them."""
-    colours, found = _colours(summary), shares(summary)
+    colours, every = _colours(summary), shares(summary)
     others = {printable(str(name)) for name in summary.functions.index[MAX_COLOURS:]}
     kept = [
         (name, share, colours.get(name, "between"))
-        for name, share in found
+        for name, share in every
         if share >= 0.01 and (name in colours or name not in others)
     ]
     rest = 1 - sum(share for _, share, _ in kept)
-    if found and rest > 0.001:
+    if every and rest > 0.001:
         kept.append(("all else", rest, "other"))
     yield from bar(
         "Where the time of a trial goes",
@@ -59,14 +59,14 @@ def bar(label: str, parts: list[Part]) -> Iterator[Boxes]:
     whole = sum(amount for _, amount, _, _ in parts)
     if whole:
         boxes = list(laid(parts, 1 / whole))
-        yield Boxes(label, boxes, [(box.said, box.kind) for box in boxes])
+        yield Boxes(label, boxes, [(box.words, box.kind) for box in boxes])
 
 
 def laid(
     parts: Iterable[Part], scale: float, left: float = 0.0, row: int = 0, of: str = ""
 ) -> Iterator[Box]:
-    for name, amount, said, kind in parts:
-        yield Box(left, amount * scale, kind, f"{of}{name}: {said}", row=row)
+    for name, amount, words, kind in parts:
+        yield Box(left, amount * scale, kind, f"{of}{name}: {words}", row=row)
         left += amount * scale
 
 
@@ -98,11 +98,11 @@ def _icicle(
         ends[row.depth], ends[row.depth + 1] = left + width, left
         if width < least:
             continue
-        said = f"{printable(row.Index)}: {format_duration(time)}, {format_percent(width)}"
+        words = f"{printable(row.Index)}: {format_duration(time)}, {format_percent(width)}"
         if not (of_phase or math.isnan(row.exclusive_s)):
-            said += f"; exclusive {format_duration(row.exclusive_s)}"
+            words += f"; exclusive {format_duration(row.exclusive_s)}"
         kind = "link" if row.Index.startswith("/") else "beside"
         kind = "link hot" if row.hot > 0 else kind
         shown = printable(row.name or row.Index) if width >= _NAMED else ""
-        boxes.append(Box(left, width, kind, said, shown, row.depth))
+        boxes.append(Box(left, width, kind, words, shown, row.depth))
     yield name, Boxes(f"{name}: each link is as wide as its time", boxes)

@@ -1,4 +1,4 @@
-"""The time of a whole program -> what is said of it, the answer first."""
+"""The time of a whole program -> its blocks, the answer first."""
 
 from __future__ import annotations
 
@@ -36,25 +36,26 @@ from chainer_profile.record.budget import (
     Spent,
 )
 from chainer_profile.record.recording import COMPLETE
+from chainer_profile.report import unit
 from chainer_profile.report.content.answer import finding_words
 from chainer_profile.report.content.boxes import LEAST, bar, series
 from chainer_profile.report.document import TOTAL, Block, Boxes, Text, strong, text
-from chainer_profile.report.tables import Column, Table, columns
+from chainer_profile.report.tables import Column, Table
 from chainer_profile.report.text import ending, short, shorten
 
-#: Parts of the first sentence, and what would shorten the program, at most so much of it.
+#: Parts in the first sentence, and findings below the table, at most.
 _PARTS, _STEPS = 3, 3
 #: Rows that a first screen has at most and at least, and those of a report.
 _ROWS, _FEWEST_ROWS, _REPORT_ROWS = 18, 12, 40
-#: Parts that are less of the whole are told with others: in a first screen, and in a report.
+#: Smaller parts of the whole have no row of their own: on a first screen, and in a report.
 _LEAST_IN_SHORT, _LEAST = 0.005, 0.001
-#: Layers that are named always: those that take the most time.
+#: So many layers, those that take the most time, always have rows.
 _LAYERS = 3
-#: Characters of a line beside a part's name, and those of a name at least.
+#: Characters of a line beside a part's name, and of a name at least.
 _BESIDE, _SHORTEST = 39, 24
 #: Characters of the command on a first screen.
 _COMMAND = 48
-#: What parts that are not shown take together.
+#: The row of parts that are not shown.
 _REST = "other"
 _OWN = tuple(part for part in PARTS if part != PROFILER)
 
@@ -87,8 +88,8 @@ def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Bl
         note += f" What profiling adds within iterations, {price} a call, is counted as profiling."
     yield text(note)
     # A report has what would shorten a trial in a section of its own.
-    for one in program_findings(budget)[:_STEPS]:
-        yield text(*finding_words(one), below=True)
+    for finding in program_findings(budget)[:_STEPS]:
+        yield text(*finding_words(finding), below=True)
 
 
 def overview(
@@ -99,11 +100,12 @@ def overview(
     width: int = 80,
     fits: Callable[[list[Block]], bool] = lambda blocks: True,
 ) -> list[Block]:
-    """The same on a first screen, which ``last`` ends: as many rows as fit on it."""
+    """The same on a first screen, as many rows as fit; ``last`` ends it."""
     budget = program.budget
     above = list(_opening(budget, f"{how_long(budget, _COMMAND)}."))
-    steps = [text("Next: ", *finding_words(one)) for one in program_findings(budget, summary)[:1]]
-    beneath = [*steps, *(replace(one, below=bool(steps)) for one in last)]
+    findings = program_findings(budget, summary)[:1]
+    steps = [text("Next: ", *finding_words(finding)) for finding in findings]
+    beneath = [*steps, *(replace(block, below=bool(steps)) for block in last)]
 
     def shown(most: int) -> list[Block]:
         every = budget_rows(program, most, _LEAST_IN_SHORT, width - _BESIDE)
@@ -117,13 +119,13 @@ def overview(
     return shown(most)
 
 
-def _opening(budget: Budget, said: str) -> Iterator[Block]:
-    yield text(strong(said))
+def _opening(budget: Budget, first: str) -> Iterator[Block]:
+    yield text(strong(first))
     if budget.outcome != COMPLETE:
         how = "was killed" if budget.outcome == RUNNING else f"ended: {budget.outcome}"
         yield text(f"The program {how}.", note=True, below=True)
     if budget.untimed:
-        counts = " and ".join(f"{format_count(n)} {what}" for what, n in budget.untimed.items())
+        counts = " and ".join(f"{format_count(n)} {noun}" for noun, n in budget.untimed.items())
         yield text(f"Not timed: {counts} in other threads.", note=True, below=True)
 
 
@@ -137,9 +139,11 @@ def script_name(budget: Budget) -> str:
 
 def sentence(budget: Budget) -> str:
     """``train.py took 12.3 s (plus 1.5 s of profiling): 65.0 % training (600 iterations, ...``."""
-    parts = sorted((budget.of(part) for part in _OWN), key=lambda one: -one.ns)
+    parts = sorted((budget.of(part) for part in _OWN), key=lambda spent: -spent.ns)
     named = ", ".join(
-        f"{format_percent(share_of(one, budget))} {_named(one)}" for one in parts[:_PARTS] if one.ns
+        f"{format_percent(share_of(spent, budget))} {_named(spent)}"
+        for spent in parts[:_PARTS]
+        if spent.ns
     )
     return f"{how_long(budget)}: {named}."
 
@@ -158,15 +162,14 @@ def how_long(budget: Budget, longest: int | None = None) -> str:
 
 def _profiling_ns(budget: Budget) -> int:
     """What profiling added; a report does not know yet what the reports will take."""
-    return sum(one.ns for one in budget.part(PROFILER) if one.name != REPORTS)
+    return sum(spent.ns for spent in budget.part(PROFILER) if spent.name != REPORTS)
 
 
 def _named(spent: Spent) -> str:
     if spent.part in (ITERATIONS, CALLS) and spent.count:
-        noun = {ITERATIONS: "iteration", CALLS: "call"}[spent.part]
+        name, noun = ("training", "iteration") if spent.part == ITERATIONS else (spent.part, "call")
         each = format_duration(spent.ns * NS / spent.count)
-        what = {ITERATIONS: "training", CALLS: spent.part}[spent.part]
-        return f"{what} ({plural(spent.count, noun)}, {each} each)"
+        return f"{name} ({plural(spent.count, noun)}, {each} each)"
     return spent.part
 
 
@@ -228,18 +231,17 @@ def _chosen(parts: Sequence[Part], most: int, least_ns: float) -> set[int]:
     def with_part(part: Part) -> tuple[set[int], dict[int | None, float]]:
         """What is shown with a part, and what is then left of the parts above."""
         more, left = set(shown), dict(left_ns)
-        one: Part | None = part
-        while one is not None and id(one) not in more:
-            more.add(id(one))
-            parent = above[id(one)]
+        inner: Part | None = part
+        while inner is not None and id(inner) not in more:
+            more.add(id(inner))
+            parent = above[id(inner)]
             place = None if parent is None else id(parent)
-            left[place] = left.get(place, 0.0 if parent is None else parent.ns) - one.ns
-            one = parent
+            left[place] = left.get(place, 0.0 if parent is None else parent.ns) - inner.ns
+            inner = parent
         return more, left
 
-    layers = _largest_layers(ranked, above)
-    ranked = [part for part in ranked if part.ns >= least_ns]
-    for part in (*layers, *_beside(layers, ranked, above), *ranked):
+    large = (part for part in ranked if part.ns >= least_ns)
+    for part in (*_largest_layers(ranked, above), *large):
         more, left = with_part(part)
         if len(more) + sum(ns >= least_ns for ns in left.values()) > most:
             break
@@ -248,9 +250,9 @@ def _chosen(parts: Sequence[Part], most: int, least_ns: float) -> set[int]:
 
 
 def _largest_layers(parts: Iterable[Part], above: Mapping[int, Part | None]) -> list[Part]:
-    """A row for each of the layers that take the most time, of one phase as far as it has them."""
+    """The rows of the layers that take the most time, of one phase as far as it has them."""
     every = [part for part in parts if part.path.startswith("/")]
-    # What a network calls itself is of no layer, where others are.
+    # Functions that the network itself calls are of no layer, if others are.
     rows = [part for part in every if part.path != "/"] or every
     times: Counter[str] = Counter()
     for row in rows:
@@ -302,30 +304,41 @@ def picture_of(budget: Budget) -> Iterator[Boxes]:
     )
 
 
-_COLUMNS = columns(
-    """
-part | | text 24
-time seconds | | duration
-share | | part
-count | !1 | count_
-each | !2 | duration_
-""",
-    part=lambda row: "  " * max(0, row.level) + row.name,
-    count=lambda row: round(row.times) if row.times else None,
-    each_s=lambda row: row.seconds / row.times if row.times else None,
+_PART = Column(
+    "part", "part", unit.TEXT, value=lambda row: "  " * max(0, row.level) + row.name, fold=24
 )
-_COLUMNS["time"] = replace(
-    _COLUMNS["time"], mark=lambda row, shown: format_about(shown, row.sampled)
-)
-_COLUMNS["share"] = replace(
-    _COLUMNS["share"], bar=lambda row: row.share if row.level == 0 else None
+_FIGURES = (
+    Column(
+        "time",
+        "time",
+        unit.SECONDS,
+        field="seconds",
+        mark=lambda row, shown: format_about(shown, row.sampled),
+    ),
+    Column("share", "share", unit.PART, bar=lambda row: row.share if row.level == 0 else None),
+    Column(
+        "count",
+        "count",
+        unit.COUNT,
+        value=lambda row: round(row.times) if row.times else None,
+        unknown="",
+        drop=1,
+    ),
+    Column(
+        "each",
+        "each",
+        unit.SECONDS,
+        value=lambda row: row.seconds / row.times if row.times else None,
+        unknown="",
+        drop=2,
+    ),
 )
 
 
 def _columns(rows: Iterable[BudgetRow]) -> list[Column]:
-    """The table's columns, which say how well a time is known that is from samples."""
-    part, *others = _COLUMNS.values()
+    """The table's columns, which say how exact a time is that is from samples."""
+    part = _PART
     if any(row.sampled for row in rows):
         # Two standard deviations of a count, at 100 samples a second.
-        part = replace(part, name="part (~ sampled: 1 s within 0.2 s)")
-    return [part, *others]
+        part = replace(_PART, heading="part (~ sampled: 1 s within 0.2 s)")
+    return [part, *_FIGURES]

@@ -1,4 +1,4 @@
-"""Comparison -> what is said of it, the verdict first; and its words for the gate."""
+"""Comparison -> its blocks, the verdict first; and the words of its gate."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from chainer_profile.basics.units import (
     format_count,
     format_duration,
     format_factor,
+    format_interval,
     format_percent,
     format_significant,
     plural,
 )
-from chainer_profile.comparison.compare import LAYERS, Comparison, Side
+from chainer_profile.comparison.compare import LAYERS, Comparison, Side, Slower
 from chainer_profile.comparison.fused import CHAINER, place, short_name
 from chainer_profile.comparison.run_differences import COPY, OTHERS, PRODUCT
 from chainer_profile.comparison.significance import (
@@ -30,8 +31,9 @@ from chainer_profile.comparison.significance import (
     UNKNOWN,
 )
 from chainer_profile.report import document as doc
+from chainer_profile.report import unit
 from chainer_profile.report.document import text
-from chainer_profile.report.tables import Column, Columns, Table, columns, not_shown
+from chainer_profile.report.tables import Column, Columns, Table, by_key, not_shown
 from chainer_profile.report.text import (
     ending,
     model_name,
@@ -41,9 +43,9 @@ from chainer_profile.report.text import (
     shorten,
 )
 
-#: The table.
+#: The file of the table.
 CSV = "comparison.csv"
-#: Unmatched layers that are named, and settings that differ.
+#: Unmatched layers, and settings that differ, that are named at most.
 _MAX_UNMATCHED, _MAX_DIFFERENCES = 5, 8
 _MAX_PATH, _MAX_FUNCTION, _MAX_PLACE = 32, 26, 12
 _MAX_VALUE, _MAX_NAME = 40, 80
@@ -84,7 +86,7 @@ def compared(
     hint: str = "",
     anchor: str = "",
 ) -> Iterator[doc.Block]:
-    """The verdict, what makes it doubtful, totals, layers (see :func:`shown_layers`), the sides.
+    """The verdict, its doubts, totals, layers (see :func:`shown_layers`), the sides.
 
     The anchors of the layers' rows begin with ``anchor``.
     """
@@ -121,7 +123,7 @@ def compared(
 
 
 def words_of(comparisons: Sequence[Comparison], anchors: Iterable[str]) -> dict[str, str]:
-    """What pointing at a layer's bars says, by the anchor of its row."""
+    """The words for who points at a layer's bars, by the anchor of its row."""
     return {
         f"{anchor}-{row.Index}": f"{_place(row.before_index, row.covers)}_"
         f"{printable(short_name(row.function))} at {printable(row.path)}: "
@@ -132,9 +134,9 @@ def words_of(comparisons: Sequence[Comparison], anchors: Iterable[str]) -> dict[
     }
 
 
-def _table(found: Columns, table: pd.DataFrame, caption: str) -> Table:
-    marks = [_MARKS.get(verdict, "") for verdict in table["verdict"]]
-    return Table(found, table, caption, marks)
+def _table(columns: Columns, rows: pd.DataFrame, caption: str) -> Table:
+    marks = [_MARKS.get(verdict, "") for verdict in rows["verdict"]]
+    return Table(columns, rows, caption, marks)
 
 
 def verdict(comparison: Comparison) -> str:
@@ -142,17 +144,17 @@ def verdict(comparison: Comparison) -> str:
     if not len(comparison.totals):
         return counts_line(comparison)
     row = comparison.totals.iloc[0]
-    found, factor = str(row["verdict"]), towards(row["ratio"])
+    judged, factor = str(row["verdict"]), towards(row["ratio"])
     name = "sum of the layers" if comparison.headline == LAYERS else comparison.headline
     name += " by input" * comparison.by_input
     times = f"{format_duration(row['before_s'])}, now {format_duration(row['after_s'])}"
-    said = interval(row["ratio"], row["low"], row["high"])
-    within = "" if said == NOT_KNOWN else f", 95 % interval of the factor {said}"
-    if found == SAME:
+    of_factor = interval(row["ratio"], row["low"], row["high"])
+    within = "" if of_factor == NOT_KNOWN else f", 95 % interval of the factor {of_factor}"
+    if judged == SAME:
         return f"No significant change in the {name}: {times}, {factor}{within}."
-    if found == UNKNOWN:
+    if judged == UNKNOWN:
         return f"No verdict on the {name}: {times}, {factor}."
-    by = ", by the machine or the code" if found == UNCLEAR else ""
+    by = ", by the machine or the code" if judged == UNCLEAR else ""
     return f"The {name} is {factor}{by}: {times}{within}."
 
 
@@ -178,15 +180,16 @@ def _between(low: str, high: str) -> str:
 
 
 def differences_line(comparison: Comparison) -> str:
-    """One line of what differs beside the times; says so where nothing does."""
-    found = []
-    for one in comparison.differences:
-        sides = (shorten(value, _MAX_VALUE) or "none" for value in (one.before, one.after))
-        found.append(f"{one.name} ({', now '.join(sides)})")
-    if not found:
+    """One line of the settings and environments that differ."""
+    texts = []
+    for difference in comparison.differences:
+        sides = (difference.before, difference.after)
+        shown = (shorten(value, _MAX_VALUE) or "none" for value in sides)
+        texts.append(f"{difference.name} ({', now '.join(shown)})")
+    if not texts:
         return "Settings and environments are the same."
     start = "Different machines. " if comparison.other_machine else ""
-    return f"{start}What differs: {_first(found, _MAX_DIFFERENCES)}."
+    return f"{start}What differs: {_first(texts, _MAX_DIFFERENCES)}."
 
 
 def _first(texts: Sequence[str], most: int) -> str:
@@ -197,8 +200,8 @@ def _first(texts: Sequence[str], most: int) -> str:
 
 def machine_line(comparison: Comparison) -> str:
     """One line of whether the machine itself became faster or slower, and by how much."""
-    found = {movement.name: movement for movement in comparison.movements}
-    works = [found[name] for name in (PRODUCT, COPY) if name in found]
+    movements = {movement.name: movement for movement in comparison.movements}
+    works = [movements[name] for name in (PRODUCT, COPY) if name in movements]
     if not works and not comparison.same_place:
         return "The speed of the machines is not compared, because their calibration differs."
     if not works:
@@ -211,7 +214,7 @@ def machine_line(comparison: Comparison) -> str:
         + ("" if comparison.several else _between(f"{work.low:.2f}", f"{work.high:.2f}"))
         for work in works
     )
-    if OTHERS in found and found[OTHERS].moved:
+    if OTHERS in movements and movements[OTHERS].moved:
         busy = [_busy(side) for side in (comparison.before, comparison.after)]
         words += f"; other programs kept {busy[0]} and {busy[1]} cores busy"
     if not comparison.same_place:
@@ -225,12 +228,13 @@ def machine_line(comparison: Comparison) -> str:
 
 
 def _busy(side: Side) -> str:
-    known = [run.conditions.other_cpu for run in side.runs if run.conditions.other_cpu is not None]
-    return f"{sum(known) / len(known):.1f}" if known else NOT_KNOWN
+    shares = [run.conditions.other_cpu for run in side.runs]
+    cores = [share for share in shares if share is not None]
+    return f"{sum(cores) / len(cores):.1f}" if cores else NOT_KNOWN
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """What the reader must know to take the verdicts for what they are, a sentence each."""
+    """What the verdicts mean and what limits them, a sentence each."""
     if comparison.by_input:
         batches = f"{comparison.before.inputs}, now {comparison.after.inputs}"
         yield f"The batches differ ({batches}), so all times are by input: divided by the batch."
@@ -275,12 +279,12 @@ def unclear_line(comparison: Comparison) -> str:
         if comparison.several
         else "there is one run on each side; record five of each in turn."
     )
-    found = towards(totals["ratio"].iloc[0])
-    return f"It is unknown whether the machine or the code made the trial {found}: {more}"
+    factor = towards(totals["ratio"].iloc[0])
+    return f"It is unknown whether the machine or the code made the trial {factor}: {more}"
 
 
 def fusion_line(comparison: Comparison) -> str:
-    """What was put together, where an engine does several layers together; empty for nothing.
+    """How many layers an engine does together, and the groups compared; empty for none.
 
     ``66 layers of chainer became 27 nodes of onnxruntime 1.20.1; compared as 24 groups.``
     """
@@ -326,44 +330,51 @@ def towards(ratio: float) -> str:
 
 def interval(ratio: float, low: float, high: float) -> str:
     """The 95 % interval of the factor that :func:`towards` gives: ``1.04-1.07``."""
-    if math.isnan(low) or math.isnan(high):
-        return NOT_KNOWN
     if ratio < 1:
         low, high = 1 / high, 1 / low
-    return f"{low:.2f}-{high:.2f}"
+    return format_interval(low, high, "{:.2f}".format, "-")
 
 
-_TOTALS = columns(
-    """
-total Index | | text 14
-before | | duration
-after | | duration
-change | | figure
-interval | 95 % = 95 % interval !1 | figure
-""",
-    change=lambda row: (
-        f"{towards(row.ratio)}, " * (row.verdict == SAME) + change(row.ratio, row.verdict)
-    ),
-    interval=lambda row: interval(row.ratio, row.low, row.high),
+_INTERVAL = Column(
+    "interval",
+    "95 %",
+    unit.FIGURE,
+    full="95 % interval",
+    value=lambda row: interval(row.ratio, row.low, row.high),
 )
-_LAYERS = columns(
-    """
-place | # !2 | figure
-path | | text 32
-function | | text 26
-phase | !4 | text 12
-before | before = before [ms] | ms
-after | after = after [ms] | ms
-change | | figure
-interval | 95 % = 95 % interval !3 | figure
-share after_share | share = share [%] !1 | percent
-""",
-    place=lambda row: _place(row.before_index, row.covers),
-    path=lambda row: _path(row.path),
-    function=lambda row: _function(row.function),
-    phase=lambda row: shorten(row.phase, _MAX_PLACE),
-    change=lambda row: change(row.ratio, row.verdict),
-    interval=lambda row: interval(row.ratio, row.low, row.high),
+_TOTALS = (
+    Column("total", "total", unit.TEXT, field="Index", fold=14),
+    Column("before", "before", unit.SECONDS),
+    Column("after", "after", unit.SECONDS),
+    Column(
+        "change",
+        "change",
+        unit.FIGURE,
+        value=lambda row: (
+            f"{towards(row.ratio)}, " * (row.verdict == SAME) + change(row.ratio, row.verdict)
+        ),
+    ),
+    replace(_INTERVAL, drop=1),
+)
+_LAYERS = by_key(
+    Column(
+        "place", "#", unit.FIGURE, value=lambda row: _place(row.before_index, row.covers), drop=2
+    ),
+    Column("path", "path", unit.TEXT, value=lambda row: _path(row.path), fold=32),
+    Column("function", "function", unit.TEXT, value=lambda row: _function(row.function), fold=26),
+    Column(
+        "phase",
+        "phase",
+        unit.TEXT,
+        value=lambda row: shorten(row.phase, _MAX_PLACE),
+        fold=12,
+        drop=4,
+    ),
+    Column("before", "before", unit.MS),
+    Column("after", "after", unit.MS),
+    Column("change", "change", unit.FIGURE, value=lambda row: change(row.ratio, row.verdict)),
+    replace(_INTERVAL, drop=3),
+    Column("share", "share", unit.PERCENT, full="share [%]", field="after_share", drop=1),
 )
 
 
@@ -374,32 +385,84 @@ def layer_columns(comparison: Comparison) -> list[Column]:
 
 #: The columns of ``comparison.csv``, of :func:`file_rows`. Times are medians; of several runs their
 #: geometric mean.
-COLUMNS = columns("""
-before | | text | Name of the first run, the baseline
-after | | text | Name of the second run
-row | | text | total, layer, or only before or only after: a layer of one run
-name | | text | Name of the total, or index and function of the layer
-before_index | | plain? | Place of the layer in a trial of the first run, from 0; empty for totals
-after_index | | plain? | The same in the second run
-path | | text | Path of the calling link; empty for totals
-function | | text | Chainer's name of the function, or names of several; likewise
-phase | | text | Phase of the layer; likewise
-covers | | text | Indices of Chainer's layers in the row, if it compares another engine; empty for
-  what is the engine's own, and between runs of Chainer
-before_time before_s before_ms | | ms | Median time in the first run; of several runs the geometric
-  mean of their medians; by input where the batches differ
-after_time after_s after_ms | | ms | The same in the second run
-before_share | | percent | Part of the sum of all layers' times there; empty for totals
-after_share | | percent | The same in the second run
-ratio | | number | Second time over first; above 1 is slower
-ci95_low low | | number | Lower end of the ratio's 95 % confidence interval, which allows for the
-  machine's changes; empty if unknown
-ci95_high high | | number | Upper end
-p_value | | number | Probability of such a difference by chance; of layers, corrected for their
-  number (false discovery rate)
-verdict | | text | faster, slower, not significant, not known (too few trials) or, of totals,
-  machine or code (the machine changed too)
-""")
+COLUMNS = by_key(
+    Column("before", "before", unit.TEXT, "Name of the first run, the baseline"),
+    Column("after", "after", unit.TEXT, "Name of the second run"),
+    Column(
+        "row", "row", unit.TEXT, "total, layer, or only before or only after: a layer of one run"
+    ),
+    Column("name", "name", unit.TEXT, "Name of the total, or index and function of the layer"),
+    Column(
+        "before_index",
+        "before_index",
+        unit.PLAIN,
+        "Place of the layer in a trial of the first run, from 0; empty for totals",
+    ),
+    Column("after_index", "after_index", unit.PLAIN, "The same in the second run"),
+    Column("path", "path", unit.TEXT, "Path of the calling link; empty for totals"),
+    Column(
+        "function",
+        "function",
+        unit.TEXT,
+        "Chainer's name of the function, or names of several; likewise",
+    ),
+    Column("phase", "phase", unit.TEXT, "Phase of the layer; likewise"),
+    Column(
+        "covers",
+        "covers",
+        unit.TEXT,
+        "Indices of Chainer's layers in the row, if it compares another engine; empty for what "
+        "is the engine's own, and between runs of Chainer",
+    ),
+    Column(
+        "before_time",
+        "before_time",
+        unit.MS,
+        "Median time in the first run; of several runs the geometric mean of their medians; by "
+        "input where the batches differ",
+        field="before_s",
+        file="before_ms",
+    ),
+    Column(
+        "after_time",
+        "after_time",
+        unit.MS,
+        "The same in the second run",
+        field="after_s",
+        file="after_ms",
+    ),
+    Column(
+        "before_share",
+        "before_share",
+        unit.PERCENT,
+        "Part of the sum of all layers' times there; empty for totals",
+    ),
+    Column("after_share", "after_share", unit.PERCENT, "The same in the second run"),
+    Column("ratio", "ratio", unit.NUMBER, "Second time over first; above 1 is slower"),
+    Column(
+        "ci95_low",
+        "ci95_low",
+        unit.NUMBER,
+        "Lower end of the ratio's 95 % confidence interval, which allows for the machine's "
+        "changes; empty if unknown",
+        field="low",
+    ),
+    Column("ci95_high", "ci95_high", unit.NUMBER, "Upper end", field="high"),
+    Column(
+        "p_value",
+        "p_value",
+        unit.NUMBER,
+        "Probability of such a difference by chance; of layers, corrected for their number "
+        "(false discovery rate)",
+    ),
+    Column(
+        "verdict",
+        "verdict",
+        unit.TEXT,
+        "faster, slower, not significant, not known (too few trials) or, of totals, machine or "
+        "code (the machine changed too)",
+    ),
+)
 
 
 def file_rows(comparisons: Sequence[Comparison]) -> pd.DataFrame:
@@ -470,8 +533,9 @@ def unmatched_lines(comparison: Comparison) -> Iterator[str]:
     for side, layers in comparison.unmatched:
         if layers:
             names = [
-                f"{_place(one.index, one.covers)}_{_function(one.function)} at {_path(one.path)}"
-                for one in layers
+                f"{_place(layer.index, layer.covers)}_{_function(layer.function)} at "
+                f"{_path(layer.path)}"
+                for layer in layers
             ]
             time_s = sum(side.time_s(layer.index) for layer in layers)
             yield (
@@ -482,12 +546,16 @@ def unmatched_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def failures(comparison: Comparison, gate: Gate) -> list[str]:
-    """What a gate fails for, a line each."""
+    """The changes for which a gate fails, a line each."""
     return [
-        f"{printable(one.name)}: {format_factor(one.ratio)} slower"
-        + ("" if math.isnan(one.low) else f" (95 % interval {one.low:.2f} to {one.high:.2f})")
-        for one in comparison.slower_than(gate.fail_above, gate.cpu)
+        f"{printable(slower.name)}: {format_factor(slower.ratio)} slower{_within(slower)}"
+        for slower in comparison.slower_than(gate.fail_above, gate.cpu)
     ]
+
+
+def _within(slower: Slower) -> str:
+    within = format_interval(slower.low, slower.high, "{:.2f}".format)
+    return "" if within == NOT_KNOWN else f" (95 % interval {within})"
 
 
 def not_judged(comparison: Comparison, gate: Gate) -> str:
@@ -509,10 +577,8 @@ def gate_line(comparison: Comparison, gate: Gate) -> str:
     if gate.cpu:
         of = " It considers only the CPU time of a trial."
     if failed := len(comparison.slower_than(gate.fail_above, gate.cpu)):
-        moved = (
-            (" The machine's own speed changed: try again.")
-            if comparison.moved and not gate.cpu
-            else ""
-        )
+        moved = ""
+        if comparison.moved and not gate.cpu:
+            moved = " The machine's own speed changed: try again."
         return f"Gate: FAILED, {format_count(failed)} slower by more than {limit}.{of}{moved}"
     return f"Gate: passed, nothing is significantly slower by more than {limit}.{of}"

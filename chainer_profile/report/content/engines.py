@@ -1,8 +1,7 @@
-"""A run of several engines -> what is said of it, the verdict first, and its table."""
+"""A run of several engines -> its blocks, the verdict first; and its table."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
@@ -20,6 +19,7 @@ from chainer_profile.basics.units import (
     format_count,
     format_duration,
     format_factor,
+    format_interval,
     format_percent,
     format_scientific,
     format_significant,
@@ -31,65 +31,114 @@ from chainer_profile.engines.catalogue import BASELINE, FAST, provider_of
 from chainer_profile.engines.results import EngineResult, EnginesRun, Speedup, main_layer, speedup
 from chainer_profile.record.recording import COMPLETE, Recording
 from chainer_profile.report import document as doc
-from chainer_profile.report import tables
 from chainer_profile.report import text as words
+from chainer_profile.report import unit
 from chainer_profile.report.columns import properties
 from chainer_profile.report.content.comparison import layer_columns, unmatched_lines
+from chainer_profile.report.tables import Column, Table, by_key, headed, to_csv, with_content
 
-#: The table, and the picture.
+#: The files of the table and of the picture.
 CSV, PLOT = "engines.csv", "engines.png"
 #: In place of a speed-up.
 WRONG = "wrong outputs"
-#: Parts of a trial that pointing at a bar names.
+#: Parts of a trial that are named to who points at a bar, at most.
 _MOST_PARTS = 4
 #: Group of an engine's nodes that do none of Chainer's layers.
 OWN_STEPS = "the engine's own steps"
 #: Part of a trial that no function or node has.
 BETWEEN = "between the functions or nodes"
-#: What an engine's own clock adds is said from this part of a trial on.
-_MUCH = 0.05
+#: The part of a trial from which on what an engine's own clock adds is said.
+_MUCH_ADDED = 0.05
 
 #: The columns of ``engines.csv``, behind which there is one ``speedup_vs_NAME`` an engine.
-COLUMNS = tables.columns("""
-engine name | | text 24 | Name of the engine
-version | !3 | text? 8 | Its version
-network | | text | Name of the network
-batch | | plain | Inputs per trial
-device | | text | cpu, gpu:0 and so on
-trials | | plain | Number of trials
-mean | mean ms = Average Time [ms] | ms? | Mean time of a trial; empty for an engine that ran none
-std | | ms? | Its standard deviation (with trials - 1)
-ci95_low ci_low_s | | ms? | Lower end of the 95 % confidence interval of the median; empty for too
-  few trials
-ci95_high ci_high_s | | ms? | Upper end
-median | median ms = Median [ms] | ms? | Median time
-p95 | p95 ms !5 | ms? | 95th percentile
-p99 | | ms? | 99th percentile
-min | | ms? | Smallest time
-max | | ms? | Largest time
-iterations_per_s | iterations/s = Iterations/s !4 | number? | One over the mean
-prepare | | duration? | Seconds that preparing the engine took
-memory | memory = Memory !4 | bytes? | Peak growth of the process in bytes for the engine, in a
-  warm-up run
-outputs | | text 7 | right, or wrong if they differ from Chainer's by more than the tolerance
-largest_difference | largest difference | scientific? | Largest absolute difference of an output
-  from Chainer's
-relative_difference | difference = Largest difference !7 | scientific? | The same as a fraction of
-  the largest output
-tolerance | | scientific? | The largest accepted relative difference
-layers | | plain | Number of Chainer's layers
-nodes | | plain? | Number of the engine's nodes; empty if it did not time them
-gone | | plain? | Number of layers that no node computes any more
-nodes_time nodes_s nodes_ms | | ms? | Sum of the mean times of the nodes
-between | | ms? | Mean time between the nodes, in the trials in which they were timed
-worst_layer | | text | The layer where wrong outputs begin, if known
-error | | text | Why the engine did not run, or stopped
-install | | text | The command that installs what it needs
-note | | text | Other remarks
-""")
+COLUMNS = by_key(
+    Column("engine", "engine", unit.TEXT, "Name of the engine", field="name", fold=24),
+    Column("version", "version", unit.TEXT, "Its version", unknown=NOT_KNOWN, fold=8, drop=3),
+    Column("network", "network", unit.TEXT, "Name of the network"),
+    Column("batch", "batch", unit.PLAIN, "Inputs per trial"),
+    Column("device", "device", unit.TEXT, "cpu, gpu:0 and so on"),
+    Column("trials", "trials", unit.PLAIN, "Number of trials"),
+    Column(
+        "mean",
+        "mean ms",
+        unit.MS,
+        "Mean time of a trial; empty for an engine that ran none",
+        full="Average Time [ms]",
+    ),
+    Column("std", "std", unit.MS, "Its standard deviation (with trials - 1)"),
+    Column(
+        "ci95_low",
+        "ci95_low",
+        unit.MS,
+        "Lower end of the 95 % confidence interval of the median; empty for too few trials",
+        field="ci_low_s",
+    ),
+    Column("ci95_high", "ci95_high", unit.MS, "Upper end", field="ci_high_s"),
+    Column("median", "median ms", unit.MS, "Median time"),
+    Column("p95", "p95 ms", unit.MS, "95th percentile", drop=5),
+    Column("p99", "p99", unit.MS, "99th percentile"),
+    Column("min", "min", unit.MS, "Smallest time"),
+    Column("max", "max", unit.MS, "Largest time"),
+    Column("iterations_per_s", "iterations/s", unit.NUMBER, "One over the mean", drop=4),
+    Column("prepare", "prepare", unit.SECONDS, "Seconds that preparing the engine took"),
+    Column(
+        "memory",
+        "memory",
+        unit.BYTES,
+        "Peak growth of the process in bytes for the engine, in a warm-up run",
+        drop=4,
+    ),
+    Column(
+        "outputs",
+        "outputs",
+        unit.TEXT,
+        "right, or wrong if they differ from Chainer's by more than the tolerance",
+        fold=7,
+    ),
+    Column(
+        "largest_difference",
+        "largest difference",
+        unit.SCIENTIFIC,
+        "Largest absolute difference of an output from Chainer's",
+    ),
+    Column(
+        "relative_difference",
+        "difference",
+        unit.SCIENTIFIC,
+        "The same as a fraction of the largest output",
+        full="Largest difference",
+        drop=7,
+    ),
+    Column("tolerance", "tolerance", unit.SCIENTIFIC, "The largest accepted relative difference"),
+    Column("layers", "layers", unit.PLAIN, "Number of Chainer's layers"),
+    Column(
+        "nodes", "nodes", unit.PLAIN, "Number of the engine's nodes; empty if it did not time them"
+    ),
+    Column("gone", "gone", unit.PLAIN, "Number of layers that no node computes any more"),
+    Column(
+        "nodes_time",
+        "nodes_time",
+        unit.MS,
+        "Sum of the mean times of the nodes",
+        field="nodes_s",
+        file="nodes_ms",
+    ),
+    Column(
+        "between",
+        "between",
+        unit.MS,
+        "Mean time between the nodes, in the trials in which they were timed",
+    ),
+    Column(
+        "worst_layer", "worst_layer", unit.TEXT, "The layer where wrong outputs begin, if known"
+    ),
+    Column("error", "error", unit.TEXT, "Why the engine did not run, or stopped"),
+    Column("install", "install", unit.TEXT, "The command that installs what it needs"),
+    Column("note", "note", unit.TEXT, "Other remarks"),
+)
 #: The column of names to be read; a file keeps the name that --engines takes.
 _ENGINE = replace(COLUMNS["engine"], value=attrgetter("label"))
-#: What is read of them: before the speed-ups and behind them.
+#: The columns to be read, before the speed-ups and behind them.
 _FIRST = ("mean", "median")
 _THEN = ("p95", "iterations_per_s", "memory", "relative_difference", "version")
 _LEGEND = (
@@ -107,8 +156,10 @@ _LEGEND = (
 #: The same for the outputs.
 _OUTPUTS = [
     *(_ENGINE, COLUMNS["largest_difference"]),
-    *tables.columns("magnitude | largest output | number").values(),
-    tables.headed(COLUMNS["relative_difference"], "difference / output"),
+    *by_key(
+        Column("magnitude", "largest output", unit.NUMBER),
+    ).values(),
+    headed(COLUMNS["relative_difference"], "difference / output"),
     *(COLUMNS[key] for key in ("tolerance", "outputs")),
 ]
 
@@ -118,16 +169,16 @@ def _rows(
     engines: Iterable[EngineResult],
     recordings: Mapping[str, Recording] = MappingProxyType({}),
 ) -> list[Row]:
-    return [_row(run, one, recordings.get(one.name)) for one in engines]
+    return [_row(run, engine, recordings.get(engine.name)) for engine in engines]
 
 
 def _row(run: EnginesRun, engine: EngineResult, recording: Recording | None) -> Row:
     statistics, difference = engine.statistics, engine.difference
     fused = fusion(run, recording) if recording else None
-    known = dict.fromkeys((*Statistics.__annotations__, *Fusion._fields)) | vars(engine)
-    known |= vars(statistics) if statistics else {}
-    known |= fused._asdict() if fused else {}
-    known |= {
+    fields = dict.fromkeys((*Statistics.__annotations__, *Fusion._fields)) | vars(engine)
+    fields |= vars(statistics) if statistics else {}
+    fields |= fused._asdict() if fused else {}
+    fields |= {
         "network": run.settings.model,
         "batch": run.settings.batchsize,
         "device": run.settings.device,
@@ -143,7 +194,7 @@ def _row(run: EnginesRun, engine: EngineResult, recording: Recording | None) -> 
         "engine": engine,
         "label": engine.label,
     }
-    return Row(**known)
+    return Row(**fields)
 
 
 def to_file(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
@@ -152,12 +203,11 @@ def to_file(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
     A speed-up is how many times as fast the row's engine is as the column's. It is empty for an
     engine with wrong outputs.
     """
-    factor, kind = attrgetter("factor"), tables.KINDS["number"]
     versus = [
-        replace(_against(slow, factor), kind=kind, csv=f"speedup_vs_{tables.safe(slow.name)}")
+        _against(slow, attrgetter("factor"), unit.NUMBER, f"speedup_vs_{unit.safe(slow.name)}")
         for slow in run.measured
     ]
-    return tables.to_csv([*COLUMNS.values(), *versus], _rows(run, run.engines, recordings))
+    return to_csv([*COLUMNS.values(), *versus], _rows(run, run.engines, recordings))
 
 
 def sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.Section]:
@@ -183,7 +233,7 @@ def sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.S
         doc.Section("Method", _method(run), (doc.REPORT,)),
         doc.Section("Environment", _environment(run, recordings), (doc.REPORT,)),
         doc.Section(
-            "", [doc.text(one, aside=True, below=at > 0) for at, one in environment], (doc.BRIEF,)
+            "", [doc.text(line, aside=True, below=at > 0) for at, line in environment], (doc.BRIEF,)
         ),
     ]
 
@@ -203,26 +253,26 @@ def verdict(run: EnginesRun) -> str:
     if baseline is None or baseline.statistics is None:
         return f"{plural(len(run.measured), 'engine')} ran, and Chainer did not."
     before = format_duration(baseline.statistics.median_s)
-    known = _speedups(run)
-    if not known:
+    gains = _gains(run)
+    if not gains:
         return f"Only {baseline.label} ran: {before} a trial."
-    faster = [pair for pair in known if pair[1].sure]
+    faster = [(engine, gain) for engine, gain in gains if gain.sure]
     if not faster:
         return f"No engine is significantly faster than {baseline.label}: {before} a trial."
     best, gain = faster[0]
     assert best.statistics is not None
-    after = format_duration(best.statistics.median_s)
+    factor, after = format_factor(gain.factor), format_duration(best.statistics.median_s)
     if crowded(run):
         return (
-            f"{best.label} was {format_factor(gain.factor)} as fast as {baseline.label} "
-            f"({after} a trial instead of {before}), but other programs kept the cores busy; the "
-            "speed-up without them is unknown."
+            f"{best.label} was {factor} as fast as {baseline.label} ({after} a trial instead of "
+            f"{before}), but other programs kept the cores busy; the speed-up without them is "
+            "unknown."
         )
-    said = interval_text(gain)
-    within = "" if said == NOT_KNOWN else f" (95 % interval {said})"
+    interval = interval_text(gain)
+    within = "" if interval == NOT_KNOWN else f" (95 % interval {interval})"
     return (
-        f"{best.label} is {format_factor(gain.factor)} as fast as {baseline.label}{within}: "
-        f"{after} a trial instead of {before}."
+        f"{best.label} is {factor} as fast as {baseline.label}{within}: {after} a trial instead of "
+        f"{before}."
     )
 
 
@@ -234,14 +284,14 @@ def crowded(run: EnginesRun) -> bool:
     return other + min(run.settings.threads or cores, cores) >= cores + BUSY_CORES
 
 
-def _speedups(run: EnginesRun) -> list[tuple[EngineResult, Speedup]]:
+def _gains(run: EnginesRun) -> list[tuple[EngineResult, Speedup]]:
     """The other engines that are right and how many times as fast as Chainer, the fastest first."""
-    found = [
-        (one, gain)
-        for one in run.right
-        if run.baseline and one is not run.baseline and (gain := speedup(one, run.baseline))
+    gains = [
+        (engine, gain)
+        for engine in run.right
+        if run.baseline and engine is not run.baseline and (gain := speedup(engine, run.baseline))
     ]
-    return sorted(found, key=lambda pair: -pair[1].factor)
+    return sorted(gains, key=lambda pair: -pair[1].factor)
 
 
 def _verdict(run: EnginesRun) -> Iterator[doc.Block]:
@@ -249,10 +299,10 @@ def _verdict(run: EnginesRun) -> Iterator[doc.Block]:
     yield from doc.below([*warnings(run), *wrong_lines(run)], note=True)
 
 
-def _table(run: EnginesRun) -> tables.Table:
+def _table(run: EnginesRun) -> Table:
     rows = _rows(run, run.measured)
-    shown = tables.with_content(table_columns(run), rows)
-    return tables.Table(shown, rows, "The engines", _marks(rows), _LEGEND, anchors=anchors_of(run))
+    shown = with_content(table_columns(run), rows)
+    return Table(shown, rows, "The engines", _marks(rows), _LEGEND, anchors=anchors_of(run))
 
 
 def _marks(rows: Iterable[Row]) -> list[str]:
@@ -260,30 +310,30 @@ def _marks(rows: Iterable[Row]) -> list[str]:
 
 
 def anchors_of(run: EnginesRun) -> list[str]:
-    """What the bars of the engines that made trials lead to: their rows."""
+    """The anchors of the rows of the engines that made trials, to which their bars lead."""
     return [f"engine-{at}" for at in range(len(run.measured))]
 
 
 def words_of(run: EnginesRun, recordings: Mapping[str, Recording]) -> dict[str, str]:
-    """What pointing at an engine's bars says, by the anchor of its row."""
-    said = []
+    """The words for who points at an engine's bars, by the anchor of its row."""
+    texts = []
     for engine in run.measured:
         assert engine.statistics is not None
         parts = [format_duration(engine.statistics.median_s)]
         if run.baseline is not None:
             parts.append(factor_text(engine, run.baseline))
         if engine.name in recordings:
-            found = function_shares(recordings[engine.name], recordings.get(BASELINE))
-            most = sorted(found, key=lambda name: -found[name])[:_MOST_PARTS]
-            parts += [f"{format_percent(found[name])} {name}" for name in most]
-        said.append(f"{words.printable(engine.label)}: {', '.join(filter(None, parts))}")
-    return dict(zip(anchors_of(run), said, strict=True))
+            shares = function_shares(recordings[engine.name], recordings.get(BASELINE))
+            largest = sorted(shares, key=lambda name: -shares[name])[:_MOST_PARTS]
+            parts += [f"{format_percent(shares[name])} {name}" for name in largest]
+        texts.append(f"{words.printable(engine.label)}: {', '.join(filter(None, parts))}")
+    return dict(zip(anchors_of(run), texts, strict=True))
 
 
 def _speed(run: EnginesRun) -> Iterator[doc.Block]:
     """The picture, and how many times as fast each engine is as each other one."""
     if run.measured:
-        # By itself, since a page leaves out what names a file beside it.
+        # In a paragraph of its own: a page leaves out those that name a file beside it.
         yield doc.text("All digits are in ", doc.file(CSV), ".")
         yield doc.Figure(
             PLOT,
@@ -298,8 +348,10 @@ def _speed(run: EnginesRun) -> Iterator[doc.Block]:
             "How many times as fast the row's engine is as the column's engine (95 % "
             "confidence intervals):"
         )
-        versus = [_against(slow, interval_text, drop=at) for at, slow in enumerate(run.right)]
-        yield tables.Table([_ENGINE, *versus], _rows(run, run.right), "Speed-ups")
+        versus = [
+            replace(_against(slow, interval_text), drop=at) for at, slow in enumerate(run.right)
+        ]
+        yield Table([_ENGINE, *versus], _rows(run, run.right), "Speed-ups")
 
 
 def _outputs(run: EnginesRun) -> Iterator[doc.Block]:
@@ -312,7 +364,7 @@ def _outputs(run: EnginesRun) -> Iterator[doc.Block]:
         "those of an initial normalisation), and again after the trials."
     )
     rows = _rows(run, compared)
-    yield tables.Table(_OUTPUTS, rows, "Outputs", _marks(rows))
+    yield Table(_OUTPUTS, rows, "Outputs", _marks(rows))
 
 
 def _nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
@@ -329,28 +381,30 @@ def _nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc
 
 
 def _with_nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[EngineResult]:
-    return [one for one in run.engines if one.name in recordings and one.name != BASELINE]
+    others = (engine for engine in run.engines if engine.name != BASELINE)
+    return [engine for engine in others if engine.name in recordings]
 
 
 def _groups(name: str, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
     """The layers of Chainer and of an engine, as a comparison has them."""
     try:
-        before, after = (Side(one, (recordings[one],)) for one in (BASELINE, name))
-        found = compare(before, after)
+        before, after = (Side(engine, (recordings[engine],)) for engine in (BASELINE, name))
+        comparison = compare(before, after)
     except ProfileError:  # the nodes do not say whose layers they are
         return
-    rows = f"The layers of {BASELINE} and of {name}"
+    caption = f"The layers of {BASELINE} and of {name}"
     legend = [("", "Times are medians of the trials in which the engines timed their nodes.")]
-    yield tables.Table(layer_columns(found), found.layers, rows, legend=legend)
-    yield from map(doc.text, unmatched_lines(found))
+    yield Table(layer_columns(comparison), comparison.layers, caption, legend=legend)
+    yield from map(doc.text, unmatched_lines(comparison))
 
 
 def _method(run: EnginesRun) -> Iterator[doc.Block]:
     settings = run.settings
     if settings.command:
         yield doc.Code(settings.command)
-    known = [e for e in run.engines if e.prepare_s is not None]
-    took = ", ".join(f"{format_duration(e.prepare_s)} ({e.label})" for e in known) or "no time"
+    prepared = [engine for engine in run.engines if engine.prepare_s is not None]
+    times = (f"{format_duration(engine.prepare_s)} ({engine.label})" for engine in prepared)
+    took = ", ".join(times) or "no time"
     yield doc.points(
         [
             "Each engine got the same network, weights and input. Preparing them before the "
@@ -375,7 +429,7 @@ def _environment(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterat
 
 
 def about_lines(run: EnginesRun) -> list[str]:
-    """What was run, and how, in two lines."""
+    """The network and the engines, and how they ran, in two lines."""
     settings = run.settings
     threads = "" if settings.threads is None else f", {plural(settings.threads, 'thread')}"
     trials = plural(settings.trials, "trial")
@@ -387,64 +441,66 @@ def about_lines(run: EnginesRun) -> list[str]:
 
 def warnings(run: EnginesRun) -> list[str]:
     """A sentence for each thing that makes the times doubtful."""
-    found = []
+    sentences = []
     if run.ended != COMPLETE:
         counts = [len(engine.clean_ns) for engine in run.measured]
         ends = sorted({min(counts, default=0), max(counts, default=0)})
         made = " to ".join(map(format_count, ends))
-        found.append(f"The trials ended early ({run.ended}): {made} of each engine.")
+        sentences.append(f"The trials ended early ({run.ended}): {made} of each engine.")
     if run.other_cpu is not None and run.other_cpu >= BUSY_CORES:
         cores = run.environment.usable_cores
         of = f"of {plural(cores, 'core')}" if cores else "cores"
-        found.append(
+        sentences.append(
             f"Other programs kept {run.other_cpu:.1f} {of} busy during the trials, which slows "
             "long trials more than short ones. Close them and run again."
         )
-    return found
+    return sentences
 
 
-def table_columns(run: EnginesRun) -> list[tables.Column]:
+def table_columns(run: EnginesRun) -> list[Column]:
     """The columns of the engines that made trials; one for each of them to be compared with."""
     versus = []
     if (baseline := run.baseline) is not None:
         versus.append(_versus(baseline))
         if not crowded(run):
-            interval = _against(baseline, interval_text, drop=6)
-            versus.append(tables.headed(interval, "95 %", "95 % interval"))
-    versus += [_versus(slow, drop=1) for slow in run.right if slow is not baseline]
+            interval = replace(_against(baseline, interval_text), drop=6)
+            versus.append(headed(interval, "95 %", "95 % interval"))
+    others = (slow for slow in run.right if slow is not baseline)
+    versus += [replace(_versus(slow), drop=1) for slow in others]
     return [_ENGINE, *(COLUMNS[key] for key in _FIRST), *versus, *(COLUMNS[key] for key in _THEN)]
 
 
-def _against(slow: EngineResult, said: Callable[[Speedup], Any], drop: int = 0) -> tables.Column:
+def _against(
+    slow: EngineResult,
+    shown: Callable[[Speedup], Any],
+    of: unit.Unit = unit.FIGURE,
+    file: str | None = "",
+) -> Column:
     """A column of how many times as fast engines are as this one; nothing of itself."""
 
     def value(row: Row) -> Any:
-        found = None if row.engine is slow else speedup(row.engine, slow)
-        return None if found is None else said(found)
+        gain = None if row.engine is slow else speedup(row.engine, slow)
+        return None if gain is None else shown(gain)
 
-    column = tables.headed(tables.columns("versus | | figure")["versus"], f"vs {slow.label}")
-    return replace(column, value=value, missing="", drop=drop)
+    return Column(f"vs_{slow.name}", f"vs {slow.label}", of, value=value, file=file, unknown="")
 
 
-def _versus(slow: EngineResult, drop: int = 0) -> tables.Column:
-    """The same to read, where wrong engines are told of."""
-    column = _against(slow, interval_text, drop)
-    return replace(column, value=lambda row: factor_text(row.engine, slow))
+def _versus(slow: EngineResult) -> Column:
+    """The same to read, with words for engines that are wrong."""
+    return replace(_against(slow, interval_text), value=lambda row: factor_text(row.engine, slow))
 
 
 def factor_text(engine: EngineResult, slow: EngineResult) -> str:
     """How many times as fast an engine is as another one; empty for itself."""
     if engine.wrong:
         return WRONG
-    found = None if engine is slow else speedup(engine, slow)
-    return "" if found is None else format_factor(found.factor)
+    gain = None if engine is slow else speedup(engine, slow)
+    return "" if gain is None else format_factor(gain.factor)
 
 
-def interval_text(found: Speedup) -> str:
+def interval_text(gain: Speedup) -> str:
     """The interval of a factor: ``10.5x to 11.1x``."""
-    if math.isnan(found.low):
-        return NOT_KNOWN
-    return f"{format_factor(found.low)} to {format_factor(found.high)}"
+    return format_interval(gain.low, gain.high, format_factor)
 
 
 def other_line(engine: EngineResult) -> str:
@@ -459,20 +515,20 @@ def wrong_lines(run: EnginesRun) -> list[str]:
 
 
 def wrong_text(engine: EngineResult) -> str:
-    found = engine.difference
-    assert found
+    difference = engine.difference
+    assert difference
     worst = f"; {engine.worst_layer}" if engine.worst_layer else ""
     return (
-        f"wrong outputs: they differ by up to {format_scientific(found.largest)} "
-        f"({format_scientific(found.relative)} of the largest output, "
-        f"{format_significant(found.magnitude)}), more than the tolerance of "
+        f"wrong outputs: they differ by up to {format_scientific(difference.largest)} "
+        f"({format_scientific(difference.relative)} of the largest output, "
+        f"{format_significant(difference.magnitude)}), more than the tolerance of "
         f"{format_scientific(engine.tolerance)}{worst}"
     )
 
 
 def note_lines(run: EnginesRun) -> list[str]:
-    """What else is to be known of engines that made trials."""
-    return [f"{one.label}: {one.note}" for one in run.measured if one.note]
+    """Remarks on engines that made trials."""
+    return [f"{engine.label}: {engine.note}" for engine in run.measured if engine.note]
 
 
 def next_steps(run: EnginesRun) -> Iterator[str]:
@@ -483,15 +539,15 @@ def next_steps(run: EnginesRun) -> Iterator[str]:
         yield (
             "Close the other programs, or wait for them to end, and run again to choose an engine."
         )
-    elif known := _speedups(run):
-        yield from _which(known)
+    elif gains := _gains(run):
+        yield from _advised(gains)
     for engine in run.others:
         if engine.install:
             yield f"{engine.label} was not tried; {engine.install} installs it."
 
 
-def _which(known: list[tuple[EngineResult, Speedup]]) -> Iterator[str]:
-    faster = [pair for pair in known if pair[1].sure]
+def _advised(gains: list[tuple[EngineResult, Speedup]]) -> Iterator[str]:
+    faster = [(engine, gain) for engine, gain in gains if gain.sure]
     if not faster:
         yield f"No engine is significantly faster than {BASELINE} here: stay with it."
         return
@@ -505,7 +561,7 @@ def _which(known: list[tuple[EngineResult, Speedup]]) -> Iterator[str]:
                 f"{engine.label} is equally fast within the accuracy of these trials: use the "
                 f"one that suits you. {_how(engine)}"
             )
-    factors = {engine.name: gain.factor for engine, gain in known}
+    factors = {engine.name: gain.factor for engine, gain in gains}
     if best.name != FAST and factors.get(FAST, 0.0) > 1:
         yield (
             f"If you can install nothing but Chainer, {FAST} gives "
@@ -530,7 +586,7 @@ def _how(engine: EngineResult) -> str:
 
 
 class Fusion(NamedTuple):
-    """What an engine made of Chainer's layers, in mean times; ``gone`` layers no node does."""
+    """What became of Chainer's layers, in mean times; ``gone`` layers no node does."""
 
     nodes: int
     #: None where the nodes do not say whose they are.
@@ -557,47 +613,49 @@ def fusion(run: EnginesRun, recording: Recording) -> Fusion:
 
 
 def fusion_text(run: EnginesRun, recording: Recording, chainer: Recording | None) -> str:
-    """What it made of them in words: ``66 layers became 27 nodes: 5.421 ms -> 0.512 ms``."""
-    found = fusion(run, recording)
-    nodes, nodes_time = plural(found.nodes, "node"), format_duration(found.nodes_s)
-    between = format_duration(found.between_s)
-    if found.gone is None:
-        said = f"{nodes}, {nodes_time}, and {between} between them; they do not say which layers "
-        said += "they compute"
+    """What became of them in words: ``66 layers became 27 nodes: 5.421 ms -> 0.512 ms``."""
+    fused = fusion(run, recording)
+    nodes, nodes_time = plural(fused.nodes, "node"), format_duration(fused.nodes_s)
+    between = format_duration(fused.between_s)
+    if fused.gone is None:
+        sentence = (
+            f"{nodes}, {nodes_time}, and {between} between them; they do not say which layers they "
+            "compute"
+        )
     else:
-        said = f"{plural(run.n_layers, 'layer')} became {nodes}"
-        if found.gone:
-            said += f" ({plural(found.gone, 'layer')} without a node)"
+        sentence = f"{plural(run.n_layers, 'layer')} became {nodes}"
+        if fused.gone:
+            sentence += f" ({plural(fused.gone, 'layer')} without a node)"
         if chainer is not None:
             before_s = float(chainer.self_ns.sum(axis=1).mean()) * NS
-            said += f": {format_duration(before_s)} -> {nodes_time}"
-        said += f", and {between} between the nodes"
+            sentence += f": {format_duration(before_s)} -> {nodes_time}"
+        sentence += f", and {between} between the nodes"
     runs_ns, clean_ns = recording.trial_ns, recording.clean_ns
     if runs_ns is not None and len(runs_ns) and len(clean_ns):
         added = float(np.median(runs_ns) / np.median(clean_ns)) - 1
-        if added >= _MUCH:
-            said += f"; its own clock adds {format_percent(added)} to a trial"
-    return said
+        if added >= _MUCH_ADDED:
+            sentence += f"; its own clock adds {format_percent(added)} to a trial"
+    return sentence
 
 
 def main_functions(recording: Recording, chainer: Recording | None) -> list[str]:
     """For each row of a recording the function that stands for it."""
     layers = () if chainer is None else chainer.layers
-    found = []
+    functions = []
     for row in recording.layers:
         if row.covers and layers:
-            found.append(layers[main_layer(row.covers, layers)].function)
+            functions.append(layers[main_layer(row.covers, layers)].function)
         elif row.covers:
-            found.append(row.function.partition(" + ")[0])
+            functions.append(row.function.partition(" + ")[0])
         else:
-            found.append(OWN_STEPS if recording.settings.engine else row.function)
-    return list(map(words.printable, found))
+            functions.append(OWN_STEPS if recording.settings.engine else row.function)
+    return list(map(words.printable, functions))
 
 
 def function_shares(recording: Recording, chainer: Recording | None) -> dict[str, float]:
     """Fractions of a trial by function, with what is between them; they add up to 1.
 
-    A node of several layers counts for its main one. Nothing is found in trials that took no time.
+    A node of several layers counts for its main one. Trials that took no time have none.
     """
     assert recording.trial_ns is not None
     whole = float(recording.trial_ns.mean())

@@ -1,18 +1,20 @@
-"""Summary -> all that is told of its layers one by one, for every form of a report."""
+"""Summary -> the layers one by one: the tables of every form, the plot, and the hot layers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainer_profile.analyse.amdahl import ways
 from chainer_profile.analyse.changes import whole
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import (
     NOT_KNOWN,
+    fill,
     format_count,
     format_duration,
     format_percent,
@@ -20,51 +22,46 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.basics.words import DEFAULT_DEPTH, SELF_TIME, TOTAL_TIME
 from chainer_profile.comparison.fused import place
+from chainer_profile.report import unit
 from chainer_profile.report.columns import (
     ABOUT,
-    USUAL,
-    WHICH,
-    framework_of_layers,
-    hot_marks,
-    layer_anchor,
+    LAYER_COLUMNS,
+    SHOWN,
     layer_columns,
     properties,
 )
 from chainer_profile.report.document import LAYERS, LINKS, PLOT, Figure, file, text
+from chainer_profile.report.rows import framework_of_layers, hot_marks, layer_anchor
 from chainer_profile.report.tables import (
-    HOT_MARK,
     SPREAD,
+    Column,
     Spread,
     Table,
-    columns,
     headed,
     kept,
     not_shown,
     rows_of,
-    with_content,
 )
 from chainer_profile.report.text import on_gpu, printable, typical_word
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
     import pandas as pd
     from numpy.typing import NDArray
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.report.document import Block
-    from chainer_profile.report.tables import Column
 
-#: With more layers than this the report shows the hot and the slowest ones only; and of more links
-#: those of the longest times.
-MAX_ROWS = 100
-SLOWEST = 50
-#: Layers of a page's first screen.
-_HOTTEST = 8
+#: Of more layers the report's appendix shows the hot and the slowest ones, at least so many.
+MAX_ROWS, SLOWEST = 100, 50
+#: Layers of a page's first table, and hot layers of a report.
+_HOTTEST, _MAX_HOT = 8, 10
 #: Bars of a histogram, and medians of a course, at most; layers at a time, so that a long run's
-#: times are not there twice.
+#: times are not in memory twice.
 _BINS, _BLOCKS, _AT_ONCE = 20, 24, 64
-_SORT_COLUMNS = {
+#: The field that each order is by.
+_SORT_FIELDS = {
     "time": "typical_s",
     SELF_TIME: "typical_s",
     TOTAL_TIME: "typical_s",
@@ -79,25 +76,20 @@ _SORT_COLUMNS = {
     "reached": "reached",
 }
 _ASCENDING = ("path", "function")
-#: Columns that an order needs to be seen, beside the usual ones or in place of one of them.
+#: Columns that an order needs, beside the usual ones or in place of another one.
 _SHOWN_FOR = {"flops": "flops", "memory": "peak", "reached": "reached"}
 _IN_PLACE_FOR = {"std": ("ci", "std")}
-#: Columns that only a run on a GPU fills, and what they say.
-_DEVICE = {
-    "host": "host is the host's time in the layer's call",
-    "gap": "gap is the device's time between the previous layer and this one",
-    "busy": "busy is the device's time when it never waits for the host",
-}
-#: Columns of a first screen, and those that there are only where there is something in them.
-BRIEF_COLUMNS = ("index", "hot", "path", "function", "phase", "median", "share", "verdict")
-_WHERE_KNOWN = frozenset({"gflops", "reached", "verdict", "peak", *_DEVICE})
-#: Columns of a page's two tables.
-_HOT_COLUMNS = ("path", "median", "share", "function", "phase")
-_PAGE_COLUMNS = (
-    *("index", "path", "function", "phase", "median", "interval", "share", "verdict"),
-    *("mean", "p5", "p95", "std", "calls", "output_shapes", "host", "gap", "busy"),
-    *("flops", "moved", "intensity", "gflops", "gbytes", "reached"),
-    *("peak", "workspace", "retained"),
+#: Sentences of the terminal's legend, by the headings of their columns.
+_LEGEND = (
+    (
+        "% of limit",
+        "% of limit is the shortest possible time at this machine's limits as a part of the "
+        "median.",
+    ),
+    ("host", "host is the host's time in the layer's call."),
+    ("gap", "gap is the device's time between the previous layer and this one."),
+    ("busy", "busy is the device's time when it never waits for the host."),
+    ("+/- ms", "+/- is half of the 95 % confidence interval of the median."),
 )
 
 
@@ -115,7 +107,7 @@ class Shown:
     macs: bool = False
     #: Columns of the layers, which a narrow terminal shows too; None for the usual ones.
     columns: Sequence[str] | None = None
-    usual: Sequence[str] = USUAL
+    usual: Sequence[str] = SHOWN["terminal"]
     #: How to see the rows that the limit leaves out, if there is a way.
     hint: str = ""
     #: Doubts at most on a first screen; None for all, and then all findings below.
@@ -123,120 +115,170 @@ class Shown:
 
 
 def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
-    every = _sorted(summary.layers, shown.sort)
-    told = every if shown.limit is None else every.head(max(0, shown.limit))
+    """The terminal's table."""
+    ordered = _sorted(summary.layers, shown.sort)
+    rows = ordered if shown.limit is None else ordered.head(max(0, shown.limit))
     wider = "a wider terminal shows them"
     if shown.columns is None:
         columns = _usual_columns(summary, shown)
         wider = "a wider terminal or --columns shows them"
     else:
-        columns = list(map(kept, layer_columns(shown.columns)))
+        columns = [kept(LAYER_COLUMNS[key]) for key in shown.columns]
     kind = "inclusive" if summary.recording.settings.inclusive else "self times"
-    interval = "there are too few trials for confidence intervals"
-    if summary.has_intervals:
-        interval = "+/- is half of the 95 % confidence interval of the median"
     legend = [
-        *hidden(summary, every["share"].iloc[len(told) :], shown.hint, "layer"),
-        ("", f"{HOT_MARK} marks hot layers: {summary.hotspots.rule}."),
+        *hidden(summary, ordered["share"].iloc[len(rows) :], shown.hint, "layer"),
+        ("", f"{unit.HOT_MARK} marks hot layers: {summary.hotspots.rule}."),
         ("", f"Times are {kind}{on_gpu(summary)} in ms, % is of the {whole(summary)[1]}."),
-        *_legend_of_marks(columns, told),
-        ("+/- ms", f"{interval}."),
-        (
-            "% of limit",
-            "% of limit is the shortest possible time at this machine's limits as a part of the "
-            "median.",
-        ),
-        *((name, f"{meaning}.") for name, meaning in _DEVICE.items()),
+        *_legend_of_marks(columns, rows),
+        *_LEGEND,
     ]
-    rows = [*rows_of(told), *framework_of_layers(summary)]
-    yield Table(columns, rows, "The layers", hot_marks(told), legend, wider)
+    with_framework = [*rows_of(rows), *framework_of_layers(summary)]
+    yield Table(columns, with_framework, "The layers", hot_marks(rows), legend, wider)
 
 
 def hidden(
-    summary: Summary, shares: Sequence[float], hint: str, what: str
+    summary: Summary, shares: Sequence[float], hint: str, noun: str
 ) -> list[tuple[str, str]]:
-    """What a legend says of layers or groups of layers that a limit leaves out."""
+    """The sentence of a legend on layers, or groups of layers, that a limit leaves out."""
     more = f": {format_percent(float(sum(shares)))} of the {whole(summary)[1]}"
-    return not_shown(len(shares), hint, what, more)
+    return not_shown(len(shares), hint, noun, more)
 
 
 def _sorted(layers: pd.DataFrame, sort: str) -> pd.DataFrame:
     if sort == "index":
         return layers
-    column = _SORT_COLUMNS[sort]
-    return layers.sort_values(column, ascending=column in _ASCENDING, kind="stable")
+    field = _SORT_FIELDS[sort]
+    return layers.sort_values(field, ascending=field in _ASCENDING, kind="stable")
 
 
 def _usual_columns(summary: Summary, shown: Shown) -> list[Column]:
-    """The columns where none were chosen: with that of the order, without what is not known."""
-    instead, other = _IN_PLACE_FOR.get(shown.sort, ("", ""))
-    keys = [other if key == instead else key for key in shown.usual]
-    wanted = _SHOWN_FOR.get(shown.sort, "")
-    if wanted and wanted not in keys:
-        keys.append(wanted)
-    found = _known(summary, keys, _WHERE_KNOWN - {wanted})
-    return [kept(column) if column.key == wanted else column for column in found]
+    """The columns where none were chosen, with that of the order."""
+    replaced, by = _IN_PLACE_FOR.get(shown.sort, ("", ""))
+    keys = [by if key == replaced else key for key in shown.usual]
+    ordered_by = _SHOWN_FOR.get(shown.sort, "")
+    if ordered_by and ordered_by not in keys:
+        keys.append(ordered_by)
+    columns = layer_columns(summary, keys)
+    return [kept(column) if column.key == ordered_by else column for column in columns]
 
 
-def _known(
-    summary: Summary,
-    keys: Sequence[str],
-    unsure: Collection[str],
-    among: pd.DataFrame | None = None,
-) -> list[Column]:
-    """Columns of these names; of those that are unsure the ones that say something of the rows."""
-    rows = summary.layers if among is None else among
-    known = {one.key for one in with_content(layer_columns(list(unsure)), rows)}
-    found = layer_columns(keys, summary)
-    return [one for one in found if one.key not in unsure or one.key in known]
-
-
-def _legend_of_marks(columns: Sequence[Column], shown: pd.DataFrame) -> list[tuple[str, str]]:
+def _legend_of_marks(columns: Sequence[Column], rows: pd.DataFrame) -> list[tuple[str, str]]:
     """What the mark of approximate figures means, with the last of their columns to be left out."""
-    rows = list(shown[shown["work_is_about"]].itertuples())
-    marked = [column for column in columns if any(column.cell(row).startswith("~") for row in rows)]
+    about = list(rows[rows["work_is_about"]].itertuples())
+    marked = [column for column in columns if any(column.cell(row)[:1] == "~" for row in about)]
     lasting = sorted(marked, key=lambda column: column.drop or math.inf)[-1:]
-    return [(column.name, ABOUT) for column in lasting]
+    return [(column.heading, ABOUT) for column in lasting]
 
 
 def bars(summary: Summary) -> Iterator[Block]:
-    several = summary.several_phases
+    typical = typical_word(summary.recording)
+    phases = ", phase after phase" if summary.several_phases else ""
     yield Figure(
         PLOT,
-        f"Bar plot of the {typical_word(summary.recording)} self time of every layer",
-        "One bar for each layer in the order of the calls"
-        + (", phase after phase" if several else "")
-        + f": {typical_word(summary.recording)} self time{on_gpu(summary)}, with whiskers from "
-        "the 5th to the 95th percentile. Hot layers are red here, and bold in tables.",
+        f"Bar plot of the {typical} self time of every layer",
+        f"One bar for each layer in the order of the calls{phases}: {typical} self "
+        f"time{on_gpu(summary)}, with whiskers from the 5th to the 95th percentile. Hot layers are "
+        "red here, and bold in tables.",
     )
+
+
+def hot_layers(summary: Summary) -> Iterator[Block]:
+    """How many layers are hot and what they take; and how fast they have to become."""
+    layers, hot = summary.layers, summary.layers[summary.layers["hot"]]
+    if hot.empty:
+        slowest = layers.loc[layers["typical_s"].idxmax()]
+        yield text(
+            f"No layer is hot. The slowest is {slowest['label']} with "
+            f"{format_duration(slowest['typical_s'])}."
+        )
+        return
+    functions, phases = hot["function"].value_counts(), hot["phase"].value_counts()
+    sentence = "{hot:n} of {layers:layer} {hot:is|are} hot: {share:%} of the {whole}."
+    if functions.iloc[0] > 1:
+        sentence += " {most:n} of them are {function}"
+        sentence += ", {in_phase:n} belong to {phase}." if summary.several_phases else "."
+    if len(hot) < len(layers):
+        sentence += " No other layer takes more than {next:%}."
+    yield text(
+        fill(
+            sentence,
+            hot=len(hot),
+            layers=len(layers),
+            share=float(hot["share"].sum()),
+            whole=whole(summary)[1],
+            most=int(functions.iloc[0]),
+            function=functions.index[0],
+            in_phase=int(phases.iloc[0]),
+            phase=phases.index[0],
+            next=float(layers["share"][~layers["hot"]].max()),
+        )
+    )
+    yield from target(summary, 2.0)
+
+
+def hot_table(summary: Summary) -> Iterator[Block]:
+    """The hot layers, slowest first; the number of a layer says when it is called."""
+    hot = summary.slowest[summary.slowest["hot"]]
+    rows = hot.head(_MAX_HOT)
+    if rows.empty:
+        return
+    columns = layer_columns(summary, SHOWN["hot layers"], rows)
+    legend = [*not_shown(len(hot) - len(rows), noun="hot layer"), hot_rule(summary)]
+    ranked = rows.assign(rank=range(1, len(rows) + 1))
+    rank = Column("rank", "rank", unit.COUNT)
+    yield Table([rank, *columns], ranked, "The hot layers, slowest first", legend=legend)
+
+
+def hot_rule(summary: Summary) -> tuple[str, str]:
+    return "", f"Hot layers are {summary.hotspots.rule}."
+
+
+def target(summary: Summary, factor: float) -> Iterator[Block]:
+    """Which layers must become how fast, for a trial that is so many times as fast."""
+    enough = ways(summary.recording, summary.layers["typical_s"].to_numpy(), factor)
+    if enough is None:
+        return
+    if not enough:
+        yield text(f"Every layer 10x as fast would not make a trial {factor:g}x as fast.")
+        return
+    ways_in_words = [
+        fill(
+            "the {slowest}slowest {layers:layer|layers} ({share:%} of it) {times}x",
+            slowest="" if way.count == 1 else f"{way.count} ",
+            layers=way.count,
+            share=way.share,
+            times=f"{way.times:g}",
+        )
+        for way in enough
+    ]
+    yield text(f"For a trial {factor:g}x as fast, make {', or '.join(ways_in_words)} as fast.")
 
 
 def hottest(summary: Summary) -> Table:
     """The hottest layers, which lead to their rows."""
-    found = summary.slowest.head(_HOTTEST)
+    rows = summary.slowest.head(_HOTTEST)
     return Table(
-        layer_columns(_HOT_COLUMNS, summary),
-        found,
+        layer_columns(summary, SHOWN["hottest layers of a page"]),
+        rows,
         "The hottest layers",
-        hot_marks(found),
-        [("", f"Hot layers are {summary.hotspots.rule}. Shares are of the {whole(summary)[1]}.")],
-        leads=[layer_anchor(at) for at in found.index],
+        hot_marks(rows),
+        [hot_rule(summary), ("", f"Shares are of the {whole(summary)[1]}.")],
+        leads=[layer_anchor(at) for at in rows.index],
     )
 
 
 def on_page(summary: Summary) -> Iterator[Block]:
+    legend = [
+        "Click a heading to sort. Beside each layer: the histogram of its times, and their course "
+        "over the trials.",
+        *([ABOUT] if summary.layers["work_is_about"].any() else []),
+    ]
     yield Table(
-        _page_columns(summary),
+        layer_columns(summary, SHOWN["page"]),
         summary.layers,
         "All layers",
         hot_marks(summary.layers),
-        [
-            (
-                "",
-                "Beside each layer: the histogram of its times, and their course over the trials.",
-            ),
-            *([("", ABOUT)] if summary.layers["work_is_about"].any() else []),
-        ],
+        [("", sentence) for sentence in legend],
         anchors=[layer_anchor(at) for at in summary.layers.index],
         spreads=spreads(summary),
     )
@@ -244,18 +286,15 @@ def on_page(summary: Summary) -> Iterator[Block]:
 
 def glossary(summary: Summary) -> Iterator[Block]:
     """What the columns of a page's table mean."""
-    yield properties((column.title, column.meaning) for column in _page_columns(summary))
-
-
-def _page_columns(summary: Summary) -> list[Column]:
-    return _known(summary, _PAGE_COLUMNS, set(_PAGE_COLUMNS) - set(WHICH))
+    columns = layer_columns(summary, SHOWN["page"])
+    yield properties((column.title, column.meaning) for column in columns)
 
 
 def spreads(summary: Summary) -> list[Spread]:
     """Of every layer a histogram of its times, and their course over the trials."""
     self_ns = summary.recording.self_ns
     parts = range(0, self_ns.shape[1], _AT_ONCE)
-    return [one for at in parts for one in _spreads(self_ns[:, at : at + _AT_ONCE])]
+    return [spread for at in parts for spread in _spreads(self_ns[:, at : at + _AT_ONCE])]
 
 
 def _spreads(times_ns: NDArray[np.int64]) -> Iterator[Spread]:
@@ -284,20 +323,20 @@ def _spreads(times_ns: NDArray[np.int64]) -> Iterator[Spread]:
 
 def by_layer(summary: Summary) -> Iterator[Block]:
     """The report's table: each layer and its time."""
-    shown = _chosen(summary)
-    if rest := len(summary.layers) - len(shown):
-        share = summary.layers["share"].drop(shown.index).sum()
+    rows = _appendix_rows(summary)
+    if rest := len(summary.layers) - len(rows):
+        share = summary.layers["share"].drop(rows.index).sum()
         yield text(
-            f"These are the {format_count(len(shown))} slowest of "
+            f"These are the {format_count(len(rows))} slowest of "
             f"{plural(len(summary.layers), 'layer')}; the other {format_count(rest)} take "
             f"{format_percent(share)} of the {whole(summary)[1]}."
         )
-    label, *others = layer_columns(("label", "path", "phase", "median"), summary)
-    yield Table([headed(label, "layer"), *others], shown, "Self time by layer", hot_marks(shown))
+    label, *others = layer_columns(summary, SHOWN["appendix"])
+    yield Table([headed(label, "layer"), *others], rows, "Self time by layer", hot_marks(rows))
     yield text(file(LAYERS), " has all figures of the layers, ", file(LINKS), " those of links.")
 
 
-def _chosen(summary: Summary) -> pd.DataFrame:
+def _appendix_rows(summary: Summary) -> pd.DataFrame:
     """All layers in order, or the slowest of very many."""
     layers = summary.layers
     if len(layers) <= MAX_ROWS:
@@ -308,7 +347,7 @@ def _chosen(summary: Summary) -> pd.DataFrame:
 
 
 def by_node(summary: Summary) -> Iterator[Block]:
-    """What an engine's nodes are, where it is not Chainer that ran."""
+    """The nodes of an engine, where it is not Chainer that ran."""
     if not summary.recording.settings.engine:
         return
     yield text(
@@ -317,17 +356,16 @@ def by_node(summary: Summary) -> Iterator[Block]:
         "most operations. A node that computes none has the engine's name. Layer numbers are "
         "those of the network's profile under Chainer."
     )
-    layers = summary.recording.layers
-    found = columns(
-        """
-index Index | # | plain
-node | | text 40
-covers | Chainer's layers | text 40
-number | | count
-median | median ms | ms
-""",
-        node=lambda row: layers[row.Index].node,
-        covers=lambda row: place(NOT_KNOWN, layers[row.Index].covers),
-        number=lambda row: len(layers[row.Index].covers),
-    )
-    yield Table(found, _chosen(summary), "By node")
+    nodes = summary.recording.layers
+
+    def covers(row: Any) -> str:
+        return place(NOT_KNOWN, nodes[row.Index].covers)
+
+    columns = [
+        Column("index", "#", unit.PLAIN, field="Index"),
+        Column("node", "node", unit.TEXT, value=lambda row: nodes[row.Index].node, fold=40),
+        Column("covers", "Chainer's layers", unit.TEXT, value=covers, fold=40),
+        Column("number", "number", unit.COUNT, value=lambda row: len(nodes[row.Index].covers)),
+        LAYER_COLUMNS["median"],
+    ]
+    yield Table(columns, _appendix_rows(summary), "By node")

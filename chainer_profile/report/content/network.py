@@ -1,4 +1,4 @@
-"""ModelSummary -> what is said of a network: by layer or by link."""
+"""ModelSummary -> the blocks of a network: by layer or by link."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from chainer_profile.basics.units import (
+    NOT_KNOWN,
     format_about,
     format_count,
     format_shape,
@@ -16,46 +17,129 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.record.network import WORK, ModelSummary
+from chainer_profile.report import unit
 from chainer_profile.report.columns import ABOUT, properties
 from chainer_profile.report.document import Block, Heading, text
-from chainer_profile.report.tables import Column, Table, choose, columns, kept, not_shown, to_csv
+from chainer_profile.report.tables import Column, Table, by_key, choose, kept, not_shown, to_csv
 from chainer_profile.report.text import Row
 
 LAYERS, LINKS = "layers", "links"
-_COUNTED = """
-parameters | | count | Elements of the parameters; each counts once, at the first call of its
-  first link that takes one
-trainable | | count | Those that an optimizer may update (not after disable_update)
-persistent | !3 | count | Elements of persistent arrays, such as batch normalisation's averages
-macs | | count? | Multiply-adds of convolutions and matrix products; - without a formula
-flops | !4 | count? | Floating-point operations (two for a multiply-add); likewise
-nbytes_read | !2 | count? | Bytes that must be read at least; likewise
-nbytes_written | !1 | count? | Bytes that must be written at least; likewise
-nbytes_output | | count | Bytes of the outputs; a view of an input has none
-approximate | | count | Calls whose operations and bytes are estimates, shown with ~
-"""
+_OUTPUT_SHAPES = Column(
+    "output_shapes", "output_shapes", unit.SHAPES, "Shapes of the output arrays", fold=14
+)
+#: The columns that both views have.
+_COUNTS = (
+    Column(
+        "parameters",
+        "parameters",
+        unit.COUNT,
+        "Elements of the parameters; each counts once, at the first call of its first link "
+        "that takes one",
+    ),
+    Column(
+        "trainable",
+        "trainable",
+        unit.COUNT,
+        "Those that an optimizer may update (not after disable_update)",
+    ),
+    Column(
+        "persistent",
+        "persistent",
+        unit.COUNT,
+        "Elements of persistent arrays, such as batch normalisation's averages",
+        drop=3,
+    ),
+    Column(
+        "macs",
+        "macs",
+        unit.COUNT,
+        "Multiply-adds of convolutions and matrix products; - without a formula",
+    ),
+    Column(
+        "flops",
+        "flops",
+        unit.COUNT,
+        "Floating-point operations (two for a multiply-add); likewise",
+        drop=4,
+    ),
+    Column(
+        "nbytes_read",
+        "nbytes_read",
+        unit.COUNT,
+        "Bytes that must be read at least; likewise",
+        drop=2,
+    ),
+    Column(
+        "nbytes_written",
+        "nbytes_written",
+        unit.COUNT,
+        "Bytes that must be written at least; likewise",
+        drop=1,
+    ),
+    Column(
+        "nbytes_output",
+        "nbytes_output",
+        unit.COUNT,
+        "Bytes of the outputs; a view of an input has none",
+    ),
+    Column(
+        "approximate",
+        "approximate",
+        unit.COUNT,
+        "Calls whose operations and bytes are estimates, shown with ~",
+    ),
+)
 #: The columns of each view.
 COLUMNS = {
-    LAYERS: columns(
-        """
-index Index | !6 | plain | Place of the layer in a forward pass, from 0
-path | | text 14 | Path of the calling link; / is the network
-function | | text? 14 | Chainer's name of the function; empty for parameters without a call
-input_shapes | | shapes 14 | Shapes of the input arrays and parameters
-output_shapes | | shapes 14 | Shapes of the output arrays
-dtype | | text 14 | Data type of the first output"""
-        + _COUNTED
+    LAYERS: by_key(
+        Column(
+            "index",
+            "index",
+            unit.PLAIN,
+            "Place of the layer in a forward pass, from 0",
+            field="Index",
+            drop=6,
+        ),
+        Column("path", "path", unit.TEXT, "Path of the calling link; / is the network", fold=14),
+        Column(
+            "function",
+            "function",
+            unit.TEXT,
+            "Chainer's name of the function; empty for parameters without a call",
+            unknown=NOT_KNOWN,
+            fold=14,
+        ),
+        Column(
+            "input_shapes",
+            "input_shapes",
+            unit.SHAPES,
+            "Shapes of the input arrays and parameters",
+            fold=14,
+        ),
+        _OUTPUT_SHAPES,
+        Column("dtype", "dtype", unit.TEXT, "Data type of the first output", fold=14),
+        *_COUNTS,
     ),
-    LINKS: columns(
-        """
-path Index | | text 14 | Path of the link; at the requested depth it includes all links below,
-  above it only its own calls
-kind | !5 | text 14 | Name of its class
-layers | | count | Number of its function calls
-output_shapes | | shapes 14 | Shapes of the last one's outputs"""
-        + _COUNTED
-        + """
-without_formula | | count | Calls whose operations and bytes are unknown, and not included"""
+    LINKS: by_key(
+        Column(
+            "path",
+            "path",
+            unit.TEXT,
+            "Path of the link; at the requested depth it includes all links below, above it "
+            "only its own calls",
+            field="Index",
+            fold=14,
+        ),
+        Column("kind", "kind", unit.TEXT, "Name of its class", fold=14, drop=5),
+        Column("layers", "layers", unit.COUNT, "Number of its function calls"),
+        replace(_OUTPUT_SHAPES, meaning="Shapes of the last one's outputs"),
+        *_COUNTS,
+        Column(
+            "without_formula",
+            "without_formula",
+            unit.COUNT,
+            "Calls whose operations and bytes are unknown, and not included",
+        ),
     ),
 }
 _USUAL = ("parameters", "persistent", "macs", "flops", "nbytes_read", "nbytes_written")
@@ -86,13 +170,13 @@ def overview(
     rows = _table(summary, view, depth)
     shown = rows if limit is None else rows.head(max(0, limit))
     legend = not_shown(len(rows) - len(shown), hint)
-    found = [_read(COLUMNS[view][key]) for key in chosen]
+    read = [_read(COLUMNS[view][key]) for key in chosen]
     if columns is not None:
-        found = list(map(kept, found))
+        read = list(map(kept, read))
     return [
         Heading(1, summary.name),
         text(_about(summary)),
-        Table(found, shown, f"The {view}", legend=legend, wider="--columns chooses"),
+        Table(read, shown, f"The {view}", legend=legend, wider="--columns chooses"),
         properties(_whole(summary), "The network as a whole"),
         *(text(note) for note in notes(summary)),
     ]
@@ -143,8 +227,8 @@ def _whole(summary: ModelSummary) -> list[Row]:
     return [
         ("parameters", f"{_scaled(summary.parameters)}: {trained}"),
         ("persistent elements", _scaled(summary.persistent)),
-        *((what, _total(summary, name)) for what, name in work.items()),
-        *((what, f"{n / 1e6:,.2f} MB ({plural(n, 'byte')})") for what, n in memory.items()),
+        *((noun, _total(summary, name)) for noun, name in work.items()),
+        *((noun, f"{n / 1e6:,.2f} MB ({plural(n, 'byte')})") for noun, n in memory.items()),
     ]
 
 
@@ -157,24 +241,24 @@ def _total(summary: ModelSummary, name: str) -> str:
 
 
 def notes(summary: ModelSummary) -> list[str]:
-    """What the numbers mean, and what they lack: a sentence or two each."""
-    found = []
+    """What the numbers mean, and which are missing: a sentence or two each."""
+    sentences = []
     if not (summary.table["function"] != "").any():
-        found.append("The network calls no function.")
+        sentences.append("The network calls no function.")
     if summary.without_formula:
         named = ", ".join(
             f"{name} ({plural(calls, 'call')})" for name, calls in summary.without_formula.items()
         )
-        found.append(f"Missing from the totals, because they have no formula: {named}.")
+        sentences.append(f"Missing from the totals, because they have no formula: {named}.")
     if summary.table["approximate"].any():
-        found.append(ABOUT)
+        sentences.append(ABOUT)
     if (summary.table["function"] == "").any():
-        found.append("Parameters of links without a known call come last, without a function.")
-    found.append(
+        sentences.append("Parameters of links without a known call come last, without a function.")
+    sentences.append(
         "Memory of activations is the sum of all layers' outputs, without views. To measure "
         "what a pass takes, profile it. MB is 10^6 bytes."
     )
-    return found
+    return sentences
 
 
 def _about(summary: ModelSummary) -> str:

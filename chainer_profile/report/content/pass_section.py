@@ -1,4 +1,4 @@
-"""Summary -> what the passes beside the timed trials say: work, counters, memory, inside."""
+"""Summary -> the sections of work and of the passes after the timed trials."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula,
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import (
     NOT_KNOWN,
+    fill,
     format_duration,
     format_giga,
     format_nbytes,
@@ -20,28 +21,40 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
+from chainer_profile.report import unit
 from chainer_profile.report.columns import ABOUT
 from chainer_profile.report.content.boxes import bar, series
 from chainer_profile.report.document import MEMORY, ROOFLINE, Block, Figure, text
-from chainer_profile.report.tables import Column, Table, columns, headed, listed, with_content
+from chainer_profile.report.tables import (
+    Column,
+    Table,
+    by_key,
+    headed,
+    mark_about,
+    with_content,
+)
 from chainer_profile.report.text import typical_word
 
 _MAX_LAYERS = 10
 
 
-_WORK = columns(
-    """
-function | | text
-phase | !5 | text 12
-mostly | !6 | text 17
-macs | MMAC !3 | ~mega
-flops | MFLOP !3 | ~mega
-gflops flops_per_s | GFLOP/s | ~giga
-gbytes nbytes_per_s | GB/s !4 | ~giga
-reached | % of limit | ~percent
-share | % of time | percent
-""",
-    mostly=lambda row: row.verdict or ("no formula" if math.isnan(row.flops) else "mixed"),
+_WORK = by_key(
+    Column("function", "function", unit.TEXT),
+    Column("phase", "phase", unit.TEXT, fold=12, drop=5),
+    Column(
+        "mostly",
+        "mostly",
+        unit.TEXT,
+        value=lambda row: row.verdict or ("no formula" if math.isnan(row.flops) else "mixed"),
+        fold=17,
+        drop=6,
+    ),
+    Column("macs", "MMAC", unit.MEGA, mark=mark_about, drop=3),
+    Column("flops", "MFLOP", unit.MEGA, mark=mark_about, drop=3),
+    Column("gflops", "GFLOP/s", unit.GIGA, field="flops_per_s", mark=mark_about),
+    Column("gbytes", "GB/s", unit.GIGA, field="nbytes_per_s", mark=mark_about, drop=4),
+    Column("reached", "% of limit", unit.PERCENT, mark=mark_about),
+    Column("share", "% of time", unit.PERCENT),
 )
 
 
@@ -60,20 +73,22 @@ def limits_sentence(summary: Summary) -> str:
     limits = summary.recording.limits
     if limits is None:
         return ""
-    known = limits.device == "cpu" and limits.threads
-    threads = f" with {plural(limits.threads, 'BLAS thread')}" if known else ""
     rate = limits.half_flops_per_s
-    half = "" if rate is None else f" ({format_giga(rate)} GFLOP/s in float16)"
-    return (
-        f"Limits of this machine{threads}: {format_giga(limits.flops_per_s)} GFLOP/s in a "
-        f"float32 matrix product{half}, {format_giga(limits.copy_nbytes_per_s)} GB/s over an "
-        f"array in place, and {format_giga(limits.fresh_nbytes_per_s)} GB/s for a copy into "
-        "new memory."
+    return fill(
+        "Limits of this machine{threads}: {product:G} GFLOP/s in a float32 matrix product{half}, "
+        "{copy:G} GB/s over an array in place, and {fresh:G} GB/s for a copy into new memory.",
+        threads=f" with {plural(limits.threads, 'BLAS thread')}"
+        if limits.device == "cpu" and limits.threads
+        else "",
+        product=limits.flops_per_s,
+        half="" if rate is None else f" ({format_giga(rate)} GFLOP/s in float16)",
+        copy=limits.copy_nbytes_per_s,
+        fresh=limits.fresh_nbytes_per_s,
     )
 
 
 def _elsewhere(summary: Summary) -> str:
-    """Where the time of such a layer goes, and what else bounds the others."""
+    """Where the time of a layer below both limits goes, and what else bounds the others."""
     if summary.recording.on_device:
         return (
             "the GPU waits for the host, or has too little parallel work. Arrays that stay in "
@@ -127,7 +142,7 @@ def work(summary: Summary, *, macs: bool = False) -> Iterator[Block]:
 
 
 def counters(summary: Summary) -> Iterator[Block]:
-    """What the thread did: CPU time, faults and switches; and the system's part of a trial."""
+    """CPU time, page faults and switches of the thread; and the kernel's part of a trial."""
     trial, counted = trial_counters(summary.recording), summary.recording.counters
     if trial is None or counted is None:
         return
@@ -160,20 +175,21 @@ def _faults(trial: TrialCounters) -> str:
     return f", with {faults} of at least {format_duration(trial.fault_s)} each: {at_least}"
 
 
-_COUNTED = columns("""
-name Index | | text
-wall counted_s | wall ms !2 | ms
-cpu | cpu ms = CPU [ms] | ms
-page_faults | page faults | number
-waits | !4 | number
-preemptions | !3 | number
-""")
+_COUNTED = by_key(
+    Column("name", "name", unit.TEXT, field="Index"),
+    Column("wall", "wall ms", unit.MS, field="counted_s", drop=2),
+    Column("cpu", "cpu ms", unit.MS),
+    Column("page_faults", "page faults", unit.NUMBER),
+    Column("waits", "waits", unit.NUMBER, drop=4),
+    Column("preemptions", "preemptions", unit.NUMBER, drop=3),
+)
 
 
 def _counted(summary: Summary, by: str) -> Table:
     rows = counters_by(summary.layers, by)
-    found = [headed(_COUNTED["name"], by), *listed(_COUNTED)[1:]]
-    return Table(with_content(found, rows), rows, f"CPU time and page faults by {by}")
+    name, *counts = _COUNTED.values()
+    columns = with_content([headed(name, by), *counts], rows)
+    return Table(columns, rows, f"CPU time and page faults by {by}")
 
 
 def memory_sentences(summary: Summary) -> list[str]:
@@ -187,7 +203,7 @@ def memory_sentences(summary: Summary) -> list[str]:
         label, path, phase = (row[name] for name in ("label", "path", "phase"))
         where = f"in {label} at {path} ({phase})"
     if use.there_nbytes is None:
-        whole = (
+        first = (
             f"A trial allocates up to {format_nbytes(use.high_water_nbytes)} in addition to "
             f"what existed before it, {where}. Parameters take "
             f"{format_nbytes(use.parameter_nbytes)}, the input "
@@ -196,11 +212,11 @@ def memory_sentences(summary: Summary) -> list[str]:
     else:
         *there, (_, more) = memory_parts(summary)
         parts = ", ".join(f"{format_nbytes(nbytes)} of {name}" for name, nbytes in there)
-        whole = (
+        first = (
             f"A trial uses up to {format_nbytes(use.there_nbytes + more)} at once, {where}: "
             f"{parts}, and {format_nbytes(more)} that it allocates in addition."
         )
-    sentences = [whole]
+    sentences = [first]
     if use.pool_total_nbytes is not None:
         sentences.append(
             f"Afterwards CuPy's memory pool held {format_nbytes(use.pool_total_nbytes)} of "
@@ -213,7 +229,7 @@ def memory_sentences(summary: Summary) -> list[str]:
 
 
 def memory_parts(summary: Summary) -> list[tuple[str, int]]:
-    """What there is at a trial's peak, and bytes of it; what is allocated beyond all else is last.
+    """The parts of memory at a trial's peak in bytes; last is what the trial itself allocates.
 
     Empty without a memory pass, and in recordings of older versions.
     """
@@ -226,15 +242,15 @@ def memory_parts(summary: Summary) -> list[tuple[str, int]]:
         ("the optimizer's state", use.state_nbytes or 0),
         ("input", use.input_nbytes),
     ]
-    known = [(name, nbytes) for name, nbytes in there if nbytes]
-    return [*known, ("activations and more, at the peak", use.high_water_nbytes)]
+    large = [(name, nbytes) for name, nbytes in there if nbytes]
+    return [*large, ("activations and more, at the peak", use.high_water_nbytes)]
 
 
-_PHASES = columns("""
-phase | | text
-high | high water | bytes
-retained | left allocated | bytes
-""")
+_PHASES = by_key(
+    Column("phase", "phase", unit.TEXT),
+    Column("high", "high water", unit.BYTES),
+    Column("retained", "left allocated", unit.BYTES),
+)
 
 
 def memory(summary: Summary) -> Iterator[Block]:
@@ -251,7 +267,7 @@ def memory(summary: Summary) -> Iterator[Block]:
 
 
 def memory_on_page(summary: Summary) -> Iterator[Block]:
-    """Memory on a page: below what there is at the peak, and its picture."""
+    """Memory on a page: a bar of its parts at the peak, the layers' picture, and the words."""
     if summary.recording.memory is None:
         return
     parts = [
@@ -270,12 +286,12 @@ def memory_on_page(summary: Summary) -> Iterator[Block]:
     yield from memory(summary)
 
 
-#: Functions that sentences tell of, hot layers that are shown, and parts of each.
-_SAID, _HOT_LAYERS, _PARTS = 3, 10, 4
-#: A sentence names no part of less.
+#: Functions with a sentence, hot layers of the table, and parts of each.
+_MAX_SENTENCES, _HOT_LAYERS, _PARTS = 3, 10, 4
+#: The least share of a part in a sentence.
 _LEAST_PART = 0.1
-#: Where a sample is one of so many that tell the same, this is said.
-_BUSY = 1.5
+#: From so many samples on that say the same, the number of independent ones is told.
+_REPEATS = 1.5
 
 
 class _PartRow(NamedTuple):
@@ -284,32 +300,31 @@ class _PartRow(NamedTuple):
     part: Part
 
 
-def how_it_looked(summary: Summary) -> str:
-    """How it was seen, and what that cannot tell; empty without the pass."""
-    found = summary.recording.inside
-    if found is None:
+def how_sampled(summary: Summary) -> str:
+    """How the layers were sampled; empty without the pass."""
+    inside = summary.recording.inside
+    if inside is None:
         return ""
-    notes = "".join(f" Note: {note}." for note in found.notes)
     independent = ""
-    if found.repeats >= _BUSY:
+    if inside.repeats >= _REPEATS:
         independent = (
-            f" The machine was busy, so they are worth {found.samples / found.repeats:.0f} "
+            f" The machine was busy, so they are worth {inside.samples / inside.repeats:.0f} "
             "independent samples."
         )
     return (
-        f"Sampled by {found.method}: {plural(found.samples, 'sample')} of "
-        f"{plural(found.trials, 'trial')} after the timed ones.{independent} Only the main "
-        f"thread is sampled.{notes}"
+        f"Sampled by {inside.method}: {plural(inside.samples, 'sample')} of "
+        f"{plural(inside.trials, 'trial')} after the timed ones.{independent} Only the main "
+        f"thread is sampled.{''.join(f' Note: {note}.' for note in inside.notes)}"
     )
 
 
-def inside_said(summary: Summary) -> list[str]:
+def inside_sentences(summary: Summary) -> list[str]:
     """``51 % of Convolution2DFunction is a copy within numpy.tensordot, 22 % the matrix product``.
 
     Of the slowest functions; empty without the pass.
     """
     sentences = []
-    for parts in [] if summary.inside is None else summary.inside.functions[:_SAID]:
+    for parts in [] if summary.inside is None else summary.inside.functions[:_MAX_SENTENCES]:
         several = summary.several_phases
         of = f"of {parts.name}{f' ({parts.phase})' if several else ''} is "
         large = [part for part in parts.parts if part.share >= _LEAST_PART and part.name != REST]
@@ -328,9 +343,9 @@ def _part_words(part: Part) -> str:
     return f"the line {part.name}" if is_line else part.name
 
 
-def _part_rows(found: Iterable[Parts]) -> list[_PartRow]:
+def _part_rows(every: Iterable[Parts]) -> list[_PartRow]:
     rows = []
-    for parts in found:
+    for parts in every:
         for at, part in enumerate(parts.parts[:_PARTS]):
             rows.append(_PartRow("" if at else parts.name, "" if at else parts.phase, part))
     return rows
@@ -343,50 +358,46 @@ def _half_interval(row: _PartRow) -> str:
     return f"{(part.high - part.low) * 50:.1f}"
 
 
-_INSIDE = columns(
-    """
-name | | text
-phase | | text 8
-part part.name | | text
-share part.share | % | bar
-half | +/- points !2 | figure
-ms part.seconds | | ms
-cause part.cause | !3 | text 12
-where | !1 | code
-""",
-    half=_half_interval,
-    # The file without its folders.
-    where=lambda row: row.part.where.rpartition("/")[2],
+_INSIDE = by_key(
+    Column("name", "name", unit.TEXT),
+    Column("phase", "phase", unit.TEXT, fold=8),
+    Column("part", "part", unit.TEXT, field="part.name"),
+    Column("share", "%", unit.SHARE, field="part.share"),
+    Column("half", "+/- points", unit.FIGURE, value=_half_interval, drop=2),
+    Column("ms", "ms", unit.MS, field="part.seconds"),
+    Column("cause", "cause", unit.TEXT, field="part.cause", fold=12, drop=3),
+    Column(
+        "where", "where", unit.CODE, value=lambda row: row.part.where.rpartition("/")[2], drop=1
+    ),
 )
 
 
 def _inside_columns(summary: Summary, head: str) -> list[Column]:
-    # What a function does in each phase are rows of one name.
     phase = [_INSIDE["phase"]] if summary.several_phases else []
     parts = (_INSIDE[key] for key in ("part", "share", "half", "ms", "cause", "where"))
     return [headed(_INSIDE["name"], head), *phase, *parts]
 
 
 def inside(summary: Summary) -> Iterator[Block]:
-    found = summary.inside
-    if found is None:
+    parts = summary.inside
+    if parts is None:
         return
-    yield text(" ".join([*inside_said(summary), how_it_looked(summary)]))
-    if found.functions:
+    yield text(" ".join([*inside_sentences(summary), how_sampled(summary)]))
+    if parts.functions:
         yield Table(
             _inside_columns(summary, "function"),
-            _part_rows(found.functions),
+            _part_rows(parts.functions),
             "Inside the functions: the parts of their time",
             legend=[
                 ("", "ms is the share of the time measured in the timed trials."),
                 ("+/- points", "+/- points is half of the share's 95 % interval."),
             ],
         )
-    if found.framework is not None:
-        parts = (f"{part.name} {format_percent(part.share)}" for part in found.framework.parts)
+    if parts.framework is not None:
+        shares = (f"{part.name} {format_percent(part.share)}" for part in parts.framework.parts)
         yield text(
-            f"Time between the layers, {format_duration(found.framework.seconds)} a trial: "
-            f"{', '.join(parts)}."
+            f"Time between the layers, {format_duration(parts.framework.seconds)} a trial: "
+            f"{', '.join(shares)}."
         )
 
 

@@ -1,4 +1,4 @@
-"""Summary -> the report of a run: one list of sections in one order, which all its forms have.
+"""Summary -> the blocks of a run: one list of sections in one order, for all forms of its report.
 
 The answer comes first, then what to do next, the result, and at last what a course asks for
 besides: the experiment, its environment and method, and an appendix.
@@ -14,7 +14,7 @@ from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.program import ProgramTime
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_percent
-from chainer_profile.report.columns import LAYER_COLUMNS, layer_anchor, link_anchor
+from chainer_profile.report.columns import LAYER_COLUMNS, SHOWN
 from chainer_profile.report.content import answer as first
 from chainer_profile.report.content import layer_section as by_layer
 from chainer_profile.report.content import method
@@ -23,7 +23,7 @@ from chainer_profile.report.content import result_section as result
 from chainer_profile.report.content.advice import section as tried
 from chainer_profile.report.content.budget import picture_of, script_name
 from chainer_profile.report.content.budget import section as program_section
-from chainer_profile.report.content.layer_section import BRIEF_COLUMNS, Shown
+from chainer_profile.report.content.layer_section import Shown
 from chainer_profile.report.document import (
     BRIEF,
     FULL,
@@ -37,6 +37,7 @@ from chainer_profile.report.document import (
     strong,
     text,
 )
+from chainer_profile.report.rows import layer_anchor, link_anchor
 from chainer_profile.report.text import Row, model_name, printable, run_lines
 
 MOST_LAYERS = 10
@@ -44,7 +45,7 @@ MOST_LAYERS = 10
 
 @dataclass(frozen=True)
 class ReportTitle:
-    """What a report says of itself; nothing is printed for what is empty."""
+    """A report's title, and who wrote it; an empty one is left out."""
 
     title: str = ""
     author: str = ""
@@ -63,7 +64,7 @@ class ReportTitle:
 
 @dataclass(frozen=True)
 class Beside:
-    """What was tried on a run's network, and the time of the program that it is of, if known."""
+    """Beside a run: the changes that were tried on its network, and the time of its program."""
 
     advice: Advice | None = None
     program: ProgramTime | None = None
@@ -82,7 +83,7 @@ def _subject(summary: Summary, program: ProgramTime | None) -> str:
 def sections(
     summary: Summary, beside: Beside | None = None, shown: Shown | None = None
 ) -> list[Section]:
-    """All that is told of a run, in its order; ``shown`` is what the terminal shows of it."""
+    """A run's report in its order; ``shown`` is what the terminal shows of it."""
     shown = shown or Shown()
     advice, program = (beside.advice, beside.program) if beside else (None, None)
     by, trial = shown.group_by, "" if program is None else "A trial"
@@ -101,14 +102,15 @@ def sections(
         Section("", result.phases_in_short(summary), (BRIEF,)),
         Section("Next step for improvement", first.steps(summary)),
         Section("What was tried", tried(advice) if advice else ()),
-        Section("Checks of this run", first.checks(summary), (FULL, REPORT)),
+        Section("Notes on this run", first.notes(summary), (FULL, REPORT)),
         Section("Result", result.whole_trial(summary)),
         Section("", by_layer.bars(summary), (REPORT,)),
         Section("On the GPU", result.device(summary)),
         Section("By phase", result.phases(summary)),
         tree if shown.tree else layers,
         Section("The layers", by_layer.on_page(summary), (PAGE,)),
-        Section("Hotspots", result.hotspots(summary)),
+        Section("", by_layer.hot_layers(summary), (FULL, PAGE)),
+        Section("Hotspots", _hotspots(summary), (REPORT,)),
         Section(f"By {by}", asked, (BRIEF, FULL)),
         Section("By function", result.by_function(summary), (REPORT, PAGE)),
         Section("Inside the layers", passes.inside(summary)),
@@ -137,7 +139,7 @@ def brief(
 
     The other options are those of :class:`Shown`; groups are shown where some are asked for.
     """
-    usual = Shown(limit=MOST_LAYERS, group_by="", usual=BRIEF_COLUMNS, doubts=doubts)
+    usual = Shown(limit=MOST_LAYERS, group_by="", usual=SHOWN["first screen"], doubts=doubts)
     return shown_in(BRIEF, sections(summary, beside, replace(usual, **asked)))
 
 
@@ -146,13 +148,16 @@ def overview(summary: Summary, beside: Beside | None = None, **asked: Any) -> It
     return shown_in(FULL, sections(summary, beside, Shown(**asked)))
 
 
+def _hotspots(summary: Summary) -> Iterator[Block]:
+    yield from by_layer.hot_layers(summary)
+    yield from by_layer.hot_table(summary)
+
+
 def _what_was_run(summary: Summary) -> Iterator[Block]:
     yield from below(run_lines(summary.recording))
     if summary.recording.settings.engine:
-        said = (
-            f"engine: {printable(summary.recording.settings.engine)}; each row is one of its nodes"
-        )
-        yield text(strong(said), below=True)
+        engine = printable(summary.recording.settings.engine)
+        yield text(strong(f"engine: {engine}; each row is one of its nodes"), below=True)
 
 
 def _program(summary: Summary, program: ProgramTime | None) -> Iterator[Block]:
@@ -201,13 +206,13 @@ def page(
 
 
 def words_of(summary: Summary) -> dict[str, str]:
-    """What pointing at a bar says, by the anchor of its row."""
-    said = {
+    """The words for who points at a bar, by the anchor of its row."""
+    words = {
         layer_anchor(row.Index): f"{printable(row.label)} at {printable(row.path)}: "
         f"{LAYER_COLUMNS['median'].cell(row)} ms, {format_percent(row.share)}"
         for row in summary.layers.itertuples()
     }
     for row in summary.links.itertuples():
         anchor = link_anchor(summary, str(row.Index))
-        said[anchor] = f"{printable(str(row.Index))}: {format_percent(row.share)}"
-    return said
+        words[anchor] = f"{printable(str(row.Index))}: {format_percent(row.share)}"
+    return words

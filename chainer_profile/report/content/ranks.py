@@ -1,4 +1,4 @@
-"""The ranks of a training -> what is said of them, the answer first; and their two CSV files."""
+"""The ranks of a training -> their blocks, the answer first; and their two CSV files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pandas as pd
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import (
-    NOT_KNOWN,
+    fill,
     format_count,
     format_duration,
-    format_factor,
+    format_interval,
     format_percent,
     format_significant,
     plural,
@@ -25,12 +25,13 @@ from chainer_profile.ranks.merging import OUTSIDE, Ranks
 from chainer_profile.ranks.stragglers import Straggler
 from chainer_profile.record.recording import Layer
 from chainer_profile.report import document as doc
+from chainer_profile.report import unit
 from chainer_profile.report.content.boxes import MAX_COLOURS, laid
 from chainer_profile.report.tables import (
     Column,
     Columns,
     Table,
-    columns,
+    by_key,
     headed,
     not_shown,
     rows_of,
@@ -40,53 +41,67 @@ from chainer_profile.report.text import model_name, printable
 
 #: The files beside the report.
 LAYERS, COLLECTIVES = "ranks.csv", "collectives.csv"
-#: Findings that the answer names.
+#: Slow ranks, and stragglers, that the answer names at most.
 _NAMED = 3
-#: From more ranks on they are not in the order of their numbers, and those that compute longest and
-#: those that do shortest have a bar.
+#: More ranks are in the order of their computing, and those that compute longest and shortest have
+#: bars: so many in all.
 _MANY = 16
-#: Room for a row's name beside its bar.
+#: The part of the width for a row's name beside its bar.
 _BESIDE = 0.1
 _BETWEEN = "between collectives"
-#: Smaller parts of the longest straggler are not among them: they may be what it brings about.
+#: The answer names no straggler below this part of the longest: that may bring it about.
 _LARGE = 0.2
 
 #: The columns of :data:`LAYERS`, a row for each layer of each rank.
-LAYER_COLUMNS = columns(
-    """
-rank | | plain | Number of the rank
-index layer.index | | plain | Index of the layer
-path layer.path | | text | Path of its link
-function layer.function | | text | Name of its function
-phase layer.phase | | text | Its phase
-median | | ms | Median self time on this rank
-others | | ms? | Median over iterations of the other ranks' median; empty for communication
-excess | | ms? | Median over iterations of the difference between own and others' time;
-  likewise
-mean_excess | | ms? | Mean of the differences; likewise
-late_excess | | ms? | Difference of the 95th percentiles; likewise
-straggler | | text | yes if it takes significantly longer here
-"""
+LAYER_COLUMNS = by_key(
+    Column("rank", "rank", unit.PLAIN, "Number of the rank"),
+    Column("index", "index", unit.PLAIN, "Index of the layer", field="layer.index"),
+    Column("path", "path", unit.TEXT, "Path of its link", field="layer.path"),
+    Column("function", "function", unit.TEXT, "Name of its function", field="layer.function"),
+    Column("phase", "phase", unit.TEXT, "Its phase", field="layer.phase"),
+    Column("median", "median", unit.MS, "Median self time on this rank"),
+    Column(
+        "others",
+        "others",
+        unit.MS,
+        "Median over iterations of the other ranks' median; empty for communication",
+    ),
+    Column(
+        "excess",
+        "excess",
+        unit.MS,
+        "Median over iterations of the difference between own and others' time; likewise",
+    ),
+    Column("mean_excess", "mean_excess", unit.MS, "Mean of the differences; likewise"),
+    Column("late_excess", "late_excess", unit.MS, "Difference of the 95th percentiles; likewise"),
+    Column("straggler", "straggler", unit.TEXT, "yes if it takes significantly longer here"),
 )
 #: The columns of :data:`COLLECTIVES`, a row for each collective of each rank.
-COLLECTIVE_COLUMNS = columns(
-    """
-order | # = order | figure | Place among an iteration's collectives, from 1
-path | | text 20 | Path of the parameter or of the bucket
-function | !1 | text 14 | Name of the collective
-nbytes nbytes nbytes | size | bytes? | Bytes of its buffer
-rank | | plain | Number of the rank
-waiting | | ms | Median time that the rank waited for the last one
-moving | | ms | Median of the rest of its time there
-last | | percent | Share of iterations in which it arrived last
-mb_per_s | MB/s | number? | Millions of bytes per second of the last rank's median moving time
-""",
-    mb_per_s=lambda row: row.nbytes / row.of_last_s / 1e6 if row.nbytes and row.of_last_s else None,
+COLLECTIVE_COLUMNS = by_key(
+    Column(
+        "order", "#", unit.FIGURE, "Place among an iteration's collectives, from 1", full="order"
+    ),
+    Column("path", "path", unit.TEXT, "Path of the parameter or of the bucket", fold=20),
+    Column("function", "function", unit.TEXT, "Name of the collective", fold=14, drop=1),
+    Column("nbytes", "size", unit.BYTES, "Bytes of its buffer", field="nbytes", file="nbytes"),
+    Column("rank", "rank", unit.PLAIN, "Number of the rank"),
+    Column("waiting", "waiting", unit.MS, "Median time that the rank waited for the last one"),
+    Column("moving", "moving", unit.MS, "Median of the rest of its time there"),
+    Column("last", "last", unit.PERCENT, "Share of iterations in which it arrived last"),
+    Column(
+        "mb_per_s",
+        "MB/s",
+        unit.NUMBER,
+        "Millions of bytes per second of the last rank's median moving time",
+        value=lambda row: (
+            row.nbytes / row.of_last_s / 1e6 if row.nbytes and row.of_last_s else None
+        ),
+    ),
 )
 
 
 def sections(ranks: Ranks, limit: int | None = None, hint: str = "") -> list[doc.Section]:
-    """All that is told of ranks; of a table at most ``limit`` rows, ``hint`` shows the others."""
+    """The report's sections; a table has at most ``limit`` rows, and ``hint`` shows the others."""
     files = doc.text(
         *("All layers of all ranks: ", doc.file(LAYERS), "; the collectives: "),
         doc.file(COLLECTIVES),
@@ -120,9 +135,9 @@ def page(ranks: Ranks, limit: int | None = None) -> list[doc.Block]:
 def bars(ranks: Ranks) -> Iterator[doc.Boxes]:
     """One bar a rank: the phases of its iteration, communication as waiting and moving."""
     parts, chosen, half = list(_rank_parts(ranks)), _shown_ranks(ranks), _MANY // 2
-    said = "An iteration on each rank."
+    label = "An iteration on each rank."
     if len(chosen) < len(ranks.ranks):
-        said = (
+        label = (
             f"The {half} of {len(ranks.ranks)} ranks that compute longest, and the {half} shortest."
         )
     longest = max(sum(times[at] for _, _, times in parts) for at in chosen) or 1.0
@@ -136,7 +151,7 @@ def bars(ranks: Ranks) -> Iterator[doc.Boxes]:
         ]
         boxes += laid(of_rank, (1 - _BESIDE) / longest, _BESIDE, row, f"{name}, ")
     legend = [(name, kind) for name, kind, _ in parts]
-    yield doc.Boxes(said, boxes, legend, f"{said} Medians of the iterations.")
+    yield doc.Boxes(label, boxes, legend, f"{label} Medians of the iterations.")
 
 
 def _shown_ranks(ranks: Ranks) -> list[int]:
@@ -152,32 +167,32 @@ def _rank_parts(ranks: Ranks) -> Iterator[tuple[str, str, np.ndarray]]:
     """The parts of an iteration, their kinds and their median times on every rank."""
     number = 0
     for at, phase in enumerate(ranks.phases):
-        found = {printable(phase): ranks.phase_ns[:, :, at]}
+        times_of = {printable(phase): ranks.phase_ns[:, :, at]}
         if phase == COMMUNICATION and ranks.collectives:
             waiting, moving = (x.sum(axis=2) for x in (ranks.waiting_ns, ranks.moving_ns))
-            found = {"waiting": waiting, "moving": moving, _BETWEEN: ranks.between_ns}
-        for name, times in found.items():
+            times_of = {"waiting": waiting, "moving": moving, _BETWEEN: ranks.between_ns}
+        for name, times in times_of.items():
             kind = "between" if name in (OUTSIDE, _BETWEEN) else f"series-{number % MAX_COLOURS}"
             yield name, kind, np.median(times, axis=1) * NS
             number += kind != "between"
 
 
-_BY_RANK = columns("""
-path layer.path | | text 20
-function layer.function | | text 14
-phase layer.phase | | text 12
-median | median ms | ms
-least | least ms | ms
-most | most ms | ms
-most_on | most on | text 10
-""")
+_BY_RANK = by_key(
+    Column("path", "path", unit.TEXT, field="layer.path", fold=20),
+    Column("function", "function", unit.TEXT, field="layer.function", fold=14),
+    Column("phase", "phase", unit.TEXT, field="layer.phase", fold=12),
+    Column("median", "median ms", unit.MS),
+    Column("least", "least ms", unit.MS),
+    Column("most", "most ms", unit.MS),
+    Column("most_on", "most on", unit.TEXT, fold=10),
+)
 
 
 def _by_rank(ranks: Ranks) -> Iterator[doc.Block]:
     """The layers, and their times on every rank; of very many ranks those of the longest."""
     rows = _on_ranks(ranks, ranks.self_ns).assign(layer=ranks.layers)
     rows["most_on"] = [rank_name(ranks, at) for at in rows["most_at"]]
-    slow = {_layer(ranks, one).index for one in ranks.judged.stragglers}
+    slow = {_layer(ranks, straggler).index for straggler in ranks.judged.stragglers}
     legend = "Times are medians over the iterations. Hot rows are stragglers."
     yield Table(
         [*_BY_RANK.values(), *(_on(ranks, at) for at in _shown_ranks(ranks))],
@@ -194,7 +209,7 @@ def _on(ranks: Ranks, at: int) -> Column:
 
 
 def _on_ranks(ranks: Ranks, times_ns: Ints) -> pd.DataFrame:
-    """Of times, (ranks, iterations, rows), a row's on the ranks; median, least and most of them."""
+    """The median time of every row on each rank, of (ranks, iterations, rows), and their ends."""
     on_s = np.median(times_ns, axis=1) * NS
     least, most = on_s.argmin(axis=0), on_s.argmax(axis=0)
     return pd.DataFrame(
@@ -211,7 +226,7 @@ def _on_ranks(ranks: Ranks, times_ns: Ints) -> pd.DataFrame:
 
 
 def title(ranks: Ranks) -> str:
-    """What was run: ``net on 4 ranks``."""
+    """The network and its ranks: ``net on 4 ranks``."""
     return f"{model_name(ranks.settings)} on {plural(ranks.size, 'rank')}"
 
 
@@ -227,13 +242,13 @@ def _answer(ranks: Ranks) -> Iterator[doc.Block]:
     yield from doc.below(map(printable, ranks.notes), note=True)
 
 
-def _shown(found: Columns, rows: Any, caption: str, limit: int | None, hint: str) -> Table:
+def _shown(columns: Columns, rows: Any, caption: str, limit: int | None, hint: str) -> Table:
     every = rows_of(rows)
     shown = every if limit is None else every[:limit]
     times = ("", "Times are medians over the iterations, in ms.")
     legend = [*not_shown(len(every) - len(shown), hint), times, *_LEGEND]
     marks = [getattr(row, "mark", "") for row in shown]
-    return Table(found, shown, caption, marks, legend)
+    return Table(columns, shown, caption, marks, legend)
 
 
 _LEGEND = (
@@ -264,40 +279,48 @@ def verdict(ranks: Ranks) -> str:
         )
     if not judged.judged:
         return f"No verdict: fewer than {MIN_TRIALS} iterations do not show how much is noise."
-    said = [
-        f"Rank {ranks.ranks[one.rank].number} is slow as a whole: its layers take "
-        f"{format_factor(one.factor)} the time of the other ranks' layers, "
-        f"{format_duration(one.excess_s)} more in each iteration."
-        for one in judged.slow[:_NAMED]
+    sentences = [
+        fill(
+            "Rank {rank} is slow as a whole: its layers take {factor:x} the time of the other "
+            "ranks' layers, {excess_s:s} more in each iteration.",
+            rank=ranks.ranks[slow.rank].number,
+            factor=slow.factor,
+            excess_s=slow.excess_s,
+        )
+        for slow in judged.slow[:_NAMED]
     ]
-    if more := len(judged.slow) - len(said):
-        said.append(f"{format_count(more)} more ranks are slow.")
-    longest = max((one.costs_s for one in judged.stragglers), default=0.0)
-    large = [one for one in judged.stragglers if one.costs_s >= longest * _LARGE][:_NAMED]
-    said += [_straggles(ranks, one) for one in large]
+    if more := len(judged.slow) - len(sentences):
+        sentences.append(f"{format_count(more)} more ranks are slow.")
+    longest_s = max((straggler.costs_s for straggler in judged.stragglers), default=0.0)
+    large = [
+        straggler for straggler in judged.stragglers if straggler.costs_s >= longest_s * _LARGE
+    ][:_NAMED]
+    sentences += [_straggles(ranks, straggler) for straggler in large]
     if more := len(judged.stragglers) - len(large):
-        said.append(
-            f"{plural(more, 'other straggler')} {'is' if more == 1 else 'are'} listed below."
+        sentences.append(fill("{more:other straggler} {more:is|are} listed below.", more=more))
+    return " ".join(sentences) or "No rank and no layer is significantly slower than the others."
+
+
+def _layer(ranks: Ranks, straggler: Straggler) -> Layer:
+    return ranks.layers[ranks.computing[straggler.layer]]
+
+
+def _straggles(ranks: Ranks, straggler: Straggler) -> str:
+    layer = _layer(ranks, straggler)
+    sentence = "{function} at {path} in {phase} takes {costs_s:s} longer on rank {rank} than on the others."
+    if straggler.at_times:
+        sentence = (
+            "{function} at {path} in {phase} takes on average {costs_s:s} longer on rank {rank} "
+            "than on the others, and {late_s:s} longer in its slowest iterations (95th percentile)."
         )
-    return " ".join(said) or "No rank and no layer is significantly slower than the others."
-
-
-def _layer(ranks: Ranks, one: Straggler) -> Layer:
-    return ranks.layers[ranks.computing[one.layer]]
-
-
-def _straggles(ranks: Ranks, one: Straggler) -> str:
-    layer = _layer(ranks, one)
-    longer, at_times = f"{format_duration(one.costs_s)} longer", ""
-    if one.at_times:
-        longer = f"on average {longer}"
-        at_times = (
-            f", and {format_duration(one.late_s)} longer in its slowest iterations (95th "
-            "percentile)"
-        )
-    return (
-        f"{printable(layer.function)} at {printable(layer.path)} in {printable(layer.phase)} takes "
-        f"{longer} on rank {ranks.ranks[one.rank].number} than on the others{at_times}."
+    return fill(
+        sentence,
+        function=printable(layer.function),
+        path=printable(layer.path),
+        phase=printable(layer.phase),
+        rank=ranks.ranks[straggler.rank].number,
+        costs_s=straggler.costs_s,
+        late_s=straggler.late_s,
     )
 
 
@@ -337,17 +360,15 @@ def _typical_s(times_ns: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> flo
     return float(np.median(times_ns.mean(axis=0))) * NS
 
 
-_RANK_COLUMNS = columns(
-    """
-rank rank.number | | plain
-host rank.host | !1 | text 16
-iteration | | ms
-computing | | ms
-waiting | | ms
-moving | | ms
-between | !2 | ms
-last | last % | percent
-"""
+_RANK_COLUMNS = by_key(
+    Column("rank", "rank", unit.PLAIN, field="rank.number"),
+    Column("host", "host", unit.TEXT, field="rank.host", fold=16, drop=1),
+    Column("iteration", "iteration", unit.MS),
+    Column("computing", "computing", unit.MS),
+    Column("waiting", "waiting", unit.MS),
+    Column("moving", "moving", unit.MS),
+    Column("between", "between", unit.MS, drop=2),
+    Column("last", "last %", unit.PERCENT),
 )
 
 
@@ -358,28 +379,30 @@ def _ranks(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
     names = ("iteration_s", "computing_s", "waiting_s", "moving_s", "between_s")
     times = dict(zip(names, np.median(parts, axis=2) * NS, strict=True))
     rows = pd.DataFrame({"rank": ranks.ranks, "last": ranks.last, **times})
-    found = {one.rank for one in ranks.judged.slow} | {one.rank for one in ranks.judged.stragglers}
-    rows["mark"] = [doc.HOT if at in found else "" for at in rows.index]
+    named = {judged.rank for judged in (*ranks.judged.slow, *ranks.judged.stragglers)}
+    rows["mark"] = [doc.HOT if at in named else "" for at in rows.index]
     if len(rows) > _MANY:
         rows = rows.sort_values("computing_s", ascending=False, kind="stable")
     left_out = set() if len(ranks.hosts) > 1 else {"host"}
     left_out |= set() if ranks.collectives else {"waiting", "moving", "last"}
     left_out |= set() if COMMUNICATION in ranks.phases else {"between"}
-    shown = [one for key, one in _RANK_COLUMNS.items() if key not in left_out]
+    shown = [column for key, column in _RANK_COLUMNS.items() if key not in left_out]
     yield _shown(shown, rows, "An iteration on each rank", limit, hint)
 
 
-_PHASE_COLUMNS = columns(
-    """
-phase | | text 18
-median | median ms | ms
-least | least ms | ms
-least_rank least.number | on rank !1 | plain
-most | most ms | ms
-most_rank most.number | on rank !1 | plain
-ratio | most / least | factor?
-""",
-    ratio=lambda row: row.most_s / row.least_s if row.least_s > 0 else None,
+_PHASE_COLUMNS = by_key(
+    Column("phase", "phase", unit.TEXT, fold=18),
+    Column("median", "median ms", unit.MS),
+    Column("least", "least ms", unit.MS),
+    Column("least_rank", "on rank", unit.PLAIN, field="least.number", drop=1),
+    Column("most", "most ms", unit.MS),
+    Column("most_rank", "on rank", unit.PLAIN, field="most.number", drop=1),
+    Column(
+        "ratio",
+        "most / least",
+        unit.FACTOR,
+        value=lambda row: row.most_s / row.least_s if row.least_s > 0 else None,
+    ),
 )
 
 
@@ -391,33 +414,54 @@ def _phases(ranks: Ranks) -> Iterator[doc.Block]:
 def _stragglers(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
     if not ranks.judged.stragglers:
         return
-    found = columns(
-        """
-rank number | | plain
-path | | text 20
-function | | text 20
-phase | !2 | text 10
-there here_s | | ms
-elsewhere | !3 | ms
-longer excess_s | longer by | ms
-mean | | ms
-late | !1 | ms
-interval | 95 % = 95 % interval !1 | figure
-""",
-        number=lambda one: ranks.ranks[one.rank].number,
-        path=lambda one: _layer(ranks, one).path,
-        function=lambda one: _layer(ranks, one).function,
-        phase=lambda one: _layer(ranks, one).phase,
-        interval=lambda one: _interval(one.low_s, one.high_s),
+    columns = (
+        Column(
+            "rank", "rank", unit.PLAIN, value=lambda straggler: ranks.ranks[straggler.rank].number
+        ),
+        Column(
+            "path",
+            "path",
+            unit.TEXT,
+            value=lambda straggler: _layer(ranks, straggler).path,
+            fold=20,
+        ),
+        Column(
+            "function",
+            "function",
+            unit.TEXT,
+            value=lambda straggler: _layer(ranks, straggler).function,
+            fold=20,
+        ),
+        Column(
+            "phase",
+            "phase",
+            unit.TEXT,
+            value=lambda straggler: _layer(ranks, straggler).phase,
+            fold=10,
+            drop=2,
+        ),
+        Column("there", "there", unit.MS, field="here_s"),
+        Column("elsewhere", "elsewhere", unit.MS, drop=3),
+        Column("longer", "longer by", unit.MS, field="excess_s"),
+        Column("mean", "mean", unit.MS),
+        Column("late", "late", unit.MS, drop=1),
+        Column(
+            "interval",
+            "95 %",
+            unit.FIGURE,
+            full="95 % interval",
+            value=lambda straggler: format_interval(
+                straggler.low_s, straggler.high_s, _significant_ms, "-"
+            ),
+            drop=1,
+        ),
     )
     caption = "Layers that take longer on one rank than on the others"
-    yield _shown(found, ranks.judged.stragglers, caption, limit, hint)
+    yield _shown(columns, ranks.judged.stragglers, caption, limit, hint)
 
 
-def _interval(low_s: float, high_s: float) -> str:
-    if np.isnan(low_s):
-        return NOT_KNOWN
-    return f"{format_significant(low_s * 1e3)}-{format_significant(high_s * 1e3)}"
+def _significant_ms(seconds: float) -> str:
+    return format_significant(seconds * 1e3)
 
 
 def _collectives(ranks: Ranks) -> pd.DataFrame:
@@ -448,25 +492,25 @@ def _slow_collectives(ranks: Ranks, limit: int | None, hint: str) -> Iterator[do
     whole |= {"waiting_s": waiting_s, "moving_s": moving_s, "of_last_s": moving_s}
     slowest = (-rows["waiting_s"] - rows["moving_s"]).sort_values(kind="stable").index
     rows = pd.concat([pd.DataFrame([whole]).assign(mark=doc.TOTAL), rows.loc[slowest]])
-    read = [one for key, one in COLLECTIVE_COLUMNS.items() if key not in ("rank", "last")]
-    yield _shown(read, rows, "The collectives that take longest", limit, hint)
+    columns = [column for key, column in COLLECTIVE_COLUMNS.items() if key not in ("rank", "last")]
+    yield _shown(columns, rows, "The collectives that take longest", limit, hint)
 
 
 def layers_csv(ranks: Ranks) -> str:
     """Every layer of every rank as CSV; see :data:`LAYER_COLUMNS`."""
     judged, medians = ranks.judged, np.median(ranks.self_ns, axis=1) * NS
-    slow = {(one.rank, ranks.computing[one.layer]) for one in judged.stragglers}
-    # What is known of layers that compute, at the places of all layers.
-    known = (judged.elsewhere_s, judged.excess_s, judged.mean_s, judged.late_s)
-    apart = np.full((len(known), *medians.shape), np.nan)
-    apart[:, :, ranks.computing] = known
+    slow = {(at.rank, ranks.computing[at.layer]) for at in judged.stragglers}
+    # Of layers that compute, at their places among all layers.
+    of_computing = (judged.elsewhere_s, judged.excess_s, judged.mean_s, judged.late_s)
+    apart = np.full((len(of_computing), *medians.shape), np.nan)
+    apart[:, :, ranks.computing] = of_computing
     names = ("median_s", "others_s", "excess_s", "mean_excess_s", "late_excess_s")
     frames = []
     for at, rank in enumerate(ranks.ranks):
         times = dict(zip(names, (medians[at], *apart[:, at]), strict=True))
         straggles = ["yes" if (at, layer.index) in slow else "" for layer in ranks.layers]
-        found = {"layer": ranks.layers, "rank": rank.number, "straggler": straggles}
-        frames.append(pd.DataFrame(found | times))
+        names_of_rows = {"layer": ranks.layers, "rank": rank.number, "straggler": straggles}
+        frames.append(pd.DataFrame(names_of_rows | times))
     return to_csv(LAYER_COLUMNS, pd.concat(frames))
 
 

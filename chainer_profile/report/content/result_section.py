@@ -1,4 +1,4 @@
-"""Summary -> the sections of its result: the whole trial, phases, groups, links and hotspots."""
+"""Summary -> the sections of its result: the whole trial, the GPU, phases, groups and links."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from chainer_profile.analyse.amdahl import ways
 from chainer_profile.analyse.changes import whole
 from chainer_profile.analyse.device_use import DeviceUse, phase_device
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import Statistics
 from chainer_profile.basics.units import (
     NOT_KNOWN,
+    fill,
     format_change,
-    format_count,
     format_duration,
     format_interval,
     format_ms,
@@ -24,51 +23,33 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.basics.words import TOTAL_TIME
-from chainer_profile.report.columns import (
-    PHASES,
-    WHICH,
-    framework_of_groups,
-    group_columns,
-    group_rows,
-    hot_marks,
-    layer_columns,
-    link_anchor,
-    phase_rows,
-    properties,
-    tree_columns,
-    tree_rows,
-)
+from chainer_profile.report import unit
+from chainer_profile.report.columns import PHASES, group_columns, properties, tree_columns
 from chainer_profile.report.content import boxes
 from chainer_profile.report.content.layer_section import Shown, hidden
 from chainer_profile.report.document import TOTAL, Block, Fold, strong, text
-from chainer_profile.report.tables import HOT_MARK, Table, columns, listed
-from chainer_profile.report.text import Row, between, of_layers, on_gpu
+from chainer_profile.report.rows import (
+    framework_of_groups,
+    group_rows,
+    hot_marks,
+    link_anchor,
+    phase_rows,
+    tree_rows,
+)
+from chainer_profile.report.tables import Column, Table, by_key
+from chainer_profile.report.text import Row, between
 
-#: Hot layers that the result lists.
-MAX_HOT = 10
-#: A phase that is less of a trial is not told in a sentence.
+#: A phase that is less of a trial has no place in a sentence.
 _LEAST_PHASE = 0.001
 #: Links deeper than any.
 _ALL_LEVELS = 10**9
-_MARKED = columns('marked | "" | hot')
+_MARKED = Column("marked", "", unit.HOT_FLAG)
 
 
 def whole_trial(summary: Summary) -> Iterator[Block]:
-    """The times of a trial as a whole, and that they add up."""
+    """The times of a trial as a whole: the rows of layers and framework add up to the trial."""
     yield from boxes.parts(summary)
     yield properties(total_rows(summary), "A trial as a whole")
-    found = summary.totals
-    if found.layers_s is None or found.profiled is None or found.framework is None:
-        return
-    layers, framework, trial = (
-        f"{format_ms(seconds)} ms"
-        for seconds in (found.layers_s, found.framework.mean_s, found.profiled.mean_s)
-    )
-    rows = "nodes" if summary.recording.settings.engine else "layers"
-    yield text(
-        f"It adds up: {rows}{on_gpu(summary)} {layers} + "
-        f"{between(summary.recording)} {framework} = profiled trial {trial}."
-    )
 
 
 def total_rows(summary: Summary) -> Iterator[Row]:
@@ -79,35 +60,34 @@ def total_rows(summary: Summary) -> Iterator[Row]:
 
 
 def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
-    found, recording = summary.totals, summary.recording
-    clean, profiled, trial = found.clean, found.profiled, found.trial
-    which = "Unprofiled" if clean else "Profiled"
-    mean_of = which if clean else "Unprofiled"
-    yield f"{which} trial, median", *_median(trial)
-    yield f"{which} trial, 95th percentile", format_duration(trial.p95_s if trial else None), ""
-    yield f"{mean_of} trial, mean", format_duration(clean.mean_s if clean else None), ""
-    if found.fps is not None:
+    totals, recording = summary.totals, summary.recording
+    clean, profiled, trial = totals.clean, totals.profiled, totals.trial
+    quoted = "Unprofiled" if clean else "Profiled"
+    yield f"{quoted} trial, median", *_median(trial)
+    yield f"{quoted} trial, 95th percentile", format_duration(trial.p95_s if trial else None), ""
+    yield "Unprofiled trial, mean", format_duration(clean.mean_s if clean else None), ""
+    if totals.fps is not None:
         of = "" if clean else "profiled trials"
-        yield "Inputs per second (FPS)", format_significant(found.fps), of
+        yield "Inputs per second (FPS)", format_significant(totals.fps), of
     yield "Profiled trial, mean", format_duration(profiled.mean_s if profiled else None), ""
     engine, on_device = recording.settings.engine, recording.on_device
-    share, framework, part = found.framework_share, found.framework, "of the profiled trial"
-    known = found.layers_s is not None and share is not None
+    rows, where = ("nodes", "between the nodes") if engine else ("layers", "between the functions")
+    share, framework = totals.framework_share, totals.framework
+    adds_up = totals.layers_s is not None and share is not None and framework is not None
+    of_trial = "{share:%} of the profiled trial"
     yield (
-        f"Sum of the {'nodes' if engine else 'layers'}" + (", on the GPU" if on_device else ""),
-        format_duration(found.layers_s),
-        f"{format_percent(1 - share)} {part}" if known and share is not None else "",
+        f"Sum of the {rows}{', on the GPU' * on_device}",
+        format_duration(totals.layers_s),
+        fill(of_trial, share=1 - share) if adds_up and share is not None else "",
     )
-    if known and framework is not None:
-        where = "between the functions"
-        if engine or on_device:
-            where = "between the nodes" if engine else "outside the layers"
-        time, of_trial = format_duration(framework.mean_s), f"{format_percent(share)} {part}"
-        yield f"{between(recording).capitalize()} ({where})", time, of_trial
-    if found.overhead is not None:
-        low, high = format_change(found.overhead.low), format_change(found.overhead.high)
-        interval = "" if low == NOT_KNOWN else f"95 % interval {low} to {high}"
-        yield "Added by the recorder", format_change(found.overhead.fraction), interval
+    if adds_up and framework is not None:
+        outside = "outside the layers" if on_device and not engine else where
+        time = format_duration(framework.mean_s)
+        yield f"{between(recording).capitalize()} ({outside})", time, fill(of_trial, share=share)
+    if totals.overhead is not None:
+        interval = format_interval(totals.overhead.low, totals.overhead.high, format_change)
+        sure = "" if interval == NOT_KNOWN else f"95 % interval {interval}"
+        yield "Added by the recorder", format_change(totals.overhead.fraction), sure
 
 
 def _median(statistics: Statistics | None) -> tuple[str, str]:
@@ -116,13 +96,13 @@ def _median(statistics: Statistics | None) -> tuple[str, str]:
         return NOT_KNOWN, ""
     interval = format_interval(statistics.ci_low_s, statistics.ci_high_s)
     trials = plural(statistics.count, "trial")
-    said = f"95 % interval {interval}, {trials}"
+    sure = f"95 % interval {interval}, {trials}"
     if interval == NOT_KNOWN:
-        said = f"{trials}: too few for a confidence interval"
-    return format_duration(statistics.median_s), said
+        sure = f"{trials}: too few for a confidence interval"
+    return format_duration(statistics.median_s), sure
 
 
-#: What is shown of a time: so many seconds are one in the last digit of a time in ms.
+#: Seconds of a step in the last digit of a time in ms as it is shown.
 _STEP_S = 1e-7
 NO_HELD_TRIALS = "unknown: there are no held trials"
 
@@ -169,23 +149,18 @@ def device(summary: Summary) -> Iterator[Block]:
     if use.held_span_s is not None:
         rows.append(("A held trial on the GPU, median", f"{format_ms(use.held_span_s)} ms"))
     yield properties(rows, "A trial on the host and on the GPU")
-    yield text(f"It adds up: launching {launch} + waiting {wait} = wall time {wall}.")
-    yield text(
-        f"On the GPU: layers {layers} + between them {gaps} + after the last {rest} = time on the "
-        f"GPU {span}."
-    )
     if summary.several_phases:
         yield from _gpu_phases(summary, use)
 
 
-_ON_GPU = columns("""
-phase Index | | text
-host | host ms = host in the layers' calls [ms] | ms
-layers | layers ms = layers on the GPU [ms] | ms
-gaps gap_s | between ms = between the layers [ms] | ms
-busy | busy ms = GPU busy [ms] | ms
-busy_share | busy % = busy part of the layers [%] | percent
-""")
+_ON_GPU = by_key(
+    Column("phase", "phase", unit.TEXT, field="Index"),
+    Column("host", "host ms", unit.MS, full="host in the layers' calls [ms]"),
+    Column("layers", "layers ms", unit.MS, full="layers on the GPU [ms]"),
+    Column("gaps", "between ms", unit.MS, full="between the layers [ms]", field="gap_s"),
+    Column("busy", "busy ms", unit.MS, full="GPU busy [ms]"),
+    Column("busy_share", "busy %", unit.PERCENT, full="busy part of the layers [%]"),
+)
 
 
 def _gpu_phases(summary: Summary, use: DeviceUse) -> Iterator[Block]:
@@ -233,9 +208,7 @@ def phases(summary: Summary) -> Iterator[Block]:
     if not summary.several_phases:
         return
     rows = phase_rows(summary)
-    *terms, whole = (f"{name} {format_ms(each_s)} ms" for name, each_s in rows["total_s"].items())
-    yield Table(PHASES, rows, "Time by phase", [*("" for _ in terms), TOTAL])
-    yield text(f"It adds up: {' + '.join(terms)} = {whole}.")
+    yield Table(PHASES, rows, "Time by phase", [*[""] * (len(rows) - 1), TOTAL])
     if summary.recording.on_device:
         yield text(
             "The times of a phase are the device's; its framework time is the device's time "
@@ -248,26 +221,26 @@ def phases_in_short(summary: Summary) -> Iterator[Block]:
     """``By phase: forward 39.4 %, backward 59.9 %, update 0.7 %.``"""
     if summary.several_phases:
         shares = phase_rows(summary)["share"].iloc[:-1]
-        told = shares[shares >= _LEAST_PHASE]
-        parts = (f"{name} {format_percent(share)}" for name, share in told.items())
+        large = shares[shares >= _LEAST_PHASE]
+        parts = (f"{name} {format_percent(share)}" for name, share in large.items())
         yield text(f"By phase: {', '.join(parts)}.", below=True)
 
 
 def groups(summary: Summary, shown: Shown) -> Iterator[Block]:
     """The terminal's table of the groups that are asked for."""
-    by, every = shown.group_by, group_rows(summary, shown.group_by)
+    by, ordered = shown.group_by, group_rows(summary, shown.group_by)
     if shown.sort == TOTAL_TIME:
-        every = every.sort_values("inclusive_s", ascending=False, kind="stable")
-    told = every if shown.limit is None else every.head(max(0, shown.limit))
+        ordered = ordered.sort_values("inclusive_s", ascending=False, kind="stable")
+    rows = ordered if shown.limit is None else ordered.head(max(0, shown.limit))
     legend = [
-        *hidden(summary, every["share"].iloc[len(told) :], shown.hint, by),
+        *hidden(summary, ordered["share"].iloc[len(rows) :], shown.hint, by),
         ("", f"Times are in ms; % is self time as part of the {whole(summary)[1]}."),
         ("total ms", "total is with the calls made within these, self without them."),
         ("ms a call", "ms a call is of the total."),
     ]
     columns = group_columns(by, summary.phase_names)
-    rows = pd.concat([told, framework_of_groups(summary)])
-    yield Table(columns, rows, f"By {by}", hot_marks(told), legend)
+    with_framework = pd.concat([rows, framework_of_groups(summary)])
+    yield Table(columns, with_framework, f"By {by}", hot_marks(rows), legend)
 
 
 def by_function(summary: Summary) -> Iterator[Block]:
@@ -279,16 +252,16 @@ def by_function(summary: Summary) -> Iterator[Block]:
 def tree(summary: Summary, shown: Shown) -> Iterator[Block]:
     links, beside = tree_rows(summary, shown.depth)
     rows = pd.concat([links, beside])
-    columns = [*listed(_MARKED), *tree_columns(summary.phase_names, rows, indent=True)]
+    columns = [_MARKED, *tree_columns(summary.phase_names, rows, indent=True)]
     legend = []
     if below := int((summary.links["depth"] > shown.depth).sum()):
-        said = (
-            f"{plural(below, 'link')} below {'is' if below == 1 else 'are'} not shown "
-            "(--depth 99 shows all); their times are in the rows above them."
+        sentence = (
+            "{below:link} below {below:is|are} not shown (--depth 99 shows all); their times are "
+            "in the rows above them."
         )
-        legend.append(("", said))
+        legend.append(("", fill(sentence, below=below)))
     legend += [
-        ("", f"{HOT_MARK} marks hot layers: {summary.hotspots.rule}."),
+        ("", f"{unit.HOT_MARK} marks hot layers: {summary.hotspots.rule}."),
         ("", f"Times are in ms, % is of the {whole(summary)[1]}."),
         ("", "incl. is the time of a link with all links below it."),
         ("excl. ms", "excl. is the time of the functions that it calls itself."),
@@ -316,68 +289,3 @@ def tree_on_page(summary: Summary) -> Iterator[Block]:
         anchors=[link_anchor(summary, path) for path in rows.index],
         depths=rows["depth"].tolist(),
     )
-
-
-def hotspots(summary: Summary) -> Iterator[Block]:
-    """The hot layers: which, how much of the time they take, and where they are."""
-    layers, hot = summary.layers, summary.layers[summary.layers["hot"]]
-    rule = f"Hot layers are {summary.hotspots.rule}."
-    if hot.empty:
-        slowest = layers.loc[layers["typical_s"].idxmax()]
-        yield text(
-            f"{rule} No layer is hot. The slowest is {slowest['label']} with "
-            f"{format_duration(slowest['typical_s'])}."
-        )
-        return
-    yield text(
-        f"{rule} {of_layers(len(hot), len(layers))} {'is' if len(hot) == 1 else 'are'} hot and "
-        f"{'takes' if len(hot) == 1 else 'take'} {format_percent(hot['share'].sum())} of the "
-        f"{whole(summary)[1]}."
-    )
-    yield _hot_layers(summary, hot)
-    rest = layers[~layers["hot"]]
-    if len(rest):
-        most = format_percent(rest["share"].max())
-        yield text(
-            f"The other layer takes {most}."
-            if len(rest) == 1
-            else f"None of the other {plural(len(rest), 'layer')} takes more than {most}."
-        )
-    yield from target(summary, 2.0)
-
-
-def target(summary: Summary, factor: float) -> Iterator[Block]:
-    """Which layers must become how fast, for a trial that is so many times as fast."""
-    found = ways(summary.recording, summary.layers["typical_s"].to_numpy(), factor)
-    if found is None:
-        return
-    wanted = f"A trial becomes {factor:g}x as fast if"
-    if not found:
-        yield text(f"Every layer 10x as fast would not make a trial {factor:g}x as fast.")
-        return
-    first, *others = (
-        (
-            f"the {'' if way.count == 1 else f'{way.count} '}slowest "
-            f"{'layer' if way.count == 1 else 'layers'} ({format_percent(way.share)} of it)",
-            f"{way.times:g}x",
-        )
-        for way in found
-    )
-    said = [f"{first[0]} {'become' if found[0].count > 1 else 'becomes'} {first[1]} as fast"]
-    yield text(f"{wanted} {', or '.join([*said, *map(' '.join, others)])}.")
-
-
-def _hot_layers(summary: Summary, hot: pd.DataFrame) -> Table:
-    """The hot layers, slowest first; the number of a layer says when it is called."""
-    slowest = summary.slowest[summary.slowest["hot"]].head(MAX_HOT)
-    keys = [*WHICH, "median", "interval", "share", "cumulative_share"]
-    if hot["ci_low_s"].isna().all():
-        keys.remove("interval")
-    found = layer_columns(keys, summary)
-    caption = (
-        f"The {format_count(len(slowest))} slowest of {plural(len(hot), 'hot layer')}"
-        if len(slowest) < len(hot)
-        else "The hot layers, slowest first"
-    )
-    rows = slowest.assign(rank=range(1, len(slowest) + 1))
-    return Table([*columns("rank | | count").values(), *found], rows, caption)

@@ -1,4 +1,4 @@
-"""Results of a sweep -> what is said of them, and their table."""
+"""Results of a sweep -> their blocks, and their table."""
 
 from __future__ import annotations
 
@@ -7,39 +7,95 @@ from dataclasses import replace
 
 from chainer_profile.analyse.case_result import CaseResult, machines_of, several_machines
 from chainer_profile.basics.units import NOT_KNOWN, format_count, plural
+from chainer_profile.report import unit
 from chainer_profile.report.document import Block, Code, Figure, Heading, text
-from chainer_profile.report.tables import Column, Table, columns
+from chainer_profile.report.tables import Column, Table, by_key
 
 #: The columns, of a :class:`.CaseResult`; all of them are in ``sweep.csv``.
-COLUMNS = columns(
-    """
-network settings.model | | text 12 | Name of the network
-input input_text | | text 12 | Height and width of an image, or the shape of one input
-batch settings.batchsize | | count | Inputs per trial
-device settings.device | | text 6 | cpu, gpu:0 and so on
-phase settings.phase | | text 8 | What a trial is: forward, forward-backward or train
-dtype settings.dtype | | text 8 | Data type of parameters and input
-blocks | blocks = block kind !4 | text? 10 | Kind of the network's blocks, such as
-  basic or bottleneck; empty without blocks
-mean | mean ms | ms | Mean latency of the unprofiled trials; empty for a case that
-  failed
-std | std ms | ms | Its standard deviation (with trials - 1)
-median | median ms | ms | Median latency
-fps | FPS | number | Inputs a second, batch over mean
-trials timed | | count | Number of these trials
-trials_kind kind | | text | clean (unprofiled), or profiled if there were no unprofiled ones
-parameters | params = parameters !3 | count | Number of parameters
-memory | memory = memory high water !2 | bytes | Peak of the bytes
-  allocated in a trial, excluding those that existed before it
-threads | threads = BLAS threads !5 | count | BLAS threads in use
-machine | !1 | text? 10 | Name of the machine that the case ran on
-processor | | text | Its processor, or its GPU
-started | | text | When the case began (UTC)
-case name | | text | Name of the case's folder
-error | | text | Why the case failed; empty where it did not
-""",
-    timed=lambda run: run.timed or None,
-    kind=lambda run: ("clean" if run.clean else "profiled") if run.timed else "",
+COLUMNS = by_key(
+    Column("network", "network", unit.TEXT, "Name of the network", field="settings.model", fold=12),
+    Column(
+        "input",
+        "input",
+        unit.TEXT,
+        "Height and width of an image, or the shape of one input",
+        field="input_text",
+        fold=12,
+    ),
+    Column("batch", "batch", unit.COUNT, "Inputs per trial", field="settings.batchsize"),
+    Column("device", "device", unit.TEXT, "cpu, gpu:0 and so on", field="settings.device", fold=6),
+    Column(
+        "phase",
+        "phase",
+        unit.TEXT,
+        "What a trial is: forward, forward-backward or train",
+        field="settings.phase",
+        fold=8,
+    ),
+    Column(
+        "dtype",
+        "dtype",
+        unit.TEXT,
+        "Data type of parameters and input",
+        field="settings.dtype",
+        fold=8,
+    ),
+    Column(
+        "blocks",
+        "blocks",
+        unit.TEXT,
+        "Kind of the network's blocks, such as basic or bottleneck; empty without blocks",
+        full="block kind",
+        unknown=NOT_KNOWN,
+        fold=10,
+        drop=4,
+    ),
+    Column(
+        "mean",
+        "mean ms",
+        unit.MS,
+        "Mean latency of the unprofiled trials; empty for a case that failed",
+    ),
+    Column("std", "std ms", unit.MS, "Its standard deviation (with trials - 1)"),
+    Column("median", "median ms", unit.MS, "Median latency"),
+    Column("fps", "FPS", unit.NUMBER, "Inputs a second, batch over mean"),
+    Column(
+        "trials",
+        "trials",
+        unit.COUNT,
+        "Number of these trials",
+        value=lambda run: run.timed or None,
+    ),
+    Column(
+        "trials_kind",
+        "trials_kind",
+        unit.TEXT,
+        "clean (unprofiled), or profiled if there were no unprofiled ones",
+        value=lambda run: ("clean" if run.clean else "profiled") if run.timed else "",
+    ),
+    Column("parameters", "params", unit.COUNT, "Number of parameters", full="parameters", drop=3),
+    Column(
+        "memory",
+        "memory",
+        unit.BYTES,
+        "Peak of the bytes allocated in a trial, excluding those that existed before it",
+        full="memory high water",
+        drop=2,
+    ),
+    Column("threads", "threads", unit.COUNT, "BLAS threads in use", full="BLAS threads", drop=5),
+    Column(
+        "machine",
+        "machine",
+        unit.TEXT,
+        "Name of the machine that the case ran on",
+        unknown=NOT_KNOWN,
+        fold=10,
+        drop=1,
+    ),
+    Column("processor", "processor", unit.TEXT, "Its processor, or its GPU"),
+    Column("started", "started", unit.TEXT, "When the case began (UTC)"),
+    Column("case", "case", unit.TEXT, "Name of the case's folder", field="name"),
+    Column("error", "error", unit.TEXT, "Why the case failed; empty where it did not"),
 )
 _READ = (
     *("network", "input", "batch", "device", "phase", "dtype", "blocks"),
@@ -50,32 +106,32 @@ _READ = (
 def table_columns(results: Sequence[CaseResult]) -> list[Column]:
     """The columns to read; what is the same in all rows and as usual has none."""
     asked = [result.settings for result in results]
-    found = {key: COLUMNS[key] for key in _READ}
+    columns = {key: COLUMNS[key] for key in _READ}
     if {run.phase for run in asked} <= {"forward"}:
-        del found["phase"]
+        del columns["phase"]
     if {run.dtype for run in asked} <= {"float32"}:
-        del found["dtype"]
+        del columns["dtype"]
     if several_machines(results):
         marks = {machine: "*" for machine, _ in machines_of(results)[1:]}
 
         def machine(result: CaseResult) -> str:
             return f"{result.machine or NOT_KNOWN}{marks.get(result.machine, '')}"
 
-        found["machine"] = replace(COLUMNS["machine"], value=machine, drop=0)
-    return list(found.values())
+        columns["machine"] = replace(COLUMNS["machine"], value=machine, drop=0)
+    return list(columns.values())
 
 
 def notes(results: Sequence[CaseResult]) -> list[str]:
-    """What the numbers mean, and what to be careful with: a sentence or two each."""
-    found = []
+    """What the numbers mean, and cautions: a sentence or two each."""
+    sentences = []
     if any(result.timed for result in results):
-        found.append(
+        sentences.append(
             "Times are of unprofiled trials, and FPS is the batch divided by their mean. Memory is "
             "the peak allocated during a trial, excluding what existed before it (such as "
             "parameters)."
         )
-    if names := [one.name for one in results if one.timed and not one.clean]:
-        found.append(
+    if names := [case.name for case in results if case.timed and not case.clean]:
+        sentences.append(
             f"Times of profiled trials, because there were no unprofiled ones: {', '.join(names)}."
         )
     if several_machines(results):
@@ -83,15 +139,15 @@ def notes(results: Sequence[CaseResult]) -> list[str]:
             f"{name or NOT_KNOWN} ({processor or NOT_KNOWN})"
             for name, processor in machines_of(results)
         )
-        found.append(
+        sentences.append(
             f"The cases ran on several machines: {machines}. Do not compare networks by times "
             "of different machines; * marks cases that did not run on the first machine."
         )
-    return found + [f"Failed: {one.name}: {one.error}" for one in results if one.error]
+    return sentences + [f"Failed: {case.name}: {case.error}" for case in results if case.error]
 
 
 def overview(results: Sequence[CaseResult]) -> Iterator[Block]:
-    """The table, and what to be careful with: what a terminal shows of it."""
+    """The table and the notes, which a terminal shows."""
     good = [result for result in results if not result.error]
     if good:
         yield Table(table_columns(good), good, "The cases")

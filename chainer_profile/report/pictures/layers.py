@@ -24,8 +24,8 @@ from chainer_profile.analyse.grouping import group_names
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
-from chainer_profile.report.columns import layer_anchor, link_anchor
 from chainer_profile.report.pictures import bars, figures
+from chainer_profile.report.rows import layer_anchor, link_anchor
 from chainer_profile.report.text import ending, on_gpu, printable, short, typical_word
 
 #: Bars of a picture; and layers by themselves where blocks are more.

@@ -15,9 +15,9 @@ from chainer_profile.analyse.roofline import drawable
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_duration, format_giga, format_significant
 from chainer_profile.record.recording import MachineLimits
-from chainer_profile.report.columns import layer_anchor
 from chainer_profile.report.pictures import figures
 from chainer_profile.report.pictures.layers import MOST
+from chainer_profile.report.rows import layer_anchor
 
 _GIGA = 1e9
 _WIDTH, _HEIGHT = 8.0, 5.6

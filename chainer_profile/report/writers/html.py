@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from html import escape
 
 from chainer_profile.report import document as doc
-from chainer_profile.report.tables import SPREAD, Column, Spread, Table, is_missing
+from chainer_profile.report.tables import SPREAD, Column, Spread, Table
 from chainer_profile.report.text import printable
 
 #: Texts of more characters take several lines.
@@ -41,7 +41,7 @@ def _block(
         lines = "\n".join(map(text, block.text.split("\n")))
         return f'<pre tabindex="0"><code>{lines}</code></pre>'
     if isinstance(block, Table):
-        return table(block, most)
+        return _table(block, most)
     if isinstance(block, doc.Boxes):
         return _boxes(block)
     if isinstance(block, doc.Fold):
@@ -51,58 +51,56 @@ def _block(
     return figures(block) if figures else ""
 
 
-def table(found: Table, most: int | None = None) -> str:
+def _table(table: Table, most: int | None = None) -> str:
     """A table, which scrolls where it is too wide; names and values where it has no head.
 
     Behind a column of parts stand their bars, and behind these how the times are spread.
     """
-    if not found.head:
-        pairs = (f"<div><dt>{text(n)}</dt><dd>{text(v)}</dd></div>" for n, v in found.cells())
+    if not table.head:
+        pairs = (f"<div><dt>{text(n)}</dt><dd>{text(v)}</dd></div>" for n, v in table.cells())
         return f'<dl class="properties">{"".join(pairs)}</dl>'
-    columns = found.columns
+    columns = table.columns
     named = next((at for at, column in enumerate(columns) if column.folds is not None), 0)
-    drawn = next((at for at, column in enumerate(columns) if column.bar is not None), None)
+    drawn = next((at for at, column in enumerate(columns) if column.has_bar), None)
     heads = [
         f'<th scope="col"{_kind(column, at == named)}>{text(name)}</th>'
-        for at, (column, name) in enumerate(zip(columns, found.head, strict=True))
+        for at, (column, name) in enumerate(zip(columns, table.head, strict=True))
     ]
     rows = [
         [
-            _cell(column, cell, at == named, found.leads[row] if found.leads else "")
+            _cell(column, cell, at == named, table.leads[row] if table.leads else "")
             for at, (column, cell) in enumerate(zip(columns, cells, strict=True))
         ]
-        for row, cells in enumerate(found.cells())
+        for row, cells in enumerate(table.cells())
     ]
-    if found.spreads:
+    if table.spreads:
         heads.insert((drawn or 0) + 1, '<th scope="col" class="text">trials</th>')
-        for cells, spread in zip(rows, found.spreads, strict=True):
+        for cells, spread in zip(rows, table.spreads, strict=True):
             cells.insert((drawn or 0) + 1, _spread(spread))
-    if drawn is not None and (part := columns[drawn].bar) is not None:
-        shares = [None if is_missing(share := part(row)) else share for row in found.rows]
-        longest = max((share for share in shares if share is not None), default=0.0)
+    if drawn is not None:
+        parts = [columns[drawn].bar_part(row) for row in table.rows]
+        longest = max((part for part in parts if part is not None), default=0.0)
         heads.insert(drawn + 1, '<td class="bar"></td>')
-        for cells, share in zip(rows, shares, strict=True):
-            cells.insert(drawn + 1, _bar(share, longest))
-    lines = [f"<tr{_marks(found, at)}>{''.join(cells)}</tr>" for at, cells in enumerate(rows)]
-    label = f' aria-label="{text(found.caption)}"' if found.caption else ""
-    kind = "scroll tree" if found.depths else "scroll"
+        for cells, part in zip(rows, parts, strict=True):
+            cells.insert(drawn + 1, _bar(part, longest))
+    lines = [f"<tr{_marks(table, at)}>{''.join(cells)}</tr>" for at, cells in enumerate(rows)]
+    label = f' aria-label="{text(table.caption)}"' if table.caption else ""
+    kind = "scroll tree" if table.depths else "scroll"
     # Who has no pointer moves it sideways, too.
     scrolls = f'<div class="{kind}" tabindex="0" role="group"{label}>'
-    below = f'\n<p class="caption">{text(notes)}</p>' if (notes := found.notes()) else ""
+    below = f'\n<p class="caption">{text(notes)}</p>' if (notes := table.notes()) else ""
     shown, more = "\n".join(lines[:most]), "\n".join(lines[most:] if most else ())
     body = f"<tbody>\n{shown}\n</tbody>" + (f"<tbody hidden>\n{more}\n</tbody>" if more else "")
     head = f"<thead><tr>{''.join(heads)}</tr></thead>"
     return f"{scrolls}<table{label}>{head}\n{body}</table></div>{below}"
 
 
-def _marks(found: Table, at: int) -> str:
-    """What a row of a table is: its anchor, its mark, and how deep it stands."""
-    anchor = found.anchors[at] if found.anchors else ""
-    mark = found.mark(at)
-    depth = f' style="--depth:{found.depths[at]}"' if found.depths else ""
-    return (
-        (f' id="{escape(anchor)}"' if anchor else "") + (f' class="{mark}"' if mark else "") + depth
-    )
+def _marks(table: Table, at: int) -> str:
+    """The attributes of a row: its anchor, its mark, and how deep it stands."""
+    anchor = f' id="{escape(table.anchors[at])}"' if table.anchors and table.anchors[at] else ""
+    mark = f' class="{table.mark(at)}"' if table.mark(at) else ""
+    depth = f' style="--depth:{table.depths[at]}"' if table.depths else ""
+    return anchor + mark + depth
 
 
 def _kind(column: Column, named: bool = False, content: str = "") -> str:
@@ -124,55 +122,54 @@ def _cell(column: Column, cell: str, named: bool, lead: str) -> str:
     return f"<td{_kind(column, named, content)}>{content}</td>"
 
 
-def _bar(share: float | None, most: float) -> str:
-    """A bar as long as the share is to the largest one."""
-    if share is None or not most > 0:
+def _bar(part: float | None, longest: float) -> str:
+    """A bar as long as the part is to the longest bar."""
+    if part is None or not longest > 0:
         return '<td class="bar"></td>'
-    return f'<td class="bar"><i style="width:{100 * share / most:.1f}%"></i></td>'
+    return f'<td class="bar"><i style="width:{100 * part / longest:.1f}%"></i></td>'
 
 
-def _spread(found: Spread) -> str:
+def _spread(spread: Spread) -> str:
     """A histogram, and the course over the trials beside it."""
-    wide, path, last = 40 / len(found.counts), f"M0 {SPREAD}", 0
-    for count in found.counts:
+    wide, path, last = 40 / len(spread.counts), f"M0 {SPREAD}", 0
+    for count in spread.counts:
         path += (f"v{last - count}" if count != last else "") + f"h{wide:g}"
         last = count
-    step, course = 56 / max(1, len(found.course) - 1), f"M44 {SPREAD - found.course[0]}"
-    for before, level in zip(found.course, found.course[1:], strict=False):
+    step, course = 56 / max(1, len(spread.course) - 1), f"M44 {SPREAD - spread.course[0]}"
+    for before, level in zip(spread.course, spread.course[1:], strict=False):
         course += f"l{step:.2g} {before - level}"
     return (
         f'<td class="text"><svg viewBox="0 -1 100 {SPREAD + 2}" role="img">'
-        f"<title>{text(found.said)}</title>"
+        f"<title>{text(spread.words)}</title>"
         f'<path d="{path}V{SPREAD}"/><path d="{course}"/></svg></td>'
     )
 
 
-def _boxes(found: doc.Boxes) -> str:
+def _boxes(picture: doc.Boxes) -> str:
     boxes = "".join(
         f'<i class="{box.kind}" style="left:{100 * box.left:.2f}%;width:{100 * box.width:.2f}%'
-        f'{f";--row:{box.row}" if box.row else ""}" title="{escape(printable(box.said))}">'
+        f'{f";--row:{box.row}" if box.row else ""}" title="{escape(printable(box.words))}">'
         f"{text(box.name)}</i>"
-        for box in found.boxes
+        for box in picture.boxes
     )
-    legend = "".join(f'<li class="{kind}">{text(name)}</li>' for name, kind in found.legend)
-    rows = 1 + max(box.row for box in found.boxes)
+    legend = "".join(f'<li class="{kind}">{text(name)}</li>' for name, kind in picture.legend)
+    rows = 1 + max(box.row for box in picture.boxes)
     return (
-        f'<div class="boxes" style="--rows:{rows}" role="img" aria-label="{text(found.label)}">'
+        f'<div class="boxes" style="--rows:{rows}" role="img" aria-label="{text(picture.label)}">'
         f"{boxes}</div>"
         + (f'<ul class="legend">{legend}</ul>' if legend else "")
-        + (f'<p class="caption">{text(found.caption)}</p>' if found.caption else "")
+        + (f'<p class="caption">{text(picture.caption)}</p>' if picture.caption else "")
     )
 
 
 def words(parts: doc.Words) -> str:
     """Pieces of text in their styles."""
     tags = {doc.CODE: "code", doc.STRONG: "strong"}
-    found = []
+    texts = []
     for piece in doc.pieces(parts):
-        tag = tags.get(piece.style)
-        shown = text(piece.text)
-        found.append(f"<{tag}>{shown}</{tag}>" if tag else shown)
-    return "".join(found)
+        tag, shown = tags.get(piece.style), text(piece.text)
+        texts.append(f"<{tag}>{shown}</{tag}>" if tag else shown)
+    return "".join(texts)
 
 
 def text(name: str) -> str:

@@ -48,7 +48,7 @@ def _table(table: Table) -> str:
     for at, row in enumerate(table.cells()):
         shown = [
             _piece(doc.Piece(part, doc.CODE)).replace("|", r"\|")
-            if column.kind.code
+            if column.unit.code
             else _set_in(part)
             for column, part in zip(table.columns, row, strict=True)
         ]
@@ -115,7 +115,7 @@ def _escaped(name: str, behind: str = r"(?![(:\[]|$)") -> str:
     # A unit in brackets is no link: there are no definitions.
     shown = re.sub(
         r"\[[\w%/ ]{1,12}\]" + behind + r"|[\[\]]",
-        lambda found: found[0] if len(found[0]) > 1 else f"\\{found[0]}",
+        lambda match: match[0] if len(match[0]) > 1 else f"\\{match[0]}",
         shown,
     )
     # Between letters an underscore means nothing to Markdown.

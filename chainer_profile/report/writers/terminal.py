@@ -167,7 +167,7 @@ def _pairs(rows: Iterable[Sequence[str]], width: int, gap: int = _GAP) -> Grid:
 
 def _table(table: Table, width: int) -> Iterator[RenderableType]:
     cells = [[_text(cell) for cell in row] for row in table.cells()]
-    names = [_text(column.name) for column in table.columns]
+    names = [_text(column.heading) for column in table.columns]
     kept = _fitting(table.columns, [names, *cells], width)
     grid = Grid(
         box=_RULE,
@@ -187,8 +187,8 @@ def _table(table: Table, width: int) -> Iterator[RenderableType]:
     hidden = [name.plain for at, name in enumerate(names) if at not in kept and name.plain]
     if hidden:
         yield Text(f"Not shown at this width: {', '.join(hidden)} ({table.wider}).", "dim")
-    if said := table.notes(table.columns[at] for at in kept):
-        yield Text(printable(said), "dim")
+    if notes := table.notes(table.columns[at] for at in kept):
+        yield Text(printable(notes), "dim")
 
 
 def _text(words: str) -> Text:
