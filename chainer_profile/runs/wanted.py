@@ -1,4 +1,4 @@
-"""The report files that are written when ``--format`` asks for them, and what goes into them."""
+"""What ``--format`` asks for of the files of a run."""
 
 from __future__ import annotations
 
@@ -8,23 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import UsageError
+from chainer_profile.runs.formats import FORMATS
 
 if TYPE_CHECKING:
     from chainer_profile.report.content.profile import ReportTitle
 
-#: The formats, and the files that they are written into.
-FILES = {
-    "json": "report.json",
-    "trace": "trace.json",
-    "folded": "stacks.folded",
-}
-#: The files that are written without being asked for; and some that versions before wrote.
-_USUAL_FILES = {
-    *("layers.csv", "links.csv", "layers.png", "layers.svg", "roofline.png", "roofline.svg"),
-    *("report.md", "report.html", "advice.json", "advice.md", "budget.json"),
-    "stacks.speedscope.json",  # of 0.1.0
-}
-_OF_KINDS = re.compile(r"layers-\d+\.csv")
+#: The formats to ask for, and their files.
+FILES = {format.name: format.file for format in FORMATS if format.name}
+#: Beside those of the table: what commands write, and some that version 0.1.0 wrote.
+_OTHER_FILES = re.compile(r"advice\.json|budget\.json|stacks\.speedscope\.json|layers-\d+\.csv")
 #: Stands for the usual reports, where a short program gets fewer.
 PAGE = "page"
 #: Stands for all of them.
@@ -83,5 +75,5 @@ def check(wanted: Wanted, n_trials: int) -> None:
 
 def is_report(name: str) -> bool:
     """Whether a file of a run's folder is made from its recording."""
-    known = name in _USUAL_FILES or name in FILES.values()
-    return known or _OF_KINDS.fullmatch(name) is not None
+    files = {format.file for format in FORMATS}
+    return name in files or _OTHER_FILES.fullmatch(name) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +16,15 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import make_folder
 from chainer_profile.record.budget import CALLS, ITERATIONS, RUNNING, Budget, read_budget
 from chainer_profile.runs.folder import RECORDING, is_of_run, load_run, save_recording
-from chainer_profile.runs.wanted import FILES, USUAL, Wanted, named, parse_formats
-from chainer_profile.runs.written import refuse_foreign, write
+from chainer_profile.runs.formats import FORMATS, Report
+from chainer_profile.runs.wanted import USUAL, Wanted, named, parse_formats
+from chainer_profile.runs.written import refuse_folders, refuse_foreign, write
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Recording
     from chainer_profile.report.content.profile import Beside
-    from chainer_profile.report.document import Block, Section
 
 
 def write_reports(
@@ -34,25 +34,35 @@ def write_reports(
     only: Collection[str] | None = None,
     run: Path | None = None,
 ) -> list[Path]:
-    """Write what is made from a recording, or of it the files named in ``only``; returns them.
+    """Write the files that are made of a run, or those named in ``only``; returns them.
 
     ``run`` is the folder of the run, which has its advice; by default it is the same folder.
     """
-    summary = in_folder(summary, run or folder)
-    if only is not None:
-        wanted = replace(wanted, formats=tuple(n for n in wanted.formats if FILES[n] in only))
-    known = beside(run or folder, summary.recording)
-    usual = _usual_reports(summary, wanted, known, only) if wanted.usual else {}
-    contents = {name: make() for name, make in usual.items() if only is None or name in only}
-    files = write(folder, contents)
-    # These may be large: each is written before the next one is made.
-    for name, content in asked_for(summary, wanted):
-        files += write(folder, {name: content})
-    return files
+    report = Report(
+        in_folder(summary, run or folder),
+        beside(run or folder, summary.recording),
+        wanted.title,
+        wanted.trace_trial,
+        only,
+    )
+    formats = [
+        format
+        for format in FORMATS
+        if (format.name in wanted.formats if format.name else wanted.usual)
+        and (only is None or format.file in only)
+    ]
+    refuse_folders(folder, {format.file for format in formats}.__contains__)
+    written: list[Path] = []
+    # They may be large: each is written before the next one is made.
+    for format in formats:
+        if (content := format.make(report)) is not None:
+            as_bytes = content.encode() if isinstance(content, str) else content
+            written += write(folder, {format.file: as_bytes})
+    return written
 
 
 def beside(folder: Path, recording: Recording) -> Beside:
-    """What else there is of a run in its folder."""
+    """The advice on a run, and the time of its program, from its folder."""
     from chainer_profile.report.content.profile import Beside
 
     advice = read_advice(folder)
@@ -69,11 +79,11 @@ def _program_of(folder: Path, recording: Recording) -> ProgramTime | None:
     if budget is None:
         return None
     trials: defaultdict[tuple[str, str], list[Recording]] = defaultdict(list)
-    for one in budget.trials:
+    for part in budget.trials:
         with suppress(ProfileError):  # its folder may be gone
-            place = folder / one.folder
+            place = folder / part.folder
             same = place.resolve() == folder.resolve()
-            trials[one.part, one.name].append(recording if same else load_run(place))
+            trials[part.part, part.name].append(recording if same else load_run(place))
     if not budget.trials:  # of a version before
         part = ITERATIONS if recording.settings.phase == "train" else CALLS
         trials[part, ""].append(recording)
@@ -94,7 +104,10 @@ def budget_of(folder: Path, recording: Recording) -> Budget | None:
 def in_folder(summary: Summary, folder: Path) -> Summary:
     """The same whose findings name the run's folder in their commands."""
     name = shlex.quote(str(folder))
-    findings = (replace(one, command=one.command.replace(FOLDER, name)) for one in summary.findings)
+    findings = (
+        replace(finding, command=finding.command.replace(FOLDER, name))
+        for finding in summary.findings
+    )
     return replace(summary, findings=tuple(findings))
 
 
@@ -112,68 +125,3 @@ def save(
     make_folder(path)
     save_recording(path, summary.recording)
     return [path / RECORDING, *write_reports(path, summary, wanted)]
-
-
-def _usual_reports(
-    summary: Summary, wanted: Wanted, beside: Beside | None, only: Collection[str] | None = None
-) -> dict[str, Callable[[], bytes]]:
-    from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
-    from chainer_profile.report.content import advice as tried
-    from chainer_profile.report.content.profile import report, sections
-    from chainer_profile.report.document import Figure
-    from chainer_profile.report.tables import to_csv
-    from chainer_profile.report.writers import markdown
-
-    made = sections(summary, beside)
-
-    def blocks() -> Iterator[Block]:
-        """The report, without pictures that are not written."""
-        for block in report(summary, wanted.title, beside=beside, made=made):
-            if only is None or not isinstance(block, Figure) or block.file in only:
-                yield block
-
-    usual: dict[str, Callable[[], bytes]] = {
-        "layers.csv": lambda: to_csv(LAYER_COLUMNS, summary.layers).encode(),
-        "links.csv": lambda: to_csv(LINK_COLUMNS, link_frame(summary.links)).encode(),
-        "report.md": lambda: markdown.write(blocks()).encode(),
-    }
-    if beside is not None and (advice := beside.advice) is not None:
-        usual["advice.md"] = lambda: markdown.write(tried.report(advice)).encode()
-    # Matplotlib takes a third of a second.
-    if only is None or not usual.keys() >= set(only):
-        usual |= _drawn(summary, wanted, beside, made)
-    return usual
-
-
-def _drawn(
-    summary: Summary, wanted: Wanted, beside: Beside | None, made: Sequence[Section]
-) -> dict[str, Callable[[], bytes]]:
-    """The page and the pictures."""
-    from chainer_profile.report import page, pictures
-    from chainer_profile.report.document import PLOT, ROOFLINE
-
-    drawn = pictures.of_run(summary)
-    files: dict[str, Callable[[], bytes]] = {
-        PLOT: drawn[PLOT].png,
-        "layers.svg": drawn[PLOT].svg,
-        "report.html": lambda: page.render(summary, beside, drawn, made, wanted.title).encode(),
-    }
-    if ROOFLINE in drawn:
-        files |= {ROOFLINE: drawn[ROOFLINE].png, "roofline.svg": drawn[ROOFLINE].svg}
-    return files
-
-
-def asked_for(summary: Summary, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
-    """The files that are wanted, by their names, each made when it is taken."""
-    if not wanted.formats:
-        return
-    from chainer_profile.report.pictures import stacks, trace
-    from chainer_profile.report.writers import json_report
-
-    makers: dict[str, Callable[[], bytes]] = {
-        "json": lambda: json_report.render(summary).encode(),
-        "trace": lambda: trace.render(summary, wanted.trace_trial).encode(),
-        "folded": lambda: stacks.render_folded(summary).encode(),
-    }
-    for name in wanted.formats:
-        yield FILES[name], makers[name]()

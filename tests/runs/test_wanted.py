@@ -11,7 +11,7 @@ from chainer_profile.report.pictures import stacks, trace
 from chainer_profile.report.writers import json_report
 from chainer_profile.runs.folder import load_run
 from chainer_profile.runs.wanted import FILES, USUAL, Wanted, check, is_report, parse_formats
-from chainer_profile.runs.write import asked_for
+from chainer_profile.runs.write import in_folder, write_reports
 from tests import names_in
 from tests.command import folder, main, one_line  # noqa: F401
 from tests.conftest import make_recording
@@ -29,15 +29,19 @@ def test_names():
     assert is_report("stacks.speedscope.json")  # which 0.1.0 wrote
 
 
-def test_all_are_made_by_their_renderers():
-    made = dict(asked_for(SUMMARY, Wanted(tuple(FILES), trace_trial=2)))
-    assert list(made) == list(FILES.values())
-    assert made == {
-        "report.json": json_report.render(SUMMARY).encode(),
-        "trace.json": trace.render(SUMMARY, 2).encode(),
-        "stacks.folded": stacks.render_folded(SUMMARY).encode(),
+def test_each_is_made_by_its_renderer_when_it_is_asked_for():
+    wanted = {
+        "report.json": json_report.render(in_folder(SUMMARY, Path("run"))),
+        "trace.json": trace.render(SUMMARY, 2),
+        "stacks.folded": stacks.render_folded(SUMMARY),
     }
-    assert list(asked_for(SUMMARY, USUAL)) == []
+    assert list(wanted) == list(FILES.values())
+    alone = Wanted(tuple(FILES), trace_trial=2, usual=False)
+    assert write_reports(Path("run"), SUMMARY, alone) == [Path("run", name) for name in wanted]
+    assert {name: Path("run", name).read_text() for name in wanted} == wanted
+    usual = names_in("run")
+    write_reports(Path("run"), SUMMARY, Wanted())
+    assert {"report.md", "layers.csv"} <= set(names_in("run")) - set(usual)
 
 
 def test_a_trial_that_is_not_there_is_refused_before():

@@ -307,7 +307,8 @@ def _layer(ranks: Ranks, straggler: Straggler) -> Layer:
 
 def _straggles(ranks: Ranks, straggler: Straggler) -> str:
     layer = _layer(ranks, straggler)
-    sentence = "{function} at {path} in {phase} takes {costs_s:s} longer on rank {rank} than on the others."
+    sentence = "{function} at {path} in {phase} takes {costs_s:s} longer on rank {rank} than on the "
+        "others."
     if straggler.at_times:
         sentence = (
             "{function} at {path} in {phase} takes on average {costs_s:s} longer on rank {rank} "

@@ -1,0 +1,140 @@
+"""The files that are made of a run: one table of their names and the functions that make them.
+
+Writing, ``--format`` with its help, the check of folders and the samples read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chainer_profile.analyse.summary import Summary
+    from chainer_profile.report.content.profile import Beside, ReportTitle
+    from chainer_profile.report.document import Block, Section
+    from chainer_profile.report.pictures.figures import Picture
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run of which files are made; pictures and sections are made once for all of them."""
+
+    summary: Summary
+    beside: Beside | None = None
+    title: ReportTitle | None = None
+    trace_trial: int | None = None  #: Counted from 0: a trial that a trace shows beside the median.
+    only: Collection[str] | None = None  #: The files that are written; None for all.
+
+    @cached_property
+    def sections(self) -> list[Section]:
+        from chainer_profile.report.content.profile import sections
+
+        return sections(self.summary, self.beside)
+
+    @cached_property
+    def pictures(self) -> Mapping[str, Picture]:
+        from chainer_profile.report import pictures
+
+        return pictures.of_run(self.summary)
+
+    def blocks(self) -> Iterator[Block]:
+        """Those of ``report.md``, without pictures that are not written."""
+        from chainer_profile.report.content.profile import report
+        from chainer_profile.report.document import Figure
+
+        for block in report(self.summary, self.title, beside=self.beside, made=self.sections):
+            if self.only is None or not isinstance(block, Figure) or block.file in self.only:
+                yield block
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file of a run."""
+
+    file: str
+    #: Makes its text or bytes; None where a run has no such file. It imports what it needs when it
+    #: is called: this table is read by ``--help``.
+    make: Callable[[Report], str | bytes | None]
+    name: str = ""  #: What ``--format`` calls it; empty for a file that is always written.
+
+
+def _layers(report: Report) -> str:
+    from chainer_profile.report.columns import LAYER_COLUMNS
+    from chainer_profile.report.tables import to_csv
+
+    return to_csv(LAYER_COLUMNS, report.summary.layers)
+
+
+def _links(report: Report) -> str:
+    from chainer_profile.report.columns import LINK_COLUMNS, link_frame
+    from chainer_profile.report.tables import to_csv
+
+    return to_csv(LINK_COLUMNS, link_frame(report.summary.links))
+
+
+def _markdown(report: Report) -> str:
+    from chainer_profile.report.writers import markdown
+
+    return markdown.write(report.blocks())
+
+
+def _advice(report: Report) -> str | None:
+    from chainer_profile.report.content import advice
+    from chainer_profile.report.writers import markdown
+
+    tried = report.beside.advice if report.beside else None
+    return None if tried is None else markdown.write(advice.report(tried))
+
+
+def _page(report: Report) -> str:
+    from chainer_profile.report import page
+
+    return page.render(
+        report.summary, report.beside, report.pictures, report.sections, report.title
+    )
+
+
+def _png(picture: str) -> Callable[[Report], bytes | None]:
+    return lambda report: drawn.png() if (drawn := report.pictures.get(picture)) else None
+
+
+def _svg(picture: str) -> Callable[[Report], bytes | None]:
+    return lambda report: drawn.svg() if (drawn := report.pictures.get(picture)) else None
+
+
+def _json(report: Report) -> str:
+    from chainer_profile.report.writers import json_report
+
+    return json_report.render(report.summary)
+
+
+def _trace(report: Report) -> str:
+    from chainer_profile.report.pictures import trace
+
+    return trace.render(report.summary, report.trace_trial)
+
+
+def _stacks(report: Report) -> str:
+    from chainer_profile.report.pictures import stacks
+
+    return stacks.render_folded(report.summary)
+
+
+FORMATS = (
+    Format("layers.csv", _layers),
+    Format("links.csv", _links),
+    Format("report.md", _markdown),
+    Format("advice.md", _advice),
+    Format("layers.png", _png("layers.png")),
+    Format("layers.svg", _svg("layers.png")),
+    Format("report.html", _page),
+    Format("roofline.png", _png("roofline.png")),
+    Format("roofline.svg", _svg("roofline.png")),
+    Format("report.json", _json, "json"),
+    Format("trace.json", _trace, "trace"),
+    Format("stacks.folded", _stacks, "folded"),
+)
