@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -12,62 +11,50 @@ import pandas as pd
 from chainer_profile.analyse.counted import TrialCounters, counters_by, trial_counters
 from chainer_profile.analyse.findings import (
     FOLDER,
+    STEP,
     Change,
     Finding,
     gain_without,
-    step,
     takes_options,
 )
+from chainer_profile.analyse.findings import Untried as Untried
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
+from chainer_profile.analyse.rules import Facts, Rules, whole
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.units import format_duration, format_nbytes, format_percent, plural
+from chainer_profile.basics.sentences import Sentence, fill
+from chainer_profile.basics.units import format_nbytes, format_percent
 from chainer_profile.basics.words import BACKWARD, TYPED, is_run
 from chainer_profile.kernels.numpy_kernels import FEWEST_WORDS, MOST_NUMBERS
 from chainer_profile.record.parts import Shape
 
-#: Functions that accelerate() replaces, by what their names begin with; and those of PyTorch alone.
+#: How the names begin of functions that accelerate() replaces; and of those by PyTorch alone.
 _REPLACED: tuple[str, ...] = (
     *("Convolution", "Deconvolution", "BatchNormalization", "FixedBatchNormalization"),
     *("MaxPooling", "AveragePooling"),
 )
 _EMBEDDING = "EmbedID"
 _BY_TORCH = ("ReLU",)
-#: Part of a trial from which a change of it can bring what is worth a word.
+#: Part of a trial from which a change of it is worth a finding.
 MUCH = 0.05
 #: glibc gives arrays of this size and more back to the kernel.
 _LARGE_NBYTES = 128 << 10
 #: So many times the batch is tried, up to this one.
 LARGER, LARGEST = 4, 128
+#: What to do to measure a gain, by a run or by a command.
+_MEASURE = "To measure the gain here, run."
 
-
-@dataclass(frozen=True)
-class Untried:
-    """A change that was not tried, and why."""
-
-    name: str
-    why: str
-
-
-def whole(summary: Summary) -> tuple[float, str]:
-    """The time that a change is held against, and what it is."""
-    profiled = summary.totals.profiled
-    if profiled is not None and profiled.mean_s:
-        iterates = summary.recording.of_program and summary.several_phases
-        return profiled.mean_s, "iteration" if iterates else "trial"
-    return float(summary.layers["mean_s"].sum()), "layers' time"
+PROPOSALS = Rules()
 
 
 def proposed(summary: Summary) -> Iterator[Finding | Untried]:
     """The changes of a network on the CPU that its profile gives a reason for, and the others."""
-    for rule in (_kernels, _engines, _memory, _batch, _dtype):
-        yield from rule(summary)
+    return PROPOSALS.findings(summary)
 
 
-def _measure(summary: Summary, otherwise: tuple[str, str]) -> tuple[str, str]:
-    """What to do to see what a change brings: advice and command."""
-    if is_run(summary.recording.settings.command):
-        return "To measure the gain here, run.", f"{TYPED} advise {FOLDER}"
-    return otherwise
+def _command(summary: Summary, otherwise: str) -> str:
+    """The command that tries a change of a run of ours; another one of other runs."""
+    ours = is_run(summary.recording.settings.command)
+    return f"{TYPED} advise {FOLDER}" if ours else otherwise
 
 
 def _at_limits(summary: Summary) -> float | None:
@@ -82,9 +69,9 @@ def _at_limits(summary: Summary) -> float | None:
 def _share(summary: Summary, names: tuple[str, ...]) -> float:
     """The part of a trial that functions of these names take."""
     functions = summary.functions
-    ours = functions["total_s"][[str(name).startswith(names) for name in functions.index]]
+    times_s = functions["total_s"][[str(name).startswith(names) for name in functions.index]]
     whole_s, _ = whole(summary)
-    return float(ours.sum()) / whole_s if whole_s else 0.0
+    return float(times_s.sum()) / whole_s if whole_s else 0.0
 
 
 def embeddings(summary: Summary, of_words: Callable[[Shape], bool]) -> pd.DataFrame:
@@ -100,15 +87,15 @@ def are_few(shape: Shape) -> bool:
     return math.prod(shape[:-1]) < FEWEST_WORDS
 
 
+def _are_many(shape: Shape) -> bool:
+    """Whether gradients of this shape are sorted by words."""
+    return not are_few(shape) and shape[-1] <= MOST_NUMBERS
+
+
 def _embedding_share(summary: Summary) -> float:
     """The part of a trial in which embeddings get gradients that accelerate() adds at once."""
     rows, (whole_s, _) = embeddings(summary, _are_many), whole(summary)
     return float(rows["mean_s"].sum()) / whole_s if whole_s else 0.0
-
-
-def _are_many(shape: Shape) -> bool:
-    """Whether gradients of this shape are sorted by words."""
-    return not are_few(shape) and shape[-1] <= MOST_NUMBERS
 
 
 def _at_most(summary: Summary, share: float) -> float | None:
@@ -119,8 +106,28 @@ def _at_most(summary: Summary, share: float) -> float | None:
     return min(without, max(1.0, limit))
 
 
-def _kernels(summary: Summary) -> Iterator[Finding | Untried]:
-    settings = summary.recording.settings
+@PROPOSALS.add(
+    STEP,
+    "kernels",
+    (
+        Sentence("-embedding", "The functions that {name} replaces take {share:%} of the {whole}."),
+        Sentence(
+            "embedding",
+            "EmbedID's backward takes {embedding:%} of the {whole}: Chainer adds the gradient of "
+            "each word to its row by itself, in Python. {name} adds many at a time.",
+        ),
+    ),
+    (
+        Sentence("ours", _MEASURE),
+        Sentence("-ours -program", "To replace them, write."),
+        Sentence(
+            "-ours program",
+            "To replace them, write this at the beginning; a second run and compare show the gain.",
+        ),
+    ),
+)
+def _kernels(summary: Summary) -> Iterator[Facts | Untried]:
+    settings, program = summary.recording.settings, summary.recording.of_program
     numpy, torch = Change(kernels="numpy"), Change(kernels="torch")
     if settings.fast:
         return  # it has them
@@ -130,40 +137,36 @@ def _kernels(summary: Summary) -> Iterator[Finding | Untried]:
         return
     changes: tuple[Change, ...] = (torch, numpy)
     embedding = _embedding_share(summary)
-    of = _share(summary, _REPLACED) + embedding
-    if of < MUCH:
+    share = _share(summary, _REPLACED) + embedding
+    if share < MUCH:
         why = "the functions that it replaces take {} of a trial"
-        yield Untried(numpy.name, why.format(format_percent(of)))
-        changes, of = (torch,), _share(summary, _REPLACED + _BY_TORCH) + embedding
-        if of < MUCH:
-            yield Untried(torch.name, why.format(format_percent(of)))
+        yield Untried(numpy.name, why.format(format_percent(share)))
+        changes, share = (torch,), _share(summary, _REPLACED + _BY_TORCH) + embedding
+        if share < MUCH:
+            yield Untried(torch.name, why.format(format_percent(share)))
             return
-    code = f"chainer_profile.{changes[-1].name}"
-    otherwise = "To replace them, write.", code
-    if summary.recording.of_program:
-        otherwise = (
-            "To replace them, write this at the beginning; a second run and compare show the gain.",
-            f"import chainer_profile; {code}",
-        )
-    advice, command = _measure(summary, otherwise)
-    name, what = changes[-1].name, whole(summary)[1]
-    text = f"The functions that {name} replaces take {format_percent(of)} of the {what}."
-    if embedding > of / 2:
-        text = (
-            f"EmbedID's backward takes {format_percent(embedding)} of the {what}: Chainer adds the "
-            f"gradient of each word to its row by itself, in Python. {name} adds many at a time."
-        )
-    yield step(
-        "kernels",
-        text,
-        advice,
-        command=command,
-        gain=_at_most(summary, of),
-        changes=changes,
-    )
+    name = changes[-1].name
+    code = f"{'import chainer_profile; ' if program else ''}chainer_profile.{name}"
+    shares = {"share": share, "embedding": embedding if embedding > share / 2 else 0.0}
+    ours = {"ours": is_run(settings.command), "command": _command(summary, code)}
+    gain = {"gain": _at_most(summary, share), "changes": changes}
+    yield {"name": name, "program": program} | shares | ours | gain
 
 
-def _engines(summary: Summary) -> Iterator[Finding | Untried]:
+@PROPOSALS.add(
+    STEP,
+    "engines",
+    "Inference engines build no graph and check no types.",
+    _MEASURE,
+    evidence=(
+        Sentence(
+            "limit",
+            "At this machine's limits of arithmetic and memory, the layers would take {least_s:s}, "
+            "{limit:%} of the {whole}.",
+        ),
+    ),
+)
+def _engines(summary: Summary) -> Iterator[Facts | Untried]:
     settings = summary.recording.settings
     for hinders, why in (
         (settings.phase != "forward" or settings.train_mode, "they only do inference"),
@@ -173,22 +176,35 @@ def _engines(summary: Summary) -> Iterator[Finding | Untried]:
         if hinders:
             yield Untried("engines", why)
             return
-    limit = _at_limits(summary)
-    evidence, (whole_s, what) = "", whole(summary)
-    if limit is not None and limit >= 1:
-        evidence = (
-            "At this machine's limits of arithmetic and memory, the layers would take "
-            f"{format_duration(whole_s / limit)}, {format_percent(1 / limit)} of the {what}."
-        )
-    engines = f"{TYPED} engines --model FILE.py:NETWORK"
-    advice, command = _measure(summary, ("To measure the gain here, run.", engines))
-    text = "Inference engines build no graph and check no types"
-    gain = None if limit is None else max(1.0, limit)
-    changes = (Change(engine="onnxruntime"),)
-    yield step("engines", f"{text}.", advice, evidence, command=command, gain=gain, changes=changes)
+    facts: Facts = {"command": _command(summary, f"{TYPED} engines --model FILE.py:NETWORK")}
+    factor, (whole_s, _) = _at_limits(summary), whole(summary)
+    if factor is not None:
+        facts["gain"] = max(1.0, factor)
+        if factor >= 1:
+            facts |= {"limit": 1 / factor, "least_s": whole_s / factor}
+    yield facts | {"changes": (Change(engine="onnxruntime"),)}
 
 
-def _memory(summary: Summary) -> Iterator[Finding | Untried]:
+@PROPOSALS.add(
+    STEP,
+    "page-faults",
+    (
+        Sentence(
+            "counted",
+            "The kernel uses {counted.system_share:%} of a trial's CPU time "
+            "({counted.system_s:s}), partly to allocate memory.",
+        ),
+        Sentence(
+            "-counted", "glibc returns large arrays to the kernel and requests them again{up_to}."
+        ),
+    ),
+    (
+        Sentence("option", "To measure the gain of keeping memory in the process, add."),
+        Sentence("-option", "To keep the memory in the process, write."),
+    ),
+    evidence=("{faults}",),
+)
+def _memory(summary: Summary) -> Iterator[Facts | Untried]:
     recording = summary.recording
     settings, memory = recording.settings, recording.memory
     change, counted = Change(keep_memory=True), trial_counters(recording)
@@ -202,43 +218,51 @@ def _memory(summary: Summary) -> Iterator[Finding | Untried]:
             "returns memory to the kernel",
         )
         return
-    text = "glibc returns large arrays to the kernel and requests them again"
-    gain, evidence = None, ""
+    option = takes_options(settings)
+    facts: Facts = {"changes": (change,), "option": option, "faults": ""}
+    facts["command"] = "--keep-memory" if option else "chainer_profile.accelerate()"
+    facts["up_to"] = "" if peak is None else f", up to {format_nbytes(peak)} a layer"
     faults = "" if counted is None else _faults(summary.layers, counted)
     if counted is not None and faults and counted.system_s > 2 * counted.system_error_s:
-        share = counted.system_share
-        text = (
-            f"The kernel uses {format_percent(share)} of a trial's CPU time "
-            f"({format_duration(counted.system_s)}), partly to allocate memory"
-        )
-        gain, evidence = gain_without(share), faults
-    elif peak is not None:
-        text += f", up to {format_nbytes(peak)} a layer"
-    advice, command = "To keep the memory in the process, write.", "chainer_profile.accelerate()"
-    if takes_options(settings):
-        advice = "To measure the gain of keeping memory in the process, add."
-        command = "--keep-memory"
-    yield step(
-        "page-faults", f"{text}.", advice, evidence, command=command, gain=gain, changes=(change,)
-    )
+        gain = gain_without(counted.system_share)
+        facts |= {"counted": counted, "faults": faults, "gain": gain}
+    yield facts
 
 
 def _faults(layers: pd.DataFrame, trial: TrialCounters) -> str:
-    """How many page faults a trial has, what they take, and where most of them are."""
+    """How many page faults a trial has, their time, and where most of them are."""
     if not trial.page_faults >= 1:
         return ""
-    said = f"A trial has {plural(round(trial.page_faults), 'page fault')}"
+    sentence = "A trial has {count:page fault}"
     at_least_s = min(trial.page_faults * trial.fault_s, trial.system_s)
     if not math.isnan(at_least_s):
-        said += f", which take at least {format_duration(at_least_s)}"
-    by = counters_by(layers, "function")["page_faults"]
-    place = place_of_most(by, trial.page_faults)
+        sentence += ", which take at least {at_least_s:s}"
+    faults = counters_by(layers, "function")["page_faults"]
+    place = place_of_most(faults, trial.page_faults)
     if place is not None:
-        said += f"; {format_percent(by[place] / trial.page_faults)} of them are in {place}"
-    return f"{said}."
+        sentence += "; {part:%} of them are in {place}"
+    return fill(
+        f"{sentence}.",
+        count=round(trial.page_faults),
+        at_least_s=at_least_s,
+        part=faults.max() / trial.page_faults,
+        place=place,
+    )
 
 
-def _batch(summary: Summary) -> Iterator[Finding | Untried]:
+@PROPOSALS.add(
+    STEP,
+    "batch",
+    (
+        "{totals.framework_share:%} of the trial is spent between the functions (framework).",
+        Sentence("-trains", "A larger batch spreads this over more inputs."),
+        Sentence(
+            "trains", "A larger batch spreads this over more inputs, but changes the training."
+        ),
+    ),
+    evidence="The framework takes {per_call_s:s} a call{mostly}.",
+)
+def _batch(summary: Summary) -> Iterator[Facts | Untried]:
     settings = summary.recording.settings
     larger = min(LARGER * settings.batchsize, LARGEST)
     framework, between = summary.totals.framework_share or 0.0, summary.totals.framework
@@ -251,17 +275,10 @@ def _batch(summary: Summary) -> Iterator[Finding | Untried]:
             "a larger batch saves no more than that",
         )
     else:
-        per_call = format_duration(between.mean_s / int(summary.layers["calls"].sum()))
+        per_call_s = between.mean_s / int(summary.layers["calls"].sum())
         trains = BACKWARD in set(summary.layers["phase"])
-        yield step(
-            "batch",
-            f"{format_percent(framework)} of the trial is spent between the functions "
-            "(framework). A larger batch spreads this over more "
-            f"inputs{', but changes the training' if trains else ''}.",
-            evidence=f"The framework takes {per_call} a call{_mostly_in(summary)}.",
-            gain=gain_without(framework),
-            changes=(Change(batchsize=larger),),
-        )
+        gain = {"gain": gain_without(framework), "changes": (Change(batchsize=larger),)}
+        yield {"per_call_s": per_call_s, "mostly": _mostly_in(summary), "trains": trains} | gain
 
 
 def _mostly_in(summary: Summary) -> str:
@@ -274,11 +291,9 @@ def _mostly_in(summary: Summary) -> str:
     return "" if place == OUTSIDE else f"; {part} of it in {place}"
 
 
-def _dtype(summary: Summary) -> Iterator[Finding | Untried]:
-    dtype = summary.recording.settings.dtype
-    if dtype == "float32":
+@PROPOSALS.add(STEP, "dtype", "NumPy computes {run.settings.dtype} in software.", "Try float32.")
+def _dtype(summary: Summary) -> Iterator[Facts | Untried]:
+    if summary.recording.settings.dtype == "float32":
         yield Untried("float16", "NumPy computes it in software, slower than float32")
     else:
-        changes = (Change(dtype="float32"),)
-        text = f"NumPy computes {dtype} in software."
-        yield step("dtype", text, "Try float32.", changes=changes)
+        yield {"changes": (Change(dtype="float32"),)}

@@ -1,11 +1,11 @@
-"""What a program does beside its network -> what would shorten that, as findings."""
+"""A program's work beside its network -> findings of what would shorten it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chainer_profile.analyse.findings import Finding, gain_without, step
-from chainer_profile.basics.units import format_percent
+from chainer_profile.analyse.findings import STEP, Finding, gain_without
+from chainer_profile.basics.sentences import fill
 from chainer_profile.record.budget import (
     EVALUATION,
     EXTENSIONS,
@@ -18,7 +18,7 @@ from chainer_profile.record.budget import (
 
 #: Work is advised to be done so many times less often, if it was done so often.
 _LESS_OFTEN = (10, 5, 2)
-#: Part of the examples that evaluation is advised on where it runs too seldom to run less often.
+#: Where evaluation runs too seldom to run less often, it is advised on one example in so many.
 _FEWER_EXAMPLES = 10
 #: Extensions that do most of their work in every call, whatever their own trigger.
 _IN_EVERY_CALL = ("extensions.ParameterStatistics", "extensions.VariableStatisticsPlot")
@@ -37,17 +37,21 @@ def beside_the_network(budget: Budget, own_ns: int) -> Iterator[Finding]:
             alike.setdefault((part, _less(spent, extensions.get(spent.name))), []).append(spent)
     for (part, (advice, command, saved)), several in alike.items():
         share = sum(spent.ns for spent in several) / own_ns if own_ns else 0.0
-        takes = f"{'takes' if len(several) == 1 else 'take'} {format_percent(share)}"
         *first, last = (spent.name or part.capitalize() for spent in several)
         names = f"{', '.join(first)} and {last}" if first else last
         if saved:
-            text = f"{names} {takes} of the program."
+            text = fill(
+                "{names} {count:takes|take} {share:%} of the program.",
+                names=names,
+                count=len(several),
+                share=share,
+            )
             gain = gain_without(share * saved)
-            yield step(part, text, advice, command=command, gain=gain)
+            yield Finding(part, STEP, text, advice, command=command, gain=gain)
 
 
 def _less(spent: Spent, extension: Extension | None) -> tuple[str, str, float]:
-    """Advice, what to write, and which part of the time that saves, at most."""
+    """Advice, the code to write, and the part of the time that it saves at most."""
     if spent.name == SAVE_NPZ:
         return (
             "Saving without compression takes less time and a larger file. Write.",
@@ -69,8 +73,8 @@ def _less(spent: Spent, extension: Extension | None) -> tuple[str, str, float]:
     factor = next((factor for factor in _LESS_OFTEN if extension.times >= factor), 0)
     if factor:
         times, fewer = extension.times, extension.times // factor
-        be = "is" if fewer == 1 else "are"
-        advice = f"This happens {times} times. If {fewer} {be} enough, write."
+        sentence = "This happens {times} times. If {fewer} {fewer:is|are} enough, write."
+        advice = fill(sentence, times=times, fewer=fewer)
         return advice, _written(extension, factor), 1 - fewer / times
     if spent.part == EVALUATION:
         part = f"len(test) // {_FEWER_EXAMPLES}"

@@ -1,10 +1,9 @@
-"""What a run tells its reader to know or to do; every report shows the same list of these."""
+"""What a reader of a run should know or do; all reports show the same list of findings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 from chainer_profile.basics.words import TYPED, is_run
 from chainer_profile.record.recording import Settings
@@ -62,14 +61,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to know about a run, or to do."""
+    """Something to know about a run, or to do."""
 
-    code: str  #: Short name of what found it: ``unstable``.
+    code: str  #: Short name of the rule that it follows from: ``unstable``.
     #: ``warning`` where a number may mislead; ``step`` where something takes time and may take
     #: less; ``note`` otherwise.
     severity: str
-    text: str  #: What was found, with its number: one sentence or two.
-    advice: str = ""  #: What to do about it: one sentence; empty where nothing follows.
+    text: str  #: The finding, with its number: one sentence or two.
+    advice: str = ""  #: What to do about it: a sentence; empty where nothing follows.
     evidence: str = ""  #: More numbers that show it, for reports; empty without any.
     command: str = ""  #: Command to type or code to write; empty if there is none.
     #: How many times as fast a trial would be, at most or as known in general (the text says
@@ -85,19 +84,12 @@ class Finding:
         return f"{self.advice.removesuffix('.')}: {self.command}" if self.command else self.advice
 
 
-def warning(code: str, text: str, advice: str, off: float) -> Finding:
-    """That a number may mislead, and how far off the headline may be."""
-    return Finding(code, WARNING, text, advice, off=off)
+@dataclass(frozen=True)
+class Untried:
+    """A change that is not tried, and why."""
 
-
-def step(code: str, text: str, advice: str = "", evidence: str = "", **more: Any) -> Finding:
-    """That something takes time, and may take less."""
-    return Finding(code, STEP, text, advice, evidence, **more)
-
-
-def note(code: str, text: str, advice: str, off: float = 0.0) -> Finding:
-    """What is worth knowing; it takes what a warning takes."""
-    return Finding(code, NOTE, text, advice)
+    name: str
+    why: str
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -105,17 +97,19 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
     Of warnings the one comes first that moves the headline most, of steps the largest gain.
     """
+    weights = {WARNING: "off", STEP: "gain"}
 
-    def place(one: Finding) -> tuple[int, float]:
-        weight = one.off if one.severity == WARNING else one.gain if one.severity == STEP else None
-        return SEVERITIES.index(one.severity), -(weight or 0.0)
+    def place(finding: Finding) -> tuple[int, float]:
+        weight = weights.get(finding.severity)
+        return SEVERITIES.index(finding.severity), -((weight and getattr(finding, weight)) or 0.0)
 
     return tuple(sorted(findings, key=place))
 
 
 def next_step(findings: Iterable[Finding]) -> Finding | None:
-    """What promises the most, of what there is something to do about."""
-    return next((one for one in in_order(findings) if one.severity == STEP and one.to_do), None)
+    """The step that promises the most, of those with advice."""
+    steps = (finding for finding in in_order(findings) if finding.severity == STEP)
+    return next((step for step in steps if step.to_do), None)
 
 
 def gain_without(share: float) -> float | None:

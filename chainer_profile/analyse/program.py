@@ -1,4 +1,4 @@
-"""The time of a whole program -> the tree of its parts, and what would shorten it, as findings."""
+"""The time of a whole program -> the tree of its parts, and findings of what would shorten it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from chainer_profile.record.budget import (
 )
 from chainer_profile.record.recording import Recording
 
-#: What an iteration takes outside of its phases, such as the program's own loop; and in a phase.
+#: Share of the program from which moving its network less often is advised.
+_MOVED = 0.05
+#: Names of an iteration's time outside of its phases, such as the program's loop; and in a phase.
 BETWEEN_PHASES, BETWEEN_FUNCTIONS = "code between the phases", "between functions"
 _DATA = "data"
 #: Calls of networks that were not measured: only the first networks of a program are.
@@ -45,7 +47,7 @@ class ProgramTime:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a program's time, and what is known to be in it."""
+    """A part of a program's time, and the parts in it."""
 
     name: str  #: Of a row its function.
     ns: float
@@ -58,30 +60,30 @@ class Part:
 def program_parts(program: ProgramTime) -> list[Part]:
     """The parts of a program's own time, which add up to it, the largest first."""
     budget = program.budget
-    found = []
-    for part in PARTS:
-        if part == PROFILER or not (spent := budget.part(part)):
+    parts = []
+    for name in PARTS:
+        if name == PROFILER or not (spent := budget.part(name)):
             continue
-        whole = budget.of(part)
+        whole = budget.of(name)
         inner: list[Part] = []
-        for one in _outermost(spent):
-            beneath = _beneath(one, spent) or _in_account(program, one)
-            inner += [Part(one.name, one.ns, _count(one), beneath)] if one.name else beneath
+        for entry in _outermost(spent):
+            beneath = _beneath(entry, spent) or _in_account(program, entry)
+            inner += [Part(entry.name, entry.ns, _count(entry), beneath)] if entry.name else beneath
         if len(spent) == 1 and spent[0].name and BENEATH not in spent[0].name:  # one line
-            found.append(replace(inner[0], name=f"{part}: {inner[0].name}"))
+            parts.append(replace(inner[0], name=f"{name}: {inner[0].name}"))
             continue
-        several = any(one.name for one in spent)
-        found.append(Part(part, whole.ns, 0 if several else _count(whole), _ranked(inner)))
-    return list(_ranked(found))
+        several = any(entry.name for entry in spent)
+        parts.append(Part(name, whole.ns, 0 if several else _count(whole), _ranked(inner)))
+    return list(_ranked(parts))
 
 
 def mean_of_trials(program: ProgramTime, recording: Recording) -> tuple[float, int] | None:
-    """Seconds of a trial and their number, those that are not in rows with them.
+    """Seconds of a trial and their number, with those trials that are in no rows.
 
     None where the part has other trials as well, and where their number is not known.
     """
     for (part, name), trials in program.trials.items():
-        spent = [one for one in program.budget.part(part) if one.name == name]
+        spent = [entry for entry in program.budget.part(part) if entry.name == name]
         if [recording] == list(trials) and part in (ITERATIONS, CALLS) and spent and spent[0].count:
             return spent[0].ns * NS / spent[0].count, spent[0].count
     return None
@@ -96,20 +98,23 @@ def _count(spent: Spent) -> int:
 
 
 def _outermost(spent: Sequence[Spent]) -> list[Spent]:
-    """What has a name of its own, with the time and count of all beneath it."""
-    found: dict[str, Spent] = {}
-    for one in spent:
-        outer = one.name.partition(BENEATH)[0]
-        above = found.get(outer, Spent(one.part, outer, 0))
-        found[outer] = replace(above, ns=above.ns + one.ns, count=above.count + one.count)
-    return list(found.values())
+    """The entries with names of their own, with the time and count of all beneath them."""
+    outermost: dict[str, Spent] = {}
+    for entry in spent:
+        outer = entry.name.partition(BENEATH)[0]
+        above = outermost.get(outer, Spent(entry.part, outer, 0))
+        ns, count = above.ns + entry.ns, above.count + entry.count
+        outermost[outer] = replace(above, ns=ns, count=count)
+    return list(outermost.values())
 
 
 def _beneath(above: Spent, spent: Sequence[Spent]) -> tuple[Part, ...]:
-    """What a package imports."""
+    """The imports of a package."""
     begin = above.name + BENEATH
     return _ranked(
-        Part(one.name.removeprefix(begin), one.ns) for one in spent if one.name.startswith(begin)
+        Part(entry.name.removeprefix(begin), entry.ns)
+        for entry in spent
+        if entry.name.startswith(begin)
     )
 
 
@@ -124,33 +129,30 @@ def _in_account(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
     in_trials_ns = sum(phase.ns for phase in phases.values())
     rest_ns = spent.ns - in_trials_ns
     others = spent.count - sum(recording.n_trials for recording in trials)
-    found: list[Part] = []
+    parts: list[Part] = []
     if rest_ns < 0:  # the end of a program that was killed is in its trials alone
         for phase in phases.values():
             phase.scale(spent.ns / in_trials_ns)
     elif spent.part in (ITERATIONS, CALLS) and others > 0:
-        found.append(Part(f"{plural(others, 'other')}, not timed by row", rest_ns, others))
+        parts.append(Part(f"{plural(others, 'other')}, not timed by row", rest_ns, others))
     elif spent.part in (ITERATIONS, CALLS):  # what is around the trials
         last = phases[OUTSIDE] if OUTSIDE in phases else list(phases.values())[-1]
         last.between_ns += rest_ns
     else:
-        for calls in unmeasured:
-            found.append(Part(NOT_BY_ROW, calls.ns, calls.count))
-            rest_ns -= calls.ns
-        found += _functions(program, spent, rest_ns, (LOADING, OTHER))
+        parts += _functions(program, spent, rest_ns, (LOADING, OTHER))
     for name, phase in phases.items():
         inner = phase.parts()
         if name == OUTSIDE:
-            found += _outside(program, spent, phase.ns)
+            parts += _outside(program, spent, phase.ns)
         elif len(phases) == 1:
-            found += inner
+            parts += inner
         else:
             if name == _DATA and inner:
                 loads, *more = inner
                 functions = _functions(program, spent, loads.ns, (LOADING,))
                 inner = [replace(loads, inner=functions), *more]
-            found.append(Part(name, phase.ns, inner=tuple(inner)))
-    return _ranked(found)
+            parts.append(Part(name, phase.ns, inner=tuple(inner)))
+    return _ranked(parts)
 
 
 def _outside(program: ProgramTime, spent: Spent, ns: float) -> Iterator[Part]:
@@ -164,11 +166,16 @@ def _functions(
 ) -> tuple[Part, ...]:
     """The functions that samples found in a part, and their shares of so much of its time."""
     account = spent.part, spent.name
-    seen = [one for one in program.budget.sampled if (one.part, one.name) == account]
-    seen = [one for one in seen if one.where in where]
-    whole_ns = sum(one.ns for one in seen)
+    sampled = [
+        entry
+        for entry in program.budget.sampled
+        if (entry.part, entry.name) == account and entry.where in where
+    ]
+    whole_ns = sum(entry.ns for entry in sampled)
     return _ranked(
-        Part(one.function, ns * one.ns / whole_ns, sampled=True) for one in seen if one.function
+        Part(entry.function, ns * entry.ns / whole_ns, sampled=True)
+        for entry in sampled
+        if entry.function
     )
 
 
@@ -203,7 +210,7 @@ class _Phase:
 def _phases(trials: Sequence[Recording]) -> dict[str, _Phase]:
     """The phases of all trials of a part, with what they took in all."""
     models = {recording.settings.model for recording in trials}
-    found: dict[str, _Phase] = {}
+    phases: dict[str, _Phase] = {}
     for recording in trials:
         # Networks of one part may have links of the same paths.
         network = f"/{recording.settings.model}" if len(models) > 1 else ""
@@ -216,7 +223,7 @@ def _phases(trials: Sequence[Recording]) -> dict[str, _Phase]:
         )
         for layer, layer_ns, n_calls in zip(recording.layers, ns, calls, strict=True):
             path = joined(network, layer.path) if layer.path.startswith("/") else layer.path
-            phase = found.setdefault(layer.phase, _Phase())
+            phase = phases.setdefault(layer.phase, _Phase())
             phase.add(path, layer.function, layer_ns, n_calls)
         if recording.trial_ns is None:
             continue
@@ -224,11 +231,11 @@ def _phases(trials: Sequence[Recording]) -> dict[str, _Phase]:
         if recording.framework_ns is not None:
             sums = recording.framework_ns.sum(axis=0).tolist()
             for name, phase_ns in zip(recording.phases, sums, strict=True):
-                found.setdefault(name, _Phase()).between_ns += phase_ns
+                phases.setdefault(name, _Phase()).between_ns += phase_ns
                 between_ns -= phase_ns
-        single = next(iter(found)) if len(found) == 1 else OUTSIDE
-        found.setdefault(single, _Phase()).between_ns += between_ns
-    return found
+        single = next(iter(phases)) if len(phases) == 1 else OUTSIDE
+        phases.setdefault(single, _Phase()).between_ns += between_ns
+    return phases
 
 
 def own_ns(budget: Budget) -> int:
@@ -244,11 +251,23 @@ def share_of(spent: Spent, budget: Budget) -> float:
 
 def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Finding, ...]:
     """What would shorten the program; with what would shorten its trials, by what that is of it."""
-    found = list(beside_the_network(budget, own_ns(budget)))
+    findings = [*beside_the_network(budget, own_ns(budget)), *_moved(budget)]
     if summary is not None:
         trains = summary.recording.settings.phase == "train"
         share = share_of(budget.of(ITERATIONS if trains else CALLS), budget)
-        for one in summary.findings:
-            if one.severity == STEP and one.gain:
-                found.append(replace(one, gain=gain_without(share * (1 - 1 / one.gain))))
-    return in_order(one for one in found if one.gain is None or one.gain >= LEAST_GAIN)
+        for finding in summary.findings:
+            if finding.severity == STEP and finding.gain:
+                gain = gain_without(share * (1 - 1 / finding.gain))
+                findings.append(replace(finding, gain=gain))
+    return in_order(
+        finding for finding in findings if finding.gain is None or finding.gain >= LEAST_GAIN
+    )
+
+
+def _moved(budget: Budget) -> Iterator[Finding]:
+    moving = re.compile(r"\bto_(gpu|device)\b")
+    moved_ns = sum(spent.ns for spent in budget.sampled if moving.search(spent.function))
+    if moved_ns >= _MOVED * own_ns(budget) > 0:
+        share = format_percent(moved_ns / own_ns(budget))
+        text = f"Repeated to_gpu calls take {share} of the program."
+        yield Finding("moved", STEP, text, "Move a network once, before the loop.")

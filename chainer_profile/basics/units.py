@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-import string
 from collections.abc import Callable
-from typing import Any
 
 from chainer_profile.basics.errors import UsageError
 
@@ -204,35 +202,3 @@ def format_scientific(value: float) -> str:
     if value == 0:
         return "0"
     return f"{value:.1e}" if math.isfinite(value) else "infinite"
-
-
-#: How :func:`fill` shows a number, by what stands behind the colon.
-_SHOWN_AS: dict[str, Callable[[Any], str]] = {
-    "%": format_percent,
-    "%0": lambda fraction: format_percent(fraction, 0),
-    "s": format_duration,
-    "x": format_factor,
-    "n": format_count,
-    "B": format_nbytes,
-    "G": format_giga,
-}
-
-
-class _Filler(string.Formatter):
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if shown := _SHOWN_AS.get(format_spec):
-            return shown(value)
-        if "|" in format_spec:
-            return format_spec.split("|")[value != 1]
-        return plural(value, format_spec) if format_spec else str(value)
-
-
-def fill(sentence: str, /, **facts: Any) -> str:
-    """A sentence with facts in place of the names in braces.
-
-    Behind a colon stands how a number is shown: ``{share:%}`` is ``12.3 %`` (``%0`` without a
-    point), ``{took:s}`` a time, ``{factor:x}``, ``{count:n}``, ``{size:B}`` bytes, ``{rate:G}``
-    billions; ``{count:layer}`` is ``1 layer`` or ``66 layers``, and ``{count:takes|take}`` the word
-    that goes with the count.
-    """
-    return _Filler().format(sentence, **facts)

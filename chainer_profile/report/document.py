@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.units import fill
+from chainer_profile.basics.sentences import Sentence, fill
 from chainer_profile.report.tables import Table
 
 if TYPE_CHECKING:
@@ -182,24 +182,8 @@ def below(sentences: Iterable[str], *, note: bool = False) -> Iterator[Text]:
         yield text(sentence, note=note, below=True)
 
 
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence, and the facts without which it is not said.
-
-    Facts that it needs have their names in ``needs``; one behind ``-`` must be none. In the words
-    stand facts as in :func:`.units.fill`, and between backticks a name in a program.
-    """
-
-    needs: str
-    words: str
-
-    def holds(self, facts: Mapping[str, object]) -> bool:
-        names = self.needs.split()
-        return all(bool(facts[name.lstrip("-")]) != name.startswith("-") for name in names)
-
-
 def sentences(every: Iterable[Sentence], facts: Mapping[str, object]) -> Iterator[Words]:
-    """The sentences that these facts allow."""
+    """The sentences that these facts allow; between backticks stand names in a program."""
     for sentence in every:
         if sentence.holds(facts):
             parts = enumerate(sentence.words.split("`"))

@@ -79,11 +79,11 @@ def _program_of(folder: Path, recording: Recording) -> ProgramTime | None:
     if budget is None:
         return None
     trials: defaultdict[tuple[str, str], list[Recording]] = defaultdict(list)
-    for part in budget.trials:
+    for of_part in budget.trials:
         with suppress(ProfileError):  # its folder may be gone
-            place = folder / part.folder
+            place = folder / of_part.folder
             same = place.resolve() == folder.resolve()
-            trials[part.part, part.name].append(recording if same else load_run(place))
+            trials[of_part.part, of_part.name].append(recording if same else load_run(place))
     if not budget.trials:  # of a version before
         part = ITERATIONS if recording.settings.phase == "train" else CALLS
         trials[part, ""].append(recording)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.analyse.checks import probed_threads
-from chainer_profile.analyse.findings import LEAST_GAIN, STEP, in_order, warning
+from chainer_profile.analyse.findings import LEAST_GAIN, STEP, WARNING, Finding, in_order
 from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.threads import probed_threads
 from chainer_profile.record.recording import (
     BlasLibrary,
     Conditions,
@@ -122,7 +122,7 @@ def test_the_warning_that_moves_the_headline_most_comes_first():
     assert shown[1] == "1 more warning: --full shows it."
     # What cannot be told may be more than all else.
     offs = {"a": 0.1, "b": np.inf, "c": 0.5, "d": 0.0}
-    ordered = in_order(warning(code, "Text.", "", off) for code, off in offs.items())
+    ordered = in_order(Finding(code, WARNING, "Text.", off=off) for code, off in offs.items())
     assert [one.code for one in ordered] == ["b", "c", "a", "d"]
 
 

@@ -30,8 +30,8 @@ from chainer_profile.report.content import (
     comparison,
     profile,
 )
+from chainer_profile.report.content.layer_section import target
 from chainer_profile.report.content.profile import Beside, ReportTitle, report
-from chainer_profile.report.content.result_section import target
 from chainer_profile.report.document import Block, Heading
 from chainer_profile.report.tables import to_csv
 from chainer_profile.report.writers import markdown, terminal

@@ -10,9 +10,9 @@ from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, next_
 from chainer_profile.analyse.program import ProgramTime, mean_of_trials
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import Statistics
+from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import (
     NOT_KNOWN,
-    fill,
     format_duration,
     format_interval,
     format_percent,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chainer_profile.analyse.amdahl import ways
-from chainer_profile.analyse.changes import whole
+from chainer_profile.analyse.rules import whole
 from chainer_profile.basics.describe import NS
+from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import (
     NOT_KNOWN,
-    fill,
     format_count,
     format_duration,
     format_percent,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chainer_profile.analyse.changes import whole
-from chainer_profile.analyse.checks import probed_threads
 from chainer_profile.analyse.findings import takes_options
+from chainer_profile.analyse.rules import whole
 from chainer_profile.analyse.summary import Summary
+from chainer_profile.analyse.threads import probed_threads
 from chainer_profile.basics.describe import MIN_TRIALS, NS
-from chainer_profile.basics.units import fill, format_count, plural
+from chainer_profile.basics.sentences import Sentence, fill
+from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import BACKWARD, COMMUNICATION, DATA, FORWARD, UPDATE
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report import text as words
@@ -17,7 +18,6 @@ from chainer_profile.report.columns import properties
 from chainer_profile.report.document import (
     Block,
     Code,
-    Sentence,
     Text,
     Words,
     points,

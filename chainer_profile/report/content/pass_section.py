@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from chainer_profile.analyse.changes import whole
 from chainer_profile.analyse.counted import TrialCounters, counters_by, trial_counters
 from chainer_profile.analyse.inside import REST, Part, Parts
 from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
+from chainer_profile.analyse.rules import whole
 from chainer_profile.analyse.summary import Summary
+from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import (
     NOT_KNOWN,
-    fill,
     format_duration,
     format_giga,
     format_nbytes,

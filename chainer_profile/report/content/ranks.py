@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from chainer_profile.basics.describe import NS
+from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import (
-    fill,
     format_count,
     format_duration,
     format_interval,
@@ -307,8 +307,10 @@ def _layer(ranks: Ranks, straggler: Straggler) -> Layer:
 
 def _straggles(ranks: Ranks, straggler: Straggler) -> str:
     layer = _layer(ranks, straggler)
-    sentence = "{function} at {path} in {phase} takes {costs_s:s} longer on rank {rank} than on the "
+    sentence = (
+        "{function} at {path} in {phase} takes {costs_s:s} longer on rank {rank} than on the "
         "others."
+    )
     if straggler.at_times:
         sentence = (
             "{function} at {path} in {phase} takes on average {costs_s:s} longer on rank {rank} "
@@ -380,7 +382,8 @@ def _ranks(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
     names = ("iteration_s", "computing_s", "waiting_s", "moving_s", "between_s")
     times = dict(zip(names, np.median(parts, axis=2) * NS, strict=True))
     rows = pd.DataFrame({"rank": ranks.ranks, "last": ranks.last, **times})
-    named = {judged.rank for judged in (*ranks.judged.slow, *ranks.judged.stragglers)}
+    named = {slow.rank for slow in ranks.judged.slow}
+    named |= {straggler.rank for straggler in ranks.judged.stragglers}
     rows["mark"] = [doc.HOT if at in named else "" for at in rows.index]
     if len(rows) > _MANY:
         rows = rows.sort_values("computing_s", ascending=False, kind="stable")

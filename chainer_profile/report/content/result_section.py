@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from chainer_profile.analyse.changes import whole
 from chainer_profile.analyse.device_use import DeviceUse, phase_device
+from chainer_profile.analyse.rules import whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import Statistics
+from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import (
     NOT_KNOWN,
-    fill,
     format_change,
     format_duration,
     format_interval,

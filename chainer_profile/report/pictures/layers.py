@@ -19,8 +19,8 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 from PIL import Image
 
-from chainer_profile.analyse.changes import whole
 from chainer_profile.analyse.grouping import group_names
+from chainer_profile.analyse.rules import whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
