@@ -26,7 +26,8 @@ class _Filler(string.Formatter):
         if shown := _SHOWN_AS.get(format_spec):
             return shown(value)
         if "|" in format_spec:
-            return format_spec.split("|")[value != 1]
+            singular, other = format_spec.split("|")
+            return singular if value == 1 else other
         return units.plural(value, format_spec) if format_spec else str(value)
 
 

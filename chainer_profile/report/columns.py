@@ -474,6 +474,7 @@ _GROUPS = by_key(
         "each",
         "ms a call",
         unit.MS,
+        full="ms a call",
         value=lambda row: row.inclusive_s / row.calls,
         unknown="",
         drop=3,

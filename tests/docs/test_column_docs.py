@@ -5,7 +5,7 @@
 
 import re
 
-from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, USUAL
+from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, SHOWN
 from chainer_profile.report.content import comparison, network, ranks
 from tests import ROOT
 from tests.report.reading import meanings as meanings_of
@@ -35,8 +35,8 @@ def marked(name, usual):
 def layer_table():
     rows = [
         (
-            marked(name, USUAL),
-            described.name,
+            marked(name, SHOWN["terminal"]),
+            described.heading,
             f"`{described.csv}`" if described.csv not in ("", name) else "",
             described.meaning,
         )

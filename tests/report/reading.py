@@ -1,13 +1,13 @@
 """What a run's texts and files say, and columns by hand."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from chainer_profile.analyse.summary import Summary
+from chainer_profile.report import unit
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
 from chainer_profile.report.content.profile import ReportTitle, overview, report
-from chainer_profile.report.tables import Column, Columns, columns, listed, to_csv
+from chainer_profile.report.tables import Column, Columns, listed, to_csv
 from chainer_profile.report.writers import markdown, terminal
 
 
@@ -21,9 +21,9 @@ def on_terminal(summary: Summary, width: int | None = 200, **shown: Any) -> str:
     return terminal.written(overview(summary, **shown), width)
 
 
-def meanings(found: Columns) -> dict[str, str]:
+def meanings(columns: Columns) -> dict[str, str]:
     """The names in CSV and what they mean."""
-    return {one.csv: one.meaning for one in listed(found) if one.csv}
+    return {column.csv: column.meaning for column in listed(columns) if column.csv}
 
 
 def layers_csv(summary: Summary) -> str:
@@ -35,8 +35,11 @@ def links_csv(summary: Summary) -> str:
 
 
 def column(
-    name: str, cell: Callable[[Any], Any], title: str = "", *, kind: str = "figure", **more: Any
+    heading: str,
+    value: Callable[[Any], Any],
+    full: str = "",
+    of: unit.Unit = unit.FIGURE,
+    **more: Any,
 ) -> Column:
-    """A column by hand: its heading, what makes a cell of a row, its kind."""
-    made = columns(f"one | | {kind}", one=cell)["one"]
-    return replace(made, name=name, title=title or name, **more)
+    """A column by hand: its heading, what makes a value of a row, its unit."""
+    return Column("key", heading, of, value=value, full=full, **more)

@@ -101,7 +101,7 @@ def _told_table(writer: str | int, table: Table) -> Iterator[Item]:
     def said(text: str) -> str:
         return tidy(writer, printable(text))
 
-    names = [c.name for c in table.columns] if isinstance(writer, int) else table.head
+    names = [column.heading for column in table.columns] if isinstance(writer, int) else table.head
     kept = _kept(table, writer) if isinstance(writer, int) else list(range(len(names)))
     cells = [[said(row[at]) for at in kept] for row in table.cells()]
     marks = [table.mark(at) for at in range(len(table.rows))]
@@ -111,7 +111,7 @@ def _told_table(writer: str | int, table: Table) -> Iterator[Item]:
     lost = [name for at, name in enumerate(names) if at not in kept and name]
     if lost:
         yield "text", said(f"Not shown at this width: {', '.join(lost)} ({table.wider}).")
-    shown = {table.columns[at].name for at in kept}
+    shown = {table.columns[at].heading for at in kept}
     legend = " ".join(note for name, note in table.legend if not name or name in shown)
     if legend:
         yield "text", said(legend)
@@ -119,7 +119,7 @@ def _told_table(writer: str | int, table: Table) -> Iterator[Item]:
 
 def _kept(table: Table, width: int) -> list[int]:
     """The columns that stand on a terminal."""
-    rows = [[column.name for column in table.columns], *table.cells()]
+    rows = [[column.heading for column in table.columns], *table.cells()]
     shown = [[Styled(printable(text)) for text in row] for row in rows]
     return terminal._fitting(table.columns, shown, width)
 
@@ -306,7 +306,7 @@ def _terminal_table(table: Table, lines: list[tuple[str, str]], width: int) -> I
     # Between two columns are two spaces, over one of which the rule goes.
     spans = [found.span() for found in re.finditer("-+", lines[rule][0])]
     spans = [(start, end - 1) for start, end in spans[:-1]] + spans[-1:]
-    ((head, _),) = _rows([[column.name for column in columns]], lines[:rule], spans, width)
+    ((head, _),) = _rows([[column.heading for column in columns]], lines[:rule], spans, width)
     cells = [[row[at] for at in kept] for row in table.cells()]
     rest = lines[rule + 1 :]
     rows = list(_rows(cells, rest, spans, width, columns))

@@ -114,7 +114,7 @@ def test_groups_are_told_with_the_calls_within_theirs() -> None:
         assert row.inclusive_s == pytest.approx(sum(mean_s[at] for at in held))
         assert row.total_s == pytest.approx(row.forward_s + row.backward_s + row.update_s)
         each = next(one for one in table.columns if one.key == "each")
-        assert each.value(row) * row.calls == pytest.approx(row.inclusive_s)
+        assert each.of(row) * row.calls == pytest.approx(row.inclusive_s)
     assert any(row.inclusive_s > row.total_s for row in rows)
 
 
@@ -192,7 +192,7 @@ def test_rows_show_first_what_they_are_ordered_by() -> None:
         (("median", "interval", "mean"), ["mean", "median", "interval"]),
         (("median", "share"), ["mean", "share"]),
     ):
-        assert [one.key for one in layer_columns(keys, ran)] == shown
+        assert [column.key for column in layer_columns(ran, keys)] == shown
 
 
 def test_the_rate_of_zero_is_that_of_our_own_optimizer() -> None:
@@ -271,7 +271,7 @@ def test_layers_of_a_comparison_are_sorted() -> None:
 
 def test_while_others_keep_the_cores_no_interval_is_shown() -> None:
     for other_cpu, known in ((0.0, True), (1.9, False)):
-        heads = [one.name for one in engines.table_columns(make_run(other_cpu=other_cpu))]
+        heads = [column.heading for column in engines.table_columns(make_run(other_cpu=other_cpu))]
         assert ("95 %" in heads) == known
 
 

@@ -26,11 +26,10 @@ from chainer_profile.record.budget import (
     Spent,
 )
 from chainer_profile.record.recording import COMPLETE, Layer, Recording
-from chainer_profile.report.columns import shares, tree_rows
 from chainer_profile.report.content.answer import where
 from chainer_profile.report.content.budget import BudgetRow, budget_rows, sentence
 from chainer_profile.report.content.result_section import device
-from chainer_profile.report.document import Text, plain
+from chainer_profile.report.rows import shares, tree_rows
 from chainer_profile.report.tables import Table
 from tests.analyse.test_grouping import recordings
 from tests.report.working import make_device_recording
@@ -204,6 +203,9 @@ def figures(text: str, unit: str = "ms") -> list[Decimal]:
     return [Decimal(number) for number in re.findall(rf"([\d.]+) {unit}", text)]
 
 
+ON_GPU = "in the layers", "between the layers", "after the last layer"
+
+
 @given(st.integers(0, 2**32 - 1), st.integers(1, 7))
 def test_the_shown_parts_on_a_gpu_add_up_whatever_the_times(seed: int, n_trials: int) -> None:
     rng = np.random.default_rng(seed)
@@ -219,8 +221,9 @@ def test_the_shown_parts_on_a_gpu_add_up_whatever_the_times(seed: int, n_trials:
     assert summary.totals.profiled is not None
     (wall,) = figures(rows["Wall time of a profiled trial"])
     assert float(wall) == pytest.approx(summary.totals.profiled.mean_s * 1e3, abs=6e-5)
-    said = [plain(block.words) for block in blocks if isinstance(block, Text)]
-    sums = [figures(text) for text in said if " = " in text]
-    assert len(sums) == 2
-    for *parts, whole in sums:
-        assert sum(parts) == whole
+    (busy,) = figures(rows["... the host launches"])
+    (waits,) = figures(rows["... the host waits for the GPU"])
+    assert busy + waits == wall
+    (span,) = figures(rows["Time of a trial on the GPU"])
+    parts = [figures(rows[f"... {where}"])[0] for where in ON_GPU]
+    assert sum(parts) == span

@@ -1,4 +1,4 @@
-"""Columns are lines; a new one is in every file and every text."""
+"""Columns: a new one is in every file and every text."""
 
 import math
 from collections import namedtuple
@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, USUAL, WHICH
+from chainer_profile.report import unit
+from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, SHOWN
 from chainer_profile.report.content import comparison, engines, network, ranks, sweep
-from chainer_profile.report.tables import choose, columns, to_csv, to_json
+from chainer_profile.report.tables import Column, by_key, choose, to_csv, to_json
 from chainer_profile.report.writers import json_report
 from tests.conftest import make_recording
 from tests.docs.test_column_docs import documentation
@@ -35,13 +36,13 @@ TABLES = {
 def test_each_column_has_a_name_a_heading_and_a_meaning_of_its_own() -> None:
     for table, known in TABLES.items():
         every = list(known.values())
-        for names in ([one.csv for one in every if one.csv], [one.name for one in every]):
+        for names in ([one.csv for one in every if one.csv], [one.heading for one in every]):
             assert len(set(names)) == len(names), table
         assert all(one.meaning for one in every), table
         # A name in CSV that is a key, too, is the same column.
         by_csv = {one.csv: key for key, one in known.items()}
         assert all(by_csv.get(key, key) == key for key in known), table
-    assert {*USUAL, *WHICH} <= set(LAYER_COLUMNS)
+    assert {key for keys in SHOWN.values() for key in keys} <= set(LAYER_COLUMNS)
 
 
 def chosen(*names: str) -> tuple[str, ...]:
@@ -57,7 +58,11 @@ def test_names_of_the_csv_will_do() -> None:
 
 
 def test_a_value_that_is_missing_is_empty_in_files() -> None:
-    known = columns("a a_s | | ms?\nb | | count_?\nc | | text?")
+    known = by_key(
+        Column("a", "a", unit.MS),
+        Column("b", "b", unit.COUNT, unknown=""),
+        Column("c", "c", unit.TEXT, unknown="-"),
+    )
     for value in (None, math.nan, pd.NA):
         row = namedtuple("Row", ["a_s", "b", "c"])(value, value, value)
         assert [column.cell(row) for column in known.values()] == ["-", "", "-"]
@@ -85,12 +90,12 @@ def test_a_file_has_as_many_digits_as_are_true(median_ns: int, width: float) -> 
     assert to_csv([median], [unknown]) == "median_ms\n1.23457\n"
 
 
-LINE = "range | range ms !1 | ms | From the shortest to the longest"
+RANGE = Column("range", "range ms", unit.MS, "From the shortest to the longest", drop=1)
 
 
 def test_a_new_column_is_in_every_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A field of the layers' frame, and a line."""
-    monkeypatch.setitem(LAYER_COLUMNS, "range", columns(LINE)["range"])
+    """A field of the layers' frame, and a column."""
+    monkeypatch.setitem(LAYER_COLUMNS, "range", RANGE)
     widened = summarise(make_recording(3))
     layers = widened.layers.assign(range_s=widened.layers["max_s"] - widened.layers["min_s"])
     widened = replace(widened, layers=layers)

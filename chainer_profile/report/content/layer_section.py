@@ -195,7 +195,7 @@ def hot_layers(summary: Summary) -> Iterator[Block]:
     functions, phases = hot["function"].value_counts(), hot["phase"].value_counts()
     sentence = "{hot:n} of {layers:layer} {hot:is|are} hot: {share:%} of the {whole}."
     if functions.iloc[0] > 1:
-        sentence += " {most:n} of them are {function}"
+        sentence += " {most} of them are {function}"
         sentence += ", {in_phase:n} belong to {phase}." if summary.several_phases else "."
     if len(hot) < len(layers):
         sentence += " No other layer takes more than {next:%}."
@@ -206,7 +206,7 @@ def hot_layers(summary: Summary) -> Iterator[Block]:
             layers=len(layers),
             share=float(hot["share"].sum()),
             whole=whole(summary)[1],
-            most=int(functions.iloc[0]),
+            most="All" if functions.iloc[0] == len(hot) else format_count(int(functions.iloc[0])),
             function=functions.index[0],
             in_phase=int(phases.iloc[0]),
             phase=phases.index[0],

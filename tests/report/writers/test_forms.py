@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from chainer_profile.report import unit
 from chainer_profile.report.columns import LAYER_COLUMNS
 from chainer_profile.report.document import (
     HOT,
@@ -40,7 +41,10 @@ def test_a_link_shows_the_name_and_leads_to_it() -> None:
 
 @given(st.integers(18, 60), st.text("abc-/", min_size=1, max_size=60))
 def test_all_of_a_folded_text_is_there(width: int, name: str) -> None:
-    columns = [column("x", str, kind="text 8"), column("y", lambda row: row[::-1], kind="text 8")]
+    columns = [
+        column("x", str, of=unit.TEXT, fold=8),
+        column("y", lambda row: row[::-1], of=unit.TEXT, fold=8),
+    ]
     shown = written([Table(columns, [name])], width).split("\n")
     assert max(map(len, shown)) <= width
     second = shown[1].rindex(" ") + 1
@@ -49,7 +53,7 @@ def test_all_of_a_folded_text_is_there(width: int, name: str) -> None:
 
 
 def test_what_a_width_has_no_room_for_is_named() -> None:
-    columns = [column(name, str, kind="text 8") for name in ("first", "second")]
+    columns = [column(name, str, of=unit.TEXT, fold=8) for name in ("first", "second")]
     columns += [column(name, lambda row: "1234567890", drop=at) for at, name in enumerate("abcd")]
     rows = ["a name of some length"]
     for width, names in ((66, ""), (65, "b"), (53, "b, c"), (30, "b, c, d"), (18, "a, b, c, d")):
@@ -64,7 +68,7 @@ def test_what_a_width_has_no_room_for_is_named() -> None:
 
 
 def test_nobody_who_reads_a_pipe_sees_colour() -> None:
-    columns = [column("name", str, kind="text 4"), column("last", str, kind="text 4")]
+    columns = [column("name", str, of=unit.TEXT, fold=4), column("last", str, of=unit.TEXT, fold=4)]
     stream = io.StringIO()
     show([Table(columns, ["a", "bcd"], marks=[HOT])], Console(file=stream, width=30, _environ={}))
     assert stream.getvalue() == "name  last\n----- ----\na     a\nbcd   bcd\n"
@@ -103,7 +107,7 @@ KEYS = [key for key in LAYER_COLUMNS if key not in ("index", "hot")]
 def test_chosen_columns_are_there_in_their_order_or_named(keys: list[str], width: int) -> None:
     keys = ["index", *keys]
     shown = on_terminal(training(), width, columns=keys, sort="index", limit=3)
-    names = [LAYER_COLUMNS[key].name for key in keys]
+    names = [LAYER_COLUMNS[key].heading for key in keys]
     shown = shown[shown.index("The layers\n") :].partition("\n\n")[0]
     left_out = re.search(
         r"Not shown at this width: (.*?) \(a wider terminal shows", " ".join(shown.split())
