@@ -1,4 +1,4 @@
-"""What a faster layer would bring to a whole trial: Amdahl's law on the unprofiled trials."""
+"""Gains of a trial by faster layers: Amdahl's law on the unprofiled trials."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from chainer_profile.record.recording import Recording
 
-#: How many times as fast layers are taken to become, where a target is asked for.
-_TIMES = (2.0, 4.0, 10.0)
+#: How many times as fast layers may become, for a trial that is to be faster.
+_LAYER_FACTORS = (2.0, 4.0, 10.0)
 
 
 def trial_s(recording: Recording) -> float | None:
@@ -54,10 +54,10 @@ def ways(
     slowest = np.sort(layers_s)[::-1]
     sums = np.minimum(slowest.cumsum(), whole)
     wanted = whole * (1 - 1 / factor)
-    found: dict[int, Way] = {}
-    for times in _TIMES:
+    by_count: dict[int, Way] = {}
+    for times in _LAYER_FACTORS:
         enough = np.flatnonzero(sums * (1 - 1 / times) >= wanted)
         if len(enough):
             count = int(enough[0]) + 1
-            found.setdefault(count, Way(count, times, float(sums[enough[0]]) / whole))
-    return tuple(found.values())
+            by_count.setdefault(count, Way(count, times, float(sums[enough[0]]) / whole))
+    return tuple(by_count.values())

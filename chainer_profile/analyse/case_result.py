@@ -1,4 +1,4 @@
-"""What came of the cases of a sweep, which its table is made from."""
+"""The results of a sweep's cases, of which its table is made."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CaseResult:
 
 
 def result_of(name: str, recording: Recording, machine: str = "") -> CaseResult:
-    """What a case's recording says."""
+    """The result of a case, from its recording."""
     settings, environment = recording.settings, recording.environment
     clean = len(recording.clean_ns) > 0 and not recording.mixed
     samples = recording.clean_ns if clean else recording.trial_ns
@@ -69,21 +69,23 @@ def result_of(name: str, recording: Recording, machine: str = "") -> CaseResult:
     )
     if samples is None or not len(samples):
         return result
-    found = describe(samples)
+    statistics = describe(samples)
     return replace(
         result,
-        timed=found.count,
-        mean_s=found.mean_s,
-        std_s=found.std_s,
-        median_s=found.median_s,
-        fps=settings.batchsize / found.mean_s if settings.batchsize and found.mean_s else math.nan,
+        timed=statistics.count,
+        mean_s=statistics.mean_s,
+        std_s=statistics.std_s,
+        median_s=statistics.median_s,
+        fps=settings.batchsize / statistics.mean_s
+        if settings.batchsize and statistics.mean_s
+        else math.nan,
     )
 
 
 def machines_of(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
     """Names of the machines, and their processors, in the order in which they come."""
-    known = (result for result in results if not result.error)
-    return list(dict.fromkeys((result.machine, result.processor) for result in known))
+    good = (result for result in results if not result.error)
+    return list(dict.fromkeys((result.machine, result.processor) for result in good))
 
 
 def several_machines(results: Sequence[CaseResult]) -> bool:

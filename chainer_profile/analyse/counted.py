@@ -1,4 +1,4 @@
-"""What the counters pass says: by layer, by function and for a trial as a whole."""
+"""The counters pass: by layer, by function and for a trial as a whole."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLUMNS = {
 
 
 def layer_counters(recording: Recording) -> dict[str, Any]:
-    """What the calling thread does in every layer, means of the counters pass; NaN where unknown.
+    """Columns of what the thread does in every layer, means of that pass; NaN where unknown.
 
     ``counted_s`` is the wall time in the trials of that pass, ``cpu_s`` the CPU time in them.
     """
@@ -30,9 +30,9 @@ def layer_counters(recording: Recording) -> dict[str, Any]:
     columns = {}
     for column, (name, unit) in _COLUMNS.items():
         columns[column] = np.full(len(recording.layers), np.nan)
-        one = None if counters is None else counters[name]
-        if counters is not None and one is not None and one.layers:
-            columns[column] = np.array(one.layers, float) * unit / counters.trials
+        counted = None if counters is None else counters[name]
+        if counters is not None and counted is not None and counted.layers:
+            columns[column] = np.array(counted.layers, float) * unit / counters.trials
     return columns
 
 
@@ -66,12 +66,12 @@ def trial_counters(recording: Recording) -> TrialCounters | None:
     counters = recording.counters
     if counters is None:
         return None
-    found = {one.name: np.array(one.trial, float) for one in counters.counted}
+    by_name = {counted.name: np.array(counted.trial, float) for counted in counters.counted}
 
     def mean(name: str) -> float:
-        return float(found[name].mean()) if name in found else np.nan
+        return float(by_name[name].mean()) if name in by_name else np.nan
 
-    system = found.get("system_ns", np.full(1, np.nan))
+    system = by_name.get("system_ns", np.full(1, np.nan))
     error = system.std(ddof=1) / np.sqrt(len(system)) if len(system) > 1 else np.nan
     return TrialCounters(
         wall_s=mean("wall_ns") * NS,

@@ -1,4 +1,4 @@
-"""How a trial uses a GPU: what the device does, what it waits for, and what launching costs."""
+"""How a trial uses a GPU: the device's work and waiting, and the host's launching."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class DeviceUse:
 
 
 def layer_device(recording: Recording) -> dict[str, NDArray[np.float64]]:
-    """What the host and the device do for every layer, NaN where not known.
+    """Columns of host and device for every layer, NaN where not known.
 
     ``host_s`` is the host's mean time in the layer's call, ``gap_s`` the device's before the layer,
     ``busy_s`` the median time on a device that never waits for the host.
@@ -93,7 +93,7 @@ def device_use(recording: Recording) -> DeviceUse | None:
         *(recording.span_ns, recording.self_ns, recording.gap_ns),
     )
     # Sums of whole nanoseconds, so that the parts add up.
-    sums, trials = [int(one.sum()) for one in samples if one is not None], recording.n_trials
+    sums, trials = [int(times.sum()) for times in samples if times is not None], recording.n_trials
     if len(sums) < len(samples) or not trials:
         return None
     trial, launch, calls, span, layers, gaps = sums

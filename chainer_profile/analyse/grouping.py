@@ -70,14 +70,14 @@ def _inclusive_s(
     layers: Sequence[Layer], names: Sequence[str], self_s: NDArray[np.float64]
 ) -> dict[str, float]:
     """Time of each group with the calls within its own, each of them once."""
-    found = dict.fromkeys(names, 0.0)
+    times_s = dict.fromkeys(names, 0.0)
     holders: list[set[str]] = []
     for at, (layer, name) in enumerate(zip(layers, names, strict=True)):
         parent = parent_of(layer, at)
         holders.append({name} if parent is None else {name} | holders[parent])
         for holder in holders[at]:
-            found[holder] += float(self_s[at])
-    return found
+            times_s[holder] += float(self_s[at])
+    return times_s
 
 
 def parent_of(layer: Layer, index: int) -> int | None:
@@ -155,18 +155,18 @@ def by_phase(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
     rows = list(dict.fromkeys([*of_layers, *recording.phases]))
     spent: dict[str, float] = dict.fromkeys(rows, math.nan)
     if recording.trial_ns is not None:
-        known: dict[str, int] = {}
+        by_phase: dict[str, int] = {}
         if recording.framework_ns is not None:
             sums = recording.framework_ns.sum(axis=0).tolist()
-            known = dict(zip(recording.phases, sums, strict=True))
+            by_phase = dict(zip(recording.phases, sums, strict=True))
         # Whole nanoseconds: a difference of means would leave a rest where there is none.
         between = int(recording.trial_ns.sum()) - int(recording.self_ns.sum())
-        if not known and len(rows) == 1:
-            known[rows[0]] = between
+        if not by_phase and len(rows) == 1:
+            by_phase[rows[0]] = between
         else:
             rows.append(OUTSIDE)
-            known[OUTSIDE] = between - sum(known.values())
-        spent = {phase: known.get(phase, 0) / recording.n_trials * NS for phase in rows}
+            by_phase[OUTSIDE] = between - sum(by_phase.values())
+        spent = {phase: by_phase.get(phase, 0) / recording.n_trials * NS for phase in rows}
     rows, add = _adding(of_layers, rows)
     layers_s, framework_s = add(layers["mean_s"].to_numpy()), np.array(list(spent.values()))
     total_s = layers_s if recording.trial_ns is None else layers_s + framework_s
@@ -196,12 +196,12 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
         ``exclusive_s``, ``share`` (of :func:`time_of_shares`, inclusive), ``hot`` (hot layers,
         inclusive), and ``<phase>_inclusive_s``, ``<phase>_exclusive_s`` for every phase.
     """
-    known = {link.path: link for link in recording.links}
-    called = [link for path in [*layers["path"], *known] for link in links_to(path)]
+    links_by_path = {link.path: link for link in recording.links}
+    called = [link for path in [*layers["path"], *links_by_path] for link in links_to(path)]
     paths, add = _adding(layers["path"].tolist(), depth_first(called))
     mean_s, phase_of = layers["mean_s"].to_numpy(), layers["phase"].to_numpy()
     phases = list(dict.fromkeys(phase_of))
-    links = [known.get(path) for path in paths]
+    links = [links_by_path.get(path) for path in paths]
     exclusive = np.array(
         [
             add(mean_s),
@@ -226,7 +226,10 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
             dtype="Float64" if recording.by_link else "Int64",
         ),
         "parameters": pd.array(
-            [n if path in known else None for n, path in zip(parameters, paths, strict=True)],
+            [
+                n if path in links_by_path else None
+                for n, path in zip(parameters, paths, strict=True)
+            ],
             dtype="Int64",
         ),
         "inclusive_s": inclusive[0],

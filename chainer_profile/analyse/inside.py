@@ -1,4 +1,4 @@
-"""Stacks -> parts: what the time of a layer, of a function, and of the framework goes into."""
+"""Stacks -> the parts of the time of layers, of functions and of the framework."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from chainer_profile.basics.describe import NS
 from chainer_profile.record.recording import Inside, Place, Recording, Stack
 
-#: What causes the time of a part, where that is known.
+#: Causes of the time of a part.
 COPYING = "copying"
 PRODUCT = "matrix product"
 ELEMENTWISE = "elementwise arithmetic"
@@ -37,7 +37,7 @@ _CHECKS = (
     *("check_type_forward", "_check_data_type_forward", "check_layout_forward", "_check_grad_type"),
     *("_check_arrays_forward_compatible", "is_arrays_compatible"),
 )
-#: What Chainer's files are for, by how their names begin and, where given, functions; the first.
+#: Kinds of Chainer's files, by how their names begin and by functions; the first that fits.
 KINDS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("utils/type_check.py",), (), TYPE_CHECKS),
     (("",), _CHECKS, TYPE_CHECKS),
@@ -50,8 +50,8 @@ KINDS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("functions/", "links/", "utils/argument.py"), (), WRAPPERS),
 )
 _NUMERIC = "numpy/_core/numeric.py"
-#: Parts that have a name: a file, its function, what is on the line; their name and cause. One
-#: without a line holds for the whole function, and all below it.
+#: Parts with names: file, function and a piece of the line; the name and the cause. A part without
+#: a line holds for the whole function, and all below it.
 NAMED = (
     (_NUMERIC, "tensordot", ".reshape(newshape_", "a copy within numpy.tensordot", COPYING),
     (_NUMERIC, "tensordot", "dot(at, bt)", "the matrix product", PRODUCT),
@@ -61,7 +61,7 @@ NAMED = (
     ("chainer/utils/conv_nd.py", "im2col_nd_cpu", "", "im2col's copy of windows", COPYING),
     ("chainer/utils/conv_nd.py", "col2im_nd_cpu", "", "col2im's adding to windows", COPYING),
 )
-#: What a line does, by what stands on it. The first that fits counts.
+#: Causes by what stands on a line; the first that fits.
 _CAUSES = tuple(
     (cause, re.compile(pattern))
     for cause, pattern in (
@@ -84,14 +84,14 @@ _CAUSES = tuple(
 )
 #: Functions of NumPy's, where lines are not known.
 _NUMPY = {"pad": COPYING, "_mean": ELEMENTWISE, "_var": ELEMENTWISE, "_sum": ELEMENTWISE}
-#: What is left of a time when its parts are named; a line is no longer than this.
+#: Name of what is left of a time; and characters of a line at most.
 REST = "the rest"
 _LONGEST = 60
-#: Parts of less are not told by themselves.
+#: Smaller parts are put together.
 _LEAST = 0.01
-#: What looking itself may move a share by, as measured (docs/why.md).
+#: By how much sampling itself may move a share, as measured (docs/why.md).
 _MOVED = 0.03
-#: A layer or function that was seen less often is not told of: its parts would be off by 10 points.
+#: A layer or function with fewer samples is left out: its parts would be off by 10 points.
 LEAST_SAMPLES = 100
 
 
@@ -99,7 +99,7 @@ LEAST_SAMPLES = 100
 class Part:
     """A part of the time of a layer, a function or the framework."""
 
-    name: str  #: What it is, in words or as the line's source.
+    name: str  #: In words, or the line's source.
     share: float  #: Its fraction of that time.
     seconds: float  #: That fraction of the time measured in the timed trials, in seconds.
     #: Lower end of the fraction's 95 % interval, from the number of independent samples and the
@@ -115,7 +115,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a layer, all layers of a function, or the framework spends its time in."""
+    """The parts of the time of a layer, of all layers of a function, or of the framework."""
 
     name: str  #: The layer's label, the function's name, or ``framework``.
     phase: str  #: Its phase; empty for the framework.
@@ -128,17 +128,17 @@ class Parts:
 
     @property
     def causes(self) -> dict[str, float]:
-        """Fraction of its time by cause, largest first; without what has no known cause."""
-        found: Counter[str] = Counter()
+        """Fraction of its time by cause, largest first; without parts whose cause is unknown."""
+        shares: Counter[str] = Counter()
         for part in self.parts:
             if part.cause:
-                found[part.cause] += part.share  # type: ignore[assignment]
-        return dict(found.most_common())
+                shares[part.cause] += part.share  # type: ignore[assignment]
+        return dict(shares.most_common())
 
 
 @dataclass(frozen=True)
 class InsideParts:
-    """What the pass inside the layers tells."""
+    """The result of the pass inside the layers."""
 
     functions: tuple[Parts, ...]  #: By function and phase, slowest first.
     layers: tuple[Parts, ...]  #: In the order of the calls, of those that were seen often enough.
@@ -150,7 +150,7 @@ class InsideParts:
 
 
 def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideParts | None:
-    """What the stacks of a recording come to, with the layers' median times; None without them."""
+    """The parts that the stacks of a recording show, by median times; None without stacks."""
     inside = recording.inside
     if inside is None:
         return None
@@ -194,8 +194,8 @@ def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideP
         seconds = float(np.median(spent)) * NS
         framework.append(_parts("framework", "", None, seconds, between, inside))
     functions, rows, framework = (
-        [one for one in found if not one.samples or one.samples / inside.repeats >= LEAST_SAMPLES]
-        for found in (functions, rows, framework)
+        [of for of in every if not of.samples or of.samples / inside.repeats >= LEAST_SAMPLES]
+        for every in (functions, rows, framework)
     )
     return InsideParts(tuple(functions), tuple(rows), next(iter(framework), None))
 
@@ -208,38 +208,38 @@ def _parts(
     stacks: Sequence[Stack],
     inside: Inside,
 ) -> Parts:
-    """The parts that stacks come to; of a time of no layer by kind."""
+    """The parts that stacks show; of a time of no layer by kind."""
     spent: Counter[tuple[str, str]] = Counter()
     # Of each, the time by place.
     places: dict[tuple[str, str], Counter[Place]] = {}
     for stack in stacks:
         chain = [inside.places[place] for place in stack.places]
-        what, cause, place = part_of(chain) if phase else (kind_of(chain), "", chain[-1])
-        spent[what, cause] += stack.seconds  # type: ignore[assignment]
-        of_part = places.setdefault((what, cause), Counter())
+        name, cause, place = part_of(chain) if phase else (kind_of(chain), "", chain[-1])
+        spent[name, cause] += stack.seconds  # type: ignore[assignment]
+        of_part = places.setdefault((name, cause), Counter())
         of_part[place] += stack.seconds  # type: ignore[assignment]
     total, samples = sum(spent.values()), sum(stack.samples for stack in stacks)
     # Lines that were timed have no samples.
     timed = 2 * sum(stack.seconds for stack in stacks if not stack.samples) > total
-    found, rest = [], 0.0
-    for (what, cause), part_s in spent.most_common():
+    parts, rest = [], 0.0
+    for (name, cause), part_s in spent.most_common():
         share = part_s / total
         if share < _LEAST and phase:
             rest += share
             continue
         low, high = (None, None) if timed else _interval(share, samples / inside.repeats)
-        place = places[what, cause].most_common(1)[0][0]
+        place = places[name, cause].most_common(1)[0][0]
         where = ""
         if phase:
             where = f"{place.file}{f':{place.line}' if place.line else f', {place.function}'}"
-        found.append(Part(what, share, share * seconds, low, high, cause, where, place.source))
+        parts.append(Part(name, share, share * seconds, low, high, cause, where, place.source))
     if rest:
-        found.append(Part(REST, rest, rest * seconds))
-    return Parts(name, phase, row, seconds, 0 if timed else samples, tuple(found))
+        parts.append(Part(REST, rest, rest * seconds))
+    return Parts(name, phase, row, seconds, 0 if timed else samples, tuple(parts))
 
 
 def _interval(share: float, samples: float) -> tuple[float, float]:
-    """95 % interval of a fraction of independent samples (Wilson), and what looking moves."""
+    """95 % interval of a fraction of independent samples (Wilson), and what sampling moves."""
     z2 = 1.96**2 / samples
     middle = (share + z2 / 2) / (1 + z2)
     half = math.sqrt(z2 * share * (1 - share) + z2 * z2 / 4) / (1 + z2)
@@ -279,7 +279,7 @@ def _name(place: Place) -> str:
 
 
 def cause_of(source: str) -> str:
-    """What causes the time of a line, by what stands on it; empty where that does not tell."""
+    """The cause of a line's time, by what stands on it; empty if that does not show it."""
     return next((cause for cause, pattern in _CAUSES if pattern.search(source)), "")
 
 

@@ -1,4 +1,4 @@
-"""How near every layer comes to what the machine can do (Williams, Waterman, Patterson 2009).
+"""How near every layer comes to the limits of the machine (Williams, Waterman, Patterson 2009).
 
 A function takes no less time than its operations at the rate of a large matrix product, and no less
 than its bytes at the bandwidth of a pass over a large array: the longer is its bound.
@@ -34,7 +34,9 @@ def layer_work(recording: Recording, median_s: NDArray[np.float64]) -> dict[str,
     columns: dict[str, Any] = {
         name: pd.array([getattr(layer, name) for layer in layers], dtype="Int64") for name in WORK
     }
-    flops, _, read, written = (one.to_numpy(float, na_value=np.nan) for one in columns.values())
+    flops, _, read, written = (
+        values.to_numpy(float, na_value=np.nan) for values in columns.values()
+    )
     moved = read + written
     seconds = np.where(median_s > 0, median_s, np.nan)
     columns |= {

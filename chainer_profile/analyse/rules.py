@@ -34,9 +34,13 @@ class Rule:
     of_programs: bool = False  #: Whether it holds where trials differ, as those of programs do.
 
     def findings(self, summary: Summary) -> Iterator[Finding | Untried]:
-        known = {"run": summary.recording, "totals": summary.totals, "whole": whole(summary)[1]}
+        facts_of_run = {
+            "run": summary.recording,
+            "totals": summary.totals,
+            "whole": whole(summary)[1],
+        }
         for facts in self.needs(summary):
-            yield facts if isinstance(facts, Untried) else self.finding(known | facts)
+            yield facts if isinstance(facts, Untried) else self.finding(facts_of_run | facts)
 
     def finding(self, facts: Facts) -> Finding:
         severity = facts.get("severity", self.severity)

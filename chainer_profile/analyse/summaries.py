@@ -26,7 +26,7 @@ from chainer_profile.basics.words import FORWARD
 from chainer_profile.record.checking import check
 from chainer_profile.record.recording import Layer, Recording
 
-#: What a table of layers takes from a layer as it is.
+#: Fields that the table of layers takes from a layer as they are.
 _DESCRIPTION = (
     *("label", "path", "function", "phase"),
     *("input_shapes", "output_shapes", "dtype", "calls"),
@@ -55,7 +55,7 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
     rule = parse_rule(hotspots) if isinstance(hotspots, str) else hotspots
     statistics = describe_columns(recording.self_ns)
     inside = inside_parts(recording, statistics["median_s"])
-    layers, found = _layer_table(recording, rule, statistics, inside)
+    layers, hot = _layer_table(recording, rule, statistics, inside)
     summary = Summary(
         recording=recording,
         layers=layers,
@@ -63,7 +63,7 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
         phases=by_phase(layers, recording),
         links=link_tree(layers, recording),
         totals=_totals(recording, float(layers["mean_s"].sum())),
-        hotspots=found,
+        hotspots=hot,
         device=device_use(recording),
         inside=inside,
     )
@@ -98,9 +98,9 @@ def _layer_table(
     columns |= layer_counters(recording)
     columns["verdict"] = verdicts(recording, columns, inside)
     columns["if_twice"] = if_twice(recording, typical)
-    found = find_hotspots(typical, rule, part)
-    columns["hot"] = found.hot
-    return pd.DataFrame(columns, pd.RangeIndex(len(layers), name="index")), found
+    hotspots = find_hotspots(typical, rule, part)
+    columns["hot"] = hotspots.hot
+    return pd.DataFrame(columns, pd.RangeIndex(len(layers), name="index")), hotspots
 
 
 def layer_memory(recording: Recording) -> dict[str, Any]:
@@ -141,15 +141,15 @@ def _totals(recording: Recording, layers_s: float) -> Totals:
     if recording.trial_ns is not None:
         profiled = describe(recording.trial_ns)
         framework = describe(recording.trial_ns - recording.self_ns.sum(axis=1))
-    known = len(recording.clean_ns) and not recording.mixed
-    clean = describe(recording.clean_ns) if known else None
+    is_clean = len(recording.clean_ns) and not recording.mixed
+    clean = describe(recording.clean_ns) if is_clean else None
     trial, batchsize = clean or profiled, recording.settings.batchsize
     return Totals(
         layers_s=None if recording.settings.inclusive else layers_s,
         profiled=profiled,
         clean=clean,
         framework=framework,
-        overhead=_overhead(recording) if known else None,
+        overhead=_overhead(recording) if is_clean else None,
         fps=batchsize / trial.mean_s if batchsize and trial and trial.mean_s else None,
     )
 

@@ -1,4 +1,4 @@
-"""What a recording says: the types that :func:`.summaries.summarise` fills."""
+"""The types that :func:`.summaries.summarise` fills from a recording."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chainer_profile.record.recording import Recording
 
 @dataclass(frozen=True)
 class Overhead:
-    """What the recorder adds to a trial."""
+    """The time that the recorder adds to a trial."""
 
     fraction: float  #: Added time as a fraction of an unprofiled trial.
     low: float  #: Lower end of its 95 % interval; NaN for fewer than 6 pairs of blocks.
@@ -88,8 +88,8 @@ class Summary(Shown):
         links: The tree of links with inclusive and exclusive times; see
             :func:`.grouping.link_tree`.
         totals: A trial as a whole.
-        hotspots: The rule, and what it chose.
-        findings: What the reader should know or do; one list, which all reports show.
+        hotspots: The rule, and the layers that it chose.
+        findings: Things to know or to do; one list, which all reports show.
         device: How a trial uses the GPU; None for a run on the host.
         inside: In which parts the layers' and the framework's time goes; None without that pass.
     """
@@ -147,11 +147,11 @@ class Summary(Shown):
         author: str = "",
         course: str = "",
     ) -> list[Path]:
-        """Write what a run writes: the recording, tables, pictures, ``report.md``, ``report.html``.
+        """Write a run's files: the recording, tables, pictures, ``report.md``, ``report.html``.
 
         Args:
             folder: Where to; it is made. Files that were written this way before are replaced.
-            formats: What is wanted beside: ``json``, ``trace``, ``folded`` or ``all``.
+            formats: Files beside these: ``json``, ``trace``, ``folded`` or ``all``.
             title: Title of the report.
             author: Who wrote it.
             course: What it was written for.
@@ -165,5 +165,5 @@ class Summary(Shown):
             ProfileError: A file cannot be written.
         """
         by_whom = {"title": title, "author": author, "course": course}
-        found: list[Path] = self.view("save", folder, formats, **by_whom)
-        return found
+        files: list[Path] = self.view("save", folder, formats, **by_whom)
+        return files

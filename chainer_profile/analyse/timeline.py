@@ -60,12 +60,12 @@ class Slice:
         """Begins (True) and ends of the slices of some kinds, in the order of time, nested."""
         waiting = [(True, self)]
         while waiting:
-            begins, one = waiting.pop()
-            if one.kind in kinds:
-                yield begins, one
+            begins, slice_ = waiting.pop()
+            if slice_.kind in kinds:
+                yield begins, slice_
             if begins:
-                waiting.append((False, one))
-                waiting.extend((True, inner) for inner in reversed(one.inner))
+                waiting.append((False, slice_))
+                waiting.extend((True, inner) for inner in reversed(slice_.inner))
 
 
 def wall_ns(recording: Recording) -> list[int]:
@@ -95,11 +95,11 @@ def phase_framework_ns(
     phases = {layer.phase for layer in recording.layers}
     if not totals_ns:
         return ({phases.pop(): left}, 0) if len(phases) == 1 else ({}, left)
-    known: dict[str, int] = {}
+    by_phase: dict[str, int] = {}
     for phase, spent in zip(recording.phases, totals_ns, strict=True):
-        known[phase] = min(max(0, spent), left)
-        left -= known[phase]
-    return known, left
+        by_phase[phase] = min(max(0, spent), left)
+        left -= by_phase[phase]
+    return by_phase, left
 
 
 def lay_out(recording: Recording, trial: int) -> Slice:
@@ -107,10 +107,10 @@ def lay_out(recording: Recording, trial: int) -> Slice:
     whole = wall_ns(recording)[trial]
     if recording.host_ns is None or recording.launch_ns is None:
         calls = _Calls(recording, recording.self_ns[trial].tolist())
-        known: Sequence[int] = ()
+        by_phase: Sequence[int] = ()
         if recording.framework_ns is not None and recording.trial_ns is not None:
-            known = recording.framework_ns[trial].tolist()
-        calls.part_by_phase(*phase_framework_ns(recording, known, whole - calls.total_ns))
+            by_phase = recording.framework_ns[trial].tolist()
+        calls.part_by_phase(*phase_framework_ns(recording, by_phase, whole - calls.total_ns))
         return calls.lay(0, whole)
     calls = _Calls(recording, recording.host_ns[trial].tolist())
     launched = int(recording.launch_ns[trial])
@@ -168,8 +168,8 @@ class _Calls:
             call.calls_ns += self._sum_ns(nested)
         outermost = [index for index, root in enumerate(self.root) if index == root]
         self._runs = [
-            _Run(phase, rows := list(found), 0, [0] * (len(rows) + 1))
-            for phase, found in groupby(outermost, lambda row: self._layers[row].phase)
+            _Run(phase, rows := list(of_phase), 0, [0] * (len(rows) + 1))
+            for phase, of_phase in groupby(outermost, lambda row: self._layers[row].phase)
         ]
 
     def _sum_ns(self, rows: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""What takes most of a layer's time: a limit of the machine, or the largest part that is known."""
+"""Verdicts: a limit of the machine that a layer reaches, or the largest known part of its time."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.record.recording import Recording
 
 FAULTS = "page faults"
-#: Far from both limits, and no part is known that takes much.
+#: Far from both limits, without a known large part.
 BELOW = "below both limits"
 #: A part of a layer's time that is large enough to be named.
 MUCH = 0.25
-#: Of a layer that takes less than so many readings of the counters they say nothing.
+#: Counters say nothing of a layer that takes less than so many of their readings.
 _READINGS = 20
-#: A call that takes less than so many times the quickest one is little but what any call costs.
+#: A call below so many times the quickest call is little but the cost of any call.
 _QUICK = 3
 #: Functions that Chainer does by im2col on a CPU.
 _WINDOWS = ("Convolution2D", "Deconvolution2D")
@@ -31,10 +31,10 @@ _WINDOWS = ("Convolution2D", "Deconvolution2D")
 def verdicts(
     recording: Recording, columns: Mapping[str, Any], inside: InsideParts | None = None
 ) -> list[str]:
-    """What takes most of the time of every layer; empty where nothing is known.
+    """The verdict on every layer; empty where nothing is known.
 
-    The nearer limit, where a third of it is reached; else the largest part, :data:`FAULTS` or one
-    of :data:`.inside.CAUSES`; :data:`BELOW` where limits are known and no part is a quarter.
+    The nearer limit, where a third of it is reached; else the largest part, :data:`FAULTS` or of
+    :data:`.inside.CAUSES`; :data:`BELOW` where limits are known and no part is a quarter.
     """
     measured, estimated = _measured(recording, columns, inside), _estimated(recording, columns)
     # Where the pass inside saw a layer nothing is estimated of it.
@@ -42,17 +42,17 @@ def verdicts(
     names = [*measured, *estimated]
     rows = [*measured.values(), *(np.where(seen, np.nan, row) for row in estimated.values())]
     shares = np.nan_to_num(np.array(rows))
-    found = []
+    names_of_rows = []
     for at, bound in enumerate(columns["bound"]):
         # Estimates need a limit to be held against.
         largest = int(shares[: None if bound else len(measured), at].argmax())
         if bound and columns["reached"][at] >= REACHED:
-            found.append(bound)
+            names_of_rows.append(bound)
         elif shares[largest, at] >= MUCH:
-            found.append(names[largest])
+            names_of_rows.append(names[largest])
         else:
-            found.append(BELOW if bound else "")
-    return found
+            names_of_rows.append(BELOW if bound else "")
+    return names_of_rows
 
 
 def _measured(
@@ -71,17 +71,17 @@ def _measured(
     # While other programs have its processor a layer does not wait.
     taken = columns["preemptions"] >= columns["waits"]
     time_s = np.where(taken & ~np.isnan(counted_s), columns["cpu_s"], counted_s)
-    found = {FAULTS: columns["page_faults"] * fault_s / time_s}
-    found |= {cause: np.full(len(calls), np.nan) for cause in CAUSES}
-    functions = {} if inside is None else {(one.name, one.phase): one for one in inside.functions}
-    layers = {} if inside is None else {one.row: one for one in inside.layers}
+    shares = {FAULTS: columns["page_faults"] * fault_s / time_s}
+    shares |= {cause: np.full(len(calls), np.nan) for cause in CAUSES}
+    functions = {} if inside is None else {(of.name, of.phase): of for of in inside.functions}
+    layers = {} if inside is None else {of.row: of for of in inside.layers}
     for at, layer in enumerate(recording.layers):
         seen = layers.get(at) or functions.get((layer.function, layer.phase))
         if seen is not None:
             for cause in CAUSES:
-                found[cause][at] = seen.causes.get(cause, 0.0)
-    found[WAITING] = np.fmax(found[WAITING], 1 - columns["cpu_s"] / time_s)
-    return found
+                shares[cause][at] = seen.causes.get(cause, 0.0)
+    shares[WAITING] = np.fmax(shares[WAITING], 1 - columns["cpu_s"] / time_s)
+    return shares
 
 
 def _estimated(recording: Recording, columns: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
@@ -94,14 +94,14 @@ def _estimated(recording: Recording, columns: Mapping[str, Any]) -> dict[str, ND
     layers, limits = recording.layers, recording.limits
     median_s = np.asarray(columns["median_s"], float)
     call_s = median_s / np.array([layer.calls for layer in layers])
-    known = call_s[call_s > 0]
-    quick_s = _QUICK * float(known.min()) if len(known) > _QUICK else 0.0
-    found = {CALLS: np.where(call_s < quick_s, 1.0, np.nan)}
+    timed_s = call_s[call_s > 0]
+    quick_s = _QUICK * float(timed_s.min()) if len(timed_s) > _QUICK else 0.0
+    shares = {CALLS: np.where(call_s < quick_s, 1.0, np.nan)}
     if limits is not None:
         windows = np.array([layer.function.startswith(_WINDOWS) for layer in layers])
         workspace = pd.array(columns["workspace_nbytes"], dtype="Int64")
         copying_s = 2 * workspace.to_numpy(float, na_value=np.nan) / limits.fresh_nbytes_per_s
         seconds = np.where(windows & (median_s > 0), median_s, np.nan)
         share = np.minimum(copying_s / seconds, 1.0)
-        found[COPYING] = np.where(copying_s > columns["bound_s"], share, np.nan)
-    return found
+        shares[COPYING] = np.where(copying_s > columns["bound_s"], share, np.nan)
+    return shares

@@ -26,23 +26,23 @@ def phase_rows(summary: Summary) -> pd.DataFrame:
 
 
 def shares(summary: Summary) -> list[tuple[str, float]]:
-    """The functions' parts of a trial, and what is between them, largest first.
+    """The parts of a trial that functions and the framework take, largest first.
 
     Where whole trials were not timed they are parts of the layers' time.
     """
     totals = summary.totals
     whole = float(summary.functions["total_s"].sum())
-    found = []
+    parts = []
     if totals.profiled is not None and totals.framework is not None and totals.profiled.mean_s:
         whole = totals.profiled.mean_s
-        found.append((between(summary.recording), totals.framework.mean_s / whole))
+        parts.append((between(summary.recording), totals.framework.mean_s / whole))
     if not whole:
         return []
-    found += [
+    parts += [
         (printable(str(name)), float(total_s) / whole)
         for name, total_s in summary.functions["total_s"].items()
     ]
-    return sorted(found, key=lambda part: -part[1])
+    return sorted(parts, key=lambda part: -part[1])
 
 
 def group_rows(summary: Summary, by: str) -> pd.DataFrame:
@@ -51,7 +51,7 @@ def group_rows(summary: Summary, by: str) -> pd.DataFrame:
 
 
 def framework_of_groups(summary: Summary) -> pd.DataFrame:
-    """The time between the functions as a row behind the groups; none where it is not known."""
+    """The framework as a row behind the groups; none where it is not known."""
     totals = summary.totals
     if totals.framework is None or summary.recording.settings.inclusive:
         return pd.DataFrame()
@@ -81,12 +81,12 @@ def layer_anchor(index: int) -> str:
 
 
 def link_anchor(summary: Summary, path: str) -> str:
-    """What leads to a link's row; empty where there is none."""
+    """The anchor of a link's row; empty where there is none."""
     return f"link-{summary.links.index.get_loc(path)}" if path in summary.links.index else ""
 
 
 def tree_rows(summary: Summary, depth: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The tree of links down to a level, and what comes beside it, which adds up to the trial.
+    """The tree of links down to a level, and the rows beside it: together they are the trial.
 
     ``marked`` are links with hot layers that no row below them shows.
     """

@@ -198,12 +198,12 @@ def _true_digits(row: Any) -> int:
     The last digit is worth at most a thousandth of the 95 % interval of the row's median.
     """
     width_s = getattr(row, "ci_high_s", math.nan) - getattr(row, "ci_low_s", math.nan)
-    known = width_s > 0 and row.median_s > 0
-    return 4 + math.ceil(math.log10(row.median_s / width_s)) if known else _DIGITS
+    has_width = width_s > 0 and row.median_s > 0
+    return 4 + math.ceil(math.log10(row.median_s / width_s)) if has_width else _DIGITS
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is not known: None, NaN, or the <NA> of pandas, which is not imported."""
+    """Whether a value is not has_width: None, NaN, or the <NA> of pandas, which is not imported."""
     if value is None or type(value).__name__ == "NAType":
         return True
     return isinstance(value, float) and math.isnan(value)
@@ -220,9 +220,9 @@ def listed(columns: Columns) -> list[Column]:
 
 
 def to_csv(columns: Columns, rows: Any) -> str:
-    """The columns that are known of a row at least; no text is a formula.
+    """The columns that are has_width of a row at least; no text is a formula.
 
-    A value that is not known is an empty cell.
+    A value that is not has_width is an empty cell.
     """
     every, file = rows_of(rows), io.StringIO()
     cells = {column.csv: list(map(column.exact, every)) for column in listed(columns) if column.csv}
@@ -234,7 +234,7 @@ def to_csv(columns: Columns, rows: Any) -> str:
 
 
 def to_json(columns: Columns, rows: Any) -> dict[str, list[Any]]:
-    """The columns that are known of a row at least, by the names of CSV and in its units."""
+    """The columns that are has_width of a row at least, by the names of CSV and in its units."""
     every = rows_of(rows)
     lists = {
         column.csv: list(map(column.in_json, every)) for column in listed(columns) if column.csv

@@ -1,4 +1,4 @@
-"""What a prompt and a notebook show of a recording, a summary, a comparison or a network."""
+"""Views of recordings, summaries, comparisons and networks, at a prompt and in a notebook."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ vertical-align:top;white-space:nowrap;font-variant-numeric:tabular-nums;max-widt
 
 
 def recording_line(recording: Recording) -> str:
-    """What a recording is: ``<Recording of resnet20: 66 layers x 1,000 trials, ...>``."""
+    """A recording in short: ``<Recording of resnet20: 66 layers x 1,000 trials, ...>``."""
     settings = recording.settings
     parts = [
         f"{plural(len(recording.layers), 'layer')} x {plural(recording.n_trials, 'trial')}",
@@ -76,7 +76,7 @@ def recording_line(recording: Recording) -> str:
 
 
 def summary_line(summary: Summary) -> str:
-    """What a summary says in short: ``<Summary of resnet20: 6.722 ms a trial, 66 layers, ...>``."""
+    """A summary in short: ``<Summary of resnet20: 6.722 ms a trial, 66 layers, ...>``."""
     layers = summary.layers
     hottest = layers.loc[layers["typical_s"].idxmax()]
     trial = summary.totals.trial
@@ -100,15 +100,15 @@ def comparison_line(comparison: Comparison) -> str:
     parts = []
     if comparison.headline:
         total = comparison.totals.loc[comparison.headline]
-        said = change(float(total["ratio"]), str(total["verdict"]))
-        parts.append(f"{comparison.headline} {said}")
+        changed = change(float(total["ratio"]), str(total["verdict"]))
+        parts.append(f"{comparison.headline} {changed}")
     parts.append(counts_line(comparison).removesuffix("."))
     names = [printable(side.name) for side in (comparison.before, comparison.after)]
     return f"<Comparison of {names[0]} with {names[1]}: {', '.join(parts)}>"
 
 
 def summary_text(summary: Summary, *, width: int = WIDTH, **shown: Any) -> str:
-    """What the terminal shows of a summary, without colour and without a line break at the end."""
+    """A summary as the terminal shows it, without colour and without a line break at the end."""
     from chainer_profile.report.content.profile import overview
 
     return terminal.written(overview(summary, **{"limit": LIMIT, **shown}), width)
@@ -131,12 +131,12 @@ def recording_html(recording: Recording) -> str:
     try:
         return summary_html(summarise(recording))
     except ProfileError as error:
-        said = (*run_lines(recording), *interruption(recording), f"{error}.")
-        return _fragment([text(line) for line in said])
+        lines = (*run_lines(recording), *interruption(recording), f"{error}.")
+        return _fragment([text(line) for line in lines])
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """What the terminal shows of a comparison, in the same way."""
+    """A comparison as the terminal shows it, in the same way."""
     from chainer_profile.report.content.comparison import compared
 
     return terminal.written(compared(comparison, limit=LIMIT), WIDTH)
@@ -150,7 +150,7 @@ def comparison_html(comparison: Comparison, *, limit: int | None = NOTEBOOK_LIMI
 
 
 def model_text(summary: ModelSummary) -> str:
-    """What the terminal shows of a network."""
+    """A network as the terminal shows it."""
     from chainer_profile.report.content.network import overview
 
     return terminal.written(overview(summary), None)

@@ -55,7 +55,7 @@ def page(
     blocks: Iterable[Block],
     kind: str,
     drawn: Mapping[str, Picture] = MappingProxyType({}),
-    said: Mapping[str, str] = MappingProxyType({}),
+    words: Mapping[str, str] = MappingProxyType({}),
     about: Sequence[str] = (),
 ) -> str:
     """A report as a page; its first heading is the title, and one of level 2 begins a section."""
@@ -75,7 +75,7 @@ def page(
             sections[-1][2].append(block)
     # Of several comparisons each has a verdict in its own section.
     sections = [section for section in sections if section[2]]
-    figures = partial(_figure, drawn=drawn, said=said)
+    figures = partial(_figure, drawn=drawn, words=words)
     script = own_file("page.js")
     return Template(own_file("page.html")).substitute(
         policy=(
@@ -112,15 +112,15 @@ def _section(
     return f'<section id="{name}" {label}>\n{title}{content}\n</section>'
 
 
-def _figure(found: Figure, drawn: Mapping[str, Picture], said: Mapping[str, str]) -> str:
+def _figure(figure: Figure, drawn: Mapping[str, Picture], words: Mapping[str, str]) -> str:
     """A picture, which scrolls where there is no room; nothing where there is none."""
-    if found.file not in drawn:
+    if figure.file not in drawn:
         return ""
-    name = re.sub(r"\W.*", "", found.file)
-    svg = drawn[found.file].in_page(name, printable(found.alt), said)
-    words = f"<figcaption>{html.text(found.caption)}</figcaption>" if found.caption else ""
-    label = f'tabindex="0" role="group" aria-label="{html.text(found.alt)}"'
-    return f'<figure><div class="scroll" {label}>{svg}</div>{words}</figure>'
+    name = re.sub(r"\W.*", "", figure.file)
+    svg = drawn[figure.file].in_page(name, printable(figure.alt), words)
+    caption = f"<figcaption>{html.text(figure.caption)}</figcaption>" if figure.caption else ""
+    label = f'tabindex="0" role="group" aria-label="{html.text(figure.alt)}"'
+    return f'<figure><div class="scroll" {label}>{svg}</div>{caption}</figure>'
 
 
 @cache

@@ -30,15 +30,15 @@ _MIN_FONT, _MAX_FONT = 5.0, 8.0
 _MAX_LABEL = 40
 #: Characters of the title to an inch.
 _CHARS = 12.0
-#: The axis reaches so many times the highest bar at least; what is written there is so many points
-#: above its bar.
+#: The axis reaches so many times the highest bar at least; factors stand so many points above their
+#: bars.
 _HEADROOM, _ABOVE = 1.04, 3
 #: Bars keep the rest of the axis, where long names leave hardly room for it.
 _MOST_TAKEN = 0.6
 
 
 def pictures(comparisons: Sequence[Comparison]) -> dict[str, figures.Picture]:
-    """The picture of each, by what the anchors of its rows in a page begin with."""
+    """The picture of each, by the prefix of the anchors of its rows in a page."""
     return {
         f"comparison{at}": figures.Picture(partial(figure, comparison, f"comparison{at}"))
         for at, comparison in enumerate(comparisons)
@@ -123,7 +123,7 @@ def _mark(ax: Axes, layers: pd.DataFrame, font: float) -> list[Annotation]:
 def _make_room(fig: Figure, marks: Sequence[Annotation], highest: float) -> None:
     """Let the axis end above the marks, which are as long whatever the axis is."""
     (ax,) = fig.axes
-    # Only when all is in its place it is known how high the axis is; until then there is room.
+    # The height of the axis is known when all is in its place; until then there is room.
     ax.set_ylim(0, 2 * highest)
     figures.settle(fig)
     ends = [_HEADROOM * highest]
@@ -135,7 +135,7 @@ def _make_room(fig: Figure, marks: Sequence[Annotation], highest: float) -> None
 
 
 def _title(comparison: Comparison, most: int) -> str:
-    """What was compared, in lines of so many characters at most."""
+    """The verdict and the sides, in lines of so many characters at most."""
     sides = comparison.after, comparison.before
     names = (shorten(printable(side.name), most // 2 - 2) for side in sides)
     lines = [verdict(comparison).rstrip("."), " compared with ".join(names)]
@@ -155,13 +155,13 @@ def _title(comparison: Comparison, most: int) -> str:
 
 
 def _draw_legend(ax: Axes, layers: pd.DataFrame, size: float) -> None:
-    found = layers["verdict"]
+    verdicts = layers["verdict"]
     handles: list[Any] = [
         Patch(color=figures.OTHER_COLOUR, label="before"),
         Patch(color=figures.SAME_COLOUR, label="after"),
     ]
     for which, colour in _COLOURS.items():
-        number = int((found == which).sum())
+        number = int((verdicts == which).sum())
         if number:
             handles.append(Patch(color=colour, label=f"after, {which} ({format_count(number)})"))
     figures.legend_above(ax, size, len(handles), 0.2, handles)

@@ -28,8 +28,7 @@ REST = "other functions"
 PLAIN = "no times of its parts"
 #: Parts that are no function, in the order of the legend.
 _LAST = (REST, BETWEEN, PLAIN)
-#: Functions that have a colour, and a function that is nowhere more than this part of a trial has
-#: none.
+#: Functions with a colour at most; a function that is nowhere this part of a trial has none.
 MAX_FUNCTIONS, _LEAST = 6, 0.01
 _CAPTION = (
     "parts: shares in the trials that timed nodes; a node of several layers counts for its main one"
@@ -39,7 +38,7 @@ _WIDTH, _BAR_HEIGHT, _MAX_NAME = 9.6, 0.52, 30
 
 @figures.drawing()
 def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
-    """Two panels: the median trial of every engine, and what it consists of.
+    """Two panels: the median trial of every engine, and its parts.
 
     The parts of a bar are shares of the trials in which the engine timed its nodes, put to the
     scale of the clean median; the second panel shows the shares by themselves, as the bars of fast
@@ -55,8 +54,8 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     height = 1.75 + _BAR_HEIGHT * max(1, len(engines)) + 0.18 * -(-len(parts.T) // columns)
     fig = figures.blank(_WIDTH, height)
     left, right = fig.subplots(1, 2, width_ratios=(1.55, 1), sharey=True)
-    known = 100.0 * (1 - parts.get(PLAIN, np.zeros(len(engines))))
-    for ax, scale in ((left, lengths), (right, known)):
+    with_parts = 100.0 * (1 - parts.get(PLAIN, np.zeros(len(engines))))
+    for ax, scale in ((left, lengths), (right, with_parts)):
         _draw(ax, parts.mul(scale, axis=0), colours, run)
     for at, (engine, median_s) in enumerate(zip(engines, medians_s, strict=True)):
         factor = factor_text(engine, run.baseline or engine)
@@ -95,13 +94,13 @@ def shares(run: EnginesRun, recordings: Mapping[str, Recording]) -> pd.DataFrame
     nowhere 1 % of a trial, are one part; :data:`PLAIN` is the whole where no nodes were timed.
     """
     chainer = recordings.get(BASELINE)
-    found = [
+    shares_of_engines = [
         function_shares(recordings[engine.name], chainer)
         if engine.name in recordings
         else {PLAIN: 1.0}
         for engine in run.measured
     ]
-    frame = pd.DataFrame(found).fillna(0.0)
+    frame = pd.DataFrame(shares_of_engines).fillna(0.0)
     functions = frame.drop(columns=list(_LAST), errors="ignore")
     most = functions.max().sort_values(ascending=False, kind="stable")
     kept = most.index[most >= _LEAST][:MAX_FUNCTIONS]

@@ -1,4 +1,4 @@
-"""What pictures have in common: colours, style, title, and how they become files and a page's."""
+"""Colours, style and titles of pictures, and how they become files or part of a page."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ STYLE: dict[str, Any] = {
 
 
 class Picture:
-    """One figure, drawn once for all that is made of it: files, and what stands in a page."""
+    """A figure, drawn once for its files and for a page."""
 
     def __init__(self, draw: Callable[[], Figure]) -> None:
         self._draw = draw
@@ -112,16 +112,16 @@ class Picture:
     def _svg(self) -> bytes:
         return save(self.figure, "svg")
 
-    def in_page(self, name: str, alt: str, said: Mapping[str, str]) -> str:
-        """The SVG as it stands in a page, which has its title."""
+    def in_page(self, name: str, alt: str, words: Mapping[str, str]) -> str:
+        """The SVG as it stands in a page, with words for its anchors; the page has its title."""
         root = ElementTree.fromstring(self._svg)
         # Clips, markers and hatches; no other name is of use.
         used = {element.get("id", "") for element in root.iter()}
         used &= set(re.findall(r"(?:url\(|href=\")#([\w-]+)", self._svg.decode()))
         top = 0.0
 
-        def own_name(found: re.Match[str]) -> str:
-            return f"#{name}-{found[1]}" if found[1] in used else found[0]
+        def own_name(match: re.Match[str]) -> str:
+            return f"#{name}-{match[1]}" if match[1] in used else match[0]
 
         for element in root.iter():
             element.tag = element.tag.rpartition("}")[2]
@@ -140,7 +140,7 @@ class Picture:
             place.attrib.pop("target", None)  # from Matplotlib 3.11 on
             place.set("tabindex", "-1")
             title = ElementTree.SubElement(place, "title")
-            title.text = said.get(place.attrib["href"].removeprefix("#"), "")
+            title.text = words.get(place.attrib["href"].removeprefix("#"), "")
         if (metadata := root.find("metadata")) is not None:
             root.remove(metadata)
         _, _, width, height = map(float, root.attrib["viewBox"].split())
@@ -185,9 +185,9 @@ def _in_page(value: str) -> str:
     """An attribute of a figure as it is in a page: short, and in the page's own colours."""
     value = re.sub(r"font-family: [^;]+;?|stroke-miterlimit: \d+;?", "", value)
     value = re.sub(r"font: ([\d.]+px) [^;]+", r"font-size: \1", value)
-    known = "|".join(THEME)
-    value = re.sub(rf"({known})\b", lambda found: f"var(--{THEME[found[0]]})", value)
-    value = re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}", value)
+    colours = "|".join(THEME)
+    value = re.sub(rf"({colours})\b", lambda match: f"var(--{THEME[match[0]]})", value)
+    value = re.sub(r"\d+\.\d{2,}", lambda match: f"{float(match[0]):.1f}", value)
     return " ".join(value.split())
 
 
@@ -217,12 +217,12 @@ def legend_above(ax: Axes, size: float, columns: int, pad: float, handles: Any =
 def legend_below(
     figure: Figure, entries: Iterable[tuple[str, Artist]], columns: int, title: str = ""
 ) -> None:
-    """The legend below the axes: names, and what each is drawn as."""
+    """The legend below the axes: names, and how each is drawn."""
     # Matplotlib leaves out labels that begin with an underscore.
-    found = [(f" {name}" if name[:1] == "_" else name, handle) for name, handle in entries]
-    if not found:
+    named = [(f" {name}" if name[:1] == "_" else name, handle) for name, handle in entries]
+    if not named:
         return
-    labels, handles = zip(*found, strict=True)
+    labels, handles = zip(*named, strict=True)
     legend = figure.legend(
         handles,
         labels,
@@ -271,13 +271,13 @@ def mark(axis: Axis, places: Iterable[float], width: float) -> None:
 
 
 def title(summary: Summary, most: int) -> str:
-    """What was run, in lines of so many characters at most."""
+    """The network, its settings and its trials, in lines of so many characters at most."""
     recording = summary.recording
     settings, trial = recording.settings, summary.totals.trial
     trials = profiled_text(recording)
     if trial is not None:
-        which = "iteration" if recording.of_program else "unprofiled trial"
-        clean = f"median of {plural(trial.count, which)}"
+        noun = "iteration" if recording.of_program else "unprofiled trial"
+        clean = f"median of {plural(trial.count, noun)}"
         interval = format_interval(trial.ci_low_s, trial.ci_high_s)
         trials += f"; {clean if recording.of_program or summary.totals.clean else 'their median'} "
         trials += format_duration(trial.median_s)

@@ -52,7 +52,7 @@ _COLOURS = 256
 
 
 class Bars(NamedTuple):
-    """Bars in the order of the calls, in seconds a trial, and what they are.
+    """Bars in the order of the calls, in seconds a trial, and their kind.
 
     The frame has ``name``, ``phase``, ``anchor`` of a table's row, ``typical_s``, ``low_s``,
     ``high_s``, and of ``typical_s`` the part of hot layers, ``hot_s``.
@@ -77,8 +77,8 @@ def figure(summary: Summary) -> Figure:
     label = f"{shown.kind}, in the order of the calls{'; ' * bool(shown.note)}{shown.note}"
     _name(fig, frame["name"].tolist(), frame["typical_s"].to_numpy(), points, label, size)
     _draw_phases(ax, summary, frame["phase"].tolist(), points, size)
-    what = f"{typical_word(summary.recording)} self time{on_gpu(summary)} [ms]"
-    ax.set_ylabel(what, fontsize=size)
+    label = f"{typical_word(summary.recording)} self time{on_gpu(summary)} [ms]"
+    ax.set_ylabel(label, fontsize=size)
     figures.entitle(
         fig, figures.title(summary, int(fig.get_figwidth() * _CHARS * figures.TEXT / size)), size
     )
@@ -89,9 +89,9 @@ def figure(summary: Summary) -> Figure:
 
 @figures.drawing()
 def memory_figure(summary: Summary) -> Figure:
-    """What every layer allocates at its peak and leaves allocated, in the order of the calls.
+    """The memory that every layer allocates at its peak and leaves allocated, by calls.
 
-    What is freed between the layers is known for whole phases only, so there is no running total:
+    Memory freed between the layers is known for whole phases only, so there is no running total:
     the most that is allocated in a phase is a line over its layers.
     """
     use = summary.recording.memory
@@ -103,8 +103,8 @@ def memory_figure(summary: Summary) -> Figure:
     left = np.array(use.retained_nbytes, float) / _MIB
     levels = {phase.phase: phase.high_nbytes / _MIB for phase in use.phases}
     x = np.arange(count)
-    said = "peak in the layer"
-    ax.fill_between(x, peak, step="mid", color=figures.OTHER_COLOUR, linewidth=0, label=said)
+    label = "peak in the layer"
+    ax.fill_between(x, peak, step="mid", color=figures.OTHER_COLOUR, linewidth=0, label=label)
     ax.step(x, left, color=figures.ACCENT, linewidth=1.2, where="mid", label="left allocated")
     spans = [span for span in regions_of(phases) if span[0] in levels]
     if spans:
@@ -124,12 +124,12 @@ def memory_figure(summary: Summary) -> Figure:
 
 def regions_of(phases: Iterable[str]) -> list[tuple[str, int, int]]:
     """Successive places of one phase: its name, the first one, and the one behind the last."""
-    found, at = [], 0
+    regions, at = [], 0
     for phase, group in groupby(phases):
         count = len(list(group))
-        found.append((phase, at, at + count))
+        regions.append((phase, at, at + count))
         at += count
-    return found
+    return regions
 
 
 def layer_bars(summary: Summary) -> Bars:
@@ -211,7 +211,7 @@ def _axes(count: int) -> tuple[Figure, Axes, float, float]:
 
 
 def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> list[Artist]:
-    """Bars and whiskers, and the line from which a layer is hot; what the legend says of them."""
+    """Bars and whiskers, and the line from which a layer is hot; the legend's entries of them."""
     x = np.arange(len(shown.frame))
     typical, hot, low, high = (
         shown.frame[name].to_numpy() * 1e3 for name in ("typical_s", "hot_s", "low_s", "high_s")
@@ -228,9 +228,9 @@ def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> list[A
         for ends in (low, np.where(cut, np.nan, high)):
             ax.plot(x, ends, "_", color=figures.INK, markersize=cap, markeredgewidth=thin)
     count, layers = len(summary.hotspots.indices), units.format_count(len(summary.layers))
-    said = f"hot: {summary.hotspots.rule} ({units.format_count(count)} of {layers})"
+    rule = f"hot: {summary.hotspots.rule} ({units.format_count(count)} of {layers})"
     handles: list[Artist] = [
-        Patch(color=figures.HOT_COLOUR, label=said),
+        Patch(color=figures.HOT_COLOUR, label=rule),
         Patch(color=figures.OTHER_COLOUR, label="other layers"),
         _line(label="5th to 95th percentile", marker="|", markersize=9, linestyle=""),
     ]
@@ -238,8 +238,8 @@ def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> list[A
     if line_s is not None and line_s * 1e3 <= _HEADROOM * limit:
         top = max(limit, line_s * 1e3)
         ax.axhline(line_s * 1e3, color=figures.HOT_COLOUR, linewidth=0.9, linestyle=(0, (5, 3)))
-        said = f"line of the rule: {units.format_ms(line_s)} ms"
-        handles.append(_line(label=said, color=figures.HOT_COLOUR, linestyle=_DASHES))
+        label = f"line of the rule: {units.format_ms(line_s)} ms"
+        handles.append(_line(label=label, color=figures.HOT_COLOUR, linestyle=_DASHES))
     if cut.any():
         style: dict[str, Any] = {"marker": "^", "markersize": max(3.0, cap), "linestyle": ""}
         ax.plot(x[cut], np.full(cut.sum(), limit), color=figures.INK, **style)

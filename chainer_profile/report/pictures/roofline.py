@@ -71,10 +71,10 @@ def _draw_dots(
     led = (layers["median_s"].rank(method="first", ascending=False) <= MOST).to_numpy()
     # The others share a shape for each size: so many shapes would make a large file.
     size = np.round(np.sqrt(area))
-    for one, colour in sorted(set(zip(size[~led], colours[~led], strict=True))):
-        alike = ~led & (size == one) & (colours == colour)
+    for diameter, colour in sorted(set(zip(size[~led], colours[~led], strict=True))):
+        alike = ~led & (size == diameter) & (colours == colour)
         style = {"alpha": 0.75, "markeredgecolor": "white", "markeredgewidth": 0.5}
-        ax.plot(x[alike], y[alike], "o", color=colour, markersize=one, **style)
+        ax.plot(x[alike], y[alike], "o", color=colour, markersize=diameter, **style)
     dots = ax.scatter(
         x[led],
         y[led],

@@ -40,7 +40,7 @@ def _folded(kind: str, name: str) -> str:
 
 def _mean_stacks(summary: Summary) -> Iterator[tuple[_Stack, int]]:
     """Every layer with its stack and its mean over all trials, and the framework, in ns."""
-    # Rounded so that what the parts before have lost or gained is made good.
+    # Rounding makes good for what earlier parts have lost or gained.
     trials = summary.recording.n_trials
     total = 0
     for stack, spent, row in _summed_stacks(summary):
@@ -51,17 +51,17 @@ def _mean_stacks(summary: Summary) -> Iterator[tuple[_Stack, int]]:
 def _below(
     summary: Summary, stack: _Stack, spent: int, row: int | None
 ) -> Iterator[tuple[_Stack, int]]:
-    """The same time by what is below a layer, where that is known."""
-    inside, told = summary.recording.inside, summary.inside
-    if inside is None or told is None or row is None or told.layer(row) is None:
+    """The same time by the places below a layer, where they are known."""
+    inside, parts = summary.recording.inside, summary.inside
+    if inside is None or parts is None or row is None or parts.layer(row) is None:
         yield stack, spent
         return
-    parts = [one for one in inside.stacks if one.row == row]
-    whole, done, given = sum(one.seconds for one in parts), 0.0, 0
-    for one in parts:
-        done += one.seconds
+    below_row = [sampled for sampled in inside.stacks if sampled.row == row]
+    whole, done, given = sum(sampled.seconds for sampled in below_row), 0.0, 0
+    for sampled in below_row:
+        done += sampled.seconds
         before, given = given, round(spent * min(1.0, done / whole))
-        frames = ((_PLACE, _place(inside.places[place])) for place in one.places)
+        frames = ((_PLACE, _place(inside.places[place])) for place in sampled.places)
         yield (*stack, *frames), given - before
     if given < spent:
         yield stack, spent - given
@@ -80,11 +80,11 @@ def _summed_stacks(summary: Summary) -> Iterator[tuple[_Stack, int, int | None]]
     """The same with sums over all trials, and the index of a layer; framework ends its phase."""
     recording = summary.recording
     sums = [int(value) for value in recording.self_ns.sum(axis=0)]
-    known: list[int] = []
+    of_phases: list[int] = []
     if recording.framework_ns is not None and recording.trial_ns is not None:
-        known = [int(value) for value in recording.framework_ns.sum(axis=0)]
+        of_phases = [int(value) for value in recording.framework_ns.sum(axis=0)]
     between = sum(timeline.wall_ns(recording)) - sum(sums)
-    by_phase, outside = timeline.phase_framework_ns(recording, known, between)
+    by_phase, outside = timeline.phase_framework_ns(recording, of_phases, between)
     phases = {*(layer.phase for layer in recording.layers), *by_phase}
     root = ((timeline.TRIAL, recording.settings.model or "network"),)
     tops: dict[str, _Stack] = {

@@ -44,7 +44,7 @@ def pictures(results: Sequence[CaseResult]) -> dict[str, figures.Picture]:
     return plots
 
 
-#: What tells cases apart, as it is written.
+#: Parts of a case's name, and how each is written.
 _PARTS: dict[str, Callable[[CaseResult], str]] = {
     "batch": lambda run: f"batch {units.format_count(run.settings.batchsize)}",
     "input": lambda run: f"input {run.input_text}",
@@ -62,7 +62,7 @@ _PARTS: dict[str, Callable[[CaseResult], str]] = {
 def _named(
     results: Sequence[CaseResult], parts: Sequence[str]
 ) -> list[tuple[str, list[CaseResult]]]:
-    """Results by what they differ in among these parts, with a name for each group."""
+    """Results grouped by those of these parts in which they differ, with a name for each group."""
     differing = [part for part in parts if _differ(results, part)]
     groups: dict[str, list[CaseResult]] = {}
     for result in results:
@@ -92,18 +92,18 @@ def latency_figure(results: Sequence[CaseResult]) -> Figure:
     """
     panels = _named(results, ("input", "phase"))
     shown = panels[:_MAX_PANELS]
-    # What differs between panels alone has no colour.
+    # A part that differs between panels alone has no colour.
     parts = ("batch", *_others(results))
     differing = [part for part in parts if any(_differ(group, part) for _, group in panels)]
-    known = _named(results, differing)
-    series = known[:_MAX_SERIES]
+    every_series = _named(results, differing)
+    series = every_series[:_MAX_SERIES]
     networks = max((_networks(group) for _, group in shown), key=len)
     width = min(_MAX_WIDTH, max(_MIN_WIDTH, 1.2 + 0.3 * len(networks) * (len(series) + 1)))
     fig = figures.blank(width, 1.1 + _PANEL_HEIGHT * len(shown))
     axes = fig.subplots(len(shown), squeeze=False)[:, 0]
     for ax, (name, group) in zip(axes, shown, strict=True):
         _draw_panel(ax, name or f"input {group[0].input_text}", group, series)
-    left_out = len(panels) - len(shown) + len(known) - len(series)
+    left_out = len(panels) - len(shown) + len(every_series) - len(series)
     _title(fig, "Latency by network, median and standard deviation", results, left_out)
     if len(series) > 1:
         _legend(fig, series, [Patch(facecolor=colour) for colour in _COLOURS])
@@ -123,9 +123,9 @@ def _draw_panel(
         typical = np.array([result.median_s * 1e3 for result in members])
         std = np.array([result.std_s * 1e3 for result in members])
         ax.bar(x, typical, width=wide * 0.92, color=_COLOURS[at])
-        known = np.isfinite(std)
-        _whiskers(ax, x[known], typical[known], std[known], fmt="none", ecolor=figures.INK)
-        reach = typical + np.where(known, std, 0)
+        finite = np.isfinite(std)
+        _whiskers(ax, x[finite], typical[finite], std[finite], fmt="none", ecolor=figures.INK)
+        reach = typical + np.where(finite, std, 0)
         top = max(top, float(reach.max(initial=0)))
         for place, height, value, result in zip(x, reach, typical, members, strict=True):
             mark = "*" if _noisy(result) else ""
@@ -210,17 +210,17 @@ def _whiskers(ax: Axes, x: Any, typical: Any, std: Any, **style: Any) -> None:
 def _apart(sizes: Sequence[int]) -> list[int]:
     """Batch sizes to name on a logarithmic axis: not nearer than a part of its length."""
     least = math.log2(sizes[-1] / sizes[0]) / 12 if len(sizes) > 1 else 0.0
-    found: list[int] = []
+    kept: list[int] = []
     for size in sizes:
-        if not found or math.log2(size / found[-1]) >= least:
-            found.append(size)
-    return found
+        if not kept or math.log2(size / kept[-1]) >= least:
+            kept.append(size)
+    return kept
 
 
-def _title(fig: Figure, what: str, results: Sequence[CaseResult], left_out: int) -> None:
-    devices = dict.fromkeys(one.processor or one.settings.device for one in results)
+def _title(fig: Figure, title: str, results: Sequence[CaseResult], left_out: int) -> None:
+    devices = dict.fromkeys(case.processor or case.settings.device for case in results)
     where = shorten(", ".join(map(printable, devices)), int(fig.get_figwidth() * 12))
-    lines = [what, where, _run(results)]
+    lines = [title, where, _run(results)]
     if any(map(_noisy, results)):
         lines.append(f"* noisy: the standard deviation is above {_NOISY:.0%} of the median")
     if several_machines(results):
@@ -231,12 +231,12 @@ def _title(fig: Figure, what: str, results: Sequence[CaseResult], left_out: int)
 
 
 def _run(results: Sequence[CaseResult]) -> str:
-    """What was run: phase, trials and threads, each with what it was where that differs."""
+    """Phase, trials and threads of the cases, with all values of those that differ."""
     settings = [result.settings for result in results]
     trials = sorted({result.timed for result in results})
     threads = sorted({n for result in results if (n := result.threads) is not None})
     parts = [
-        " and ".join(dict.fromkeys(printable(one.phase) for one in settings)),
+        " and ".join(dict.fromkeys(printable(asked.phase) for asked in settings)),
         f"{_range(trials)} trials",
         f"{_range(threads)} BLAS thread{'' if threads == [1] else 's'}" if threads else "",
     ]
@@ -266,5 +266,5 @@ def _label(series: tuple[str, list[CaseResult]]) -> str:
 
 def _legend_columns(series: Sequence[tuple[str, list[CaseResult]]], width: float) -> int:
     """How many entries of a legend a line has, in a figure of so many inches."""
-    longest = max(len(_label(one)) for one in series)
+    longest = max(len(_label(named)) for named in series)
     return max(1, min(len(series), int(width * 13 / (longest + 6))))

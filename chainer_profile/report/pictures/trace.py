@@ -87,29 +87,29 @@ def _slices(
     """The slices of some kinds as begins and ends, in the order of time."""
     # Complete events would overlap by a nanosecond where a viewer rounds begins and lengths, and
     # some viewers drop slices that overlap.
-    for begins, one in root.edges(kinds):
+    for begins, slice_ in root.edges(kinds):
         if begins:
-            named = {"name": printable(one.name) or "(no name)", "cat": one.kind}
-            args = _facts(summary, one)
-            yield {"ph": "B", **track, "ts": _us(one.begin_ns), **named, "args": args}
+            named = {"name": printable(slice_.name) or "(no name)", "cat": slice_.kind}
+            facts = _facts(summary, slice_)
+            yield {"ph": "B", **track, "ts": _us(slice_.begin_ns), **named, "args": facts}
         else:
-            yield {"ph": "E", **track, "ts": _us(one.end_ns)}
+            yield {"ph": "E", **track, "ts": _us(slice_.end_ns)}
 
 
-def _facts(summary: Summary, one: timeline.Slice) -> Event:
-    """What is known of a slice, beside its time."""
-    if one.layer is None:
-        return {} if one.kind == timeline.WAIT else {"calls_us": _us(one.calls_ns)}
-    layer = summary.recording.layers[one.layer]
-    median_s, share, hot = summary.layers.loc[one.layer, ["median_s", "share", "hot"]]
+def _facts(summary: Summary, slice_: timeline.Slice) -> Event:
+    """The facts of a slice, beside its time."""
+    if slice_.layer is None:
+        return {} if slice_.kind == timeline.WAIT else {"calls_us": _us(slice_.calls_ns)}
+    layer = summary.recording.layers[slice_.layer]
+    median_s, share, hot = summary.layers.loc[slice_.layer, ["median_s", "share", "hot"]]
     return {
-        "index": one.layer,
+        "index": slice_.layer,
         "path": printable(layer.path),
         "phase": printable(layer.phase),
         "input_shapes": format_shapes(layer.input_shapes),
         "output_shapes": format_shapes(layer.output_shapes),
         "calls": layer.calls,
-        "self_us": _us(one.calls_ns - sum(inner.calls_ns for inner in one.inner)),
+        "self_us": _us(slice_.calls_ns - sum(inner.calls_ns for inner in slice_.inner)),
         "median_us": _number(median_s * 1e6),
         "share": _number(share),
         "hot": bool(hot),

@@ -23,7 +23,7 @@ from chainer_profile.report.tables import to_json
 FORMAT = "chainer-profile report"
 #: Raised when a key changes its meaning or goes. Keys may be added without that.
 VERSION = 3
-#: Those of a layer that a trial as a whole has as well, under the same keys.
+#: The columns of a layer that a trial as a whole has, too, under the same keys.
 _STATISTICS = ("mean", "std", "ci95_low", "ci95_high", "min", "p5", "median", "p95", "p99", "max")
 
 
@@ -33,7 +33,7 @@ def render(summary: Summary) -> str:
 
 
 def content(summary: Summary) -> dict[str, Any]:
-    """What :func:`render` writes, as dicts, lists, numbers and texts."""
+    """The content of :func:`render`, as dicts, lists, numbers and texts."""
     run = summary.recording
     report = {
         "format": FORMAT,
@@ -86,47 +86,47 @@ def _totals(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _statistics(found: Statistics | None) -> dict[str, Any] | None:
-    if found is None:
+def _statistics(times: Statistics | None) -> dict[str, Any] | None:
+    if times is None:
         return None
-    columns = [LAYER_COLUMNS[name] for name in _STATISTICS]
-    return {"trials": found.count, **{one.csv: one.in_json(found) for one in columns}}
+    columns = [LAYER_COLUMNS[key] for key in _STATISTICS]
+    return {"trials": times.count, **{column.csv: column.in_json(times) for column in columns}}
 
 
 def _memory(use: MemoryUse) -> dict[str, Any]:
-    """What the memory pass found, without the lists that are columns of the layers."""
+    """The results of the memory pass, without the lists that are columns of the layers."""
     of_layers = ("peak_nbytes", "retained_nbytes")
     return {key: value for key, value in asdict(use).items() if key not in of_layers}
 
 
 def _inside(summary: Summary) -> dict[str, Any] | None:
-    found, sampled = summary.inside, summary.recording.inside
-    if found is None or sampled is None:
+    inside, sampled = summary.inside, summary.recording.inside
+    if inside is None or sampled is None:
         return None
     return {
         **{name: getattr(sampled, name) for name in ("method", "samples", "trials", "notes")},
-        "functions": list(map(_parts, found.functions)),
-        "layers": list(map(_parts, found.layers)),
-        "framework": found.framework and _parts(found.framework),
+        "functions": list(map(_parts, inside.functions)),
+        "layers": list(map(_parts, inside.layers)),
+        "framework": inside.framework and _parts(inside.framework),
     }
 
 
 def _parts(of: Parts) -> dict[str, Any]:
-    """What a layer, a function or the framework spends its time in, as shares of that time."""
+    """The parts of the time of a layer, a function or the framework, as shares of it."""
     names = ("name", "cause", "share", "low", "high")
     parts = [{name: getattr(part, name) for name in names} for part in of.parts]
     return {"name": of.name, "phase": of.phase, "samples": of.samples, "parts": parts}
 
 
 def _is_known(value: Any) -> bool:
-    """Whether there is something to say: 0 and False say something, None and "" do not."""
+    """Whether a value is known: 0 and False are, None and "" are not."""
     if isinstance(value, float):
         return math.isfinite(value)
     return value is not None and (not hasattr(value, "__len__") or len(value) > 0)
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON has. What is not known has no key; in a list it is None."""
+    """A value of JSON. One that is not known has no key; in a list it is None."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
@@ -145,7 +145,7 @@ def _number(value: float) -> float | None:
 
 
 def _text(value: Any, depth: int = 0) -> str:
-    """JSON; what holds lists or objects has a line for each of its parts."""
+    """JSON, in which lists and objects that hold others have a line for each part."""
     if not isinstance(value, dict | list):
         return json.dumps(value, allow_nan=False)
     parts = value.values() if isinstance(value, dict) else value

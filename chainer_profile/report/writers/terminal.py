@@ -18,8 +18,8 @@ from chainer_profile.report import document as doc
 from chainer_profile.report.tables import Column, Table, not_shown
 from chainer_profile.report.text import printable
 
-#: Lines of a first screen, with two for what was written, rows of a table in it, and lines for what
-#: it leaves out.
+#: Lines of a first screen, with two for the names of files; rows of a table in it; and lines that
+#: name what it leaves out.
 SCREEN, ROWS, _LAST = 38, 20, 3
 #: Characters of a line in a file or a pipe, where rich would take 80; and of one without an end.
 _WIDE, _ENDLESS = 160, 10_000
@@ -65,7 +65,7 @@ def written(blocks: Iterable[doc.Block], width: int | None = None) -> str:
 def first_screen(
     blocks: Iterable[doc.Block], width: int | None, hint: str, most: int = SCREEN
 ) -> list[doc.Block]:
-    """The blocks that a first screen has room for, long tables cut, and what is left out."""
+    """The blocks that a first screen has room for, long tables cut, and the names of the others."""
     kept: list[doc.Block] = []
     left: list[str] = []
     room = most - _LAST
@@ -109,7 +109,7 @@ def _print(blocks: Iterable[doc.Block], console: Console) -> None:
 
 
 def _parts(blocks: Iterable[doc.Block], width: int) -> Iterator[RenderableType]:
-    """What rich prints of blocks, each block parted from the one before as is usual."""
+    """The parts that rich prints of blocks, with empty lines between blocks of other kinds."""
     before: doc.Block | None = None
     for block in blocks:
         if isinstance(block, doc.Figure):
@@ -192,7 +192,7 @@ def _table(table: Table, width: int) -> Iterator[RenderableType]:
 
 
 def _text(words: str) -> Text:
-    """Words as they are: rich takes what stands in brackets for its own."""
+    """Words as they are: rich would read those in brackets as markup."""
     return Text(printable(words))
 
 
