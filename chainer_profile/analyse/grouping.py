@@ -26,7 +26,7 @@ def place_of_most(parts: pd.Series[float], whole: float) -> Any:
 
 
 def time_of_shares(recording: Recording, layers_s: float) -> float:
-    """What shares are of: the mean profiled trial; the layers' time where trials were not timed."""
+    """The whole of shares: the mean profiled trial; the layers' time without timed trials."""
     trial_ns = recording.trial_ns
     return layers_s if trial_ns is None or not trial_ns.any() else float(trial_ns.mean()) * NS
 

@@ -214,25 +214,25 @@ def _parts(
     places: dict[tuple[str, str], Counter[Place]] = {}
     for stack in stacks:
         chain = [inside.places[place] for place in stack.places]
-        name, cause, place = part_of(chain) if phase else (kind_of(chain), "", chain[-1])
-        spent[name, cause] += stack.seconds  # type: ignore[assignment]
-        of_part = places.setdefault((name, cause), Counter())
+        part_name, cause, place = part_of(chain) if phase else (kind_of(chain), "", chain[-1])
+        spent[part_name, cause] += stack.seconds  # type: ignore[assignment]
+        of_part = places.setdefault((part_name, cause), Counter())
         of_part[place] += stack.seconds  # type: ignore[assignment]
     total, samples = sum(spent.values()), sum(stack.samples for stack in stacks)
     # Lines that were timed have no samples.
     timed = 2 * sum(stack.seconds for stack in stacks if not stack.samples) > total
     parts, rest = [], 0.0
-    for (name, cause), part_s in spent.most_common():
+    for (part_name, cause), part_s in spent.most_common():
         share = part_s / total
         if share < _LEAST and phase:
             rest += share
             continue
         low, high = (None, None) if timed else _interval(share, samples / inside.repeats)
-        place = places[name, cause].most_common(1)[0][0]
+        place = places[part_name, cause].most_common(1)[0][0]
         where = ""
         if phase:
             where = f"{place.file}{f':{place.line}' if place.line else f', {place.function}'}"
-        parts.append(Part(name, share, share * seconds, low, high, cause, where, place.source))
+        parts.append(Part(part_name, share, share * seconds, low, high, cause, where, place.source))
     if rest:
         parts.append(Part(REST, rest, rest * seconds))
     return Parts(name, phase, row, seconds, 0 if timed else samples, tuple(parts))

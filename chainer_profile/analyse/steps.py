@@ -1,4 +1,4 @@
-"""Summary -> where its time goes and what may shorten it: findings that follow from the numbers."""
+"""Summary -> findings on where its time goes and how it may be shortened."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STEPS = Rules()
 
 
 def steps(summary: Summary) -> Iterator[Finding]:
-    """What takes time and may take less; nothing that the run gives no reason for."""
+    """The steps that the numbers of a run give a reason for."""
     if not float(summary.layers["mean_s"].sum()):  # less than the clock can show
         return
     settings = summary.recording.settings

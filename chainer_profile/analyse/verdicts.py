@@ -42,17 +42,17 @@ def verdicts(
     names = [*measured, *estimated]
     rows = [*measured.values(), *(np.where(seen, np.nan, row) for row in estimated.values())]
     shares = np.nan_to_num(np.array(rows))
-    names_of_rows = []
+    verdicts_by_row = []
     for at, bound in enumerate(columns["bound"]):
         # Estimates need a limit to be held against.
         largest = int(shares[: None if bound else len(measured), at].argmax())
         if bound and columns["reached"][at] >= REACHED:
-            names_of_rows.append(bound)
+            verdicts_by_row.append(bound)
         elif shares[largest, at] >= MUCH:
-            names_of_rows.append(names[largest])
+            verdicts_by_row.append(names[largest])
         else:
-            names_of_rows.append(BELOW if bound else "")
-    return names_of_rows
+            verdicts_by_row.append(BELOW if bound else "")
+    return verdicts_by_row
 
 
 def _measured(
@@ -73,8 +73,10 @@ def _measured(
     time_s = np.where(taken & ~np.isnan(counted_s), columns["cpu_s"], counted_s)
     shares = {FAULTS: columns["page_faults"] * fault_s / time_s}
     shares |= {cause: np.full(len(calls), np.nan) for cause in CAUSES}
-    functions = {} if inside is None else {(of.name, of.phase): of for of in inside.functions}
-    layers = {} if inside is None else {of.row: of for of in inside.layers}
+    functions = (
+        {} if inside is None else {(parts.name, parts.phase): parts for parts in inside.functions}
+    )
+    layers = {} if inside is None else {parts.row: parts for parts in inside.layers}
     for at, layer in enumerate(recording.layers):
         seen = layers.get(at) or functions.get((layer.function, layer.phase))
         if seen is not None:

@@ -314,7 +314,7 @@ LAYER_COLUMNS = by_key(
         mark=mark_about,
     ),
 )
-#: What the mark of approximate figures means.
+#: The meaning of the mark of approximate figures.
 ABOUT = (
     "~ marks estimates: a number of operations for each element of the largest array, and "
     "each array read or written once."
@@ -503,7 +503,7 @@ def _or_none(row: Any, field: str) -> float | None:
 
 
 def tree_columns(phases: Sequence[str], rows: pd.DataFrame, *, indent: bool) -> list[Column]:
-    """The columns of the tree; what no row knows has none; a link's name may be indented."""
+    """The columns of the tree that say something; a link's name may be indented."""
 
     def indented(row: Any) -> str:
         return f"{'  ' * row.depth}{row.name}"

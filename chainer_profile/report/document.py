@@ -56,14 +56,14 @@ class Text:
     #: Whether the reader has to know it before all else, or it is of less weight than all else.
     note: bool = False
     aside: bool = False
-    #: Whether it belongs to what stands above it.
+    #: Whether it belongs to the block above it.
     below: bool = False
-    #: What a note is, if it is more than that, such as ``Warning``.
+    #: The kind of a note that is more, such as ``Warning``.
     lead: str = ""
 
     @property
     def led(self) -> Words:
-        """The words after what the note is."""
+        """The words behind the kind of a note."""
         return (f"{self.lead}: ", *self.words) if self.lead else self.words
 
 
@@ -83,7 +83,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture: its file beside the report, and what it is where it cannot be seen."""
+    """A picture: its file beside the report, and words for who cannot see it."""
 
     file: str
     alt: str
@@ -146,7 +146,7 @@ class Section:
 
 
 def shown_in(form: str, sections: Iterable[Section]) -> Iterator[Block]:
-    """What a form has of a report; the brief form is without titles."""
+    """The blocks of a form of a report; the brief form is without titles."""
     for section in sections:
         blocks = section.in_form(form)
         if blocks and section.title and form != BRIEF:
@@ -177,7 +177,7 @@ def listing(items: Iterable[str | Words]) -> Iterator[Points]:
 
 
 def below(sentences: Iterable[str], *, note: bool = False) -> Iterator[Text]:
-    """A paragraph each, which belongs to what stands above it."""
+    """A paragraph each, which belongs to the block above it."""
     for sentence in sentences:
         yield text(sentence, note=note, below=True)
 
@@ -215,6 +215,6 @@ def pieces(words: Words) -> Iterator[Piece]:
 
 
 def caption_text(figure: Figure) -> str:
-    """What stands below a figure: a sentence, or nothing."""
+    """The words below a figure: a sentence, or nothing."""
     text = figure.caption
     return f"{text}." if text and not text.endswith(".") else text

@@ -75,7 +75,7 @@ class Column:
         return self.unit.bar or self.bar is not None
 
     def bar_part(self, row: Any) -> float | None:
-        """What the bar of a row shows; None for no bar."""
+        """The part of a whole that the bar of a row shows; None for no bar."""
         part = (self.bar or self.of)(row)
         return None if is_missing(part) else part
 
@@ -172,7 +172,7 @@ class Table:
         return titles if any(titles) else []
 
     def cells(self) -> list[list[str]]:
-        """The rows as texts: what the terminal, Markdown and HTML write."""
+        """The rows as texts, for the terminal, Markdown and HTML."""
         return [[column.cell(row) for column in self.columns] for row in self.rows]
 
     def mark(self, row: int) -> str:

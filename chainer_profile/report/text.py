@@ -33,7 +33,7 @@ def printable(name: str) -> str:
 
 
 def short(function: str) -> str:
-    """A function's name without what names of functions have in common."""
+    """A function's name without the endings that names of functions have in common."""
     return function.removesuffix("Function").removesuffix("2D") or function
 
 
@@ -53,7 +53,7 @@ def model_name(settings: Settings) -> str:
 
 
 def input_text(settings: Settings) -> str:
-    """What went into the network: ``random image, seed 0, shape 1x3x32x32``."""
+    """The input of the network: ``random image, seed 0, shape 1x3x32x32``."""
     parts = [printable(settings.input)] if settings.input else []
     if settings.input_shape:
         parts.append(f"shape {format_shape(settings.input_shape)}")
@@ -66,13 +66,13 @@ def batch_text(settings: Settings) -> str:
 
 
 def mode_text(settings: Settings) -> str:
-    """``test mode`` or ``train mode``, as ``chainer.config.train`` was; and with what graph."""
+    """``test mode`` or ``train mode``, as ``chainer.config.train`` was; with a graph, too."""
     mode = "train mode" if settings.train_mode else "test mode"
     return f"{mode} with backprop" if settings.with_graph else mode
 
 
 def trial_parts(recording: Recording) -> list[str]:
-    """What a trial did, in order: ``forward``, ``softmax_cross_entropy``, ``backward``."""
+    """The parts of a trial, in order: ``forward``, ``softmax_cross_entropy``, ``backward``."""
     settings = recording.settings
     phases = {layer.phase for layer in recording.layers} | set(recording.phases)
     parts = ["loading of data"] if "data" in phases else []
@@ -92,7 +92,7 @@ def trial_parts(recording: Recording) -> list[str]:
 
 
 def trial_text(recording: Recording) -> str:
-    """What a trial was: ``forward pass``, or ``training step (forward, ..., update with Adam)``."""
+    """A trial in words: ``forward pass``, or ``training step (forward, ..., update with Adam)``."""
     parts = trial_parts(recording)
     if parts == ["forward"]:
         return "forward pass"
@@ -158,7 +158,7 @@ def profiled_text(recording: Recording) -> str:
 
 
 def run_lines(recording: Recording) -> list[str]:
-    """What was run, in three short lines."""
+    """The network, a trial, and the numbers of trials, in three short lines."""
     settings = recording.settings
     return [
         f"{model_name(settings)}, {settings_text(settings)}",
@@ -168,7 +168,7 @@ def run_lines(recording: Recording) -> list[str]:
 
 
 def environment_lines(environment: Environment) -> list[str]:
-    """Machine and versions, in two short lines; without what is not known."""
+    """Machine and versions as far as they are known, in two short lines."""
     machine = [environment.processor, _cores_text(environment), *_blas_texts(environment)]
     lines = (map(printable, filter(None, parts)) for parts in (machine, versions(environment)))
     return [line for line in map(", ".join, lines) if line]
@@ -187,7 +187,7 @@ def versions(environment: Environment) -> list[str]:
 
 
 def environment_rows(environment: Environment) -> list[Row]:
-    """Machine, versions, commit and start, one row each; without what is not known."""
+    """Machine, versions, commit and start as far as they are known, one row each."""
     memory = environment.memory_nbytes
     rows = [
         ("Processor", environment.processor),
@@ -208,7 +208,7 @@ def environment_rows(environment: Environment) -> list[Row]:
 
 
 def gpu_rows(recording: Recording) -> list[Row]:
-    """The GPU, its libraries and how it fared, one row each; without what is not known."""
+    """The GPU, its libraries and its state as far as they are known, one row each."""
     gpu, conditions = recording.environment.gpu, recording.conditions
     rows: list[Row] = []
     if gpu is not None:

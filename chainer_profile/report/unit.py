@@ -1,4 +1,4 @@
-"""What the values of a column are, and what readers and files see of them."""
+"""Units of columns: how readers and files see their values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chainer_profile.report.text import printable
 
 @dataclass(frozen=True)
 class Unit:
-    """What a column's values are, and how readers and files get them."""
+    """The kind of a column's values."""
 
     shown: Callable[[Any], str]  #: A value as a cell to read.
     #: A value as a cell of CSV; None for a measured number, which has as many digits as are true.

@@ -1,1 +1,1 @@
-"""What is said in a report."""
+"""Blocks of reports, from results."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chainer_profile.engines.results import Speedup
     from chainer_profile.report.document import Block, Words
 
-#: What a trial of each phase is called.
+#: Names of a trial by phase.
 _TRIAL_NAMES = {
     "forward": "forward pass",
     "forward-backward": "forward and backward pass",
@@ -88,7 +88,7 @@ def section(advice: Advice) -> Iterator[Block]:
 
 
 def best_of(advice: Advice) -> Tried | None:
-    """What helps the most; what the run has already only where nothing else helps."""
+    """The change that helps the most; one that the run has already only if no other one helps."""
     news = (tried for tried in advice.helping if tried.candidate.against == AS_IT_IS)
     return next(news, None) or next(iter(advice.helping), None)
 
@@ -178,7 +178,7 @@ _LAYER_COLUMNS = (
 
 
 def keeping(tried: Tried) -> Words:
-    """What to write or to type to keep a change, and why it helps."""
+    """The code or command that keeps a change, and why it helps."""
     than = "" if tried.candidate.against == AS_IT_IS else "; the other rows include it"
     return code(tried.candidate.keep), f" ({tried.candidate.reason}{than})"
 

@@ -1,4 +1,4 @@
-"""Summary -> the answer, before any table: how long, where the time goes, what to do next."""
+"""Summary -> the answer, before any table: the time, its parts, and the next step."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def answer(
     *,
     tried_alone: bool = False,
 ) -> Iterator[doc.Text]:
-    """Three sentences, and behind the first what makes it doubtful.
+    """Three sentences, and behind the first its doubts.
 
     With ``tried_alone`` the last one is about a change that was tried, and not about a finding, as
     all findings stand below.
@@ -55,13 +55,13 @@ def answer(
 def opening(
     summary: Summary, most: int | None = None, program: ProgramTime | None = None
 ) -> Iterator[doc.Text]:
-    """How long, what makes that doubtful (the ``most`` that follows from), where the time goes."""
+    """The time of a trial, the ``most`` important doubts on it, and its parts."""
     yield doc.text(doc.strong(how_long(summary, program)))
     notes = list(doubts(summary))
     if most is None:
         yield from notes
     else:
-        # Warnings go before what is missing.
+        # Warnings go before missing parts.
         yield from sorted(notes, key=lambda note: not note.lead)[:most]
         if more := len(notes[most:]):
             sentence = fill("{more:more warning}: --full shows {more:it|them}.", more=more)
@@ -72,7 +72,7 @@ def opening(
 
 
 def what_next(summary: Summary, advice: Advice | None = None) -> doc.Words:
-    """What helped the most, where that was tried; else what promises the most."""
+    """The change that helped the most, if some were tried; else the step that promises the most."""
     step = next_step(merged(summary.findings))
     return _what_helped(advice) or (() if step is None else finding_words(step))
 
@@ -84,7 +84,7 @@ def _what_helped(advice: Advice | None) -> doc.Words:
 
 
 def next_in_short(summary: Summary, advice: Advice | None, every: bool) -> Iterator[doc.Block]:
-    """What to do next, and what else can be done; or ``every`` finding that is not said above."""
+    """The next step and some others; or ``every`` finding that is not said above."""
     if words := what_next(summary, advice):
         yield doc.text("Next: ", *words)
     findings = merged(summary.findings)
@@ -98,7 +98,7 @@ def next_in_short(summary: Summary, advice: Advice | None, every: bool) -> Itera
 
 
 def steps(summary: Summary) -> Iterator[doc.Block]:
-    """What to do next, with the numbers that it follows from."""
+    """The steps, with the numbers that they follow from."""
     findings = [finding for finding in merged(summary.findings) if finding.severity == STEP]
     if not findings:
         yield doc.text(_NOTHING)
@@ -106,13 +106,13 @@ def steps(summary: Summary) -> Iterator[doc.Block]:
 
 
 def notes(summary: Summary) -> Iterator[doc.Block]:
-    """What else is to be known of the run; warnings stand in the answer."""
+    """The notes; warnings stand in the answer."""
     findings = (finding for finding in summary.findings if finding.severity == NOTE)
     return doc.listing(finding_words(finding, full=True) for finding in findings)
 
 
 def folded(summary: Summary) -> Iterator[doc.Block]:
-    """What makes the answer doubtful, and what else is to be known: a line each, which opens."""
+    """Warnings and notes: a line each, which opens."""
     yield from doc.below(gaps(summary.recording), note=True)
     for severity in (WARNING, NOTE):
         for finding in summary.findings:
@@ -194,7 +194,7 @@ def _how_long_by_mean(
 
 
 def doubts(summary: Summary) -> Iterator[doc.Text]:
-    """What a reader has to know before any number is taken for true."""
+    """Missing parts of the measurement, and warnings."""
     yield from doc.below(gaps(summary.recording), note=True)
     for finding in summary.findings:
         if finding.severity == WARNING:

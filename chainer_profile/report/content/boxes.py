@@ -32,7 +32,7 @@ def _colours(summary: Summary) -> dict[str, str]:
 
 
 def parts(summary: Summary) -> Iterator[Boxes]:
-    """One bar: the functions' parts of a trial and what is between them."""
+    """One bar: the parts of a trial that functions and the framework take."""
     colours, every = _colours(summary), shares(summary)
     others = {printable(str(name)) for name in summary.functions.index[MAX_COLOURS:]}
     kept = [

@@ -72,7 +72,7 @@ class BudgetRow(NamedTuple):
 
 
 def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Block]:
-    """The time of a program, as a report tells it."""
+    """The time of a program in a report."""
     budget = program.budget
     yield from _opening(budget, sentence(budget))
     rows = list(budget_rows(program))
@@ -87,7 +87,7 @@ def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Bl
         price = format_duration(conditions.call_ns * NS)
         note += f" What profiling adds within iterations, {price} a call, is counted as profiling."
     yield text(note)
-    # A report has what would shorten a trial in a section of its own.
+    # A report has the findings on a trial in a section of its own.
     for finding in program_findings(budget)[:_STEPS]:
         yield text(*finding_words(finding), below=True)
 
@@ -161,7 +161,7 @@ def how_long(budget: Budget, longest: int | None = None) -> str:
 
 
 def _profiling_ns(budget: Budget) -> int:
-    """What profiling added; a report does not know yet what the reports will take."""
+    """The time that profiling added, without that of reports, which is not known yet."""
     return sum(spent.ns for spent in budget.part(PROFILER) if spent.name != REPORTS)
 
 
@@ -179,7 +179,7 @@ def budget_rows(
     least: float = _LEAST,
     longest: int | None = None,
 ) -> Iterator[BudgetRow]:
-    """The parts, the largest first, each with what is in it; the whole; and what was added.
+    """The parts, the largest first, each with its own parts; the whole; and what was added.
 
     There are ``most`` rows of parts: the largest ones, whatever their level, and always the largest
     layers and the phases beside theirs. What is not shown of a part is one row, if it is as much of
@@ -229,7 +229,7 @@ def _chosen(parts: Sequence[Part], most: int, least_ns: float) -> set[int]:
     shown: set[int] = set()
 
     def with_part(part: Part) -> tuple[set[int], dict[int | None, float]]:
-        """What is shown with a part, and what is then left of the parts above."""
+        """The rows with a part, and the rest that is then left of the parts above."""
         more, left = set(shown), dict(left_ns)
         inner: Part | None = part
         while inner is not None and id(inner) not in more:

@@ -159,7 +159,7 @@ def verdict(comparison: Comparison) -> str:
 
 
 def side_text(side: Side) -> str:
-    """What a side is: ``A: resnet20, ..., 1,000 profiled trials, 2026-01-02T03:04:05Z``."""
+    """A side in a line: ``A: resnet20, ..., 1,000 profiled trials, 2026-01-02T03:04:05Z``."""
     first = side.runs[0]
     parts = [model_name(first.settings), settings_text(first.settings)]
     if len(side.runs) == 1:
@@ -234,7 +234,7 @@ def _busy(side: Side) -> str:
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """What the verdicts mean and what limits them, a sentence each."""
+    """The meaning and the limits of the verdicts, a sentence each."""
     if comparison.by_input:
         batches = f"{comparison.before.inputs}, now {comparison.after.inputs}"
         yield f"The batches differ ({batches}), so all times are by input: divided by the batch."

@@ -47,7 +47,7 @@ _MOST_PARTS = 4
 OWN_STEPS = "the engine's own steps"
 #: Part of a trial that no function or node has.
 BETWEEN = "between the functions or nodes"
-#: The part of a trial from which on what an engine's own clock adds is said.
+#: An engine's own clock that adds less than this part of a trial is not mentioned.
 _MUCH_ADDED = 0.05
 
 #: The columns of ``engines.csv``, behind which there is one ``speedup_vs_NAME`` an engine.
@@ -368,7 +368,7 @@ def _outputs(run: EnginesRun) -> Iterator[doc.Block]:
 
 
 def _nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
-    """What each engine made of the layers."""
+    """The nodes of each engine, beside Chainer's layers."""
     for engine in _with_nodes(run, recordings):
         yield doc.Heading(3, engine.label)
         if BASELINE in recordings:
@@ -653,7 +653,7 @@ def main_functions(recording: Recording, chainer: Recording | None) -> list[str]
 
 
 def function_shares(recording: Recording, chainer: Recording | None) -> dict[str, float]:
-    """Fractions of a trial by function, with what is between them; they add up to 1.
+    """Fractions of a trial by function and between these; they add up to 1.
 
     A node of several layers counts for its main one. Trials that took no time have none.
     """

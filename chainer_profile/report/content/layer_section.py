@@ -95,7 +95,7 @@ _LEGEND = (
 
 @dataclass(frozen=True)
 class Shown:
-    """What the terminal's options ask for; a limit of None shows all rows."""
+    """The choices of the terminal's options; a limit of None shows all rows."""
 
     sort: str = "time"
     limit: int | None = None
@@ -163,7 +163,7 @@ def _usual_columns(summary: Summary, shown: Shown) -> list[Column]:
 
 
 def _legend_of_marks(columns: Sequence[Column], rows: pd.DataFrame) -> list[tuple[str, str]]:
-    """What the mark of approximate figures means, with the last of their columns to be left out."""
+    """The meaning of ``~``, with the marked column that a narrow terminal keeps longest."""
     about = list(rows[rows["work_is_about"]].itertuples())
     marked = [column for column in columns if any(column.cell(row)[:1] == "~" for row in about)]
     lasting = sorted(marked, key=lambda column: column.drop or math.inf)[-1:]
@@ -183,7 +183,7 @@ def bars(summary: Summary) -> Iterator[Block]:
 
 
 def hot_layers(summary: Summary) -> Iterator[Block]:
-    """How many layers are hot and what they take; and how fast they have to become."""
+    """The hot layers in a sentence; and how fast they have to become."""
     layers, hot = summary.layers, summary.layers[summary.layers["hot"]]
     if hot.empty:
         slowest = layers.loc[layers["typical_s"].idxmax()]
@@ -285,7 +285,7 @@ def on_page(summary: Summary) -> Iterator[Block]:
 
 
 def glossary(summary: Summary) -> Iterator[Block]:
-    """What the columns of a page's table mean."""
+    """The meanings of the columns of a page's table."""
     columns = layer_columns(summary, SHOWN["page"])
     yield properties((column.title, column.meaning) for column in columns)
 

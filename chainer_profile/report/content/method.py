@@ -1,4 +1,4 @@
-"""Summary -> what was measured, where, and how: the experiment, environment and method."""
+"""Summary -> the sections of the experiment, its environment and its method."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from chainer_profile.report.document import (
 
 
 def experiment(summary: Summary) -> Iterator[Block]:
-    """What was measured, of what, and in which mode."""
+    """The network, the trial and the mode that were measured."""
     recording = summary.recording
     settings = recording.settings
     measured = "each function call of the network takes"
@@ -131,7 +131,7 @@ def environment(summary: Summary) -> Iterator[Block]:
 
 
 def command(summary: Summary) -> Iterator[Block]:
-    """What makes the run again."""
+    """The command that makes the run again."""
     typed = words.printable(summary.recording.settings.command)
     yield Code(typed) if typed else text("The run was not started from the command line.")
 

@@ -233,7 +233,7 @@ def _whole(summary: ModelSummary) -> list[Row]:
 
 
 def _total(summary: ModelSummary, name: str) -> str:
-    """A total of work, with what it lacks and whether it is approximate."""
+    """A total of work, marked if it is approximate or lacks some."""
     approximate = summary.table[summary.table["approximate"] > 0]
     about = "about " if (approximate[name] > 0).any() else ""
     least = "at least " if summary.without_formula else ""

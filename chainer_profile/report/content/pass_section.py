@@ -193,7 +193,7 @@ def _counted(summary: Summary, by: str) -> Table:
 
 
 def memory_sentences(summary: Summary) -> list[str]:
-    """The highest point of a trial, and what is kept for backward; empty without a memory pass."""
+    """The peak of a trial, and the memory kept for backward; empty without a memory pass."""
     use = summary.recording.memory
     if use is None:
         return []
@@ -290,7 +290,7 @@ def memory_on_page(summary: Summary) -> Iterator[Block]:
 _MAX_SENTENCES, _HOT_LAYERS, _PARTS = 3, 10, 4
 #: The least share of a part in a sentence.
 _LEAST_PART = 0.1
-#: From so many samples on that say the same, the number of independent ones is told.
+#: The number of independent samples is given if so many samples or more say the same.
 _REPEATS = 1.5
 
 

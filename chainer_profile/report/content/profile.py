@@ -57,7 +57,7 @@ class ReportTitle:
         return printable(self.title.strip())
 
     def rows(self) -> list[Row]:
-        """Author and course with their names, without what is empty."""
+        """Author and course with their names, without empty ones."""
         rows = (("Author", self.author), ("Course", self.course))
         return [(name, printable(value.strip())) for name, value in rows if value.strip()]
 
@@ -135,7 +135,7 @@ def sections(
 def brief(
     summary: Summary, beside: Beside | None = None, *, doubts: int | None = 1, **asked: Any
 ) -> Iterator[Block]:
-    """A first screen: what it takes, where it goes, the hottest layers, what to do.
+    """A first screen: the time, its parts, the hottest layers, the next step.
 
     The other options are those of :class:`Shown`; groups are shown where some are asked for.
     """
@@ -170,7 +170,7 @@ def _program(summary: Summary, program: ProgramTime | None) -> Iterator[Block]:
 def _first_of_page(
     summary: Summary, advice: Advice | None, program: ProgramTime | None
 ) -> Iterator[Block]:
-    """The answer with its picture; what makes it doubtful opens below."""
+    """The answer with its picture; its doubts open below."""
     yield from (block for block in first.answer(summary, advice, program) if not block.note)
     yield from by_layer.bars(summary)
     yield by_layer.hottest(summary)

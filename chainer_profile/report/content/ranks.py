@@ -119,7 +119,7 @@ def sections(ranks: Ranks, limit: int | None = None, hint: str = "") -> list[doc
 
 
 def merged(ranks: Ranks, limit: int | None = None, hint: str = "") -> Iterator[doc.Block]:
-    """What is slow where, how much is communication, and the tables."""
+    """The blocks of a terminal."""
     return doc.shown_in(doc.FULL, sections(ranks, limit, hint))
 
 

@@ -53,7 +53,7 @@ def whole_trial(summary: Summary) -> Iterator[Block]:
 
 
 def total_rows(summary: Summary) -> Iterator[Row]:
-    """The times of a whole trial that are known, and beside each what is to be said of it."""
+    """The times of a whole trial that are known, each with its interval or share."""
     for name, figure, more in _totals(summary):
         if figure != NOT_KNOWN:
             yield name, f"{figure} ({more})" if more else figure

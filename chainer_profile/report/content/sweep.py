@@ -104,7 +104,7 @@ _READ = (
 
 
 def table_columns(results: Sequence[CaseResult]) -> list[Column]:
-    """The columns to read; what is the same in all rows and as usual has none."""
+    """The columns to read, without those of settings that are as usual in all rows."""
     asked = [result.settings for result in results]
     columns = {key: COLUMNS[key] for key in _READ}
     if {run.phase for run in asked} <= {"forward"}:

@@ -16,11 +16,11 @@ from chainer_profile.report.pictures.figures import TEXT, blank, mark, plain_axe
 
 #: Width at which a picture is shown in its own size, in inches; a wider one is shown smaller.
 _SHOWN_WIDTH = 12.0
-#: What the labels of the axes take, in inches.
+#: Width of the labels of the axes, in inches.
 SIDES = 1.0
 #: A name's line is so many times as high as its font size.
 LINE_HEIGHT = 1.25
-#: From the axis to names, and from names to what the axis is, in points.
+#: From the axis to names, and from names to the label of the axis, in points.
 _TO_NAME, _TO_LABEL = 3.5, 4.0
 
 
@@ -61,7 +61,7 @@ def lead(ax: Axes, anchors: Sequence[str]) -> None:
 
 
 def name(figure: Figure, names: Mapping[int, str], font: float, label: str, size: float) -> None:
-    """Write upright names below bars, by their places, and below them what the axis is."""
+    """Write upright names below bars, by their places, and below them the axis' label."""
     # Ticks with labels are measured a dozen times for a picture, texts once.
     (ax,) = figure.axes
     ax.set_xticks([])

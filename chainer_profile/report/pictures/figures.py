@@ -32,11 +32,11 @@ from chainer_profile.report.text import (
 # A red and a blue-grey that differ in lightness too: for colour-blind readers and grey print.
 HOT_COLOUR = "#cc3311"
 OTHER_COLOUR = "#a3b1c2"
-#: Beside the red of what is slower, for colour-blind readers too.
+#: Beside the red of slower layers, for colour-blind readers too.
 FASTER_COLOUR = "#0072b2"
 SAME_COLOUR = "#5f6f82"
 INK, GRID, BAND = "#222222", "#dddddd", "#f1f1f1"
-# Those of the page by day, for series, what is between them, and bars of one kind.
+# Those of the page by day: for series, for the time between them, and for bars of one kind.
 SERIES_COLOURS = (
     *("#228877", "#d98c1f", "#8b5fa8", "#8a9a3b"),
     *("#c0698e", "#8c6d4f", "#66a9d8"),
@@ -285,7 +285,7 @@ def title(summary: Summary, most: int) -> str:
     name = model_name(settings)
     if summary.several_phases:
         did = trial_text(recording)
-        # The names of the phases are in the picture; what is in brackets may go.
+        # The names of the phases are in the picture, so those in brackets may go.
         whole = len(name) + 2 + len(did) <= most
         name += f": {did if whole else did.partition(' (')[0]}"
     lines = (name, settings_text(settings), trials)

@@ -20,7 +20,7 @@ def write(
     figures: Callable[[doc.Figure], str] | None = None,
     most: int | None = None,
 ) -> str:
-    """Blocks as HTML that stands alone: what points to other files is left out."""
+    """Blocks as HTML that stands alone, without paragraphs that link to other files."""
     return "\n".join(filter(None, (_block(block, level, figures, most) for block in blocks)))
 
 

@@ -72,7 +72,7 @@ def _fenced(lines: str) -> str:
 
 def words(parts: doc.Words) -> str:
     """Pieces of text in their styles."""
-    # What would begin a list does so at the begin of a line only.
+    # Signs of a list mean nothing but at the begin of a line.
     return _no_list("".join(map(_piece, doc.pieces(parts))).strip())
 
 
@@ -83,7 +83,7 @@ def _piece(piece: doc.Piece) -> str:
         # A backslash is no escape in code.
         shown = printable(piece.text)
         fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
-        # Of a space at each end Markdown takes one away.
+        # Markdown takes a space away at each end.
         spaced = "`" in shown or (shown.startswith(" ") and shown.endswith(" "))
         return f"{fence} {shown} {fence}" if spaced else f"`{shown}`"
     if piece.style == doc.STRONG:
@@ -107,7 +107,7 @@ def cell(name: str) -> str:
 
 
 def _escaped(name: str, behind: str = r"(?![(:\[]|$)") -> str:
-    """A text whose signs mean nothing; ``behind`` is what may come behind a unit in brackets."""
+    """A text whose signs mean nothing; ``behind`` is a pattern behind a unit in brackets."""
     shown = printable(name)
     shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     shown = shown.replace(" -&gt; ", " -> ")

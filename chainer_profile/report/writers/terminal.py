@@ -54,7 +54,7 @@ def show(blocks: Iterable[doc.Block], console: Console) -> None:
 def written(blocks: Iterable[doc.Block], width: int | None = None) -> str:
     """The same as text, without a line break at the end."""
     file = io.StringIO()
-    # Neither variables nor a notebook change what it is.
+    # Neither variables nor a notebook change the console.
     console = Console(
         file=file, width=width or _ENDLESS, force_terminal=False, force_jupyter=False, _environ={}
     )
@@ -207,7 +207,7 @@ def _fitting(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: i
     kept = [at for at, wide in enumerate(widest) if wide]
 
     def room(folds: Sequence[int | None]) -> int:
-        """What the columns need that are kept."""
+        """The width of the columns that are kept."""
         least = (min(widest[at], folds[at] or widest[at]) for at in kept)
         return sum(least) + _GAP * (len(kept) - 1)
 
