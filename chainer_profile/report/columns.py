@@ -25,65 +25,34 @@ from chainer_profile.report.tables import (
 )
 from chainer_profile.report.text import Row
 
+# fmt: off
 #: The columns of ``Summary.layers``; all but the last three are those of ``layers.csv``. Times are
 #: self times of one layer in the profiled trials.
 LAYER_COLUMNS = by_key(
     Column("index", "#", unit.PLAIN, "Place of the layer in a trial, from 0", field="Index"),
     Column("label", "label", unit.TEXT, "Index and function"),
-    Column(
-        "path",
-        "path",
-        unit.TEXT,
-        "Path of the calling link; / is the network, and without a slash it is outside the "
-        "network: loss, cleargrads, optimizer, data",
-        fold=30,
-    ),
+    Column("path", "path", unit.TEXT, fold=30,
+           meaning="Path of the calling link; / is the network, and without a slash it is "
+                   "outside the network: loss, cleargrads, optimizer, data"),
     Column("function", "function", unit.TEXT, "Chainer's name of the function, optimizer or hook"),
-    Column(
-        "phase",
-        "phase",
-        unit.TEXT,
-        "Phase of the trial: data, forward, backward, communication or update",
-        fold=12,
-        drop=11,
-    ),
-    Column(
-        "calls", "calls", unit.CALLS, "Calls in a trial; of a program, the mean over its iterations"
-    ),
-    Column(
-        "forward_index",
-        "goes back through",
-        unit.COUNT,
-        "In backward, index of the forward call; empty if there is none",
-        field="forward",
-        unknown="",
-    ),
-    Column(
-        "input_shapes",
-        "input",
-        unit.SHAPES,
-        "Shapes of the input arrays and parameters, such as 1x3x32x32 16x3x3x3; in backward of "
-        "the incoming gradients, in update of the parameters",
-        fold=36,
-    ),
-    Column(
-        "output_shapes",
-        "output",
-        unit.SHAPES_BESIDE,
-        "Shapes of the output arrays; in backward of the outgoing gradients",
-        drop=5,
-    ),
+    Column("phase", "phase", unit.TEXT, fold=12, drop=11,
+           meaning="Phase of the trial: data, forward, backward, communication or update"),
+    Column("calls", "calls", unit.CALLS,
+           meaning="Calls in a trial; of a program, the mean over its iterations"),
+    Column("forward_index", "goes back through", unit.COUNT, field="forward", unknown="",
+           meaning="In backward, index of the forward call; empty if there is none"),
+    Column("input_shapes", "input", unit.SHAPES, fold=36,
+           meaning="Shapes of the input arrays and parameters, such as 1x3x32x32 16x3x3x3; in "
+                   "backward of the incoming gradients, in update of the parameters"),
+    Column("output_shapes", "output", unit.SHAPES_BESIDE, drop=5,
+           meaning="Shapes of the output arrays; in backward of the outgoing gradients"),
     Column("dtype", "dtype", unit.TEXT, "Data type of the first output", fold=12),
     Column("trials", "trials", unit.COUNT, "Number of profiled trials"),
     Column("mean", "mean", unit.MS, "Mean self time", drop=6),
     Column("std", "std ms", unit.MS, "Standard deviation (with trials - 1)"),
-    Column(
-        "ci95_low",
-        "low ms",
-        unit.MS,
-        "Lower end of the 95 % confidence interval of the median; empty below 30 trials",
-        field="ci_low_s",
-    ),
+    Column("ci95_low", "low ms", unit.MS, field="ci_low_s",
+           meaning="Lower end of the 95 % confidence interval of the median; empty below 30 "
+                   "trials"),
     Column("ci95_high", "high ms", unit.MS, "Its upper end", field="ci_high_s"),
     Column("min", "min", unit.MS, "Shortest self time"),
     Column("p5", "p5", unit.MS, "5th percentile", full="5th percentile [ms]"),
@@ -91,229 +60,85 @@ LAYER_COLUMNS = by_key(
     Column("p95", "p95", unit.MS, "95th percentile", full="95th percentile [ms]", drop=9),
     Column("p99", "p99", unit.MS, "99th percentile"),
     Column("max", "max", unit.MS, "Longest self time"),
-    Column(
-        "host",
-        "host",
-        unit.MS,
-        "On a GPU, mean time of the host in the call, mostly launching; empty on a CPU",
-        drop=12,
-    ),
-    Column(
-        "gap",
-        "gap",
-        unit.MS,
-        "On a GPU, mean time on the device since the previous layer; empty on a CPU",
-        drop=10,
-    ),
-    Column(
-        "busy",
-        "busy",
-        unit.MS,
-        "On a GPU, median time on the device if it never waits for the host; empty without "
-        "held trials",
-        drop=13,
-    ),
-    Column(
-        "share",
-        "%",
-        unit.SHARE,
-        "Part of the trial: that of all layers, divided by their medians; of a program, or "
-        "where trials differ, by their means",
-        full="share [%]",
-    ),
-    Column(
-        "cumulative_share", "cum. %", unit.PERCENT, "Share of this and all slower layers", drop=7
-    ),
-    Column(
-        "if_twice",
-        "if 2x",
-        unit.TIMES,
-        "How many times as fast a trial would be with the layer twice as fast, by Amdahl's law "
-        "on the unprofiled trials; empty on a GPU",
-    ),
+    Column("host", "host", unit.MS, drop=12,
+           meaning="On a GPU, mean time of the host in the call, mostly launching; empty on a "
+                   "CPU"),
+    Column("gap", "gap", unit.MS, drop=10,
+           meaning="On a GPU, mean time on the device since the previous layer; empty on a CPU"),
+    Column("busy", "busy", unit.MS, drop=13,
+           meaning="On a GPU, median time on the device if it never waits for the host; empty "
+                   "without held trials"),
+    Column("share", "%", unit.SHARE, full="share [%]",
+           meaning="Part of the trial: that of all layers, divided by their medians; of a "
+                   "program, or where trials differ, by their means"),
+    Column("cumulative_share", "cum. %", unit.PERCENT, drop=7,
+           meaning="Share of this and all slower layers"),
+    Column("if_twice", "if 2x", unit.TIMES,
+           meaning="How many times as fast a trial would be with the layer twice as fast, by "
+                   "Amdahl's law on the unprofiled trials; empty on a GPU"),
     Column("hot", "", unit.HOT_FLAG, "true if the layer is hot by the rule, otherwise false"),
-    Column(
-        "flops",
-        "MFLOP",
-        unit.MEGA,
-        "Floating-point operations in a trial (two for a multiply-add); empty without a formula",
-        mark=mark_about,
-    ),
-    Column(
-        "macs",
-        "MMAC",
-        unit.MEGA,
-        "Multiply-adds of convolutions and matrix products in a trial; likewise",
-        mark=mark_about,
-    ),
-    Column(
-        "read",
-        "MB read",
-        unit.MEGA,
-        "Bytes that it must read at least; likewise",
-        field="nbytes_read",
-        file="nbytes_read",
-        mark=mark_about,
-    ),
-    Column(
-        "written",
-        "MB written",
-        unit.MEGA,
-        "Bytes that it must write at least; likewise",
-        field="nbytes_written",
-        file="nbytes_written",
-        mark=mark_about,
-    ),
-    Column(
-        "work_is_about",
-        "about",
-        unit.ABOUT_FLAG,
-        "true if the figures of work are estimates, shown with ~; otherwise false",
-    ),
-    Column(
-        "gflops",
-        "GFLOP/s",
-        unit.GIGA,
-        "Billions of operations a second, from the median",
-        field="flops_per_s",
-        file="gflops_per_s",
-        mark=mark_about,
-        drop=1,
-    ),
-    Column(
-        "gbytes",
-        "GB/s",
-        unit.GIGA,
-        "Billions of bytes read and written a second",
-        field="nbytes_per_s",
-        file="gbytes_per_s",
-        mark=mark_about,
-    ),
-    Column(
-        "intensity",
-        "flop/byte",
-        unit.NUMBER,
-        "Operations a byte",
-        full="operations a byte",
-        mark=mark_about,
-    ),
-    Column(
-        "reached",
-        "% of limit",
-        unit.PERCENT,
-        "Shortest time at this machine's limits divided by the median; empty if the limits are "
-        "unknown",
-        full="limit reached [%]",
-        mark=mark_about,
-        drop=4,
-    ),
-    Column(
-        "verdict",
-        "limit",
-        unit.TEXT,
-        "What takes most of the time: compute or memory if the layer reaches a third of that "
-        "limit; otherwise the largest known part, if it is a quarter: page faults (at their "
-        "minimum cost), waiting (the thread gave up its processor), copying or call cost "
-        "(without --why both are estimates, the first of im2col's windows alone), with --why "
-        "also matrix product, elementwise arithmetic, allocation, garbage collection; "
-        "otherwise below both limits",
-        full="limited by",
-        unknown=NOT_KNOWN,
-        fold=20,
-        drop=14,
-    ),
-    Column(
-        "peak",
-        "peak",
-        unit.BYTES,
-        "Peak of the bytes allocated in the layer, without those from before it; empty without "
-        "a memory pass",
-        drop=2,
-    ),
-    Column(
-        "retained",
-        "left allocated",
-        unit.BYTES,
-        "Bytes that it left allocated; negative if it freed more",
-    ),
-    Column(
-        "input_bytes",
-        "input size",
-        unit.BYTES,
-        "Bytes of a forward call's inputs, without parameters; empty if unknown",
-        field="input_nbytes",
-        file="input_nbytes",
-    ),
-    Column(
-        "parameter_bytes",
-        "parameters",
-        unit.BYTES,
-        "Bytes of its parameters; likewise",
-        field="parameter_nbytes",
-        file="parameter_nbytes",
-    ),
-    Column(
-        "output_bytes",
-        "output size",
-        unit.BYTES,
-        "Bytes of its outputs; likewise",
-        field="output_nbytes",
-        file="output_nbytes",
-    ),
-    Column(
-        "workspace",
-        "workspace",
-        unit.BYTES,
-        "Peak of a forward call minus its outputs, at least 0; empty if unknown",
-    ),
-    Column(
-        "cpu",
-        "cpu ms",
-        unit.MS,
-        "Mean CPU time of the calling thread in the counters pass; empty without one",
-    ),
-    Column(
-        "page_faults",
-        "page faults",
-        unit.NUMBER,
-        "Page faults in a trial, mean of that pass; empty if not counted",
-    ),
-    Column(
-        "waits",
-        "waits",
-        unit.NUMBER,
-        "How often the thread gave up its processor in a trial; likewise",
-    ),
-    Column(
-        "preemptions", "preemptions", unit.NUMBER, "How often it was preempted in a trial; likewise"
-    ),
-    Column(
-        "ci",
-        "+/- ms",
-        unit.MS,
-        "Half of the 95 % confidence interval of the median",
-        value=lambda row: (row.ci_high_s - row.ci_low_s) / 2,
-        file="",
-        drop=8,
-    ),
-    Column(
-        "interval",
-        "95 % interval ms",
-        unit.FIGURE,
-        "95 % confidence interval of the median",
-        value=lambda row: format_interval(row.ci_low_s, row.ci_high_s, format_ms),
-        file="",
-    ),
-    Column(
-        "moved",
-        "MB moved",
-        unit.MEGA,
-        "Bytes that it must read and write at least; empty without a formula",
-        value=lambda row: row.nbytes_read + row.nbytes_written,
-        file="",
-        mark=mark_about,
-    ),
+    Column("flops", "MFLOP", unit.MEGA, mark=mark_about,
+           meaning="Floating-point operations in a trial (two for a multiply-add); empty without "
+                   "a formula"),
+    Column("macs", "MMAC", unit.MEGA, mark=mark_about,
+           meaning="Multiply-adds of convolutions and matrix products in a trial; likewise"),
+    Column("read", "MB read", unit.MEGA, field="nbytes_read", file="nbytes_read", mark=mark_about,
+           meaning="Bytes that it must read at least; likewise"),
+    Column("written", "MB written", unit.MEGA, field="nbytes_written", file="nbytes_written",
+           mark=mark_about,
+           meaning="Bytes that it must write at least; likewise"),
+    Column("work_is_about", "about", unit.ABOUT_FLAG,
+           meaning="true if the figures of work are estimates, shown with ~; otherwise false"),
+    Column("gflops", "GFLOP/s", unit.GIGA, field="flops_per_s", file="gflops_per_s",
+           mark=mark_about, drop=1,
+           meaning="Billions of operations a second, from the median"),
+    Column("gbytes", "GB/s", unit.GIGA, field="nbytes_per_s", file="gbytes_per_s", mark=mark_about,
+           meaning="Billions of bytes read and written a second"),
+    Column("intensity", "flop/byte", unit.NUMBER, full="operations a byte", mark=mark_about,
+           meaning="Operations a byte"),
+    Column("reached", "% of limit", unit.PERCENT, full="limit reached [%]", mark=mark_about, drop=4,
+           meaning="Shortest time at this machine's limits divided by the median; empty if the "
+                   "limits are unknown"),
+    Column("verdict", "limit", unit.TEXT, full="limited by", unknown=NOT_KNOWN, fold=20, drop=14,
+           meaning="What takes most of the time: compute or memory if the layer reaches a third "
+                   "of that limit; otherwise the largest known part, if it is a quarter: page "
+                   "faults (at their minimum cost), waiting (the thread gave up its processor), "
+                   "copying or call cost (without --why both are estimates, the first of "
+                   "im2col's windows alone), with --why also matrix product, elementwise "
+                   "arithmetic, allocation, garbage collection; otherwise below both limits"),
+    Column("peak", "peak", unit.BYTES, drop=2,
+           meaning="Peak of the bytes allocated in the layer, without those from before it; "
+                   "empty without a memory pass"),
+    Column("retained", "left allocated", unit.BYTES,
+           meaning="Bytes that it left allocated; negative if it freed more"),
+    Column("input_bytes", "input size", unit.BYTES, field="input_nbytes", file="input_nbytes",
+           meaning="Bytes of a forward call's inputs, without parameters; empty if unknown"),
+    Column("parameter_bytes", "parameters", unit.BYTES, field="parameter_nbytes",
+           file="parameter_nbytes",
+           meaning="Bytes of its parameters; likewise"),
+    Column("output_bytes", "output size", unit.BYTES, field="output_nbytes", file="output_nbytes",
+           meaning="Bytes of its outputs; likewise"),
+    Column("workspace", "workspace", unit.BYTES,
+           meaning="Peak of a forward call minus its outputs, at least 0; empty if unknown"),
+    Column("cpu", "cpu ms", unit.MS,
+           meaning="Mean CPU time of the calling thread in the counters pass; empty without one"),
+    Column("page_faults", "page faults", unit.NUMBER,
+           meaning="Page faults in a trial, mean of that pass; empty if not counted"),
+    Column("waits", "waits", unit.NUMBER,
+           meaning="How often the thread gave up its processor in a trial; likewise"),
+    Column("preemptions", "preemptions", unit.NUMBER,
+           meaning="How often it was preempted in a trial; likewise"),
+    Column("ci", "+/- ms", unit.MS, value=lambda row: (row.ci_high_s - row.ci_low_s) / 2, file="",
+           drop=8,
+           meaning="Half of the 95 % confidence interval of the median"),
+    Column("interval", "95 % interval ms", unit.FIGURE,
+           value=lambda row: format_interval(row.ci_low_s, row.ci_high_s, format_ms), file="",
+           meaning="95 % confidence interval of the median"),
+    Column("moved", "MB moved", unit.MEGA, value=lambda row: row.nbytes_read + row.nbytes_written,
+           file="", mark=mark_about,
+           meaning="Bytes that it must read and write at least; empty without a formula"),
 )
+# fmt: on
 #: The meaning of the mark of approximate figures.
 ABOUT = (
     "~ marks estimates: a number of operations for each element of the largest array, and "
@@ -367,71 +192,31 @@ def _link_phases() -> Iterator[Column]:
             yield Column(f"{phase}_{kind}", f"{phase} {kind}", unit.MS, meaning)
 
 
+# fmt: off
 #: The columns of ``links.csv``, of :func:`link_frame`. Times are means over the profiled trials.
 LINK_COLUMNS = by_key(
-    Column(
-        "path",
-        "link",
-        unit.TEXT,
-        "Path of the link; / is the network, and without a slash it is outside the network: "
-        "loss, cleargrads, optimizer, data",
-        field="Index",
-    ),
+    Column("path", "link", unit.TEXT, field="Index",
+           meaning="Path of the link; / is the network, and without a slash it is outside the "
+                   "network: loss, cleargrads, optimizer, data"),
     Column("kind", "kind", unit.TEXT, "Its class; empty if unknown", fold=20, drop=1),
     Column("depth", "depth", unit.PLAIN, "Levels below the network"),
-    Column(
-        "calls",
-        "calls",
-        unit.CALLS,
-        "Its calls in a trial; 0 if its functions or parameters are used without calling it",
-        unknown="",
-        drop=2,
-    ),
-    Column(
-        "parameters",
-        "params",
-        unit.COUNT,
-        "Number of its parameters and those below; shared ones count for the first link only",
-        full="parameters",
-        unknown="",
-        drop=3,
-    ),
-    Column(
-        "inclusive",
-        "incl. ms",
-        unit.MS,
-        "Time of the functions of the link and of all below it",
-        full="inclusive [ms]",
-    ),
-    Column(
-        "exclusive",
-        "excl. ms",
-        unit.MS,
-        "Time of the functions that it calls itself",
-        full="exclusive [ms]",
-        unknown="",
-        drop=4,
-    ),
+    Column("calls", "calls", unit.CALLS, unknown="", drop=2,
+           meaning="Its calls in a trial; 0 if its functions or parameters are used without "
+                   "calling it"),
+    Column("parameters", "params", unit.COUNT, full="parameters", unknown="", drop=3,
+           meaning="Number of its parameters and those below; shared ones count for the first "
+                   "link only"),
+    Column("inclusive", "incl. ms", unit.MS, full="inclusive [ms]",
+           meaning="Time of the functions of the link and of all below it"),
+    Column("exclusive", "excl. ms", unit.MS, full="exclusive [ms]", unknown="", drop=4,
+           meaning="Time of the functions that it calls itself"),
     *_link_phases(),
-    Column(
-        "share",
-        "%",
-        unit.SHARE,
-        "Inclusive time as part of the trial",
-        full="share [%]",
-        unknown="",
-    ),
-    Column(
-        "hot_layers",
-        "hot",
-        unit.COUNT,
-        "Number of hot layers of the link and of all below it",
-        full="hot layers",
-        field="hot",
-        unknown="",
-        drop=5,
-    ),
+    Column("share", "%", unit.SHARE, full="share [%]", unknown="",
+           meaning="Inclusive time as part of the trial"),
+    Column("hot_layers", "hot", unit.COUNT, full="hot layers", field="hot", unknown="", drop=5,
+           meaning="Number of hot layers of the link and of all below it"),
 )
+# fmt: on
 
 
 def link_frame(links: pd.DataFrame) -> pd.DataFrame:

@@ -117,51 +117,24 @@ def _factor(gain: Speedup | None) -> str:
     return NOT_KNOWN if gain is None else format_factor(gain.factor)
 
 
+# fmt: off
 _COLUMNS = (
     Column("change", "change", unit.TEXT, field="candidate.name", fold=14),
-    Column(
-        "wall",
-        "times as fast",
-        unit.FIGURE,
-        full="Times as fast (wall)",
-        value=lambda tried: _factor(tried.wall),
-    ),
-    Column(
-        "wall_interval",
-        "95 %",
-        unit.FIGURE,
-        full="95 % interval",
-        value=lambda tried: _interval(tried.wall),
-        drop=3,
-    ),
-    Column(
-        "cpu",
-        "CPU time",
-        unit.FIGURE,
-        full="Times as fast (CPU time)",
-        value=lambda tried: _factor(tried.cpu),
-    ),
-    Column(
-        "cpu_interval",
-        "95 % CPU",
-        unit.FIGURE,
-        full="95 % interval (CPU)",
-        value=lambda tried: _interval(tried.cpu),
-        drop=2,
-    ),
-    Column(
-        "decides",
-        "decides",
-        unit.TEXT,
-        full="Decided by",
-        field="candidate.decides",
-        fold=4,
-        drop=4,
-    ),
+    Column("wall", "times as fast", unit.FIGURE, full="Times as fast (wall)",
+           value=lambda tried: _factor(tried.wall)),
+    Column("wall_interval", "95 %", unit.FIGURE, full="95 % interval",
+           value=lambda tried: _interval(tried.wall), drop=3),
+    Column("cpu", "CPU time", unit.FIGURE, full="Times as fast (CPU time)",
+           value=lambda tried: _factor(tried.cpu)),
+    Column("cpu_interval", "95 % CPU", unit.FIGURE, full="95 % interval (CPU)",
+           value=lambda tried: _interval(tried.cpu), drop=2),
+    Column("decides", "decides", unit.TEXT, full="Decided by", field="candidate.decides", fold=4,
+           drop=4),
     Column("before", "before ms", unit.MS, drop=5),
     Column("after", "after ms", unit.MS, drop=5),
     Column("pairs", "pairs", unit.PLAIN, drop=6),
 )
+# fmt: on
 _LAYER_COLUMNS = (
     Column("layer", "layer", unit.TEXT, field="label", fold=14),
     Column("path", "path", unit.TEXT, fold=8),

@@ -307,32 +307,17 @@ def picture_of(budget: Budget) -> Iterator[Boxes]:
 _PART = Column(
     "part", "part", unit.TEXT, value=lambda row: "  " * max(0, row.level) + row.name, fold=24
 )
+# fmt: off
 _FIGURES = (
-    Column(
-        "time",
-        "time",
-        unit.SECONDS,
-        field="seconds",
-        mark=lambda row, shown: format_about(shown, row.sampled),
-    ),
+    Column("time", "time", unit.SECONDS, field="seconds",
+           mark=lambda row, shown: format_about(shown, row.sampled)),
     Column("share", "share", unit.PART, bar=lambda row: row.share if row.level == 0 else None),
-    Column(
-        "count",
-        "count",
-        unit.COUNT,
-        value=lambda row: round(row.times) if row.times else None,
-        unknown="",
-        drop=1,
-    ),
-    Column(
-        "each",
-        "each",
-        unit.SECONDS,
-        value=lambda row: row.seconds / row.times if row.times else None,
-        unknown="",
-        drop=2,
-    ),
+    Column("count", "count", unit.COUNT, value=lambda row: round(row.times) if row.times else None,
+           unknown="", drop=1),
+    Column("each", "each", unit.SECONDS,
+           value=lambda row: row.seconds / row.times if row.times else None, unknown="", drop=2),
 )
+# fmt: on
 
 
 def _columns(rows: Iterable[BudgetRow]) -> list[Column]:

@@ -356,26 +356,21 @@ _TOTALS = (
     ),
     replace(_INTERVAL, drop=1),
 )
+# fmt: off
 _LAYERS = by_key(
-    Column(
-        "place", "#", unit.FIGURE, value=lambda row: _place(row.before_index, row.covers), drop=2
-    ),
+    Column("place", "#", unit.FIGURE, value=lambda row: _place(row.before_index, row.covers),
+           drop=2),
     Column("path", "path", unit.TEXT, value=lambda row: _path(row.path), fold=32),
     Column("function", "function", unit.TEXT, value=lambda row: _function(row.function), fold=26),
-    Column(
-        "phase",
-        "phase",
-        unit.TEXT,
-        value=lambda row: shorten(row.phase, _MAX_PLACE),
-        fold=12,
-        drop=4,
-    ),
+    Column("phase", "phase", unit.TEXT, value=lambda row: shorten(row.phase, _MAX_PLACE), fold=12,
+           drop=4),
     Column("before", "before", unit.MS),
     Column("after", "after", unit.MS),
     Column("change", "change", unit.FIGURE, value=lambda row: change(row.ratio, row.verdict)),
     replace(_INTERVAL, drop=3),
     Column("share", "share", unit.PERCENT, full="share [%]", field="after_share", drop=1),
 )
+# fmt: on
 
 
 def layer_columns(comparison: Comparison) -> list[Column]:
@@ -383,86 +378,46 @@ def layer_columns(comparison: Comparison) -> list[Column]:
     return [column for key, column in _LAYERS.items() if phases or key != "phase"]
 
 
+# fmt: off
 #: The columns of ``comparison.csv``, of :func:`file_rows`. Times are medians; of several runs their
 #: geometric mean.
 COLUMNS = by_key(
     Column("before", "before", unit.TEXT, "Name of the first run, the baseline"),
     Column("after", "after", unit.TEXT, "Name of the second run"),
-    Column(
-        "row", "row", unit.TEXT, "total, layer, or only before or only after: a layer of one run"
-    ),
+    Column("row", "row", unit.TEXT,
+           meaning="total, layer, or only before or only after: a layer of one run"),
     Column("name", "name", unit.TEXT, "Name of the total, or index and function of the layer"),
-    Column(
-        "before_index",
-        "before_index",
-        unit.PLAIN,
-        "Place of the layer in a trial of the first run, from 0; empty for totals",
-    ),
+    Column("before_index", "before_index", unit.PLAIN,
+           meaning="Place of the layer in a trial of the first run, from 0; empty for totals"),
     Column("after_index", "after_index", unit.PLAIN, "The same in the second run"),
     Column("path", "path", unit.TEXT, "Path of the calling link; empty for totals"),
-    Column(
-        "function",
-        "function",
-        unit.TEXT,
-        "Chainer's name of the function, or names of several; likewise",
-    ),
+    Column("function", "function", unit.TEXT,
+           meaning="Chainer's name of the function, or names of several; likewise"),
     Column("phase", "phase", unit.TEXT, "Phase of the layer; likewise"),
-    Column(
-        "covers",
-        "covers",
-        unit.TEXT,
-        "Indices of Chainer's layers in the row, if it compares another engine; empty for what "
-        "is the engine's own, and between runs of Chainer",
-    ),
-    Column(
-        "before_time",
-        "before_time",
-        unit.MS,
-        "Median time in the first run; of several runs the geometric mean of their medians; by "
-        "input where the batches differ",
-        field="before_s",
-        file="before_ms",
-    ),
-    Column(
-        "after_time",
-        "after_time",
-        unit.MS,
-        "The same in the second run",
-        field="after_s",
-        file="after_ms",
-    ),
-    Column(
-        "before_share",
-        "before_share",
-        unit.PERCENT,
-        "Part of the sum of all layers' times there; empty for totals",
-    ),
+    Column("covers", "covers", unit.TEXT,
+           meaning="Indices of Chainer's layers in the row, if it compares another engine; empty "
+                   "for what is the engine's own, and between runs of Chainer"),
+    Column("before_time", "before_time", unit.MS, field="before_s", file="before_ms",
+           meaning="Median time in the first run; of several runs the geometric mean of their "
+                   "medians; by input where the batches differ"),
+    Column("after_time", "after_time", unit.MS, field="after_s", file="after_ms",
+           meaning="The same in the second run"),
+    Column("before_share", "before_share", unit.PERCENT,
+           meaning="Part of the sum of all layers' times there; empty for totals"),
     Column("after_share", "after_share", unit.PERCENT, "The same in the second run"),
     Column("ratio", "ratio", unit.NUMBER, "Second time over first; above 1 is slower"),
-    Column(
-        "ci95_low",
-        "ci95_low",
-        unit.NUMBER,
-        "Lower end of the ratio's 95 % confidence interval, which allows for the machine's "
-        "changes; empty if unknown",
-        field="low",
-    ),
+    Column("ci95_low", "ci95_low", unit.NUMBER, field="low",
+           meaning="Lower end of the ratio's 95 % confidence interval, which allows for the "
+                   "machine's changes; empty if unknown"),
     Column("ci95_high", "ci95_high", unit.NUMBER, "Upper end", field="high"),
-    Column(
-        "p_value",
-        "p_value",
-        unit.NUMBER,
-        "Probability of such a difference by chance; of layers, corrected for their number "
-        "(false discovery rate)",
-    ),
-    Column(
-        "verdict",
-        "verdict",
-        unit.TEXT,
-        "faster, slower, not significant, not known (too few trials) or, of totals, machine or "
-        "code (the machine changed too)",
-    ),
+    Column("p_value", "p_value", unit.NUMBER,
+           meaning="Probability of such a difference by chance; of layers, corrected for their "
+                   "number (false discovery rate)"),
+    Column("verdict", "verdict", unit.TEXT,
+           meaning="faster, slower, not significant, not known (too few trials) or, of totals, "
+                   "machine or code (the machine changed too)"),
 )
+# fmt: on
 
 
 def file_rows(comparisons: Sequence[Comparison]) -> pd.DataFrame:

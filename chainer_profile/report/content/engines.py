@@ -50,6 +50,7 @@ BETWEEN = "between the functions or nodes"
 #: An engine's own clock that adds less than this part of a trial is not mentioned.
 _MUCH_ADDED = 0.05
 
+# fmt: off
 #: The columns of ``engines.csv``, behind which there is one ``speedup_vs_NAME`` an engine.
 COLUMNS = by_key(
     Column("engine", "engine", unit.TEXT, "Name of the engine", field="name", fold=24),
@@ -58,21 +59,12 @@ COLUMNS = by_key(
     Column("batch", "batch", unit.PLAIN, "Inputs per trial"),
     Column("device", "device", unit.TEXT, "cpu, gpu:0 and so on"),
     Column("trials", "trials", unit.PLAIN, "Number of trials"),
-    Column(
-        "mean",
-        "mean ms",
-        unit.MS,
-        "Mean time of a trial; empty for an engine that ran none",
-        full="Average Time [ms]",
-    ),
+    Column("mean", "mean ms", unit.MS, full="Average Time [ms]",
+           meaning="Mean time of a trial; empty for an engine that ran none"),
     Column("std", "std", unit.MS, "Its standard deviation (with trials - 1)"),
-    Column(
-        "ci95_low",
-        "ci95_low",
-        unit.MS,
-        "Lower end of the 95 % confidence interval of the median; empty for too few trials",
-        field="ci_low_s",
-    ),
+    Column("ci95_low", "ci95_low", unit.MS, field="ci_low_s",
+           meaning="Lower end of the 95 % confidence interval of the median; empty for too few "
+                   "trials"),
     Column("ci95_high", "ci95_high", unit.MS, "Upper end", field="ci_high_s"),
     Column("median", "median ms", unit.MS, "Median time"),
     Column("p95", "p95 ms", unit.MS, "95th percentile", drop=5),
@@ -81,61 +73,30 @@ COLUMNS = by_key(
     Column("max", "max", unit.MS, "Largest time"),
     Column("iterations_per_s", "iterations/s", unit.NUMBER, "One over the mean", drop=4),
     Column("prepare", "prepare", unit.SECONDS, "Seconds that preparing the engine took"),
-    Column(
-        "memory",
-        "memory",
-        unit.BYTES,
-        "Peak growth of the process in bytes for the engine, in a warm-up run",
-        drop=4,
-    ),
-    Column(
-        "outputs",
-        "outputs",
-        unit.TEXT,
-        "right, or wrong if they differ from Chainer's by more than the tolerance",
-        fold=7,
-    ),
-    Column(
-        "largest_difference",
-        "largest difference",
-        unit.SCIENTIFIC,
-        "Largest absolute difference of an output from Chainer's",
-    ),
-    Column(
-        "relative_difference",
-        "difference",
-        unit.SCIENTIFIC,
-        "The same as a fraction of the largest output",
-        full="Largest difference",
-        drop=7,
-    ),
+    Column("memory", "memory", unit.BYTES, drop=4,
+           meaning="Peak growth of the process in bytes for the engine, in a warm-up run"),
+    Column("outputs", "outputs", unit.TEXT, fold=7,
+           meaning="right, or wrong if they differ from Chainer's by more than the tolerance"),
+    Column("largest_difference", "largest difference", unit.SCIENTIFIC,
+           meaning="Largest absolute difference of an output from Chainer's"),
+    Column("relative_difference", "difference", unit.SCIENTIFIC, full="Largest difference", drop=7,
+           meaning="The same as a fraction of the largest output"),
     Column("tolerance", "tolerance", unit.SCIENTIFIC, "The largest accepted relative difference"),
     Column("layers", "layers", unit.PLAIN, "Number of Chainer's layers"),
-    Column(
-        "nodes", "nodes", unit.PLAIN, "Number of the engine's nodes; empty if it did not time them"
-    ),
+    Column("nodes", "nodes", unit.PLAIN,
+           meaning="Number of the engine's nodes; empty if it did not time them"),
     Column("gone", "gone", unit.PLAIN, "Number of layers that no node computes any more"),
-    Column(
-        "nodes_time",
-        "nodes_time",
-        unit.MS,
-        "Sum of the mean times of the nodes",
-        field="nodes_s",
-        file="nodes_ms",
-    ),
-    Column(
-        "between",
-        "between",
-        unit.MS,
-        "Mean time between the nodes, in the trials in which they were timed",
-    ),
-    Column(
-        "worst_layer", "worst_layer", unit.TEXT, "The layer where wrong outputs begin, if known"
-    ),
+    Column("nodes_time", "nodes_time", unit.MS, field="nodes_s", file="nodes_ms",
+           meaning="Sum of the mean times of the nodes"),
+    Column("between", "between", unit.MS,
+           meaning="Mean time between the nodes, in the trials in which they were timed"),
+    Column("worst_layer", "worst_layer", unit.TEXT,
+           meaning="The layer where wrong outputs begin, if known"),
     Column("error", "error", unit.TEXT, "Why the engine did not run, or stopped"),
     Column("install", "install", unit.TEXT, "The command that installs what it needs"),
     Column("note", "note", unit.TEXT, "Other remarks"),
 )
+# fmt: on
 #: The column of names to be read; a file keeps the name that --engines takes.
 _ENGINE = replace(COLUMNS["engine"], value=attrgetter("label"))
 #: The columns to be read, before the speed-ups and behind them.

@@ -27,121 +27,58 @@ LAYERS, LINKS = "layers", "links"
 _OUTPUT_SHAPES = Column(
     "output_shapes", "output_shapes", unit.SHAPES, "Shapes of the output arrays", fold=14
 )
+# fmt: off
 #: The columns that both views have.
 _COUNTS = (
-    Column(
-        "parameters",
-        "parameters",
-        unit.COUNT,
-        "Elements of the parameters; each counts once, at the first call of its first link "
-        "that takes one",
-    ),
-    Column(
-        "trainable",
-        "trainable",
-        unit.COUNT,
-        "Those that an optimizer may update (not after disable_update)",
-    ),
-    Column(
-        "persistent",
-        "persistent",
-        unit.COUNT,
-        "Elements of persistent arrays, such as batch normalisation's averages",
-        drop=3,
-    ),
-    Column(
-        "macs",
-        "macs",
-        unit.COUNT,
-        "Multiply-adds of convolutions and matrix products; - without a formula",
-    ),
-    Column(
-        "flops",
-        "flops",
-        unit.COUNT,
-        "Floating-point operations (two for a multiply-add); likewise",
-        drop=4,
-    ),
-    Column(
-        "nbytes_read",
-        "nbytes_read",
-        unit.COUNT,
-        "Bytes that must be read at least; likewise",
-        drop=2,
-    ),
-    Column(
-        "nbytes_written",
-        "nbytes_written",
-        unit.COUNT,
-        "Bytes that must be written at least; likewise",
-        drop=1,
-    ),
-    Column(
-        "nbytes_output",
-        "nbytes_output",
-        unit.COUNT,
-        "Bytes of the outputs; a view of an input has none",
-    ),
-    Column(
-        "approximate",
-        "approximate",
-        unit.COUNT,
-        "Calls whose operations and bytes are estimates, shown with ~",
-    ),
+    Column("parameters", "parameters", unit.COUNT,
+           meaning="Elements of the parameters; each counts once, at the first call of its first "
+                   "link that takes one"),
+    Column("trainable", "trainable", unit.COUNT,
+           meaning="Those that an optimizer may update (not after disable_update)"),
+    Column("persistent", "persistent", unit.COUNT, drop=3,
+           meaning="Elements of persistent arrays, such as batch normalisation's averages"),
+    Column("macs", "macs", unit.COUNT,
+           meaning="Multiply-adds of convolutions and matrix products; - without a formula"),
+    Column("flops", "flops", unit.COUNT, drop=4,
+           meaning="Floating-point operations (two for a multiply-add); likewise"),
+    Column("nbytes_read", "nbytes_read", unit.COUNT, drop=2,
+           meaning="Bytes that must be read at least; likewise"),
+    Column("nbytes_written", "nbytes_written", unit.COUNT, drop=1,
+           meaning="Bytes that must be written at least; likewise"),
+    Column("nbytes_output", "nbytes_output", unit.COUNT,
+           meaning="Bytes of the outputs; a view of an input has none"),
+    Column("approximate", "approximate", unit.COUNT,
+           meaning="Calls whose operations and bytes are estimates, shown with ~"),
 )
+# fmt: on
+# fmt: off
 #: The columns of each view.
 COLUMNS = {
     LAYERS: by_key(
-        Column(
-            "index",
-            "index",
-            unit.PLAIN,
-            "Place of the layer in a forward pass, from 0",
-            field="Index",
-            drop=6,
-        ),
+        Column("index", "index", unit.PLAIN, field="Index", drop=6,
+               meaning="Place of the layer in a forward pass, from 0"),
         Column("path", "path", unit.TEXT, "Path of the calling link; / is the network", fold=14),
-        Column(
-            "function",
-            "function",
-            unit.TEXT,
-            "Chainer's name of the function; empty for parameters without a call",
-            unknown=NOT_KNOWN,
-            fold=14,
-        ),
-        Column(
-            "input_shapes",
-            "input_shapes",
-            unit.SHAPES,
-            "Shapes of the input arrays and parameters",
-            fold=14,
-        ),
+        Column("function", "function", unit.TEXT, unknown=NOT_KNOWN, fold=14,
+               meaning="Chainer's name of the function; empty for parameters without a call"),
+        Column("input_shapes", "input_shapes", unit.SHAPES, fold=14,
+               meaning="Shapes of the input arrays and parameters"),
         _OUTPUT_SHAPES,
         Column("dtype", "dtype", unit.TEXT, "Data type of the first output", fold=14),
         *_COUNTS,
     ),
     LINKS: by_key(
-        Column(
-            "path",
-            "path",
-            unit.TEXT,
-            "Path of the link; at the requested depth it includes all links below, above it "
-            "only its own calls",
-            field="Index",
-            fold=14,
-        ),
+        Column("path", "path", unit.TEXT, field="Index", fold=14,
+               meaning="Path of the link; at the requested depth it includes all links below, "
+                       "above it only its own calls"),
         Column("kind", "kind", unit.TEXT, "Name of its class", fold=14, drop=5),
         Column("layers", "layers", unit.COUNT, "Number of its function calls"),
         replace(_OUTPUT_SHAPES, meaning="Shapes of the last one's outputs"),
         *_COUNTS,
-        Column(
-            "without_formula",
-            "without_formula",
-            unit.COUNT,
-            "Calls whose operations and bytes are unknown, and not included",
-        ),
+        Column("without_formula", "without_formula", unit.COUNT,
+               meaning="Calls whose operations and bytes are unknown, and not included"),
     ),
 }
+# fmt: on
 _USUAL = ("parameters", "persistent", "macs", "flops", "nbytes_read", "nbytes_written")
 DEFAULTS = {
     LAYERS: ("index", "path", "function", "output_shapes", *_USUAL),

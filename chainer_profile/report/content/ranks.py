@@ -52,6 +52,7 @@ _BETWEEN = "between collectives"
 #: The answer names no straggler below this part of the longest: that may bring it about.
 _LARGE = 0.2
 
+# fmt: off
 #: The columns of :data:`LAYERS`, a row for each layer of each rank.
 LAYER_COLUMNS = by_key(
     Column("rank", "rank", unit.PLAIN, "Number of the rank"),
@@ -60,27 +61,27 @@ LAYER_COLUMNS = by_key(
     Column("function", "function", unit.TEXT, "Name of its function", field="layer.function"),
     Column("phase", "phase", unit.TEXT, "Its phase", field="layer.phase"),
     Column("median", "median", unit.MS, "Median self time on this rank"),
-    Column(
-        "others",
-        "others",
-        unit.MS,
-        "Median over iterations of the other ranks' median; empty for communication",
-    ),
-    Column(
-        "excess",
-        "excess",
-        unit.MS,
-        "Median over iterations of the difference between own and others' time; likewise",
-    ),
+    Column("others", "others", unit.MS,
+           meaning="Median over iterations of the other ranks' median; empty for communication"),
+    Column("excess", "excess", unit.MS,
+           meaning="Median over iterations of the difference between own and others' time; "
+                   "likewise"),
     Column("mean_excess", "mean_excess", unit.MS, "Mean of the differences; likewise"),
     Column("late_excess", "late_excess", unit.MS, "Difference of the 95th percentiles; likewise"),
     Column("straggler", "straggler", unit.TEXT, "yes if it takes significantly longer here"),
 )
+# fmt: on
+
+
+def _mb_per_s(row: Any) -> float | None:
+    return row.nbytes / row.of_last_s / 1e6 if row.nbytes and row.of_last_s else None
+
+
+# fmt: off
 #: The columns of :data:`COLLECTIVES`, a row for each collective of each rank.
 COLLECTIVE_COLUMNS = by_key(
-    Column(
-        "order", "#", unit.FIGURE, "Place among an iteration's collectives, from 1", full="order"
-    ),
+    Column("order", "#", unit.FIGURE, full="order",
+           meaning="Place among an iteration's collectives, from 1"),
     Column("path", "path", unit.TEXT, "Path of the parameter or of the bucket", fold=20),
     Column("function", "function", unit.TEXT, "Name of the collective", fold=14, drop=1),
     Column("nbytes", "size", unit.BYTES, "Bytes of its buffer", field="nbytes", file="nbytes"),
@@ -88,16 +89,10 @@ COLLECTIVE_COLUMNS = by_key(
     Column("waiting", "waiting", unit.MS, "Median time that the rank waited for the last one"),
     Column("moving", "moving", unit.MS, "Median of the rest of its time there"),
     Column("last", "last", unit.PERCENT, "Share of iterations in which it arrived last"),
-    Column(
-        "mb_per_s",
-        "MB/s",
-        unit.NUMBER,
-        "Millions of bytes per second of the last rank's median moving time",
-        value=lambda row: (
-            row.nbytes / row.of_last_s / 1e6 if row.nbytes and row.of_last_s else None
-        ),
-    ),
+    Column("mb_per_s", "MB/s", unit.NUMBER, value=_mb_per_s,
+           meaning="Millions of bytes per second of the last rank's median moving time"),
 )
+# fmt: on
 
 
 def sections(ranks: Ranks, limit: int | None = None, hint: str = "") -> list[doc.Section]:
