@@ -11,7 +11,6 @@ import pandas as pd
 from chainer_profile.analyse.counted import TrialCounters, counters_by, trial_counters
 from chainer_profile.analyse.findings import (
     FOLDER,
-    STEP,
     Change,
     Finding,
     gain_without,
@@ -106,8 +105,7 @@ def _at_most(summary: Summary, share: float) -> float | None:
     return min(without, max(1.0, limit))
 
 
-@PROPOSALS.add(
-    STEP,
+@PROPOSALS.step(
     "kernels",
     (
         Sentence("-embedding", "The functions that {name} replaces take {share:%} of the {whole}."),
@@ -153,8 +151,7 @@ def _kernels(summary: Summary) -> Iterator[Facts | Untried]:
     yield {"name": name, "program": program} | shares | ours | gain
 
 
-@PROPOSALS.add(
-    STEP,
+@PROPOSALS.step(
     "engines",
     "Inference engines build no graph and check no types.",
     _MEASURE,
@@ -185,8 +182,7 @@ def _engines(summary: Summary) -> Iterator[Facts | Untried]:
     yield facts | {"changes": (Change(engine="onnxruntime"),)}
 
 
-@PROPOSALS.add(
-    STEP,
+@PROPOSALS.step(
     "page-faults",
     (
         Sentence(
@@ -250,8 +246,7 @@ def _faults(layers: pd.DataFrame, trial: TrialCounters) -> str:
     )
 
 
-@PROPOSALS.add(
-    STEP,
+@PROPOSALS.step(
     "batch",
     (
         "{totals.framework_share:%} of the trial is spent between the functions (framework).",
@@ -291,7 +286,7 @@ def _mostly_in(summary: Summary) -> str:
     return "" if place == OUTSIDE else f"; {part} of it in {place}"
 
 
-@PROPOSALS.add(STEP, "dtype", "NumPy computes {run.settings.dtype} in software.", "Try float32.")
+@PROPOSALS.step("dtype", "NumPy computes {run.settings.dtype} in software.", "Try float32.")
 def _dtype(summary: Summary) -> Iterator[Facts | Untried]:
     if summary.recording.settings.dtype == "float32":
         yield Untried("float16", "NumPy computes it in software, slower than float32")

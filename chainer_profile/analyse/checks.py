@@ -88,17 +88,15 @@ _ENDED = "The run ended after {trials}: {ended}."
 _COVERED = "The results cover those trials."
 
 
-@CHECKS.add(
-    *(NOTE, "ended-early", _ENDED, "You requested this; nothing needs to be done."),
-    of_programs=True,
+@CHECKS.note(
+    "ended-early", _ENDED, "You requested this; nothing needs to be done.", of_programs=True
 )
 def _ended_as_asked(summary: Summary) -> Iterator[Facts]:
     if summary.recording.ended in (TIME_LIMIT, INTERVAL):
         yield _ending(summary)
 
 
-@CHECKS.add(
-    WARNING,
+@CHECKS.warning(
     "interrupted",
     (_ENDED, _COVERED),
     (
@@ -124,8 +122,7 @@ def _ending(summary: Summary) -> Facts:
     return {"trials": of + plural(wanted or made, "trial"), "ended": recording.ended}
 
 
-@CHECKS.add(
-    WARNING,
+@CHECKS.warning(
     "left-out",
     "{run.left_out:n} of {run.all_trials:profiled trial} ({share:%}) were discarded because their "
     "calls differ from those shown.",
@@ -137,8 +134,7 @@ def _left_out(summary: Summary) -> Iterator[Facts]:
         yield {"share": share, "off": share, "severity": WARNING if share > FEW_LEFT_OUT else NOTE}
 
 
-@CHECKS.add(
-    WARNING,
+@CHECKS.warning(
     "few-trials",
     "{run.n_trials:trial}: too few for a confidence interval and for reliable percentiles.",
     f"Run at least {MIN_TRIALS} trials, preferably 1,000{{option}}.",
@@ -149,8 +145,7 @@ def _few_trials(summary: Summary) -> Iterator[Facts]:
         yield {"option": bracketed(more), "off": math.inf}
 
 
-@CHECKS.add(
-    WARNING,
+@CHECKS.warning(
     "few-trials",
     "The 95 % interval is +/- {widths}.",
     (
@@ -190,8 +185,7 @@ def _wide_interval(summary: Summary) -> Iterator[Facts]:
     }
 
 
-@CHECKS.add(
-    WARNING,
+@CHECKS.warning(
     "unstable",
     "The trials vary: their standard deviation is {totals.profiled.spread:%0} of the mean, and the "
     "slowest took {totals.profiled.max_s:s} (median {totals.profiled.median_s:s}).",
@@ -203,8 +197,7 @@ def _unstable(summary: Summary) -> Iterator[Facts]:
         yield {"off": abs(trial.mean_s / trial.median_s - 1) if trial.median_s else math.inf}
 
 
-@CHECKS.add(
-    NOTE,
+@CHECKS.note(
     "unstable-layers",
     "{count:n} of {layers:layer} vary by 10 % of their mean or more; the worst is {worst} with "
     "{spread:%0}.",
@@ -218,8 +211,7 @@ def _unstable_layers(summary: Summary) -> Iterator[Facts]:
         yield {"count": count, "layers": len(layers), "worst": worst, "spread": spreads.max()}
 
 
-@CHECKS.add(
-    WARNING,
+@CHECKS.warning(
     "drift",
     "The second half of the run was {change:%} {direction} than the first.",
     "The machine changed during the run (heat, clock frequency, other programs). Run again on a "
@@ -235,8 +227,7 @@ def _drift(summary: Summary) -> Iterator[Facts]:
         yield {"change": abs(change), "direction": direction, "off": abs(change)}
 
 
-@CHECKS.add(
-    WARNING,
+@CHECKS.warning(
     "short-warmup",
     "The first {count} trials were {excess:%0} slower than the rest: a warm-up of "
     "{warmups:trial} was too short.",
@@ -276,8 +267,7 @@ def _many_trials(summary: Summary) -> NDArray[np.int64] | None:
     return None if few else walls
 
 
-@CHECKS.add(
-    NOTE,
+@CHECKS.note(
     "near-resolution",
     f"{{near:layer}} took less than {WINDOWS} times the {{window_s:s}} that {{limit}}, which is up "
     "to {part:%0} of the time of {smallest}.",
@@ -300,8 +290,7 @@ def _near_resolution(summary: Summary) -> Iterator[Facts]:
         yield window | {"smallest": smallest["label"], "share": near["share"].sum()}
 
 
-@CHECKS.add(
-    WARNING,
+@CHECKS.warning(
     "overhead",
     "Profiling made a trial {totals.overhead.fraction:%} slower.",
     "Report the unprofiled trials; the layers' times are too long by up to this share.",
@@ -314,8 +303,7 @@ def _overhead(summary: Summary) -> Iterator[Facts]:
         yield {}
 
 
-@CHECKS.add(
-    WARNING,
+@CHECKS.warning(
     "far-off",
     "The mean of the {trials} is {mean_s:s}, {ratio:%0} of the median of "
     "{totals.trial.median_s:s}.",
@@ -340,8 +328,7 @@ def _far_from_headline(summary: Summary) -> Iterator[Facts]:
         yield {"trials": trials, "mean_s": mean_s, "ratio": ratio, "off": abs(ratio - 1)}
 
 
-@CHECKS.add(
-    NOTE,
+@CHECKS.note(
     "outside-of-phases",
     "{share:%} of the trial is spent outside its phases ({phases}).",
     "No layer contains this time. Look at what the training loop does around the step.",
@@ -360,8 +347,7 @@ def _outside_of_phases(summary: Summary) -> Iterator[Facts]:
 # -- the network and the machine
 
 
-@CHECKS.add(
-    WARNING,
+@CHECKS.warning(
     "not-finite",
     "The network contains NaN or infinite numbers: in {places}.",
     "They can change the time of functions. chainer.set_debug(True) stops at the first function "
@@ -376,8 +362,7 @@ def _not_finite(summary: Summary) -> Iterator[Facts]:
         yield {"places": places, "off": math.inf}
 
 
-@CHECKS.add(
-    WARNING,
+@CHECKS.warning(
     "busy",
     "Other programs kept {cores} busy during the trials.",
     "They slow the trials and make them vary. Close them and run again.",
@@ -395,8 +380,7 @@ def cores_text(used: float, cores: int | None) -> str:
     return f"{used:.1f} of {plural(cores, 'core')}" if cores else f"{used:.1f} cores"
 
 
-@CHECKS.add(
-    WARNING,
+@CHECKS.warning(
     "disturbed",
     "The thread did not run in {trial.off_share:%0} of the wall time of the counters pass: it "
     "{why} times a trial{mostly}.",
@@ -426,8 +410,7 @@ def _disturbed(summary: Summary) -> Iterator[Facts]:
     yield facts | {"severity": severity, "off": trial.off_share}
 
 
-@CHECKS.add(
-    WARNING,
+@CHECKS.warning(
     "held-back",
     "{variables} {count:was|were} set: libraries may use slower instructions than this processor "
     "has{kernels}.",
@@ -450,8 +433,7 @@ def _held_back(summary: Summary) -> Iterator[Facts]:
 # -- a GPU
 
 
-@CHECKS.add(
-    WARNING,
+@CHECKS.warning(
     "throttled",
     "The GPU had lowered its clocks ({reasons}){clock}.",
     "Its layers can be faster than this. Cool it, or raise its power limit; to compare runs, fix "
@@ -466,8 +448,7 @@ def _throttled(summary: Summary) -> Iterator[Facts]:
         yield {"reasons": ", ".join(reasons), "clock": clock, "off": off}
 
 
-@CHECKS.add(
-    WARNING,
+@CHECKS.warning(
     "gpu-clock",
     "The GPU's clock {moved} by {change:%}: {clocks}.",
     (
@@ -513,8 +494,7 @@ def _clock_change(before: int, after: int) -> str:
     return f"{format_count(before)} MHz before the warm-up, {format_count(after)} MHz at the end"
 
 
-@CHECKS.add(
-    NOTE,
+@CHECKS.note(
     "no-held-trials",
     "No trial could be held back until all of it was launched, so it is unknown how long the GPU "
     "works and how long it waits.",

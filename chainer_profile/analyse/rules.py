@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from chainer_profile.analyse.findings import WARNING, Finding, Untried
+from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, Untried
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.sentences import Sentence, say
 
@@ -59,20 +59,29 @@ class Rule:
 
 @dataclass
 class Rules:
-    """A list of rules, each made by a function that gives its facts and the words above it."""
+    """A list of rules: ``@RULES.note(code, text, advice)`` above a function that gives the facts."""
 
     rules: list[Rule] = field(default_factory=list)
 
-    def add(
+    def _add(
         self, severity: str, code: str, text: Sentences, advice: Sentences = "", **more: Any
     ) -> Callable[[Needs], Needs]:
-        """Above a function: its findings are of this kind, with these words; see :class:`Rule`."""
+        """Above a function: its findings have these words; see :class:`Rule`."""
 
         def added(needs: Needs) -> Needs:
             self.rules.append(Rule(code, severity, needs, text, advice, **more))
             return needs
 
         return added
+
+    def warning(self, code: str, *words: Sentences, **more: Any) -> Callable[[Needs], Needs]:
+        return self._add(WARNING, code, *words, **more)
+
+    def step(self, code: str, *words: Sentences, **more: Any) -> Callable[[Needs], Needs]:
+        return self._add(STEP, code, *words, **more)
+
+    def note(self, code: str, *words: Sentences, **more: Any) -> Callable[[Needs], Needs]:
+        return self._add(NOTE, code, *words, **more)
 
     def findings(self, summary: Summary, of_programs: bool = False) -> Iterator[Finding | Untried]:
         """Those of a run; for programs by some of the rules only."""

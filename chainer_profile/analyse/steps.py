@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from chainer_profile.analyse.changes import MUCH, are_few, embeddings, proposed
-from chainer_profile.analyse.findings import STEP, Finding, gain_without, in_python, takes_options
+from chainer_profile.analyse.findings import Finding, gain_without, in_python, takes_options
 from chainer_profile.analyse.grouping import place_of_most
 from chainer_profile.analyse.roofline import COMPUTE, MEMORY, REACHED
 from chainer_profile.analyse.rules import Facts, Rules, whole
@@ -47,8 +47,7 @@ def steps(summary: Summary) -> Iterator[Finding]:
             yield finding
 
 
-@STEPS.add(
-    STEP,
+@STEPS.step(
     "launch-bound",
     (
         Sentence(
@@ -88,8 +87,7 @@ def _launching(summary: Summary) -> Iterator[Facts]:
     yield facts | {"within": use.calls_s / use.launch_s, "most": most}
 
 
-@STEPS.add(
-    STEP,
+@STEPS.step(
     "most-time",
     "{function} takes the most time of all functions: {share:%} of the {whole} in "
     "{calls:call}{by_phase}.",
@@ -126,8 +124,7 @@ def _by_phase(summary: Summary, function: pd.Series[Any]) -> str:
     return f" ({', '.join(times)})"
 
 
-@STEPS.add(
-    STEP,
+@STEPS.step(
     "backward",
     "Backward takes {share:%} of the {whole}, {ratio} times as long as forward ({backward_s:s} and "
     "{forward_s:s}).",
@@ -171,8 +168,7 @@ def _of_phase(summary: Summary, phase: str) -> tuple[pd.DataFrame, float, float]
     return (rows if share >= MUCH else rows.head(0)), phase_s, share
 
 
-@STEPS.add(
-    STEP,
+@STEPS.step(
     "update",
     "The update takes {share:%} of the {whole} ({update_s:s}).",
     evidence=(
@@ -208,15 +204,14 @@ def _update(summary: Summary) -> Iterator[Facts]:
     yield facts
 
 
-@STEPS.add(STEP, "data", "Loading data takes {share:%} of the {whole}, mostly in {function}.")
+@STEPS.step("data", "Loading data takes {share:%} of the {whole}, mostly in {function}.")
 def _data(summary: Summary) -> Iterator[Facts]:
     rows, _, share = _of_phase(summary, DATA)
     if len(rows):
         yield {"share": share, "function": rows["function"][rows["typical_s"].idxmax()]}
 
 
-@STEPS.add(
-    STEP,
+@STEPS.step(
     "embedding",
     "The backward of EmbedID at {path} takes {share:%} of the {whole}: each of {calls:n} calls "
     "fills an array of W's size with zeros and adds the gradients of its words to it.",
@@ -232,8 +227,7 @@ def _embeddings(summary: Summary) -> Iterator[Facts]:
             yield {"path": path, "share": share, "calls": calls, "gain": gain}
 
 
-@STEPS.add(
-    STEP,
+@STEPS.step(
     "accumulation",
     "Adding up the gradients of variables that several functions use takes {share:%} of the "
     "{whole} in {calls:call}, one for each shortcut and branch.",
@@ -246,8 +240,7 @@ def _accumulation(summary: Summary) -> Iterator[Facts]:
             yield {"share": share, "calls": row["calls"]}
 
 
-@STEPS.add(
-    STEP,
+@STEPS.step(
     "matrix-rate",
     "The {count:forward call} of {function} {count:runs|run} at {about}{rate:%} of this machine's "
     "matrix rate ({run.limits.flops_per_s:G} GFLOP/s).",
@@ -295,8 +288,7 @@ def _because(summary: Summary, slow: pd.DataFrame, function: str) -> str:
 _BOUND = "{bound}-bound layers take {share:%} of the {whole}."
 
 
-@STEPS.add(
-    STEP,
+@STEPS.step(
     "memory-bound",
     _BOUND,
     (
@@ -312,8 +304,7 @@ def _memory_bound(summary: Summary) -> Iterator[Facts]:
     yield from _bound(summary, MEMORY)
 
 
-@STEPS.add(
-    STEP,
+@STEPS.step(
     "compute-bound",
     _BOUND,
     (Sentence("half", "The GPU computes faster with fewer digits: {tf32}{half}."),),
@@ -336,8 +327,7 @@ def _bound(summary: Summary, bound: str) -> Iterator[Facts]:
         yield facts | {"half": half if settings.dtype == "float32" else ""}
 
 
-@STEPS.add(
-    STEP,
+@STEPS.step(
     "normalisations",
     "{count:n} of {fixed:call} of FixedBatchNormalization {count:comes|come} right after a "
     "convolution and {count:takes|take} {share:%} of the {whole}.",
@@ -369,8 +359,7 @@ def _follow_convolutions(layers: pd.DataFrame) -> pd.Series[bool]:
     )
 
 
-@STEPS.add(
-    STEP,
+@STEPS.step(
     "framework",
     (
         Sentence(
@@ -396,8 +385,7 @@ def _framework(summary: Summary) -> Iterator[Facts]:
     yield {"engine": recording.settings.engine, "at_batch": at_batch}
 
 
-@STEPS.add(
-    STEP,
+@STEPS.step(
     "gpu",
     "{functions} {count:takes|take} {share:%} of the {whole}: dense arithmetic, which a GPU does "
     "well.",

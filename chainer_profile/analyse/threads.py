@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chainer_profile.analyse.findings import NOTE, STEP, gain_without, option
+from chainer_profile.analyse.findings import gain_without, option
 from chainer_profile.analyse.rules import Facts, Rules, whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import median_interval
@@ -24,8 +24,7 @@ _PREFIXES = {"openblas": "OPENBLAS", "mkl": "MKL", "blis": "BLIS"}
 THREADS = Rules()
 
 
-@THREADS.add(
-    NOTE,
+@THREADS.note(
     "threads",
     "BLAS ran with {threads}.",
     (
@@ -49,8 +48,7 @@ def _probed(summary: Summary) -> Iterator[Facts]:
         yield {"threads": probe.text(threads)}
 
 
-@THREADS.add(
-    NOTE,
+@THREADS.note(
     "threads",
     "BLAS used {threads} threads; whether one is faster was not measured.",
     (
@@ -70,8 +68,7 @@ def _not_probed(summary: Summary) -> Iterator[Facts]:
         }
 
 
-@THREADS.add(
-    STEP,
+@THREADS.step(
     "threads",
     "Matrix products take {share:%} of the {whole}, at {rate:%} of this machine's rate, with "
     "{threads} BLAS threads.",
