@@ -59,7 +59,7 @@ class Rule:
 
 @dataclass
 class Rules:
-    """A list of rules: ``@RULES.note(code, text, advice)`` above a function that gives the facts."""
+    """Rules: ``@RULES.note(code, text, advice)`` stands above a function that gives the facts."""
 
     rules: list[Rule] = field(default_factory=list)
 
