@@ -22,7 +22,7 @@ from chainer_profile.report.writers.terminal import show, written
 from tests.report.documents import profiles
 from tests.report.reading import column, on_terminal
 from tests.report.seen import seen
-from tests.report.working import training, working
+from tests.report.working import training
 
 # -- Markdown
 
@@ -88,16 +88,6 @@ def test_no_time_is_left_out_at_any_width() -> None:
         wanted = {"incl."} if tree else {"path", "median", "%"}
         wanted |= {"host", "busy"} if name == "gpu" and not tree else set()
         assert wanted <= {*head_of(shown, "incl." if tree else "median ms")}
-
-
-def test_work_and_memory_by_layer_go_first() -> None:
-    new = ["GFLOP/s", "limit", "peak"]
-    heads = {width: head_of(on_terminal(working(), width)) for width in range(60, 164, 8)}
-    counts = [sum(name in head for name in new) for _, head in sorted(heads.items())]
-    assert counts == sorted(counts)
-    assert (counts[0], counts[-1]) == (0, 3)
-    # What the order is by is shown on a narrow console too.
-    assert "MFLOP" in head_of(on_terminal(working(), 70, sort="flops"))
 
 
 KEYS = [key for key in LAYER_COLUMNS if key not in ("index", "hot")]

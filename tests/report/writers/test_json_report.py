@@ -104,12 +104,6 @@ def check_known(part: Any) -> None:
         check_known(one)
 
 
-def test_the_sample_is_small_and_a_column_is_a_line() -> None:
-    text = json_report.render(SUMMARIES["sample"]())
-    assert len(text) < 40_000
-    assert '\n  "index": [0,1,2,' in text
-
-
 def test_no_digit_before_the_point_is_lost() -> None:
     asked = Settings(max_seconds=12345.678, seed=123456789)
     report = read(summarise(replace(make_recording(), settings=asked)))
