@@ -52,13 +52,20 @@ def write_reports(
         and (only is None or format.file in only)
     ]
     refuse_folders(folder, {format.file for format in formats}.__contains__)
-    written: list[Path] = []
-    # They may be large: each is written before the next one is made.
+    # An interruption leaves no part of the usual reports: all are made before one is written.
+    usual = [(format.file, format.make(report)) for format in formats if not format.name]
+    files = write(
+        folder, {file: _as_bytes(content) for file, content in usual if content is not None}
+    )
+    # Those that are asked for may be large: each is written before the next one is made.
     for format in formats:
-        if (content := format.make(report)) is not None:
-            as_bytes = content.encode() if isinstance(content, str) else content
-            written += write(folder, {format.file: as_bytes})
-    return written
+        if format.name and (content := format.make(report)) is not None:
+            files += write(folder, {format.file: _as_bytes(content)})
+    return files
+
+
+def _as_bytes(content: str | bytes) -> bytes:
+    return content.encode() if isinstance(content, str) else content
 
 
 def beside(folder: Path, recording: Recording) -> Beside:

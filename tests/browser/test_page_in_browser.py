@@ -4,8 +4,8 @@ import pytest
 
 from chainer_profile import summarise
 from chainer_profile.report.page import render
-from chainer_profile.report.tables import safe
 from chainer_profile.report.text import printable
+from chainer_profile.report.unit import safe
 from tests import needs
 from tests.browser.conftest import TABLE
 from tests.conftest import make_recording

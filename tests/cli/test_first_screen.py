@@ -9,8 +9,9 @@ import pytest
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.cli.shown import FULL
 from chainer_profile.record.recording import Recording
+from chainer_profile.report import unit
 from chainer_profile.report.document import Heading, text
-from chainer_profile.report.tables import Table, columns, listed
+from chainer_profile.report.tables import Column, Table
 from chainer_profile.report.writers.terminal import first_screen, written
 from chainer_profile.runs.folder import save_recording
 from tests import ROOT
@@ -18,6 +19,9 @@ from tests.conftest import make_recording, make_training
 from tests.report.working import make_device_training, with_work
 
 SAMPLES = sorted((ROOT / "reports" / "samples").glob("resnet*"))
+
+
+NAME = Column("name", "name", unit.TEXT)
 
 
 def noisy(recording):
@@ -56,7 +60,7 @@ def test_a_run(name, folder, done, monkeypatch):
 
 def test_what_has_no_room_is_named():
     rows = [SimpleNamespace(name=f"name {at}") for at in range(30)]
-    tables = [Table(listed(columns("name | | text")), rows, f"Table of {name}") for name in "abc"]
+    tables = [Table([NAME], rows, f"Table of {name}") for name in "abc"]
     blocks = [text("The answer."), *tables, Heading(2, "More"), text("The end.")]
     assert first_screen(blocks[:1], 100, FULL) == blocks[:1]
     kept = first_screen(blocks, 100, FULL, most=12)
@@ -73,7 +77,7 @@ def test_what_has_no_room_is_named():
 
 def test_what_leads_to_a_table_without_room_is_left_out_with_it():
     rows = [SimpleNamespace(name=f"name {at}") for at in range(30)]
-    table = Table(listed(columns("name | | text")), rows, "Layers")
+    table = Table([NAME], rows, "Layers")
     blocks = [text("The answer."), text("Where it helped the most:"), table]
     assert written(first_screen(blocks, 100, FULL, most=8)).split("\n") == [
         *("The answer.", ""),
