@@ -28,8 +28,6 @@ from chainer_profile.record.budget import (
 )
 from chainer_profile.record.recording import Recording
 
-#: Share of the program from which moving its network less often is advised.
-_MOVED = 0.05
 #: Names of an iteration's time outside of its phases, such as the program's loop; and in a phase.
 BETWEEN_PHASES, BETWEEN_FUNCTIONS = "code between the phases", "between functions"
 _DATA = "data"
@@ -122,7 +120,9 @@ def _in_account(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
     """Rows of the trials in a part, and functions in the rest of its time."""
     account = spent.part, spent.name
     trials = program.trials.get(account, ())
-    unmeasured = [one for one in program.budget.unmeasured if (one.part, one.name) == account]
+    unmeasured = [
+        calls for calls in program.budget.unmeasured if (calls.part, calls.name) == account
+    ]
     if not (trials or unmeasured):
         return _functions(program, spent, spent.ns, (LOADING, NETWORK, OTHER))
     phases = _phases(trials)
@@ -139,6 +139,9 @@ def _in_account(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
         last = phases[OUTSIDE] if OUTSIDE in phases else list(phases.values())[-1]
         last.between_ns += rest_ns
     else:
+        for calls in unmeasured:
+            parts.append(Part(NOT_BY_ROW, calls.ns, calls.count))
+            rest_ns -= calls.ns
         parts += _functions(program, spent, rest_ns, (LOADING, OTHER))
     for name, phase in phases.items():
         inner = phase.parts()
@@ -251,7 +254,7 @@ def share_of(spent: Spent, budget: Budget) -> float:
 
 def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Finding, ...]:
     """What would shorten the program; with what would shorten its trials, by what that is of it."""
-    findings = [*beside_the_network(budget, own_ns(budget)), *_moved(budget)]
+    findings = list(beside_the_network(budget, own_ns(budget)))
     if summary is not None:
         trains = summary.recording.settings.phase == "train"
         share = share_of(budget.of(ITERATIONS if trains else CALLS), budget)
@@ -262,12 +265,3 @@ def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Fi
     return in_order(
         finding for finding in findings if finding.gain is None or finding.gain >= LEAST_GAIN
     )
-
-
-def _moved(budget: Budget) -> Iterator[Finding]:
-    moving = re.compile(r"\bto_(gpu|device)\b")
-    moved_ns = sum(spent.ns for spent in budget.sampled if moving.search(spent.function))
-    if moved_ns >= _MOVED * own_ns(budget) > 0:
-        share = format_percent(moved_ns / own_ns(budget))
-        text = f"Repeated to_gpu calls take {share} of the program."
-        yield Finding("moved", STEP, text, "Move a network once, before the loop.")

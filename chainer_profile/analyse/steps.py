@@ -214,14 +214,19 @@ def _data(summary: Summary) -> Iterator[Facts]:
 @STEPS.step(
     "embedding",
     "The backward of EmbedID at {path} takes {share:%} of the {whole}: each of {calls:n} calls "
-    "fills an array of W's size with zeros and adds the gradients of its words to it.",
+    "fills an array of W's size with zeros and the gradients of its words, and these arrays are "
+    "added up.",
     "To look up all words of a sequence in one call, write.",
     command="chainer.functions.separate(embed(sequence), axis=0)",
 )
 def _embeddings(summary: Summary) -> Iterator[Facts]:
     """Embeddings that are called several times a trial, each time for an array of all words."""
+    layers, whole_s = summary.layers, whole(summary)[0]
+    added = layers[layers["function"] == "gradient_accumulation"].groupby("path")["mean_s"].sum()
     for path, rows in embeddings(summary, are_few).groupby("path", sort=False):
-        calls, share = int(rows["calls"].sum()), float(rows["mean_s"].sum()) / whole(summary)[0]
+        # The arrays of all calls are added up, too.
+        calls, times_s = int(rows["calls"].sum()), rows["mean_s"].sum() + added.get(path, 0.0)
+        share = float(times_s) / whole_s
         if calls > 1 and share >= MUCH:
             gain = gain_without(share * (1 - 1 / calls))
             yield {"path": path, "share": share, "calls": calls, "gain": gain}

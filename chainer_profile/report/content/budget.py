@@ -240,8 +240,9 @@ def _chosen(parts: Sequence[Part], most: int, least_ns: float) -> set[int]:
             inner = parent
         return more, left
 
-    large = (part for part in ranked if part.ns >= least_ns)
-    for part in (*_largest_layers(ranked, above), *large):
+    layers = _largest_layers(ranked, above)
+    ranked = [part for part in ranked if part.ns >= least_ns]
+    for part in (*layers, *_beside(layers, ranked, above), *ranked):
         more, left = with_part(part)
         if len(more) + sum(ns >= least_ns for ns in left.values()) > most:
             break
@@ -272,9 +273,9 @@ def _largest_layers(parts: Iterable[Part], above: Mapping[int, Part | None]) -> 
 def _beside(
     layers: Sequence[Part], ranked: Iterable[Part], above: Mapping[int, Part | None]
 ) -> list[Part]:
-    """What stands beside the phases of these layers and takes more than the smallest of them.
+    """The parts beside the phases of these layers that take more than the smallest of them.
 
-    As a part of a row "other" it would make that larger than what has a name.
+    As a part of a row "other" they would make that larger than rows with names.
     """
     within = [above[id(phase)] for layer in layers if (phase := above[id(layer)]) is not None]
     parts = {id(part) for part in within if part is not None}

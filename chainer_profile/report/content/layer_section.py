@@ -269,8 +269,7 @@ def hottest(summary: Summary) -> Table:
 
 def on_page(summary: Summary) -> Iterator[Block]:
     legend = [
-        "Click a heading to sort. Beside each layer: the histogram of its times, and their course "
-        "over the trials.",
+        "Beside each layer: the histogram of its times, and their course over the trials.",
         *([ABOUT] if summary.layers["work_is_about"].any() else []),
     ]
     yield Table(
