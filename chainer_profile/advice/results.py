@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from chainer_profile.advice.changes import CPU, Candidate
+from chainer_profile.advice.changes import AS_IT_IS, CPU, Candidate
+from chainer_profile.advice.rounds import LossChange
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.basics.describe import student_quantile
 from chainer_profile.basics.files import as_json
@@ -46,12 +47,12 @@ class LayerGain:
 
 @dataclass(frozen=True)
 class Tried:
-    """One change, and what came of it. Times are those of one input."""
+    """One change, and what came of it. Times are those of one input, of a program an iteration."""
 
     candidate: Candidate
     wall: Speedup | None = None  #: By wall time; None where nothing was measured.
     cpu: Speedup | None = None  #: By CPU time of all its threads.
-    pairs: int = 0  #: Pairs of fresh processes that these come from.
+    pairs: int = 0  #: Pairs of fresh processes, or rounds, that these come from.
     #: Whether these are of processes begun after the change had been chosen, so that its gain is
     #: not the luck of the first look.
     confirmed: bool = False
@@ -59,6 +60,7 @@ class Tried:
     before_s: float = math.nan  #: Median wall time without the change.
     after_s: float = math.nan
     layers: tuple[LayerGain, ...] = ()  #: Those that gained the most; of changes of Chainer's own.
+    loss: LossChange | None = None  #: Of iterations of a program; None where it is not known.
     error: str = ""  #: Why it could not be tried to the end, in one line.
 
     @property
@@ -88,6 +90,10 @@ class Advice:
     budget_s: float = 0.0  #: Seconds that there were.
     took_s: float = 0.0
     ended: str = COMPLETE  #: Or why it ended before.
+    #: Of a program that was tried by turns, its name; empty for a network in processes.
+    script: str = ""
+    #: What to write into the program and at the terminal for the best, with where, line by line.
+    lines: tuple[tuple[str, str], ...] = ()
 
     @property
     def helping(self) -> tuple[Tried, ...]:
@@ -132,6 +138,13 @@ def ranked(tried: Sequence[Tried]) -> tuple[Tried, ...]:
         return not one.helps, bool(one.error), -(one.gain.factor if one.gain else 0.0)
 
     return tuple(sorted(tried, key=place))
+
+
+def best_of(tried: Sequence[Tried]) -> Tried | None:
+    """What helps the most; what the run has already only where nothing else helps."""
+    helping = [one for one in tried if one.helps]
+    best = next((one for one in helping if one.candidate.against == AS_IT_IS), None)
+    return best or next(iter(helping), None)
 
 
 def write_json(advice: Advice) -> str:

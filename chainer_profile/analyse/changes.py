@@ -22,7 +22,7 @@ from chainer_profile.analyse.rules import Facts, Rules, whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.sentences import Sentence, fill
 from chainer_profile.basics.units import format_nbytes, format_percent
-from chainer_profile.basics.words import BACKWARD, TYPED, is_run
+from chainer_profile.basics.words import BACKWARD, TYPED, is_run, trying_again
 from chainer_profile.kernels.numpy_kernels import FEWEST_WORDS, MOST_NUMBERS
 from chainer_profile.record.parts import Shape
 
@@ -117,9 +117,10 @@ def _at_most(summary: Summary, share: float) -> float | None:
     ),
     (
         Sentence("ours", _MEASURE),
-        Sentence("-ours -program", "To replace them, write."),
+        Sentence("tries", "To measure the gain, run."),
+        Sentence("-ours -tries -program", "To replace them, write."),
         Sentence(
-            "-ours program",
+            "-ours -tries program",
             "To replace them, write this at the beginning; a second run and compare show the gain.",
         ),
     ),
@@ -146,7 +147,9 @@ def _kernels(summary: Summary) -> Iterator[Facts | Untried]:
     name = changes[-1].name
     code = f"{'import chainer_profile; ' if program else ''}chainer_profile.{name}"
     shares = {"share": share, "embedding": embedding if embedding > share / 2 else 0.0}
-    ours = {"ours": is_run(settings.command), "command": _command(summary, code)}
+    tries = trying_again(settings.command)
+    ours = {"ours": is_run(settings.command), "command": tries or _command(summary, code)}
+    ours |= {"tries": bool(tries)}
     gain = {"gain": _at_most(summary, share), "changes": changes}
     yield {"name": name, "program": program} | shares | ours | gain
 
@@ -196,7 +199,8 @@ def _engines(summary: Summary) -> Iterator[Facts | Untried]:
     ),
     (
         Sentence("option", "To measure the gain of keeping memory in the process, add."),
-        Sentence("-option", "To keep the memory in the process, write."),
+        Sentence("tries", "To measure the gain of keeping memory in the process, run."),
+        Sentence("-option -tries", "To keep the memory in the process, write."),
     ),
     evidence=("{faults}",),
 )
@@ -216,7 +220,9 @@ def _memory(summary: Summary) -> Iterator[Facts | Untried]:
         return
     option = takes_options(settings)
     facts: Facts = {"changes": (change,), "option": option, "faults": ""}
-    facts["command"] = "--keep-memory" if option else "chainer_profile.accelerate()"
+    tries = trying_again(settings.command)
+    facts["tries"] = bool(tries)
+    facts["command"] = "--keep-memory" if option else tries or "chainer_profile.accelerate()"
     facts["up_to"] = "" if peak is None else f", up to {format_nbytes(peak)} a layer"
     faults = "" if counted is None else _faults(summary.layers, counted)
     if counted is not None and faults and counted.system_s > 2 * counted.system_error_s:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from chainer_profile.analyse.findings import STEP, Finding, gain_without
 from chainer_profile.basics.sentences import fill
+from chainer_profile.basics.words import trying
 from chainer_profile.record.budget import (
     EVALUATION,
     EXTENSIONS,
@@ -34,7 +35,8 @@ def beside_the_network(budget: Budget, own_ns: int) -> Iterator[Finding]:
     alike: dict[tuple[str, tuple[str, str, float]], list[Spent]] = {}
     for part in (EVALUATION, SNAPSHOTS, EXTENSIONS):
         for spent in budget.part(part):
-            alike.setdefault((part, _less(spent, extensions.get(spent.name))), []).append(spent)
+            less = _less(spent, extensions.get(spent.name), budget)
+            alike.setdefault((part, less), []).append(spent)
     for (part, (advice, command, saved)), several in alike.items():
         share = sum(spent.ns for spent in several) / own_ns if own_ns else 0.0
         *first, last = (spent.name or part.capitalize() for spent in several)
@@ -50,14 +52,10 @@ def beside_the_network(budget: Budget, own_ns: int) -> Iterator[Finding]:
             yield Finding(part, STEP, text, advice, command=command, gain=gain)
 
 
-def _less(spent: Spent, extension: Extension | None) -> tuple[str, str, float]:
+def _less(spent: Spent, extension: Extension | None, budget: Budget) -> tuple[str, str, float]:
     """Advice, the code to write, and the part of the time that it saves at most."""
     if spent.name == SAVE_NPZ:
-        return (
-            "Saving without compression takes less time and a larger file. Write.",
-            "serializers.save_npz(..., compression=False)",
-            1.0,
-        )
+        return _uncompressed(spent, budget, "serializers.save_npz(..., compression=False)")
     if extension is None:
         if spent.part == EVALUATION:
             return "Evaluate less often, or on fewer examples.", "", 1.0
@@ -65,11 +63,7 @@ def _less(spent: Spent, extension: Extension | None) -> tuple[str, str, float]:
     if extension.kind.endswith(_NEEDED):
         return "", "", 0.0
     if extension.compresses:
-        return (
-            "Saving without compression takes less time and a larger file. Write.",
-            f"extensions.snapshot(savefun={_PLAIN})",
-            1.0,
-        )
+        return _uncompressed(spent, budget, f"extensions.snapshot(savefun={_PLAIN})")
     factor = next((factor for factor in _LESS_OFTEN if extension.times >= factor), 0)
     if factor:
         times, fewer = extension.times, extension.times // factor
@@ -84,6 +78,19 @@ def _less(spent: Spent, extension: Extension | None) -> tuple[str, str, float]:
             1 - 1 / _FEWER_EXAMPLES,
         )
     return "", "", 0.0
+
+
+def _uncompressed(spent: Spent, budget: Budget, code: str) -> tuple[str, str, float]:
+    """The same of saving without compression: its gain is told where it was measured."""
+    saved = budget.compression.get(spent.name)
+    if saved is None:
+        advice = "To measure what saving without compression brings, run."
+        return advice, trying(budget.script), 1.0
+    sentence = (
+        "Saving without compression takes {saved:%} less (measured in memory), and makes a larger "
+        "file. Write."
+    )
+    return fill(sentence, saved=saved), code, saved
 
 
 def _written(extension: Extension, factor: int) -> str:

@@ -33,9 +33,12 @@ class Change:
     threads: int | None = None  #: BLAS threads; None for those of the run.
     batchsize: int | None = None  #: Inputs at a time; None for those of the run.
     dtype: str = ""  #: Chainer's ``config.dtype``; empty for that of the run.
+    #: Entries of ``chainer.config`` that are switched, such as ``type_check``.
+    config: tuple[str, ...] = ()
 
     def with_(self, other: Change) -> Change:
         changed = {one.name: getattr(other, one.name) for one in fields(Change)}
+        changed["config"] = tuple(dict.fromkeys((*self.config, *other.config)))
         return replace(self, **{name: value for name, value in changed.items() if value})
 
     @property
@@ -43,8 +46,12 @@ class Change:
         """What a change of one kind is called."""
         if self.kernels:
             return "accelerate()" if self.kernels == "numpy" else 'accelerate(kernels="torch")'
+        if self.threads:
+            return "one BLAS thread" if self.threads == 1 else f"{self.threads} BLAS threads"
         if self.batchsize:
             return f"batch size {self.batchsize}"
+        if self.config:
+            return f"chainer.config.{self.config[0]}"
         return self.engine or ("memory kept" if self.keep_memory else self.dtype)
 
     @property
@@ -52,6 +59,9 @@ class Change:
         """What to write or to type to keep a change of one kind."""
         if self.kernels:
             return f"chainer_profile.{self.name}"
+        if self.threads:
+            n = self.threads
+            return f"OPENBLAS_NUM_THREADS={n} (or MKL_NUM_THREADS={n}) before the command"
         if self.engine:
             return f"{TYPED} export --to net.onnx, with the network's options"
         if self.batchsize:

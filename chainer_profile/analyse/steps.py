@@ -204,11 +204,27 @@ def _update(summary: Summary) -> Iterator[Facts]:
     yield facts
 
 
-@STEPS.step("data", "Loading data takes {share:%} of the {whole}, mostly in {function}.")
+@STEPS.step(
+    "data",
+    "Loading data takes {share:%} of the {whole}, mostly in {function}.",
+    (
+        Sentence(
+            "hidden",
+            "Other processes can load batches beside the training, which hides up to {hidden:%}. "
+            "Write.",
+        ),
+    ),
+)
 def _data(summary: Summary) -> Iterator[Facts]:
     rows, _, share = _of_phase(summary, DATA)
     if len(rows):
-        yield {"share": share, "function": rows["function"][rows["typical_s"].idxmax()]}
+        facts: Facts = {"share": share, "function": rows["function"][rows["typical_s"].idxmax()]}
+        serial = rows[rows["function"] == "SerialIterator"]
+        hidden = float(serial["mean_s"].sum()) / whole(summary)[0]
+        if hidden >= MUCH:
+            command = "chainer.iterators.MultiprocessIterator(train, batchsize)"
+            facts |= {"hidden": hidden, "command": command, "gain": gain_without(hidden)}
+        yield facts
 
 
 @STEPS.step(

@@ -13,6 +13,7 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import median_interval
 from chainer_profile.basics.sentences import Sentence
 from chainer_profile.basics.units import format_interval, plural
+from chainer_profile.basics.words import trying_again
 from chainer_profile.record.recording import Recording
 
 #: Share of matrix products from which a slow rate is worth a finding, and the part of the machine's
@@ -52,8 +53,9 @@ def _probed(summary: Summary) -> Iterator[Facts]:
     "threads",
     "BLAS used {threads} threads; whether one is faster was not measured.",
     (
-        Sentence("option", "Try {option} and compare the two runs."),
-        Sentence("-option", "Set {single} before Python starts and compare the two runs."),
+        Sentence("tries", "To measure it, run: {tries}"),
+        Sentence("option -tries", "Try {option} and compare the two runs."),
+        Sentence("-option -tries", "Set {single} before Python starts and compare the two runs."),
     ),
     of_programs=True,
 )
@@ -64,6 +66,7 @@ def _not_probed(summary: Summary) -> Iterator[Facts]:
         yield {
             "threads": blas_threads(recording),
             "option": single,
+            "tries": trying_again(recording.settings.command),
             "single": _single_thread(recording),
         }
 
@@ -72,16 +75,22 @@ def _not_probed(summary: Summary) -> Iterator[Facts]:
     "threads",
     "Matrix products take {share:%} of the {whole}, at {rate:%} of this machine's rate, with "
     "{threads} BLAS threads.",
-    "To measure one thread, put this before the command and compare the two runs.",
+    (
+        Sentence("tries", "To measure one thread, run."),
+        Sentence(
+            "-tries", "To measure one thread, put this before the command and compare the two runs."
+        ),
+    ),
     of_programs=True,
 )
 def _slow_program(summary: Summary) -> Iterator[Facts]:
     recording, slow = summary.recording, _slow_products(summary)
     if slow is not None and _blas_chose(recording):
         share, rate = slow
-        command, threads = _single_thread(recording), blas_threads(recording)
+        tries, threads = trying_again(recording.settings.command), blas_threads(recording)
+        command = tries or _single_thread(recording)
         rates = {"share": share, "rate": rate, "threads": threads}
-        yield rates | {"command": command, "gain": gain_without(share)}
+        yield rates | {"tries": bool(tries), "command": command, "gain": gain_without(share)}
 
 
 def _blas_chose(recording: Recording) -> bool:

@@ -71,6 +71,41 @@ def run_words(command: str) -> list[str] | None:
     return None if words and not words[0].startswith("-") else words
 
 
+#: Behind these words of ``run`` a program is named.
+_PROGRAM = ("-", "-c", "-m", "--module")
+#: The option of ``run`` that tries what makes a program faster.
+TRY = "--try"
+
+
+def trying(program: str) -> str:
+    """The command that tries what makes a program faster; ``train.py --epoch 1`` is one."""
+    return f"{TYPED} run {TRY} {program}"
+
+
+def trying_again(command: str) -> str:
+    """The command of a program's run with :data:`TRY`; empty for other commands, or one with it.
+
+    The folder of the results is another one.
+    """
+    try:
+        words = _behind_door(shlex.split(command)) or []
+    except ValueError:
+        return ""
+    if words[:1] != ["run"] or TRY in words:
+        return ""
+    kept, rest = [], iter(words[1:])
+    for word in rest:
+        if word in ("-o", "--out"):
+            next(rest, "")
+        elif word == "--format":
+            kept += [word, next(rest, "")]
+        elif word != "--force" and not word.startswith("--out="):
+            kept.append(word)
+            if word in _PROGRAM or not word.startswith("-"):  # what follows is the program's
+                break
+    return trying(shlex.join([*kept, *rest]))
+
+
 def _behind_door(words: list[str]) -> list[str] | None:
     at = next((at for at, word in enumerate(words[:3]) if word in _DOORS), None)
     return None if at is None else words[at + 1 :]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shlex
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +18,7 @@ from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.files import is_free, numbered
 from chainer_profile.basics.free_memory import free_nbytes
-from chainer_profile.basics.words import COMMAND, TYPED, run_words
+from chainer_profile.basics.words import COMMAND, run_words, trying, trying_again
 from chainer_profile.cli import PROFILE, asked
 from chainer_profile.cli.main import Context
 from chainer_profile.cli.options import settings_of
@@ -91,10 +89,10 @@ def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
     settings = load_run(folder).settings
     words = run_words(settings.command)
     if words is None:
+        tried = trying_again(settings.command) or trying("SCRIPT")
         raise UsageError(
-            f"{args.run} is the run of a program, and advise builds networks; to measure a change "
-            "of the program, such as import chainer_profile; chainer_profile.accelerate() at its "
-            f"beginning, run it again and compare: {TYPED} compare {args.run} NEW"
+            f"{args.run} is the run of a program, and advise builds networks; to try what makes "
+            f"the program faster: {tried}"
         )
     if settings.engine:
         raise UsageError(f"{args.run} ran {settings.engine}; advise changes networks of Chainer")
@@ -165,22 +163,15 @@ def _advise(
 
 def _possible(recording: Recording) -> Possible:
     """What this machine can try."""
-    from chainer_profile.advice.changes import Possible
-    from chainer_profile.engines.catalogue import ENGINES
+    from chainer_profile.advice.changes import Possible, lacking
     from chainer_profile.measure import environment
 
     def most(libraries: Any) -> int:
         return max((library.threads for library in libraries), default=1)
 
-    lacks = {
-        name: "" if all(map(find_spec, entry.needs)) else f"not installed: {entry.install}"
-        for name, entry in ENGINES.items()
-    }
-    torch = "" if find_spec("torch") else "not installed: python -m pip install torch"
-    glibc = "" if platform.libc_ver()[0] == "glibc" else "needs glibc, which this system lacks"
     cores = most(environment.blas_libraries())
     return Possible(
-        {**lacks, "torch": torch, "glibc": glibc},
+        lacking(),
         threads=min(most(recording.environment.blas), cores),
         cores=cores,
         asked=recording.settings.threads is not None,

@@ -222,6 +222,11 @@ OPTIONS: dict[str, Told] = {
     # -- programs, sweeps
     "-m, --module": _flag("run a module by its name, like python -m"),
     "-c": _flag("run a program given as text, like python -c", dest="text"),
+    "--try": _flag(
+        "try what makes the program faster: switch each change on and off by turns, iteration by "
+        "iteration, and show what it brings",
+        dest="tries",
+    ),
     "--compat-only": _flag("make Chainer run on this Python and NumPy, but measure nothing"),
     "--no-layers": _flag("measure the program's parts alone, without layers and Python functions"),
     "--no-samples": _flag(

@@ -75,7 +75,7 @@ _TABLE = {
         "time went: imports, data, iterations by layer, evaluation, each extension of a Trainer, "
         "snapshots. The exit code is the program's.",
         {
-            "": "module|c compat-only no-layers no-memory no-samples format quiet program",
+            "": "module|c try compat-only no-layers no-memory no-samples format quiet program",
             "output": "out force",
         },
         no_memory="skip the memory pass (one trial)",
@@ -292,6 +292,10 @@ def _check_program(args: argparse.Namespace) -> None:
     args.program = args.program[1:] if args.program[:1] == ["--"] else args.program
     if not args.program:
         raise UsageError(f"name a program: {TYPED} run SCRIPT [ARGS ...]")
+    for option in ("compat_only", "no_layers"):
+        if args.tries and getattr(args, option):
+            without = option.replace("_", "-")
+            raise UsageError(f"--try measures iterations: leave out --{without}")
     _check_force(args)
 
 

@@ -35,6 +35,7 @@ def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outc
         layers=not args.no_layers,
         memory=args.memory,
         samples=not (args.no_samples or args.no_layers),
+        tries=args.tries,
     ) as running:
         outcome = running.run()
         _explain(outcome, args)

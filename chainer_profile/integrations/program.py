@@ -10,10 +10,18 @@ from typing import Any
 from weakref import ref
 
 import chainer
+import numpy as np
 
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.integrations.extensions import account_of, described, progress_of
+from chainer_profile.integrations.extensions import (
+    account_of,
+    compression_part,
+    described,
+    part_of,
+    progress_of,
+)
 from chainer_profile.integrations.results import TEST, TRAINING
+from chainer_profile.integrations.trying import Tried
 from chainer_profile.integrations.watched import Abandoned, End, Watched
 from chainer_profile.measure import entries
 from chainer_profile.measure.accounts import Account, Accounts
@@ -28,6 +36,7 @@ from chainer_profile.record.recording import Recording
 _MOST = 8
 #: What the profiler does in a program, beside :mod:`.watched`.
 FOLDING = "merging trials"
+COMPRESSION = "saving with and without compression"
 #: Of a class that is not built in, whose methods can be replaced.
 _HEAP_TYPE = 1 << 9
 #: Where a program's own code runs, in which a trial may begin.
@@ -51,6 +60,7 @@ class Program:
     saved: Callable[[], None] = lambda: None
     layers: bool = True
     memory: bool = True
+    tries: bool = False
 
     def __post_init__(self) -> None:
         self.watched: list[Watched] = []  #: The kinds of trials.
@@ -69,6 +79,9 @@ class Program:
         self._updated = self._has_trained = False
         self._trainers = 0
         self.extensions: tuple[budget.Extension, ...] = ()  #: Those of Trainers that have ended.
+        self.tried: Tried | None = None  #: What is tried in the trials of a kind.
+        #: The part of a snapshot's time that compression takes, by its account's name.
+        self.compression: dict[str, float] = {}
         self._training: Watched | None = None
         self._waits = False
         self._updating: LoopTrial | None = None
@@ -135,6 +148,8 @@ class Program:
                     account = _save_npz if name == budget.SAVE_NPZ else (part, name)
                     counted = functools.partial(self._counted, account)
                     self._replacements.wrap(owner, name, counted)
+        if self.tries:
+            self._replacements.wrap(np, "savez_compressed", self._both_ways)
         self._entries.__enter__()
         return self
 
@@ -146,6 +161,8 @@ class Program:
         if self._entries.mine:
             for watched in self.watched:
                 self._end(watched)
+            if self.tried is not None:
+                self.tried.close()
 
     def _end(self, watched: Watched) -> None:
         """Of these trials no more are to come."""
@@ -172,9 +189,44 @@ class Program:
 
         return in_account
 
+    def _both_ways(self, save: Any) -> Any:
+        """The same function, which measures once for an account what compression takes."""
+
+        @functools.wraps(save)
+        def saved(file: Any, *args: Any, **arrays: Any) -> None:
+            save(file, *args, **arrays)
+            part, name = self.accounts.account
+            mine = self._entries.mine and part == budget.SNAPSHOTS
+            if mine and name not in self.compression:
+                with self.accounts.within(budget.PROFILER, COMPRESSION):
+                    self.compression[name] = compression_part(
+                        save, args, arrays, self.accounts.now_ns
+                    )
+
+        return saved
+
+    # -- cures
+
+    def _try(self, watched: Watched) -> None:
+        """Try cures in trials of a kind from now on: those of a training, once there is one."""
+        if not self.tries or watched.live is None:
+            return
+        if self.tried is not None:
+            if self.tried.kind == TRAINING:
+                return
+            self.tried.close()
+        self.tried = Tried.of(watched)
+
+    def _run_as_it_is(self, watched: Watched) -> None:
+        """These trials have no changes, unless they are those in which something is tried."""
+        if self.tried is not None and watched.turns is not self.tried.turns:
+            self.tried.turns.pause()
+
     # -- Chainer's entries
 
     def _around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
+        if entry == entries.BACKWARD and self.tried is not None:
+            self.tried.turns.note_loss(owner.array)
         if not self._called_chainer:
             self._called_chainer = True
             self.saved()
@@ -260,6 +312,7 @@ class Program:
             return None
         if watched.trial.roots[0][1] is not link or (self._optimizers and all(_mode())):
             return None
+        self._run_as_it_is(watched)
         return watched.begin(int(self.accounts.part in _OWN))
 
     def _account_of_call(self) -> Account:
@@ -300,10 +353,12 @@ class Program:
             self._waits = "chainermn" in sys.modules
             if not self._waits:
                 self._measure(self._training)
+                self._try(self._training)
         elif self._waits and self._training.count:
             self._waits = False
             self._training.trial = self._loop_trial()
             self._measure(self._training)
+            self._try(self._training)
         self._begun, self._began_by = False, by
         self._open = self._training.begin()
 
@@ -326,6 +381,7 @@ class Program:
         watched = self._watched_network(link, account)
         if watched.trial is not None and watched.trial.roots[0][1] is not link:
             watched.trial.roots = [("", link)]
+        self._run_as_it_is(watched)
         first = not watched.count
         given = watched.run(call, int(self.accounts.part in _OWN))
         if first:  # parameters may have got their shapes
@@ -343,7 +399,10 @@ class Program:
             trial = LoopTrial([("", link)], command=self.command)
             self._alike[like] = self._watch(TEST, trial)
             self._alike[like].spent = account
-            self._measure(self._alike[like], not (self._has_trained or self._now_optimizers()))
+            alone = not (self._has_trained or self._now_optimizers())
+            self._measure(self._alike[like], alone)
+            if alone and self.tried is None:
+                self._try(self._alike[like])
         self._networks[id(link), account] = ref(link), self._alike[like]
         return self._alike[like]
 
@@ -371,6 +430,9 @@ class Program:
         trial = trial_of(trainer.updater, command=self.command)
         watched = self._watch(TRAINING, trial)
         self._measure(watched)
+        self._try(watched)
+        if self.tried is not None and watched.turns is not None:
+            watched.turns.progress = functools.partial(part_of, trainer, progress_of(trainer))
         self._has_trained = True
         self._trainers += 1
         before = progress_of(trainer)

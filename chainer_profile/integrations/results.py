@@ -8,10 +8,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from chainer_profile.advice.results import ADVICE, Advice, write_json
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.files import make_folder, part_of
 from chainer_profile.measure import machine
-from chainer_profile.record.budget import BUDGET, Budget, write_json
+from chainer_profile.record.budget import BUDGET, Budget
+from chainer_profile.record.budget import write_json as write_budget
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import JOURNAL, RunFolder, take_folder
@@ -124,9 +126,19 @@ class Results:
                 self.warn(f"{kind}: the trials could not be saved: {one_line(error)}")
         return saved
 
+    def save_advice(self, kind: str, advice: Advice) -> None:
+        """Write what was tried in trials of a kind, beside their recording."""
+        home = self._folders.get(self._homes.get(kind, kind))
+        if home is None:
+            return
+        try:
+            write(home.path, {ADVICE: write_json(advice).encode()})
+        except ProfileError as error:
+            self.warn(str(error))
+
     def save_budget(self, budget: Budget) -> None:
         """Write where the time went, so far."""
         try:
-            write(self.take().path, {BUDGET: write_json(budget).encode()})
+            write(self.take().path, {BUDGET: write_budget(budget).encode()})
         except ProfileError as error:
             self.warn(str(error))

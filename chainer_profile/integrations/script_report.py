@@ -16,13 +16,14 @@ from chainer_profile.runs.wanted import named
 from chainer_profile.runs.written import write
 
 if TYPE_CHECKING:
+    from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.report.document import Block
 
 #: A program that takes less gets no page and pictures, which would take longer than a second.
 _SHORT_NS = 10_000_000_000
-_OF_SHORT = ("report.md", "layers.csv", "links.csv")
+_OF_SHORT = ("report.md", "advice.md", "layers.csv", "links.csv")
 #: Lines of what is said.
 _LINES = 24
 #: This module, for the interpreter that runs it.
@@ -48,12 +49,12 @@ def main(job: Mapping[str, Any]) -> None:
 
     ended = build(Ended, job)
     problems = list(ended.problems)
-    summary, program = None, ProgramTime(ended.budget)
+    summary, program, advice = None, ProgramTime(ended.budget), None
     is_short = not ended.formats and own_ns(ended.budget) < _SHORT_NS
     try:
         # Of the main thing alone: further reports would take a second each.
         if ended.saved:
-            summary, program = _write(Path(ended.saved[0]), ended, is_short)
+            summary, program, advice = _write(Path(ended.saved[0]), ended, is_short)
     except ProfileError as error:
         problems.append(str(error))
     ns = max(0, time.perf_counter_ns() - ended.at_ns)
@@ -68,10 +69,13 @@ def main(job: Mapping[str, Any]) -> None:
             problems.append(str(error))
     if not ended.quiet:
         program = replace(program, budget=budget)
-        _say(program, summary, dict.fromkeys(problems), _written(written, ended, is_short))
+        problems = list(dict.fromkeys(problems))
+        _say(program, summary, advice, problems, _written(written, ended, is_short))
 
 
-def _write(folder: Path, ended: Ended, is_short: bool) -> tuple[Summary | None, ProgramTime]:
+def _write(
+    folder: Path, ended: Ended, is_short: bool
+) -> tuple[Summary | None, ProgramTime, Advice | None]:
     """Write the reports of the main folder; gives what is to be said of it."""
     from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.analyse.summaries import summarise
@@ -81,11 +85,12 @@ def _write(folder: Path, ended: Ended, is_short: bool) -> tuple[Summary | None, 
     wanted = named(ended.formats)
     program = ProgramTime(ended.budget)
     if ended.quiet and not wanted.any:
-        return None, program
+        return None, program, None
     summary = summarise(load_run(folder))
     if wanted.any:
         write_reports(folder, summary, wanted, only=_OF_SHORT if is_short else None)
-    return summary, beside(folder, summary.recording).program or program
+    known = beside(folder, summary.recording)
+    return summary, known.program or program, known.advice
 
 
 def _written(folders: Sequence[str], ended: Ended, is_short: bool) -> str:
@@ -103,7 +108,11 @@ def _written(folders: Sequence[str], ended: Ended, is_short: bool) -> str:
 
 
 def _say(
-    program: ProgramTime, summary: Summary | None, problems: Iterable[str], written: str
+    program: ProgramTime,
+    summary: Summary | None,
+    advice: Advice | None,
+    problems: Iterable[str],
+    written: str,
 ) -> None:
     from chainer_profile.report.content.budget import overview
     from chainer_profile.report.document import text
@@ -117,4 +126,4 @@ def _say(
     def fits(blocks: Sequence[Block]) -> bool:
         return terminal.count_of_lines(blocks, width) <= _LINES
 
-    terminal.show(overview(program, summary, last, width=width, fits=fits), console)
+    terminal.show(overview(program, summary, last, advice=advice, width=width, fits=fits), console)

@@ -7,7 +7,7 @@ import importlib
 import os
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -37,6 +37,7 @@ from chainer_profile.runs.wanted import named
 
 if TYPE_CHECKING:
     from chainer_profile.integrations.sampler import Sampler
+    from chainer_profile.record.recording import Recording
 
 #: The budget of a program that runs is written this often, for the case that it is killed.
 _SAVED_EVERY_NS = 10_000_000_000
@@ -95,6 +96,7 @@ class ScriptRun:
     layers: bool = True
     memory: bool = True
     samples: bool = True
+    tries: bool = False
 
     def __post_init__(self) -> None:
         self._problems: dict[str, None] = {}  # each is told once
@@ -131,6 +133,8 @@ class ScriptRun:
             saved=self._save_now_and_then,
             layers=self.layers,
             memory=self.memory,
+            # Ranks wait for one another, so that each would time the others' changes.
+            tries=self.tries and self._rank is None,
         )
         # A signal may end what MPI waits for.
         if self.samples and self._rank is None:
@@ -180,12 +184,26 @@ class ScriptRun:
         ended = _now()
         with self._excused():
             with self._accounts.within(PROFILER, SAVING, count=0):
-                saved = list(self._results.save(self._program.recordings()))
+                recordings = self._program.recordings()
+                saved = list(self._results.save(recordings))
+                self._save_advice(recordings)
                 budget = self._budget(str(outcome), ended)
                 if self._sampler is not None and self._sampler.problem:
                     self._warn(f"functions are not sampled: {self._sampler.problem}")
             self._results.save_budget(budget)
             self._report(budget, saved, formats, quiet)
+
+    def _save_advice(self, recordings: Mapping[str, Recording]) -> None:
+        """Write what came of the cures, if any were tried."""
+        tried = self._program.tried
+        recording = None if tried is None else recordings.get(tried.kind)
+        if tried is not None and recording is not None:
+            command = f"python {shlex.join(self.script.words)}"
+            advice = tried.advice(shlex.join(self.script.words), command, recording)
+            self._results.save_advice(tried.kind, advice)
+        elif self.tries:
+            why = "there were no iterations" if self._rank is None else "there are several ranks"
+            self._warn(f"nothing was tried: {why}")
 
     def _warn(self, problem: str) -> None:
         self._problems[problem] = None
@@ -240,8 +258,10 @@ class ScriptRun:
         sampled = () if self._sampler is None else self._sampler.sampled()
         began, how = (words, self._started), (ended, outcome)
         extensions, unmeasured = self._program.extensions, self._program.unmeasured()
+        compression = dict(self._program.compression)
         return Budget(
-            *(*began, *how, wall_ns, spent, untimed, sampled, trials, extensions, unmeasured)
+            *(*began, *how, wall_ns, spent, untimed, sampled, trials, extensions, unmeasured),
+            compression=compression,
         )
 
     def _save_now_and_then(self, outcome: str = RUNNING) -> None:

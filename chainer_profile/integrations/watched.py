@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from chainer_profile.advice.turns import Turns
 from chainer_profile.basics.errors import one_line
 from chainer_profile.measure.accounts import Account, Accounts
 from chainer_profile.measure.devices import clock_of, device_of
@@ -48,6 +49,7 @@ class Watched:
 
     def __post_init__(self) -> None:
         self.live: LiveTrials | None = None  #: What measures them, if any is to be measured.
+        self.turns: Turns | None = None  #: What tries cures in them, if anything is to.
         self.recording: Recording | None = None  #: What was measured, at the end.
         self.spent: Account = (ITERATIONS, "")  #: What the time of a trial goes to.
         #: Trials so far, and their time without that of other accounts within.
@@ -69,6 +71,8 @@ class Watched:
 
     def end(self) -> None:
         """No more are to come."""
+        if self.turns is not None:
+            self.turns.close()
         if self.trial is not None:
             with self._excused():
                 self._stop()
@@ -110,6 +114,8 @@ class Watched:
             live.counts &= untimed_ns <= max(_UNTIMED_NS, _UNTIMED * self.own_ns)
             accounts.open((PROFILER, AROUND))
             with self._excused():
+                if self._is_tried(live):
+                    return self._begin_tried(live, count)
                 live.begin()
             accounts.close()
         accounts.open(self.spent)
@@ -126,10 +132,55 @@ class Watched:
                 if live is not None and into is not None:
                     live.iteration -= 1
                 accounts.close(into, 0)
+                if self.turns is not None:
+                    self.turns.abandon()
                 return
             ns = accounts.close(None, count)
             self.count += 1
-            self.own_ns += ns if live is None else self._without_added(live, ns)
+            own_ns = ns if live is None else self._without_added(live, ns)
+            self.own_ns += own_ns
+            if live is not None and self.turns is not None:
+                if live.mode == TAPING:
+                    self.turns.end(own_ns)
+                else:
+                    self.turns.abandon()
+
+        return end
+
+    def _is_tried(self, live: LiveTrials) -> bool:
+        """Switch on what is tried in the next trial; gives whether it is for that alone."""
+        if self.turns is None:
+            return False
+        if live.is_counting_next:
+            self.turns.pause()
+            return False
+        return self.turns.begin()
+
+    def _begin_tried(self, live: LiveTrials, count: int) -> End:
+        """A trial begins that is timed as a whole: the tape would be a part of what is compared.
+
+        What the profiler does before it is open in the accounts.
+        """
+        accounts, turns = self.accounts, self.turns
+        assert turns is not None
+        live.iteration += 1
+        live.wait()
+        accounts.close()
+        accounts.open(self.spent)
+
+        def end(error: BaseException | None) -> None:
+            live.wait()
+            if error is not None:
+                into = error.into if isinstance(error, Abandoned) else None
+                live.iteration -= into is not None
+                accounts.close(into, 0)
+                turns.abandon()
+                return
+            ns = accounts.close(None, count)
+            self.count += 1
+            self.own_ns += ns
+            with accounts.within(PROFILER, AROUND, count=0), self._excused():
+                turns.end(ns)
 
         return end
 

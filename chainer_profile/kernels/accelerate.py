@@ -56,7 +56,7 @@ class Accelerated:
 
     def __init__(self, kernels: str, keep_memory: bool, threads: int | None) -> None:
         self.kernels, self.keeps_memory = kernels, False
-        self._module = _kernels(kernels)
+        self._module = kernels_named(kernels)
         self._threads = threads if hasattr(self._module, "set_threads") else None
         self._replacements = Replacements()
         try:
@@ -109,7 +109,8 @@ def _choose_threads(torch: ModuleType) -> None:
         _threads_before = None
 
 
-def _kernels(name: str) -> ModuleType:
+def kernels_named(name: str) -> ModuleType:
+    """The module of kernels of this name, as :func:`accelerate` takes it."""
     if name not in KERNELS:
         raise UsageError(f"unknown kernels {name!r}: choose {' or '.join(KERNELS)}")
     try:

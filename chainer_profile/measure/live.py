@@ -93,6 +93,17 @@ class LiveTrials:
         times = np.concatenate([self._last.rows_ns, self._last.phases_ns])
         return {one: ns * NS for one, ns in zip(owners, times.tolist(), strict=False)}
 
+    @property
+    def is_counting_next(self) -> bool:
+        """Whether the next trial is one of those in which memory is counted."""
+        memory = self._memory
+        return memory.is_on or (self.counts and memory.is_due and self._journal is not None)
+
+    def wait(self) -> None:
+        """Wait for the device, around a trial that is not measured."""
+        if self._clock.device is not None:
+            self._clock.device.synchronize()
+
     @contextmanager
     def trial(self) -> Iterator[None]:
         """A trial runs within this; one that ends in an exception counts for nothing."""

@@ -47,6 +47,14 @@ def ending(text: str, most: int) -> str:
     return text if len(text) <= most else "…" + text[1 - most :]
 
 
+def script_name(script: str) -> str:
+    """The name of a program by how it was called: that of its file, or of its module."""
+    words = script.split(" ")
+    if words[0] == "-m" and len(words) > 1:
+        return words[1]
+    return "the program" if words[0] == "-c" else words[0].rpartition("/")[2]
+
+
 def model_name(settings: Settings) -> str:
     """The network's name, or words where it has none."""
     return printable(settings.model) or "unnamed network"

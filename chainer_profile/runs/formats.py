@@ -87,7 +87,9 @@ def _advice(report: Report) -> str | None:
     from chainer_profile.report.writers import markdown
 
     tried = report.beside.advice if report.beside else None
-    return None if tried is None else markdown.write(advice.report(tried))
+    if report.beside is None or tried is None:
+        return None
+    return markdown.write(advice.report(tried, report.beside.program))
 
 
 def _page(report: Report) -> str:

@@ -117,9 +117,8 @@ def test_a_program_is_told_how_to_measure_a_change(fails):
     RUN.mkdir()
     save_recording(RUN, recording)
     assert fails("advise", "run", code=2) == (
-        "run is the run of a program, and advise builds networks; to measure a change of the "
-        "program, such as import chainer_profile; chainer_profile.accelerate() at its beginning, "
-        "run it again and compare: python profile.py compare run NEW"
+        "run is the run of a program, and advise builds networks; to try what makes the program "
+        "faster: python profile.py run --try train.py"
     )
 
 

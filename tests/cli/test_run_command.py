@@ -224,3 +224,17 @@ def test_reports_afterwards():
         assert main("report", "here") == 0
         beside = profile.report.call_args.kwargs["beside"]
         assert (beside.program and beside.program.budget) == (None if year else own)
+
+
+def test_what_makes_it_faster_is_on_the_screen_and_in_a_report():
+    # In 16 iterations nothing is certain, but all is said.
+    assert run("--try", "--format", "json", *INTO) == 0
+    first = said().partition("\n\n")[0]
+    assert "training step of train.py" in first
+    assert "Not tried: " in first
+    content = (HERE / "advice.md").read_text()
+    assert "# What was tried on train.py" in content
+    # And again from what is kept.
+    (HERE / "advice.md").unlink()
+    assert main("report", "here") == 0
+    assert (HERE / "advice.md").read_text() == content

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from chainer_profile import summarise
-from chainer_profile.advice.changes import Candidate
+from chainer_profile.advice.changes import AS_IT_IS, BEFORE, WALL, Candidate
 from chainer_profile.advice.results import Advice, LayerGain, Tried
+from chainer_profile.advice.rounds import LossChange
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.analyse.program import ProgramTime
@@ -52,6 +53,33 @@ ACCELERATED = Tried(
     before_s=24e-3,
     after_s=10e-3,
     layers=(LayerGain("forward", "0_Conv", "/conv1", 4e-3, 1e-3),),
+)
+_THREAD, _BOTH = Change(threads=1), Change(threads=1, kernels="numpy")
+_BY_TURNS = replace(ACCELERATED, pairs=20, layers=(), before_s=3.7e-3, after_s=1.5e-3)
+
+
+def _by_turns(name: str, change: Change, against: Change, **more: Any) -> Tried:
+    candidate = Candidate(name, "", "", change, against, decides=WALL)
+    return replace(_BY_TURNS, candidate=candidate, **more)
+
+
+BY_TURNS = Advice(
+    (
+        _by_turns(
+            "one BLAS thread + accelerate()", _BOTH, AS_IT_IS, loss=LossChange(0, -0.01, 0.01)
+        ),
+        _by_turns("+ accelerate()", _BOTH, _THREAD, loss=LossChange(0.05, 0.04, 0.06)),
+        _by_turns("+ memory kept", _BOTH, _THREAD, wall=Speedup(1.01, 0.97, 1.05)),
+        _by_turns("+ slow", _BOTH, _THREAD, wall=Speedup(0.9, 0.88, 0.92)),
+        _by_turns("+ broken", _BOTH, _THREAD, wall=None, error="MemoryError: no room"),
+    ),
+    (Untried('accelerate("torch")', "not installed: python -m pip install torch"),),
+    settings=Settings(phase="train", command="chainer-profile run --try train.py"),
+    script="train.py --epoch 2",
+    lines=(
+        (BEFORE, "OPENBLAS_NUM_THREADS=1 python train.py --epoch 2"),
+        ("train.py:30", "with chainer_profile.accelerate():"),
+    ),
 )
 _KEPT = replace(ACCELERATED.candidate, name="memory kept")
 ADVICE = Advice(
@@ -169,7 +197,10 @@ def program() -> Kept:
     )
     return {
         "md": markdown.write(report(short, beside=Beside(ADVICE, whole)))
-        + markdown.write(advice.report(ADVICE)),
-        "txt": _terminal(budget.overview(whole, training), profile.brief(short, Beside(ADVICE))),
+        + markdown.write(advice.report(ADVICE))
+        + markdown.write(advice.report(BY_TURNS, whole)),
+        "txt": _terminal(budget.overview(whole, training), profile.brief(short, Beside(ADVICE)))
+        + LINE
+        + _terminal(budget.overview(whole, training, advice=BY_TURNS)),
         "csv": _csv(*_tables(training)),
     }

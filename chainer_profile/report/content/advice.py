@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from chainer_profile.advice.changes import AS_IT_IS
+from chainer_profile.advice import results
+from chainer_profile.advice.changes import AS_IT_IS, BEFORE
 from chainer_profile.advice.results import LEAST_GAIN
+from chainer_profile.analyse.program import own_ns
+from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import (
     NOT_KNOWN,
+    format_change,
     format_duration,
     format_factor,
     format_interval,
+    format_percent,
     plural,
     roughly,
 )
+from chainer_profile.record.budget import CALLS, ITERATIONS
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import unit
 from chainer_profile.report.document import Code, Heading, code, listing, points, strong, text
 from chainer_profile.report.tables import Column, Table
-from chainer_profile.report.text import model_name, printable, settings_text
+from chainer_profile.report.text import model_name, printable, script_name, settings_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chainer_profile.advice.results import Advice, Tried
+    from chainer_profile.advice.rounds import LossChange
+    from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.engines.results import Speedup
     from chainer_profile.report.document import Block, Words
 
@@ -37,24 +45,26 @@ _TRIAL_NAMES = {
 _MAX_WITH_LAYERS = 2
 
 
-def report(advice: Advice) -> list[Block]:
+def report(advice: Advice, program: ProgramTime | None = None) -> list[Block]:
     return [
-        Heading(1, f"What was tried on {model_name(advice.settings)}"),
-        *section(advice),
+        Heading(1, f"What was tried on {_subject(advice)}"),
+        *section(advice, program),
         Heading(2, "Method"),
         *([Code(printable(advice.settings.command))] if advice.settings.command else []),
-        points(_METHOD),
+        points(_BY_TURNS if advice.script else _METHOD),
     ]
 
 
-def section(advice: Advice) -> Iterator[Block]:
+def section(advice: Advice, program: ProgramTime | None = None) -> Iterator[Block]:
     """The changes that were tried, and their gains, for the report of a run."""
-    yield text(strong(verdict(advice)))
+    yield text(strong(verdict(advice, program)))
     if advice.ended != COMPLETE:
         yield text(
             f"The search ended before everything was tried ({advice.ended}).", note=True, below=True
         )
-    if advice.helping:
+    if advice.script:
+        yield from _of_program(advice, program)
+    elif advice.helping:
         yield Table(_COLUMNS, advice.helping, "What helps")
         yield text(
             "Compared with the unchanged network, with "
@@ -70,16 +80,18 @@ def section(advice: Advice) -> Iterator[Block]:
         yield Table(_LAYER_COLUMNS, tried.layers, f"Layers under {tried.candidate.name}")
     vain = [tried for tried in advice.tried if not (tried.helps or tried.error)]
     failed = [tried for tried in advice.tried if tried.error]
+    undecided = "Undecided; run again with a larger --budget:"
+    if advice.script:
+        undecided = "Undecided; let the program run for longer:"
     for heading, items in (
-        (
-            "Undecided; run again with a larger --budget:",
-            [_figures(tried) for tried in vain if tried.open],
-        ),
-        ("Tried, no gain:", [_figures(tried) for tried in vain if not tried.open]),
+        (undecided, [_figures(tried, advice) for tried in vain if tried.open]),
+        ("Tried, no gain:", [_figures(tried, advice) for tried in vain if not tried.open]),
         ("What failed:", [f"{tried.candidate.name}: {tried.error}" for tried in failed]),
         ("Not tried:", [f"{untried.name}: {untried.why}" for untried in advice.untried]),
     ):
         yield from (block for items in listing(items) for block in (text(heading), items))
+    if advice.script:
+        return
     yield text(
         f"{settings_text(advice.settings)}; this took {roughly(advice.took_s)} of the "
         f"{roughly(advice.budget_s)} allowed.",
@@ -89,12 +101,106 @@ def section(advice: Advice) -> Iterator[Block]:
 
 def best_of(advice: Advice) -> Tried | None:
     """The change that helps the most; one that the run has already only if no other one helps."""
-    news = (tried for tried in advice.helping if tried.candidate.against == AS_IT_IS)
-    return next(news, None) or next(iter(advice.helping), None)
+    return results.best_of(advice.tried)
 
 
-def verdict(advice: Advice) -> str:
+def on_screen(advice: Advice, program: ProgramTime) -> Iterator[Block]:
+    """The same of a program in a few lines, the answer first."""
+    yield text(strong(verdict(advice, program)))
+    yield from _of_program(advice, program)
+    vain = [tried for tried in advice.tried if not (tried.helps or tried.error)]
+    if vain:
+        names = (f"{t.candidate.name} ({_factor(t.gain)}, {_interval(t.gain)})" for t in vain)
+        yield text(f"No significant gain: {', '.join(names)}.", below=True)
+    for tried in advice.tried:
+        if tried.error:
+            failure = f"Failed: {tried.candidate.name}: {tried.error}."
+            yield text(failure, note=True, below=True)
+    if advice.untried:
+        names = (f"{untried.name} ({untried.why})" for untried in advice.untried)
+        yield text(f"Not tried: {', '.join(names)}.", below=True)
+
+
+def _of_program(advice: Advice, program: ProgramTime | None) -> Iterator[Block]:
+    """The changes that help a program, and what to write."""
+    if not advice.helping:
+        return
+    table = _program_columns(_seconds_of_program(advice, program))
+    yield Table(table, advice.helping, f"What makes {_subject(advice)} faster")
+    if any(tried.candidate.against != AS_IT_IS for tried in advice.helping):
+        yield text("A + stands for a change beside others; it is held against those.", below=True)
+    for place, words in advice.lines:
+        if place == BEFORE:
+            yield text("Start it by: ", code(words), below=True)
+        else:
+            where = f"Import chainer_profile before Chainer, and write around {place}: "
+            yield text(where, code(words), below=True)
+
+
+def _seconds_of_program(
+    advice: Advice, program: ProgramTime | None
+) -> Callable[[float], str] | None:
+    """The time of the program, by what an iteration of it takes."""
+    if program is None:
+        return None
+    budget = program.budget
+    trials = budget.of(ITERATIONS if advice.settings.phase == "train" else CALLS)
+    rest_s = (own_ns(budget) - trials.ns) * NS
+    return lambda iteration_s: format_duration(rest_s + trials.count * iteration_s)
+
+
+def _program_columns(seconds: Callable[[float], str] | None) -> tuple[Column, ...]:
+    def of_program(tried: Tried) -> str | None:
+        times = tried.before_s, tried.after_s
+        return None if seconds is None else " -> ".join(map(seconds, times))
+
+    # fmt: off
+    return (
+        Column("change", "change", unit.TEXT, field="candidate.name", fold=20),
+        Column("wall", "iteration", unit.FIGURE, full="Times as fast (iteration)",
+               value=lambda tried: _factor(tried.wall)),
+        Column("wall_interval", "95 %", unit.FIGURE, full="95 % interval",
+               value=lambda tried: _interval(tried.wall)),
+        Column("program", "of the program", unit.FIGURE, full="The program", value=of_program),
+        Column("loss", "change in loss", unit.FIGURE, value=lambda tried: _loss(tried.loss)),
+    )
+    # fmt: on
+
+
+def _loss(change: LossChange | None) -> str | None:
+    """How far losses differ; where they do not, from which change on that would be seen."""
+    if change is None:
+        return None
+    if math.isnan(change.part):
+        return "not a number"
+    if change.differs:
+        return format_change(change.part)
+    return f"none above {format_percent(change.high - change.part)}"
+
+
+def _subject(advice: Advice) -> str:
+    return script_name(advice.script) if advice.script else model_name(advice.settings)
+
+
+def _verdict_of_program(advice: Advice, program: ProgramTime | None) -> str:
+    trial = f"{_TRIAL_NAMES.get(advice.settings.phase, 'trial')} of {_subject(advice)}"
+    best = best_of(advice)
+    if best is None or best.gain is None:
+        measured = plural(sum(1 for tried in advice.tried if tried.gain), "change")
+        return f"No change makes a {trial} significantly faster: {measured} measured."
+    seconds = _seconds_of_program(advice, program)
+    whole = "an iteration" if seconds is None else "the program"
+    after, before = map(seconds or format_duration, (best.after_s, best.before_s))
+    return (
+        f"{best.candidate.name} makes a {trial} {format_factor(best.gain.factor)} as fast "
+        f"(95 % interval {_interval(best.gain)}): {whole} takes {after} in place of {before}."
+    )
+
+
+def verdict(advice: Advice, program: ProgramTime | None = None) -> str:
     """The answer: ``accelerate() makes a training step 2.40x as fast: 540 ms an input ...``."""
+    if advice.script:
+        return _verdict_of_program(advice, program)
     trial, best = _TRIAL_NAMES.get(advice.settings.phase, "trial"), best_of(advice)
     if best is None or best.gain is None:
         measured = plural(sum(1 for tried in advice.tried if tried.gain), "change")
@@ -156,15 +262,30 @@ def keeping(tried: Tried) -> Words:
     return code(tried.candidate.keep), f" ({tried.candidate.reason}{than})"
 
 
-def _figures(tried: Tried) -> Words:
+def _figures(tried: Tried, advice: Advice) -> Words:
     """A change that does not help, or not for sure, with its figures."""
-    pairs = plural(tried.pairs, "pair")
-    figures = (
-        f"{_factor(tried.gain)}, {_interval(tried.gain)}, {pairs}, by {tried.candidate.decides}"
-    )
+    figures = f"{_factor(tried.gain)}, {_interval(tried.gain)}, "
+    if advice.script:
+        figures += plural(tried.pairs, "round")
+    else:
+        figures += f"{plural(tried.pairs, 'pair')}, by {tried.candidate.decides}"
     return (strong(tried.candidate.name), f": {figures}")
 
 
+_BY_TURNS = (
+    "The program ran once. Changes were switched on and off by turns, in blocks of iterations "
+    "of 50 ms or more. In each round every variant had one block, in an order that was drawn. "
+    "Between iterations the program ran unchanged.",
+    "The times of a variant are added up over the rounds and divided by its work (iterations, or "
+    "where these differ, a fit of their calls and their inputs' sizes to their time). The interval "
+    "is Student's, from what each round's two blocks are off by. Layers were not timed meanwhile.",
+    f"A change helps if it is at least {LEAST_GAIN}x as fast and its interval excludes 1. The "
+    "numbers of BLAS threads came first, the others beside the best of them, and then what "
+    "helped, together. Where there were enough rounds after a change had been chosen, only these "
+    "count.",
+    "The change in loss compares the losses of the same blocks. Without a significant one it is "
+    "told how large a change must be to be seen.",
+)
 _METHOD = (
     "The unchanged network and each change ran in separate processes. These took turns in "
     "blocks of a hundredth of a second or of one run, so a disturbance of the machine affects "

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.program import (
     Part,
     ProgramTime,
@@ -37,16 +38,18 @@ from chainer_profile.record.budget import (
 )
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import unit
+from chainer_profile.report.content.advice import on_screen
 from chainer_profile.report.content.answer import finding_words
 from chainer_profile.report.content.boxes import LEAST, bar, series
 from chainer_profile.report.document import TOTAL, Block, Boxes, Text, strong, text
 from chainer_profile.report.tables import Column, Table
-from chainer_profile.report.text import ending, short, shorten
+from chainer_profile.report.text import ending, script_name, short, shorten
 
 #: Parts in the first sentence, and findings below the table, at most.
 _PARTS, _STEPS = 3, 3
 #: Rows that a first screen has at most and at least, and those of a report.
 _ROWS, _FEWEST_ROWS, _REPORT_ROWS = 18, 12, 40
+_FEWEST_BESIDE_ADVICE = 6
 #: Smaller parts of the whole have no row of their own: on a first screen, and in a report.
 _LEAST_IN_SHORT, _LEAST = 0.005, 0.001
 #: So many layers, those that take the most time, always have rows.
@@ -77,7 +80,7 @@ def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Bl
     yield from _opening(budget, sentence(budget))
     rows = list(budget_rows(program))
     marks = [TOTAL if row.level < 0 else "" for row in rows]
-    yield Table(_columns(rows), rows, f"The time of {script_name(budget)}", marks)
+    yield Table(_columns(rows), rows, f"The time of {script_name(budget.script)}", marks)
     note = (
         "Indented lines add up to the line above them, and the parts to the whole, but for "
         f"{format_percent(_LEAST)} at most."
@@ -97,12 +100,19 @@ def overview(
     summary: Summary | None = None,
     last: Iterable[Text] = (),
     *,
+    advice: Advice | None = None,
     width: int = 80,
     fits: Callable[[list[Block]], bool] = lambda blocks: True,
 ) -> list[Block]:
-    """The same on a first screen, as many rows as fit; ``last`` ends it."""
+    """The same on a first screen, as many rows as fit; ``last`` ends it.
+
+    What was tried on the program stands above all else.
+    """
     budget = program.budget
     above = list(_opening(budget, f"{how_long(budget, _COMMAND)}."))
+    if advice is not None:
+        above = [*on_screen(advice, program), *above]
+        summary = None  # what shortens iterations was measured
     findings = program_findings(budget, summary)[:1]
     steps = [text("Next: ", *finding_words(finding)) for finding in findings]
     beneath = [*steps, *(replace(block, below=bool(steps)) for block in last)]
@@ -110,11 +120,11 @@ def overview(
     def shown(most: int) -> list[Block]:
         every = budget_rows(program, most, _LEAST_IN_SHORT, width - _BESIDE)
         *rows, _whole, _profiling = every
-        table = Table(_columns(rows), rows, f"The time of {script_name(budget)}")
+        table = Table(_columns(rows), rows, f"The time of {script_name(budget.script)}")
         return [*above, table, *beneath]
 
-    most = _ROWS
-    while most > _FEWEST_ROWS and not fits(shown(most)):
+    most, fewest = _ROWS, _FEWEST_ROWS if advice is None else _FEWEST_BESIDE_ADVICE
+    while most > fewest and not fits(shown(most)):
         most -= 1
     return shown(most)
 
@@ -127,14 +137,6 @@ def _opening(budget: Budget, first: str) -> Iterator[Block]:
     if budget.untimed:
         counts = " and ".join(f"{format_count(n)} {noun}" for noun, n in budget.untimed.items())
         yield text(f"Not timed: {counts} in other threads.", note=True, below=True)
-
-
-def script_name(budget: Budget) -> str:
-    """The program's name: that of its file, or of its module."""
-    words = budget.script.split(" ")
-    if words[0] == "-m" and len(words) > 1:
-        return words[1]
-    return "the program" if words[0] == "-c" else words[0].rpartition("/")[2]
 
 
 def sentence(budget: Budget) -> str:
@@ -186,7 +188,7 @@ def budget_rows(
     the whole as ``least``.
     """
     budget = program.budget
-    own, script = own_ns(budget), script_name(budget)
+    own, script = own_ns(budget), script_name(budget.script)
     parts = program_parts(program)
     least_ns = max(least * own, 1.0)
     shown = _chosen(parts, most, least_ns)

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chainer_profile.advice.results import Advice
+from chainer_profile.analyse.findings import Finding
 from chainer_profile.analyse.program import ProgramTime
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_percent
+from chainer_profile.basics.words import TRY
 from chainer_profile.report.columns import LAYER_COLUMNS, SHOWN
 from chainer_profile.report.content import answer as first
 from chainer_profile.report.content import layer_section as by_layer
@@ -21,7 +23,7 @@ from chainer_profile.report.content import method
 from chainer_profile.report.content import pass_section as passes
 from chainer_profile.report.content import result_section as result
 from chainer_profile.report.content.advice import section as tried
-from chainer_profile.report.content.budget import picture_of, script_name
+from chainer_profile.report.content.budget import picture_of
 from chainer_profile.report.content.budget import section as program_section
 from chainer_profile.report.content.layer_section import Shown
 from chainer_profile.report.document import (
@@ -38,7 +40,7 @@ from chainer_profile.report.document import (
     text,
 )
 from chainer_profile.report.rows import layer_anchor, link_anchor
-from chainer_profile.report.text import Row, model_name, printable, run_lines
+from chainer_profile.report.text import Row, model_name, printable, run_lines, script_name
 
 MOST_LAYERS = 10
 
@@ -77,7 +79,7 @@ def heading_text(summary: Summary, title: ReportTitle, program: ProgramTime | No
 
 def _subject(summary: Summary, program: ProgramTime | None) -> str:
     model = model_name(summary.recording.settings)
-    return model if program is None else f"{script_name(program.budget)} ({model})"
+    return model if program is None else f"{script_name(program.budget.script)} ({model})"
 
 
 def sections(
@@ -87,6 +89,8 @@ def sections(
     shown = shown or Shown()
     advice, program = (beside.advice, beside.program) if beside else (None, None)
     by, trial = shown.group_by, "" if program is None else "A trial"
+    if advice is not None and advice.script:
+        summary = replace(summary, findings=tuple(_without_trying(summary)))
     # The terminal has the groups that are asked for, and in place of the layers the tree of links.
     layers = Section("The layers", by_layer.layers(summary, shown), (BRIEF, FULL))
     tree = Section("The tree of links", result.tree(summary, shown), (BRIEF, FULL))
@@ -101,7 +105,7 @@ def sections(
         Section(trial, _first_of_page(summary, advice, program), (PAGE,)),
         Section("", result.phases_in_short(summary), (BRIEF,)),
         Section("Next step for improvement", first.steps(summary)),
-        Section("What was tried", tried(advice) if advice else ()),
+        Section("What was tried", tried(advice, program) if advice else ()),
         Section("Notes on this run", first.notes(summary), (FULL, REPORT)),
         Section("Result", result.whole_trial(summary)),
         Section("", by_layer.bars(summary), (REPORT,)),
@@ -130,6 +134,13 @@ def sections(
         Section("Appendix: nodes", by_layer.by_node(summary), (FULL, REPORT)),
         Section("Appendix: columns", by_layer.glossary(summary), (PAGE,)),
     ]
+
+
+def _without_trying(summary: Summary) -> Iterator[Finding]:
+    """The findings but for those that say how to try what was tried."""
+    for finding in summary.findings:
+        if f" {TRY} " not in finding.to_do:
+            yield finding
 
 
 def brief(

@@ -1,0 +1,247 @@
+"""Programs whose iterations take known times, and what their changes are told to bring."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from chainer_profile.advice.changes import AS_IT_IS
+from chainer_profile.advice.results import helps
+from chainer_profile.advice.turns import BLOCK_NS, WARM_UP, Turns
+from chainer_profile.analyse.findings import Change
+
+MS = 1_000_000
+ONE = Change(threads=1)
+FAST, USELESS, THIRD, BROKEN = (Change(config=(name,)) for name in ("fast", "-", "third", "broken"))
+KEEPING = Change(keep_memory=True)
+
+
+@dataclass
+class Program:
+    """Iterations of random times, and of random lengths where these are asked for."""
+
+    seed: int = 0
+    takes_ms: float = 20.0
+    noise: float = 0.1
+    lengths: bool = False
+    measured: bool = True  #: Whether calls and operations are told, which follow the length.
+    #: How many times as fast an iteration is by the change that is on, and its number.
+    speed: object = None
+    loss: object = None  #: Of an iteration by the change that is on.
+    on: list = field(default_factory=list)  #: The change of each iteration.
+    switches: int = 0
+    is_on: bool = False
+
+    def __post_init__(self):
+        self.now, self.work = AS_IT_IS, np.zeros(3)
+        self.rng = np.random.default_rng(self.seed)
+
+    @contextmanager
+    def switch(self, change, guard):
+        assert not self.is_on
+        self.now, self.is_on = change, True
+        self.switches += 1
+        yield
+        self.now, self.is_on = AS_IT_IS, False
+
+    def run(self, iterations, threads=(), others=(), last=(), **more):
+        draw = np.random.default_rng(1000 + self.seed)
+        turns = Turns(
+            threads, others, last, self.switch, draw=draw, work=lambda: self.work.copy(), **more
+        )
+        drift = 0.0
+        for number in range(1, iterations + 1):
+            drift = 0.99 * drift + self.rng.normal(0, 0.04)
+            length = self.rng.integers(1, 40) / 20 if self.lengths else 1.0
+            turns.begin()
+            self.on.append(self.now)
+            speed = self.speed(self.now, number) if self.speed else 1.0
+            ms = self.takes_ms * length * np.exp(drift) * self.rng.lognormal(0, self.noise) / speed
+            if self.loss:
+                turns.note_loss(np.array(self.loss(self.now) + self.rng.normal(0, 0.1)))
+            if self.measured:
+                self.work += (30 * length, 1e6 * length, 5e5)
+            turns.end(int(ms * MS))
+        turns.close()
+        assert not self.is_on
+        return {(pair.change, pair.against): pair for pair in turns.pairs()}
+
+
+def gains(change, factor):
+    return lambda now, number: factor if set(change.config) <= set(now.config) else 1.0
+
+
+def told(pairs, change, against=AS_IT_IS):
+    return pairs[change, against].result.speedup
+
+
+def test_a_useless_change_is_seldom_told_as_a_gain_and_one_that_helps_within_its_interval():
+    found = wrong = 0
+    for seed in range(40):
+        pairs = Program(seed, speed=gains(FAST, 1.3)).run(400, others=[USELESS, FAST])
+        wrong += helps(told(pairs, USELESS))
+        found += told(pairs, FAST).low <= 1.3 <= told(pairs, FAST).high
+        assert helps(told(pairs, FAST))
+    assert wrong <= 2
+    assert found >= 36
+
+
+def test_slow_iterations_among_others_count():
+    def speed(now, number):
+        return 0.5 if now == THIRD and number % 3 == 0 else 1.0
+
+    # Every third iteration takes twice as long: 4/3 of the time, whose median is as it was.
+    for takes_ms in (20, 80):
+        pairs = Program(takes_ms=takes_ms, speed=speed).run(600, others=[THIRD])
+        slower = told(pairs, THIRD)
+        assert slower.high < 1
+        assert slower.factor == pytest.approx(0.75, abs=0.06)
+
+
+def test_lengths_that_differ_are_within_the_interval_which_their_work_narrows():
+    widths = []
+    for measured in (True, False):
+        held, width = 0, []
+        for seed in range(20):
+            program = Program(seed, 150, lengths=True, measured=measured, speed=gains(FAST, 1.3))
+            fast = told(program.run(150, others=[FAST]), FAST)
+            held += fast.low <= 1.3 <= fast.high
+            width.append(np.log(fast.high / fast.low))
+        assert held >= 17
+        widths.append(np.median(width))
+    assert widths[0] < widths[1] / 2
+
+
+def test_rounds_have_a_block_of_each_variant_in_an_order_that_is_drawn():
+    program = Program(noise=0)
+    program.run(2000, others=[USELESS, FAST])
+    blocks = [AS_IT_IS]
+    for change in program.on[WARM_UP:]:
+        if change != blocks[-1]:
+            blocks.append(change)
+    assert set(program.on[:WARM_UP]) == {AS_IT_IS}
+    rounds = [tuple(blocks[at : at + 3]) for at in range(0, 30, 3)]
+    assert len(set(rounds)) > 2
+    counts = [program.on.count(change) for change in (AS_IT_IS, USELESS, FAST)]
+    assert min(counts) > 0.25 * sum(counts)
+    # A block is longer in a long program.
+    assert program.switches < 2000 * 20 * MS / BLOCK_NS / 2
+
+
+def test_threads_come_first_the_others_beside_them_and_what_lasts_at_the_end():
+    def speed(now, number):
+        # With the threads as they are it is no faster.
+        return 1 if not now.threads else 6 if FAST.config[0] in now.config else 3
+
+    program = Program(1, speed=speed, takes_ms=60)
+    pairs = program.run(1500, threads=[ONE], others=[USELESS, FAST], last=[KEEPING])
+    beside, both = ONE.with_(FAST), ONE.with_(FAST).with_(KEEPING)
+    for change, against, factor in ((ONE, AS_IT_IS, 3), (beside, ONE, 2), (beside, AS_IT_IS, 6)):
+        assert told(pairs, change, against).factor == pytest.approx(factor, rel=0.15)
+    # Memory that is kept changes nothing, and the whole is not told with it.
+    assert told(pairs, both, beside).factor == pytest.approx(1, rel=0.15)
+    assert (both, AS_IT_IS) not in pairs
+    first = {change: program.on.index(change) for change in (ONE, ONE.with_(USELESS), both)}
+    assert list(first) == sorted(first, key=first.get)
+
+
+def test_a_program_whose_end_is_known_comes_to_all_stages():
+    program = Program(speed=gains(FAST, 2))
+    pairs = program.run(
+        300, others=[USELESS, FAST], last=[KEEPING], progress=lambda: len(program.on) / 300
+    )
+    assert (FAST.with_(KEEPING), FAST) in pairs
+
+
+def test_losses_of_both_are_compared():
+    program = Program(loss=lambda now: 2.2 if now == FAST else 2.0)
+    pairs = program.run(600, others=[USELESS, FAST])
+    fast, useless = (pairs[change, AS_IT_IS].result.loss for change in (FAST, USELESS))
+    assert fast.differs
+    assert fast.part == pytest.approx(0.1, abs=0.02)
+    assert abs(useless.part) < 0.02
+    assert useless.high - useless.part < 0.03
+    steady = Program(loss=lambda now: 2.0, seed=1).run(600, others=[USELESS])
+    assert not steady[USELESS, AS_IT_IS].result.loss.differs
+    broken = Program(loss=lambda now: np.nan if now == FAST else 2.0).run(600, others=[FAST])
+    loss = broken[FAST, AS_IT_IS].result.loss
+    assert loss.differs
+    assert np.isnan(loss.part)
+    assert Program().run(200, others=[FAST])[FAST, AS_IT_IS].result.loss is None
+
+
+def test_a_change_that_cannot_be_switched_on_is_out():
+    program = Program()
+
+    @contextmanager
+    def switch(change, guard):
+        if change == BROKEN:
+            raise ImportError("no such kernels")
+        with Program.switch(program, change, guard):
+            yield
+
+    program.switch = switch
+    pairs = program.run(400, others=[BROKEN, USELESS])
+    assert pairs[BROKEN, AS_IT_IS].error == "ImportError: no such kernels"
+    assert pairs[BROKEN, AS_IT_IS].result is None
+    assert pairs[USELESS, AS_IT_IS].result.rounds > 5
+
+
+def test_a_method_that_raises_gives_way_to_the_one_it_replaces():
+    calls = []
+
+    def stock(x):
+        if x < 0:
+            raise ValueError("negative")
+        return x
+
+    def wrap(stock):
+        def fails(x):
+            calls.append(x)
+            raise MemoryError("too large")
+
+        return fails
+
+    methods = []
+
+    @contextmanager
+    def switch(change, guard):
+        methods.append(guard(wrap)(stock) if change == BROKEN else stock)
+        yield
+        methods.pop()
+
+    turns = Turns([], [BROKEN, USELESS], [], switch)
+    for _ in range(100):
+        turns.begin()
+        method = methods[-1] if methods else stock
+        with pytest.raises(ValueError, match="negative") as raised:
+            method(-1)  # as the program's own method does
+        assert raised.value.__context__ is None
+        assert [method(1), method(2)] == [1, 2]
+        turns.end(60 * MS)
+    assert calls == [-1, 1]  # it is out from then on
+    found = {pair.change: pair for pair in turns.pairs()}
+    assert found[BROKEN].error == "MemoryError: too large"
+    assert found[USELESS].result.rounds > 5
+
+
+def test_what_stands_between_iterations_has_the_program_as_it_is():
+    program = Program()
+    turns = Turns([], [FAST], [], program.switch)
+    for _ in range(300):
+        turns.begin()
+        turns.end(20 * MS)
+        turns.pause()
+        assert not program.is_on
+    (pair,) = turns.pairs()
+    assert pair.result.rounds > 10
+
+
+def test_too_few_iterations_tell_nothing_and_the_rest_is_not_begun():
+    turns = Turns([ONE], [FAST], [KEEPING], Program().switch)
+    for _ in range(1 + WARM_UP):
+        turns.begin()
+        turns.end(60 * MS)
+    assert [pair.result for pair in turns.pairs()] == [None]
+    assert turns.not_begun() == [FAST, KEEPING]

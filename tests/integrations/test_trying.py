@@ -1,0 +1,276 @@
+"""Cures within a program: by turns in its iterations alone, and nothing stays of them."""
+
+import io
+from contextlib import contextmanager
+from pathlib import Path
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+from chainer import training
+from chainer.functions.connection.convolution_2d import Convolution2DFunction
+
+from chainer_profile.advice import turns
+from chainer_profile.advice.changes import AS_IT_IS, blas_threads
+from chainer_profile.analyse.changes import Untried
+from chainer_profile.analyse.findings import Change
+from chainer_profile.integrations import program as programs
+from chainer_profile.integrations import trying, watched
+from chainer_profile.kernels.accelerate import accelerate
+from chainer_profile.measure.accounts import Accounts
+from chainer_profile.record.budget import SNAPSHOTS
+from chainer_profile.record.journal import Journal
+from tests.command import main
+
+FAST = Change(config=("type_check",))
+MS = 1_000_000
+
+
+class Net(chainer.Chain):
+    """A linear layer that takes 20 ms, or 10 where it is fast."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.clock, self.is_fast, self.seen = clock, False, []
+        with self.init_scope():
+            self.fc = L.Linear(3, 3)
+
+    def forward(self, x):
+        self.seen.append((chainer.config.train, self.is_fast))
+        self.clock.advance(10 * MS if self.is_fast else 20 * MS)
+        return self.fc(x)
+
+
+def watch(clock, **more):
+    accounts = Accounts(clock.now_ns, clock.time_ns)
+    return programs.Program(accounts, lambda name: Journal(), tries=True, memory=False, **more)
+
+
+@pytest.fixture
+def net(clock, monkeypatch):
+    """A network that a planted cure makes fast."""
+    model = Net(clock)
+
+    @contextmanager
+    def switched(change, guard):
+        model.is_fast = change == FAST
+        yield
+        model.is_fast = False
+
+    monkeypatch.setattr(trying, "cures", lambda on_gpu: ([], [FAST], [], [Untried("b", "lacks")]))
+    monkeypatch.setattr(trying, "switched", switched)
+    monkeypatch.setattr(watched, "clock_of", lambda device: clock)
+    return model
+
+
+def a_loop(model, iterations=200):
+    optimizer = chainer.optimizers.SGD(0).setup(model)
+    x = np.ones((4, 3), np.float32)
+    for number in range(iterations):
+        model.cleargrads()
+        F.sum(model(x)).backward()
+        optimizer.update()
+        if number % 40 == 39:
+            with chainer.using_config("train", False), chainer.no_backprop_mode():
+                model(x)
+
+
+LOOP_LINE = a_loop.__code__.co_firstlineno + 3
+
+
+def a_trainer(model):
+    data = [(np.ones(3, np.float32), np.int32(0))] * 40
+    optimizer = chainer.optimizers.SGD(0).setup(L.Classifier(model))
+    iterator = chainer.iterators.SerialIterator(data, 4)
+    updater = training.updaters.StandardUpdater(iterator, optimizer)
+    training.Trainer(updater, (20, "epoch"), "result").run()
+
+
+@pytest.mark.parametrize("train", [a_loop, a_trainer])
+def test_iterations_take_turns_and_nothing_else_does(clock, net, train, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    apply = chainer.FunctionNode.apply
+    with watch(clock) as program:
+        train(net)
+    assert not net.is_fast
+    tried = program.tried
+    recording = program.recordings()["train"]
+    advice = tried.advice("train.py", "python train.py", recording)
+    (fast,) = advice.tried
+    assert fast.gain.factor == pytest.approx(2.0)
+    assert (fast.helps, fast.loss.differs) == (True, False)
+    assert (fast.before_s, fast.after_s) == pytest.approx((0.02, 0.01))
+    assert advice.untried == (Untried("b", "lacks"),)
+    assert advice.environment == recording.environment
+    in_training = [is_fast for is_training, is_fast in net.seen if is_training]
+    assert 50 < sum(in_training) < 150
+    assert not any(is_fast for is_training, is_fast in net.seen if not is_training)
+    # The calls of every iteration were counted, and nothing counts them any more.
+    works = {tuple(block.work / block.count) for block in tried.turns.blocks if block.count}
+    ((calls, elements),) = works
+    assert calls > 2
+    assert elements > 20
+    assert chainer.FunctionNode.apply is apply
+    # Layers are those of the program as it is.
+    linear = next(layer.index for layer in recording.layers if layer.function == "LinearFunction")
+    assert len(recording.self_ns) > 5
+    assert (recording.calls[:, linear] == 1).all()
+    here = Path(__file__).name
+    if train is a_loop:
+        assert tried.place.endswith(f"{here}:{LOOP_LINE}")
+    else:
+        assert here in tried.place
+
+
+def test_a_program_that_trains_nothing_has_its_calls_tried(clock, net):
+    with watch(clock) as program, chainer.using_config("train", False), chainer.no_backprop_mode():
+        for _ in range(200):
+            net(np.ones((4, 3), np.float32))
+    (pair,) = program.tried.turns.pairs()
+    assert pair.result.speedup.factor == pytest.approx(2.0)
+    assert program.tried.kind == "test"
+
+
+def test_an_iteration_that_ends_in_an_exception_leaves_nothing(clock, net):
+    def fails():
+        optimizer = chainer.optimizers.SGD(0).setup(net)
+        for number in range(60):
+            F.sum(net(np.ones((4, 3), np.float32))).backward()
+            if net.is_fast and number > 30:
+                raise KeyError("the program's own")
+            optimizer.update()
+
+    with watch(clock) as program, pytest.raises(KeyError):
+        fails()
+    assert not net.is_fast
+    assert program.tried.turns.pairs()[0].error == ""
+
+
+# -- the cures themselves
+
+
+class Convolutions(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.conv = L.Convolution2D(3, 4, 3)
+            self.norm = L.BatchNormalization(4)
+            self.fc = L.Linear(4)
+
+    def forward(self, x):
+        return self.fc(F.max_pooling_2d(F.dropout(self.norm(self.conv(x)), 0.2), 2))
+
+
+def losses_of_a_program():
+    """A program with random states of its own, which it uses in every iteration."""
+    own = np.random.RandomState(3)
+    np.random.seed(4)  # noqa: NPY002  (Chainer's)
+    model = L.Classifier(Convolutions())
+    optimizer = chainer.optimizers.MomentumSGD(0.01).setup(model)
+    found = []
+    for _ in range(30):
+        x = own.rand(8, 3, 8, 8).astype(np.float32)
+        loss = model(x, own.randint(0, 4, 8).astype(np.int32))
+        model.cleargrads()
+        loss.backward()
+        optimizer.update()
+        found.append(float(loss.array))
+    return found
+
+
+def test_a_program_has_the_same_losses_and_everything_is_taken_back(clock, monkeypatch):
+    monkeypatch.setattr(turns, "BLOCK_NS", 0)  # every iteration has another change
+    clock.read_ns = 50 * MS
+    methods, threads = dict(vars(Convolution2DFunction)), blas_threads()
+    expected = losses_of_a_program()
+    with watch(clock) as program:
+        found = losses_of_a_program()
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    blocks = program.tried.turns.blocks
+    assert {block.change.kernels for block in blocks} == {"", "numpy"}
+    assert not any(pair.error for pair in program.tried.turns.pairs())
+    assert dict(vars(Convolution2DFunction)) == methods
+    assert (blas_threads(), chainer.config.type_check) == (threads, True)
+
+
+def test_a_kernel_that_raises_loses_no_iteration(clock, monkeypatch):
+    from chainer_profile.kernels import numpy_kernels
+
+    def of(windows):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(turns, "BLOCK_NS", 0)
+    clock.read_ns = 50 * MS
+    expected = losses_of_a_program()
+    monkeypatch.setattr(numpy_kernels, "of", of)
+    with watch(clock) as program:
+        assert losses_of_a_program() == pytest.approx(expected, rel=1e-4)
+    advice = program.tried.advice("t.py", "python t.py", program.recordings()["train"])
+    errors = {one.candidate.change.kernels: one.error for one in advice.tried if one.error}
+    assert errors == {"numpy": "MemoryError: no room"}
+
+
+def test_what_a_machine_lacks_and_what_it_has(monkeypatch):
+    monkeypatch.setattr(trying, "lacking", lambda: {"torch": "not installed"})
+    monkeypatch.setattr(trying, "blas_threads", lambda: 4)
+    monkeypatch.setattr(trying.os, "sched_getaffinity", lambda pid: range(4), raising=False)
+    threads, others, last, untried = trying.cures(on_gpu=False)
+    assert [change.threads for change in threads] == [1, 2]
+    assert Change(kernels="numpy") in others
+    assert last == [Change(keep_memory=True)]
+    assert untried == [Untried('accelerate("torch", keep_memory=False)', "not installed")]
+    threads, others, last, _ = trying.cures(on_gpu=True)
+    assert (threads, last) == ([], [])
+    names = {"type_check", "autotune", "cudnn_fast_batch_normalization"}
+    assert {change.config[0] for change in others} == names
+    with accelerate(), chainer.using_config("type_check", False):
+        _, others, last, untried = trying.cures(on_gpu=False)
+    assert (others, last) == ([], [])
+    assert {one.why for one in untried} == {"not installed", "the program has it already"}
+
+
+def test_what_to_write_and_where():
+    tried = trying.Tried("train", None, (), "train.py:30")
+    both = Change(threads=1, kernels="numpy")
+    assert list(tried.lines(both, "python train.py")) == [
+        ("before the command", "OPENBLAS_NUM_THREADS=1 python train.py"),
+        ("train.py:30", "with chainer_profile.accelerate(keep_memory=False):"),
+    ]
+    kept = both.with_(Change(keep_memory=True))
+    assert list(tried.lines(kept, ""))[1][1] == "with chainer_profile.accelerate():"
+    ((_, variables),) = tried.lines(Change(keep_memory=True), "python t.py")
+    assert variables.startswith("MALLOC_MMAP_MAX_=0 ")
+    assert not list(tried.lines(AS_IT_IS, "python t.py"))
+
+
+# -- beside the network, and at the terminal
+
+
+def test_what_compression_takes_is_measured_once(clock, tmp_path, monkeypatch):
+    model = L.Linear(3, 3)
+    takes = {"savez_compressed": 10, "savez": 4}
+    for name, ns in takes.items():
+        write = getattr(np, name)
+
+        def timed(file, *args, write=write, ns=ns, **arrays):
+            write(file, *args, **arrays)
+            clock.advance(ns * int(isinstance(file, io.BytesIO)))
+
+        monkeypatch.setattr(np, name, timed)
+    save = np.savez_compressed
+    with watch(clock) as program:
+        for _ in range(3):
+            chainer.serializers.save_npz(tmp_path / "a.npz", model)
+        chainer.serializers.save_npz(tmp_path / "b.npz", model, compression=False)
+    assert program.compression == {"save_npz": pytest.approx(0.6)}
+    assert np.savez_compressed is save
+    chainer.serializers.load_npz(tmp_path / "a.npz", L.Linear(3, 3))
+    assert program.accounts.totals[SNAPSHOTS, "save_npz"] == [0, 3]
+
+
+@pytest.mark.parametrize("option", ["--no-layers", "--compat-only"])
+def test_what_does_not_go_together(option, capsys):
+    assert main("run", "--try", option, "t.py") == 2
+    assert f"leave out {option}" in capsys.readouterr().err
