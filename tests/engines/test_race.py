@@ -196,7 +196,7 @@ def test_nodes_are_timed_for_a_while_only(clock):
     failing = FakeEngine(clock, name="failing")
     failing.layers = lambda inputs, trials: 1 / 0
     one = ran(clock, chainer(clock), engine, silent, failing)
-    one.profile_nodes(200, most_seconds=0.05)
+    one.profile_nodes(200, max_seconds=0.05)
     assert engine.layer_trials == 50
     assert one.contestants[1].profile is given
     assert one.contestants[2].note == "it does not report the times of its nodes"
