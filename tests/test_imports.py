@@ -69,7 +69,6 @@ def test_importing_is_light():
     [
         ["--list-models"],
         ["engines", "--list-engines"],
-        ["engines", "--report", "RUN", "-q"],
         ["report", "RUN", "-q"],
         ["report", "RUN/chainer", "-q"],
         ["compare", "RUN/chainer", "RUN/onnxruntime", "-q"],

@@ -54,7 +54,7 @@ class Change:
         if self.kernels:
             return f"chainer_profile.{self.name}"
         if self.engine:
-            return f"{TYPED} export --to net.onnx, with the network's options"
+            return f"{TYPED} export net.onnx, with the network's options"
         if self.batchsize:
             return f"-b {self.batchsize}"
         return _KEEP_MEMORY if self.keep_memory else f"--dtype {self.dtype} (chainer.config.dtype)"

@@ -314,7 +314,7 @@ def _bounds_on_gpu(summary: Summary) -> Iterator[Finding]:
     shares = summary.layers.groupby("verdict")["share"].sum()
     options = takes_options(settings)
     half = f"float16{' (--dtype mixed16)' if options else ''}"
-    tf32 = [f"TF32{' (--tf32)' if options else ''}"] if gpu and gpu.tf32 is False else []
+    tf32 = ["TF32 (CUPY_TF32=1)"] if gpu and gpu.tf32 is False else []
     fusing = "Fusing functions that follow one another saves reading and writing"
     digits = ""
     if settings.dtype == "float32":

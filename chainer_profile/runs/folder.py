@@ -173,35 +173,42 @@ def load_run(place: Path) -> Recording:
             f"{place}: the run was killed before its first trials were written; run it again with "
             "--force"
         )
-    raise ProfileError(f"{place} contains no run (no {RECORDING})")
+    below = sorted(place.glob(f"*/{_RANK}0"))
+    hint = f"; {below[0].parent} contains ranks" if below else ""
+    raise ProfileError(f"{place} contains no run (no {RECORDING}){hint}")
+
+
+def has_ranks(folder: Path) -> bool:
+    """Whether a folder contains folders of ranks, rank-0 and so on, and no run of its own."""
+    has_run = (folder / RECORDING).exists() or (folder / JOURNAL).exists()
+    return not has_run and bool(_rank_folders(folder))
 
 
 def read_ranks(folder: Path) -> tuple[dict[str, Recording], list[str], dict[str, str]]:
-    """The recordings of all ranks by the names of their folders, what cannot be read, and the ends.
+    """The recordings of all ranks, the problems, and the outcomes.
 
-    The second is a line for each that is missing or damaged, the third how the ranks' programs
-    ended, as far as their budgets tell.
+    Recordings and outcomes are by the names of the ranks' folders; a problem is a line about a
+    recording that is missing or damaged; outcomes tell how programs ended, if their budgets do.
     """
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder")
+    recordings, problems, outcomes = {}, [], {}
+    for place in _rank_folders(folder):
+        try:
+            recordings[place.name] = load_run(place)
+        except ProfileError as error:
+            problem = str(error).removeprefix(f"{place}: ").replace(f"{place}/", "")
+            problems.append(f"{place.name}: {problem}")
+        with suppress(ProfileError):  # which the report of that rank tells
+            if budget := read_budget(place):
+                outcomes[place.name] = budget.outcome
+    return recordings, problems, outcomes
+
+
+def _rank_folders(folder: Path) -> list[Path]:
+    """The folders of ranks in a folder, in their order."""
     places = {
         int(number): place
-        for place in folder.iterdir()
+        for place in folder.glob(f"{_RANK}*")
         if (number := place.name.removeprefix(_RANK)).isdecimal()
         and place.name == f"{_RANK}{int(number)}"
     }
-    if not places:
-        below = sorted(folder.glob(f"*/{_RANK}0"))
-        hint = f"; {below[0].parent} does" if below else ""
-        raise UsageError(f"{folder} contains no folders {_RANK}0, {_RANK}1, ... of ranks{hint}")
-    found, problems, outcomes = {}, [], {}
-    for _, place in sorted(places.items()):
-        try:
-            found[place.name] = load_run(place)
-        except ProfileError as error:
-            said = str(error).removeprefix(f"{place}: ").replace(f"{place}/", "")
-            problems.append(f"{place.name}: {said}")
-        with suppress(ProfileError):  # the report of the rank itself says it
-            if budget := read_budget(place):
-                outcomes[place.name] = budget.outcome
-    return found, problems, outcomes
+    return [place for _, place in sorted(places.items())]

@@ -122,7 +122,7 @@ def test_trees_and_groups(done):
     made = net(lambda self, x: F.relu(self.blocks[1](self.blocks[0](x))), blocks=links)
     shown = done("--tree", "--phase", "train", "-o", "run", build=lambda: made)
     assert "Sequential" in shown
-    deep = done("report", "run", "--tree", "--depth", "3")
+    deep = done("report", "run", "--tree", "3")
     assert deep.count("Linear ") > shown.count("Linear ")
     alone = done("report", "run", "--group-by", "block", "--limit", "0").splitlines()
     assert alone[0].split()[:2] == ["block", "calls"]  # nothing above it
@@ -135,11 +135,11 @@ def test_registered_networks(capsys):
         assert cli.main([*words, *few, "--force"], REGISTRY) == 0
         return load_run(Path("run")).settings
 
-    assert registered("--input-size", "20x12", "--classes", "7").input_shape == (1, 3, 20, 12)
+    assert registered("--input-shape", "20x12", "--classes", "7").input_shape == (1, 3, 20, 12)
     # Feature maps have a loss too.
-    words = ["--model", "se-resnet9-fixup", "--input-size", "16x16", "--phase", "train"]
+    words = ["--model", "se-resnet9-fixup", "--input-shape", "16x16", "--phase", "train"]
     assert registered(*words).loss == "softmax_cross_entropy"
-    assert cli.main(["--model", "resnet34-relu-bn", "--input-size", "225x225"], REGISTRY) == 1
+    assert cli.main(["--model", "resnet34-relu-bn", "--input-shape", "225x225"], REGISTRY) == 1
     said = "takes inputs of 3 x 224 x 224 only, not 3 x 225 x 225"
     assert said in capsys.readouterr().err
 

@@ -107,7 +107,7 @@ def test_a_call_is_profiled_in_test_mode_and_as_the_options_say(shell, capsys):
     out = capsys.readouterr().out
     assert "MLP, shape 2x3, batch 2, cpu, test mode" in out
     assert "/fc2" in out
-    options = "-n 100000 -w 0 --max-seconds 0.2 --no-memory -q --phase train"
+    options = "-n 100000 -w 0 --max-seconds 0.2 --skip memory -q --phase train"
     summary = shell.of_call("model(x)", options)
     assert list(summary.phases.index) == ["forward", "backward", "update", "outside"]
     assert summary.recording.ended == "time limit reached"

@@ -223,7 +223,7 @@ def test_where_the_trials_are(does, end):
 
 
 def test_a_budget_from_the_first_call_on(monkeypatch):
-    for layers in ((), ("--no-layers",)):
+    for layers in ((), ("--skip", "layers")):
         assert run("kill()", *layers, "--force") == -signal.SIGKILL
         assert "budget.json" not in files()
         assert run("call(small, 1); kill()", *layers, "--force") == -signal.SIGKILL

@@ -224,7 +224,7 @@ def test_the_kernel_that_holds_is_compiled_once(cupy):
 def test_the_cpu_works_beside_a_cupy_without_a_driver(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     words = [str(ROOT / "profile.py"), "-m", "own.py:Net", "--input-shape", "3", "-n", "4", "-q"]
-    words += ["--no-machine", "--format", "none", "-o", "run"]
+    words += ["--skip", "machine", "--format", "none", "-o", "run"]
     result = process(words, tmp_path, FAKE_CUPY_DEVICES=-1)
     assert (result.returncode, result.stderr) == (0, "")
     assert (tmp_path / "run" / "recording.npz").exists()

@@ -284,7 +284,7 @@ def tree(summary: Summary, shown: Shown) -> Iterator[Block]:
     if below := int((summary.links["depth"] > shown.depth).sum()):
         said = (
             f"{plural(below, 'link')} below {'is' if below == 1 else 'are'} not shown "
-            "(--depth 99 shows all); their times are in the rows above them."
+            "(--tree 99 shows all); their times are in the rows above them."
         )
         legend.append(("", said))
     legend += [
