@@ -130,6 +130,12 @@ def test_the_order_of_the_layers_does_not_matter(seed, order, several):
     assert mixed.layers["verdict"].tolist() == plain.layers["verdict"].to_numpy()[order].tolist()
 
 
+def test_layers_that_take_no_time_have_no_share():
+    idle = run(1, 3, 8)
+    side = Side("A", (replace(idle, self_ns=idle.self_ns * 0),))
+    assert [side.share(index) for index in range(3)] == [0.0] * 3
+
+
 def test_clean_trials_of_other_calls_too_are_compared_with_none():
     mixed, alone = make_recording(left_out=60), make_recording(seed=3)
     for sides in ((mixed, alone), (alone, mixed), (mixed, mixed)):
@@ -164,6 +170,7 @@ def test_what_differs():
     )
     for before, after, *expected in (
         (plain, changed("settings", model="other"), "network", "chain", "other"),
+        (plain, changed("settings", engine="fast 1.0"), "engine", "Chainer", "fast 1.0"),
         (plain, changed("settings", input_shape=(1, 3)), "input", "1x16x32x32", "1x3"),
         (plain, changed("settings", train_mode=True), "train mode", "off", "on"),
         (plain, changed("settings", device="gpu:0"), "device", "cpu", "gpu:0"),
