@@ -34,13 +34,6 @@ _SHOWN = {
 COMMON = "model input-shape batchsize phase fast trials threads gpu why out format full"
 
 _THREADS = "BLAS threads (default: one, or as many as BLAS chooses where these are faster)"
-_IMAGE_SHAPE: Keywords = keywords(
-    "shape of one input without the batch, or the size alone of images; required for your own "
-    "network",
-    metavar="CxHxW",
-    action="store",
-    type=parse_shape,
-)
 
 
 class _Command(NamedTuple):
@@ -63,16 +56,10 @@ def _results(default: str) -> str:
     return f"folder of the results (default: {default})"
 
 
-def _list(about: str) -> Keywords:
-    """An option of a sweep, whose reader converts the entries, also those of the file."""
-    return keywords(
-        about,
-        **{"short": False, "type": None, "default": None, "choices": None, "action": "store"},
-    )
-
-
-#: An option of a sweep that its reader converts.
+#: An option of a sweep is a text here: the command reads it, like those of a file, and each entry
+#: of a list.
 _UNREAD: Keywords = {"short": False, "type": None, "default": None}
+_LIST: Keywords = {**_UNREAD, "choices": None, "action": "store"}
 
 _TABLE = {
     PROFILE: _command(
@@ -194,13 +181,13 @@ _TABLE = {
         file=keywords(
             "file with the cases, instead of the lists", metavar="FILE.toml", nargs="?", type=Path
         ),
-        model=_list("networks, as profile.py takes them"),
-        input_shape=_list("shapes of one input without the batch, or sizes of images"),
-        batchsize=_list("inputs per trial (default: 1)"),
-        device={**_list("cpu, gpu:0 and so on (default: cpu)"), "dest": "device"},
-        phase={**_list("phases (default: forward)"), "metavar": "PHASE"},
+        model=keywords("networks, as profile.py takes them", **_LIST),
+        input_shape=keywords("shapes without the batch, or sizes of images", **_LIST),
+        batchsize=keywords("inputs per trial (default: 1)", **_LIST),
+        device=keywords("cpu, gpu:0 and so on (default: cpu)", **_LIST, dest="device"),
+        phase=keywords("phases (default: forward)", **_LIST, metavar="PHASE"),
         **{name.replace("-", "_"): _UNREAD for name in SINGLES if name != "threads"},
-        threads={**_UNREAD, **keywords("BLAS threads of every case (default: 1)")},
+        threads=keywords("BLAS threads of every case (default: 1)", **_UNREAD),
         out=_results("reports/sweep-NAME, named after the file or the networks"),
         force="measure everything again and replace another sweep",
     ),
@@ -243,7 +230,13 @@ _TABLE = {
             "output": f"force {_MESSAGES}",
         },
         file=keywords("the file to write", metavar="FILE.onnx", type=Path),
-        input_shape=_IMAGE_SHAPE,
+        input_shape=keywords(
+            "shape of one input without the batch, or the size alone of images; required for your "
+            "own network",
+            metavar="CxHxW",
+            action="store",
+            type=parse_shape,
+        ),
         batchsize="make a file for this batch size alone (default: for any, if the network allows "
         "it, else for 1)",
         force="replace an existing file",

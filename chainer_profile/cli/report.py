@@ -56,7 +56,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 
 def _refuse_reports(file: Path) -> None:
-    """Refuse to replace reports beside a recording outside of a run's folder: whose are they?"""
+    """Refuse to replace reports that may not belong to a recording outside of a run's folder."""
     reports = sorted(path.name for path in file.parent.iterdir() if is_report(path.name))
     if file.name != RECORDING and reports and "layers.csv" not in reports:
         raise UsageError(

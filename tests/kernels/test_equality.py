@@ -127,11 +127,7 @@ def outcome(call, gradient):
     except Exception as error:
         return type(error), str(error)
     # What others may hold is left as it was.
-    return [
-        y.array,
-        gy,
-        *(array for variable in variables for array in (variable.array, variable.grad)),
-    ]
+    return [y.array, gy, *(part for x in variables for part in (x.array, x.grad))]
 
 
 def check(kernels, call, gradient, tolerance=0.0):

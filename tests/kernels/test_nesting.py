@@ -65,9 +65,8 @@ def process():
             assert not replacements.Replacements._all
         finally:  # where a check failed the next example begins anew
             for keeper in (*module._ACTIVE, *memory._KEEPERS):
-                keeper.undo() if isinstance(keeper, module.Accelerated) else memory.give_back(
-                    keeper
-                )
+                is_fast = isinstance(keeper, module.Accelerated)
+                keeper.undo() if is_fast else memory.give_back(keeper)
 
 
 def _is_guarded(code, line):
