@@ -106,9 +106,9 @@ def test_engines_are_measured_compared_and_written(done, monkeypatch):
     out = done("engines", *words)
     place = Path("reports/engines-tiny-cpu-b1")
     assert names_in(place) == ["chainer", *FILES, "fast"]
-    found = table(place)
+    rows = table(place)
     expected = {"version": "2.0", "trials": "12", "outputs": "right", "nodes": "2"}
-    assert expected.items() <= found["fast"].items()
+    assert expected.items() <= rows["fast"].items()
     assert "fast: 2 layers became 2 nodes" in out
     assert "Use fast: " in out or "stay with it" in out
 
@@ -138,10 +138,10 @@ def test_wrong_outputs_end_with_4_after_all_is_written(capsys):
     assert said.startswith("profile.py: wrong: wrong outputs: they differ by up to 1.0e+00 (")
     assert said.endswith("tolerance of 1.0e-04; the first layer that differs is 1_ReLU at /")
     assert [name for name in names_in("run") if "." in name] == FILES
-    found = table()
-    assert (found["wrong"]["outputs"], found["wrong"]["speedup_vs_chainer"]) == ("wrong", "")
-    assert float(found["wrong"]["mean_ms"]) > 0
-    assert found["fast"]["outputs"] == "right"
+    rows = table()
+    assert (rows["wrong"]["outputs"], rows["wrong"]["speedup_vs_chainer"]) == ("wrong", "")
+    assert float(rows["wrong"]["mean_ms"]) > 0
+    assert rows["fast"]["outputs"] == "right"
     assert "wrong outputs" in out
 
     def build():

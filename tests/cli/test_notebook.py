@@ -123,8 +123,8 @@ def test_arguments_are_those_of_the_call(shell):
         spaces: 1,
     }.items():
         settings = shell.of_call(call).recording.settings
-        found = settings.model, settings.input_shape, settings.batchsize
-        assert found == ("MLP", (batchsize, 3), batchsize), call
+        settings_seen = settings.model, settings.input_shape, settings.batchsize
+        assert settings_seen == ("MLP", (batchsize, 3), batchsize), call
     assert shell.names["asked"] == ["a  b"]  # evaluated once
     recording = shell.of_call("F.concat([x, x, x], axis=0)").recording
     settings = recording.settings
