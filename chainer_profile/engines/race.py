@@ -92,7 +92,7 @@ def load_from(file: Path, contestants: Sequence[Contestant]) -> None:
 
 @dataclass(eq=False)
 class Race:
-    """The first contestant is Chainer, with whose outputs those of the others are compared."""
+    """A race. Its first contestant is Chainer, with whose outputs all others are compared."""
 
     contestants: Sequence[Contestant]
     network: Network
