@@ -39,7 +39,7 @@ for _name in ("resnet50", "resnet50-bottleneck"):
 # R3's networks and inputs.
 for _name in ("resnet18", "resnet34", "resnet50", "resnet101"):
     for _label, _size in (("cityscapes", "1024x2048"), ("voc", "500x334")):
-        CASES[f"{_name}-gpu-{_label}"] = ["profile.py", "-m", _name, "--input-size", _size, *_MANY]
+        CASES[f"{_name}-gpu-{_label}"] = ["profile.py", "-m", _name, "--input-shape", _size, *_MANY]
 
 
 def main() -> int:

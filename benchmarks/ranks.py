@@ -4,7 +4,7 @@
 
 The recordings are made of random numbers: every rank differs from the others as processes do
 (``comparison_simulated.py``), iterations scatter by 5 %, and nobody leaves an all-reduce before the
-last has come. Of each size a folder is written and read as ``profile.py ranks`` does, in a process
+last has come. Of each size a folder is written and read as ``profile.py report`` does, in a process
 of its own that tells its time and its largest memory. Then stragglers are planted, or none, in
 trainings of 2, 4 and 8 ranks, and what is found is counted.
 """

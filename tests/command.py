@@ -117,7 +117,8 @@ USUAL |= dict.fromkeys(("advise", "export", "summary"), _NETWORK)
 def main(*argv, build=Net, **entry):
     """Run a command in this process; what takes a network takes a tiny one, with few trials."""
     word, words = ("", argv) if not argv or argv[0].startswith("-") else (argv[0], argv[1:])
-    usual = [] if words and not words[0].startswith("-") else USUAL.get(word, [])
+    of_folder = words and not words[0].startswith("-") and word != "export"
+    usual = [] if of_folder else USUAL.get(word, [])
     if word == "train":
         entry = {"input_shape": (3, 32, 32), "classes": 10} | entry
         build = (lambda classes: L.Linear(3072, classes)) if build is Net else build
@@ -137,7 +138,7 @@ def command(word, argv, registry=None, **more):
 
 def process(*argv, **more):
     """Make a run in a process of its own, which does not measure the machine."""
-    return python(ROOT / "profile.py", *argv, "--no-machine", **more)
+    return python(ROOT / "profile.py", *argv, "--skip", "machine", **more)
 
 
 def stand_in(environment, device, seconds=0):

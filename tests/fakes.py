@@ -50,6 +50,6 @@ def profile(
 ) -> subprocess.CompletedProcess[str]:
     """``profile.py --gpu 0``, with few trials; drawing the reports would take longest."""
     few = ["--gpu", "0", "--trials", "4", "--warmups", "1", "--clean-trials", "5"]
-    command = [str(ROOT / "profile.py"), *few, "--no-machine", "--out", "run", *words]
+    command = [str(ROOT / "profile.py"), *few, "--skip", "machine", "--out", "run", *words]
     command += [] if reports else ["--format", "none"]
     return process(command, cwd, **env)

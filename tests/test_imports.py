@@ -68,7 +68,7 @@ def test_importing_is_light():
     "words",
     [
         ["--list-models"],
-        ["engines", "--report", "RUN", "-q"],
+        ["report", "RUN", "-q"],
         ["report", "RUN/chainer", "-q"],
         ["compare", "RUN/chainer", "RUN/onnxruntime", "-q"],
     ],

@@ -63,7 +63,7 @@ class Change:
             n = self.threads
             return f"OPENBLAS_NUM_THREADS={n} (or MKL_NUM_THREADS={n}) before the command"
         if self.engine:
-            return f"{TYPED} export --to net.onnx, with the network's options"
+            return f"{TYPED} export net.onnx, with the network's options"
         if self.batchsize:
             return f"-b {self.batchsize}"
         return _KEEP_MEMORY if self.keep_memory else f"--dtype {self.dtype} (chainer.config.dtype)"

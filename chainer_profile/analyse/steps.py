@@ -343,7 +343,7 @@ def _bound(summary: Summary, bound: str) -> Iterator[Facts]:
     if share >= _MUCH_BOUND:
         options = takes_options(settings)
         half = f"float16{' (--dtype mixed16)' if options else ''}"
-        tf32 = f"TF32{' (--tf32)' if options else ''} or " if gpu and gpu.tf32 is False else ""
+        tf32 = "TF32 (CUPY_TF32=1) or " if gpu and gpu.tf32 is False else ""
         facts = {"bound": bound.capitalize(), "share": share, "tf32": tf32}
         yield facts | {"half": half if settings.dtype == "float32" else ""}
 

@@ -50,9 +50,9 @@ def thread_count(text: str) -> int:
 
 
 def number(
-    meaning: str, above: float = 0.0, most: float = sys.float_info.max, unit: str = ""
+    description: str, above: float = 0.0, most: float = sys.float_info.max, unit: str = ""
 ) -> Callable[[str], float]:
-    """A parser of numbers in a range, which ``meaning`` describes; a unit may follow the number."""
+    """A parser of numbers in the range that is described; a unit may follow them."""
 
     def parse(text: str) -> float:
         try:
@@ -60,7 +60,7 @@ def number(
         except ValueError:
             value = above
         if not above < value <= most:
-            raise UsageError(f"must be {meaning}, not {text[:40]!r}")
+            raise UsageError(f"must be {description}, not {text[:40]!r}")
         return value
 
     return parse
@@ -83,13 +83,6 @@ def every(text: str) -> int:
     if match is None:
         raise UsageError(f"must be every=N with N iterations, 1 or more, not {text[:40]!r}")
     return int(match[1])
-
-
-def size(text: str) -> tuple[int, ...]:
-    lengths = parse_shape(text)
-    if len(lengths) != 2:
-        raise UsageError(f"not a height and a width: {text!r}; write them as 1024x2048")
-    return lengths
 
 
 def folder(text: str) -> Path:
@@ -141,23 +134,34 @@ def gpu_number(device: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def input_shape(args: argparse.Namespace, default: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Shape of an input without the batch: that of the options, else the network's default."""
-    if args.input_shape is not None and args.input_size is not None:
-        raise UsageError("give --input-shape or --input-size, not both")
+def input_shape(args: argparse.Namespace, usual: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Shape of an input without the batch: by ``--input-shape``, or the network's usual one."""
     asked = args.input_shape
-    # Several arguments may be given: the shape is that of the first.
-    given: tuple[int, ...] | None = asked[0].shape if isinstance(asked, list) else asked
-    shape = given or default
+    # If a network takes several arguments, the shape is that of the first.
+    shape: tuple[int, ...] | None = (asked[0].shape if isinstance(asked, list) else asked) or usual
     if shape is None:
         raise UsageError(
             f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"
         )
-    if args.input_size is None:
-        return shape
-    if len(shape) != 3:
-        raise UsageError(f"--input-size: {args.model} takes no images")
-    return shape[0], *args.input_size
+    is_size = usual is not None and len(usual) == 3 and len(shape) == 2
+    return (usual[0], *shape) if usual is not None and is_size else shape
+
+
+_ARRAY_DTYPES = ("float32", "float16", "float64", "int32", "int64")
+
+
+def parse_array(text: str) -> tuple[tuple[int, ...], str]:
+    """Reads ``SHAPE[:DTYPE]``, such as ``20:int32``; floats of 32 bits by default."""
+    shape, _, dtype = text.partition(":")
+    if dtype not in ("", *_ARRAY_DTYPES):
+        raise UsageError(f"unknown data type {dtype!r}: choose {', '.join(_ARRAY_DTYPES)}")
+    return parse_shape(shape), dtype or _ARRAY_DTYPES[0]
+
+
+def cifar10_index(name: str) -> int | None:
+    """Number of the first test image in ``cifar10:INDEX``; None for another kind of input."""
+    match = re.fullmatch("cifar10(?::([0-9]{1,9}))?", name)
+    return None if match is None else int(match[1] or 0)
 
 
 # -- arguments of a network

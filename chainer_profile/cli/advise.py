@@ -1,4 +1,4 @@
-"""``advise``: tries what could make a network faster, and says what each change brings."""
+"""``advise``: tries changes that could make a network faster, and shows the gain of each."""
 
 from __future__ import annotations
 

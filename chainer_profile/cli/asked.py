@@ -1,4 +1,4 @@
-"""The network, the input and the settings that a command's options ask for."""
+"""The network, the input and the settings that a command's options describe."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.parsing import input_shape
+from chainer_profile.basics.parsing import cifar10_index, input_shape
 from chainer_profile.cli.main import Context
 from chainer_profile.cli.options import settings_of
 from chainer_profile.cli.parsers import asks_for_more, is_file_of_arrays
@@ -25,7 +24,7 @@ def find_source(args: argparse.Namespace, context: Context) -> ModelSource:
 
 
 def build(source: ModelSource, args: argparse.Namespace, context: Context) -> Any:
-    """The network, with the weights that are asked for."""
+    """The network, with the weights of ``--weights``."""
     model = loading.build_model(source, args.seed)
     if args.weights:
         weights.load_weights(model, args.weights)
@@ -33,20 +32,19 @@ def build(source: ModelSource, args: argparse.Namespace, context: Context) -> An
 
 
 def read_input(args: argparse.Namespace, source: ModelSource) -> InputBatch:
-    """The batch that the options of an input ask for."""
+    """The batch that ``--input`` and ``--input-shape`` describe."""
     if is_file_of_arrays(args.input):
         return load_arguments(Path(args.input))
     batchsize = args.batchsize or 1
     if asks_for_more(args):
-        if args.input_size is not None:
-            raise UsageError("--input-size is for one image: write it into --input-shape")
         return make_arguments(args.input_shape, batchsize, args.seed)
+    index = cifar10_index(args.input)
     return make_input(
-        args.input,
+        args.input if index is None else "cifar10",
         input_shape(args, source.input_shape),
         batchsize,
         seed=args.seed,
-        index=args.index,
+        index=index or 0,
         data_dir=args.data_dir,
         mean=source.mean,
         std=source.std,
@@ -54,12 +52,16 @@ def read_input(args: argparse.Namespace, source: ModelSource) -> InputBatch:
 
 
 def arguments_of(batch: InputBatch) -> Arguments:
-    """What the network is called with."""
+    """The arguments of the network in a batch."""
     return Arguments(batch.args, dict(batch.kwargs))
 
 
 def settings_for(
-    source: ModelSource, batch: InputBatch, args: argparse.Namespace, context: Context, **more: Any
+    source: ModelSource,
+    batch: InputBatch,
+    args: argparse.Namespace,
+    context: Context,
+    **others: Any,
 ) -> Settings:
     """The settings of a run of this network on this batch."""
     return settings_of(
@@ -69,12 +71,12 @@ def settings_for(
         input_shape=batch.array.shape,
         batchsize=arguments_of(batch).batchsize,
         command=context.command,
-        **more,
+        **others,
     )
 
 
 def place_of(settings: Settings, kind: str = "") -> Path:
-    """The folder of a run of these settings, where none is named."""
+    """The default folder of a run of these settings."""
     phase = "" if settings.phase == "forward" else f"-{settings.phase}"
     if settings.fast:
         phase += "-fast" if settings.fast == "numpy" else f"-{settings.fast}"

@@ -1,4 +1,4 @@
-"""``compare``: what became faster or slower between runs, and whether it is noise."""
+"""``compare``: changes between runs, and whether they are noise."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def run(args: argparse.Namespace, context: Context) -> int:
             where = f"{other.name}: " if len(others) > 1 else ""
             raise ProfileError(printable(f"{where}{error}")) from error
     gate = None if args.fail_above is None else content.Gate(args.fail_above, args.gate == "cpu")
-    asked = {"sort": args.sort, "everything": args.all, "gate": gate}
-    written = [] if args.out is None else _write(comparisons, args, asked)
+    shown = {"sort": args.sort, "everything": args.full, "gate": gate}
+    written = [] if args.out is None else _write(comparisons, args, shown)
     for at, comparison in enumerate([] if args.quiet else comparisons):
         if at:
             with printing():
                 print()
         if len(comparisons) > 1:
             show([Heading(2, comparison.after.name)])
-        blocks = content.compared(comparison, hint=ALL_ROWS, limit=row_limit(args), **asked)
+        blocks = content.compared(comparison, hint=ALL_ROWS, limit=row_limit(args), **shown)
         show(blocks, hint=first_screen(args))
     if written:
         say_written(args.out, [path.name for path in written], args.quiet)
@@ -60,19 +60,20 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 
 def _side(text: str) -> Side:
-    """The runs of one side; a folder whose name has a comma is taken as it is."""
+    """The runs of a side, joined by commas unless a folder has that very name."""
     names = [text] if "," not in text or Path(text).exists() else text.split(",")
     if not all(names):
         raise UsageError(f"{text!r}: name a folder before and after each comma")
     places = list(map(Path, names))
     runs = tuple(map(load_run, places))
     budgets = [budget_of(place, run) for place, run in zip(places, runs, strict=True)]
-    took = [own_ns(budget) * NS for budget in budgets if budget is not None]
-    return Side(text, runs, statistics.median(took) if len(took) == len(runs) else None)
+    program_s = [own_ns(budget) * NS for budget in budgets if budget is not None]
+    median_s = statistics.median(program_s) if len(program_s) == len(runs) else None
+    return Side(text, runs, median_s)
 
 
 def _write(
-    comparisons: Sequence[Comparison], args: argparse.Namespace, asked: dict[str, Any]
+    comparisons: Sequence[Comparison], args: argparse.Namespace, shown: dict[str, Any]
 ) -> list[Path]:
     """Write everything into a folder; returns the files."""
     from chainer_profile.report.pictures.comparison import pictures  # which loads Matplotlib
@@ -81,16 +82,16 @@ def _write(
     if len(comparisons) > 1:
         plots = [f"comparison-{at}.png" for at in range(1, 1 + len(comparisons))]
     contents = {content.CSV: to_csv(content.COLUMNS, content.file_rows(comparisons)).encode()}
-    contents |= {name: one.png() for name, one in zip(plots, drawn.values(), strict=True)}
+    contents |= {name: plot.png() for name, plot in zip(plots, drawn.values(), strict=True)}
     rows = 20 if args.limit is None else args.limit or None
-    blocks = content.report(comparisons, plots, limit=rows, **asked)
+    blocks = content.report(comparisons, plots, limit=rows, **shown)
     contents["comparison.md"] = markdown.write(blocks).encode()
     blocks = content.report(comparisons, [*drawn], everything=True)
-    said = content.words_of(comparisons, drawn)
-    contents["comparison.html"] = page.page(blocks, "Comparison", drawn, said).encode()
+    names = content.words_of(comparisons, drawn)
+    contents["comparison.html"] = page.page(blocks, "Comparison", drawn, names).encode()
     is_replaced = (args.out / content.CSV).exists()
     written = write(args.out, contents)
-    if is_replaced:  # by a comparison of fewer runs, perhaps
+    if is_replaced:  # perhaps by a comparison of fewer runs
         remove(args.out, lambda name: _is_ours(name) and name not in contents)
     return written
 
@@ -110,7 +111,7 @@ def _judge(comparisons: Sequence[Comparison], gate: content.Gate) -> int:
             print(f"{PROG}: slower: {where}{line}", file=sys.stderr)
     if failed:
         return FAILED
-    unknown = [content.not_judged(comparison, gate) for comparison in comparisons]
-    if any(unknown):
-        raise ProfileError(f"--fail-above cannot be judged: {next(filter(None, unknown))}")
+    reasons = [content.not_judged(comparison, gate) for comparison in comparisons]
+    if any(reasons):
+        raise ProfileError(f"--fail-above cannot be judged: {next(filter(None, reasons))}")
     return 0

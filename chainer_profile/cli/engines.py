@@ -1,4 +1,4 @@
-"""``engines``: the same network under other engines, in turn and layer by layer."""
+"""``engines``: a network under several engines, in turn and layer by layer."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from pathlib import Path
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli import WRONG, asked
-from chainer_profile.cli.instead import show_engines
 from chainer_profile.cli.main import Context, Interrupts
-from chainer_profile.cli.options import LAYER_TRIALS
+from chainer_profile.cli.report import show_engines
 from chainer_profile.cli.shown import say_written
 from chainer_profile.engines import race
 from chainer_profile.engines.catalogue import BASELINE
@@ -22,19 +21,22 @@ from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.report.content.engines import other_line, wrong_lines
 from chainer_profile.runs import engines as run_folder
 
+_MAX_LAYER_TRIALS = 200
+
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Run a network under the engines; the exit code is 4 where an engine's outputs are wrong."""
-    chosen = race.choose(args.engines)
+    """Run a network under the engines; the exit code is 4 if an engine's outputs are wrong."""
+    contestants = race.choose(args.engines)
     source = asked.find_source(args, context)
     batch = asked.read_input(args, source)
     array = batch.array
     if batch.kwargs or len(batch.args) > 1 or isinstance(batch.args[0], list):
         raise UsageError("engines take one array: give one --input-shape")
     settings = asked.settings_for(source, batch, args, context, clean_trials=args.trials)
-    race.place(chosen, save=args.save_engine, load=args.load_engine)
+    if args.load_engine is not None:
+        race.load_from(args.load_engine, contestants)
     default = asked.place_of(settings, "engines-")
-    names = [one.name for one in chosen]
+    names = [contestant.name for contestant in contestants]
     with run_folder.taken(args.out, default, args.force, names) as place:
         model = asked.build(source, args, context)
         clock = HOST_CLOCK
@@ -44,8 +46,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
             model,
             array,
             settings,
-            chosen,
-            layer_trials=args.layer_trials or min(args.trials, LAYER_TRIALS),
+            contestants,
+            layer_trials=min(args.trials, _MAX_LAYER_TRIALS),
             tolerance=args.tolerance,
             clock=clock,
             stop=context.interrupts.reason,

@@ -1,4 +1,4 @@
-"""``machine``: what this machine can do at best."""
+"""``--machine``: the limits of this machine."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from chainer_profile.report.columns import properties
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Print the limits, measured or as they are kept."""
+    """Print the limits, kept ones or measured now."""
+    refresh = args.machine == "again"
     device = machine.find_device(named_device(args.gpu))
     with threadpool_limits(args.threads, "blas"):  # None leaves them as they are
-        found = machine.find_limits(environment.collect(), device, refresh=args.refresh)
-    limits = found.limits
+        result = machine.find_limits(environment.collect(), device, refresh=refresh)
+    limits = result.limits
     lines = [("machine", limits.key)]
     if not device.gpu:
         threads = units.format_count(limits.threads) if limits.threads else units.NOT_KNOWN
@@ -28,21 +29,21 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if limits.half_flops_per_s is not None:
         half = units.format_giga(limits.half_flops_per_s)
         lines.append(("float16 matrix product", f"{half} GFLOP/s"))
-    passed = units.format_giga(limits.copy_nbytes_per_s)
+    in_place = units.format_giga(limits.copy_nbytes_per_s)
     ridge = units.format_significant(limits.ridge)
     fresh = units.format_significant(limits.flops_per_s / limits.fresh_nbytes_per_s)
     lines += [
         (
             f"pass over {units.format_nbytes(limits.copied_nbytes)}",
-            f"{passed} GB/s, read and written in place",
+            f"{in_place} GB/s, read and written in place",
         ),
         ("copy into new memory", f"{units.format_giga(limits.fresh_nbytes_per_s)} GB/s"),
         ("ridge point", f"{ridge} flop/byte, into new memory {fresh} flop/byte"),
     ]
-    if found.kept:
+    if result.kept:
         lines.append(("kept in", f"{machine.limits_file()} since {limits.measured}"))
-    if found.note:
-        again = "" if args.refresh or not found.kept else "; --refresh measures again"
-        lines.append(("note" if found.kept else "not kept", f"{found.note}{again}"))
+    if result.note:
+        hint = "" if refresh or not result.kept else "; --machine again measures them anew"
+        lines.append(("note" if result.kept else "not kept", f"{result.note}{hint}"))
     show([properties(lines)])
     return 0

@@ -1,4 +1,4 @@
-"""Finds the command that was asked for and runs it: its errors, its signals, a reader that goes."""
+"""Finds a command and runs it; turns errors, signals and closed pipes into lines and exit codes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Interrupted(BaseException):
 
 
 class Interrupts:
-    """Handles SIGINT and SIGTERM within its ``with``; then whoever did before does again.
+    """Handles SIGINT and SIGTERM within its ``with``, and restores the handlers after it.
 
     ``signum`` is the signal that ended the trials, or 0.
     """
@@ -49,12 +49,12 @@ class Interrupts:
 
     def __exit__(self, *raised: object) -> None:
         for signum, handler in self._before.items():
-            # None is a handler that C set, which cannot be told to Python.
+            # None is a handler set by C, which Python cannot set again.
             signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 
     @contextmanager
     def as_before(self) -> Iterator[None]:
-        """Within this, whoever handled signals before does so again."""
+        """Restores the handlers of before within its block."""
         self.__exit__()
         try:
             yield
@@ -62,14 +62,14 @@ class Interrupts:
             self.__enter__()
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        # The first signal waits for the end of the running trial; a second one does not.
+        # The first signal waits for the end of the running trial, a second does not.
         if not self._measuring or self.signum:
             raise Interrupted(signum)
         self.signum = signum
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
-        """Within this, a signal does not raise: :meth:`reason` tells of it."""
+        """Within its block a signal does not raise, but gives :meth:`reason` a text."""
         self._measuring = True
         try:
             yield
@@ -77,7 +77,7 @@ class Interrupts:
             self._measuring = False
 
     def reason(self) -> str:
-        """Why to stop the trials, or an empty text."""
+        """The reason to stop the trials; empty if there is none."""
         return f"interrupted by {signal.Signals(self.signum).name}" if self.signum else ""
 
     @property
@@ -88,12 +88,12 @@ class Interrupts:
 
 @dataclass(frozen=True)
 class Context:
-    """What a command is given beside its options."""
+    """Whatever a command needs beside its options."""
 
-    argv: list[str]  #: The arguments behind the command's word.
+    argv: list[str]  #: The arguments after the command's word.
     command: str  #: The whole command line, for recordings.
-    interrupts: Interrupts  #: Handles signals: the first one ends the trials in good order.
-    #: The networks that ``--model`` knows by name.
+    interrupts: Interrupts  #: Handles signals: the first ends the trials in good order.
+    #: Networks by the names that ``--model`` takes.
     registry: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -107,15 +107,15 @@ def main(argv: list[str], registry: Mapping[str, Any]) -> int:
         args = parser_of(word).parse_args(words)
         line = shlex.join([*COMMAND, *argv])
         context = Context(words, line, interrupts, registry)
-        asks = any(getattr(args, option, None) for option in INSTEAD)
-        module = import_module(f"{__package__}.{'instead' if asks else word}")
+        instead = (module for option, module in INSTEAD.items() if getattr(args, option, None))
+        module = import_module(f"{__package__}.{next(instead, word)}")
         return int(module.run(args, context))
 
     return run_command(TRAIN_PROG if argv[:1] == ["train"] else PROG, argv, command)
 
 
 def _split(argv: list[str]) -> tuple[str, list[str]]:
-    """The command, and the arguments behind its word."""
+    """The command, and the arguments after its word."""
     first = argv[0] if argv else "-"
     if first in COMMANDS:
         return first, argv[1:]
@@ -138,31 +138,31 @@ def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]
             print(f"{prog}: interrupted{interrupt.hint}", file=sys.stderr)
             return 128 + interrupt.signum
         except BrokenPipeError:
-            # The reader of our output went away (`| head`): nothing is left to say to it.
+            # The reader of the output is gone (`| head`).
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         except (ProfileError, ModuleNotFoundError, OSError) as error:
-            said = _said(error)
+            message = _message(error)
             if "--debug" in argv:
                 traceback.print_exc()
-            print(f"{prog}: error: {said}", file=sys.stderr)
+            print(f"{prog}: error: {message}", file=sys.stderr)
             return error.exit_code if isinstance(error, ProfileError) else 1
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         if package in ("", "chainer_profile"):
             raise error
         return f"the package {package} is not installed: python -m pip install {REQUIREMENTS}"
-    if isinstance(error, OSError):  # of a file that nobody else answers for
+    if isinstance(error, OSError):  # of a file whose errors are handled nowhere else
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or one_line(error)}"
     return str(error)
 
 
 def _open_streams() -> None:
-    """Give closed standard streams (``>&-``) somewhere to go; else files get their numbers."""
+    """Open closed standard streams (``>&-``), since files would get their descriptors."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
@@ -170,7 +170,7 @@ def _open_streams() -> None:
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """Within this, a standard output that cannot be written is one clear line."""
+    """Turns errors of writing to the standard output into one line."""
     try:
         yield
     except BrokenPipeError:

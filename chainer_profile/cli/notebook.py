@@ -23,8 +23,8 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import Parser
-from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS, PHASES
-from chainer_profile.cli.options import Told, settings_of, take, told
+from chainer_profile.basics.words import GROUPS, PHASES
+from chainer_profile.cli.options import Keywords, keywords, settings_of, skipping, take
 from chainer_profile.integrations.script import of_program
 from chainer_profile.measure import runner
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
@@ -52,7 +52,7 @@ except ImportError as error:
 T = TypeVar("T")
 
 NAME = "layerprofile"
-#: Fewer than the command line's: somebody sits and waits.
+#: Fewer than on the command line, since somebody waits.
 TRIALS, WARMUPS = 100, 10
 _INTERRUPTED = "interrupted"
 _ABOUT = """Profiles a Chainer network layer by layer.
@@ -72,7 +72,7 @@ def load_ipython_extension(ipython: Any) -> None:
     """Register the magics; IPython calls this for ``%load_ext chainer_profile``."""
 
     def layerprofile(line: str, cell: str | None = None) -> None:
-        # IPython leaves out frames with this name: the traceback is of the user's code.
+        # IPython omits frames with this variable, so that a traceback shows the user's code alone.
         __tracebackhide__ = True
         run_magic(ipython, line, cell)
 
@@ -87,7 +87,7 @@ def unload_ipython_extension(ipython: Any) -> None:
 
 
 def run_magic(ipython: Any, line: str, cell: str | None) -> None:
-    """Profile what a magic is given, show the summary, and keep it under the name asked for."""
+    """Profile a magic's call or cell, show the summary, and keep it in a variable if asked to."""
     __tracebackhide__ = True
     try:
         args, code = _options(line)
@@ -107,8 +107,10 @@ def run_magic(ipython: Any, line: str, cell: str | None) -> None:
         ipython.user_ns[args.output] = summary
     if not args.quiet:
         show: Any = display
-        by = args.group_by or GROUPS[0]
-        show(View(summary, {"tree": args.tree, "depth": args.depth, "group_by": by}))
+        shown: dict[str, Any] = {"group_by": args.group_by or GROUPS[0]}
+        if args.tree is not None:
+            shown |= {"tree": True, "depth": args.tree}
+        show(View(summary, shown))
 
 
 @dataclass(repr=False)
@@ -131,19 +133,17 @@ class View:
 
 def _parser() -> Parser:
     parser = Parser(prog=f"%{NAME}", add_help=False)
-    own: dict[str, str | Told] = {
+    own: dict[str, str | Keywords] = {
         "trials": {"default": TRIALS},
         "warmups": {"default": WARMUPS},
-        "phase": told(
-            f"what a trial of %%{NAME} is: forward (default), forward-backward or train",
-            default=None,
+        "phase": keywords(
+            f"a trial of %%{NAME}: forward (default), forward-backward or train", default=None
         ),
-        "group_by": "what the second table groups by (default: function)",
-        "depth": {"default": DEFAULT_DEPTH},
+        "skip": skipping("leave out passes", memory="two more trials"),
+        "group_by": "groups of the second table (default: function)",
         "quiet": "show nothing",
     }
-    take(parser, "trials warmups max-seconds until-ci phase no-memory group-by tree depth", own)
-    take(parser, "hotspots", own)
+    take(parser, "trials warmups max-seconds until-ci phase skip group-by tree hotspots", own)
     parser.add_argument(
         *("-o", "--output"),
         metavar="NAME",
@@ -195,17 +195,17 @@ def _profile_call(ipython: Any, args: argparse.Namespace, line: str, code: str) 
 def _called(ipython: Any, code: str) -> tuple[Any, Arguments]:
     """The network, or function, and the arguments of a call such as ``model(x)``."""
     __tracebackhide__ = True
-    wanted = f"give a call of a network, such as %{NAME} model(x), or use %%{NAME} for any code"
+    hint = f"give a call of a network, such as %{NAME} model(x), or use %%{NAME} for any code"
     if not code:
-        raise UsageError(wanted)
+        raise UsageError(hint)
     try:
         call = ast.parse(code, mode="eval").body
     except SyntaxError:
-        raise UsageError(f"{code[:60]!r} is not an expression: {wanted}") from None
+        raise UsageError(f"{code[:60]!r} is not an expression: {hint}") from None
     if not isinstance(call, ast.Call):
-        raise UsageError(f"{code[:60]!r} is not a call: {wanted}")
+        raise UsageError(f"{code[:60]!r} is not a call: {hint}")
     name = ipython.compile.cache(code, ipython.execution_count, raw_code=code)
-    # The same call of what gives its arguments back.
+    # The same call, of a function that returns its arguments.
     gathering = ast.Call(_GATHER, call.args, call.keywords)
     parts = [
         compile(ast.fix_missing_locations(ast.Expression(part)), name, "eval")
@@ -214,7 +214,7 @@ def _called(ipython: Any, code: str) -> tuple[Any, Arguments]:
     model, (inputs, keywords) = _of_user(lambda: [eval(part, ipython.user_ns) for part in parts])
     given = Arguments(inputs, keywords)
     if not given.arrays:
-        raise UsageError(f"{code[:60]!r} has no array among its inputs: {wanted}")
+        raise UsageError(f"{code[:60]!r} has no array among its inputs: {hint}")
     return as_network(model, given.arrays), given
 
 
@@ -259,7 +259,7 @@ def _compiled(ipython: Any, cell: str) -> Any:
 
 
 def _of_user(run: Callable[[], T]) -> T:
-    """What the user's code gives; what it raises is shown without our frames."""
+    """The result of the user's code, whose exceptions get rid of our frames."""
     __tracebackhide__ = True
     try:
         return run()
@@ -269,24 +269,29 @@ def _of_user(run: Callable[[], T]) -> T:
 
 
 def without_our_frames(error: BaseException) -> BaseException:
-    """An exception of the user's code, without the frames that are ours."""
-    if isinstance(error, SyntaxError):  # all frames are of the compiler
+    """An exception of the user's code, without our frames."""
+    if isinstance(error, SyntaxError):  # whose frames are all of the compiler
         return error.with_traceback(None)
     own = of_program(error.__traceback__)
     return error.with_traceback(own or error.__traceback__)
 
 
 class Cell(LoopTrial):
-    """Runs a cell's code: the networks and optimizers are those that the user's variables hold."""
+    """Runs a cell's code. Its networks and optimizers are those in the user's variables."""
 
     def __init__(
         self, code: CodeType, namespace: dict[str, Any], inputs: tuple[Any, ...] = ()
     ) -> None:
         roots = networks(namespace)
-        found = optimizers(namespace, code.co_names)
-        super().__init__(roots, [(prefix_of(one, roots), one) for one in found])
+        super().__init__(
+            roots,
+            [
+                (prefix_of(optimizer, roots), optimizer)
+                for optimizer in optimizers(namespace, code.co_names)
+            ],
+        )
         self.inputs = inputs
-        #: What the cell raised.
+        #: Raised by the cell.
         self.error: BaseException | None = None
         self._code, self._namespace = code, namespace
 
@@ -299,19 +304,19 @@ class Cell(LoopTrial):
 
     @contextmanager
     def configured(self) -> Iterator[None]:
-        """The configuration is the user's; what the cell prints is thrown away."""
+        """Discards the cell's output; the configuration is the user's."""
         with open(os.devnull, "w", errors="replace") as nowhere, redirect_stdout(nowhere):
             yield
 
 
 class FirstRun:
-    """Runs a cell as if it stood alone, its output shown, and looks at what it does."""
+    """Runs a cell as if it were not profiled, its output shown, and notes its calls."""
 
     def __init__(self, code: CodeType, namespace: dict[str, Any]) -> None:
-        # The number of functions called; the mode and the device of the first one.
+        # Number of functions called; mode and device of the first.
         self.calls, self.train_mode = 0, False
         self.device: Any = chainer.get_device("@numpy")
-        # Classes of the links called from outside of all others, in order, and what with.
+        # Classes of the outermost links, in the order of their calls, and the calls' arguments.
         self.called: list[str] = []
         self.given: list[Arguments] = []
         hook = WalkHook(lambda function, arrays, *_: self._note(arrays))
@@ -338,13 +343,13 @@ class FirstRun:
 
 
 def _settings(args: argparse.Namespace, command: str, given: Arguments | None) -> Settings:
-    """What was asked for, and the input where there is one that is known."""
-    known = given if given is not None and given.arrays else None
+    """The settings of the options, with the input unless several links have different ones."""
+    inputs = given if given is not None and given.arrays else None
     return settings_of(
         args,
-        input=known.description if known else "inputs of the cell",
-        input_shape=known.shape if known else (),
-        batchsize=known.batchsize if known else 0,
+        input=inputs.description if inputs else "inputs of the cell",
+        input_shape=inputs.shape if inputs else (),
+        batchsize=inputs.batchsize if inputs else 0,
         clean_trials=runner.default_clean_trials(args.trials),
         command=command,
         **as_now(),
@@ -361,7 +366,7 @@ def _run(
             step,
             settings,
             clock=clock,
-            memory=args.memory,
+            memory="memory" not in args.skip,
             by_link=by_link,
             calibration=runner.calibration_of(step, clock),
             progress=progress,
@@ -372,7 +377,7 @@ def _run(
 
 @contextmanager
 def _stopping() -> Iterator[Callable[[], str]]:
-    """Within this, the first interrupt stops the run, for the reason given; a second one raises."""
+    """Within its block the first interrupt stops the run with a reason, and a second raises."""
     pressed: list[int] = []
 
     def handle(signum: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""The options of all commands in one table, of which a command takes those that it names."""
+"""The table of all options, from which a command takes those that it names."""
 
 from __future__ import annotations
 
@@ -11,35 +11,60 @@ from typing import Any
 
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.basics import parsing, words
+from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.cli import FAILED
 from chainer_profile.record.parts import Settings
 from chainer_profile.runs.wanted import ALL, FILES, NONE, PAGE, parse_formats
 
-#: What argparse is told of an option.
-Told = dict[str, Any]
+#: Keyword arguments of argparse's ``add_argument``.
+Keywords = dict[str, Any]
 
 
-def told(about: str, **more: Any) -> Told:
-    """What an option says of itself, and what else argparse is told of it."""
-    return {"help": about, **more}
+def keywords(about: str, **others: Any) -> Keywords:
+    """Those of an argument with this help."""
+    return {"help": about, **others}
 
 
 def _value(
-    about: str, read: Callable[[str], Any] | None = None, default: Any = None, **more: Any
-) -> Told:
-    """An option with a value, and how that is read."""
-    return told(about, type=read, default=default, **more)
+    about: str, read: Callable[[str], Any] | None = None, default: Any = None, **others: Any
+) -> Keywords:
+    """An option with a value, which ``read`` converts."""
+    return keywords(about, type=read, default=default, **others)
 
 
-def _choice(choices: Sequence[str], about: str) -> Told:
-    """An option whose value is one of these, the first by default."""
-    return told(about, choices=choices, default=choices[0])
+def _choice(choices: Sequence[str], about: str) -> Keywords:
+    """An option with one of these values, the first by default."""
+    return keywords(about, choices=choices, default=choices[0])
 
 
-def _flag(about: str, **more: Any) -> Told:
+def _flag(about: str, **others: Any) -> Keywords:
     """An option without a value."""
-    return told(about, **{"action": "store_true", **more})
+    return keywords(about, **{"action": "store_true", **others})
+
+
+def skipping(about: str, **parts: str) -> Keywords:
+    """``--skip`` of a command with these parts, each with a remark."""
+
+    def read(text: str) -> tuple[str, ...]:
+        names = parsing.split_names(text)
+        for name in names:
+            if name not in parts:
+                raise UsageError(f"{name!r} cannot be skipped: choose {', '.join(parts)}")
+        return tuple(names)
+
+    listed = ", ".join(f"{name} ({remark})" for name, remark in parts.items())
+    return keywords(f"{about}: {listed}", type=read, default=())
+
+
+def _dataset(text: str) -> str:
+    """``cifar10``, ``cifar100``, ``synthetic`` or ``synthetic:N``."""
+    name, colon, size = text.partition(":")
+    if name not in ("cifar10", "cifar100", "synthetic") or (colon and name != "synthetic"):
+        raise UsageError(f"{text[:40]!r} is no data set: choose cifar10, cifar100 or synthetic:N")
+    if colon:
+        parsing.whole(1)(size)
+    return text
 
 
 def _layer_columns(text: str) -> tuple[str, ...]:
@@ -50,17 +75,15 @@ def _layer_columns(text: str) -> tuple[str, ...]:
     return choose(parsing.split_names(text), LAYER_COLUMNS, "the layer table")
 
 
+#: Orders of the layer table.
 SORT_KEYS = (
     *("time", "median", "mean", "p95", "std", "index", "path", "name"),
     *("flops", "memory", "reached", words.SELF_TIME, words.TOTAL_TIME),
 )
 
-#: Trials in which an engine's layers are timed, at most, where none were asked for.
-LAYER_TRIALS = 200
-
-#: Every option as ``--help`` shows it (a value has the option's own name unless one is given), and
-#: what argparse is told of it.
-OPTIONS: dict[str, Told] = {
+#: Every option as ``--help`` shows it: its words, and the name of its value unless that is the
+#: option's own in capitals.
+OPTIONS: dict[str, Keywords] = {
     # -- the network
     "-m, --model": _value(
         "a name from --list-models, package.module:Callable or path/to/file.py:Callable "
@@ -100,24 +123,18 @@ OPTIONS: dict[str, Told] = {
     "--train-mode": _flag("run inference with chainer.config.train on (default: off)"),
     # -- its input
     "-i, --input": _value(
-        "random, cifar10 (a test image), an image file, or a .npy or .npz file of the arguments, "
-        "batch included (default: %(default)s)",
+        "random, cifar10 or cifar10:INDEX (test images from that on), an image file, or a .npy or "
+        ".npz file of the arguments, batch included (default: %(default)s)",
         default="random",
     ),
-    "--index I": _value("first test image (default: 0)", parsing.whole(0), 0),
     "--data-dir DIR": _value("folder with cifar-10-python.tar.gz"),
     "--input-shape SPEC": _value(
         "shape of one input without the batch, required for your own network, once for each "
         "argument: [NAME=]SHAPE[:DTYPE[:RANGE]], such as 3x224x224, 20:int32:10000 (integers "
         "below 10000), one:int32:1000 (one integer per input), 5..20x128 (a list of sequences of "
-        "5 to 20 steps)",
+        "5 to 20 steps); of images also the size alone, such as 1024x2048",
         parsing.parse_input,
         action="append",
-    ),
-    "--input-size HxW": _value("size of the images, such as 1024x2048", parsing.size),
-    "--input-dtype": _choice(
-        ("float32", "float16", "float64", "int32", "int64"),
-        "data type of the input; integers are all 0 (default: %(default)s)",
     ),
     "-b, --batchsize N": _value("inputs per trial (default: 1)", parsing.whole(1)),
     # -- measuring
@@ -148,20 +165,23 @@ OPTIONS: dict[str, Told] = {
         "sample the layers for some seconds after the trials, to show which code in and between "
         "them takes the time"
     ),
-    "--no-memory": _flag(
-        "skip the memory pass (two more trials after the timed ones)",
-        action="store_false",
-        dest="memory",
-    ),
     "--counters": _flag(
-        "count each layer's CPU time, page faults and context switches in 5 s of further trials, "
-        "or not (default: in a tenth of the trials' time, at most 5 s; on a CPU)",
-        action=argparse.BooleanOptionalAction,
+        "count each layer's CPU time, page faults and context switches in 5 s of further trials "
+        "(default: in a tenth of the trials' time, at most 5 s; on a CPU)",
+        default=None,
     ),
-    "--no-machine": _flag(
-        "do not measure the machine's limits, which the first run measures and keeps",
-        action="store_false",
-        dest="limits",
+    "--skip A,B": skipping(
+        "leave out passes after the trials",
+        memory="two more trials",
+        counters="a tenth of the trials' time",
+        machine="its limits, which the first run measures and keeps",
+    ),
+    "--machine": _value(
+        "show this machine's limits and exit: those of the first time, which are kept (default), "
+        "or measured again",
+        nargs="?",
+        const="kept",
+        choices=("kept", "again"),
     ),
     "--layer-frames": _flag(
         "run each layer in a function named after it, for samplers such as py-spy and perf; adds "
@@ -170,8 +190,6 @@ OPTIONS: dict[str, Told] = {
     "--seed N": _value(
         "seed of the weights and of the random input (default: %(default)s)", parsing.whole(0), 0
     ),
-    "--tf32": _flag("let float32 matrix products round inputs to TF32 (CUPY_TF32=1)"),
-    "--refresh": _flag("measure again and keep the result"),
     "--budget TIME": _value("total time, such as 90s or 3m (default: 3m)", parsing.duration, 180.0),
     # -- engines
     "--engines A,B": _value(
@@ -185,27 +203,15 @@ OPTIONS: dict[str, Told] = {
         "accepted difference, as a fraction of the largest output (default: 1e-4)",
         parsing.fraction,
     ),
-    "--save-engine FILE": _value(
-        "save the prepared engine that has files, such as onnxruntime", Path
-    ),
-    "--load-engine FILE": _value("run an engine from such a file, with the file's weights", Path),
-    "--layer-trials N": _value(
-        "further trials of each engine that time its layers (default: as many as trials, at "
-        f"most {LAYER_TRIALS})",
-        parsing.whole(1),
-    ),
-    "--to FILE": _value("the .onnx file", Path, required=True),
-    "--dynamic-batch": _flag(
-        "a file for any batch size, or only for this one (default: any, if the network allows it)",
-        action=argparse.BooleanOptionalAction,
+    "--load-engine FILE": _value(
+        "run an engine from its file, such as one of export, with the file's weights", Path
     ),
     # -- training
-    "-d, --dataset": _choice(
-        ("cifar10", "cifar100", "synthetic"),
-        "data set (default: %(default)s); synthetic needs no download",
-    ),
-    "--synthetic-size N": _value(
-        "training images of the synthetic set (default: 1000)", parsing.whole(1)
+    "-d, --dataset NAME": _value(
+        "cifar10, cifar100, or synthetic, which needs no download and has 1000 training images, or "
+        "N as synthetic:N (default: %(default)s)",
+        _dataset,
+        "cifar10",
     ),
     "--no-augmentation": _flag("do not crop and flip the training images"),
     "-e, --epoch N": _value("epochs (default: 164, or 6 for synthetic)", parsing.whole(1)),
@@ -228,22 +234,12 @@ OPTIONS: dict[str, Told] = {
         dest="tries",
     ),
     "--compat-only": _flag("make Chainer run on this Python and NumPy, but measure nothing"),
-    "--no-layers": _flag("measure the program's parts alone, without layers and Python functions"),
-    "--no-samples": _flag(
-        "do not sample the main thread, which names Python functions (100 times a second)"
-    ),
     "--executor WHERE": _value(
         "local (one case at a time), local:N or dask://HOST:PORT (default: local)",
         parsing.executor,
         "local",
     ),
     "--dry-run": _flag("list the cases and their commands and exit"),
-    "--models A,B,C": _value("networks, as --model of profile.py takes them"),
-    "--input-sizes HxW,...": _value("heights and widths of images, such as 1024x2048,500x334"),
-    "--input-shapes CxHxW,...": _value("shapes of one input, instead of sizes"),
-    "--batchsizes N,...": _value("inputs per trial (default: 1)"),
-    "--devices D,...": _value("cpu, gpu:0 and so on (default: cpu)"),
-    "--phases P,...": _value(f"{', '.join(words.PHASES)} (default: {words.PHASES[0]})"),
     # -- comparing
     "--min-effect PCT": _value(
         "ignore smaller changes (default: %(default)s)", parse_percent, "2%"
@@ -258,23 +254,24 @@ OPTIONS: dict[str, Told] = {
         "what the gate compares: wall times or, for shared machines, the CPU time of unprofiled "
         "trials (default: %(default)s)",
     ),
-    "--all": _flag("show unchanged layers too"),
-    # -- what is shown
-    "--tree": _flag("show the tree of links instead of the layers"),
+    # -- output on the terminal
+    "--tree": _value(
+        "show the tree of links instead of the layers, with so many levels below the network "
+        f"(default: {words.DEFAULT_DEPTH}; 99 for all)",
+        parsing.whole(0),
+        nargs="?",
+        const=words.DEFAULT_DEPTH,
+        metavar="LEVELS",
+    ),
     "--columns A,B,C": _value(
         "columns of the layer table, such as path,median,verdict,peak (an unknown one lists all)",
         _layer_columns,
-    ),
-    "--depth N": _value(
-        f"levels of the tree below the network (default: {words.DEFAULT_DEPTH}; 99 for all)",
-        parsing.whole(0),
     ),
     "--full": _flag("show everything, not only the first screen"),
     "--group-by": _value(
         "print only the times by function, link, block or shape (with --full: by function)",
         choices=words.GROUPS,
     ),
-    "--macs": _flag("show multiply-adds instead of operations"),
     "--hotspots RULE": _value(
         "which layers are hot: 0.36ms, 5%%, top:10 or pareto:50%% (default: %(default)s, the "
         "fewest that take half of the layers' time, down to the next gap)",
@@ -298,13 +295,13 @@ OPTIONS: dict[str, Told] = {
     ),
     "-q, --quiet": _flag("print only errors"),
     "--debug": _flag("show the traceback of an error"),
-    # -- what is written
+    # -- files
     "-o, --out DIR": _value("write the files into this folder", parsing.folder),
     "--force": _flag("replace a run in the --out folder, or write beside other files there"),
-    "--report DIR": _value("make this run's reports again", parsing.folder),
     "--format A,B": _value(
-        f"files beside the usual ones: {', '.join(FILES)} or {ALL}; {PAGE}: the usual ones of a "
-        f"short program, too; {NONE}: no reports",
+        f"files beside the usual ones: {', '.join(FILES)} or {ALL}, and trace:N for a trace that "
+        f"also shows trial N, from 0; {PAGE}: the usual ones of a short program, too; {NONE}: no "
+        "reports",
         parse_formats,
         (),
         dest="formats",
@@ -313,27 +310,25 @@ OPTIONS: dict[str, Told] = {
     "--title": _value("title of the report", default=""),
     "--author": _value("who wrote it", default=""),
     "--course": _value("the course it was written for", default=""),
-    "--trace-trial N": _value(
-        "trial that the trace shows beside the median one, from 0", parsing.whole(0)
-    ),
 }
 
-#: Options of a sweep that take a list (a case is made for each combination of their entries).
-LISTS = ("models", "input-sizes", "input-shapes", "batchsizes", "devices", "phases")
-FLAG = "no-machine"
-#: Options of a run that are the same for all its cases; the last one has no value.
-SINGLES = ("trials", "warmups", "threads", "seed", "dtype", "max-seconds", FLAG)
+#: Options of a sweep that take a list. Each combination of the lists' entries is a case.
+LISTS = ("model", "input-shape", "batchsize", "device", "phase")
+#: Options of a sweep that hold for all of its cases.
+SINGLES = ("trials", "warmups", "threads", "seed", "dtype", "max-seconds", "skip")
 
 
-def _by_name() -> dict[str, tuple[list[str], Told]]:
-    """The words of each option, and what argparse is told of it, by its long word."""
-    found = {}
-    for shown, told in OPTIONS.items():
+def _by_name() -> dict[str, tuple[list[str], Keywords]]:
+    """The words of each option, and its keyword arguments, by its long word."""
+    options = {}
+    for shown, given in OPTIONS.items():
         *short, last = shown.split(", ")
         word, _, metavar = last.partition(" ")
-        known = {"metavar": metavar, **told} if metavar else told
-        found[word.lstrip("-")] = [*short, word], known
-    return found
+        options[word.lstrip("-")] = (
+            [*short, word],
+            {"metavar": metavar, **given} if metavar else given,
+        )
+    return options
 
 
 _BY_NAME = _by_name()
@@ -342,39 +337,40 @@ _BY_NAME = _by_name()
 def take(
     group: argparse._ActionsContainer,
     names: str,
-    own: Mapping[str, str | Told] = MappingProxyType({}),
+    own: Mapping[str, str | Keywords] = MappingProxyType({}),
     **of_all: Any,
 ) -> None:
-    """Add options of the table by their names; of those with a ``|`` between them one can be given.
+    """Add options of the table to a parser by their names; ``a|b`` are alternatives.
 
-    ``own`` and ``of_all`` are told argparse otherwise, of one or of all: a text is the help, and
-    ``short=False`` leaves out the short word. An argument that has a place stands in ``own`` alone.
+    ``own`` replaces keyword arguments of single options, ``of_all`` those of all: a text is the
+    help, and ``short=False`` leaves out the short word. Positional arguments are in ``own`` alone.
     """
     for name in names.split():
         if "|" in name:
-            either = group.add_mutually_exclusive_group()
-            take(either, name.replace("|", " "), own, **of_all)
+            alternatives = group.add_mutually_exclusive_group()
+            take(alternatives, name.replace("|", " "), own, **of_all)
             continue
-        said, usual = _BY_NAME.get(name, ([name], {}))
-        other = own.get(name.replace("-", "_"), {})
-        asked = {**of_all, **(told(other) if isinstance(other, str) else other)}
-        if not asked.pop("short", True):
-            said = said[-1:]
-        found = {**usual, **asked}
-        if found.get("default") is None and "help" not in asked:
-            # What holds without the option is said all the same.
-            found["help"] = found["help"].replace("%(default)s", str(usual.get("default")))
-        group.add_argument(*said, **found)
+        option_words, usual = _BY_NAME.get(name, ([name], {}))
+        change = own.get(name.replace("-", "_"), {})
+        changes = {**of_all, **(keywords(change) if isinstance(change, str) else change)}
+        if not changes.pop("short", True):
+            option_words = option_words[-1:]
+        arguments = {**usual, **changes}
+        if arguments.get("default") is None and "help" not in changes:
+            # The help names the usual default, also where a command reads it elsewhere.
+            default = str(usual.get("default"))
+            arguments["help"] = arguments["help"].replace("%(default)s", default)
+        group.add_argument(*option_words, **arguments)
 
 
-#: Settings that an option of the same name does not say: its words name what is to be found first.
-_FOUND = ("model", "input", "input_shape", "loss")
+#: Settings that do not have the value of the option of their name, which is looked up first.
+_LOOKED_UP = ("model", "input", "input_shape", "loss")
 
 
-def settings_of(args: argparse.Namespace, **found: Any) -> Settings:
-    """The settings that the options ask for: each that goes by the name of an option."""
-    asked: dict[str, Any] = {"device": parsing.named_device(args.gpu)} if "gpu" in args else {}
-    for name in (field.name for field in fields(Settings) if field.name not in _FOUND):
+def settings_of(args: argparse.Namespace, **others: Any) -> Settings:
+    """The settings of the options, each with the value of the option of its name; and others."""
+    given: dict[str, Any] = {"device": parsing.named_device(args.gpu)} if "gpu" in args else {}
+    for name in (field.name for field in fields(Settings) if field.name not in _LOOKED_UP):
         if getattr(args, name, None) is not None:
-            asked[name] = getattr(args, name)
-    return Settings(**{**asked, **found})
+            given[name] = getattr(args, name)
+    return Settings(**{**given, **others})

@@ -1,73 +1,79 @@
-"""The parsers of all commands: each one's words and options, and which do not go together."""
+"""The parsers of all commands: each one's arguments and options, and which do not go together."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import (
     InputSpec,
     Parser,
+    cifar10_index,
     folder,
+    parse_array,
     parse_shape,
 )
-from chainer_profile.basics.words import PROG, TRAIN_PROG, TYPED, VERSION
-from chainer_profile.cli import COMMANDS, PROFILE
-from chainer_profile.cli.options import LISTS, SINGLES, Told, take, told
+from chainer_profile.basics.words import DEFAULT_DEPTH, PROG, TRAIN_PROG, TYPED, VERSION
+from chainer_profile.cli import COMMANDS, INSTEAD, PROFILE
+from chainer_profile.cli.options import LISTS, SINGLES, Keywords, keywords, skipping, take
 
 #: Options that go together.
 _NETWORK = "model classes weights"
 _TRIAL = "phase loss train-mode"
-_INPUT = "input index data-dir input-shape input-size batchsize"
-_MACHINE = "threads gpu device"
+_INPUT = "input data-dir input-shape batchsize"
+_DEVICE = "threads gpu device"
 _MESSAGES = "quiet debug"
 _SHOWN = {
-    "what is shown": "tree|columns full depth group-by macs hotspots sort target limit "
-    f"{_MESSAGES}",
-    "reports": "format json title author course trace-trial",
+    "what is shown": f"tree|columns full group-by hotspots sort target limit {_MESSAGES}",
+    "reports": "format json title author course",
 }
-#: What several commands tell otherwise than the table: of threads that trials choose, and of an
-#: input that is one array.
-_BY_TRIALS = "BLAS threads (default: one, or as many as BLAS chooses where these are faster)"
-_ONE_ARRAY: dict[str, Told] = {
-    "input_shape": told(
-        "shape of one input without the batch; required for your own network",
-        metavar="CxHxW",
-        action="store",
-        type=parse_shape,
-    ),
-    "batchsize": told("inputs in the batch (default: 1)", default=1),
-}
+#: The options of ``profile.py --help``; ``--help-all`` shows the others too.
+COMMON = "model input-shape batchsize phase fast trials threads gpu why out format full"
 
-#: What a command says of itself; names of options by the titles of their groups; and what it tells
-#: otherwise of an option (the help, or what argparse is told), and of its arguments.
-_Command = tuple[str, Mapping[str, str], Mapping[str, str | Told]]
+_THREADS = "BLAS threads (default: one, or as many as BLAS chooses where these are faster)"
 
 
-def _command(about: str, groups: Mapping[str, str], **own: str | Told) -> _Command:
-    return about, groups, own
+class _Command(NamedTuple):
+    """A command's description, and names of its options by the titles of their groups.
+
+    ``own`` holds its positional arguments, and what it changes in options of the table: the help,
+    or keyword arguments of argparse.
+    """
+
+    about: str
+    groups: Mapping[str, str]
+    own: Mapping[str, str | Keywords]
+
+
+def _command(about: str, groups: Mapping[str, str], **own: str | Keywords) -> _Command:
+    return _Command(about, groups, own)
 
 
 def _results(default: str) -> str:
     return f"folder of the results (default: {default})"
 
 
+#: An option of a sweep is a text here: the command reads it, like those of a file, and each entry
+#: of a list.
+_UNREAD: Keywords = {"short": False, "type": None, "default": None}
+_LIST: Keywords = {**_UNREAD, "choices": None, "action": "store"}
+
 _TABLE = {
     PROFILE: _command(
-        "Profiles a Chainer network layer by layer and writes tables, a plot and a report.",
+        "Profiles a Chainer network layer by layer and writes tables, plots and a report.",
         {
             "network": "model model-args list-models classes weights dtype fast keep-memory",
             "what a trial is": _TRIAL,
             "input": _INPUT,
-            "measuring": f"trials clean-trials warmups max-seconds until-ci {_MACHINE} why "
-            "no-memory counters no-machine layer-frames seed",
-            "on a GPU": "tf32",
+            "measuring": f"trials clean-trials warmups max-seconds until-ci {_DEVICE} why "
+            "counters skip machine layer-frames seed",
             "output": "out force",
             **_SHOWN,
         },
-        threads=_BY_TRIALS,
+        threads=_THREADS,
         out=_results("the next free reports/MODEL-DEVICE-bBATCH"),
     ),
     "run": _command(
@@ -75,18 +81,31 @@ _TABLE = {
         "time went: imports, data, iterations by layer, evaluation, each extension of a Trainer, "
         "snapshots. The exit code is the program's.",
         {
-            "": "module|c try compat-only no-layers no-memory no-samples format quiet program",
+            "": "module|c try compat-only skip format quiet program",
             "output": "out force",
         },
-        no_memory="skip the memory pass (one trial)",
+        skip=skipping(
+            "leave out measurements",
+            layers="and Python functions, so that the program's parts alone are left",
+            samples="of the main thread, 100 times a second, which name Python functions",
+            memory="one trial",
+        ),
         quiet="print nothing but the program's own output",
         out=_results("the next free reports/NAME of the script"),
-        program=told(argparse.SUPPRESS, nargs=argparse.REMAINDER),
+        program=keywords(argparse.SUPPRESS, nargs=argparse.REMAINDER),
     ),
     "report": _command(
-        "Makes a run's reports again from its recording. Recovers the trials of a killed run.",
-        {"": "run", **_SHOWN},
-        run=told("folder of a run, or a recording", metavar="DIR", type=Path),
+        "Makes a run's reports again from its recording, also those of a run of several engines. "
+        "Recovers the trials of a killed run. Of a ChainerMN training it merges the recordings of "
+        "the ranks, without MPI, and shows which rank or layer the others wait for, how long, and "
+        "what communication takes.",
+        {"": "run out", **_SHOWN},
+        run=keywords(
+            "folder of a run, or a recording; or a folder that contains rank-0, rank-1, ...",
+            metavar="DIR",
+            type=folder,
+        ),
+        out="write the files of ranks into this folder (default: DIR)",
     ),
     "compare": _command(
         "Compares runs layer by layer with the first one, and says what is noise. Join several "
@@ -95,25 +114,18 @@ _TABLE = {
         {
             "": "runs",
             "judging": "min-effect fail-above gate",
-            "what is shown": f"sort limit full all out {_MESSAGES}",
+            "what is shown": f"sort limit full out {_MESSAGES}",
         },
-        runs=told("folders of runs, or recordings; at least two", metavar="DIR", nargs="+"),
-        sort=told(
+        runs=keywords("folders of runs, or recordings; at least two", metavar="DIR", nargs="+"),
+        sort=keywords(
             "order of the layers; change sorts by the time that a trial gains or loses "
             "(default: %(default)s)",
             choices=("change", "time", "index", "path"),
             default="change",
         ),
+        full="show everything, unchanged layers too",
         limit="rows of the table, 0 for all (default: 10, or 20 with --full)",
         out="write comparison.csv, .md, .png and .html into this folder",
-    ),
-    "ranks": _command(
-        "Merges the recordings of a ChainerMN training's ranks and shows which rank or layer the "
-        "others wait for, how long, and what communication takes. It needs no MPI.",
-        {"": "folder", "what is shown": f"limit full out {_MESSAGES}"},
-        folder=told("folder that contains rank-0, rank-1, ...", metavar="DIR", type=folder),
-        limit="rows of a table, 0 for all (default: 10, or 20 with --full)",
-        out="write the files into this folder (default: DIR)",
     ),
     "advise": _command(
         "Profiles a network, then tries changes that could make it faster on the CPU, each in "
@@ -128,12 +140,12 @@ _TABLE = {
             "trying": "budget",
             "output": f"out force full {_MESSAGES}",
         },
-        run=told(
+        run=keywords(
             "folder of a run: use its network and settings, and write the advice there",
             metavar="DIR",
             nargs="?",
         ),
-        threads=_BY_TRIALS,
+        threads=_THREADS,
         out=_results("the next free reports/advise-MODEL-cpu-bBATCH"),
         force="replace a run in the --out folder, or the advice in DIR",
     ),
@@ -143,43 +155,39 @@ _TABLE = {
         {
             "network": _NETWORK,
             "input": _INPUT,
-            "engines": "engines list-engines tolerance save-engine load-engine",
-            "measuring": f"trials warmups layer-trials max-seconds {_MACHINE} seed",
-            "output": f"out force report full {_MESSAGES}",
+            "engines": "engines list-engines tolerance load-engine",
+            "measuring": f"trials warmups max-seconds {_DEVICE} seed",
+            "output": f"out force full {_MESSAGES}",
         },
-        trials="trials of each engine, taken in turn (default: %(default)s)",
-        warmups=told(
+        trials="trials of each engine, in turn; up to 200 more time its layers (default: "
+        "%(default)s)",
+        warmups=keywords(
             "warm-up runs of each engine, for at most 10 s (default: %(default)s)",
             default=10,
         ),
         max_seconds="time limit for the trials",
         out=_results("the next free reports/engines-MODEL-DEVICE-bBATCH"),
-        force="replace a run in the --out folder, or a saved engine",
     ),
     "sweep": _command(
         "Profiles each combination of the lists in a process of its own, and writes one table and "
         "plots. The same command goes on with an interrupted sweep.",
         {
             "": "file",
-            "cases (all combinations of these lists)": " ".join(LISTS),
+            "cases (all combinations of these lists, separated by commas)": " ".join(LISTS),
             "settings of every case, before those of the file": " ".join(SINGLES),
             "running": "executor dry-run",
             "output": f"out force {_MESSAGES}",
         },
-        file=told(
+        file=keywords(
             "file with the cases, instead of the lists", metavar="FILE.toml", nargs="?", type=Path
         ),
-        # A sweep's own reader reads them, with those of the file.
-        **{
-            name.replace("-", "_"): {"short": False, "type": None, "default": None}
-            for name in SINGLES[:-1]
-            if name != "threads"
-        },
-        threads={
-            **told("BLAS threads of every case (default: 1)", type=None, default=None),
-            "short": False,
-        },
-        no_machine={"action": "store_true", "default": None, "dest": "no_machine"},
+        model=keywords("networks, as profile.py takes them", **_LIST),
+        input_shape=keywords("shapes without the batch, or sizes of images", **_LIST),
+        batchsize=keywords("inputs per trial (default: 1)", **_LIST),
+        device=keywords("cpu, gpu:0 and so on (default: cpu)", **_LIST, dest="device"),
+        phase=keywords("phases (default: forward)", **_LIST, metavar="PHASE"),
+        **{name.replace("-", "_"): _UNREAD for name in SINGLES if name != "threads"},
+        threads=keywords("BLAS threads of every case (default: 1)", **_UNREAD),
         out=_results("reports/sweep-NAME, named after the file or the networks"),
         force="measure everything again and replace another sweep",
     ),
@@ -187,18 +195,26 @@ _TABLE = {
         "Shows a network's layers, parameters, operations, bytes and memory. Nothing is timed.",
         {
             "network": "model classes phase",
-            "input": "input-shape input-size input-dtype batchsize",
-            "what is shown": "depth columns limit format debug",
+            "input": "input-shape batchsize",
+            "what is shown": "tree columns limit format debug",
         },
-        **_ONE_ARRAY,
-        phase=told("inference, the only choice here", choices=("forward",)),
-        depth="one row per link, so many levels deep, instead of one per layer",
-        columns=told(
+        input_shape=keywords(
+            "shape of one input without the batch, or the size alone of images; required for your "
+            "own network; integers, as in 20:int32, are all 0",
+            metavar="CxHxW[:DTYPE]",
+            action="store",
+            type=parse_array,
+        ),
+        batchsize=keywords("inputs in the batch (default: 1)", default=1),
+        phase=keywords("inference, the only choice here", choices=("forward",)),
+        tree="one row per link, so many levels deep, instead of one per layer (default: "
+        f"{DEFAULT_DEPTH})",
+        columns=keywords(
             "columns of the table, such as path,output_shapes,macs (an unknown one lists all)",
             type=str,
         ),
         limit="rows of the table on the terminal, 0 for all (default: all)",
-        format=told(
+        format=keywords(
             "form of the output (default: %(default)s)",
             **{"metavar": None, "type": None, "dest": "format", "default": "table"},
             choices=("table", "csv", "markdown"),
@@ -208,25 +224,34 @@ _TABLE = {
         "Exports a network to an ONNX file, and compares its outputs under ONNX Runtime with "
         "Chainer's.",
         {
+            "": "file",
             "network": f"{_NETWORK} seed",
-            "input (apart from the batch, the file accepts only this)": "input-shape input-size "
-            "batchsize",
-            "output": f"to dynamic-batch force {_MESSAGES}",
+            "input": "input-shape batchsize",
+            "output": f"force {_MESSAGES}",
         },
-        **_ONE_ARRAY,
+        file=keywords("the file to write", metavar="FILE.onnx", type=Path),
+        input_shape=keywords(
+            "shape of one input without the batch, or the size alone of images; required for your "
+            "own network",
+            metavar="CxHxW",
+            action="store",
+            type=parse_shape,
+        ),
+        batchsize="make a file for this batch size alone (default: for any, if the network allows "
+        "it, else for 1)",
         force="replace an existing file",
     ),
     "train": _command(
         "Trains a network with Chainer's Trainer: momentum SGD, the learning rate divided by ten "
         "after half and three quarters of the epochs.",
         {
-            "network and data": "model dataset data-dir synthetic-size no-augmentation",
-            "training": f"epoch batchsize learning-rate seed {_MACHINE} fast profile",
+            "network and data": "model dataset data-dir no-augmentation",
+            "training": f"epoch batchsize learning-rate seed {_DEVICE} fast profile",
             "output": f"out force resume snapshot {_MESSAGES}",
         },
         model=f"a name from {PROG} --list-models, package.module:Callable or "
         "path/to/file.py:Callable (default: %(default)s)",
-        data_dir=told(
+        data_dir=keywords(
             "folder with the archive, such as cifar-10-python.tar.gz (default: Chainer's copy, "
             "downloaded if necessary)",
             type=folder,
@@ -238,11 +263,6 @@ _TABLE = {
         out="folder (default: results/MODEL-DATASET)",
         force="replace a training in the folder",
     ),
-    "machine": _command(
-        "Shows this machine's limits: the rate of matrix products and of memory. The first time "
-        "measures them, in about a second, and keeps them.",
-        {"measuring": f"{_MACHINE} refresh debug"},
-    ),
 }
 
 
@@ -251,41 +271,76 @@ def parsers() -> dict[str, Parser]:
 
 
 def parser_of(word: str, only: Collection[str] = ()) -> Parser:
-    """The parser of a command; with its groups of these titles alone, if any are given."""
+    """The parser of a command; with the groups of these titles alone, if any are given."""
     about, groups, own = _TABLE[word]
-    own_program = {PROFILE: PROG, "train": TRAIN_PROG}
-    parser = Parser(
-        prog=own_program.get(word, f"{PROG} {word}"), description=about, check=_CHECKS.get(word)
-    )
-    if word in own_program:
-        parser.add_argument("--version", action="version", version=VERSION)
     if word == PROFILE:
-        width = max(map(len, COMMANDS)) + 2
-        others = [f"  {one:{width}}{does}" for one, does in COMMANDS.items() if one != PROFILE]
-        parser.epilog = "\n".join(["other commands, each with --help of its own:", *others])
-        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser = _with_commands(_CHECKS[word])
+    else:
+        parser = Parser(
+            prog=TRAIN_PROG if word == "train" else f"{PROG} {word}",
+            description=about,
+            check=_CHECKS.get(word),
+        )
+    if word == "train":
+        parser.add_argument("--version", action="version", version=VERSION)
     if word == "run":
-        called = ("SCRIPT", "-m MODULE", "-c TEXT")
-        parser.usage = "\n       ".join(f"%(prog)s [options] {one} [ARGS ...]" for one in called)
+        programs = ("SCRIPT", "-m MODULE", "-c TEXT")
+        parser.usage = "\n       ".join(f"%(prog)s [options] {of} [ARGS ...]" for of in programs)
     for title, names in groups.items():
         if not only or title in only:
             take(parser.add_argument_group(title) if title else parser, names, own)
     return parser
 
 
+def _with_commands(check: Callable[[argparse.Namespace], None] | None = None) -> Parser:
+    """A parser of profile.py whose help lists the commands above the options."""
+    parser = Parser(
+        prog=PROG,
+        usage=f"{PROG} [options]\n       {PROG} COMMAND [options]",
+        description=_TABLE[PROFILE].about,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+        check=check,
+    )
+    width = max(map(len, COMMANDS)) + 2
+    lines = [f"{word:{width}}{about}" for word, about in COMMANDS.items() if word != PROFILE]
+    parser.add_argument_group("commands, each with --help of its own", "\n".join(lines))
+    own_help = parser.add_argument_group("help")
+    own_help.add_argument(
+        "-h", "--help", action=_Help, names=COMMON, help="show the options for most runs, and exit"
+    )
+    own_help.add_argument("--help-all", action="help", help="show all options, and exit")
+    own_help.add_argument("--version", action="version", version=VERSION)
+    return parser
+
+
+class _Help(argparse.Action):
+    """Prints the help of some options of profile.py."""
+
+    def __init__(self, option_strings: list[str], names: str, **others: Any) -> None:
+        others |= {"dest": argparse.SUPPRESS, "default": argparse.SUPPRESS, "nargs": 0}
+        super().__init__(option_strings, **others)
+        self._names = names
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        short = _with_commands()
+        take(short.add_argument_group("options for most runs"), self._names, _TABLE[PROFILE].own)
+        short.print_help()
+        parser.exit()
+
+
 # -- what does not go together
 
 
 def _check_run(args: argparse.Namespace) -> None:
-    if args.list_models:
+    if any(getattr(args, option, None) for option in INSTEAD):
         return
     _check_force(args)
     _check_input(args)
     _check_fast(args)
-    if args.tf32 and args.gpu < 0:
-        raise UsageError("--tf32 is for a GPU: add --gpu 0")
-    if args.counters and args.gpu >= 0:
-        raise UsageError("--counters is for the CPU: leave out --counters or --gpu")
+    if args.counters and (args.gpu >= 0 or "counters" in args.skip):
+        other = "--gpu" if args.gpu >= 0 else "--skip"
+        raise UsageError(f"--counters is for the CPU: leave out --counters or {other}")
 
 
 def _check_program(args: argparse.Namespace) -> None:
@@ -317,27 +372,22 @@ def _check_advice(args: argparse.Namespace) -> None:
 
 
 def _check_engines(args: argparse.Namespace) -> None:
-    if args.list_engines or args.report is not None:
+    if args.list_engines:
         return
-    if args.save_engine is None:
-        _check_force(args)
+    _check_force(args)
     _check_input(args)
     if args.load_engine is not None and not args.load_engine.is_file():
         raise UsageError(f"--load-engine {args.load_engine}: there is no such file")
-    if args.save_engine is not None and args.save_engine.exists() and not args.force:
-        raise UsageError(
-            f"--save-engine {args.save_engine} exists already; replace it with --force"
-        )
 
 
 def _check_export(args: argparse.Namespace) -> None:
-    path: Path = args.to
+    path: Path = args.file
     if path.suffix != ".onnx":
-        raise UsageError(f"--to {path}: name a file that ends with .onnx")
+        raise UsageError(f"{path}: name a file that ends with .onnx")
     if path.is_dir():
-        raise UsageError(f"--to {path} is a folder; name a file")
+        raise UsageError(f"{path} is a folder; name a file")
     if path.exists() and not args.force:
-        raise UsageError(f"--to {path} exists already; replace it with --force")
+        raise UsageError(f"{path} exists already; replace it with --force")
 
 
 def _check_training(args: argparse.Namespace) -> None:
@@ -346,9 +396,7 @@ def _check_training(args: argparse.Namespace) -> None:
             "--resume continues a training and --force replaces it: give only one of them"
         )
     _check_fast(args)
-    if args.synthetic_size is not None and args.dataset != "synthetic":
-        raise UsageError("--synthetic-size is for --dataset synthetic")
-    if args.data_dir is not None and args.dataset == "synthetic":
+    if args.data_dir is not None and args.dataset.startswith("synthetic"):
         raise UsageError("--data-dir is for CIFAR: the synthetic set is generated each time")
 
 
@@ -363,16 +411,15 @@ def _check_fast(args: argparse.Namespace) -> None:
 
 
 def _check_input(args: argparse.Namespace) -> None:
-    """Refuse options of an input that is another one."""
-    if args.input != "cifar10" and (args.index or args.data_dir is not None):
-        option = "--index" if args.index else "--data-dir"
-        raise UsageError(f"{option} is for CIFAR-10: add --input cifar10")
+    """Refuse options of another kind of input."""
+    if args.data_dir is not None and cifar10_index(args.input) is None:
+        raise UsageError("--data-dir is for CIFAR-10: add --input cifar10")
     if args.input != "random" and asks_for_more(args):
         raise UsageError(
             f"--input {args.input} is one array of floats: give one plain --input-shape"
         )
     if is_file_of_arrays(args.input):
-        if args.input_shape or args.input_size:
+        if args.input_shape:
             raise UsageError(f"--input {args.input} has its own shapes: leave out --input-shape")
         if args.batchsize is not None:
             raise UsageError(f"--input {args.input} has its own batch: leave out --batchsize")
@@ -384,9 +431,9 @@ def is_file_of_arrays(name: str) -> bool:
 
 
 def asks_for_more(args: argparse.Namespace) -> bool:
-    """Whether other arguments than one array of floats are wanted."""
+    """Whether the options ask for other arguments than one array of floats."""
     specs = args.input_shape or []
-    return len(specs) > 1 or any(one != InputSpec(one.shape) for one in specs)
+    return len(specs) > 1 or any(spec != InputSpec(spec.shape) for spec in specs)
 
 
 _CHECKS: dict[str, Callable[[argparse.Namespace], None]] = {

@@ -1,4 +1,4 @@
-"""A run, the command that needs no word: measures a network, and reports."""
+"""The command without a word: measures a network, and reports."""
 
 from __future__ import annotations
 
@@ -58,11 +58,9 @@ def _measure(
     args: argparse.Namespace,
     interrupts: Interrupts,
 ) -> int:
-    """Make the trials, and write what came out, also when they failed or were interrupted."""
+    """Make the trials; write the recording also if they failed or were interrupted."""
     clock = clocks.HOST_CLOCK
     if args.gpu >= 0:
-        if args.tf32:
-            configuration.allow_tf32()
         given, clock = move_to_gpu(model, given, args.gpu)
     step = make_step(
         settings.phase,
@@ -88,10 +86,10 @@ def _measure(
                 say=bar.say,
                 warn=bar.warn,
                 stop=interrupts.reason,
-                memory=args.memory,
-                counters=args.counters,
+                memory="memory" not in args.skip,
+                counters=False if "counters" in args.skip else args.counters,
                 why=args.why,
-                limits=args.limits,
+                limits="machine" not in args.skip,
                 calibration=runner.calibration_of(step, clock),
             )
     except runner.RunError as error:

@@ -1,4 +1,4 @@
-"""``ranks``: the recordings of the ranks of one training, put together."""
+"""``report`` of a ChainerMN training: merges the recordings of its ranks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.cli.main import Context
 from chainer_profile.cli.shown import ALL_ROWS, first_screen, row_limit, say_written, show
 from chainer_profile.ranks.merging import merge
 from chainer_profile.report import page
@@ -18,20 +17,20 @@ from chainer_profile.runs.written import refuse_foreign, write
 
 #: Rows of a page's table of ranks or collectives.
 _MAX_ROWS = 64
-#: What is written.
 FILES = ("ranks.md", "ranks.html", content.LAYERS, content.COLLECTIVES)
 
 
-def run(args: argparse.Namespace, context: Context) -> int:
-    out: Path = args.out or args.folder
+def report_ranks(folder: Path, args: argparse.Namespace) -> None:
+    """Write the reports of the ranks in a folder, and print the tables."""
+    out: Path = args.out or folder
     if args.out is not None:
-        is_known = (out / content.LAYERS).exists() or out.resolve() == args.folder.resolve()
-        refuse_foreign(out, FILES.__contains__, "report of ranks", is_known)
-    recordings, problems, outcomes = read_ranks(args.folder)
+        has_results = (out / content.LAYERS).exists() or out.resolve() == folder.resolve()
+        refuse_foreign(out, FILES.__contains__, "report of ranks", has_results)
+    recordings, problems, outcomes = read_ranks(folder)
     try:
         ranks = merge(recordings, problems, outcomes)
     except ProfileError as error:
-        raise ProfileError(printable(f"{args.folder}: {error}")) from error
+        raise ProfileError(printable(f"{folder}: {error}")) from error
     show(content.merged(ranks, row_limit(args), ALL_ROWS), args.quiet, hint=first_screen(args))
     contents = {
         "ranks.md": markdown.write(content.report(ranks)),
@@ -39,6 +38,5 @@ def run(args: argparse.Namespace, context: Context) -> int:
         content.LAYERS: content.layers_csv(ranks),
         content.COLLECTIVES: content.collectives_csv(ranks),
     }
-    files = write(out, {name: made.encode() for name, made in contents.items()})
+    files = write(out, {name: text.encode() for name, text in contents.items()})
     say_written(out, [path.name for path in files], args.quiet)
-    return 0

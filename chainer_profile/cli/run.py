@@ -1,4 +1,4 @@
-"""``run``: any program that uses Chainer, unchanged; where its time goes, and its layers."""
+"""``run``: runs any program that uses Chainer, and shows where its time goes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chainer_profile.integrations.script import Outcome, Script
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Run a program, then write and say what was measured; gives the program's exit code."""
+    """Run a program and write its reports; returns the program's exit code."""
     kind = scripts.MODULE if args.module else scripts.TEXT if args.text else scripts.FILE
     script = Script(args.program[0], tuple(args.program[1:]), kind)
     with context.interrupts.as_before():
@@ -32,9 +32,9 @@ def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outc
         Path("reports") / script.stem,
         force=args.force,
         command=context.command,
-        layers=not args.no_layers,
-        memory=args.memory,
-        samples=not (args.no_samples or args.no_layers),
+        layers="layers" not in args.skip,
+        memory="memory" not in args.skip,
+        samples=not {"samples", "layers"} & {*args.skip},
         tries=args.tries,
     ) as running:
         outcome = running.run()

@@ -1,4 +1,4 @@
-"""``summary``: what a network consists of, without timing."""
+"""``summary``: a network's layers, without timing."""
 
 from __future__ import annotations
 
@@ -17,27 +17,30 @@ from chainer_profile.report.writers import markdown
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    view = content.LAYERS if args.depth is None else content.LINKS
+    """Print the table of the layers, or of the links."""
+    view = content.LAYERS if args.tree is None else content.LINKS
     columns = None
     if args.columns is not None:
         # Before the network is built: a name is soon mistyped.
         columns = content.choose_columns(view, split_names(args.columns))
     source = asked.find_source(args, context)
+    args.input_shape, dtype = args.input_shape or (None, "float32")
     shape = args.batchsize, *input_shape(args, source.input_shape)
     model = loading.build_model(source, 0)
     try:
-        found = summary(model, shape, args.input_dtype, name=source.name)
+        network = summary(model, shape, dtype, name=source.name)
     except ProfileError as error:
         if "dtype.kind == i" in str(error):  # Chainer's words for a function that takes indices
-            raise ProfileError(f"{error}; for whole numbers give --input-dtype int32") from error
+            hint = "for whole numbers give --input-shape SHAPE:int32"
+            raise ProfileError(f"{error}; {hint}") from error
         raise
-    how: dict[str, Any] = {"view": view, "depth": args.depth or 0, "columns": columns}
+    shown: dict[str, Any] = {"view": view, "depth": args.tree or 0, "columns": columns}
     if args.format == "table":
-        show(content.overview(found, limit=args.limit or None, hint=ALL_ROWS, **how))
+        show(content.overview(network, limit=args.limit or None, hint=ALL_ROWS, **shown))
         return 0
     with printing():
         if args.format == "csv":
-            print(content.to_file(found, **how), end="", flush=True)
+            print(content.to_file(network, **shown), end="", flush=True)
         else:
-            print(markdown.write(content.overview(found, **how)), end="", flush=True)
+            print(markdown.write(content.overview(network, **shown)), end="", flush=True)
     return 0

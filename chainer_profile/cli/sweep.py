@@ -21,7 +21,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
 from chainer_profile.analyse.case_result import CaseResult
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.parsing import Parser, input_shape, whole, with_nearest
+from chainer_profile.basics.parsing import (
+    Parser,
+    input_shape,
+    split_names,
+    whole,
+    with_nearest,
+)
 from chainer_profile.basics.units import (
     format_duration,
     format_significant,
@@ -30,7 +36,7 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.basics.words import COMMAND, DEFAULT_MODEL, DTYPES, PHASES, PROG
 from chainer_profile.cli.main import Context, Interrupted, printing
-from chainer_profile.cli.options import FLAG, LISTS, SINGLES, settings_of, take
+from chainer_profile.cli.options import LISTS, SINGLES, settings_of, take
 from chainer_profile.cli.shown import show
 from chainer_profile.networks.loading import find_model
 from chainer_profile.report import page
@@ -49,26 +55,23 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-#: Finds a network's name for folders, and the shape of its input if known, from the user's words.
+#: Gives a network's name for folders, and the usual shape of its input, for the user's words.
 FindModel = Callable[[str], tuple[str, "tuple[int, ...] | None"]]
-#: The values of options by name: texts, numbers, truths, or lists of them.
+#: The values of options by name: texts, numbers, or lists of them.
 Options = Mapping[str, Any]
 
 _MAX_CASES = 10_000
-KNOWN = (*LISTS, *SINGLES)
-#: The option of ``profile.py`` for each option here, and the reverse.
-_SINGULAR = {name: name[:-1] if name in LISTS else name for name in KNOWN}
-_PLURAL = {singular: name for name, singular in _SINGULAR.items()}
-_USUAL = {"models": DEFAULT_MODEL, "batchsizes": 1, "devices": "cpu", "phases": PHASES[0]}
-_USUAL |= {"trials": 1000, "warmups": 50, "threads": 1, "seed": 0, "dtype": DTYPES[0]}
+OPTIONS = (*LISTS, *SINGLES)
+_DEFAULTS = {"model": DEFAULT_MODEL, "batchsize": 1, "device": "cpu", "phase": PHASES[0]}
+_DEFAULTS |= {"trials": 1000, "warmups": 50, "threads": 1, "seed": 0, "dtype": DTYPES[0]}
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Run the cases that are not done, or list them; the exit code is 1 where one failed."""
-    name, asked = _cases(args, context.registry)
-    counts = Counter(asked)
+    name, given = _cases(args, context.registry)
+    counts = Counter(given)
     cases = [*counts]
-    if repeated := len(asked) - len(cases):
+    if repeated := len(given) - len(cases):
         (case, _), *_ = counts.most_common(1)
         _Progress(args.quiet, 0, 0).say(
             f"{plural(repeated, 'case is', 'cases are')} given more than once and run once, such "
@@ -88,14 +91,14 @@ def run(args: argparse.Namespace, context: Context) -> int:
         try:
             _run(cases, folder, results, args)
         except Interrupted as interrupt:
-            good = sum(not result.error for result in results.values())
-            done = f"{good} of {plural(len(cases), 'case is', 'cases are')} done"
+            n_done = sum(not result.error for result in results.values())
+            done = f"{n_done} of {plural(len(cases), 'case is', 'cases are')} done"
             interrupt.hint = f"; {done}: repeat the command to continue"
             raise
         finally:
-            found = [results[case] for case in cases if case in results]
-            files = _write(name, found, len(cases), context.command, path) if found else []
-    return _show(found, files, path, args.quiet)
+            in_order = [results[case] for case in cases if case in results]
+            files = _write(name, in_order, len(cases), context.command, path) if in_order else []
+    return _show(in_order, files, path, args.quiet)
 
 
 # -- the cases
@@ -107,11 +110,11 @@ def _cases(args: argparse.Namespace, registry: Mapping[str, Any]) -> tuple[str, 
         source = find_model(model, registry)
         return source.name, source.input_shape
 
-    asked = {name: getattr(args, name.replace("-", "_")) for name in KNOWN}
-    options = {name: value for name, value in asked.items() if value is not None}
+    values = {name: getattr(args, name.replace("-", "_")) for name in OPTIONS}
+    options = {name: value for name, value in values.items() if value is not None}
     if args.file is None:
-        if "models" not in options:
-            raise UsageError("give --models, or a TOML file with the cases")
+        if "model" not in options:
+            raise UsageError("give --model, or a TOML file with the cases")
         cases = cases_of(options, find)
         networks = list(dict.fromkeys(case.settings.model for case in cases))
         more = f"-and-{len(networks) - 4}-more" if len(networks) > 4 else ""
@@ -125,58 +128,50 @@ def _cases(args: argparse.Namespace, registry: Mapping[str, Any]) -> tuple[str, 
 
 
 def cases_of(options: Options, find: FindModel, where: str = "") -> list[Case]:
-    """A case for each combination; the networks vary last. ``where`` begins what is wrong."""
-    if "input-sizes" in options and "input-shapes" in options:
-        raise UsageError(f"{where}input-sizes and input-shapes: give one of them")
-    asked = {**_USUAL, **options}
-    values = {name: _listed(asked[name], name, where) for name in KNOWN if name in asked}
+    """A case for each combination; the networks vary last. Errors begin with ``where``."""
+    given = {**_DEFAULTS, **options}
+    values = {name: _entries(given[name], name, where) for name in OPTIONS if name in given}
     count = math.prod(map(len, values.values()))
     if count > _MAX_CASES:
         raise UsageError(f"these are {count:,d} cases; a sweep takes at most {_MAX_CASES:,d}")
     try:
-        read = _reader()
-        choices = [[read(name, value) for value in given] for name, given in values.items()]
+        parser = _parser()
+        choices = [
+            [[f"--{name}", str(entry)] for entry in entries] for name, entries in values.items()
+        ]
         cases = []
-        for each in itertools.product(*choices):
-            args = argparse.Namespace(input_shape=None, input_size=None)
-            for _, parsed in each:
-                vars(args).update(parsed)
-            network, known = find(args.model)
-            shape = (args.batchsize, *input_shape(args, known))
+        for combination in itertools.product(*choices):
+            args = argparse.Namespace(input_shape=None)
+            # Joined, so that a value may begin with a dash.
+            parser.parse_args(list(map("=".join, combination)), args)
+            network, usual_shape = find(args.model)
+            shape = (args.batchsize, *input_shape(args, usual_shape))
             settings = settings_of(args, model=network, input_shape=shape)
-            words = tuple(word for said, _ in each for word in said)
-            cases.append(Case(args.model, settings, words))
+            cases.append(Case(args.model, settings, tuple(itertools.chain(*combination))))
     except UsageError as error:
         raise UsageError(f"{where}{error}") from None
     return cases
 
 
-def _listed(given: Any, name: str, where: str) -> list[Any]:
-    if name in LISTS and isinstance(given, str):
-        return [entry.strip() for entry in given.split(",")]
-    if name not in LISTS or not isinstance(given, list):
-        return [given]
-    if not given:
+def _entries(value: Any, name: str, where: str) -> list[Any]:
+    """The entries of an option's list; of any other option its value alone."""
+    if name not in LISTS:
+        return [value]
+    entries = split_names(value) if isinstance(value, str) else value
+    if not isinstance(entries, list):
+        return [entries]
+    if not entries:
         raise UsageError(f"{where}{name}: the list is empty; give at least one entry")
-    return given
+    return entries
 
 
-def _reader() -> Callable[[str, Any], tuple[list[str], dict[str, Any]]]:
-    """What gives the words of an option's value, and what they say to a run."""
+def _parser() -> Parser:
+    """A parser of the options of a case, which are those of a run."""
     parser = Parser(prog=f"{PROG} sweep")
-    # There may be more cores where the case runs.
+    # The case may run on a machine with more cores.
     own = {"threads": {"type": whole(1)}}
-    take(parser, " ".join(_PLURAL), own, short=False, default=argparse.SUPPRESS)
-
-    def read(name: str, value: Any) -> tuple[list[str], dict[str, Any]]:
-        option = f"--{_SINGULAR[name]}"
-        if name != FLAG:
-            return [option, str(value)], vars(parser.parse_args([f"{option}={value}"]))
-        if not isinstance(value, bool):
-            raise UsageError(f"{name}: must be true or false, not {str(value)[:40]!r}")
-        return [option] if value else [], {}
-
-    return read
+    take(parser, " ".join(OPTIONS), own, short=False, default=argparse.SUPPRESS)
+    return parser
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -201,27 +196,21 @@ def read_toml(path: Path) -> tuple[str, list[tuple[str, Options]]]:
     common = _table(content.common, f"{path}: [common]: ")
     if content.cases is None:
         return content.name or path.stem, [(f"{path}: [common]: ", common)]
-    found: list[tuple[str, Options]] = []
+    groups: list[tuple[str, Options]] = []
     for number, group in enumerate(content.cases, 1):
         where = f"{path}: [[cases]] {number}: "
-        table = _table(group, where)
-        # A group's inputs replace the common ones, whichever of the two options gives them.
-        inputs = {"input-sizes", "input-shapes"}
-        replaced = inputs if inputs & table.keys() else set()
-        kept = {key: value for key, value in common.items() if key not in replaced}
-        found.append((where, kept | table))
-    return content.name or path.stem, found
+        groups.append((where, common | _table(group, where)))
+    return content.name or path.stem, groups
 
 
 def _table(content: Options, where: str) -> dict[str, Any]:
-    """The options in a table of a file: their keys with - or _, of a list also in the singular."""
+    """The options in a table of a file, whose keys may have _ in place of -."""
     table: dict[str, Any] = {}
     for key, value in content.items():
         name = key.replace("_", "-")
-        name = _PLURAL.get(name, name)
-        if name not in KNOWN:
+        if name not in OPTIONS:
             raise UsageError(
-                f"{where}unknown key {with_nearest(name, KNOWN)}; known are {', '.join(KNOWN)}"
+                f"{where}unknown key {with_nearest(name, OPTIONS)}; keys are {', '.join(OPTIONS)}"
             )
         if name in table:
             raise UsageError(f"{where}{name} is given twice")
@@ -247,8 +236,8 @@ def _run(
         _Progress(args.quiet, len(cases), len(results)) as progress,
     ):
         folder.begin()
-        with closing(run_cases(todo, folder, workers, progress.say)) as found:
-            for case, result in found:
+        with closing(run_cases(todo, folder, workers, progress.say)) as ended:
+            for case, result in ended:
                 results[case] = result
                 in_order = [results[case] for case in cases if case in results]
                 write(folder.path, {"sweep.csv": to_csv(content.COLUMNS, in_order).encode()})
@@ -285,14 +274,15 @@ def _show(results: Sequence[CaseResult], files: Iterable[str], path: Path, quiet
 
 
 class _Progress:
-    """How far a sweep is, on standard error: a line for each case, and on a terminal a bar."""
+    """The progress of a sweep on standard error: a line for each case, and a bar on a terminal."""
 
     def __init__(self, quiet: bool, total: int, done: int) -> None:
-        self._total, self._done, self._first, self._begin = total, done, done, monotonic()
+        self._total, self._done, self._n_done_before = total, done, done
+        self._begin = monotonic()
         self._bar = Progress(
             *(BarColumn(), MofNCompleteColumn()),
             console=Console(stderr=True, quiet=quiet),
-            auto_refresh=False,  # the thread that does it would disturb the cases
+            auto_refresh=False,  # its thread would disturb the cases
             transient=True,
             disable=quiet or not sys.stderr.isatty(),
         )
@@ -314,10 +304,13 @@ class _Progress:
         """Say how a case ended, and about how long the others will take."""
         self._done += 1
         self._bar.update(self._task, completed=self._done, refresh=True)
-        said = f"failed: {result.error}"
+        outcome = f"failed: {result.error}"
         if not result.error:
             times = map(format_duration, (result.median_s, result.std_s))
-            said = f"{', std '.join(times)}, {format_significant(result.fps)} FPS"
-        left = (monotonic() - self._begin) / (self._done - self._first) * (self._total - self._done)
-        about = f" (about {roughly(left)} left)" if self._done < self._total else ""
-        self.say(f"[{self._done}/{self._total}] {result.name}: {said}{about}")
+            outcome = f"{', std '.join(times)}, {format_significant(result.fps)} FPS"
+        mean_s = (monotonic() - self._begin) / (self._done - self._n_done_before)
+        left = f" (about {roughly(mean_s * (self._total - self._done))} left)"
+        self.say(
+            f"[{self._done}/{self._total}] {result.name}: {outcome}"
+            f"{left if self._done < self._total else ''}"
+        )

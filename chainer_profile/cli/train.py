@@ -1,4 +1,4 @@
-"""``train``: the images, Chainer's Trainer put together, and what comes of running it."""
+"""``train``: trains a network on images with Chainer's Trainer."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from chainer_profile.networks.cifar import load_cifar
 from chainer_profile.runs.written import refuse_foreign
 
 SNAPSHOT = "snapshot_iter_"
-#: What a training writes into its folder, beside snapshots.
+#: Files of a training beside its snapshots.
 FILES = ("log", "loss.png", "accuracy.png", "model.npz")
 TEST_ACCURACY = "validation/main/accuracy"
-#: Snapshots that are kept.
-_KEPT = 3
+_MAX_SNAPSHOTS = 3
 _PRINTED = (
     *("epoch", "iteration", "main/loss", "validation/main/loss", "main/accuracy"),
     *(TEST_ACCURACY, "lr", "elapsed_time"),
 )
+#: Training images.
 SYNTHETIC_SIZE = 1000
 #: Black pixels added on each side before an image is cropped, as He et al. do.
 PAD = 4
-#: The classes of the synthetic set: colours of stripes, which crops and flips leave as they are.
+#: Colours of the stripes, the synthetic set's classes, which crops and flips do not change.
 _COLOURS = np.array(
     [
         *((1, -1, -1), (1, 0, -1), (1, 1, -1), (-1, 1, -1), (-1, 1, 1)),
@@ -55,7 +55,7 @@ _COLOURS = np.array(
 
 
 class Defaults(NamedTuple):
-    """How a set is trained on unless told otherwise, and its number of classes."""
+    """The defaults of training on a set, and its number of classes."""
 
     classes: int
     epochs: int
@@ -63,8 +63,8 @@ class Defaults(NamedTuple):
     learning_rate: float
 
 
-#: The sets by what ``--dataset`` calls them. For CIFAR 64,000 iterations, as He et al. trained;
-#: the synthetic set is too small for large batches and rates.
+#: The sets by their names. CIFAR has 64,000 iterations, as He et al. trained; the synthetic set is
+#: too small for large batches and rates.
 DATASETS = {
     "cifar10": Defaults(10, 164, 128, 0.1),
     "cifar100": Defaults(100, 164, 128, 0.1),
@@ -74,11 +74,13 @@ DATASETS = {
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Make a training, or go on with the newest snapshot in its folder."""
-    classes = DATASETS[args.dataset].classes
-    # A user's own network has its number of classes already: a first batch will tell.
-    own = args.model not in context.registry
-    source = loading.find_model(args.model, context.registry, None if own else classes)
-    out = args.out or Path("results") / f"{source.name}-{args.dataset}"
+    dataset, _, size = args.dataset.partition(":")
+    args.dataset, args.synthetic_size = dataset, int(size or SYNTHETIC_SIZE)
+    classes = DATASETS[dataset].classes
+    # A user's own network has a number of classes, which a first batch shows.
+    is_own = args.model not in context.registry
+    source = loading.find_model(args.model, context.registry, None if is_own else classes)
+    out = args.out or Path("results") / f"{source.name}-{dataset}"
     if args.resume and not out.is_dir():
         raise UsageError(f"--resume: there is no folder {out}; name it with --out")
     with made(out), locked(out, "another training is writing there"):
@@ -87,7 +89,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 
 def _check_folder(out: Path, args: argparse.Namespace) -> None:
-    """Refuse a folder whose files a training would replace unasked, or without a snapshot."""
+    """Refuse a folder whose files would be replaced without --force, or that has no snapshot."""
 
     def is_of_training(name: str) -> bool:
         return name in FILES or name.startswith(SNAPSHOT)
@@ -107,13 +109,12 @@ def _check_folder(out: Path, args: argparse.Namespace) -> None:
 
 
 def train(args: argparse.Namespace, source: Any, out: Path, context: Context) -> int:
-    """Build the training, run it, and say what came out; gives the exit code."""
+    """Build the training, run it, and print its result; returns the exit code."""
     matplotlib.use("Agg")
     defaults, interrupts = DATASETS[args.dataset], context.interrupts
     epochs = args.epoch or defaults.epochs
     batchsize = args.batchsize or defaults.batchsize
-    size = args.synthetic_size or SYNTHETIC_SIZE
-    train, test = load(args.dataset, args.data_dir, size, args.seed)
+    train, test = load(args.dataset, args.data_dir, args.synthetic_size, args.seed)
     if batchsize > len(train):
         raise UsageError(
             f"--batchsize {batchsize}: the training set has only {plural(len(train), 'image')}"
@@ -133,8 +134,10 @@ def train(args: argparse.Namespace, source: Any, out: Path, context: Context) ->
     iterator = SerialIterator(train, batchsize)
     updater = training.updaters.StandardUpdater(iterator, optimizer, device=device)
     trainer = training.Trainer(updater, Until(epochs, interrupts.reason), str(out))
-    tested = SerialIterator(test, batchsize, repeat=False, shuffle=False)
-    evaluator = extensions.Evaluator(tested, model, device=device, eval_func=_weighted(model))
+    test_iterator = SerialIterator(test, batchsize, repeat=False, shuffle=False)
+    evaluator = extensions.Evaluator(
+        test_iterator, model, device=device, eval_func=_weighted(model)
+    )
     console = Console(io.StringIO() if args.quiet else sys.stdout)
     _extend(trainer, evaluator, epochs, args, console)
     if args.profile:
@@ -178,35 +181,35 @@ def _extend(
     trainer.extend(extensions.FailOnNonNumber())
     trainer.extend(evaluator)
     trainer.extend(extensions.observe_lr())
-    falls = triggers.ManualScheduleTrigger([epochs / 2, epochs * 3 / 4], "epoch")
-    trainer.extend(extensions.ExponentialShift("lr", 0.1), trigger=falls)
+    rate_falls = triggers.ManualScheduleTrigger([epochs / 2, epochs * 3 / 4], "epoch")
+    trainer.extend(extensions.ExponentialShift("lr", 0.1), trigger=rate_falls)
     trainer.extend(extensions.LogReport(filename="log"))
-    for what in ("loss", "accuracy"):
-        keys = [f"main/{what}", f"validation/main/{what}"]
-        trainer.extend(extensions.PlotReport(keys, "epoch", filename=f"{what}.png"), name=what)
+    for value in ("loss", "accuracy"):
+        keys = [f"main/{value}", f"validation/main/{value}"]
+        trainer.extend(extensions.PlotReport(keys, "epoch", filename=f"{value}.png"), name=value)
     every = (1, "epoch") if args.snapshot is None else (args.snapshot, "iteration")
-    kept = extensions.snapshot(n_retains=_KEPT, autoload=args.resume)
-    trainer.extend(kept, name="snapshot", trigger=every)
+    snapshot = extensions.snapshot(n_retains=_MAX_SNAPSHOTS, autoload=args.resume)
+    trainer.extend(snapshot, name="snapshot", trigger=every)
     trainer.extend(extensions.PrintReport(_PRINTED, out=console))
     if console.is_terminal:
         trainer.extend(extensions.ProgressBar(update_interval=10))
 
 
 def _run(trainer: Any, out: Path, interrupts: Any) -> None:
-    """Train until the last epoch, or a signal; a snapshot of the last iteration is there then."""
+    """Train until the last epoch or a signal, and write a snapshot of the last iteration."""
 
     def last() -> str:
-        found = snapshots(out)
-        return f"the last snapshot is {found[-1]}" if found else "there is no snapshot yet"
+        files = snapshots(out)
+        return f"the last snapshot is {files[-1]}" if files else "there is no snapshot yet"
 
     try:
-        # FailOnNonNumber tells of numbers that are not finite, not NumPy's warnings.
+        # FailOnNonNumber reports numbers that are not finite, so NumPy need not warn.
         with (
             interrupts.measuring(),
             np.errstate(over="ignore", invalid="ignore"),
             warnings.catch_warnings(),
         ):
-            # A snapshot of a run without a progress bar, or without --profile, has none of theirs.
+            # A snapshot may be of a run without the progress bar or LayerProfile, which then warn.
             warnings.filterwarnings("ignore", "The previous value of", UserWarning)
             trainer.run(show_loop_exception_msg=False)
             iteration = trainer.updater.iteration
@@ -224,23 +227,23 @@ def _run(trainer: Any, out: Path, interrupts: Any) -> None:
 
 def _try_network(network: Any, images: Any, classes: int, name: str) -> None:
     """Refuse a network that takes no such images, or gives no row of floats for each."""
-    what = f"{name} cannot be trained on images of {' x '.join(map(str, images.shape[1:]))}"
+    refusal = f"{name} cannot be trained on images of {' x '.join(map(str, images.shape[1:]))}"
     try:
         with chainer.using_config("train", False), chainer.no_backprop_mode():
             output = network(images)
     except (Exception, SystemExit) as error:
-        raise ProfileError(f"{what}: {one_line(error)}") from error
+        raise ProfileError(f"{refusal}: {one_line(error)}") from error
     array = output.array if isinstance(output, chainer.Variable) else output
     expected = (len(images), classes)
     if getattr(array, "shape", None) != expected or array.dtype.kind != "f":
         given = getattr(array, "shape", type(output).__name__)
         raise ProfileError(
-            f"{what}: for {len(images)} images it must return floats of shape {expected}, but "
+            f"{refusal}: for {len(images)} images it must return floats of shape {expected}, but "
             f"it returns {given}"
         )
 
 
-# -- what Chainer's Trainer takes
+# -- parts of Chainer's Trainer
 
 
 class Until:
@@ -249,8 +252,8 @@ class Until:
     def __init__(self, epochs: int, reason: Callable[[], str]) -> None:
         self._epochs, self._reason = epochs, reason
 
-    # Chainer's own trigger of epochs fires when one ends: resumed behind the last one, a training
-    # would go on for ever.
+    # Chainer's own trigger fires at the end of an epoch: a training that is resumed after the last
+    # would never end.
     def __call__(self, trainer: training.Trainer) -> bool:
         return bool(self._reason()) or trainer.updater.epoch >= self._epochs
 
@@ -259,7 +262,7 @@ class Until:
 
 
 def _weighted(classifier: chainer.Link) -> Callable[[Any, Any], None]:
-    """Lets the last batch of the Evaluator count by its images, where it is a smaller one."""
+    """Weights the Evaluator's batches by their images, since the last may be smaller."""
 
     def evaluate(x: Any, t: Any) -> None:
         observation: dict[str, Any] = {}
@@ -271,7 +274,7 @@ def _weighted(classifier: chainer.Link) -> Callable[[Any, Any], None]:
 
 
 class Console:
-    """A stream whose end does not end training; without the terminal's codes where it is none."""
+    """A stream whose closing does not end training; codes of terminals go to terminals alone."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self.is_terminal = stream, stream.isatty()
@@ -282,7 +285,7 @@ class Console:
             self._stream.flush()
 
     def flush(self) -> None:
-        """Nothing to do: what is written is flushed already."""
+        """Nothing to do, since each write flushes."""
 
 
 def snapshots(folder: Path) -> list[Path]:
@@ -298,7 +301,7 @@ def load(name: str, data_dir: Path | None, synthetic_size: int, seed: int) -> tu
     if name != "synthetic":
         return load_cifar(name, data_dir)
     rng = np.random.default_rng(seed)
-    # Half as many to test as to train on.
+    # The test set is half as large.
     return synthetic(synthetic_size, rng), synthetic(max(1, synthetic_size // 2), rng)
 
 
@@ -321,7 +324,7 @@ def synthetic(count: int, rng: np.random.Generator) -> Any:
 def prepared(
     images: Any, mean: Sequence[float] | None, std: Sequence[float] | None, crop_seed: int | None
 ) -> Any:
-    """A set normalised by channel; with a seed each image is cropped and flipped by chance."""
+    """A set normalised by channel; with a seed, images are cropped and flipped at random."""
     shift = np.array(0.0 if mean is None else mean, np.float32).reshape(-1, 1, 1)
     scale = np.array(1.0 if std is None else std, np.float32).reshape(-1, 1, 1)
     rng = None if crop_seed is None else np.random.default_rng(crop_seed)

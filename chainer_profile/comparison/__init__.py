@@ -1,1 +1,1 @@
-"""Recordings against recordings: what became faster or slower, and what is noise."""
+"""Recordings compared with recordings: changes, and noise."""

@@ -1,4 +1,4 @@
-"""Runs -> what became faster or slower, where, and whether it is noise."""
+"""Runs -> changes of their times, each faster, slower or noise."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ from chainer_profile.record.recording import Layer, Recording
 CLEAN, CPU, PROFILED = "unprofiled trial", "CPU time", "profiled trial"
 LAYERS, FRAMEWORK = "layers", "framework"
 MIN_EFFECT = 0.02
-#: Differences of less than so many empty windows of the recorder are none.
-_WINDOWS = 2
+#: Empty windows of the recorder that a difference must exceed.
+_MIN_WINDOWS = 2
 #: Share of the layers' time from which a layer that is slower fails a gate.
 GATE_SHARE = 0.01
 
 Key = tuple[str, str, str, tuple[int, ...], int]
 
 # Layers are matched by link path, function and phase; of several such calls the first with the
-# first, and so on. Times are medians, since a few trials that the system disturbs say nothing about
-# a layer. It is called faster or slower where all of this holds: a test says so, corrected for the
-# number of layers (significance.py); the change is beyond the least effect that matters, with and
-# without the part that the machine's own change of speed accounts for; the 95 % interval of its
-# ratio, that part included, does not hold 1; and the clock can tell the times apart.
+# first, and so on. Times are medians, which a few disturbed trials do not move. A layer is faster
+# or slower if all of this holds: a test says so, corrected for the number of layers
+# (significance.py); the change exceeds the least effect, with and without the part that the
+# machine's own change of speed explains; the 95 % interval of its ratio, that part included, does
+# not contain 1; and the clock resolves the difference.
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +62,12 @@ class Side:
     """One side of a comparison: a run, or several runs of the same thing.
 
     Attributes:
-        name: What the user calls it.
-        runs: Its runs; at least one.
-        program_s: Seconds that the whole program took without profiling, of several runs the
-            median; None for runs of a network.
-        inputs: By how many inputs its times are divided: the batch where the other side has
-            another, else 1.
+        name: The user's name for it.
+        runs: Its runs, at least one.
+        program_s: Seconds of the whole program without profiling, the median of several runs; None
+            for runs of a network.
+        inputs: Inputs by which times are divided: the batch size if the other side has another
+            one, else 1.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Slower:
-    """Something that a gate fails for: time after over time before, with its 95 % interval."""
+    """A reason for which a gate fails: time after over time before, with its 95 % interval."""
 
     name: str  #: ``unprofiled trial``, or a layer: ``27_ReLU at /res3``.
     ratio: float
@@ -121,12 +121,12 @@ class Comparison(Shown):
             :data:`FASTER`, :data:`SLOWER`, :data:`SAME`, or :data:`UNKNOWN` for too few trials.
         only_before: Layers of the first run without a counterpart in the second.
         only_after: Layers of the second run without a counterpart in the first.
-        differences: What else differs: network, input, machine, versions.
-        movements: How the machine's speed and load changed, as far as they are known.
-        run_spread: Standard deviation of a layer's ratio from run to run: measured where there are
+        differences: Other differences: network, input, machine, versions.
+        movements: Changes of the machine's speed and load, as far as they were measured.
+        run_spread: Standard deviation of a layer's ratio from run to run: measured if there are
             several runs, otherwise estimated from the scatter of the layers.
-        fusion: The layers that an engine runs as one, which are combined into one row; None between
-            runs of Chainer. The runs of both sides have the combined rows.
+        fusion: How layers were combined into common rows, since an engine fuses some of them; None
+            between runs of Chainer. The runs of both sides have the combined rows.
     """
 
     before: Side
@@ -148,12 +148,12 @@ class Comparison(Shown):
 
     @property
     def several(self) -> bool:
-        """Whether there are several runs of a side, so that their variance is measured."""
+        """Whether a side has several runs, so that their variance is measured."""
         return len(self.before.runs) + len(self.after.runs) > 2
 
     @property
     def moved(self) -> bool:
-        """Whether the machine itself was not as fast in both runs."""
+        """Whether the machine itself was faster or slower in one of the runs."""
         return self.same_place and any(movement.moved for movement in self.movements)
 
     @property
@@ -173,7 +173,7 @@ class Comparison(Shown):
 
     @property
     def judged(self) -> bool:
-        """Whether there are verdicts: not with too few trials."""
+        """Whether there are verdicts, for which trials may be too few."""
         return not (self.layers["verdict"] == UNKNOWN).any()
 
     @property
@@ -188,11 +188,11 @@ class Comparison(Shown):
 
     @property
     def headline(self) -> str:
-        """Name of the total to quote: of the unprofiled trial where both runs have it."""
+        """Name of the total to quote: the unprofiled trial if both runs have it."""
         return str(self.totals.index[0]) if len(self.totals) else ""
 
     def enough_trials(self, cpu: bool = False) -> bool:
-        """Whether all that a gate looks at has a verdict; see :meth:`slower_than`."""
+        """Whether all that a gate judges has a verdict; see :meth:`slower_than`."""
         gated = self._gated(cpu)["verdict"]
         return (cpu or self.judged) and not (gated == UNKNOWN).any()
 
@@ -202,14 +202,14 @@ class Comparison(Shown):
         return bool(((gated["verdict"] == UNCLEAR) & (gated["ratio"] > 1 + fraction)).any())
 
     def _gated(self, cpu: bool) -> pd.DataFrame:
-        """The total that a gate looks at, if there is one."""
+        """The total that a gate judges; a row, or none."""
         return self.totals[self.totals.index == (CPU if cpu else self.headline)]
 
     def check_cpu(self) -> None:
-        """See that a gate can look at CPU times.
+        """Raise an error if a gate cannot judge CPU times.
 
         Raises:
-            ProfileError: A run holds none, or the trials are not of the same kind.
+            ProfileError: A run has none, or the trials are not of the same kind.
         """
         for side in (self.before, self.after):
             for run in side.runs:
@@ -219,10 +219,10 @@ class Comparison(Shown):
             raise ProfileError("CPU times of trials of different phases cannot be compared")
 
     def slower_than(self, fraction: float, cpu: bool = False) -> list[Slower]:
-        """What a gate fails for: whatever is significantly slower by more than this fraction.
+        """The trial and layers that are significantly slower by more than this fraction.
 
-        That is the trial, and every layer that holds more than 1 % of the time in either run; of
-        CPU time it is the trial's alone. With too few trials it is nothing.
+        Layers count that hold more than 1 % of the time in either run; for CPU times the trial
+        counts alone. With too few trials the list is empty.
         """
         if not self.enough_trials(cpu):
             return []
@@ -244,7 +244,7 @@ class Comparison(Shown):
 def compare(
     before: Recording | Side, after: Recording | Side, min_effect: float = MIN_EFFECT
 ) -> Comparison:
-    """Compare two runs layer by layer, or several runs of one thing with several of another.
+    """Compare two runs layer by layer, or two groups of repeated runs.
 
     Args:
         before: The run, or runs, to compare with.
@@ -252,9 +252,8 @@ def compare(
         min_effect: Changes smaller than this fraction count as noise.
 
     Raises:
-        ProfileError: A run contains no trial, the runs of one side differ in what they measured,
-            the sides have no layer in common, or one is of an engine and the other of another
-            network.
+        ProfileError: A run contains no trial, the runs of a side measured different things, the
+            sides have no layer in common, or an engine ran another network.
     """
     sides = [
         side if isinstance(side, Side) else Side(name, (side,))
@@ -275,24 +274,24 @@ def compare(
     first, second = (side.runs[0] for side in sides)
     if not common:
         raise ProfileError(_nothing_common(first, second))
-    at = [[known[key] for key in common] for known in keys]
+    at = [[index_of[key] for key in common] for index_of in keys]
     layers = pd.DataFrame(
         [(*key[:4], *indices) for key, *indices in zip(common, *at, strict=True)],
         columns=["path", "function", "phase", "covers", "before_index", "after_index"],
     )
-    found = tuple(differences(first, second))
-    # A GPU has other fixed work than a CPU.
-    devices = [one for one in found if one.name == "device"]
-    same_work = all((one.before == "cpu") == (one.after == "cpu") for one in devices)
+    others = tuple(differences(first, second))
+    # The machine's own work, by which its speed is measured, is another on a GPU.
+    devices = [difference for difference in others if difference.name == "device"]
+    same_work = all((item.before == "cpu") == (item.after == "cpu") for item in devices)
     moved = tuple(movements(sides[0].runs, sides[1].runs)) if same_work else ()
     windows_ns = [
         (run.conditions.window_ns or 0.0) / side.inputs for side in sides for run in side.runs
     ]
     judge = Judge(
         min_effect=min_effect,
-        ends=allowance(moved if same_place(found) else ()),
+        ends=allowance(moved if same_place(others) else ()),
         several=len(windows_ns) > 2,
-        window_s=_WINDOWS * NS * max(windows_ns),
+        window_s=_MIN_WINDOWS * NS * max(windows_ns),
     )
     samples: list[list[Any]] = [
         [run.self_ns[:, indices] / side.inputs for run in side.runs]
@@ -311,7 +310,7 @@ def compare(
         layers=layers,
         only_before=tuple(first.layers[i] for key, i in keys[0].items() if key not in keys[1]),
         only_after=tuple(second.layers[i] for key, i in keys[1].items() if key not in keys[0]),
-        differences=found,
+        differences=others,
         movements=moved,
         run_spread=run_spread,
         fusion=Fusion(names[0], names[1], rows[0], rows[1], len(common)) if engines else None,
@@ -319,7 +318,7 @@ def compare(
 
 
 def _side_keys(side: Side) -> dict[Key, int]:
-    """The layers of a side, which all of its runs must have."""
+    """The layers of a side, which all its runs must have."""
     first, *others = side.runs
     for run in side.runs:
         if not run.self_ns.size:
@@ -344,8 +343,7 @@ def _is_same(a: Recording, b: Recording) -> bool:
 
 def _keys(recording: Recording) -> dict[Key, int]:
     """Index of every layer by path, function, phase and the number of such calls before it."""
-    # What an engine put together has Chainer's indices too: there may be other such calls that the
-    # engine does not make.
+    # A fused row has Chainer's indices in its key, since an engine may lack other such calls.
     seen: Counter[tuple[str, str, str, tuple[int, ...]]] = Counter()
     keys = {}
     for layer in recording.layers:
@@ -356,9 +354,11 @@ def _keys(recording: Recording) -> dict[Key, int]:
 
 
 def layer_groups(layers: Sequence[Layer]) -> Groups:
+    """Numbers of the layers' functions, and of their functions with shapes."""
+
     def numbers(names: Sequence[tuple[object, ...]]) -> NDArray[np.int64]:
-        known = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        return np.array([known[name] for name in names], np.int64)
+        number_of = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        return np.array([number_of[name] for name in names], np.int64)
 
     kinds = [(layer.function, layer.phase) for layer in layers]
     shapes = [(*kind, x.input_shapes) for kind, x in zip(kinds, layers, strict=True)]
@@ -379,7 +379,7 @@ def _nothing_common(before: Recording, after: Recording) -> str:
 
 
 def _without_cpu(run: Recording) -> str:
-    """Why the CPU times of a run's unprofiled trials are not compared; empty where they are."""
+    """Why the CPU times of a run's unprofiled trials cannot be compared; empty if they can."""
     if run.clean_cpu_ns is None or not len(run.clean_cpu_ns):
         return (
             "its unprofiled trials have no CPU times, which a gate on CPU time needs: "
@@ -396,7 +396,7 @@ def _without_cpu(run: Recording) -> str:
 
 
 def _totals(sides: Sequence[Side], judge: Judge) -> pd.DataFrame:
-    """The trial and its parts; nothing where the trials are of different kinds."""
+    """The trial and its parts; no rows if the trials are of different kinds."""
     runs = [run for side in sides for run in side.runs]
     clean = not any(run.mixed for run in runs)
     timed = all(run.trial_ns is not None for run in runs)
@@ -407,14 +407,14 @@ def _totals(sides: Sequence[Side], judge: Judge) -> pd.DataFrame:
         (LAYERS, not any(run.settings.inclusive for run in runs), _layers_ns),
         (FRAMEWORK, timed, lambda run: run.trial_ns - _layers_ns(run)),
     )
-    # Other programs do not lengthen CPU time as they do the machine's fixed work.
+    # Other programs lengthen the machine's fixed work, but not CPU time.
     by_itself = replace(judge, ends=(1.0, 1.0))
     tables = {
         name: (by_itself if name == CPU else judge).totals(
-            *([of(run) / side.inputs for run in side.runs] for side in sides)
+            *([samples_of(run) / side.inputs for run in side.runs] for side in sides)
         )
-        for name, known, of in parts
-        if known and len({run.settings.phase for run in runs}) == 1
+        for name, is_measured, samples_of in parts
+        if is_measured and len({run.settings.phase for run in runs}) == 1
     }
     table = pd.concat(tables.values()) if tables else pd.DataFrame(columns=list(VALUES))
     table.index = pd.Index(list(tables), name="total")

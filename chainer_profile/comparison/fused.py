@@ -1,4 +1,4 @@
-"""Recordings of one network under several engines -> the same rows in all of them."""
+"""Recordings of a network under several engines -> recordings with the same rows."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from chainer_profile.basics.units import format_count
 from chainer_profile.basics.words import FORWARD, JOIN
 from chainer_profile.record.recording import Layer, Recording
 
-#: What the recordings of Chainer itself are called.
+#: The engine of Chainer's own recordings.
 CHAINER = "chainer"
 
-#: Numbers that are added up; not known where one of them is not.
+#: Numbers that are added up, unless one of them is missing.
 _SUMS = (
     *("flops", "macs", "nbytes_read", "nbytes_written"),
     *("input_nbytes", "parameter_nbytes", "output_nbytes"),
 )
-#: Arrays with a column a layer.
+#: Arrays with a column for each layer.
 _BY_LAYER = ("self_ns", "host_ns", "gap_ns", "held_ns")
 
 
 @dataclass(frozen=True)
 class Fusion:
-    """What was put together so that two sides could be compared."""
+    """The numbers of rows before and after layers were combined for a comparison."""
 
     before: str  #: The engine of the first side.
     after: str
-    before_rows: int  #: How many rows it has as it was recorded.
+    before_rows: int  #: Rows of its recording.
     after_rows: int
-    groups: int  #: And both together.
+    groups: int  #: Rows in common.
 
     @property
     def merged(self) -> bool:
-        """Whether a side has fewer rows in common with the other than it had."""
+        """Whether fewer rows are in common than a side has of its own."""
         return self.groups < max(self.before_rows, self.after_rows)
 
 
@@ -48,7 +48,7 @@ def engine_name(recording: Recording) -> str:
 
 
 def short_name(function: str) -> str:
-    """A row's function, short where it names several: ``Convolution2D + 2 fused``."""
+    """A row's function, shortened if there are several: ``Convolution2D + 2 fused``."""
     first, *others = function.split(JOIN)
     if not others:
         return function
@@ -56,7 +56,7 @@ def short_name(function: str) -> str:
 
 
 def place(index: int | str, covers: Sequence[int]) -> str:
-    """A row's place in a table: its index, or Chainer's layers that it stands for (``3-5, 9``)."""
+    """A row's number in a table: its index, or those of Chainer's layers in it (``3-5, 9``)."""
     if not covers:
         return str(index)
     runs: list[list[int]] = []
@@ -68,20 +68,25 @@ def place(index: int | str, covers: Sequence[int]) -> str:
     return ", ".join("-".join(map(str, run)) for run in runs)
 
 
-# What can be compared are the smallest groups of layers that no engine splits: the finest partition
-# of Chainer's layers of which every node of every recording is within one part.
+# Rows are comparable by the smallest groups of layers that no engine splits: the finest partition
+# of Chainer's layers that has every node of every recording within one part.
 
 
 def merged(recordings: Sequence[Recording]) -> list[Recording]:
-    """The recordings with rows that can be compared one by one.
+    """The recordings with rows that can be compared.
 
-    Rows that are of one group become one row, whose times are the sums of theirs: what a trial
-    takes, and what of it is no row's, stays as it was. Its ``covers`` are Chainer's layers of the
-    group, also in recordings of Chainer. Rows of an engine's own and of other phases than forward
-    stay as they are, and so do Chainer's layers that an engine has no row for.
+    The rows of a group become one row with the sums of their times, so that trials and framework
+    time stay the same. Its ``covers`` are Chainer's layers of the group, also in recordings of
+    Chainer. Rows of an engine's own steps and of other phases than forward stay as they are, and so
+    do Chainer's layers for which an engine has no row.
     """
     recordings = [_covering(recording) for recording in recordings]
-    rows = [(engine_name(one), row) for one in recordings for row in one.layers if row.covers]
+    rows = [
+        (engine_name(recording), row)
+        for recording in recordings
+        for row in recording.layers
+        if row.covers
+    ]
     names = _names(rows)
     groups = _groups(row.covers for _, row in rows)
     paths = _main_paths([row for _, row in rows], groups)
@@ -92,10 +97,10 @@ Covers = tuple[int, ...]
 
 
 def _covering(recording: Recording) -> Recording:
-    """A recording whose forward rows of Chainer's own stand for a layer each."""
+    """A recording in which each of Chainer's forward rows covers its own layer."""
     layers, number = [], 0
     for layer in recording.layers:
-        # Rows that are no links' calls, such as the loss, have paths without a slash.
+        # Rows outside of links, such as the loss, have paths without a slash.
         own = layer.phase == FORWARD and layer.path.startswith("/")
         if own and not (layer.covers or recording.settings.engine):
             layer = replace(layer, covers=(number,))
@@ -105,8 +110,8 @@ def _covering(recording: Recording) -> Recording:
 
 
 def _names(rows: Iterable[tuple[str, Layer]]) -> dict[int, str]:
-    """Names of Chainer's layers by their indices, in which all rows of all engines must agree."""
-    known: dict[int, tuple[str, str]] = {}
+    """Names of Chainer's layers by their indices, on which all rows must agree."""
+    named: dict[int, tuple[str, str]] = {}
     for engine, row in rows:
         names = row.function.split(JOIN)
         if len(names) != len(row.covers):
@@ -115,17 +120,17 @@ def _names(rows: Iterable[tuple[str, Layer]]) -> dict[int, str]:
                 f"covers {len(row.covers)}: it is damaged"
             )
         for index, name in zip(row.covers, names, strict=True):
-            before, under = known.setdefault(index, (name, engine))
-            if before != name:
+            first_name, first_engine = named.setdefault(index, (name, engine))
+            if first_name != name:
                 raise ProfileError(
-                    f"layer {index} is {before} under {under}, and {name} under {engine}: the "
-                    "recordings are not of the same network in test mode"
+                    f"layer {index} is {first_name} under {first_engine}, and {name} under "
+                    f"{engine}: the recordings are not of the same network in test mode"
                 )
-    return {index: name for index, (name, _) in known.items()}
+    return {index: name for index, (name, _) in named.items()}
 
 
 def _groups(covers: Iterable[Covers]) -> dict[int, Covers]:
-    """The group of every layer: those are together that are covered together, directly or not."""
+    """The group of every layer; layers that a row covers are in the same group."""
     groups: dict[int, set[int]] = {}
     for cover in covers:
         together = set[int]().union(*(groups.get(index, {index}) for index in cover))
@@ -139,12 +144,13 @@ def _main_paths(rows: Iterable[Layer], groups: Mapping[int, Covers]) -> dict[Cov
     for row in rows:
         candidates.setdefault(groups[row.covers[0]], []).append(row)
     paths = {}
-    for group, found in candidates.items():
-        single = [row for row in found if len(row.covers) == 1]
-        # A row of several layers has the operations of all of them, and the path of one.
-        if {row.covers[0] for row in single} == set(group):
-            found = single
-        paths[group] = min(found, key=lambda row: (-(row.flops or 0), row.covers, row.path)).path
+    for group, rows_of_group in candidates.items():
+        single = [row for row in rows_of_group if len(row.covers) == 1]
+        # A row of several layers has the operations of all, but the path of only one.
+        complete = {row.covers[0] for row in single} == set(group)
+        rows_of_group = single if complete else rows_of_group
+        main = min(rows_of_group, key=lambda row: (-(row.flops or 0), row.covers, row.path))
+        paths[group] = main.path
     return paths
 
 
@@ -154,7 +160,7 @@ def _merge(
     names: Mapping[int, str],
     paths: Mapping[Covers, str],
 ) -> Recording:
-    """A recording with a row a group, in the order in which the groups begin."""
+    """A recording with a row for each group, in the order in which the groups begin."""
     rows: dict[Covers | int, list[Layer]] = {}
     for layer in recording.layers:
         key = groups[layer.covers[0]] if layer.covers else layer.index
@@ -162,7 +168,7 @@ def _merge(
     new_index = {row.index: new for new, members in enumerate(rows.values()) for row in members}
     layers = []
     for new, (key, members) in enumerate(rows.items()):
-        layer = _one(members, new, new_index)
+        layer = _combined(members, new, new_index)
         if isinstance(key, tuple):
             function = JOIN.join(names[index] for index in key)
             layer = replace(layer, covers=key, function=function, path=paths[key])
@@ -173,12 +179,12 @@ def _merge(
             arrays[name] = np.zeros((len(samples), len(rows)), np.int64)
             for at, new in new_index.items():
                 arrays[name][:, new] += samples[:, at]
-    # Bytes that layers allocate do not add up.
+    # Bytes that layers allocate do not add up, since some are freed meanwhile.
     return replace(recording, layers=tuple(layers), memory=None, **arrays)
 
 
-def _one(rows: Sequence[Layer], index: int, new_index: Mapping[int, int]) -> Layer:
-    """Rows as one; path, function and covers are the first one's."""
+def _combined(rows: Sequence[Layer], index: int, new_index: Mapping[int, int]) -> Layer:
+    """A row in place of several; path, function and covers are those of the first."""
     first, last = rows[0], rows[-1]
     sums: dict[str, Any] = {}
     for name in _SUMS:
@@ -186,10 +192,10 @@ def _one(rows: Sequence[Layer], index: int, new_index: Mapping[int, int]) -> Lay
         sums[name] = None if None in values else sum(values)
 
     def other(name: str) -> int | None:
-        """The one other row that all of them refer to, if there is just one."""
-        found = {None if (at := getattr(row, name)) is None else new_index[at] for row in rows}
-        found.discard(index)
-        return found.pop() if len(found) == 1 else None
+        """The row to which all of them refer; None if they refer to several or none."""
+        referred = {None if (at := getattr(row, name)) is None else new_index[at] for row in rows}
+        referred.discard(index)
+        return referred.pop() if len(referred) == 1 else None
 
     return replace(
         first,

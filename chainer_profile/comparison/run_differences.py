@@ -1,4 +1,4 @@
-"""What else differs between runs that are compared: settings, software, machine, and its speed."""
+"""Differences between runs in settings, software and machine, and in the machine's speed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 from chainer_profile.basics.units import format_nbytes, format_shape
 from chainer_profile.record.recording import Recording
 
-#: The machine has changed its speed when its own work takes so much longer or less on average, or
-#: from one moment to another.
+#: The machine's speed has changed if its own work took longer or shorter by such fractions, on
+#: average or at any moment.
 MOVED, MOVED_MOMENT = 0.03, 0.10
-#: A run without a name of an engine.
+#: The engine of a run that names none.
 _CHAINER = "Chainer"
 PRODUCT, COPY, OTHERS = "matrix product", "copy", "other programs"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that is not the same in both runs; empty where a run has none of it."""
+    """Something that is not the same in both runs; a value is empty if a run has none."""
 
     name: str
     before: str
@@ -33,24 +33,24 @@ class Difference:
 class Movement:
     """How the machine itself changed between two runs. Ratios are time after over time before."""
 
-    #: What tells it: the time of the machine's own ``matrix product`` or ``copy``, or ``other
-    #: programs``: how much longer a run takes that shares the cores with them.
+    #: The measure: the time of the machine's own ``matrix product`` or ``copy``, or ``other
+    #: programs``, by which a run takes longer that shares the cores with them.
     name: str
     ratio: float  #: The second run over the first, each on average.
-    #: The least and largest ratio of a moment of the second over one of the first; with several
-    #: runs of each the ratio and 1.
+    #: The least and largest ratio of any moment of the second run to any of the first; with several
+    #: runs of a side the ratio and 1.
     low: float
     high: float
 
     @property
     def moved(self) -> bool:
-        """Whether the machine was not equally fast throughout."""
+        """Whether the machine was faster or slower at some moment or on average."""
         average = max(self.ratio, 1 / self.ratio)
         return average > 1 + MOVED or max(self.high, 1 / self.low) > 1 + MOVED_MOMENT
 
 
 _SWITCH: dict[bool | None, str] = {True: "on", False: "off", None: ""}
-#: What may differ, by the words that name it; None where a run has none of it.
+#: Values that may differ, by their names; None if a run has no such value.
 _SETTINGS: dict[str, Callable[[Recording], object]] = {
     "network": attrgetter("settings.model"),
     "engine": lambda run: run.settings.engine or _CHAINER,
@@ -82,7 +82,7 @@ _MACHINE: dict[str, Callable[[Recording], object]] = {
     "cores": attrgetter("environment.usable_cores"),
     "GPU": lambda run: run.environment.gpu and run.environment.gpu.name,
 }
-#: With these the machine's fixed work is other work.
+#: With another value of these, the machine's fixed work is other work.
 _PLACE: dict[str, Callable[[Recording], object]] = {
     "device": attrgetter("settings.device"),
     "BLAS": lambda run: ", ".join(
@@ -92,37 +92,41 @@ _PLACE: dict[str, Callable[[Recording], object]] = {
         lib.kernels for lib in run.environment.blas if lib.kernels
     ),
 }
-#: What counts only where both runs tell it: runs on a CPU and a GPU differ in the device, and older
-#: recordings have no kernels.
-_BOTH_TELL = ("GPU", "BLAS kernels")
+#: Values that count only if both runs have them: runs on a CPU and a GPU differ in the device, and
+#: older recordings have no kernels.
+_IN_BOTH = ("GPU", "BLAS kernels")
 
 
 def differences(before: Recording, after: Recording) -> Iterator[Difference]:
-    """What differs, in the order to tell it. Commits, dates and numbers of trials always may."""
-    for name, of in (_SETTINGS | _PLACE | _MACHINE).items():
-        values = [str(of(run) or "") for run in (before, after)]
-        if values[0] != values[1] and (name not in _BOTH_TELL or all(values)):
+    """The differences, in the order of reports, without commits, dates and numbers of trials."""
+    for name, value_of in (_SETTINGS | _PLACE | _MACHINE).items():
+        values = [str(value_of(run) or "") for run in (before, after)]
+        if values[0] != values[1] and (name not in _IN_BOTH or all(values)):
             yield Difference(name, *values)
 
 
-def other_machine(found: Sequence[Difference]) -> bool:
+def other_machine(differences: Sequence[Difference]) -> bool:
     """Whether the runs are of different machines."""
-    return any(difference.name in _MACHINE for difference in found)
+    return any(difference.name in _MACHINE for difference in differences)
 
 
-def same_place(found: Sequence[Difference]) -> bool:
-    """Whether the machine's fixed work is the same in both runs, and on the same machine."""
-    return not any(difference.name in (*_MACHINE, *_PLACE) for difference in found)
+def same_place(differences: Sequence[Difference]) -> bool:
+    """Whether the machine is the same in both runs, and its fixed work too."""
+    return not any(difference.name in (*_MACHINE, *_PLACE) for difference in differences)
 
 
 def movements(before: Sequence[Recording], after: Sequence[Recording]) -> Iterator[Movement]:
-    """How the machine changed between the runs of one side and of another."""
+    """How the machine changed from the runs of one side to those of the other."""
     sides = before, after
     several = len(before) + len(after) > 2
     if all(run.conditions.calibrations for side in sides for run in side):
         for name, field in ((PRODUCT, "product_s"), (COPY, "copy_s")):
             first, second = (
-                [float(getattr(one, field)) for run in side for one in run.conditions.calibrations]
+                [
+                    float(getattr(each, field))
+                    for run in side
+                    for each in run.conditions.calibrations
+                ]
                 for side in sides
             )
             if min(first + second) > 0:
@@ -143,22 +147,21 @@ def _movement(
 
 
 def _stretch(recording: Recording) -> float:
-    """How many times as long a run takes by what others leave of the cores; NaN: not known."""
+    """How many times as long a run takes because others use the cores; NaN if not measured."""
     other, cores = recording.conditions.other_cpu, recording.environment.usable_cores
     if other is None or not cores:
         return float("nan")
     threads = [recording.settings.threads or 1, *(x.threads for x in recording.environment.blas)]
-    wanted = min(cores, recording.settings.threads or max(threads))
-    return max(1.0, wanted / max(cores - other, 0.25))
+    needed = min(cores, recording.settings.threads or max(threads))
+    return max(1.0, needed / max(cores - other, 0.25))
 
 
-def allowance(found: Sequence[Movement]) -> tuple[float, float]:
-    """Between which ratios, 1 among them, the machine itself may have changed the times."""
-    # A run that shares the cores with other programs is slowed by what they do to the machine's own
-    # work, and has fewer cores as well: both factors together.
+def allowance(movements: Sequence[Movement]) -> tuple[float, float]:
+    """The least and largest ratio, with 1 between, by which the machine may have changed times."""
+    # Other programs slow the machine's own work, and leave fewer cores: the factors multiply.
     low = high = 1.0
     shared = (1.0, 1.0)
-    for movement in found:
+    for movement in movements:
         if movement.name == OTHERS:
             shared = movement.low, movement.high
         else:

@@ -1,1 +1,1 @@
-"""The same network under other engines: :mod:`.protocol` says what an engine is."""
+"""A network under other engines, whose protocol is :class:`.protocol.Engine`."""

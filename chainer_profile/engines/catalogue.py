@@ -1,11 +1,11 @@
-"""The engines that there are: those that come with the profiler, and a user's own."""
+"""The engines: those that come with the profiler, and a user's own."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 if TYPE_CHECKING:
     from chainer_profile.engines.protocol import Engine
 
-#: The one that all others are compared with.
+#: The engine with which all others are compared.
 BASELINE = "chainer"
 #: Chainer under :func:`chainer_profile.accelerate`.
 FAST = "chainer-fast"
@@ -30,11 +30,11 @@ class EngineEntry:
     #: Modules without which it cannot run, and the command that installs them.
     needs: tuple[str, ...] = ()
     install: str = ""
-    #: The execution provider that ONNX Runtime is to run on; empty for the engine's own choice.
+    #: ONNX Runtime's execution provider; empty for the engine's own choice.
     provider: str = ""
 
     def lacks(self) -> str:
-        """Why it cannot run, in some words; empty where all that it needs can be imported."""
+        """Why the engine cannot run here; empty if it can."""
         if any(importlib.util.find_spec(name) is None for name in self.needs):
             return "not installed"
         try:
@@ -49,8 +49,8 @@ class EngineEntry:
     def make(self) -> Any:
         """The engine, not yet prepared."""
         module, _, name = self.factory.partition(":")
-        given = [self.provider] if self.provider else []
-        return getattr(importlib.import_module(module), name)(*given)
+        arguments = [self.provider] if self.provider else []
+        return getattr(importlib.import_module(module), name)(*arguments)
 
 
 _HERE = "chainer_profile.engines"
@@ -80,40 +80,41 @@ _PACKAGES_OF_PROVIDERS = {
     "CUDAExecutionProvider": "onnxruntime-gpu",
     "TensorrtExecutionProvider": "onnxruntime-gpu tensorrt",
 }
-#: What a name begins with that is ONNX Runtime on an execution provider.
+#: Beginning of the names of ONNX Runtime's execution providers.
 _ON_PROVIDER = "onnxruntime:"
 
-#: Every engine by its name, read-only, in the order of tables.
+#: Every engine by its name, in the order of tables.
 ENGINES: Mapping[str, EngineEntry] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
 
 
 def entry_of(name: str) -> EngineEntry | None:
-    """The entry of a name: of an engine, or of ``onnxruntime:PROVIDER``; None for a user's own."""
+    """The entry of an engine, also ``onnxruntime:PROVIDER``; None for a user's own."""
     return _of_provider(provider) if (provider := provider_of(name)) else ENGINES.get(name)
 
 
 def listed() -> list[EngineEntry]:
-    """All engines, and the execution providers whose packages are known."""
+    """All engines, and the execution providers that have packages of their own."""
     return [*ENGINES.values(), *map(_of_provider, _PACKAGES_OF_PROVIDERS)]
 
 
 def provider_of(name: str) -> str:
-    """The execution provider in the name of an engine; empty where it has none."""
+    """The execution provider in the name of an engine; empty if there is none."""
     return name.removeprefix(_ON_PROVIDER) if name.startswith(_ON_PROVIDER) else ""
 
 
 def label_of(name: str) -> str:
-    """What tables call an engine: ``ONNX Runtime, OpenVINO``, and most by their names."""
+    """The name of an engine in tables: ``ONNX Runtime, OpenVINO`` for a provider."""
     provider = provider_of(name)
     return f"ONNX Runtime, {provider.removesuffix('ExecutionProvider')}" if provider else name
 
 
 def _of_provider(provider: str) -> EngineEntry:
     name = f"{_ON_PROVIDER}{provider}"
-    known = dict.fromkeys([*_PACKAGES_OF_PROVIDERS, *_providers("get_all_providers")])
-    if provider not in known:
+    providers = dict.fromkeys([*_PACKAGES_OF_PROVIDERS, *_providers("get_all_providers")])
+    if provider not in providers:
         raise UsageError(
-            f"unknown engine {name!r}: execution providers of ONNX Runtime are {', '.join(known)}"
+            f"unknown engine {name!r}: execution providers of ONNX Runtime are "
+            f"{', '.join(providers)}"
         )
     package = _PACKAGES_OF_PROVIDERS.get(provider)
     runtime = ENGINES["onnxruntime"]
@@ -123,13 +124,12 @@ def _of_provider(provider: str) -> EngineEntry:
     )
 
 
-def _providers(function: str) -> Sequence[str]:
-    """What a function of ONNX Runtime says of its providers; nothing where it cannot be asked."""
+def _providers(function: str) -> list[str]:
+    """The providers that a function of ONNX Runtime lists; none if it is missing or broken."""
     try:
-        found: Sequence[str] = getattr(importlib.import_module("onnxruntime"), function)()
-    except Exception:  # it is not installed, or broken
+        return list(getattr(importlib.import_module("onnxruntime"), function)())
+    except Exception:
         return []
-    return found
 
 
 _OWN = "module:Class or path/to/file.py:Class"
@@ -137,7 +137,7 @@ _METHODS = ("prepare", "run", "layers")
 
 
 def find_engine(name: str) -> Engine:
-    """The engine of a user's own that ``module:Class`` or ``path/to/file.py:Class`` stands for."""
+    """A user's own engine, named as ``module:Class`` or ``path/to/file.py:Class``."""
     place, colon, attribute = name.rpartition(":")
     if not colon:
         nearest = difflib.get_close_matches(name.lower(), ENGINES, n=1)
@@ -146,12 +146,12 @@ def find_engine(name: str) -> Engine:
     from chainer_profile.networks.loading import importable, own_code
 
     module, folder = own_code(name, "engine", f"engine is {_OWN}")
-    made = getattr(module, attribute, None)
-    if made is None:
+    make = getattr(module, attribute, None)
+    if make is None:
         raise UsageError(f"engine {name}: {place} has no {attribute!r}")
     with importable(folder):
         try:
-            engine: Engine = made()
+            engine: Engine = make()
         except Exception as error:  # the user's own code
             raise ProfileError(f"engine {name}: cannot be made: {one_line(error)}") from error
     lacks = [method for method in _METHODS if not callable(getattr(engine, method, None))]

@@ -16,17 +16,17 @@ from chainer_profile.record.recording import Layer, Recording, Settings
 
 
 def engine_recording(
-    profile: EngineProfile, layers: Sequence[Layer], settings: Settings, **known: Any
+    profile: EngineProfile, layers: Sequence[Layer], settings: Settings, **others: Any
 ) -> Recording:
-    """A recording whose rows are the nodes of an engine, with what else is known of its run."""
+    """A recording whose rows are the nodes of an engine; ``others`` are further fields of it."""
     _check(profile, len(layers))
-    # What no node took is the runtime's overhead, as framework time is Chainer's.
+    # Time outside of the nodes is the runtime's overhead, as framework time is Chainer's.
     return Recording(
         layers=node_rows(profile.nodes, layers),
         self_ns=profile.node_ns,
         trial_ns=profile.run_ns,
         settings=settings,
-        **known,
+        **others,
     )
 
 
@@ -51,7 +51,7 @@ def _check(profile: EngineProfile, n_layers: int) -> None:
 
 
 def node_rows(nodes: Sequence[EngineNode], layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    """The rows of an engine's nodes, with the names of all layers that each does."""
+    """The rows of an engine's nodes, each named after all of its layers."""
     times_done = Counter(index for node in nodes for index in set(node.layers))
     rows = []
     for number, node in enumerate(nodes):
@@ -62,8 +62,8 @@ def node_rows(nodes: Sequence[EngineNode], layers: Sequence[Layer]) -> tuple[Lay
             continue
         done = [layers[index] for index in covers]
         alone = all(times_done[index] == 1 for index in covers)
-        # Work is that of the layers where the node does them alone.
-        as_large = len(done) == 1 and alone
+        # A layer that several nodes do has no work in any of them.
+        is_layer = len(done) == 1 and alone
         rows.append(
             Layer(
                 index=number,
@@ -74,12 +74,12 @@ def node_rows(nodes: Sequence[EngineNode], layers: Sequence[Layer]) -> tuple[Lay
                 dtype=done[-1].dtype,
                 flops=_sum([layer.flops for layer in done]) if alone else None,
                 macs=_sum([layer.macs for layer in done]) if alone else None,
-                nbytes_read=done[0].nbytes_read if as_large else None,
-                nbytes_written=done[0].nbytes_written if as_large else None,
+                nbytes_read=done[0].nbytes_read if is_layer else None,
+                nbytes_written=done[0].nbytes_written if is_layer else None,
                 work_is_about=alone and any(layer.work_is_about for layer in done),
-                input_nbytes=done[0].input_nbytes if as_large else None,
-                parameter_nbytes=done[0].parameter_nbytes if as_large else None,
-                output_nbytes=done[0].output_nbytes if as_large else None,
+                input_nbytes=done[0].input_nbytes if is_layer else None,
+                parameter_nbytes=done[0].parameter_nbytes if is_layer else None,
+                output_nbytes=done[0].output_nbytes if is_layer else None,
                 covers=covers,
                 node=words,
             )
@@ -88,5 +88,5 @@ def node_rows(nodes: Sequence[EngineNode], layers: Sequence[Layer]) -> tuple[Lay
 
 
 def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    present = [value for value in values if value is not None]
+    return sum(present) if len(present) == len(values) else None

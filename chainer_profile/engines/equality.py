@@ -1,4 +1,8 @@
-"""Does an engine give what Chainer gives? And if not, from which layer on?"""
+"""Whether an engine's outputs are Chainer's; where they are not, from which layer on.
+
+This also proves that an engine does not depend on the data that it was prepared with: outputs are
+compared on other inputs, and with other parameters where the network's own would hide a mistake.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +22,15 @@ from chainer_profile.engines.protocol import EngineError, Network, flat_arrays
 from chainer_profile.engines.results import OutputDifference
 from chainer_profile.record.recording import Layer
 
-#: The largest difference that is right in float32, as a fraction of the largest output: some tens
-#: of roundings of its digits.
+#: The largest difference between right outputs in float32, as a fraction of the largest output:
+#: some tens of its roundings.
 TOLERANCE = 1e-4
-#: The same of floats by their bytes.
-_BY_BYTES = {2: 1e-2, 4: TOLERANCE, 8: 1e-10}
+_TOLERANCE_BY_NBYTES = {2: 1e-2, 4: TOLERANCE, 8: 1e-10}
 
 
 def tolerance(dtype: np.dtype[Any]) -> float:
-    """The largest difference that is right in one type; whole numbers have to be the same."""
-    return _BY_BYTES.get(dtype.itemsize, 0.0) if dtype.kind == "f" else 0.0
+    """The largest difference between right outputs of this type; none between whole numbers."""
+    return _TOLERANCE_BY_NBYTES.get(dtype.itemsize, 0.0) if dtype.kind == "f" else 0.0
 
 
 @contextmanager
@@ -44,7 +47,7 @@ def outputs_of(model: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def host_copies(arrays: Sequence[Any]) -> tuple[NDArray[Any], ...]:
-    """Copies of arrays on the host; engines may use the memory of their outputs again."""
+    """Copies of arrays on the host, since engines may reuse the memory of their outputs."""
     return tuple(
         np.array(array.get() if hasattr(array, "get") else array, copy=True) for array in arrays
     )
@@ -56,25 +59,25 @@ def difference(expected: Sequence[Any], got: Sequence[Any]) -> OutputDifference:
         raise EngineError(
             f"returns {plural(len(got), 'output')}, but Chainer {plural(len(expected), 'output')}"
         )
-    largest, magnitude, where = 0.0, 0.0, 0
+    largest, magnitude, largest_at = 0.0, 0.0, 0
     pairs = zip(host_copies(expected), host_copies(got), strict=True)
-    for index, (ours, theirs) in enumerate(pairs):
-        if ours.shape != theirs.shape:
+    for index, (chainers, engines) in enumerate(pairs):
+        if chainers.shape != engines.shape:
             raise EngineError(
-                f"output {index} has shape {format_shape(theirs.shape)}, but Chainer's has "
-                f"{format_shape(ours.shape)}"
+                f"output {index} has shape {format_shape(engines.shape)}, but Chainer's has "
+                f"{format_shape(chainers.shape)}"
             )
-        if not ours.size:
+        if not chainers.size:
             continue
-        a, b = ours.astype(np.float64), theirs.astype(np.float64)
-        alike = (a == b) | (np.isnan(a) & np.isnan(b))
+        a, b = chainers.astype(np.float64), engines.astype(np.float64)
+        equal = (a == b) | (np.isnan(a) & np.isnan(b))
         with np.errstate(invalid="ignore"):
-            apart = np.where(alike, 0.0, np.abs(a - b))
-        most = float(np.where(np.isnan(apart), np.inf, apart).max())
+            distances = np.where(equal, 0.0, np.abs(a - b))
+        distance = float(np.where(np.isnan(distances), np.inf, distances).max())
         magnitude = max(magnitude, float(np.abs(a[np.isfinite(a)]).max(initial=0.0)))
-        if most > largest:
-            largest, where = most, index
-    return OutputDifference(largest, magnitude, where)
+        if distance > largest:
+            largest, largest_at = distance, index
+    return OutputDifference(largest, magnitude, largest_at)
 
 
 def chainer_intermediates(network: Network) -> dict[int, NDArray[Any]]:
@@ -101,18 +104,18 @@ def chainer_intermediates(network: Network) -> dict[int, NDArray[Any]]:
 def worst_layer(
     expected: Mapping[int, Any], got: Mapping[int, Any], layers: Sequence[Layer], tolerance: float
 ) -> str:
-    """Where an engine leaves Chainer, in words."""
-    worst, most = -1, 0.0
+    """Which layer of an engine differs from Chainer's first, or else the most, in words."""
+    worst, largest = -1, 0.0
     for index in sorted(expected.keys() & got.keys()):
-        theirs = np.asarray(got[index].get() if hasattr(got[index], "get") else got[index])
-        ours = np.asarray(expected[index])
-        if theirs.size != ours.size:
-            continue  # the engine's own layout: nothing can be said
-        relative = difference((ours,), (theirs.reshape(ours.shape),)).relative
+        (engines,) = host_copies((got[index],))
+        chainers = np.asarray(expected[index])
+        if engines.size != chainers.size:
+            continue  # in the engine's own layout, which cannot be compared
+        relative = difference((chainers,), (engines.reshape(chainers.shape),)).relative
         if not relative <= tolerance:
             return f"the first layer that differs is {_named(layers[index])}"
-        if relative > most or math.isnan(relative):
-            worst, most = index, relative
+        if relative > largest or math.isnan(relative):
+            worst, largest = index, relative
     if worst < 0:
         return "no layer that the engine shows differs, so the difference arises in fused layers"
     return (
@@ -125,46 +128,47 @@ def _named(layer: Layer) -> str:
     return f"{layer.label} at {layer.path}"
 
 
-# -- what is kept of one input, or hidden by parameters, shows on others
+# -- inputs and parameters on which an engine that is wrong gives other outputs
 
 
 def other_inputs(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Other valid inputs of the same shapes; what was kept of the first is wrong for them."""
-    # Drawn from the numbers that are there, or between two of them, so that an index, a label or a
-    # positive number stays valid. A permutation of them would have the same sums and extremes.
+    """Other valid inputs of the same shapes, for which constants taken from the first are wrong."""
+    # Values are drawn from those of the input, or between two of them, so that an index, a label or
+    # a positive number stays valid. A permutation would have the same sum and extremes.
     rng = np.random.default_rng(0)
-    return tuple(_other(array, rng) for array in inputs)
+    return tuple(_drawn_like(array, rng) for array in inputs)
 
 
-def _other(array: Any, rng: np.random.Generator) -> Any:
+def _drawn_like(array: Any, rng: np.random.Generator) -> Any:
     xp = chainer.backend.get_array_module(array)
-    known = np.asarray(array if xp is np else array.get()).reshape(-1)
-    if not known.size:
+    values = np.asarray(array if xp is np else array.get()).reshape(-1)
+    if not values.size:
         return array.copy()
-    drawn = known[rng.integers(known.size, size=known.size)]
-    if known.dtype.kind == "f":
-        drawn = _between(drawn, known, rng)
-    return xp.asarray(drawn.astype(known.dtype).reshape(array.shape))
+    drawn = values[rng.integers(values.size, size=values.size)]
+    if values.dtype.kind == "f":
+        drawn = _between(drawn, values, rng)
+    return xp.asarray(drawn.astype(values.dtype).reshape(array.shape))
 
 
-def _between(drawn: Any, known: Any, rng: np.random.Generator) -> Any:
-    finite = known[np.isfinite(known)].astype(np.float64)
+def _between(drawn: Any, values: Any, rng: np.random.Generator) -> Any:
+    finite = values[np.isfinite(values)].astype(np.float64)
     if not finite.size:
         return drawn
     if finite.min() == finite.max():
-        return finite[0] + rng.standard_normal(known.size) * (abs(finite[0]) or 1.0)
-    part = rng.uniform(0.25, 1.0, known.size)
+        return finite[0] + rng.standard_normal(values.size) * (abs(finite[0]) or 1.0)
+    part = rng.uniform(0.25, 1.0, values.size)
     with np.errstate(invalid="ignore"):
-        return part * drawn.astype(np.float64) + (1 - part) * rng.choice(finite, known.size)
+        return part * drawn.astype(np.float64) + (1 - part) * rng.choice(finite, values.size)
 
 
 def with_other_parameters(model: Any) -> Any:
-    """A copy of a network with drawn numbers where a parameter's are all the same; None if none."""
-    # Initial normalisations (scale 1, shift 0, mean 0, variance 1) and weights of zero hide what is
-    # done wrongly with them.
+    """A copy of a network whose constant parameters are random; None if no parameter is constant.
+
+    Initial normalisations (scale 1, shift 0, mean 0, variance 1) and weights of zero hide mistakes.
+    """
     copied, rng = copy.deepcopy(model), np.random.default_rng(0)
-    alike = [array for array in _arrays_of(copied) if bool((array == array.reshape(-1)[0]).all())]
-    for array in alike:
+    constant = [array for array in _float_arrays(copied) if (array == array.reshape(-1)[0]).all()]
+    for array in constant:
         number = float(array.reshape(-1)[0])
         if number:
             drawn = number * rng.uniform(0.5, 1.5, array.shape)
@@ -173,15 +177,15 @@ def with_other_parameters(model: Any) -> Any:
             drawn = rng.normal(0, scale, array.shape)
         xp = chainer.backend.get_array_module(array)
         array[...] = xp.asarray(drawn, array.dtype)
-    return copied if alike else None
+    return copied if constant else None
 
 
-def _arrays_of(model: Any) -> Iterator[Any]:
-    """Floating-point parameters and persistent arrays."""
-    known = chainer.get_array_types()
+def _float_arrays(model: Any) -> Iterator[Any]:
+    """Floating-point parameters and persistent arrays that are not empty."""
+    array_types = chainer.get_array_types()
     for _, link in sorted(model.namedlinks()):
         for name in sorted(link._params | link._persistent):
             value = getattr(link, name)
             array = value.array if isinstance(value, chainer.Variable) else value
-            if isinstance(array, known) and array.dtype.kind == "f" and array.size:
+            if isinstance(array, array_types) and array.dtype.kind == "f" and array.size:
                 yield array

@@ -1,16 +1,16 @@
-"""A network and engines -> the results of their race, and a recording for each."""
+"""A network and engines -> the results of their race, and a recording of each engine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
-from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.engine_recording import engine_recording
 from chainer_profile.engines.protocol import EngineError, Network
@@ -24,17 +24,17 @@ from chainer_profile.measure.taped_step import TapedStep
 from chainer_profile.measure.trials import Stop, check_samples
 from chainer_profile.record.recording import Conditions, Environment, Recording, Settings
 
-#: Numbers of 8 bytes that a race keeps of a trial of an engine: a tuple, and columns of it.
-_RACE_ROWS = 20
+#: Numbers of 8 bytes that a race keeps of an engine's trial, as list entries and array elements.
+_NUMBERS_PER_TRIAL = 20
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What came out."""
+    """A run of engines."""
 
     run: EnginesRun
     recordings: dict[str, Recording]
-    #: What ended it, where Chainer itself or keeping an engine failed.
+    #: The error that ended the run, if Chainer itself failed.
     failure: ProfileError | None = None
 
 
@@ -51,14 +51,14 @@ def measure(
     measuring: AbstractContextManager[None] | None = None,
     bar: ProgressBar | None = None,
 ) -> Measured:
-    """Have the engines race, and fold what came out."""
+    """Have the engines race, and make the recordings."""
     step = make_step("forward", model, (array,))
     threads = (
         nullcontext() if settings.threads is None else threadpool_limits(settings.threads, "blas")
     )
     with threads, step.configured():
         taped = runner.learn(step, settings, clock)
-        check_samples(settings, _RACE_ROWS * len(contestants))
+        check_samples(settings, _NUMBERS_PER_TRIAL * len(contestants))
         if getattr(step, "with_graph", False):
             raise ProfileError(
                 "the network computes gradients in its forward pass, which no engine can do: "
@@ -73,7 +73,7 @@ def measure(
             threads=settings.threads,
         )
         calibrate = runner.calibration_of(step, clock)
-        where, watch = environment.collect(settings.device), environment.CpuWatch()
+        machine, watch = environment.collect(settings.device), environment.CpuWatch()
         failure: ProfileError | None = None
         with measuring or nullcontext(), bar or nullcontext() as progress:
             race = Race(
@@ -92,79 +92,79 @@ def measure(
                 race.run()
                 calibrations.append(calibrate())
                 race.profile_nodes(layer_trials)
-                for one in contestants:
-                    if one.to_save is not None:
-                        _keep(one, one.to_save)
             except ProfileError as error:
                 failure = error
         conditions = Conditions(
             clock_resolution_ns=float(clock.resolution_ns()),
             other_cpu=watch.other_cpu(),
-            calibrations=tuple(one for one in calibrations if one is not None),
+            calibrations=tuple(filter(None, calibrations)),
         )
-    run, recordings = _folded(race, settings, where, conditions, taped)
+    run, recordings = _results(race, settings, machine, conditions, taped)
     if failure is not None:
         run = replace(run, ended=f"failed: {failure}")
     return Measured(run, recordings, failure)
 
 
-def _keep(contestant: Contestant, path: Path) -> None:
-    if contestant.error or contestant.prepare_s is None:
-        why = contestant.error or "the run was interrupted"
-        raise ProfileError(f"--save-engine: {contestant.name} cannot be saved: {why}")
-    try:
-        contestant.engine.save(path)
-    except ProfileError:
-        raise
-    except Exception as error:  # an engine's own code
-        raise ProfileError(f"--save-engine {path}: failed ({one_line(error)})") from error
-
-
-def _folded(
+def _results(
     race: Race,
     settings: Settings,
-    where: Environment,
+    machine: Environment,
     conditions: Conditions,
     taped: TapedStep,
 ) -> tuple[EnginesRun, dict[str, Recording]]:
-    folders = folder_names([one.name for one in race.contestants])
+    folders = folder_names([contestant.name for contestant in race.contestants])
     recordings: dict[str, Recording] = {}
-    for one in race.contestants:
-        if one.profile is not None:
-            own = replace(settings, trials=len(one.profile.run_ns))
-            known: dict[str, Any] = {
-                "links": taped.links,
-                "clean_ns": one.clean_ns,
-                "clean_start_ns": one.start_ns,
-                "environment": where,
-                "conditions": conditions,
-            }
+    for contestant in race.contestants:
+        name = contestant.name
+        if contestant.profile is not None:
             try:
-                if one.name == BASELINE:
-                    # All that its recorder knows, such as a GPU's own times, but its starts: the
-                    # profiled trials came behind the unprofiled ones, so the two tell nothing about
-                    # what the recorder adds.
-                    recorded: Recording = one.engine.recording
-                    known["conditions"] = replace(
-                        recorded.conditions,
-                        other_cpu=conditions.other_cpu,
-                        calibrations=conditions.calibrations,
-                    )
-                    recordings[one.name] = replace(
-                        recorded, start_ns=None, clean_cpu_ns=None, settings=own, **known
-                    )
-                else:
-                    own = replace(own, engine=f"{one.name} {one.version}".strip())
-                    recordings[one.name] = engine_recording(one.profile, taped.layers, own, **known)
+                recordings[name] = _recording(contestant, settings, machine, conditions, taped)
             except (EngineError, ValueError) as error:
-                one.add_note(f"the times of its nodes are unusable: {error}")
-        one.folder = folders[one.name] if one.name in recordings else ""
+                contestant.add_note(f"the times of its nodes are unusable: {error}")
+        contestant.folder = folders[name] if name in recordings else ""
     run = EnginesRun(
-        engines=tuple(one.result for one in race.contestants),
+        engines=tuple(contestant.result for contestant in race.contestants),
         n_layers=len(taped.layers),
         settings=settings,
-        environment=where,
+        environment=machine,
         other_cpu=conditions.other_cpu,
         ended=race.ended,
     )
     return run, recordings
+
+
+def _recording(
+    contestant: Contestant,
+    settings: Settings,
+    machine: Environment,
+    conditions: Conditions,
+    taped: TapedStep,
+) -> Recording:
+    profile = contestant.profile
+    assert profile is not None
+    settings = replace(settings, trials=len(profile.run_ns))
+    of_race: dict[str, Any] = {
+        "links": taped.links,
+        "clean_ns": contestant.clean_ns,
+        "clean_start_ns": np.array(contestant.start_ns, np.int64),
+        "environment": machine,
+    }
+    if contestant.name != BASELINE:
+        settings = replace(settings, engine=f"{contestant.name} {contestant.version}".strip())
+        return engine_recording(profile, taped.layers, settings, conditions=conditions, **of_race)
+    # Chainer's recorder knows more than an engine's profile, such as a GPU's own times. Its trials
+    # came after all of the race, so their begins say nothing about what the recorder adds.
+    recorded: Recording = contestant.engine.recording
+    own_conditions = replace(
+        recorded.conditions,
+        other_cpu=conditions.other_cpu,
+        calibrations=conditions.calibrations,
+    )
+    return replace(
+        recorded,
+        start_ns=None,
+        clean_cpu_ns=None,
+        settings=settings,
+        conditions=own_conditions,
+        **of_race,
+    )

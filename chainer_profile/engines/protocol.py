@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class EngineError(ProfileError):
-    """An engine cannot run the network; the message says why in one line, without its name."""
+    """An engine cannot run the network; the message gives the reason, without the engine's name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Network:
     name: str  #: Name of the network.
     model: Any  #: The network, a :class:`chainer.Link`, on its device.
     inputs: tuple[Any, ...]  #: Its arguments: arrays on the same device.
-    #: Chainer's layers of one forward pass in test mode, in the order of their calls.
+    #: Chainer's layers in a forward pass in test mode, in the order of their calls.
     layers: tuple[Layer, ...]
     device: str = "cpu"  #: ``cpu`` or ``gpu:0``.
     threads: int | None = None  #: Threads that the engine may use; None: its own choice.
@@ -43,13 +43,13 @@ class Network:
 
 @dataclass(frozen=True)
 class EngineNode:
-    """One step of an engine."""
+    """A step of an engine."""
 
     name: str  #: Its name in the engine.
-    kind: str  #: What it is, in the engine's words (``FusedConv``).
+    kind: str  #: The engine's word for such steps (``FusedConv``).
     #: Indices of Chainer's layers that it executes, ascending: several where they were fused. Empty
     #: for a step of the engine's own, such as a change of the arrays' layout. Several nodes may
-    #: execute one layer.
+    #: execute the same layer.
     layers: tuple[int, ...] = ()
 
 
@@ -71,27 +71,26 @@ class Engine(Protocol):
     """The three methods of an engine. It may also have:
 
     - ``version``: text, such as ``1.20.1``.
-    - ``note``: text for whoever reads its times, once it is prepared.
-    - ``save(path)``, which writes the prepared engine to a file, and ``load(network, path)``, which
-      prepares it from a file with the file's weights. ``load`` raises EngineError if the file is
-      missing, damaged, or of another network.
-    - ``intermediates(inputs)``: output arrays by index of Chainer's layer, as far as it knows them.
-    - ``block()``: a context manager around runs in a row; it may prepare for them, and leaves the
+    - ``note``: a remark on its times, once it is prepared.
+    - ``load(network, path)``, which prepares the engine from a file, with the weights of that file.
+      It raises EngineError if the file is missing, damaged, or of another network.
+    - ``intermediates(inputs)``: output arrays by index of Chainer's layer, as far as it has them.
+    - ``block()``: a context manager around runs in a row. It may prepare for them, and leaves the
       process as it was.
     """
 
-    #: What tables call it.
+    #: Its name in tables.
     name: str
 
     def prepare(self, network: Network) -> None:
-        """Make the network ready to run: convert, compile, take memory.
+        """Make the network ready to run: convert, compile, allocate memory.
 
         Raises:
-            EngineError: The engine cannot run this network; the message says why.
+            EngineError: The engine cannot run this network, for the reason in the message.
         """
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """One forward pass; done when it returns.
+        """Run a forward pass, which is complete on return.
 
         Args:
             inputs: Arrays of the shapes and types of the network's inputs.
@@ -101,11 +100,11 @@ class Engine(Protocol):
         """
 
     def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile | None:
-        """Times of the engine's nodes in ``trials`` trials; None if it cannot measure them."""
+        """Measure the engine's nodes in ``trials`` trials; None if it cannot."""
 
 
 def flat_arrays(value: Any) -> tuple[Any, ...]:
-    """The arrays in what a network gives: a variable, or tuples, lists and dicts of them."""
+    """The arrays in a network's output: a variable, or tuples, lists and dicts of variables."""
     arrays = []
     for part in leaves(value):
         array = getattr(part, "array", part)
@@ -116,7 +115,7 @@ def flat_arrays(value: Any) -> tuple[Any, ...]:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """The values in nested tuples, lists and dicts, in order; of any other value itself."""
+    """The values in nested tuples, lists and dicts, in order; any other value alone."""
     if isinstance(value, (tuple, list, dict)):
         for part in value.values() if isinstance(value, dict) else value:
             yield from leaves(part)

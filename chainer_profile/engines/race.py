@@ -1,4 +1,4 @@
-"""Engines take turns: each is made ready, its outputs are compared with Chainer's, and timed."""
+"""A race of engines: each is prepared and compared with Chainer, then they take turns in trials."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 import chainer
 import numpy as np
-from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
@@ -24,29 +23,24 @@ from chainer_profile.measure.clock import HOST_CLOCK, WARMUP_SECONDS, Clock
 from chainer_profile.measure.trials import Progress, Stop
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT
 
-#: Seconds that the timing of one engine's nodes may take.
-LAYERS_S = 10.0
+#: Seconds in which one engine may time its nodes.
+MAX_LAYERS_S = 10.0
 
 
 @dataclass(eq=False, kw_only=True)
 class Contestant(EngineResult):
-    """An engine in the race, and what came out so far; one with an error is out of it."""
+    """An engine with its results so far. An error puts it out of the race."""
 
-    #: Not yet prepared; None for one that cannot be tried.
+    #: None for an engine that cannot run here.
     engine: Any
     #: Makes another such engine, for a copy of the network with other parameters.
     make: Callable[[], Engine] | None = None
-    #: The file that it is loaded from, in place of being prepared, and the one it is to be kept in.
-    saved: Path | None = None
-    to_save: Path | None = None
-    #: Of each trial, on the clock in nanoseconds.
-    starts: list[int] = field(default_factory=list)
-    walls: list[int] = field(default_factory=list)
+    #: The file to load the engine from instead of preparing it.
+    file: Path | None = None
+    #: Begin and duration of each trial.
+    start_ns: list[int] = field(default_factory=list)
+    wall_ns: list[int] = field(default_factory=list)
     profile: EngineProfile | None = None
-
-    @property
-    def start_ns(self) -> NDArray[np.int64]:
-        return np.array(self.starts, np.int64)
 
     @property
     def median_s(self) -> float:
@@ -54,52 +48,51 @@ class Contestant(EngineResult):
 
     @property
     def result(self) -> EngineResult:
-        """What came out, without the engine."""
-        return EngineResult(**{one.name: getattr(self, one.name) for one in fields(EngineResult)})
+        """The results alone, without the engine."""
+        return EngineResult(
+            **{item.name: getattr(self, item.name) for item in fields(EngineResult)}
+        )
 
 
 # -- which engines a run has, and which of them a file is for
 
 
 def choose(names: Sequence[str] | None) -> list[Contestant]:
-    """The engines that were named, Chainer first; without names all of the catalogue."""
-    found: list[Contestant] = []
+    """The engines of these names, Chainer first; without names all of the catalogue."""
+    contestants: list[Contestant] = []
     for name in dict.fromkeys([BASELINE, *(ENGINES if names is None else names)]):
         entry = entry_of(name)
         if entry is None:
             engine = find_engine(name)
-            own = str(getattr(engine, "name", "")) or name
-            taken = own in ENGINES or any(own == one.name for one in found)
-            found.append(Contestant(name=name if taken else own, engine=engine, make=type(engine)))
+            own_name = str(getattr(engine, "name", "")) or name
+            is_taken = own_name in {*ENGINES, *(other.name for other in contestants)}
+            contestant = Contestant(
+                name=name if is_taken else own_name, engine=engine, make=type(engine)
+            )
         elif lacks := entry.lacks():
-            found.append(Contestant(name=name, engine=None, error=lacks, install=entry.install))
+            contestant = Contestant(name=name, engine=None, error=lacks, install=entry.install)
         else:
-            found.append(Contestant(name=name, engine=entry.make(), make=entry.make))
-    return found
+            contestant = Contestant(name=name, engine=entry.make(), make=entry.make)
+        contestants.append(contestant)
+    return contestants
 
 
-def place(contestants: Sequence[Contestant], *, save: Path | None, load: Path | None) -> None:
-    """Note which engine is of a file."""
-    if save is not None:
-        _of_file(contestants, "save", f"--save-engine {save}").to_save = save
-    if load is not None:
-        _of_file(contestants, "load", f"--load-engine {load}").saved = load
-
-
-def _of_file(contestants: Sequence[Contestant], method: str, option: str) -> Contestant:
-    """The one engine that has files."""
-    able = [one for one in contestants if hasattr(one.engine, method)]
-    if not able:
-        raise UsageError(f"{option}: none of the engines of this run has files")
-    if len(able) > 1:
-        names = " or ".join(one.name for one in able)
-        raise UsageError(f"{option} could be for {names}: name one of them with --engines")
-    return able[0]
+def load_from(file: Path, contestants: Sequence[Contestant]) -> None:
+    """Have the engine that loads files begin with this one."""
+    loading = [contestant for contestant in contestants if hasattr(contestant.engine, "load")]
+    if not loading:
+        raise UsageError(f"--load-engine {file}: none of the engines of this run has files")
+    if len(loading) > 1:
+        names = " or ".join(contestant.name for contestant in loading)
+        raise UsageError(
+            f"--load-engine {file} could be for {names}: name one of them with --engines"
+        )
+    loading[0].file = file
 
 
 @dataclass(eq=False)
 class Race:
-    """One race; the first contestant is Chainer, whose outputs are the right ones."""
+    """A race. Its first contestant is Chainer, with whose outputs all others are compared."""
 
     contestants: Sequence[Contestant]
     network: Network
@@ -114,21 +107,19 @@ class Race:
     def __post_init__(self) -> None:
         self.ended = COMPLETE
         self._block = trials_in_a_round(self.trials)
-        for one in self.contestants:
-            one.block = self._block
-            one.tolerance = equality.TOLERANCE if self.tolerance is None else self.tolerance
+        for contestant in self.contestants:
+            contestant.block = self._block
+            contestant.tolerance = equality.TOLERANCE if self.tolerance is None else self.tolerance
         self._now_ns = self.clock.now_ns
-        self._done, self._total_ns = 0, 0
-        # Inputs, their copies on the host, and Chainer's outputs for them.
-        self._known: list[tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]] = []
-        self._intermediates: dict[int, dict[int, NDArray[Any]]] = {}
+        self._n_trials, self._total_ns = 0, 0
+        self._cases: list[_Case] = []
 
     @property
     def running(self) -> list[Contestant]:
-        return [one for one in self.contestants if not one.error]
+        return [contestant for contestant in self.contestants if not contestant.error]
 
     def run(self) -> None:
-        """Make the engines ready, compare their outputs, make the trials, and compare again."""
+        """Prepare the engines, compare their outputs, make the trials, and compare again."""
         for contestant in self.running:
             if self._stops():
                 return
@@ -138,23 +129,23 @@ class Race:
                 self._make_trials()
             finally:
                 for contestant in self.contestants:
-                    contestant.clean_ns = np.array(contestant.walls, np.int64)
+                    contestant.clean_ns = np.array(contestant.wall_ns, np.int64)
         for contestant in self.running:
-            # What breaks in the trials shows in the outputs behind them.
-            if contestant.walls:
-                self._guarded(contestant, partial(self._compare, contestant, 0))
+            # An engine may break in its trials.
+            if contestant.wall_ns:
+                self._guarded(contestant, partial(self._compare, contestant, self._cases[0]))
 
-    def profile_nodes(self, trials: int, *, most_seconds: float = LAYERS_S) -> None:
-        """Have every engine time its nodes; one that cannot gets a note."""
+    def profile_nodes(self, trials: int, *, max_seconds: float = MAX_LAYERS_S) -> None:
+        """Have every engine time its nodes; an engine that cannot gets a note."""
         for contestant in self.running:
-            if not contestant.walls or self._stops():
+            if not contestant.wall_ns or self._stops():
                 continue
             median_s = contestant.median_s
-            count = max(1, min(trials, int(most_seconds / median_s) if median_s else trials))
+            count = max(1, min(trials, int(max_seconds / median_s) if median_s else trials))
             try:
                 contestant.profile = contestant.engine.layers(self.network.inputs, count)
             except Exception as error:  # an engine's own code; its clean times are good
-                contestant.add_note(f"no node times: {_said(error)}")
+                contestant.add_note(f"no node times: {_in_words(error)}")
             else:
                 if contestant.profile is None:
                     contestant.add_note("it does not report the times of its nodes")
@@ -162,106 +153,102 @@ class Race:
     # -- one engine
 
     def _prepare(self, contestant: Contestant) -> None:
-        """Make an engine ready, and compare its outputs with Chainer's."""
-        baseline = contestant is self.contestants[0]
+        """Prepare an engine, and compare its outputs with Chainer's."""
+        is_baseline = contestant is self.contestants[0]
         network = self.network
 
         def prepare() -> None:
             growth = Growth()
             engine, begin_ns = contestant.engine, self._now_ns()
-            if contestant.saved is None:
+            if contestant.file is None:
                 engine.prepare(network)
             else:
-                engine.load(network, contestant.saved)
+                engine.load(network, contestant.file)
             contestant.prepare_s = (self._now_ns() - begin_ns) * NS
             contestant.version = str(getattr(engine, "version", contestant.version))
             contestant.add_note(str(getattr(engine, "note", "")))
-            if baseline:
-                inputs = self.network.inputs
-                for given in (inputs, equality.other_inputs(inputs)):
-                    kept = equality.host_copies(given)
-                    self._known.append((given, kept, equality.host_copies(engine.run(given))))
-            for number in range(len(self._known)):
-                self._compare(contestant, number)
-            if baseline and contestant.wrong:
+            if is_baseline:
+                for inputs in (network.inputs, equality.other_inputs(network.inputs)):
+                    copies = equality.host_copies(inputs)
+                    outputs = equality.host_copies(engine.run(inputs))
+                    self._cases.append(_Case(inputs, copies, outputs))
+            for case in self._cases:
+                self._compare(contestant, case)
+            if is_baseline and contestant.wrong:
                 raise EngineError(
                     "the network returns different outputs for the same input (for example, "
                     "it draws random numbers in test mode), so no engine can be compared with "
                     "it"
                 )
-            if contestant.make is not None and contestant.saved is None and not baseline:
-                self._compare_with_others(contestant, contestant.make())
+            if contestant.make is not None and contestant.file is None and not is_baseline:
+                self._compare_other_parameters(contestant, contestant.make())
             growth.settle()
             begin_ns = self._now_ns()
             for _ in range(self.warmups):
-                engine.run(self.network.inputs)
+                engine.run(network.inputs)
                 if (self._now_ns() - begin_ns) * NS >= WARMUP_SECONDS:
                     break
             if self.warmups and not network.gpu:
                 contestant.memory_nbytes = growth.nbytes()
 
         self._guarded(contestant, prepare)
-        if baseline and contestant.error:
+        if is_baseline and contestant.error:
             raise ProfileError(f"{contestant.name}: {contestant.error}")
 
-    def _compare(self, contestant: Contestant, number: int) -> None:
-        """Compare its outputs for one of the known inputs; where they differ, see from where on."""
-        inputs, kept, expected = self._known[number]
-        got = equality.host_copies(contestant.engine.run(inputs))
-        for given, was in zip(inputs, kept, strict=True):
-            (now,) = equality.host_copies((given,))
-            if not np.array_equal(now, was, equal_nan=was.dtype.kind in "fc"):
-                given[...] = chainer.backend.get_array_module(given).asarray(was)
+    def _compare(self, contestant: Contestant, case: _Case) -> None:
+        """Compare an engine's outputs for some inputs; if they differ, name the layer."""
+        outputs = equality.host_copies(contestant.engine.run(case.inputs))
+        for array, copy in zip(case.inputs, case.copies, strict=True):
+            (now,) = equality.host_copies((array,))
+            if not np.array_equal(now, copy, equal_nan=copy.dtype.kind in "fc"):
+                array[...] = chainer.backend.get_array_module(array).asarray(copy)
                 raise EngineError("changes its input")
-        found = equality.difference(expected, got)
-        contestant.differences += (found,)
-        wrong = not found.relative <= contestant.tolerance
-        if wrong and not contestant.worst_layer and hasattr(contestant.engine, "intermediates"):
-            contestant.worst_layer = self._worst_layer(contestant, number)
+        difference = equality.difference(case.outputs, outputs)
+        contestant.differences += (difference,)
+        is_wrong = not difference.relative <= contestant.tolerance
+        if is_wrong and not contestant.worst_layer and hasattr(contestant.engine, "intermediates"):
+            contestant.worst_layer = self._worst_layer(contestant, case)
 
-    def _compare_with_others(self, contestant: Contestant, engine: Engine) -> None:
-        model, expected = self._others
+    def _compare_other_parameters(self, contestant: Contestant, engine: Engine) -> None:
+        """Compare another engine of the same kind on a network with other parameters."""
+        model, outputs = self._with_other_parameters
         if model is None:
             return
-        inputs = self.network.inputs
         engine.prepare(replace(self.network, model=model))
-        contestant.differences += (equality.difference(expected, engine.run(inputs)),)
+        got = engine.run(self.network.inputs)
+        contestant.differences += (equality.difference(outputs, got),)
 
     @cached_property
-    def _others(self) -> tuple[Any, tuple[Any, ...]]:
-        """A copy of the network with other parameters, and what it gives."""
+    def _with_other_parameters(self) -> tuple[Any, tuple[Any, ...]]:
+        """A copy of the network with other parameters, and its outputs."""
         model = equality.with_other_parameters(self.network.model)
         if model is None:
             return None, ()
         return model, equality.host_copies(equality.outputs_of(model, self.network.inputs))
 
-    def _worst_layer(self, contestant: Contestant, number: int) -> str:
-        inputs = self._known[number][0]
+    def _worst_layer(self, contestant: Contestant, case: _Case) -> str:
         try:
-            if number not in self._intermediates:
-                network = replace(self.network, inputs=inputs)
-                self._intermediates[number] = equality.chainer_intermediates(network)
             return equality.worst_layer(
-                self._intermediates[number],
-                contestant.engine.intermediates(inputs),
+                equality.chainer_intermediates(replace(self.network, inputs=case.inputs)),
+                contestant.engine.intermediates(case.inputs),
                 self.network.layers,
                 contestant.tolerance,
             )
-        except Exception as error:  # the outputs differ, whether this can be told or not
-            return f"the first differing layer is unknown ({_said(error)})"
+        except Exception as error:  # any; that the outputs differ is said all the same
+            return f"the first differing layer is unknown ({_in_words(error)})"
 
     @staticmethod
     def _guarded(contestant: Contestant, work: Callable[[], None]) -> None:
-        """Do something with an engine; where it fails, the engine is out."""
+        """Do something with an engine; if it fails, the engine is out of the race."""
         try:
             work()
-        except Exception as error:  # any engine may fail in any way: the others go on
-            contestant.error = _said(error)
+        except Exception as error:  # of any kind: the other engines go on
+            contestant.error = _in_words(error)
 
     # -- all engines in turn
 
     def _make_trials(self) -> None:
-        """Rounds, in each of which every engine makes an untimed run and a block of timed ones."""
+        """Rounds, in each of which every engine makes an untimed run and a block of trials."""
         begin_ns = self._now_ns()
         for number, first in enumerate(range(0, self.trials, self._block)):
             count = min(self._block, self.trials - first)
@@ -269,36 +256,36 @@ class Race:
             turn = number % len(running)
             for contestant in running[turn:] + running[:turn]:
                 engine = contestant.engine
-                block_of = getattr(engine, "block", nullcontext)
                 try:
-                    with block_of():
+                    with getattr(engine, "block", nullcontext)():
                         self._make_block(contestant, count, begin_ns)
                 except Exception as error:  # as in _guarded
-                    contestant.error = f"after {len(contestant.walls)} trials: {_said(error)}"
+                    n_trials = len(contestant.wall_ns)
+                    contestant.error = f"after {n_trials} trials: {_in_words(error)}"
                     if contestant is self.contestants[0]:
                         raise ProfileError(f"{contestant.name}: {contestant.error}") from error
                 if self.ended != COMPLETE:
                     return
 
     def _make_block(self, contestant: Contestant, count: int, begin_ns: int) -> None:
-        """Trials of one engine in a round; fewer where the race is to end."""
+        """An engine's trials in a round; fewer if the race is to end."""
         run, inputs, now_ns = contestant.engine.run, self.network.inputs, self._now_ns
-        # The engine before has left the caches to its own arrays.
-        run(inputs)
+        run(inputs)  # the caches hold the arrays of the engine before
         for _ in range(count):
             start_ns = now_ns()
             run(inputs)
             wall_ns = now_ns() - start_ns
-            contestant.starts.append(start_ns)
-            contestant.walls.append(wall_ns)
-            self._done += 1
+            contestant.start_ns.append(start_ns)
+            contestant.wall_ns.append(wall_ns)
+            self._n_trials += 1
             self._total_ns += wall_ns
-            left = any(len(one.walls) < self.trials for one in self.running)
-            if self._stops() or (left and self._time_is_over(begin_ns)):
+            is_last = all(len(other.wall_ns) >= self.trials for other in self.running)
+            if self._stops() or (not is_last and self._time_is_over(begin_ns)):
                 return
         if self.progress is not None:
             total = self.trials * len(self.running)
-            self.progress(min(self._done, total), total, self._total_ns / self._done * NS)
+            mean_s = self._total_ns / self._n_trials * NS
+            self.progress(min(self._n_trials, total), total, mean_s)
 
     def _stops(self) -> bool:
         reason = self.stop() if self.stop else ""
@@ -313,6 +300,15 @@ class Race:
         return over
 
 
-def _said(error: Exception) -> str:
-    """An exception in one line: an engine's own words, or what kind of error it is."""
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """Inputs on which engines are compared."""
+
+    inputs: tuple[Any, ...]
+    copies: tuple[Any, ...]  #: Of the inputs, on the host.
+    outputs: tuple[Any, ...]  #: Chainer's, on the host.
+
+
+def _in_words(error: Exception) -> str:
+    """An exception in one line: an engine's own message, or any other with its type."""
     return " ".join(str(error).split()) if isinstance(error, ProfileError) else one_line(error)

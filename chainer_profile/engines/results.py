@@ -1,4 +1,4 @@
-"""What came out of a run of several engines; as JSON what their recordings do not hold."""
+"""The results of a run of several engines, and the JSON of those that no recording holds."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ FORMAT = "chainer-profile engines"
 VERSION = 2
 #: The file of a run, in its folder.
 RESULTS = "engines.json"
-#: What an engine's recording holds as well, and what Chainer's does.
+#: Fields of an engine that its recording holds, and fields of a run that Chainer's does.
 _RECORDED = ("version", "clean_ns")
 _RECORDED_OF_ALL = ("n_layers", "settings", "environment", "other_cpu")
-#: Trials that an engine makes in a round at most, and rounds that there are to be at least.
-_BLOCK, _ROUNDS = 10, 30
+_MAX_TRIALS_IN_A_ROUND, _MIN_ROUNDS = 10, 30
 
 
 @dataclass(frozen=True)
 class OutputDifference:
     """How far an engine's outputs are from Chainer's."""
 
-    #: Largest absolute difference; infinite where only one of the two is finite, or a number.
+    #: Largest absolute difference; infinite if only one of two values is finite or a number.
     largest: float
     #: Largest absolute value among Chainer's finite outputs.
     magnitude: float
@@ -51,7 +50,7 @@ class OutputDifference:
 
 @dataclass(frozen=True)
 class Speedup:
-    """How many times as fast one engine is as another."""
+    """How many times as fast an engine is as another."""
 
     factor: float
     #: The 95 % interval; NaN for fewer than 6 rounds.
@@ -66,36 +65,37 @@ class Speedup:
 
 @dataclass(eq=False)
 class EngineResult:
-    """One engine."""
+    """The results of an engine."""
 
     name: str
-    #: Empty where it tells none.
+    #: Empty if the engine has none.
     version: str = ""
-    #: Name of the folder of its recording; empty where it has none.
+    #: Name of the folder of its recording; empty if there is none.
     folder: str = ""
-    #: None where that failed.
+    #: None if preparing failed.
     prepare_s: float | None = None
-    #: By how much the process grew for it, at its most in the warm-up runs: what it holds, weights
-    #: of its own among it, and what a run takes beyond. None where not known.
+    #: Most memory by which the process grew for the engine in its warm-up runs: its weights, and
+    #: whatever a run allocates. None where it cannot be measured.
     memory_nbytes: int | None = None
-    #: Wall time of every trial, (trials,); the engines took turns in rounds of so many.
+    #: Wall time of every trial, (trials,).
     clean_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    #: Trials in a round.
     block: int = 1
-    #: On the trials' input, on a second one, for a copy of the network with drawn parameters where
-    #: its own are all the same, and on the first again after the trials.
+    #: From Chainer's outputs on the trials' input, on another, with random numbers in place of
+    #: constant parameters, and on the first input again after the trials.
     differences: tuple[OutputDifference, ...] = ()
     tolerance: float = 0.0
-    #: The layer at which its outputs leave Chainer's, in words, where that is known.
+    #: The layer from which its outputs differ, in words, if the engine shows it.
     worst_layer: str = ""
     error: str = ""
-    #: The command that installs what it needs, where that is missing.
+    #: The command that installs a missing package.
     install: str = ""
-    #: What else is to be known, such as why there are no times of its nodes.
+    #: Remarks, such as why there are no times of its nodes.
     note: str = ""
 
     @property
     def label(self) -> str:
-        """What it is called where it is read."""
+        """Its name in texts."""
         return label_of(self.name)
 
     def add_note(self, text: str) -> None:
@@ -118,13 +118,13 @@ class EngineResult:
 
     @property
     def statistics(self) -> Statistics | None:
-        """Statistics of its trials; None where it made none."""
+        """Statistics of its trials; None if it made none."""
         return describe(self.clean_ns) if len(self.clean_ns) else None
 
 
 @dataclass(frozen=True, eq=False)
 class EnginesRun:
-    """All engines of one run, in the order of the tables."""
+    """All engines of a run, in the order of the tables."""
 
     engines: tuple[EngineResult, ...]
     #: Chainer's layers in a forward pass.
@@ -138,9 +138,8 @@ class EnginesRun:
 
     @property
     def baseline(self) -> EngineResult | None:
-        """Chainer; None where it made no trials."""
-        found = (one for one in self.engines if one.name == BASELINE and one.measured)
-        return next(found, None)
+        """Chainer; None if it made no trials."""
+        return next((engine for engine in self.measured if engine.name == BASELINE), None)
 
     @property
     def measured(self) -> tuple[EngineResult, ...]:
@@ -149,12 +148,12 @@ class EnginesRun:
 
     @property
     def others(self) -> tuple[EngineResult, ...]:
-        """The engines that did not, or failed in them."""
+        """The engines that made no trials, or failed in them."""
         return tuple(engine for engine in self.engines if not engine.measured)
 
     @property
     def right(self) -> tuple[EngineResult, ...]:
-        """Of the engines that made trials those whose outputs are not wrong."""
+        """The engines that made trials and whose outputs are right."""
         return tuple(engine for engine in self.measured if not engine.wrong)
 
     @property
@@ -164,10 +163,10 @@ class EnginesRun:
 
 
 def speedup(fast: EngineResult, slow: EngineResult) -> Speedup | None:
-    """How many times as fast an engine is as another one: the median of the rounds' ratios."""
+    """How many times as fast an engine is as another: the median of the rounds' ratios."""
     if fast.wrong or slow.wrong or not (fast.measured and slow.measured):
         return None
-    # Round by round, so that what slows the machine for a while slows both.
+    # Round by round: if the machine is slow for a while, both engines are.
     pairs = zip(round_medians(fast), round_medians(slow), strict=False)
     ratios = np.array([theirs / ours for ours, theirs in pairs if ours > 0])
     if not len(ratios):
@@ -182,17 +181,17 @@ def round_medians(engine: EngineResult) -> list[float]:
 
 
 def trials_in_a_round(trials: int) -> int:
-    """How many of so many trials an engine makes in each round."""
-    return max(1, min(_BLOCK, trials // _ROUNDS))
+    """How many of its trials an engine makes in a round."""
+    return max(1, min(_MAX_TRIALS_IN_A_ROUND, trials // _MIN_ROUNDS))
 
 
 def main_layer(covers: Sequence[int], layers: Sequence[Layer]) -> int:
-    """Of some of Chainer's layers the one that stands for all: that of the most operations."""
+    """The layer that stands for a group of them: that of the most operations."""
     return max(covers, key=lambda index: (layers[index].flops or 0, -index))
 
 
 def write_json(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
-    """What the recordings of a run do not hold, as JSON."""
+    """A run as JSON, without the fields that its recordings hold."""
     content = {"format": FORMAT, "version": VERSION, "ended": run.ended}
     if BASELINE not in recordings:
         content |= {name: getattr(run, name) for name in _RECORDED_OF_ALL}
@@ -208,27 +207,28 @@ def write_json(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
 
 
 def read_json(path: Path) -> EnginesRun:
-    """What a run's file holds; :func:`recorded` adds the rest."""
-    found = read_beside(path, EnginesRun, FORMAT, VERSION, words=True)
-    if found is None:
+    """The run in a file; :func:`recorded` adds the fields that recordings hold."""
+    run = read_beside(path, EnginesRun, FORMAT, VERSION, words=True)
+    if run is None:
         raise ProfileError(f"{path.parent} contains no run of engines (no {path.name})")
-    return found
+    return run
 
 
 def recorded(run: EnginesRun, recordings: Mapping[str, Recording]) -> EnginesRun:
-    """A run with what its recordings hold, by the engines' names."""
+    """A run with the fields that its recordings hold, by the engines' names."""
     for engine in run.engines:
-        if (one := recordings.get(engine.name)) is not None:
-            own = one.settings.engine.removeprefix(engine.name).strip()
-            engine.version = own or one.environment.chainer or ""
-            engine.clean_ns = one.clean_ns
-    if (one := recordings.get(BASELINE)) is not None:
+        if (recording := recordings.get(engine.name)) is not None:
+            version = recording.settings.engine.removeprefix(engine.name).strip()
+            engine.version = version or recording.environment.chainer or ""
+            engine.clean_ns = recording.clean_ns
+    if (chainers := recordings.get(BASELINE)) is not None:
+        settings = chainers.settings
         run = dataclasses.replace(
             run,
-            n_layers=len(one.layers),
-            settings=dataclasses.replace(one.settings, trials=one.settings.clean_trials),
-            environment=one.environment,
-            other_cpu=one.conditions.other_cpu,
+            n_layers=len(chainers.layers),
+            settings=dataclasses.replace(settings, trials=settings.clean_trials),
+            environment=chainers.environment,
+            other_cpu=chainers.conditions.other_cpu,
         )
     for engine in run.engines:
         engine.block = trials_in_a_round(run.settings.trials)
@@ -236,13 +236,13 @@ def recorded(run: EnginesRun, recordings: Mapping[str, Recording]) -> EnginesRun
 
 
 def folder_names(names: Sequence[str]) -> dict[str, str]:
-    """A folder's name for each engine: letters, digits, ``.``, ``_`` and ``-`` only."""
-    found: dict[str, str] = {}
+    """The name of each engine's folder: of letters, digits, ``.``, ``_`` and ``-`` only."""
+    folders: dict[str, str] = {}
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip(".") or "engine"
         number = 2
         unique = plain
-        while unique in found.values():
+        while unique in folders.values():
             unique, number = f"{plain}-{number}", number + 1
-        found[name] = unique
-    return found
+        folders[name] = unique
+    return folders

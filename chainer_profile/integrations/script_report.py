@@ -99,7 +99,7 @@ def _written(folders: Sequence[str], ended: Ended, is_short: bool) -> str:
         return ""
     more = []
     if ended.first_rank:
-        more.append(f"to merge the ranks, run {TYPED} ranks {Path(places[0]).parent}")
+        more.append(f"to merge the ranks, run {TYPED} report {Path(places[0]).parent}")
     if is_short and ended.saved:
         more.append(f"for the page and pictures, run {TYPED} report {places[0]}")
     elif len(places) > 1:

@@ -40,7 +40,7 @@ class LayerProfile(Extension):
     row allocates in the third (allocations count from the second on).
 
     At the end of the training the recording and its reports are written, as ``profile.py`` writes
-    them, with the machine's limits if ``profile.py`` or ``profile.py machine`` has measured them
+    them, with the machine's limits if ``profile.py`` or ``profile.py --machine`` has measured them
     before. After a kill, ``profile.py report`` recovers them, without memory and limits. A full
     disk causes a warning and never stops the training.
 

@@ -1,4 +1,4 @@
-"""``accelerate()``: faster kernels under Chainer's own functions, for as long as it is wanted."""
+"""``accelerate()``: faster kernels under Chainer's own functions, until it is undone."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from chainer_profile.kernels.functions import replacements
 
 KERNELS = {"numpy": "numpy_kernels", "torch": "torch_kernels"}
 _ACTIVE: list[Accelerated] = []
-#: PyTorch's threads before any of them chose others.
+#: PyTorch's threads before the first of them changed the number.
 _threads_before: int | None = None
 _LOCK = threading.RLock()
 
 
 def kernels_now() -> str:
-    """The kernels under Chainer's functions; empty where they are Chainer's own."""
+    """The kernels under Chainer's functions now; empty if they are Chainer's own."""
     return _ACTIVE[-1].kernels if _ACTIVE else ""
 
 
@@ -52,7 +52,7 @@ def accelerate(
 
 
 class Accelerated:
-    """What :func:`accelerate` returns, with ``kernels`` and ``keeps_memory``."""
+    """The result of :func:`accelerate`, with ``kernels`` and ``keeps_memory``."""
 
     def __init__(self, kernels: str, keep_memory: bool, threads: int | None) -> None:
         self.kernels, self.keeps_memory = kernels, False
@@ -99,13 +99,13 @@ class Accelerated:
 
 
 def _choose_threads(torch: ModuleType) -> None:
-    """Give PyTorch the threads of the last that asks for some, or those that it had before."""
+    """Set PyTorch's threads to the latest choice, or to those of before if none is left."""
     global _threads_before
     if _threads_before is None:
         _threads_before = torch.threads()
-    wanted = [one._threads for one in _ACTIVE if one._threads is not None]
-    torch.set_threads(wanted[-1] if wanted else _threads_before)
-    if not wanted:
+    choices = [active._threads for active in _ACTIVE if active._threads is not None]
+    torch.set_threads(choices[-1] if choices else _threads_before)
+    if not choices:
         _threads_before = None
 
 

@@ -1,4 +1,4 @@
-"""Chainer's functions that kernels are put under: each with Chainer's own code to fall back to."""
+"""Chainer's functions over kernels, each of which falls back to Chainer's own code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from chainer_profile.kernels.numpy_kernels import (
     embedding_gradient,
 )
 
-#: A method of Chainer's, and one that takes its place.
+#: A method of a Chainer function.
 Method = Callable[..., Any]
 Replacement = tuple[Any, str, Callable[[Method], Method]]
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
@@ -36,7 +36,7 @@ _INTEGERS = {int, np.int32, np.int64}
 
 
 def replacements(kernels: ModuleType) -> Iterator[Replacement]:
-    """What is replaced: the owner, the name, and what gives the new method from Chainer's."""
+    """The replaced methods: owner, name, and a function from Chainer's method to the new one."""
     for wrap, two, several in (
         (_convolution, convolution_2d.Convolution2DFunction, convolution_nd.ConvolutionND),
         (_gradient_w, convolution_2d.Convolution2DGradW, convolution_nd.ConvolutionNDGradW),
@@ -69,13 +69,13 @@ def replacements(kernels: ModuleType) -> Iterator[Replacement]:
 
 
 def _over(compute: Callable[..., Any]) -> Callable[[ModuleType, Method], Method]:
-    """What computes by kernels, or gives None, as a wrap of Chainer's method, which then runs."""
+    """Make a method that computes by kernels, or by Chainer's method where that returns None."""
 
     def wrap(kernels: ModuleType, stock: Method) -> Method:
         @wraps(stock)
         def method(*given: Any, **named: Any) -> Any:
-            found = compute(kernels, *given, **named)
-            return stock(*given, **named) if found is None else found
+            result = compute(kernels, *given, **named)
+            return stock(*given, **named) if result is None else result
 
         return method
 
@@ -83,7 +83,7 @@ def _over(compute: Callable[..., Any]) -> Callable[[ModuleType, Method], Method]
 
 
 def _plain(*arrays: Any) -> bool:
-    """Whether all are NumPy arrays of one type that kernels know, and not empty; None is none."""
+    """Whether all but None are non-empty NumPy arrays of one type, which kernels take."""
     given = [array for array in arrays if array is not None]
     dtypes = {array.dtype for array in given}
     return (
@@ -94,7 +94,7 @@ def _plain(*arrays: Any) -> bool:
 
 
 def _windows(function: Any, ksize: Any, dims: Any, outs: Any = None) -> Windows | None:
-    """The windows of a convolution or pooling; None leaves it to Chainer."""
+    """The windows of a convolution or pooling; None if Chainer's code is to run."""
     if getattr(function, "_use_ideep", False):
         return None
     if hasattr(function, "stride"):
@@ -104,18 +104,18 @@ def _windows(function: Any, ksize: Any, dims: Any, outs: Any = None) -> Windows 
         stride, pad = (function.sy, function.sx), (function.ph, function.pw)
         dilate = getattr(function, "dy", 1), getattr(function, "dx", 1)
     groups = getattr(function, "groups", 1)
-    # Chainer's average pooling knows no cover_all.
-    knows_it = hasattr(function, "groups") or hasattr(function, "ksize")
-    cover_all = knows_it and function.cover_all
-    # Chainer keeps the size of a deconvolution's output as the user gave it: a list has no hash.
+    # Chainer's average pooling ignores cover_all.
+    has_cover_all = hasattr(function, "groups") or hasattr(function, "ksize")
+    cover_all = has_cover_all and function.cover_all
+    # Chainer keeps the size of a deconvolution's output as the user gave it, perhaps as a list.
     dims = tuple(dims)
-    # 2.0 is another error, but the same key.
+    # In the cache 2.0 would be the same key as 2, but Chainer raises an error.
     if not {*map(type, (*ksize, *stride, *pad, *dilate, *dims, groups))} <= _INTEGERS:
         return None
     return _usual(ksize, stride, pad, dilate, dims, outs, bool(cover_all), groups)
 
 
-# What follows from windows takes a while, so those of many functions stay known.
+# Computing windows takes a while.
 @lru_cache(maxsize=1024)
 def _usual(
     ksize: Sizes,
@@ -127,7 +127,7 @@ def _usual(
     cover_all: bool,
     groups: int,
 ) -> Windows | None:
-    # Of sizes of 0, negative ones and axes that do not match Chainer has its own errors.
+    # Chainer raises errors for sizes of 0 or less and for axes that do not match.
     lengths = {len(sizes) for sizes in (ksize, stride, pad, dilate, dims)}
     if len(lengths) > 1 or min(*ksize, *stride, *dilate, *dims, groups) < 1 or min(pad) < 0:
         return None
@@ -143,14 +143,14 @@ def _usual(
 
 
 def _computed(kernels: ModuleType, name: str, x: Any, w: Any, *given: Any) -> Any:
-    """What a kernel gives for arrays and windows; None leaves it to Chainer."""
+    """The result of a kernel; None if Chainer's code is to run."""
     kernel = kernels.of(given[-1])
     if kernel is None:
         return None
     y = getattr(kernel, name)(x, w, *given)
-    # Kernels and Chainer differ in which elements of w meet zeros of the padding, and these make no
-    # number of what is infinite. Such a w shows in the result too, so the smaller one is looked at;
-    # not a single element of w, since BLAS leaves out what is multiplied by one that is 0.
+    # Kernels and Chainer multiply different elements of w by the zeros of padding, which gives NaN
+    # for an infinite element. Such a w shows in the result too, so the smaller of both is checked;
+    # but not a w of a single element, a factor that BLAS skips if it is 0.
     return (y,) if np.isfinite(w if 1 < w.size < y.size else y).all() else None
 
 
@@ -202,7 +202,7 @@ def _deconvolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: A
 
 
 def _by_channel(axis: Any, x: Any, gamma: Any) -> bool:
-    """Whether statistics are those of channels, which stand behind the batch."""
+    """Whether statistics are by channel, the axis after the batch."""
     over = tuple(axis) == (0, *range(2, x.ndim))
     return bool(x.ndim > 2 and gamma.ndim == 1 and over and x.size)
 
@@ -232,7 +232,7 @@ def _batch_normalization_gradients(kernels: ModuleType, self: Any, *given: Any) 
     axis, gamma, gy, x, _, _, _, mean, inv_std, *_ = given
     if not _plain(x, gy, gamma, mean, inv_std) or not _by_channel(axis, x, gamma):
         return None
-    if not np.isfinite(gamma).all():  # the kernel multiplies by it in another order
+    if not np.isfinite(gamma).all():  # by which the kernel multiplies in another order
         return None
     gx, ggamma, gbeta = kernels.batch_normalization_gradients(x, gy, gamma, mean, inv_std)
     return gx, None, ggamma, gbeta
@@ -253,7 +253,7 @@ def _max_pooling(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     if windows is None:
         return None
     y, indexes = kernels.max_pooling(x, windows)
-    if np.isnan(y).any():  # Chainer gives the place of the first one.
+    if np.isnan(y).any():  # Chainer returns the place of the first NaN
         return None
     self._in_shape, self._in_dtype, self.indexes = x.shape, x.dtype, indexes
     return (y,)
@@ -264,7 +264,7 @@ def _max_pooling_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     (gy,), pool = inputs, self.func
     plain = _plain(gy) and gy.dtype == pool._in_dtype and type(pool.indexes) is np.ndarray
     windows = _windows(pool, pool.ksize, pool._in_shape[2:]) if plain else None
-    # The kernel multiplies by 0 what belongs to other places.
+    # The kernel multiplies gradients of other places by 0.
     if windows is None or gy.shape != pool.indexes.shape or not np.isfinite(gy).all():
         return None
     return (kernels.max_pooling_gradient(gy, pool.indexes, windows),)
@@ -324,7 +324,7 @@ def _embedding_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     if self.ignore_label is not None:
         counted = flat != self.ignore_label
         flat, rows = flat[counted], rows[counted]
-    # Of words that have no row Chainer has its own errors, and of those below 0 its own rows.
+    # Chainer raises errors for words without a row, and takes rows from the end for those below 0.
     if flat.size < FEWEST_WORDS or flat.min() < 0 or flat.max() >= self.w_shape[0]:
         return None
     self.retain_inputs((0,))

@@ -1,4 +1,4 @@
-"""What glibc does with freed memory: keeping it, and measuring beside it without changing that."""
+"""Whether glibc keeps freed memory, and arrays for measuring that do not change this."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from chainer_profile.basics.errors import UsageError
 # Of malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -2, -3, -4
 _KEPT = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_TOP_PAD, 64 << 20))
-# What its own rule comes to once large arrays have been freed; the rule itself, which moves the
-# threshold, cannot be brought back.
+# The thresholds of glibc's own rule once large arrays have been freed. The rule itself, which moves
+# them, cannot be restored.
 _BY_ITSELF = (
     (_M_MMAP_MAX, 65536),
     (_M_MMAP_THRESHOLD, 32 << 20),
@@ -27,18 +27,18 @@ _BY_ITSELF = (
     (_M_TOP_PAD, 128 << 10),
 )
 
-#: Those who want freed memory kept, and whether glibc has been told so.
+#: Callers of :func:`keep`, and whether glibc's thresholds are set for them.
 _KEEPERS: set[object] = set()
-_is_told = False
+_is_set = False
 _LOCK = threading.RLock()
 
 
 def apart(xp: Any, shape: tuple[int, ...], value: float, dtype: Any = np.float32) -> Any:
-    """An array full of a value that leaves glibc as it is."""
+    """An array full of a value, which does not change how glibc keeps memory."""
     if xp is not np:
         return xp.full(shape, value, dtype)
-    # Once a large array of its own is freed, glibc keeps others of that size from then on: what is
-    # measured behind that would have faster memory than it has by itself.
+    # When a large array is freed, glibc keeps arrays of that size from then on, so that later
+    # measurements would have faster memory.
     pages = mmap.mmap(-1, math.prod(shape) * np.dtype(dtype).itemsize)
     array = np.frombuffer(pages, dtype).reshape(shape)
     array[...] = value
@@ -46,7 +46,7 @@ def apart(xp: Any, shape: tuple[int, ...], value: float, dtype: Any = np.float32
 
 
 def afresh(xp: Any, count: int) -> Any:
-    """A float32 array of the system's new memory, whatever glibc keeps; nothing is in it yet."""
+    """An uninitialised float32 array in new memory of the system, whatever glibc keeps."""
     if xp is not np or not hasattr(mmap, "MAP_ANONYMOUS"):
         return xp.empty(count, np.float32)
     pages = mmap.mmap(-1, 4 * count, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -57,7 +57,7 @@ def afresh(xp: Any, count: int) -> Any:
 
 @contextmanager
 def keeping_memory() -> Iterator[None]:
-    """Within this freed memory stays."""
+    """Has glibc keep freed memory within its block."""
     keeper = object()
     try:
         try:
@@ -71,16 +71,16 @@ def keeping_memory() -> Iterator[None]:
 
 
 def keep(keeper: object) -> bool:
-    """Have glibc keep freed memory until the last who wanted this gives it back."""
-    # By itself it gives the memory of large arrays back, and the kernel hands it out again page by
-    # page. Chainer's passes make an array for every function. The peak stays the same.
+    """Have glibc keep freed memory until the last keeper calls :func:`give_back`."""
+    # By itself glibc returns the memory of large arrays to the kernel, which hands it out again
+    # page by page. Chainer makes an array for every function. The peak stays the same.
     libc = _glibc()
     if libc is None:
         return False
-    global _is_told
+    global _is_set
     with _LOCK:
         _KEEPERS.add(keeper)
-        _is_told = True
+        _is_set = True
         if all(libc.mallopt(name, value) for name, value in _KEPT):
             return True
         give_back(keeper)
@@ -88,21 +88,21 @@ def keep(keeper: object) -> bool:
 
 
 def give_back(keeper: object) -> None:
-    """Let glibc give memory back again as it does by itself; once more does nothing."""
-    global _is_told
+    """Let glibc return freed memory by its own rule again; another call does nothing."""
+    global _is_set
     with _LOCK:
         _KEEPERS.discard(keeper)
         libc = _glibc()
-        if _KEEPERS or not _is_told or libc is None:
+        if _KEEPERS or not _is_set or libc is None:
             return
         for name, value in _BY_ITSELF:
             libc.mallopt(name, value)
         libc.malloc_trim(0)
-        _is_told = False
+        _is_set = False
 
 
 def is_kept() -> bool:
-    """Whether anybody has it kept."""
+    """Whether glibc keeps freed memory now."""
     return bool(_KEEPERS)
 
 

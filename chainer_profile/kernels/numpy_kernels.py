@@ -1,4 +1,4 @@
-"""Chainer's CPU functions on NumPy arrays, without what they do in vain."""
+"""Chainer's CPU functions on NumPy arrays, without needless copies."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import numpy as np
 Array = Any
 Sizes = Sequence[int]
 
-#: Bytes of windows that are copied out at a time: they stay in a core's cache until the product
-#: has taken them, and the same memory serves all of a batch.
-_AT_A_TIME = 1 << 20
+#: Bytes of windows that are copied at a time: they stay in a core's cache until they are
+#: multiplied, and the same memory serves a whole batch.
+_COPIED_NBYTES = 1 << 20
 
 
 @dataclass(eq=False)
@@ -36,14 +36,14 @@ class Windows:
 
     def __post_init__(self) -> None:
         sizes = zip(self.outs, self.ksize, self.stride, self.dilate, strict=True)
-        #: What the windows cover, padding included.
+        #: Size of the image that the windows cover, padding included.
         self.covered = tuple((o - 1) * s + (k - 1) * d + 1 for o, k, s, d in sizes)
         single = prod(self.ksize) == 1 and prod(self.stride) == 1
         self.is_image = single and not any(self.pad) and self.outs == self.dims
 
     @cached_property
     def places(self) -> list[tuple[tuple[int, ...], tuple[slice, ...]]]:
-        """The places of a window, and what each covers of an image with its padding."""
+        """The places of a window, each with its slices of the padded image."""
         return [
             (
                 place,
@@ -57,7 +57,7 @@ class Windows:
 
     @cached_property
     def within(self) -> list[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
-        """The places, what each covers of the image itself, and which windows these are."""
+        """The places, each with its slices of the image itself and of the windows."""
         return [(place, *self._within(place)) for place, _ in self.places]
 
     @cached_property
@@ -88,7 +88,7 @@ class Windows:
 
     @cached_property
     def inner(self) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """Where the image lies in what the windows cover; and what of it that is."""
+        """Slices of the covered image where the image lies, and of the image that lies there."""
         sizes = list(zip(self.pad, self.dims, self.covered, strict=True))
         return (
             tuple(slice(p, min(p + size, whole)) for p, size, whole in sizes),
@@ -107,16 +107,19 @@ class Windows:
 
 
 def of(windows: Windows) -> ModuleType | None:
-    """What computes a convolution of these windows; Chainer's own way with groups has no waste."""
+    """The module that computes a convolution of these windows.
+
+    None for groups, which Chainer's own code computes without needless copies.
+    """
     return sys.modules[__name__] if windows.groups == 1 else None
 
 
 def _columns(x: Array, windows: Windows, joined: bool = False) -> Iterator[tuple[slice, Array]]:
-    """The windows of some images at a time as columns; the next ones take their memory."""
+    """Slices of the batch with their windows as columns, whose memory is used again."""
     # (images, channels x places, windows), or joined (channels x places, images x windows).
     n, c = x.shape[:2]
     rows, columns = c * prod(windows.ksize), prod(windows.outs)
-    at_a_time = max(1, min(n, _AT_A_TIME // max(1, rows * columns * x.itemsize)))
+    at_a_time = max(1, min(n, _COPIED_NBYTES // max(1, rows * columns * x.itemsize)))
     memory: Array = np.empty(0 if windows.is_image else at_a_time * rows * columns, x.dtype)
     sizes = zip(windows.covered, windows.dims, strict=True)
     padded = any(windows.pad) or any(covered > size for covered, size in sizes)
@@ -133,16 +136,16 @@ def _columns(x: Array, windows: Windows, joined: bool = False) -> Iterator[tuple
         if padded:
             whole[(slice(count), slice(None), *inner)] = image[(..., *of_image)]
             image = whole[:count]
-        found = memory[: count * rows * columns]
+        part = memory[: count * rows * columns]
         if joined:
             by_place = np.moveaxis(
-                found.reshape(c, *windows.ksize, count, *windows.outs), 1 + len(windows.ksize), 0
+                part.reshape(c, *windows.ksize, count, *windows.outs), 1 + len(windows.ksize), 0
             )
         else:
-            by_place = found.reshape(count, c, *windows.ksize, *windows.outs)
+            by_place = part.reshape(count, c, *windows.ksize, *windows.outs)
         for place, covers in windows.places:
             by_place[(slice(None), slice(None), *place)] = image[(..., *covers)]
-        yield some, found.reshape((rows, -1) if joined else (count, rows, columns))
+        yield some, part.reshape((rows, -1) if joined else (count, rows, columns))
 
 
 def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
@@ -164,8 +167,8 @@ def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows
     gradients = gy.reshape(n, out, -1)
     total = None
     for some, columns in _columns(x, windows, joined=True):
-        found = gradients[some].swapaxes(0, 1).reshape(out, -1) @ columns.T
-        total = found if total is None else np.add(total, found, out=total)
+        gw = gradients[some].swapaxes(0, 1).reshape(out, -1) @ columns.T
+        total = gw if total is None else np.add(total, gw, out=total)
     if total is None:
         total = np.zeros((out, prod(w_shape[1:])), x.dtype)
     return total.reshape(w_shape)
@@ -188,13 +191,13 @@ def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Arra
     else:
         y = np.zeros((n, out, *windows.dims), x.dtype)
         column = matrix.shape[0] * gradients.shape[2]
-        count = max(1, min(n, _AT_A_TIME // max(1, column * x.itemsize)))
+        count = max(1, min(n, _COPIED_NBYTES // max(1, column * x.itemsize)))
         columns: Array = np.empty((count, matrix.shape[0], gradients.shape[2]), x.dtype)
         for first in range(0, n, count):
             some = slice(first, min(n, first + count))
-            found = columns[: some.stop - first]
-            np.matmul(matrix, gradients[some], out=found)
-            by_place: Array = found.reshape(len(found), out, *windows.ksize, *windows.outs)
+            part = columns[: some.stop - first]
+            np.matmul(matrix, gradients[some], out=part)
+            by_place: Array = part.reshape(len(part), out, *windows.ksize, *windows.outs)
             for place, image, which in windows.within:
                 y[(some, slice(None), *image)] += by_place[
                     (slice(None), slice(None), *place, *which)
@@ -222,7 +225,7 @@ def _dot(x: Array, y: Array) -> Array:
 
 def normalized(x: Array, mean: Array, inv_std: Array, gamma: Array, beta: Array) -> Array:
     """Batch normalisation with statistics in the shape that they are broadcast in."""
-    # In one new array; Chainer takes five steps and makes three, the last a copy of the same type.
+    # Chainer takes five steps and makes three arrays, the last a copy of the same type.
     y = x - mean
     y *= inv_std * gamma
     y += beta
@@ -265,12 +268,12 @@ def batch_normalization_gradients(
 
 def max_pooling(x: Array, windows: Windows) -> tuple[Array, Array]:
     """The largest of every window, and its place: the first one, as argmax gives it."""
-    # Every place is compared with the largest so far; Chainer copies all windows.
+    # Compares every place with the largest so far, where Chainer copies all windows.
     images = x.reshape(-1, *windows.dims)
     y: Array = np.full((len(images), *windows.outs), -np.inf, x.dtype)
-    # Of few bits, which a processor compares many of at a time.
+    # Small integers, of which a processor compares many at a time.
     indexes: Array = np.zeros(y.shape, np.min_scalar_type(prod(windows.ksize)))
-    count = max(1, _AT_A_TIME // max(1, prod(windows.dims) * x.itemsize))
+    count = max(1, _COPIED_NBYTES // max(1, prod(windows.dims) * x.itemsize))
     for first in range(0, len(images), count):
         some = slice(first, first + count)
         for number, (_, image, which) in enumerate(windows.within):
@@ -285,7 +288,7 @@ def max_pooling(x: Array, windows: Windows) -> tuple[Array, Array]:
 
 
 def max_pooling_gradient(gy: Array, indexes: Array, windows: Windows) -> Array:
-    """The gradients at the places that they came from."""
+    """The gradients at the places of the largest values."""
     gx: Array = np.zeros((*gy.shape[:2], *windows.dims), gy.dtype)
     small = indexes.astype(np.min_scalar_type(prod(windows.ksize)))
     for number, (_, image, which) in enumerate(windows.within):
@@ -310,10 +313,10 @@ def sum_pooling_gradient(gy: Array, windows: Windows) -> Array:
 
 # -- embeddings
 
-#: Fewer words, and words of more numbers, are added up faster one after another.
+#: With fewer words, or more numbers a word, adding word after word is faster.
 FEWEST_WORDS, MOST_NUMBERS = 512, 128
-#: A word that comes more often is added up by itself.
-_SELDOM = 8
+#: Times that a word may occur to be added together with others.
+_MAX_TOGETHER = 8
 
 
 def embedding_gradient(words: Array, gy: Array, w_shape: Sizes) -> Array:
@@ -327,12 +330,12 @@ def embedding_gradient(words: Array, gy: Array, w_shape: Sizes) -> Array:
     of_place = words[order]
     begins = np.flatnonzero(np.concatenate(([True], of_place[1:] != of_place[:-1])))
     counts = np.diff(begins, append=len(words))
-    rows, often = of_place[begins], counts > _SELDOM
+    rows, often = of_place[begins], counts > _MAX_TOGETHER
     for row, begin, count in zip(rows[often], begins[often], counts[often], strict=True):
         own = gy.take(order[begin : begin + count], axis=0)
         np.add.reduce(own, axis=0, out=gw[row], initial=0)
     rows, begins, counts = rows[~often], begins[~often], counts[~often]
-    for place in range(_SELDOM):
+    for place in range(_MAX_TOGETHER):
         left = counts > place
         rows, begins, counts = rows[left], begins[left], counts[left]
         gw[rows] += gy.take(order[begins + place], axis=0)

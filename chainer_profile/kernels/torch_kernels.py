@@ -1,4 +1,4 @@
-"""PyTorch's CPU kernels under Chainer's functions: arrays are shared with it, and never copied."""
+"""Chainer's CPU functions on PyTorch's kernels, with which arrays are shared."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ threads, set_threads = torch.get_num_threads, torch.set_num_threads
 
 
 def of(windows: Windows) -> ModuleType | None:
-    """What computes a convolution of these windows: PyTorch has none that lie partly outside."""
+    """The module that computes a convolution of these windows.
+
+    That is not PyTorch if windows exceed the padded image or lie on padding alone.
+    """
     sizes = zip(windows.covered, windows.dims, windows.pad, strict=True)
     if (
         len(windows.dims) > 3
@@ -38,26 +41,26 @@ def _finite(*arrays: Array) -> bool:
 
 
 def _tensor(array: Array) -> Any:
-    """A tensor in the memory of an array; one that PyTorch cannot share is copied."""
+    """A tensor in the memory of an array, or of its copy if PyTorch cannot share that."""
     if not array.flags.writeable or any(step < 0 for step in array.strides):
         array = array.copy()
     return torch.from_numpy(array)
 
 
-#: Most channels of convolutions that oneDNN computes faster with the channels last in memory.
-_LAST = 64
-#: Multiply-adds of an image from which on the gradient of W is faster by BLAS, product by product.
-_LARGE = 1 << 25
+#: Channels up to which oneDNN is faster with the channels last in memory.
+_MAX_CHANNELS_LAST = 64
+#: Multiply-adds of an image from which the gradient of W is faster by BLAS.
+_MIN_BLAS_MACS = 1 << 25
 
 
 def _format(windows: Windows, *channels: int) -> Any:
-    """The order in memory that a convolution is computed in, and gives its result in."""
-    last = len(windows.dims) == 2 and max(channels) <= _LAST
+    """The order in memory in which a convolution is computed, and its result returned."""
+    last = len(windows.dims) == 2 and max(channels) <= _MAX_CHANNELS_LAST
     return torch.channels_last if last else torch.contiguous_format
 
 
 def _geometry(windows: Windows) -> tuple[Any, ...]:
-    """What PyTorch's convolution and its backward take of windows."""
+    """The arguments of PyTorch's convolution and of its backward that describe windows."""
     not_transposed, no_padding = False, [0] * len(windows.dims)
     placed = windows.stride, windows.pad, windows.dilate
     return *placed, not_transposed, no_padding, windows.groups
@@ -75,18 +78,18 @@ def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
 
 def _gradients(gy: Array, x: Any, w: Any, windows: Windows, of_x: bool) -> Array:
     order = _format(windows, x.shape[1], len(w))
-    found = torch.ops.aten.convolution_backward(
+    gradients = torch.ops.aten.convolution_backward(
         *(tensor.contiguous(memory_format=order) for tensor in (_tensor(gy), x, w)),
         None,
         *_geometry(windows),
         [of_x, not of_x, False],
     )
-    return found[0 if of_x else 1].numpy()
+    return gradients[0 if of_x else 1].numpy()
 
 
 def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows) -> Array:
-    """The gradient of a convolution's W, in the order that W itself is in."""
-    if prod(w_shape) * prod(windows.outs) >= _LARGE and numpy_kernels.of(windows):
+    """The gradient of a convolution's W, in the memory order of W."""
+    if prod(w_shape) * prod(windows.outs) >= _MIN_BLAS_MACS and numpy_kernels.of(windows):
         return numpy_kernels.convolution_gradient_w(x, gy, w_shape, windows)
     image = _tensor(x)
     w = image.new_empty(tuple(w_shape))
@@ -106,7 +109,7 @@ def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Arra
 
 
 def normalized(x: Array, mean: Array, inv_std: Array, gamma: Array, beta: Array) -> Array:
-    """Batch normalisation with statistics that are known."""
+    """Batch normalisation with given statistics."""
     by_channel = x.ndim > 2 and mean.size == x.shape[1] == mean.shape[1]
     if not by_channel or not _finite(mean, inv_std, gamma, beta):
         return numpy_kernels.normalized(x, mean, inv_std, gamma, beta)
@@ -156,7 +159,7 @@ def relu(x: Array) -> Array:
 
 
 def relu_gradient(y: Array, gy: Array) -> Array:
-    """The gradient where y is above 0, times 0 elsewhere: of what is not finite no number."""
+    """The gradient where y is above 0, elsewhere 0 times the gradient, which may be NaN."""
     return torch.sign(_tensor(y)).mul_(_tensor(gy)).numpy()
 
 

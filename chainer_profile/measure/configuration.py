@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -45,8 +44,3 @@ def input_dtype() -> np.dtype[Any]:
     """Data type of inputs that goes with it: ``float16`` for ``mixed16``."""
     dtype: np.dtype[Any] = np.dtype(chainer.get_dtype(map_mixed16=np.float16))
     return dtype
-
-
-def allow_tf32() -> None:
-    """Let CuPy round inputs of float32 matrix products to TF32; it looks once, when imported."""
-    os.environ["CUPY_TF32"] = "1"

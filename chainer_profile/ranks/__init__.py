@@ -1,1 +1,1 @@
-"""Recordings of a training's ranks put together: what is slow where, and who waits for whom."""
+"""Recordings of a training's ranks, merged: slow layers, slow ranks, and waiting."""

@@ -1,4 +1,4 @@
-"""Recordings of a training's ranks -> :class:`Ranks`: iterations matched, times set together."""
+"""Recordings of a training's ranks -> :class:`Ranks`, with the iterations of all."""
 
 from __future__ import annotations
 
@@ -27,47 +27,47 @@ from chainer_profile.record.recording import (
     Settings,
 )
 
-#: What of an iteration is in no phase.
+#: Name of an iteration's time outside of phases.
 OUTSIDE = "outside of phases"
-#: A rank with fewer than this part of the iterations that most have is left out.
-_FEW = 0.5
+#: A rank is left out if it has fewer iterations than this part of the longest recording's.
+_MIN_PART = 0.5
 #: Ranks that are named in a line.
-MOST_NAMED = 8
+MAX_NAMED = 8
 _BROADCAST = "Bcast"
-#: How programs and recordings end in good order.
+#: Ends of programs and recordings that are no failures.
 _IN_ORDER = frozenset({COMPLETE, "exit code 0", "interrupted", INTERVAL, TIME_LIMIT})
-#: Differences of less than so many empty windows of the recorder are none.
-_WINDOWS = 2
+#: Empty windows of the recorder that a difference must exceed.
+_MIN_WINDOWS = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """The ranks of one training, in the iterations that all of them recorded.
+    """The ranks of a training, in the iterations that all of them recorded.
 
     The first axis of all arrays is the ranks, the second the iterations; times are integer
     nanoseconds. ``iteration_ns = phase_ns.sum(axis=2)``, and on every rank ``waiting_ns +
-    moving_ns`` is what passed from the arrival at a collective to its leaving.
+    moving_ns`` is the time from the arrival at a collective to leaving it.
     """
 
-    ranks: tuple[Rank, ...]  #: Those that are there, in the order of their numbers.
-    settings: Settings  #: What the lowest of them ran.
+    ranks: tuple[Rank, ...]  #: Recorded ranks, in the order of their numbers.
+    settings: Settings  #: Of the lowest rank.
     iterations: Ints  #: Their numbers, (iterations,).
     layers: tuple[Layer, ...]  #: The rows of an iteration, which are the same on all ranks.
     self_ns: Ints  #: Self times of the layers, (ranks, iterations, layers).
     phases: tuple[str, ...]  #: In their order; the last is :data:`OUTSIDE`.
-    phase_ns: Ints  #: With what lies between rows, (ranks, iterations, phases).
-    #: Indices of the rows whose arrivals are known and can be compared: not on several hosts,
-    #: which have clocks of their own.
+    phase_ns: Ints  #: Including the time between rows, (ranks, iterations, phases).
+    #: Indices of the rows whose arrivals were recorded and are comparable: none on several hosts,
+    #: whose clocks differ.
     collectives: tuple[int, ...]
     arrived_ns: Ints  #: On the clock of their host, (ranks, iterations, collectives).
-    waiting_ns: Ints  #: For the last to come, likewise.
+    waiting_ns: Ints  #: For the last rank to arrive, likewise.
     moving_ns: Ints  #: The rest of the time there, likewise.
-    window_s: float  #: What the clock can tell apart of a layer.
-    notes: tuple[str, ...]  #: What is missing or was left out, a line each.
+    window_s: float  #: Shortest difference that the clock resolves.
+    notes: tuple[str, ...]  #: Lines about ranks that are missing or left out.
 
     @property
     def size(self) -> int:
-        """Number of ranks of the training, those that are missing included."""
+        """Number of ranks of the training, also those that are missing."""
         return self.ranks[0].size
 
     @property
@@ -82,7 +82,7 @@ class Ranks:
 
     @property
     def communication_ns(self) -> Ints:
-        """Time in collectives, (ranks, iterations); of the rows themselves without arrivals."""
+        """Time in collectives, (ranks, iterations): of stays, or of the rows without arrivals."""
         if self.collectives:
             stays: Ints = (self.waiting_ns + self.moving_ns).sum(axis=2)
             return stays
@@ -92,7 +92,7 @@ class Ranks:
 
     @property
     def between_ns(self) -> Ints:
-        """What the phase of communication takes beside its collectives, (ranks, iterations)."""
+        """Time of the communication phase beside its collectives, (ranks, iterations)."""
         if COMMUNICATION not in self.phases:
             return np.zeros_like(self.iteration_ns)
         phase = self.phase_ns[:, :, self.phases.index(COMMUNICATION)]
@@ -101,13 +101,13 @@ class Ranks:
 
     @property
     def computing_ns(self) -> Ints:
-        """What an iteration takes without its phase of communication, (ranks, iterations)."""
+        """Time of an iteration without the communication phase, (ranks, iterations)."""
         rest: Ints = self.iteration_ns - self.communication_ns - self.between_ns
         return rest
 
     @cached_property
     def computing(self) -> tuple[int, ...]:
-        """Indices of the layers that are no communication."""
+        """Indices of the layers outside of communication."""
         return tuple(row.index for row in self.layers if row.phase != COMMUNICATION)
 
     @cached_property
@@ -122,9 +122,11 @@ class Ranks:
 
     @property
     def efficiency(self) -> float:
-        """Part of an iteration that is computing: median of the ranks' means; NaN of none."""
-        # What N ranks are worth, estimated, is N times this: each does on its own batch what one
-        # rank alone would do without communication.
+        """Part of an iteration that is computing: median of the ranks' means; NaN without any.
+
+        N times this is an estimate of the speed-up by N ranks, since each computes its own batch as
+        a rank alone would without communication.
+        """
         whole = self.iteration_ns
         if not whole.size or not whole.all():
             return float("nan")
@@ -132,8 +134,8 @@ class Ranks:
 
     @property
     def last(self) -> Floats:
-        """Part of the iterations in which each rank was the one waited for, (ranks,)."""
-        # That is the rank that itself waited least in all collectives of the iteration.
+        """Part of the iterations in which the others waited for each rank, (ranks,)."""
+        # That rank waited least in all collectives of the iteration.
         if not self.collectives or not len(self.iterations):
             return np.zeros(len(self.ranks))
         least = self.waiting_ns.sum(axis=2).argmin(axis=0)
@@ -141,10 +143,10 @@ class Ranks:
 
     @property
     def moving_of_last_ns(self) -> Ints:
-        """What a collective took once all had come: of the last to come, (iterations, ...)."""
+        """Time of a collective after the last arrival, (iterations, collectives)."""
         last = self.arrived_ns.argmax(axis=0)
-        found: Ints = np.take_along_axis(self.moving_ns, last[None], axis=0)[0]
-        return found
+        moving: Ints = np.take_along_axis(self.moving_ns, last[None], axis=0)[0]
+        return moving
 
 
 def merge(
@@ -152,67 +154,74 @@ def merge(
     problems: Sequence[str] = (),
     outcomes: Mapping[str, str] | None = None,
 ) -> Ranks:
-    """Put the recordings of ranks together, if they are of one training."""
-    notes, found = [*problems], []
-    for name, one in recordings.items():
-        if one.rank is None or one.iteration is None:
+    """Merge the recordings of ranks.
+
+    Raises:
+        ProfileError: They are not of the same training, or have no iteration in common.
+    """
+    notes, members = [*problems], []
+    for name, recording in recordings.items():
+        if recording.rank is None or recording.iteration is None:
             notes.append(f"{name}: left out, because it is not a recording of a rank")
         else:
-            found.append(_Found(name, one.rank, one, one.iteration.tolist()))
-    found.sort(key=lambda one: one.rank.number)
-    if not found:
+            members.append(_Member(name, recording.rank, recording, recording.iteration.tolist()))
+    members.sort(key=lambda member: member.rank.number)
+    if not members:
         raise ProfileError("; ".join(notes) or "there is no recording of a rank")
-    _check_together(found)
-    notes += _missing(found, notes)
-    if died := who_died({one.name: one.recording for one in found}, outcomes or {}):
+    _check_same_training(members)
+    notes += _missing(members, notes)
+    if died := who_died({member.name: member.recording for member in members}, outcomes or {}):
         notes.append(died)
-    found = _with_enough(found, notes)
-    if note := _not_compared(found):
+    members = _with_enough(members, notes)
+    if note := _not_compared(members):
         notes.append(note)
-    common = sorted(set.intersection(*(set(one.iterations) for one in found)))
+    common = sorted(set.intersection(*(set(member.iterations) for member in members)))
     if not common:
         raise ProfileError(
             "the ranks have no iteration in common: record the same iterations on all"
         )
-    most = max(one.recording.n_trials for one in found)
-    if len(common) < most:
+    longest = max(member.recording.n_trials for member in members)
+    if len(common) < longest:
         were = "was" if len(common) == 1 else "were"
-        of = plural(most, "iteration")
+        of = plural(longest, "iteration")
         notes.append(f"{len(common):,d} of {of} {were} recorded on all ranks shown")
-    return _together(found, common, tuple(notes))
+    return _merged(members, common, tuple(notes))
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _Member:
+    """A rank with its recording."""
+
     name: str
     rank: Rank
     recording: Recording
-    iterations: list[int]  #: Their numbers, of every trial.
+    iterations: list[int]  #: The number of every trial's iteration.
 
 
-def _check_together(found: Sequence[_Found]) -> None:
-    first = found[0]
-    for before, one in pairwise(found):
-        if one.rank.size != first.rank.size:
+def _check_same_training(members: Sequence[_Member]) -> None:
+    first = members[0]
+    for before, member in pairwise(members):
+        rank = member.rank
+        if rank.size != first.rank.size:
             raise ProfileError(
                 "these are not the ranks of one training: "
-                f"{first.name} is one of {first.rank.size}, {one.name} one of {one.rank.size}"
+                f"{first.name} is one of {first.rank.size}, {member.name} one of {rank.size}"
             )
-        if one.rank.number == before.rank.number:
+        if rank.number == before.rank.number:
             raise ProfileError(
-                f"{before.name} and {one.name} are both rank {one.rank.number}: remove one"
+                f"{before.name} and {member.name} are both rank {rank.number}: remove one"
             )
     rows = _rows(first.recording)
-    for one in found:
-        has = _rows(one.recording)
-        if has == rows:
+    for member in members:
+        own_rows = _rows(member.recording)
+        if own_rows == rows:
             continue
-        said = f"no iteration with just the {plural(len(rows), 'row')}"
-        if missing := next((row for row in rows if row not in has), None):
+        lack = f"no iteration with just the {plural(len(rows), 'row')}"
+        if missing := next((row for row in rows if row not in own_rows), None):
             path, function, phase = missing
-            said = f"no {function} at {path} in {phase}"
+            lack = f"no {function} at {path} in {phase}"
         raise ProfileError(
-            f"these are not the ranks of one training: {one.name} has {said}, which "
+            f"these are not the ranks of one training: {member.name} has {lack}, which "
             f"{first.name} has"
         )
 
@@ -221,58 +230,59 @@ def _rows(recording: Recording) -> list[tuple[str, str, str]]:
     return [(row.path, row.function, row.phase) for row in recording.layers]
 
 
-def _missing(found: Sequence[_Found], notes: Sequence[str]) -> Iterator[str]:
-    """The ranks without a recording of which nothing was said."""
-    size = found[0].rank.size
-    known = {one.rank.number for one in found}
-    gone = [
+def _missing(members: Sequence[_Member], notes: Sequence[str]) -> Iterator[str]:
+    """A line about the ranks without a recording that no note mentions."""
+    size = members[0].rank.size
+    recorded = {member.rank.number for member in members}
+    missing = [
         str(number)
         for number in range(size)
-        if number not in known and not any(note.startswith(f"rank-{number}:") for note in notes)
+        if number not in recorded and not any(note.startswith(f"rank-{number}:") for note in notes)
     ]
-    if gone:
-        more = ", ..." if len(gone) > MOST_NAMED else ""
-        noun = "rank" if len(gone) == 1 else "ranks"
-        named = ", ".join(gone[:MOST_NAMED])
-        yield f"there is no recording of {noun} {named}{more} ({len(gone):,d} of {size:,d})"
+    if missing:
+        more = ", ..." if len(missing) > MAX_NAMED else ""
+        noun = "rank" if len(missing) == 1 else "ranks"
+        named = ", ".join(missing[:MAX_NAMED])
+        yield f"there is no recording of {noun} {named}{more} ({len(missing):,d} of {size:,d})"
 
 
-def _with_enough(found: Sequence[_Found], notes: list[str]) -> list[_Found]:
-    """The ranks with enough iterations to be set beside the others; notes say the rest."""
-    most = max(one.recording.n_trials for one in found)
-    for one in found:
-        count, ended = one.recording.n_trials, one.recording.ended
-        left_out = "left out: " if count < _FEW * most else ""
-        why = "" if ended == COMPLETE else f", its run ended early ({ended})"
-        if left_out or why:
-            notes.append(f"{one.name}: {left_out}{count:,d} of {plural(most, 'iteration')}{why}")
-    return [one for one in found if one.recording.n_trials >= _FEW * most]
+def _with_enough(members: Sequence[_Member], notes: list[str]) -> list[_Member]:
+    """The ranks with enough iterations; adds notes about the others and about early ends."""
+    longest = max(member.recording.n_trials for member in members)
+    for member in members:
+        count, ended = member.recording.n_trials, member.recording.ended
+        left_out = "left out: " if count < _MIN_PART * longest else ""
+        reason = "" if ended == COMPLETE else f", its run ended early ({ended})"
+        if left_out or reason:
+            of = plural(longest, "iteration")
+            notes.append(f"{member.name}: {left_out}{count:,d} of {of}{reason}")
+    return [member for member in members if member.recording.n_trials >= _MIN_PART * longest]
 
 
-def _hosts(found: Sequence[_Found]) -> set[str]:
-    return {one.rank.host for one in found}
+def _hosts(members: Sequence[_Member]) -> set[str]:
+    return {member.rank.host for member in members}
 
 
-def _not_compared(found: Sequence[_Found]) -> str:
-    """Why waiting in collectives is not told; empty where it is, or where there are none."""
-    collectives = any(row.phase == COMMUNICATION for row in found[0].recording.layers)
-    if not collectives or len(_hosts(found)) == 1:
+def _not_compared(members: Sequence[_Member]) -> str:
+    """Why waiting in collectives is unknown; empty if it is known, or if there are none."""
+    collectives = any(row.phase == COMMUNICATION for row in members[0].recording.layers)
+    if not collectives or len(_hosts(members)) == 1:
         return ""
     return (
-        f"waiting in collectives is not told: the ranks ran on {len(_hosts(found))} hosts, and "
+        f"waiting in collectives is not told: the ranks ran on {len(_hosts(members))} hosts, and "
         "arrivals on the clocks of several hosts cannot be compared"
     )
 
 
-def _together(found: Sequence[_Found], common: Sequence[int], notes: tuple[str, ...]) -> Ranks:
+def _merged(members: Sequence[_Member], common: Sequence[int], notes: tuple[str, ...]) -> Ranks:
     runs = []
-    for one in found:
-        place = {number: at for at, number in reversed([*enumerate(one.iterations)])}
-        runs.append((one.recording, [place[number] for number in common]))
-    first = found[0].recording
+    for member in members:
+        place = {number: at for at, number in reversed([*enumerate(member.iterations)])}
+        runs.append((member.recording, [place[number] for number in common]))
+    first = members[0].recording
     rows = [row.index for row in first.layers if row.phase == COMMUNICATION]
-    known = all(run.arrived_ns is not None and run.left_ns is not None for run, _ in runs)
-    collectives = tuple(rows) if known and len(_hosts(found)) == 1 else ()
+    have_arrivals = all(run.arrived_ns is not None and run.left_ns is not None for run, _ in runs)
+    collectives = tuple(rows) if have_arrivals and len(_hosts(members)) == 1 else ()
     stays = np.zeros((2, len(runs), len(common), len(collectives)), np.int64)
     if collectives:
         for row, (run, at) in enumerate(runs):
@@ -280,17 +290,17 @@ def _together(found: Sequence[_Found], common: Sequence[int], notes: tuple[str, 
                 if times is not None:
                     side[row] = times[at]
     arrived, left = stays
-    # In a collective nobody goes on before all have come, so what passes on a rank from its own
-    # arrival to the last rank's is waiting, and the rest of its stay is moving. A broadcast waits
-    # for its root alone, which is rank 0 in ChainerMN.
+    # No rank leaves a collective before all have arrived: the time from a rank's own arrival to the
+    # last one is waiting, the rest is moving. A broadcast waits for its root alone, which is rank 0
+    # in ChainerMN.
     awaited = arrived.max(axis=0)
     for column, index in enumerate(collectives):
-        if first.layers[index].function == _BROADCAST and found[0].rank.number == 0:
+        if first.layers[index].function == _BROADCAST and members[0].rank.number == 0:
             awaited[:, column] = arrived[0, :, column]
     waiting = np.clip(awaited - arrived, 0, left - arrived)
     phases = tuple(dict.fromkeys([row.phase for row in first.layers] + [*first.phases]))
     return Ranks(
-        ranks=tuple(one.rank for one in found),
+        ranks=tuple(member.rank for member in members),
         settings=first.settings,
         iterations=np.array(common, np.int64),
         layers=first.layers,
@@ -301,7 +311,7 @@ def _together(found: Sequence[_Found], common: Sequence[int], notes: tuple[str, 
         arrived_ns=arrived,
         waiting_ns=waiting,
         moving_ns=left - arrived - waiting,
-        window_s=_WINDOWS * NS * max(run.conditions.window_ns or 0.0 for run, _ in runs),
+        window_s=_MIN_WINDOWS * NS * max(run.conditions.window_ns or 0.0 for run, _ in runs),
         notes=notes,
     )
 
@@ -320,27 +330,27 @@ def _phase_ns(recording: Recording, phases: Sequence[str]) -> Ints:
 
 
 def who_died(recordings: Mapping[str, Recording], outcomes: Mapping[str, str]) -> str:
-    """Which rank died, as a sentence; empty where none did."""
-    # A rank that fails leaves its error; those that the launcher kills then leave none. Of ranks
-    # that all were killed, the one whose last iteration is the earliest stopped first.
-    ends = {**{name: one.ended for name, one in recordings.items()}, **outcomes}
+    """Which ranks died, as a sentence; empty if none did."""
+    # A rank that fails leaves its error, but the ranks that the launcher then kills leave none. If
+    # all were killed, the rank with the earliest last iteration stopped first.
+    ends = {**{name: recording.ended for name, recording in recordings.items()}, **outcomes}
     killed = [name for name, end in ends.items() if end in (KILLED, RUNNING)]
     failed = {
         name: end for name, end in ends.items() if name not in killed and end not in _IN_ORDER
     }
-    # Where an exception ended the program, its recording alone may be complete all the same.
+    # A recording may be complete although an exception ended the program later.
     whole = [name for name in ends if name not in killed and outcomes.get(name) in _IN_ORDER]
     if failed:
-        said = "; ".join(f"{name} died: {end}" for name, end in failed.items())
-        return f"{said}; {_were(killed)} killed from outside" if killed else said
+        deaths = "; ".join(f"{name} died: {end}" for name, end in failed.items())
+        return f"{deaths}; {_were(killed)} killed from outside" if killed else deaths
     if killed and len(killed) + len(whole) == len(ends) and whole:
         return f"{_were(killed)} killed; {', '.join(whole)} finished"
     if len(killed) < max(len(ends), 1):
         return ""
     last = {
-        name: int(one.iteration.max())
-        for name, one in recordings.items()
-        if one.iteration is not None and len(one.iteration)
+        name: int(recording.iteration.max())
+        for name, recording in recordings.items()
+        if recording.iteration is not None and len(recording.iteration)
     }
     earliest = min(last.values(), default=0)
     first = [name for name, iteration in last.items() if iteration == earliest]

@@ -1,4 +1,4 @@
-"""Which layers take longer on one rank than on the others, and which ranks are slow everywhere."""
+"""Stragglers, which are layers that take longer on a rank than elsewhere; and slow ranks."""
 
 from __future__ import annotations
 
@@ -29,25 +29,24 @@ from chainer_profile.comparison.significance import (
 )
 from chainer_profile.record.recording import Layer
 
-# In every iteration a layer's time on a rank is set against the median of the other ranks' times,
-# so what the data make slow on all of them at once counts for nobody. Processes differ for as long
-# as they live (comparison/significance.py), so a layer straggles only where the logarithm of its
-# ratio, without what the rank's layers have in common, is beyond what layers scatter by. That
-# scatter is the one of a rank's layers of the same function together with that of the layer over
-# the ranks, each worth half a degree of freedom a value; p-values are corrected for all layers of
-# all ranks.
+# In every iteration a layer's time on a rank is compared with the median of the other ranks' times,
+# so that data which slow all ranks at once do not count. Processes differ for as long as they live
+# (comparison/significance.py). So a layer straggles only if the logarithm of its ratio, without the
+# part that the rank's layers have in common, exceeds the scatter of layers. That scatter is of the
+# rank's layers of the same function and of the layer over the ranks, each value worth half a degree
+# of freedom; p-values are corrected for all layers of all ranks.
 
-#: What is less than this part of an iteration is not worth a finding.
+#: Part of an iteration that a finding must exceed.
 LEAST_SHARE = 0.002
-#: Degrees of freedom that a value is worth in a spread that outliers do not move.
+#: Degrees of freedom of a value in a spread that outliers do not move.
 WORTH = 0.5
-#: Layers of a rank are slow alike where half of them are not further from what they have in common.
-_ALIKE = 0.1
-#: Differences below this part of an iteration are about as good as none.
-_SMALL = 0.01
-#: Times that ranks are exchanged; more for more than 100 ranks.
+#: A rank's layers are slow alike if half of them are within this of their common part, a logarithm.
+_MAX_SPREAD_ALIKE = 0.1
+#: Part of an iteration beyond which differences count by their logarithm.
+_LINEAR_SHARE = 0.01
+#: Random exchanges of ranks; more for more than 100 ranks.
 _EXCHANGES = 4000
-#: What processes usually differ by in all their layers, as a logarithm.
+#: Logarithm of the factor by which processes usually differ in all their layers.
 _USUAL = float(t_quantile(DEGREES)) * COMMON_SPREAD
 
 
@@ -55,21 +54,21 @@ _USUAL = float(t_quantile(DEGREES)) * COMMON_SPREAD
 class Straggler:
     """A layer that takes longer on one rank than on the others. Times are medians in seconds."""
 
-    rank: int  #: Place of the rank among those that are there.
+    rank: int  #: Place of the rank among the recorded ones.
     layer: int
     here_s: float
-    elsewhere_s: float  #: On the others; of a slow rank multiplied by that rank's factor.
-    excess_s: float  #: The median of the difference in every iteration.
+    elsewhere_s: float  #: On the others, multiplied by the rank's factor if it is slow.
+    excess_s: float  #: Median difference in an iteration.
     low_s: float  #: Lower end of its 95 % interval; NaN for fewer than 6 iterations.
     high_s: float
     p_value: float  #: One-sided, corrected for all layers of all ranks.
-    mean_s: float  #: The mean of the difference.
-    late_s: float  #: The difference of the 95th percentiles.
+    mean_s: float  #: Mean difference.
+    late_s: float  #: Difference of the 95th percentiles.
     at_times: bool = False  #: Slow in some iterations only: the interval is that of the mean.
 
     @property
     def costs_s(self) -> float:
-        """What it takes longer in an iteration."""
+        """Additional time in an iteration."""
         return self.mean_s if self.at_times else self.excess_s
 
 
@@ -77,14 +76,14 @@ class Straggler:
 class SlowRank:
     """A rank on which most layers take longer, by about the same factor: a slow machine."""
 
-    rank: int  #: Place of the rank among those that are there.
-    factor: float  #: What its median layer takes, over the others' time.
-    excess_s: float  #: What its layers take in an iteration beyond the others' speed.
+    rank: int  #: Place of the rank among the recorded ones.
+    factor: float  #: Time of its median layer over the others' time.
+    excess_s: float  #: Additional time of its layers in an iteration.
 
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """What was found, with the times of every layer on every rank, (ranks, layers) each."""
+    """Stragglers and slow ranks, with the times of every layer on every rank, (ranks, layers)."""
 
     elsewhere_s: Floats  #: Median times on the other ranks.
     excess_s: Floats  #: Median differences.
@@ -118,7 +117,7 @@ def judge(self_ns: Ints, layers: Sequence[Layer], iteration_s: float, window_s: 
         common = np.nan_to_num(np.nanmedian(logs, axis=1))
     quarter = np.nan_to_num(np.nanpercentile(np.where(np.isnan(logs), 0.0, logs), 25, axis=1))
     distances = np.abs(logs - common[:, None])
-    alike = np.nan_to_num(np.nanmedian(distances, axis=1)) < _ALIKE
+    alike = np.nan_to_num(np.nanmedian(distances, axis=1)) < _MAX_SPREAD_ALIKE
     is_slow = alike & (common > _USUAL) & (quarter > common / 2)
     beyond = logs - np.where(alike, common, 0.0)[:, None]
     shift = np.clip([common_part(row, groups)[0] for row in beyond], -_USUAL, _USUAL)
@@ -126,18 +125,18 @@ def judge(self_ns: Ints, layers: Sequence[Layer], iteration_s: float, window_s: 
     scatter = np.array([spread(row, groups, t) for row, t in zip(beyond, shortest, strict=True)])
     scatter = np.median(scatter, axis=0)
     alike = np.bincount(groups.function)[groups.function]
-    known = np.where(alike < MIN_GROUP, DEGREES, np.minimum(WORTH * alike, DEGREES))
-    more = WORTH * (n_ranks - 2)
-    degrees = known + more
-    measured = _half_spread(beyond)
-    variance = (known * scatter**2 + more * measured**2) / degrees
+    of_functions = np.where(alike < MIN_GROUP, DEGREES, np.minimum(WORTH * alike, DEGREES))
+    of_ranks = WORTH * (n_ranks - 2)
+    degrees = of_functions + of_ranks
+    over_ranks = _half_spread(beyond)
+    variance = (of_functions * scatter**2 + of_ranks * over_ranks**2) / degrees
     effect = beyond - shift
     p_values = stdtr(degrees, -effect / np.hypot(errors, np.sqrt(variance)))
     p_values = discovery_corrected(np.where(np.isnan(p_values), 1.0, p_values).ravel())
     p_values = p_values.reshape(effect.shape)
     factor = np.where(is_slow, np.exp(common), 1.0)
     least = max(LEAST_SHARE * iteration_s, window_s)
-    found = {}
+    stragglers = {}
 
     def straggler(rank: int, layer: int, p_value: float, at_times: bool) -> Straggler:
         apart = (self_ns[rank, :, layer] - others_ns[rank, :, layer] / 2 * factor[rank]) * NS
@@ -155,37 +154,37 @@ def judge(self_ns: Ints, layers: Sequence[Layer], iteration_s: float, window_s: 
         )
 
     for rank, layer in np.argwhere((p_values < LEVEL) & (effect > np.log1p(MIN_EFFECT))).tolist():
-        one = straggler(rank, layer, float(p_values[rank, layer]), at_times=False)
-        if one.excess_s > least:
-            found[rank, layer] = one
+        candidate = straggler(rank, layer, float(p_values[rank, layer]), at_times=False)
+        if candidate.excess_s > least:
+            stragglers[rank, layer] = candidate
     costs, p_values = _at_times(self_ns, iteration_s)
     large = costs > np.maximum(least, MIN_EFFECT * here)
     for rank, layer in np.argwhere((p_values < LEVEL) & large).tolist():
-        if (rank, layer) not in found:
-            one = straggler(rank, layer, float(p_values[rank, layer]), at_times=True)
-            found[rank, layer] = one
+        if (rank, layer) not in stragglers:
+            p_value = float(p_values[rank, layer])
+            stragglers[rank, layer] = straggler(rank, layer, p_value, at_times=True)
     slow = [
         SlowRank(int(rank), float(factor[rank]), float(here[rank].sum() * (1 - 1 / factor[rank])))
         for rank in np.flatnonzero(is_slow)
     ]
     return Judged(
         *times,
-        tuple(sorted(found.values(), key=lambda one: -one.costs_s)),
-        tuple(sorted(slow, key=lambda one: -one.factor)),
+        tuple(sorted(stragglers.values(), key=lambda item: -item.costs_s)),
+        tuple(sorted(slow, key=lambda item: -item.factor)),
         True,
     )
 
 
 def _at_times(self_ns: Ints, iteration_s: float) -> tuple[Floats, Floats]:
-    """What layers take longer on a rank than usually there, in seconds an iteration, and p-values.
+    """Seconds an iteration by which layers exceed their median on a rank, and p-values.
 
-    Beyond what holds up the rank's other layers as well; corrected for all layers of all ranks.
+    Without delays of the rank's other layers as well; corrected for all layers of all ranks.
     """
-    # Medians do not show a layer that is slow in some iterations only: what its times are above
-    # their median does. Were they the same on all ranks, each rank would have any of the times of
-    # an iteration equally often. So ranks are exchanged at random in every iteration, and a layer
-    # is slow at times where hardly any exchange gives any layer as much (Westfall and Young,
-    # Resampling-Based Multiple Testing, 1993: the largest of all layers corrects for their number).
+    # A layer that is slow in some iterations only has the same median, but larger differences above
+    # it. If ranks were alike, each would have any of the times of an iteration equally often. So
+    # ranks are exchanged at random in every iteration, and a layer is slow at times if hardly any
+    # exchange gives any layer as much (Westfall and Young, Resampling-Based Multiple Testing, 1993:
+    # the largest of all layers corrects for their number).
     n_ranks = len(self_ns)
     usual = np.median(self_ns, axis=1, keepdims=True)
     above = np.rint(self_ns - usual).astype(np.int64)
@@ -220,10 +219,10 @@ def _mean_interval(values: Floats) -> tuple[float, float]:
 
 
 def _score(apart_s: Floats, iteration_s: float) -> Floats:
-    """Differences that count less the larger they are, so that one pause does not hide the rest."""
-    scale_s = max(_SMALL * iteration_s, NS)
-    found: Floats = np.sign(apart_s) * np.log1p(np.abs(apart_s) / scale_s)
-    return found
+    """Differences that weigh less the larger they are, so that a pause does not hide the rest."""
+    scale_s = max(_LINEAR_SHARE * iteration_s, NS)
+    score: Floats = np.sign(apart_s) * np.log1p(np.abs(apart_s) / scale_s)
+    return score
 
 
 def _blocks(scores: Floats) -> Floats:
@@ -245,10 +244,10 @@ def elsewhere(values: Ints) -> Ints:
     np.put_along_axis(
         place, order, np.arange(count).reshape((-1, *[1] * (values.ndim - 1))), axis=0
     )
-    # Without the rank's own value those behind it move up by one.
+    # Without the rank's own value, those after it move up by one.
     lower, upper = (count - 2) // 2, (count - 1) // 2
-    found: Ints = sum(np.where(at < place, ordered[at], ordered[at + 1]) for at in (lower, upper))
-    return found
+    twice: Ints = sum(np.where(at < place, ordered[at], ordered[at + 1]) for at in (lower, upper))
+    return twice
 
 
 def _ratios(here_ns: Ints, twice_others_ns: Ints) -> tuple[Floats, Floats]:
@@ -274,5 +273,5 @@ def _half_spread(logs: Floats) -> Floats:
     ordered = np.sort(logs, axis=0)
     length = (ordered[half - 1 :] - ordered[: count - half + 1]).min(axis=0)
     # That of the normal distribution's half; of few ranks the shortest is shorter by chance.
-    found: Floats = np.nan_to_num(length / 1.349 * count / (count - 2))
-    return found
+    deviation: Floats = np.nan_to_num(length / 1.349 * count / (count - 2))
+    return deviation

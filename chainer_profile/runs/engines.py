@@ -27,7 +27,7 @@ _FILES = (RESULTS, "engines.csv", "engines.md", "engines.html", "engines.png", "
 
 @contextmanager
 def taken(out: Path | None, default: Path, force: bool, engines: Sequence[str]) -> Iterator[Path]:
-    """A folder for a run: ``out``, or the first of the default's numbers that is not there."""
+    """Within its block a run has a folder: ``out``, or the default with the next free number."""
     if out is not None:
         has_run = (out / RESULTS).exists()
         refuse_foreign(out, _FILES.__contains__, "run", has_run, force)
@@ -44,7 +44,7 @@ def taken(out: Path | None, default: Path, force: bool, engines: Sequence[str]) 
 
 
 def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]) -> None:
-    """Write the recordings, each into its engine's folder, then the results; those before go."""
+    """Write the recordings, each into its engine's folder, and the results; remove older ones."""
     old = _engine_folders(folder)
     for engine in run.engines:
         if engine.name in recordings:
@@ -57,17 +57,17 @@ def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]
 
 
 def _engine_folders(folder: Path) -> set[str]:
-    """Folders of engines of the run that is there now."""
+    """Folders of the engines of the run in a folder."""
     names: set[str] = set()
     if (folder / RESULTS).exists():
         with suppress(ProfileError):
             names = {engine.folder for engine in read_json(folder / RESULTS).engines}
-    # A name that is no plain one is none of ours.
+    # Other names than plain ones are none of ours.
     return {name for name in names if name and Path(name).name == name}
 
 
 def read_run(folder: Path) -> tuple[EnginesRun, dict[str, Recording]]:
-    """A run and its recordings by the engines' names; one that is not there is left out."""
+    """A run and those of its recordings that are there, by the engines' names."""
     run = read_json(folder / RESULTS)
     recordings = {
         engine.name: load_run(folder / engine.folder)
@@ -83,7 +83,7 @@ def write_reports(
     recordings: Mapping[str, Recording],
     only: Collection[str] | None = None,
 ) -> list[str]:
-    """Write what is made from a run, or the files named in ``only``; returns the files' names."""
+    """Write the reports of a run, or those named in ``only``; returns the files' names."""
     from chainer_profile.report import page
     from chainer_profile.report.content.engines import CSV, PLOT, report, to_file, words_of
     from chainer_profile.report.pictures.engines import figure
@@ -91,11 +91,11 @@ def write_reports(
     from chainer_profile.report.writers import markdown
 
     picture, blocks = Picture(lambda: figure(run, recordings)), report(run, recordings)
-    said = words_of(run, recordings)
+    names = words_of(run, recordings)
     makers: dict[str, Callable[[], bytes]] = {
         CSV: lambda: to_file(run, recordings).encode(),
         "engines.md": lambda: markdown.write(blocks).encode(),
-        "engines.html": lambda: page.page(blocks, "Engines", {PLOT: picture}, said).encode(),
+        "engines.html": lambda: page.page(blocks, "Engines", {PLOT: picture}, names).encode(),
         PLOT: picture.png,
         "engines.svg": picture.svg,
     }
@@ -106,7 +106,7 @@ def write_reports(
 def write_engine_reports(
     folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]
 ) -> list[str]:
-    """Write the reports of each engine by itself; returns the names of their folders."""
+    """Write the reports of each engine; returns the names of their folders."""
     from chainer_profile.analyse.summaries import summarise
 
     engines = [engine for engine in run.engines if engine.name in recordings]

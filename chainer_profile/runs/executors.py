@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 from chainer_profile.basics.children import bound
 from chainer_profile.basics.errors import ProfileError, one_line
 
-#: Stands beside the package: in a clone, and where pip has installed it.
+#: The program that runs a case, in a clone and where pip has installed the package.
 PROGRAM = Path(__file__).resolve().parents[1] / "__main__.py"
 
-#: Seconds until Dask's scheduler must have answered, and until it must have a worker.
+#: Seconds in which Dask's scheduler must answer, and in which it must have a worker.
 _CONNECT_S = 15
 _WORKERS_S = 30
 
@@ -34,7 +34,7 @@ _stopped: set[str] = set()
 
 
 class Outcome(NamedTuple):
-    """The bytes of a case's recording, or why there is none; and where and how long it ran."""
+    """The bytes of a case's recording, or the error; and its machine and duration."""
 
     recording: bytes = b""
     error: str = ""
@@ -43,14 +43,14 @@ class Outcome(NamedTuple):
 
 
 class Workers(NamedTuple):
-    """How to have :func:`run_case` called there, and how to stop the cases of a sweep."""
+    """Functions that have :func:`run_case` called on a worker, and stop the cases of a sweep."""
 
     submit: Callable[..., Future[Outcome]]
     stop: Callable[[str], object]
 
 
 def run_case(sweep: str, words: Sequence[str], folder: str) -> Outcome:
-    """Run a case of a sweep in a fresh process; in the driver's current folder if it is there."""
+    """Run a case of a sweep in a fresh process, in the driver's folder if this machine has it."""
     begin = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
@@ -67,10 +67,10 @@ def run_alone(*case: Any) -> Outcome:
 
 
 def _run(sweep: str, words: Sequence[str], folder: str, scratch: Path) -> tuple[bytes, str]:
-    said, out = scratch / "said", scratch / "run"
+    log, out = scratch / "stderr", scratch / "run"
     command = [sys.executable, str(PROGRAM), *words, "-q", "--format", "none", "--out", str(out)]
     with (
-        open(said, "wb") as stderr,
+        open(log, "wb") as stderr,
         subprocess.Popen(
             bound(command),
             cwd=folder if os.path.isdir(folder) else None,
@@ -83,7 +83,7 @@ def _run(sweep: str, words: Sequence[str], folder: str, scratch: Path) -> tuple[
     ):
         _running[process] = sweep
         try:
-            # The sweep may have been stopped before the process was known.
+            # The sweep may have been stopped before the process was registered.
             if sweep in _stopped:
                 process.kill()
             code = process.wait()
@@ -94,7 +94,7 @@ def _run(sweep: str, words: Sequence[str], folder: str, scratch: Path) -> tuple[
         return (out / "recording.npz").read_bytes(), ""
     if code < 0:
         return b"", f"its process was killed by {signal.Signals(-code).name}"
-    lines = said.read_text(errors="replace").strip().splitlines()
+    lines = log.read_text(errors="replace").strip().splitlines()
     last = lines[-1] if lines else f"exit code {code} without a message"
     return b"", last.partition(": error: ")[2] or last
 
@@ -109,7 +109,7 @@ def stop(sweep: str) -> None:
 
 @contextmanager
 def open_workers(name: str) -> Iterator[Workers]:
-    """The workers of an executor, by its name, until the end of the block."""
+    """The workers of the executor of this name, within its block."""
     kind, _, place = name.partition(":")
     if kind == "local":
         with ThreadPoolExecutor(int(place or 1)) as threads:
@@ -128,7 +128,7 @@ def _dask(place: str) -> Iterator[Workers]:
             f"--executor dask needs dask.distributed, which cannot be imported "
             f"({one_line(error)[:120]}): python -m pip install dask distributed"
         ) from error
-    # Its log would tell of a lost connection with tracebacks; here one line does.
+    # A lost connection is reported in one line, without the tracebacks of Dask's log.
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     at = f"the Dask scheduler at {place}"
@@ -138,14 +138,14 @@ def _dask(place: str) -> Iterator[Workers]:
         raise ProfileError(f"{at} does not answer ({one_line(error)[:120]})") from error
 
     def run_there(*case: Any) -> Outcome:
-        # A function within a function is sent as code: the scheduler, which unpickles it, need not
-        # have this package.
+        # A nested function is sent as code: the scheduler, which unpickles it, does not need this
+        # package.
         from chainer_profile.runs import executors
 
         return executors.run_alone(*case)
 
     def stop_there(sweep: str) -> None:
-        # The executor could not do this: its workers are busy. Those that are gone are stopped.
+        # Not by the executor, whose workers are busy. Workers that are gone have stopped.
         with suppress(Exception):
             client.run(stop, sweep, on_error="ignore")
 

@@ -1,4 +1,4 @@
-"""The folder of a run: which one, what is in it, and how its recording gets there."""
+"""The folder of a run: taking it, and reading and writing its recording."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _RANK = "rank-"
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder that one run has taken for itself, with the open journal of its trials."""
+    """A folder that a run has taken, with the open journal of its trials."""
 
     path: Path
     journal: BinaryIO
 
     def save(self, recording: Recording) -> None:
-        """Write the recording; the journal of its trials goes."""
+        """Write the recording and remove the journal of its trials."""
         save_recording(self.path, recording)
         self.journal.close()
         (self.path / JOURNAL).unlink(missing_ok=True)
 
     def holds_trials(self) -> bool:
-        """Whether the journal on the disk holds a profiled trial that is saved nowhere else."""
+        """Whether the journal holds a profiled trial that is not saved in a recording."""
         return not self.journal.closed and _trials_in(self.path / JOURNAL) > 0
 
 
@@ -45,10 +45,10 @@ class RunFolder:
 def take_folder(
     out: Path | None, default: Path, force: bool, rank: int | None = None
 ) -> Iterator[RunFolder]:
-    """Take a folder for a run: ``out``, or the first of the default's numbers that is free.
+    """Take a folder for a run: ``out``, or the default with the next free number.
 
-    With ``force`` a named one may hold something; files of a run's names are replaced when the new
-    ones are there. All ranks of a run take the same folder, and each of them its ``rank-N`` in it.
+    With ``force``, ``out`` may hold something: files with names of a run's are replaced when the
+    new ones are written. All ranks of a run take the same folder, and each its ``rank-N`` in it.
     """
     folders: Iterator[Path] = iter([] if out is None else [out])
     if rank is not None:
@@ -82,7 +82,7 @@ def take_folder(
         try:
             yield run
         finally:
-            # A program that is run may have forked: its child leaves the folder alone.
+            # The child of a program that forks leaves the folder alone.
             if os.getpid() == process and not _trials_in(folder / JOURNAL):
                 files.remove_file(folder / JOURNAL)
 
@@ -93,7 +93,7 @@ def is_of_run(name: str) -> bool:
 
 
 def _is_free_for_ranks(folder: Path) -> bool:
-    """Whether it holds no rank's recording and no other files; ranks of this run may have begun."""
+    """Whether it holds no rank's recording and no other files but journals of this run's ranks."""
     return not any(
         (rank / RECORDING).exists() or not (files.is_free(rank) or (rank / JOURNAL).exists())
         for rank in folder.glob(f"{_RANK}*")
@@ -101,16 +101,16 @@ def _is_free_for_ranks(folder: Path) -> bool:
 
 
 def _open_journal(folder: Path, replace: bool) -> BinaryIO:
-    """A new journal; where one may be replaced, an old one is emptied unless a run writes it."""
+    """A new journal, or an old one, emptied, if it may be replaced and no run is writing it."""
     from chainer_profile.record.journal import recover
 
     path = folder / JOURNAL
-    # A new one cannot be opened where another run of this moment was quicker.
+    # Opening a new journal fails if another run has just done so.
     journal = files.open_unfollowed(path, 0 if replace and path.exists() else files.NEW)
     try:
         files.lock(journal, folder)
         if not (folder / RECORDING).exists():
-            # What a killed run left stays until the new run is there.
+            # Trials of a killed run stay until those of the new run replace them.
             if _trials_in(path):
                 save_recording(folder, recover(path))
         elif not replace:
@@ -124,7 +124,7 @@ def _open_journal(folder: Path, replace: bool) -> BinaryIO:
 
 
 def _trials_in(journal: Path) -> int:
-    """Number of profiled trials in a journal; 0 where it cannot be read."""
+    """Number of profiled trials in a journal; 0 if it cannot be read."""
     from chainer_profile.record.journal import recover
 
     try:
@@ -134,10 +134,7 @@ def _trials_in(journal: Path) -> int:
 
 
 def save_recording(folder: Path, recording: Recording, kept: Collection[str] = ()) -> None:
-    """Write a recording into its folder.
-
-    Reports of a recording that was there before go, but for those that are ``kept``.
-    """
+    """Write a recording into its folder, and remove reports of an earlier one but ``kept``."""
     is_replaced = (folder / RECORDING).exists()
     with files.replacing(folder / RECORDING) as file:
         recording.save(file)
@@ -146,7 +143,7 @@ def save_recording(folder: Path, recording: Recording, kept: Collection[str] = (
 
 
 def load_run(place: Path) -> Recording:
-    """The recording in a folder, or in a file. What a killed run left is made whole first."""
+    """The recording in a folder or file; the trials of a killed run become a recording first."""
     from chainer_profile.record.journal import recover
     from chainer_profile.record.recording import Recording
 
@@ -160,7 +157,7 @@ def load_run(place: Path) -> Recording:
             files.lock(file, place)
             if recording.n_trials:
                 try:
-                    # What the killed program wrote of its time is of these trials.
+                    # The killed program's budget belongs to these trials.
                     save_recording(place, recording, kept=(BUDGET,))
                 except ProfileError as error:
                     raise ProfileError(f"{error}; the trials are kept in {journal}") from error
@@ -173,35 +170,42 @@ def load_run(place: Path) -> Recording:
             f"{place}: the run was killed before its first trials were written; run it again with "
             "--force"
         )
-    raise ProfileError(f"{place} contains no run (no {RECORDING})")
+    below = sorted(place.glob(f"*/{_RANK}0"))
+    hint = f"; {below[0].parent} contains ranks" if below else ""
+    raise ProfileError(f"{place} contains no run (no {RECORDING}){hint}")
+
+
+def has_ranks(folder: Path) -> bool:
+    """Whether a folder contains folders of ranks, rank-0 and so on, and no run of its own."""
+    has_run = (folder / RECORDING).exists() or (folder / JOURNAL).exists()
+    return not has_run and bool(_rank_folders(folder))
 
 
 def read_ranks(folder: Path) -> tuple[dict[str, Recording], list[str], dict[str, str]]:
-    """The recordings of all ranks by the names of their folders, what cannot be read, and the ends.
+    """The recordings of all ranks, the problems, and the outcomes.
 
-    The second is a line for each that is missing or damaged, the third how the ranks' programs
-    ended, as far as their budgets tell.
+    Recordings and outcomes are by the names of the ranks' folders; a problem is a line about a
+    recording that is missing or damaged; outcomes tell how programs ended, if their budgets do.
     """
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder")
+    recordings, problems, outcomes = {}, [], {}
+    for place in _rank_folders(folder):
+        try:
+            recordings[place.name] = load_run(place)
+        except ProfileError as error:
+            problem = str(error).removeprefix(f"{place}: ").replace(f"{place}/", "")
+            problems.append(f"{place.name}: {problem}")
+        with suppress(ProfileError):  # which the report of that rank tells
+            if budget := read_budget(place):
+                outcomes[place.name] = budget.outcome
+    return recordings, problems, outcomes
+
+
+def _rank_folders(folder: Path) -> list[Path]:
+    """The folders of ranks in a folder, in their order."""
     places = {
         int(number): place
-        for place in folder.iterdir()
+        for place in folder.glob(f"{_RANK}*")
         if (number := place.name.removeprefix(_RANK)).isdecimal()
         and place.name == f"{_RANK}{int(number)}"
     }
-    if not places:
-        below = sorted(folder.glob(f"*/{_RANK}0"))
-        hint = f"; {below[0].parent} does" if below else ""
-        raise UsageError(f"{folder} contains no folders {_RANK}0, {_RANK}1, ... of ranks{hint}")
-    found, problems, outcomes = {}, [], {}
-    for _, place in sorted(places.items()):
-        try:
-            found[place.name] = load_run(place)
-        except ProfileError as error:
-            said = str(error).removeprefix(f"{place}: ").replace(f"{place}/", "")
-            problems.append(f"{place.name}: {said}")
-        with suppress(ProfileError):  # the report of the rank itself says it
-            if budget := read_budget(place):
-                outcomes[place.name] = budget.outcome
-    return found, problems, outcomes
+    return [place for _, place in sorted(places.items())]

@@ -1,4 +1,4 @@
-"""A sweep: its folder, which cases are done, and running the others until all are."""
+"""A sweep: its folder, its finished cases, and running the others."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ VERSION = 1
 PLAN = "sweep.json"
 ABOUT = "case.json"
 _FILES = re.compile(r"sweep\.(json|csv|md|html)|(latency-by-network|by-batch-size)\.(png|svg)")
-#: How often a case that fails is tried.
-TRIES = 2
+#: Attempts at a case that fails.
+MAX_ATTEMPTS = 2
 #: The settings that a case determines, beside the network and its input's shape.
 _DETERMINED = (
     *("batchsize", "device", "phase", "trials", "warmups", "threads", "seed", "dtype"),
@@ -50,12 +50,12 @@ _DETERMINED = (
 
 @dataclass(frozen=True)
 class Case:
-    """One run of a sweep, which is what it would measure."""
+    """A run of a sweep. Cases are equal if they measure the same."""
 
-    #: The network as the user named it.
+    #: The user's name for the network.
     model: str
     settings: Settings
-    #: What a user would type after the program's name.
+    #: The arguments of the program that runs it.
     words: tuple[str, ...] = field(compare=False)
 
     @property
@@ -66,13 +66,13 @@ class Case:
 
     @property
     def name(self) -> str:
-        """A name for the case's folder; other cases may have the same."""
-        asked = self.settings
-        parts = [asked.model, format_input(asked.input_shape[1:]), asked.device.replace(":", "")]
-        parts += [f"b{asked.batchsize}"]
-        parts += [word for word in (asked.phase, asked.dtype) if word not in (PHASES[0], DTYPES[0])]
-        parts += [f"t{asked.threads}"] if asked.threads not in (None, 1) else []
-        parts += [f"seed{asked.seed}"] if asked.seed else []
+        """A name for the case's folder, which other cases may have too."""
+        of = self.settings
+        parts = [of.model, format_input(of.input_shape[1:]), of.device.replace(":", "")]
+        parts += [f"b{of.batchsize}"]
+        parts += [word for word in (of.phase, of.dtype) if word not in (PHASES[0], DTYPES[0])]
+        parts += [f"t{of.threads}"] if of.threads not in (None, 1) else []
+        parts += [f"seed{of.seed}"] if of.seed else []
         return "-".join(parts)
 
     def is_of(self, settings: Settings) -> bool:
@@ -82,7 +82,7 @@ class Case:
 
 
 def case_names(cases: Iterable[Case], taken: Mapping[Case, str]) -> dict[Case, str]:
-    """A folder's name for each case: the one that it has already, or a free one."""
+    """The name of each case's folder: the name that it has already, or a free one."""
     names: dict[Case, str] = {}
     used = set(taken.values())
     for case in cases:
@@ -93,21 +93,21 @@ def case_names(cases: Iterable[Case], taken: Mapping[Case, str]) -> dict[Case, s
 
 
 class SweepFolder:
-    """The folder of a sweep. Nothing is written before :meth:`begin`."""
+    """The folder of a sweep, in which nothing is written before :meth:`begin`."""
 
     def __init__(self, path: Path, cases: Sequence[Case], force: bool) -> None:
         self.path, self._force = path, force
         plan = _read_plan(path)
         by_key = {_json(case.key): case for case in cases}
         taken = {by_key[key]: name for key, name in plan.items() if key in by_key}
-        #: Names of the cases' folders: of this sweep, of the one that is there already, and of that
-        #: those which are not asked for.
+        #: Names of the cases' folders: of this sweep, of the sweep that is in the folder, and of
+        #: those cases of the latter that are not in this one.
         self.names = case_names(cases, {} if force else taken)
         self.kept = list(plan.values())
         self.others = [name for key, name in plan.items() if key not in by_key]
 
     def begin(self) -> None:
-        """Write down what the sweep is, and remove what it replaces."""
+        """Write the plan of the sweep, and remove files that it replaces."""
         if self._force and self.kept:
             remove(self.path, lambda name: _is_of_sweep(name) and name != PLAN)
             for name in self.kept:
@@ -117,7 +117,7 @@ class SweepFolder:
         write(self.path, {PLAN: as_json(plan).encode()})
 
     def finished(self, case: Case) -> CaseResult | None:
-        """The result of a case that is done: its recording is whole, and of the same command."""
+        """The result of a case whose recording is complete and of the same settings, else None."""
         folder = self.path / self.names[case]
         try:
             recording = Recording.load(folder / RECORDING)
@@ -133,12 +133,12 @@ class SweepFolder:
         return result_of(self.names[case], recording, machine)
 
     def keep(self, case: Case, outcome: Outcome, recording: Recording) -> CaseResult:
-        """Write what a case brought, and give its result."""
+        """Write a case's recording; returns its result."""
         folder = self.path / self.names[case]
         command = shlex.join([*COMMAND, *case.words, "--out", str(folder)])
         recording = replace(recording, settings=replace(recording.settings, command=command))
         about = {"machine": outcome.machine, "seconds": outcome.seconds}
-        # The recording comes last: with it the case is done.
+        # The recording comes last, since with it the case counts as finished.
         write(folder, {ABOUT: _json(about).encode() + b"\n"})
         save_recording(folder, recording)
         return result_of(self.names[case], recording, outcome.machine)
@@ -146,7 +146,7 @@ class SweepFolder:
 
 @contextmanager
 def take_sweep(path: Path, cases: Sequence[Case], force: bool) -> Iterator[SweepFolder]:
-    """Within this, a folder is this sweep's; with ``force``, all is measured again."""
+    """Within its block a folder belongs to this sweep; ``force`` measures all again."""
     if (path / RECORDING).exists() or (path / JOURNAL).exists():
         raise UsageError(f"--out {path} contains a run; name another folder for the sweep")
     with made(path), locked(path, "another sweep is writing there"):
@@ -169,7 +169,7 @@ def _is_of_sweep(name: str) -> bool:
 
 
 def _is_of_case(name: str) -> bool:
-    """The same for the folder of a case."""
+    """Whether a case may write a file of this name into its folder."""
     return name == ABOUT or is_of_run(name)
 
 
@@ -178,29 +178,29 @@ def _json(content: Mapping[str, Any]) -> str:
 
 
 def _read_plan(path: Path) -> dict[str, str]:
-    """The names of the cases of the sweep in a folder, by their keys; empty where there is none."""
+    """Names of the cases of the sweep in a folder, by their keys; empty if there is none."""
     place = path / PLAN
     if not place.exists():
         return {}
-    kept = {}
+    names = {}
     try:
         for entry in read_known(place, place.read_bytes(), FORMAT, VERSION)["cases"]:
             name = entry.pop("name")
-            # It will be joined to the folder, and perhaps removed.
+            # The name becomes part of a path that may be removed.
             if name != os.path.basename(name) or name in ("", ".", ".."):
                 raise ValueError(name)
-            kept[_json(entry)] = name
+            names[_json(entry)] = name
     except (OSError, ProfileError, LookupError, TypeError, ValueError, AttributeError):
         raise UsageError(
             f"{place}: damaged, or of a newer version; remove it, or name another folder"
         ) from None
-    return kept
+    return names
 
 
 def run_cases(
     todo: Sequence[Case], folder: SweepFolder, workers: Workers, say: Callable[[str], None]
 ) -> Generator[tuple[Case, CaseResult]]:
-    """Have workers run cases; gives each with its result, as they end."""
+    """Have workers run cases; yields each with its result as it ends."""
     sweep, directory = uuid.uuid4().hex, os.getcwd()
     futures = {workers.submit(sweep, case.words, directory): (case, 1) for case in todo}
     try:
@@ -208,11 +208,11 @@ def run_cases(
             wait(futures, return_when=FIRST_COMPLETED)
             for future in [future for future in futures if future.done()]:
                 case, attempt = futures.pop(future)
-                outcome, recording = _brought(future)
+                outcome, recording = _outcome_of(future)
                 name = folder.names[case]
                 if recording is not None:
                     yield case, folder.keep(case, outcome, recording)
-                elif attempt < TRIES:
+                elif attempt < MAX_ATTEMPTS:
                     say(f"{name}: {outcome.error}; trying once more")
                     futures[workers.submit(sweep, case.words, directory)] = case, attempt + 1
                 else:
@@ -224,8 +224,8 @@ def run_cases(
             workers.stop(sweep)
 
 
-def _brought(future: Future[Outcome]) -> tuple[Outcome, Recording | None]:
-    """What came of a case, with its recording; or with an error and None."""
+def _outcome_of(future: Future[Outcome]) -> tuple[Outcome, Recording | None]:
+    """The outcome of a case, with its recording unless it has an error."""
     try:
         outcome = future.result()
     except CancelledError as error:  # by Dask

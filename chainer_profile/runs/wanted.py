@@ -1,4 +1,4 @@
-"""What ``--format`` asks for of the files of a run."""
+"""The report files of ``--format``, and the settings of their content."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 FILES = {format.name: format.file for format in FORMATS if format.name}
 #: Beside those of the table: what commands write, and some that version 0.1.0 wrote.
 _OTHER_FILES = re.compile(r"advice\.json|budget\.json|stacks\.speedscope\.json|layers-\d+\.csv")
+#: A trace that also shows a trial of this number.
+_TRACE = re.compile(r"trace:([0-9]{1,9})")
 #: Stands for the usual reports, where a short program gets fewer.
 PAGE = "page"
 #: Stands for all of them.
@@ -38,8 +40,14 @@ class Wanted:
 
 
 def named(names: Sequence[str]) -> Wanted:
-    """What the names of :func:`parse_formats` ask for."""
-    return Wanted(tuple(name for name in names if name in FILES), usual=NONE not in names)
+    """The files that the names of :func:`parse_formats` ask for."""
+    trials = [int(number) for name in names for number in _TRACE.findall(name)]
+    formats = dict.fromkeys(name.partition(":")[0] for name in names)
+    return Wanted(
+        tuple(name for name in formats if name in FILES),
+        trace_trial=trials[-1] if trials else None,
+        usual=NONE not in names,
+    )
 
 
 #: Nothing beside the usual reports.
@@ -47,30 +55,27 @@ USUAL = Wanted()
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
-    """The formats of a list such as ``json,trace``; ``all`` stands for all of them."""
+    """The formats of a list such as ``json,trace:17``; ``all`` stands for all of them."""
     names = [name.strip() for name in text.split(",")]
     if NONE in names:
         if len(names) > 1:
             raise UsageError("none means no report: give it alone")
         return (NONE,)
     for name in names:
-        if name not in (*FILES, PAGE, ALL):
+        if name not in (*FILES, PAGE, ALL) and not _TRACE.fullmatch(name):
             raise UsageError(
                 f"unknown format {name!r}: choose {', '.join(FILES)}, {PAGE} or {ALL} (CSV, plots, "
                 f"report.md and report.html are written anyway, except with {NONE})"
             )
-    return tuple(FILES) if ALL in names else tuple(dict.fromkeys(names))
+    everything = (*FILES, *filter(_TRACE.fullmatch, names))
+    return everything if ALL in names else tuple(dict.fromkeys(names))
 
 
 def check(wanted: Wanted, n_trials: int) -> None:
-    """Refuse before a run, of so many trials at most, a trial that it will not have."""
-    if wanted.trace_trial is None:
-        return
-    if "trace" not in wanted.formats:
-        raise UsageError("--trace-trial is for a trace: add --format trace")
-    if wanted.trace_trial >= n_trials:
-        known = f"the trials are 0 to {n_trials - 1}" if n_trials else "there are no trials"
-        raise UsageError(f"--trace-trial {wanted.trace_trial}: {known}")
+    """Refuse a trial of a trace that a run of at most so many trials will not have."""
+    if wanted.trace_trial is not None and wanted.trace_trial >= n_trials:
+        trials = f"the trials are 0 to {n_trials - 1}" if n_trials else "there are no trials"
+        raise UsageError(f"--format trace:{wanted.trace_trial}: {trials}")
 
 
 def is_report(name: str) -> bool:

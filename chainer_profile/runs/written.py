@@ -1,8 +1,7 @@
-"""Writing into a folder that may hold files of the user's: which folders, and which names.
+"""Writing into a folder that may hold files of the user's.
 
-A command knows the names of all files that it may write: its table of files. A folder that holds
-other things and no results of the command is refused, unless ``--force`` is given; also then only
-files of those names are replaced.
+A command has a table of all files that it may write. It refuses a folder that holds other files and
+no results of its own, unless ``--force`` is given, and replaces only files of its table.
 """
 
 from __future__ import annotations
@@ -29,46 +28,46 @@ def write(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
 
 
 def remove(folder: Path, is_ours: IsOurs) -> None:
-    """Remove the files of these names, which the results that are replaced were made of."""
+    """Remove the files of these names."""
     for path in _entries(folder):
         if is_ours(path.name) and not path.is_dir():
             remove_file(path)
 
 
 def remove_all(folder: Path, is_ours: IsOurs) -> None:
-    """Remove the files of these names, and the folder if nothing else is in it."""
+    """Remove the files of these names, and the folder if that leaves it empty."""
     remove(folder, is_ours)
     with suppress(OSError):
         folder.rmdir()
 
 
 def refuse_folders(folder: Path, is_ours: IsOurs) -> None:
-    """Refuse where a folder has the name of a file that may be written."""
+    """Raise an error if a folder has the name of a file that may be written."""
     for path in _entries(folder):
         if is_ours(path.name) and path.is_dir():
             raise UsageError(f"{path} is a folder; move it away, or name another folder")
 
 
 def refuse_foreign(
-    folder: Path, is_ours: IsOurs, what: str, has_results: bool, force: bool | None = None
+    folder: Path, is_ours: IsOurs, results: str, has_results: bool, force: bool | None = None
 ) -> None:
-    """Refuse a folder that the user named and that is not empty, but for what may be replaced.
+    """Raise an error for a folder of ``--out`` that holds files which may not be replaced.
 
-    That is the results of the same command, ``what``, and with ``force`` anything. Where the
-    command has no ``--force`` (None), its own results are replaced without it.
+    Results of the same command may be replaced if it has no ``--force`` (None), and with ``force``
+    anything may.
     """
     if not folder.is_dir():
         return
     replaced = has_results if force is None else force
     if not (replaced or is_empty(folder)):
         with_force = "" if force is None else ", or replace it with --force"
-        said = f"contains a {what} already; name another folder{with_force}"
+        reason = f"contains a {results} already; name another folder{with_force}"
         if not has_results:
             names = [path.name for path in _entries(folder) if path.name[0] != "."]
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             with_force = "" if force is None else ", or write into it with --force"
-            said = f"contains {names[0]}{more}, but no {what}; name another folder{with_force}"
-        raise UsageError(f"{folder} {said}")
+            reason = f"contains {names[0]}{more}, but no {results}; name another folder{with_force}"
+        raise UsageError(f"{folder} {reason}")
     refuse_folders(folder, is_ours)
 
 

@@ -69,7 +69,7 @@ def test_it_profiles_tries_and_writes(capsys):
     assert out.startswith(
         "onnxruntime makes a forward pass 2.00x as fast (CPU time, 95 % interval 2.00"
     )
-    assert "export --to net.onnx" in out
+    assert "export net.onnx" in out
     assert "profile.py: first look: " in err
     place = Path("reports/advise-tiny-cpu-b2")
     assert f"Written to {place}: report.md, advice.md, report.html" in out

@@ -1,7 +1,6 @@
 """The command line: what the options of a run do, and what it prints."""
 
 import os
-import re
 from pathlib import Path
 
 import chainer
@@ -13,6 +12,7 @@ import pytest
 from chainer_profile.cli import COMMANDS, PROFILE
 from chainer_profile.cli import main as cli
 from chainer_profile.cli.options import SORT_KEYS
+from chainer_profile.cli.parsers import COMMON, parser_of, parsers
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
 from tests import names_in
@@ -122,7 +122,7 @@ def test_trees_and_groups(done):
     made = net(lambda self, x: F.relu(self.blocks[1](self.blocks[0](x))), blocks=links)
     shown = done("--tree", "--phase", "train", "-o", "run", build=lambda: made)
     assert "Sequential" in shown
-    deep = done("report", "run", "--tree", "--depth", "3")
+    deep = done("report", "run", "--tree", "3")
     assert deep.count("Linear ") > shown.count("Linear ")
     alone = done("report", "run", "--group-by", "block", "--limit", "0").splitlines()
     assert alone[0].split()[:2] == ["block", "calls"]  # nothing above it
@@ -135,11 +135,11 @@ def test_registered_networks(capsys):
         assert cli.main([*words, *few, "--force"], REGISTRY) == 0
         return load_run(Path("run")).settings
 
-    assert registered("--input-size", "20x12", "--classes", "7").input_shape == (1, 3, 20, 12)
+    assert registered("--input-shape", "20x12", "--classes", "7").input_shape == (1, 3, 20, 12)
     # Feature maps have a loss too.
-    words = ["--model", "se-resnet9-fixup", "--input-size", "16x16", "--phase", "train"]
+    words = ["--model", "se-resnet9-fixup", "--input-shape", "16x16", "--phase", "train"]
     assert registered(*words).loss == "softmax_cross_entropy"
-    assert cli.main(["--model", "resnet34-relu-bn", "--input-size", "225x225"], REGISTRY) == 1
+    assert cli.main(["--model", "resnet34-relu-bn", "--input-shape", "225x225"], REGISTRY) == 1
     said = "takes inputs of 3 x 224 x 224 only, not 3 x 225 x 225"
     assert said in capsys.readouterr().err
 
@@ -164,13 +164,39 @@ def test_help_of_no_command_imports_anything_heavy():
     assert result.stdout.splitlines()[-1] == "heavy: set()"
 
 
+def test_the_help_fits_two_screens_and_the_rest_is_in_help_all(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = {}
+    for option in ("--help", "--help-all"):
+        with pytest.raises(SystemExit):
+            cli.main([option], REGISTRY)
+        shown[option] = capsys.readouterr().out
+    lines = shown["--help"].splitlines()
+    assert len(lines) <= 2 * 40
+    assert max(map(len, lines)) <= 80
+    # The commands stand above the options.
+    place = {word: shown["--help"].find(f"\n  {word} ") for word in COMMANDS if word != PROFILE}
+    assert min(place.values()) > 0
+    assert max(place.values()) < shown["--help"].index("-h, --help")
+    for word in place:
+        assert COMMANDS[word] in shown["--help"]
+    options = {
+        option
+        for parser in parsers().values()
+        for action in parser._actions
+        for option in action.option_strings[-1:]
+    }
+    assert len(COMMANDS) <= 10
+    assert len(options) <= 70
+    common = {f"--{name}" for name in COMMON.split()}
+    assert len(common) == 12
+    assert common < options
+    assert all(option in shown["--help"] for option in common)
+    own = parser_of(PROFILE)._option_string_actions
+    assert all(option in shown["--help-all"] for option in own)
+
+
 def test_options_that_print_and_exit(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["--help"], REGISTRY)
-    out = capsys.readouterr().out
-    assert out.startswith("usage: profile.py ")
-    listed = dict(re.findall(r"^  (\w+) +(.*)$", out, re.MULTILINE))
-    assert {word: listed.get(word, COMMANDS[PROFILE]) for word in COMMANDS} == COMMANDS
     assert cli.main(["--list-models"], REGISTRY) == 0
     assert capsys.readouterr().out.splitlines()[2].split()[:2] == ["resnet20", "3x32x32"]
 

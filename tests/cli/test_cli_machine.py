@@ -54,9 +54,9 @@ def shown(text):
 
 
 def test_the_limits_are_shown(done, monkeypatch):
-    found = shown(done("machine", "--threads", "1"))
-    assert found.pop("machine").startswith("cpu, ")
-    assert found == {
+    values = shown(done("--machine", "--threads", "1"))
+    assert values.pop("machine").startswith("cpu, ")
+    assert values == {
         "BLAS threads": "1",
         "float32 matrix product": "200.0 GFLOP/s",
         "pass over 128.0 MiB": "40.00 GB/s, read and written in place",
@@ -68,25 +68,25 @@ def test_the_limits_are_shown(done, monkeypatch):
     monkeypatch.setattr(machine, "find_device", gpu.__getitem__)
     halves = lambda *given: replace(stand_in(*given), half_flops_per_s=8e11)  # noqa: E731
     monkeypatch.setattr(machine, "measure_limits", halves)
-    found = shown(done("machine", "-g", "3"))
-    assert found["machine"].startswith("gpu:3, A GPU, CuPy")
-    assert found["float16 matrix product"] == "800.0 GFLOP/s"
-    assert "BLAS threads" not in found
+    values = shown(done("--machine", "-g", "3"))
+    assert values["machine"].startswith("gpu:3, A GPU, CuPy")
+    assert values["float16 matrix product"] == "800.0 GFLOP/s"
+    assert "BLAS threads" not in values
 
 
 def test_what_is_no_error_of_a_run(monkeypatch, tmp_path, done, fails, capsys):
     with monkeypatch.context() as patch:  # a cache that cannot be written
         Path("file").write_text("mine")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-        said = " ".join(done("machine").split())
+        said = " ".join(done("--machine").split())
         assert said.endswith(f"not kept {limits_file()}: cannot be written (Not a directory)")
     with monkeypatch.context() as patch:  # a busy machine
         patch.setattr(QuietMachine, "other_cpu", lambda self: 1.5)
         says = "other programs were busy, so the limits may be higher"
-        for words, more in (((), "; --refresh measures again"), (("--refresh",), "")):
-            assert done("machine", *words).splitlines()[-1] == f"{'note':24}{says}{more}"
+        for words, more in (((), "; --machine again measures them anew"), (("again",), "")):
+            assert done("--machine", *words).splitlines()[-1] == f"{'note':24}{says}{more}"
     monkeypatch.setattr(machine, "measure_limits", raising(ProfileError("too little memory")))
-    assert fails("machine", "--refresh") == "too little memory"
+    assert fails("--machine", "again") == "too little memory"
     limits_file().unlink()
     assert main("-q", "-o", "run") == 0
     said = "profile.py: the machine's limits were not measured: too little memory"
@@ -95,10 +95,10 @@ def test_what_is_no_error_of_a_run(monkeypatch, tmp_path, done, fails, capsys):
 
 
 def test_limits_are_those_of_the_threads(measured, done):
-    used = {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+    used = {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
     threads = 2 if used == {1} else 1
     words = ("--threads", str(threads))
-    assert shown(done("machine", *words))["BLAS threads"] == str(threads)
+    assert shown(done("--machine", *words))["BLAS threads"] == str(threads)
     for name in ("one", "two"):
         assert main("-q", *words, "-o", name) == 0
     assert measured == [{threads}]
@@ -106,7 +106,7 @@ def test_limits_are_those_of_the_threads(measured, done):
     assert limits.threads == threads
     assert limits_of("two") == limits
     assert load_limits() == {limits.key: limits}
-    assert main("-q", "-o", "three", "--no-machine") == 0
+    assert main("-q", "-o", "three", "--skip", "machine") == 0
     assert limits_of("three") is None
 
 

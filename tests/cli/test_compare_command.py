@@ -47,12 +47,12 @@ def test_what_is_compared(done):
     assert out.index("After: B: ") < out.index("After: A2: ")
     assert names_in(".") == ["A", "A,B", "A2", "A3", "B", "B2", "B3"]
     # Options.
-    out = done("compare", "A", "B", "--all", "--limit", "3", "--sort", "index")
+    out = done("compare", "A", "B", "--full", "--limit", "3", "--sort", "index")
     assert "21 rows not shown" in out
     lines = out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.lstrip().startswith("#"))
     assert [line.split()[0] for line in lines[at + 2 : at + 5]] == ["0", "1", "2"]
-    assert done("compare", "A", "B", "--all", "--limit", "3", "-q", "-o", "files") == ""
+    assert done("compare", "A", "B", "--full", "--limit", "3", "-q", "-o", "files") == ""
     assert "21 rows not shown" in Path("files/comparison.md").read_text()
     assert done("compare", "A", "B", "A2", "-q", "-o", "z") == ""
     plots = ["comparison-1.png", "comparison-2.png"]

@@ -36,7 +36,7 @@ class Command(NamedTuple):
 COMPARISON = [f"comparison.{end}" for end in ("csv", "html", "md", "png")]
 ENGINES = ["chainer", *(f"engines.{end}" for end in ("csv", "html", "json", "md", "png", "svg"))]
 SWEEP = ["sweep.csv", "sweep.html", "sweep.json", "sweep.md", "tiny-3-cpu-b1"]
-TRAIN = ("train", "-d", "synthetic", "--synthetic-size", "50", "-b", "25", "-e", "1")
+TRAIN = ("train", "-d", "synthetic:50", "-b", "25", "-e", "1")
 COMMANDS = {
     "profile": Command((), ALL_FILES, ("report.md", "layers-2.csv", "recording.npz")),
     "engines": Command(
@@ -45,7 +45,7 @@ COMMANDS = {
         ("engines.json", "engines.png", "chainer/layers.csv"),
     ),
     "sweep": Command(
-        ("sweep", "--models", "tiny", "--input-shapes", "3", "--trials", "4"),
+        ("sweep", "--model", "tiny", "--input-shape", "3", "--trials", "4"),
         SWEEP,
         ("sweep.csv", "sweep.html", "by-batch-size.svg", "tiny-3-cpu-b1/case.json"),
         again="",
@@ -171,7 +171,7 @@ def test_a_folder_that_is_read_only_is_one_line(fails, request):
     for words in (
         *((*COMMANDS[name].words, "-o", out) for name in WRITING for out in ("new", "there")),
         (),
-        ("export", "--to", "new/net.onnx"),
+        ("export", "new/net.onnx"),
         ("report", "run"),
     ):
         assert os.strerror(errno.EROFS) in fails(*words, "-q"), words
@@ -187,7 +187,7 @@ def test_a_signal_before_anything_is_measured_leaves_nothing(signum, code, fails
     Path("own.py").write_text(f"import signal\nsignal.raise_signal({int(signum)})\n")
     for words in (
         *(("-o", "a/b/run"), ("engines", "-o", "a"), ("advise", "-o", "a"), (*TRAIN, "-o", "a")),
-        *(("export", "--to", "net.onnx"), ("summary",), ("-m", "own.py:Net", "--input-shape", "3")),
+        *(("export", "net.onnx"), ("summary",), ("-m", "own.py:Net", "--input-shape", "3")),
     ):
         said = fails(*words, code=code, build=build)
         assert said.endswith(".py: interrupted"), words
@@ -201,7 +201,7 @@ def test_a_signal_before_anything_is_measured_leaves_nothing(signum, code, fails
 )
 def test_a_closed_output_loses_nothing(closed, files, form):
     Path("net.py").write_text(OWN)
-    words = f"--model net.py:Net --input-shape 3 --trials 4 --no-machine {form} -o out"
+    words = f"--model net.py:Net --input-shape 3 --trials 4 --skip machine {form} -o out"
     script = f"{sys.executable} {ROOT / 'profile.py'} {words} {closed}"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=HANGS_S)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

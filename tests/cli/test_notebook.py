@@ -107,7 +107,7 @@ def test_a_call_is_profiled_in_test_mode_and_as_the_options_say(shell, capsys):
     out = capsys.readouterr().out
     assert "MLP, shape 2x3, batch 2, cpu, test mode" in out
     assert "/fc2" in out
-    options = "-n 100000 -w 0 --max-seconds 0.2 --no-memory -q --phase train"
+    options = "-n 100000 -w 0 --max-seconds 0.2 --skip memory -q --phase train"
     summary = shell.of_call("model(x)", options)
     assert list(summary.phases.index) == ["forward", "backward", "update", "outside"]
     assert summary.recording.ended == "time limit reached"
@@ -123,8 +123,8 @@ def test_arguments_are_those_of_the_call(shell):
         spaces: 1,
     }.items():
         settings = shell.of_call(call).recording.settings
-        found = settings.model, settings.input_shape, settings.batchsize
-        assert found == ("MLP", (batchsize, 3), batchsize), call
+        settings_seen = settings.model, settings.input_shape, settings.batchsize
+        assert settings_seen == ("MLP", (batchsize, 3), batchsize), call
     assert shell.names["asked"] == ["a  b"]  # evaluated once
     recording = shell.of_call("F.concat([x, x, x], axis=0)").recording
     settings = recording.settings

@@ -1,4 +1,4 @@
-"""profile.py ranks: its files, and folders with ranks missing, damaged or killed."""
+"""profile.py report of ranks: its files, and folders with ranks missing, damaged or killed."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def names(place):
 
 def test_text_and_files(done):
     made(planted_ms={(1, 1): 30.0})
-    out = done("ranks", "out")
+    out = done("report", "out")
     assert out.startswith("BatchNormalization at /res0 in forward takes ")
     assert "longer on rank 1 than on the others." in out
     assert "The others most often wait for rank 1: in 8 of 8 iterations." in out
@@ -37,9 +37,9 @@ def test_text_and_files(done):
     _, first, *_ = Path("out/collectives.csv").read_text().splitlines()
     assert first.startswith("1,/res0/W,Allreduce,147456,0,")
     assert Path("out/ranks.md").read_text().startswith("# net on 2 ranks\n")
-    assert "5 rows not shown (--limit 0 shows all)" in done("ranks", "out", "--limit", "2")
+    assert "5 rows not shown (--limit 0 shows all)" in done("report", "out", "--limit", "2")
     assert "not shown" not in Path("out/ranks.md").read_text()
-    assert done("ranks", "out", "-q", "-o", "there/x") == ""
+    assert done("report", "out", "-q", "-o", "there/x") == ""
     assert names("there/x") == FILES
 
 
@@ -48,7 +48,7 @@ def test_missing_and_damaged_ranks_are_said(done):
     Path("out/rank-1/recording.npz").write_bytes(b"PK")
     Path("out/rank-2/recording.npz").unlink()
     Path("out/rank-3").rename("out/away")
-    out = done("ranks", "out")
+    out = done("report", "out")
     assert "rank-1: recording.npz: damaged, or not a recording (" in out
     assert "rank-2 contains no run (no recording.npz)" in out
     assert "there is no recording of rank 3 (1 of 4)" in out

@@ -49,7 +49,7 @@ REFUSED = f"""
 2 | --max-seconds 0 | argument --max-seconds: must be a number of seconds above 0, not '0'
 2 | --out '' | argument -o/--out: must be the name of a folder, not ''
 2 | --force | --force replaces the run in a folder: name it with --out
-2 | --index 3 | --index is for CIFAR-10: add --input cifar10
+2 | --data-dir x | --data-dir is for CIFAR-10: add --input cifar10
 2 | --seed 0 extra | unrecognized arguments: extra
 2 | --hotspots many | argument --hotspots: 'many' is not a rule for hotspots: give a time (0.36ms),
 2 | --input-shape 3xx | argument --input-shape: not a shape: '3xx'; write whole numbers such as 3,32
@@ -61,9 +61,6 @@ REFUSED = f"""
 2 | --model absent.py:Net | model absent.py:Net: there is no file absent.py
 2 | --model os.path:nothing | os.path has no 'nothing', and it contains no network
 2 | --columns peek | argument --columns: unknown column of the layer table: 'peek' (did you mean pea
-2 | --input-size 32 | argument --input-size: not a height and a width: '32'; write them as 1024x2048
-2 | --input-size 8x8 --input-shape 3x8x8 | give --input-shape or --input-size, not both
-2 | --input-size 8x8 | --input-size: tiny takes no images
 2 | --classes 5 | tiny returns feature maps, so it has no number of classes
 2 | --tirals=100 | unrecognized arguments: --tirals=100 (did you mean --trials?)
 2 | --input-shape 3 --model own.py | model 'own.py': name a network of the file, as in own.py:Callab
@@ -81,8 +78,8 @@ REFUSED = f"""
 1 | report empty | empty contains no run (no recording.npz)
 2 | advise --budget soon | argument --budget: must be a time such as 90s or 3m, not 'soon'
 2 | advise --gpu 0 | unrecognized arguments: --gpu (see profile.py advise --help)
-2 | export --to net.pt | --to net.pt: name a file that ends with .onnx
-2 | export --to . | --to .: name a file that ends with .onnx
+2 | export net.pt | net.pt: name a file that ends with .onnx
+2 | export . | .: name a file that ends with .onnx
 2 | summary --columns path,times | unknown column of the table of layers: 'times'; known are index,
 1 | summary --input-shape 4 | the network fails with an input of 1x4, in Linear at /fc: InvalidType:
 2 | --model own.py:Net | --model own.py:Net: give the shape of its input, such as --input-shape 3x32
@@ -96,20 +93,18 @@ REFUSED = f"""
 1 | compare run.npz elsewhere.npz | the runs have no layer in common
 1 | compare run.npz again.npz data.npz | data.npz: the runs have no phase in common
 1 | compare run.npz,training.npz again.npz | run.npz,training.npz: its runs differ in network: cha
-2 | ranks nowhere | nowhere: no such folder
 2 | advise run.npz --model tiny | run.npz has its own network and folder: leave out --model
-2 | export --to there.onnx | --to there.onnx exists already; replace it with --force
-2 | export --to folder.onnx --force | --to folder.onnx is a folder; name a file
-1 | export --to text.npz/net.onnx | text.npz: cannot be written (File exists)
+2 | export there.onnx | there.onnx exists already; replace it with --force
+2 | export folder.onnx --force | folder.onnx is a folder; name a file
+1 | export text.npz/net.onnx | text.npz: cannot be written (File exists)
 2 | engines --load-engine absent.onnx | --load-engine absent.onnx: there is no such file
-2 | engines --save-engine there.onnx | --save-engine there.onnx exists already; replace it with --fo
 2 | engines --tolerance 2 | argument --tolerance: must be a number above 0 up to 1, such as 1e-4, no
 2 | engines --engines onnx-runtime | unknown engine 'onnx-runtime': did you mean onnxruntime?
 2 | engines --engines onnxruntime:OpenVINO | unknown engine 'onnxruntime:OpenVINO': execution prov
 2 | engines --engines own:Absent | engine own:Absent: own has no 'Absent'
 2 | engines --engines own:Net | engine own:Net is not an engine: it lacks prepare, run, layers
-2 | engines --engines chainer-fast --save-engine x | --save-engine x: none of the engines of this ru
-2 | engines --engines own:Fast,own:Wrong --save-engine x.fast | --save-engine x.fast could be for fa
+2 | engines --engines chainer-fast --load-engine there.onnx | --load-engine there.onnx: none of the
+2 | engines --engines own:Fast,own:Wrong --load-engine there.bin | --load-engine there.bin could be
 1 | engines --engines own:fail | engine own:fail: cannot be made: ValueError: no network today
 2 | run | name a program: python profile.py run SCRIPT [ARGS ...]
 2 | own.py -e 2 | to profile a program: python profile.py run own.py -e 2
@@ -122,32 +117,34 @@ REFUSED = f"""
 1 | --input-shape 3 --model own.py:First --phase train | the network's output has shape (2,), but so
 2 | --format html | argument --format: unknown format 'html': choose json, trace, folded
 2 | --format none,json | argument --format: none means no report: give it alone (see profile.
-2 | --trace-trial 1 | --trace-trial is for a trace: add --format trace
-2 | --format trace --trace-trial 4 | --trace-trial 4: the trials are 0 to 3
-2 | report several --format json | several contains a run of several engines; use --format with the
+2 | --format trace:4 | --format trace:4: the trials are 0 to 3
+2 | --skip gpu | argument --skip: 'gpu' cannot be skipped: choose memory, counters, machine
+2 | --counters --skip counters | --counters is for the CPU: leave out --counters or --skip
+2 | report several --format json | several contains a run of several engines; use --format with one
+2 | report ranks --format json | ranks contains the ranks of a training; use --format with one
+2 | report empty -o x | --out is for the ranks of a training: a run's reports are in its folder
 2 | --out own.py | --out own.py: is a file; name a folder
 2 | --out own.py/a/run | --out own.py/a/run: a part of this path is a file
 1 | --out empty/9... | empty/99999999999999999999
 2 | train --snapshot every=0 | argument --snapshot: must be every=N with N iterations, 1 or more, no
 2 | train --resume --force | --resume continues a training and --force replaces it: give only one of
-2 | train -d cifar10 --synthetic-size 5 | --synthetic-size is for --dataset synthetic
+2 | train -d cifar10:5 | argument -d/--dataset: 'cifar10:5' is no data set: choose cifar10, cifar100
 2 | train -d synthetic --data-dir . | --data-dir is for CIFAR: the synthetic set is generated each
-2 | train -d synthetic --synthetic-size 50 -b 51 | --batchsize 51: the training set has only 50 imag
+2 | train -d synthetic:50 -b 51 | --batchsize 51: the training set has only 50 imag
 2 | train -d synthetic -o new --resume | --resume: there is no folder new; name it with --out
 1 | train -d synthetic -o empty --resume | --resume: there is no snapshot in empty; name its folder
-1 | train -g 0 -m own.py:Net -d synthetic --synthetic-size 50 -b 5 | --gpu 0: CuPy
+1 | train -g 0 -m own.py:Net -d synthetic:50 -b 5 | --gpu 0: CuPy
 1 | train -d cifar10 --data-dir none -b 10 | --data-dir none: cifar-10-python.tar.gz cannot be read
-2 | sweep | give --models, or a TOML file with the cases
-2 | sweep --models "a^b" | unknown model 'a\\nb'
-2 | sweep --models tiny --input-sizes 3x3 --input-shapes 3 | input-sizes and input-shapes: give one
+2 | sweep | give --model, or a TOML file with the cases
+2 | sweep --model "a^b" | unknown model 'a\\nb'
 2 | sweep missing.toml | missing.toml: cannot be read (No such file or directory)
-2 | sweep missing.toml --models tiny | --models and missing.toml: give the cases in one place
-2 | sweep --models tiny --out planned | --out planned contains another sweep (with other); name anot
-2 | sweep --models tiny --out here | --out here contains a run; name another folder for the sweep
-2 | ranks . | . contains no folders rank-0, rank-1, ... of ranks; ranks does
-1 | ranks ranks | ranks: these are not the ranks of one training: rank-0 is one of 2, rank-1 one of
+2 | sweep missing.toml --model tiny | --model and missing.toml: give the cases in one place
+2 | sweep --model tiny --out planned | --out planned contains another sweep (with other); name anot
+2 | sweep --model tiny --out here | --out here contains a run; name another folder for the sweep
+1 | report . | . contains no run (no recording.npz); ranks contains ranks
+1 | report ranks | ranks: these are not the ranks of one training: rank-0 is one of 2, rank-1 one of
 1 | compare run.npz again.npz --fail-above 5% --gate cpu | run.npz: its unprofiled trials have
-1 | export --to net.onnx --model own.py:Sums --input-shape 3 | net.onnx: the ONNX exporter does not
+1 | export net.onnx --model own.py:Sums --input-shape 3 | net.onnx: the ONNX exporter does not
 """
 
 

@@ -75,17 +75,17 @@ def test_a_folder_that_holds_a_run_is_said_before_the_program_runs():
     assert Path("out").read_text() == ""
     assert run(*INTO, "--force", at_first="raise ValueError") == 1
     assert load_run(HERE).environment == before  # nothing took its place
-    assert run("-q", "--no-memory", *INTO, "--force", afterwards="if i == 9: break") == 0
+    assert run("-q", "--skip", "memory", *INTO, "--force", afterwards="if i == 9: break") == 0
     assert said() == ""
     assert load_run(HERE).all_trials == 10  # without a memory pass all are on the tape
     assert load_run(HERE).memory is None
     # The budget alone is a result, too.
-    assert run("--no-layers", "-o", "alone") == 0
+    assert run("--skip", "layers", "-o", "alone") == 0
     assert files("alone") == ["budget.json"]
     assert read_budget(Path("alone")).of(ITERATIONS).count == 16
     assert "Written to alone\n" in said()
-    assert run("--no-layers", "-o", "alone") == 2
-    assert run("--no-layers", "-o", "alone", "--force") == 0
+    assert run("--skip", "layers", "-o", "alone") == 2
+    assert run("--skip", "layers", "-o", "alone", "--force") == 0
 
 
 def test_programs_with_little_of_chainers():

@@ -25,11 +25,11 @@ def test_rows_and_columns(done, fails):
     Path("own.py").write_text(OWN)
     own = ("--model", "own.py:Net", "--input-shape", "3")
     for words, more, head, expected in (
-        (["--depth", "1"], {}, "path", ["/", "/fc"]),
+        (["--tree", "1"], {}, "path", ["/", "/fc"]),
         (["--columns", "macs, path"], {}, "macs,path", [["6", "/fc"], ["0", "/"]]),
         ([*own, "--columns", "function"], {}, "function", ["LinearFunction", "ReLU"]),
         (
-            ["--input-dtype", "int32", "--columns", "parameters,macs"],
+            ["--input-shape", "3:int32", "--columns", "parameters,macs"],
             {"build": lambda: L.EmbedID(9, 4)},
             *("parameters,macs", [["36", "0"]]),
         ),
@@ -42,4 +42,4 @@ def test_rows_and_columns(done, fails):
         if "--columns" in words:
             assert list(rows[0]) == keys
     said = fails("summary", build=lambda: L.EmbedID(9, 4))
-    assert said.endswith("give --input-dtype int32")
+    assert said.endswith("give --input-shape SHAPE:int32")

@@ -14,11 +14,11 @@ from tests.refusing import refusal
 from tests.sweeping import make_case
 
 R3 = {
-    "models": "resnet18,resnet34, resnet50",
-    "input-sizes": "1024x2048,500x334",
-    "batchsizes": "1",
-    "devices": "cpu,gpu:0",
-    "phases": "forward",
+    "model": "resnet18,resnet34, resnet50",
+    "input-shape": "1024x2048,500x334",
+    "batchsize": "1",
+    "device": "cpu,gpu:0",
+    "phase": "forward",
     "trials": "300",
     "warmups": "25",
 }
@@ -33,13 +33,14 @@ def test_a_case_for_each_combination_which_profile_takes():
     assert len(cases) == 12
     assert [case.settings.device for case in cases[:3]] == ["cpu", "gpu:0", "cpu"]
     assert " ".join(cases_of(R3 | {"threads": "1", "max-seconds": "60"}, find)[1].words) == (
-        "--model resnet18 --input-size 1024x2048 --batchsize 1 --device gpu:0 --phase forward "
+        "--model resnet18 --input-shape 1024x2048 --batchsize 1 --device gpu:0 --phase forward "
         "--trials 300 --warmups 25 --threads 1 --seed 0 --dtype float32 --max-seconds 60"
     )
     # profile.py takes the words of a case, and has the same defaults.
-    case = cases_of(R3 | {"threads": "1", "no-machine": True}, find)[1]
+    case = cases_of(R3 | {"threads": "1", "skip": "machine"}, find)[1]
     args = parser_of("profile").parse_args([*case.words, "-q", "--out", "x"])
-    assert (args.model, args.threads, args.gpu, args.limits) == (case.model, 1, 0, False)
+    assert (args.model, args.threads, args.gpu) == (case.model, 1, 0)
+    assert args.skip == ("machine",)
     (case,) = cases_of({}, find)
     usual = parser_of("profile").parse_args([])
     assert case.model == usual.model
@@ -50,8 +51,8 @@ def test_a_case_for_each_combination_which_profile_takes():
 
 def test_cases_are_equal_if_they_measure_the_same():
     case = make_case()
-    (sized,) = cases_of({"models": "a", "input-sizes": "5x6"}, find)
-    (shaped,) = cases_of({"models": "a", "input-shapes": "3x5x6", "no-machine": True}, find)
+    (sized,) = cases_of({"model": "a", "input-shape": "5x6"}, find)
+    (shaped,) = cases_of({"model": "a", "input-shape": "3x5x6", "skip": "machine"}, find)
     assert sized == shaped
     changes: dict[str, Any] = {
         **{"batchsize": 2, "device": "gpu:0", "phase": "train", "trials": 5, "warmups": 2},
@@ -95,27 +96,27 @@ def test_toml(tmp_path):
         name = "references"
         [common]
         trials = 300
-        input-sizes = ["1024x2048", "500x334"]
-        no-machine = true
+        input-shape = ["1024x2048", "500x334"]
+        skip = "machine,memory"
         [[cases]]
-        models = ["resnet18", "resnet34"]
-        devices = "cpu"
-        no_machine = false
+        model = ["resnet18", "resnet34"]
+        device = "cpu"
+        skip = "memory"
         [[cases]]
         model = "a:b"
         input_shape = "7"
-        batchsizes = [1, 2]
+        batchsize = [1, 2]
         trials = 9
         max-seconds = 2.5
         """,
     )
     assert name == "references"
     assert [case.settings.trials for case in cases] == [300] * 4 + [9] * 2
-    assert ["--no-machine" in case.words for case in cases] == [False] * 4 + [True] * 2
+    assert ["machine,memory" in case.words for case in cases] == [False] * 4 + [True] * 2
     assert cases[-1].settings.input_shape == (2, 7)
     assert cases[-1].settings.max_seconds == 2.5
     assert cases[-1].words[2:4] == ("--input-shape", "7")
-    name, cases = read(tmp_path / "few.toml", '[common]\nmodels = "resnet18,resnet34"')
+    name, cases = read(tmp_path / "few.toml", '[common]\nmodel = "resnet18,resnet34"')
     assert (name, [case.model for case in cases]) == ("few", ["resnet18", "resnet34"])
 
 
@@ -125,10 +126,10 @@ BAD = [
     ("[common]\ntrails = 3", "[common]: unknown key 'trails' (did you mean trials?)"),
     ("trials = 3", "unknown field `trials`; a sweep takes a name of letters, digits and ._+-, and"),
     ("cases = []", "Expected `array` of length >= 1 - at `$.cases`"),
-    ("[common]\nmodels = []", "[common]: models: the list is empty; give at least one entry"),
+    ("[common]\nmodel = []", "[common]: model: the list is empty; give at least one entry"),
     ("[[cases]]\ntrials = [1, 2]", "trials: must be a whole number, 1 or more, not '[1, 2]'"),
-    ("[common]\nno-machine = 1", "no-machine: must be true or false, not '1'"),
-    ("[[cases]]\nmodel = 'a'\nmodels = 'b'", "models is given twice"),
+    ("[common]\nskip = 'gpu'", "'gpu' cannot be skipped: choose memory, counters, machine"),
+    ("[[cases]]\nmax-seconds = 1\nmax_seconds = 2", "max-seconds is given twice"),
     ("name = '../x'", "at `$.name`; a sweep takes a name of letters"),
 ]
 
@@ -139,6 +140,6 @@ def test_bad_toml_is_one_line(tmp_path):
         said = refusal(read, path, text, error=UsageError)
         assert message in said, text
         assert said.startswith(f"{path}: ")
-    many = {"models": "a", "batchsizes": ",".join(map(str, range(1, 20_000)))}
+    many = {"model": "a", "batchsize": ",".join(map(str, range(1, 20_000)))}
     with pytest.raises(UsageError, match="a sweep takes at most 10,000"):
         cases_of(many, find)

@@ -25,8 +25,8 @@ from tests.sweeping import PROGRAM, STAND_IN
 
 pytestmark = pytest.mark.process
 
-CASES = ("--input-shapes", "3x8x8", "--trials", "4", "--warmups", "1")
-TWO = ("--models", "resnet18,resnet34", *CASES)
+CASES = ("--input-shape", "3x8x8", "--trials", "4", "--warmups", "1")
+TWO = ("--model", "resnet18,resnet34", *CASES)
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +101,7 @@ def test_a_case_that_fails_is_tried_twice_and_named(capsys, monkeypatch):
 
 
 def test_a_dry_run_lists_commands(capsys):
-    words = (*TWO, "--batchsizes", "1,2,1", "--devices", "gpu:0")
+    words = (*TWO, "--batchsize", "1,2,1", "--device", "gpu:0")
     assert run(*words, "--dry-run") == 0
     listed, err = capsys.readouterr()
     said = "2 cases are given more than once and run once, such as resnet18-8x8-gpu0-b1"
@@ -146,7 +146,7 @@ def driver(*argv, **behaviour):
     )
 
 
-THREE = ("--models", "resnet18,resnet34,resnet50", *CASES, "-q", "--out", "s")
+THREE = ("--model", "resnet18,resnet34,resnet50", *CASES, "-q", "--out", "s")
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
@@ -178,7 +178,7 @@ def test_a_sweep_that_a_signal_ended_goes_on_where_it_was(signum):
 
 def test_a_real_sweep(folder):
     (folder / "own.py").write_text(OWN)
-    words = ("--models", "own.py:Net", "--input-shapes", "3", "--batchsizes", "1,4")
+    words = ("--model", "own.py:Net", "--input-shape", "3", "--batchsize", "1,4")
     result = process("sweep", *words, "--trials", "4", "--warmups", "1", "--out", "s")
     assert result.returncode == 0, result.stderr
     rows = table("s")

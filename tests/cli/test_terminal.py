@@ -50,14 +50,14 @@ def command(*argv):
 
 A, B = "reports/a-run-with-a-rather-long-name-0", "reports/a-run-with-a-rather-long-name-1"
 COMMANDS = {
-    "run": ("--model", "tiny", "--trials", "4", "--warmups", "1", "--no-memory"),
+    "run": ("--model", "tiny", "--trials", "4", "--warmups", "1", "--skip", "memory"),
     "report": ("report", A, "--limit", "0"),
     "report of a training": ("report", "reports/training", "--group-by", "shape"),
-    "tree": ("report", "reports/training", "--tree", "--depth", "9"),
+    "tree": ("report", "reports/training", "--tree", "9"),
     "summary": ("summary", "--model", "tiny"),
-    "machine": ("machine",),
-    "compare": ("compare", A, B, "--all"),
-    "sweep": ("sweep", "--models", "tiny,other", "--dry-run"),
+    "machine": ("--machine",),
+    "compare": ("compare", A, B, "--full"),
+    "sweep": ("sweep", "--model", "tiny,other", "--dry-run"),
     "networks": ("--list-models",),
 }
 #: Of these all is in colour, of the others nothing.

@@ -52,7 +52,7 @@ def no_plots(monkeypatch):
 
 
 #: 3 epochs of 5 iterations.
-SMALL = ["train", "-d", "synthetic", "--synthetic-size", "50", "-b", "10", "-e", "3", "-l", "0.1"]
+SMALL = ["train", "-d", "synthetic:50", "-b", "10", "-e", "3", "-l", "0.1"]
 DEFAULT = Path("results", "tiny-synthetic")
 OWN = ("-m", "tests.cli.test_train:Net")
 

@@ -74,18 +74,24 @@ def test_runs_of_other_batches_are_compared_by_input(several):
     """Eight times the inputs in 4 times the time: an input takes half of it."""
     runs = [run(seed) for seed in range(4 if several else 2)]
     half = len(runs) // 2
-    batch = [replace(one, settings=replace(one.settings, batchsize=8)) for one in runs[half:]]
-    larger = [scaled(one, dict.fromkeys(range(len(one.layers)), 4.0), 4.0) for one in batch]
+    batch = [
+        replace(recording, settings=replace(recording.settings, batchsize=8))
+        for recording in runs[half:]
+    ]
+    larger = [
+        scaled(recording, dict.fromkeys(range(len(recording.layers)), 4.0), 4.0)
+        for recording in batch
+    ]
     before, after = Side("A", tuple(runs[:half])), Side("B", tuple(larger))
-    for one, other, factor in ((before, after, 0.5), (after, before, 2.0)):
-        comparison = compare(one, other)
+    for base, other, factor in ((before, after, 0.5), (after, before, 2.0)):
+        comparison = compare(base, other)
         layers, totals = comparison.layers, comparison.totals
         assert layers["ratio"].median() == pytest.approx(factor, rel=0.05)
         assert set(layers["verdict"]) == {FASTER if factor < 1 else SLOWER}
         assert totals["ratio"][CLEAN] == pytest.approx(factor, rel=0.05)
         # The times are those of an input, too.
-        inputs = one.runs[0].settings.batchsize
-        times_s = [one.time_s(at) / inputs for at in layers["before_index"]]
+        inputs = base.runs[0].settings.batchsize
+        times_s = [base.time_s(at) / inputs for at in layers["before_index"]]
         assert layers["before_s"].tolist() == pytest.approx(times_s)
         texts = [block for block in compared(comparison) if isinstance(block, Text)]
         said = " ".join(plain(block.words) for block in texts)
@@ -102,10 +108,10 @@ _OPPOSITE = {SLOWER: FASTER, FASTER: SLOWER, SAME: SAME, UNCLEAR: UNCLEAR}
 @given(st.integers(0, 10**6), st.integers(1, 20), st.floats(0.5, 2), st.integers(1, 3))
 def test_exchanged_sides_turn_everything_round(seed, n_layers, factor, runs):
     runs_of = [run(seed + i, n_layers, 40, n_clean=8) for i in (*range(runs), *range(9, 9 + runs))]
-    runs_of[runs:] = [scaled(one, {0: factor}) for one in runs_of[runs:]]
+    runs_of[runs:] = [scaled(recording, {0: factor}) for recording in runs_of[runs:]]
     first, second = sides_of(runs_of)
-    one, other = compare(first, second), compare(second, first)
-    for a, b in ((one.layers, other.layers), (one.totals, other.totals)):
+    forth, back = compare(first, second), compare(second, first)
+    for a, b in ((forth.layers, back.layers), (forth.totals, back.totals)):
         np.testing.assert_allclose(a["ratio"], 1 / b["ratio"], rtol=1e-12)
         np.testing.assert_allclose(a["low"], 1 / b["high"], rtol=1e-9)
         np.testing.assert_allclose(a["high"], 1 / b["low"], rtol=1e-9)
@@ -130,6 +136,12 @@ def test_the_order_of_the_layers_does_not_matter(seed, order, several):
     assert mixed.layers["verdict"].tolist() == plain.layers["verdict"].to_numpy()[order].tolist()
 
 
+def test_layers_that_take_no_time_have_no_share():
+    idle = run(1, 3, 8)
+    side = Side("A", (replace(idle, self_ns=idle.self_ns * 0),))
+    assert [side.share(index) for index in range(3)] == [0.0] * 3
+
+
 def test_clean_trials_of_other_calls_too_are_compared_with_none():
     mixed, alone = make_recording(left_out=60), make_recording(seed=3)
     for sides in ((mixed, alone), (alone, mixed), (mixed, mixed)):
@@ -138,9 +150,9 @@ def test_clean_trials_of_other_calls_too_are_compared_with_none():
         assert not {CLEAN, CPU} & set(totals)
     assert CLEAN in compare(alone, make_recording(seed=4)).totals.index
     # And a gate on CPU time takes trials that are alike.
-    one, other, mixed = (replace(run, clean_cpu_ns=run.clean_ns) for run in (alone, alone, mixed))
-    compare(one, other).check_cpu()
-    said = refusal(compare(one, mixed).check_cpu)
+    alike, same, mixed = (replace(run, clean_cpu_ns=run.clean_ns) for run in (alone, alone, mixed))
+    compare(alike, same).check_cpu()
+    said = refusal(compare(alike, mixed).check_cpu)
     assert "many of its unprofiled trials made other calls" in said
 
 
@@ -157,13 +169,14 @@ def changed(part, **values):
 
 def test_what_differs():
     plain = run(1, 3, 8)
-    one, other = (changed("environment", gpu=Gpu(name=name)) for name in ("A", "B"))
+    gpu_a, gpu_b = (changed("environment", gpu=Gpu(name=name)) for name in ("A", "B"))
     old, slow, fast = (
         changed("environment", blas=(BlasLibrary("openblas", "0.3", 1, kernels),))
         for kernels in ("", "Nehalem", "Haswell")
     )
     for before, after, *expected in (
         (plain, changed("settings", model="other"), "network", "chain", "other"),
+        (plain, changed("settings", engine="fast 1.0"), "engine", "Chainer", "fast 1.0"),
         (plain, changed("settings", input_shape=(1, 3)), "input", "1x16x32x32", "1x3"),
         (plain, changed("settings", train_mode=True), "train mode", "off", "on"),
         (plain, changed("settings", device="gpu:0"), "device", "cpu", "gpu:0"),
@@ -173,16 +186,16 @@ def test_what_differs():
         (plain, changed("environment", variables=("A=1", "B=2")), "variables", "", "A=1, B=2"),
         (plain, changed("environment", memory_nbytes=1 << 30), "memory", "8.0 GiB", "1.0 GiB"),
         (slow, fast, "BLAS kernels", "Nehalem", "Haswell"),
-        (one, other, "GPU", "A", "B"),
+        (gpu_a, gpu_b, "GPU", "A", "B"),
     ):
-        found = list(differences(before, after))
-        assert found == [Difference(*expected)], expected
+        others = list(differences(before, after))
+        assert others == [Difference(*expected)], expected
         elsewhere = expected[0] in ("cores", "GPU")
-        assert other_machine(found) == elsewhere, expected
+        assert other_machine(others) == elsewhere, expected
         moved = elsewhere or expected[0] in ("device", "BLAS", "BLAS kernels")
-        assert same_place(found) == (not moved), expected
+        assert same_place(others) == (not moved), expected
     # Where not both runs tell.
-    for before, after in ((plain, one), (old, fast), (fast, old)):
+    for before, after in ((plain, gpu_a), (old, fast), (fast, old)):
         assert list(differences(before, after)) == []
 
 
@@ -217,8 +230,8 @@ def test_how_the_machine_moved():
     assert list(movements([conditioned()], [conditioned((1, 1), other_cpu=0.0)])) == []
     assert list(movements([conditioned((1, 1))], [conditioned((0.0, 1))])) == [copy]
     # What is allowed for it holds one.
-    found = [Movement("copy", 1.2, 1.1, 1.3), Movement("matrix product", 0.9, 0.8, 1.0)]
-    assert allowance(found) == (0.8, 1.3)
-    shared = [*found, Movement("other programs", 1.0, 0.5, 2.0)]
+    moved = [Movement("copy", 1.2, 1.1, 1.3), Movement("matrix product", 0.9, 0.8, 1.0)]
+    assert allowance(moved) == (0.8, 1.3)
+    shared = [*moved, Movement("other programs", 1.0, 0.5, 2.0)]
     assert allowance(shared) == (0.4, 2.6)
     assert allowance([]) == (1.0, 1.0)

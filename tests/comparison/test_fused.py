@@ -37,8 +37,8 @@ def recorded(draw):
     chainer = chainer_run(draw(st.integers(0, 3)), N_LAYERS, n_trials=2, n_clean=2)
     node = st.sets(st.integers(0, N_LAYERS - 1), max_size=3).map(lambda at: tuple(sorted(at)))
     engines = draw(st.lists(st.lists(node, min_size=1, max_size=8), min_size=1, max_size=3))
-    found = [engine_run(chainer, nodes, engine=f"e{at}") for at, nodes in enumerate(engines)]
-    return ([chainer] if draw(st.booleans()) else []) + found
+    others = [engine_run(chainer, nodes, engine=f"e{at}") for at, nodes in enumerate(engines)]
+    return ([chainer] if draw(st.booleans()) else []) + others
 
 
 def rows_of(recordings):
@@ -73,5 +73,5 @@ def test_whatever_is_recorded(recordings):
     for a, b in zip(merged(once), once, strict=True):
         assert_same(a, b)
     for order in list(permutations(range(len(recordings))))[1:4]:
-        for at, found in zip(order, merged([recordings[i] for i in order]), strict=True):
-            assert_same(found, once[at])
+        for at, others in zip(order, merged([recordings[i] for i in order]), strict=True):
+            assert_same(others, once[at])

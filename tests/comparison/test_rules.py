@@ -96,10 +96,10 @@ def test_the_rules_give_known_answers():
 
     # Student's test of 3 runs with 3 by a table: t = 2.776 is 5 % of 4 degrees of freedom.
     for t, p, verdict in ((2.9, 0.0441, "slower"), (2.65, 0.0570, same)):
-        found = of_three(t)
-        close(found["p_value"], [p])
-        assert found["verdict"] == [verdict]
-        close(np.log(found["low"]), [(t - 2.776) * 0.02])
+        judgement = of_three(t)
+        close(judgement["p_value"], [p])
+        assert judgement["verdict"] == [verdict]
+        close(np.log(judgement["low"]), [(t - 2.776) * 0.02])
     # t = 3.2 is 3.3 %: nothing for one of two, something for both.
     assert of_three(3.2, 0)["verdict"] == [same] * 2
     close(of_three(3.2, 0)["p_value"][0], 2 * 0.0329)

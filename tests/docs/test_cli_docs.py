@@ -53,17 +53,22 @@ def section(parser, shared_rows):
     lines = [f"## {parser.prog}", "", escaped(parser.description or "")]
     shared: list[str] = []
     for group in parser._action_groups:
-        actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
+        hidden = ["-h", "--help"] if shared_rows else []  # every command has it
+        actions = [
+            action
+            for action in group._group_actions
+            if action.help != argparse.SUPPRESS and action.option_strings != hidden
+        ]
         shared += [
             f"`{action.option_strings[-1]}`"
             for action in actions
-            if row(parser, action) in shared_rows and action.dest != "help"
+            if row(parser, action) in shared_rows
         ]
         rows = [row(parser, action) for action in actions if row(parser, action) not in shared_rows]
         if not rows:
             continue
-        first = actions[0].option_strings[:1] == ["-h"] or not actions[0].option_strings
-        if not first:
+        is_first = group.title in ("help", "options") or not actions[0].option_strings
+        if not is_first:
             lines += ["", f"**{group.title[0].upper()}{group.title[1:]}**"]
         lines += ["", *rows]
     if shared:

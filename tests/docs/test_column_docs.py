@@ -62,7 +62,7 @@ def documentation():
         "The layer table on the terminal": layer_table(),
         "links.csv": meanings(LINK_COLUMNS),
         "By layer": summary_columns(network.LAYERS),
-        "By link, with `--depth`": summary_columns(network.LINKS, summary_rows(network.LAYERS)),
+        "By link, with `--tree`": summary_columns(network.LINKS, summary_rows(network.LAYERS)),
         "comparison.csv": meanings(comparison.COLUMNS),
         "ranks.csv": meanings(ranks.LAYER_COLUMNS),
         "collectives.csv": meanings(ranks.COLLECTIVE_COLUMNS),

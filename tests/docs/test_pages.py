@@ -89,7 +89,7 @@ def test_sweeps_that_the_documentation_shows(tmp_path):
     sweeps = commands("sweep")
     assert len(sweeps) == 2
     first = sweeps[0]
-    options = {"models": first.models, "input-sizes": first.input_sizes, "devices": first.devices}
+    options = {"model": first.model, "input-shape": first.input_shape, "device": first.device}
     assert len(cases_of(options, find)) == 12
     toml = re.search(r"```toml\n(.*?)```", (DOCS / "sweep.md").read_text(), re.DOTALL)
     (tmp_path / "r3.toml").write_text(toml[1])

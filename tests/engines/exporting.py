@@ -50,12 +50,12 @@ def outputs_of(network: Network) -> tuple[Any, ...]:
 
 def assert_close(got: tuple[Any, ...], expected: tuple[Any, ...], tolerance: float = 1e-5) -> None:
     assert len(got) == len(expected)
-    for one, other in zip(got, expected, strict=True):
-        assert one.shape == other.shape
-        assert one.dtype == other.dtype
-        finite = np.isfinite(other)
-        np.testing.assert_array_equal(one[~finite], other[~finite])
-        x, y = one[finite].astype("d"), other[finite].astype("d")
+    for array, wanted in zip(got, expected, strict=True):
+        assert array.shape == wanted.shape
+        assert array.dtype == wanted.dtype
+        finite = np.isfinite(wanted)
+        np.testing.assert_array_equal(array[~finite], wanted[~finite])
+        x, y = array[finite].astype("d"), wanted[finite].astype("d")
         largest = max(1.0, float(np.abs(y).max(initial=0)))
         assert np.abs(x - y).max(initial=0) <= tolerance * largest
 

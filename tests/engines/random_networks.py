@@ -226,10 +226,10 @@ def _drawn(rng: np.random.Generator) -> tuple[Any, tuple[Any, ...]]:
         for of, layer in d.layers:
             call = model[layer] if isinstance(layer, str) else layer
             values.append(call(*(values[n] for n in of)))
-        found = [values[n] for n in chosen]
-        if len(found) == 1:
-            return found[0]
-        return {f"y{n}": value for n, value in enumerate(found)} if named else tuple(found)
+        outputs = [values[n] for n in chosen]
+        if len(outputs) == 1:
+            return outputs[0]
+        return {f"y{n}": value for n, value in enumerate(outputs)} if named else tuple(outputs)
 
     model.run = run
     if rng.random() < 0.9:  # in the others normalisations do nothing

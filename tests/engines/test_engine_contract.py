@@ -66,16 +66,16 @@ def test_every_network_of_ours(tmp_path, subtests):
                 param.array[...] = 0  # the weights are those of the file
             loaded = OnnxRuntimeEngine()
             loaded.load(net, path)
-            for one in (engine, loaded):
-                assert_close(one.run(net.inputs), expected)
-                profile = one.layers(net.inputs, 3)
+            for each in (engine, loaded):
+                assert_close(each.run(net.inputs), expected)
+                profile = each.layers(net.inputs, 3)
                 assert_accounts(profile, net, 3)
                 # A layer that takes less than the runtime's clock tells is there, too.
                 gone = {net.layers[index].function for index in profile.gone}
                 assert gone <= {"Reshape", "BroadcastTo"}
                 # Changes of layout and copies are the only steps of its own.
                 assert {node.kind for node in profile.nodes if not node.layers} <= OWN_KINDS
-                shown = one.intermediates(net.inputs)
+                shown = each.intermediates(net.inputs)
                 assert shown
                 for index, array in shown.items():
                     assert_close((array.astype(layers[index].dtype),), (layers[index],))
@@ -88,12 +88,12 @@ def test_resnet20_layer_by_layer():
     assert_accounts(profile, net, 4)
     # Chainer's functions in every node that has some.
     names = [[net.layers[i].function for i in node.layers] for node in profile.nodes]
-    found = [functions for functions in names if functions]
+    fused = [functions for functions in names if functions]
     convolution = ["Convolution2DFunction", "FixedBatchNormalization"]
-    assert found.count([*convolution, "ReLU"]) == 17
-    assert len(found) == 24
+    assert fused.count([*convolution, "ReLU"]) == 17
+    assert len(fused) == 24
     # The sum and its activation belong to the convolution that runs last.
-    assert found.count([*convolution, "Add", "ReLU"]) == 2
+    assert fused.count([*convolution, "Add", "ReLU"]) == 2
     assert [node.layers for node in profile.nodes if 0 in node.layers] == [(0, 1, 2)]
     assert profile.gone == ()
 
@@ -179,8 +179,8 @@ def test_any_batch(subtests):
             take_any_batch(engine)
             other = larger_batch(larger_batch(network))
             assert len(other.inputs[0]) == 2 + len(x)
-            for one in (other, replace(network, inputs=(x[:1],))):
-                assert_close(engine.run(one.inputs), outputs_of(one))
+            for each in (other, replace(network, inputs=(x[:1],))):
+                assert_close(engine.run(each.inputs), outputs_of(each))
 
 
 def test_a_batch_that_is_held_is_refused():

@@ -34,9 +34,9 @@ def test_the_largest_difference_of_all_outputs():
     (copy,) = host_copies((array,))
     array[:] = 0  # copies do not change with the array
     np.testing.assert_array_equal(copy, ONE)
-    found = difference((ONE, ONE), (ONE + np.float32(0.25), ONE * np.float32(1.5)))
-    assert (found.largest, found.magnitude, found.output) == (2.0, 4.0, 1)
-    assert found.relative == 0.5
+    result = difference((ONE, ONE), (ONE + np.float32(0.25), ONE * np.float32(1.5)))
+    assert (result.largest, result.magnitude, result.output) == (2.0, 4.0, 1)
+    assert result.relative == 0.5
     for value in (np.nan, np.inf):
         odd, other = np.array([value, 1.0], np.float32), np.array([0.0, 1.0])
         opposite = np.array([-value if value > 0 else 0.0, 1.0])
@@ -58,34 +58,34 @@ arrays = npst.arrays(np.float32, (2, 3), elements=st.floats(-100, 100, width=32)
 
 @given(arrays, arrays)
 def test_a_difference_is_that_of_numpy_and_the_same_both_ways(a, b):
-    found = difference((a,), (b,))
-    assert found.largest == np.abs(a.astype(float) - b.astype(float)).max()
-    assert found.largest == difference((b,), (a,)).largest
+    result = difference((a,), (b,))
+    assert result.largest == np.abs(a.astype(float) - b.astype(float)).max()
+    assert result.largest == difference((b,), (a,)).largest
     assert difference((a,), (a,)).relative == 0.0
 
 
 def test_chainers_intermediates_tell_the_layer_that_differs():
     model = net(lambda net, x: F.dropout(F.relu(net.fc(x))) + 1, fc=L.Linear(3, 2))
     network = network_of(model, ONE[None])
-    found = chainer_intermediates(network)
+    result = chainer_intermediates(network)
     functions = [layer.function for layer in network.layers]
     assert functions == ["LinearFunction", "ReLU", "AddConstant"]
-    assert sorted(found) == [0, 1, 2]
+    assert sorted(result) == [0, 1, 2]
     expected = ONE[None] @ model.fc.W.array.T + model.fc.b.array
-    np.testing.assert_allclose(found[0], expected, rtol=1e-6)
-    np.testing.assert_array_equal(found[1], np.maximum(found[0], 0))
-    np.testing.assert_array_equal(found[2], found[1] + 1)
+    np.testing.assert_allclose(result[0], expected, rtol=1e-6)
+    np.testing.assert_array_equal(result[1], np.maximum(result[0], 0))
+    np.testing.assert_array_equal(result[2], result[1] + 1)
 
     def worst(got):
-        return worst_layer(found, got, network.layers, 1e-4)
+        return worst_layer(result, got, network.layers, 1e-4)
 
-    beyond = {0: found[0], 1: found[1] + 1, 2: found[2] + 100}
+    beyond = {0: result[0], 1: result[1] + 1, 2: result[2] + 100}
     assert worst(beyond) == "the first layer that differs is 1_ReLU at /"
-    within = {i: a * np.float32(1 + (1e-5 if i == 0 else 1e-6)) for i, a in found.items()}
+    within = {i: a * np.float32(1 + (1e-5 if i == 0 else 1e-6)) for i, a in result.items()}
     said = "the largest difference is in 0_LinearFunction at /fc"
     assert worst(within).endswith(said)
     # Layers that are not shown are not blamed.
-    for got in ({}, {0: found[0]}, {0: np.zeros(7)}):
+    for got in ({}, {0: result[0]}, {0: np.zeros(7)}):
         assert "in fused layers" in worst(got)
 
 

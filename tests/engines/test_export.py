@@ -213,6 +213,14 @@ def by_chance():
     return lambda net, x: F.tanh(x) if next(calls) else F.relu(x)
 
 
+def by_data(net, x):
+    """Takes another way for every input but the first."""
+    number = float(x.sum() if isinstance(x, np.ndarray) else x.array.sum())
+    if not hasattr(net, "number"):
+        object.__setattr__(net, "number", number)
+    return F.relu(x) if number == net.number else F.tanh(x)
+
+
 REFUSED = {
     "the ONNX exporter does not know Cumsum (layer 1_Cumsum at /inner)": net(
         lambda net, x: net.inner(F.relu(x)), inner=net(lambda net, x: F.crelu(F.cumsum(x, axis=1)))
@@ -225,7 +233,17 @@ REFUSED = {
         lambda net, x: F.relu(x).array
     ),
     "the network does not always make the same calls: call 0": by_chance(),
+    "the network's calls depend on its data: call 0 is ReLU in one run and Tanh": by_data,
 }
+
+
+def constants(get):
+    """Networks that take a constant from their input."""
+    return [
+        lambda x: F.relu(x) * float(get(x).min()),
+        lambda x: F.where(get(x) > 0, x, F.tanh(x)),
+        lambda x: F.get_item(x, (slice(None), [int(get(x).argmax()) % 4])),
+    ]
 
 
 def test_what_cannot_be_exported_is_said(subtests):
@@ -233,6 +251,16 @@ def test_what_cannot_be_exported_is_said(subtests):
         with subtests.test(said):
             network = network_of(model if isinstance(model, chainer.Link) else net(model), X)
             assert refusal(export_model, network, error=EngineError).startswith(said)
+
+
+def test_constants_taken_from_the_input_show_in_the_outputs_for_another(subtests):
+    for number, function in enumerate(constants(lambda x: chainer.as_variable(x).array)):
+        with subtests.test(number=number):
+            network = network_of(net(lambda net, x, f=function: f(x)), X)
+            engine, (others,) = prepared(OnnxRuntimeEngine, network), other_inputs((X,))
+            assert_close(engine.run(network.inputs), outputs_of(network))
+            expected = outputs_of(replace(network, inputs=(others,)))
+            assert difference(expected, engine.run((others,))).relative > 0.01
 
 
 def test_files_of_other_networks_and_damaged_ones():

@@ -25,9 +25,9 @@ def race(clock, *engines, trials=60, device="cpu", **options):
 
 def ran(clock, *engines, **options):
     """A race that is over."""
-    one = race(clock, *engines, **options)
-    one.run()
-    return one
+    contest = race(clock, *engines, **options)
+    contest.run()
+    return contest
 
 
 def chainer(clock, **more):
@@ -37,16 +37,16 @@ def chainer(clock, **more):
 def test_every_trial_takes_what_the_engine_takes_and_progress_is_told_for_all_together(clock):
     seen = []
     engines = chainer(clock), FakeEngine(clock, 100)
-    one = ran(clock, *engines, progress=lambda *told: seen.append(told))
-    slow, fast = one.contestants
+    contest = ran(clock, *engines, progress=lambda *progress: seen.append(progress))
+    slow, fast = contest.contestants
     assert slow.clean_ns.tolist() == [1000] * 60
     assert fast.clean_ns.tolist() == [100] * 60
-    begins = np.concatenate([c.start_ns for c in one.contestants])
-    ends = np.concatenate([c.start_ns + c.clean_ns for c in one.contestants])
+    begins = np.concatenate([c.start_ns for c in contest.contestants])
+    ends = np.concatenate([c.start_ns + c.clean_ns for c in contest.contestants])
     order = np.argsort(begins)
     assert (begins[order][1:] >= ends[order][:-1]).all()
     assert slow.prepare_s == fast.prepare_s == pytest.approx(1e-3)
-    assert one.ended == COMPLETE
+    assert contest.ended == COMPLETE
     assert [d.relative for d in fast.differences] == [0.0, 0.0, 0.0]
     assert seen[-1] == (120, 120, pytest.approx(550e-9))
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
@@ -63,7 +63,7 @@ def test_a_warm_up_takes_about_ten_seconds_at_most(clock):
 def test_engines_take_turns_in_an_order_that_changes(clock):
     log = []
     engines = [FakeEngine(clock, 10, name, log=log) for name in ("chainer", "b", "c")]
-    one = ran(clock, *engines, trials=60, warmups=0)
+    contest = ran(clock, *engines, trials=60, warmups=0)
     # Two runs of each for its outputs, which Chainer makes twice, and one at the end.
     trials = log[8:-3]
     # Blocks of two: an untimed run comes before them.
@@ -72,7 +72,7 @@ def test_engines_take_turns_in_an_order_that_changes(clock):
     order = [block[0] for block in blocks]
     assert order[:9] == ["chainer", "b", "c", "b", "c", "chainer", "c", "chainer", "b"]
     assert len(order) == 90
-    assert one.contestants[1].block == 2
+    assert contest.contestants[1].block == 2
     # There are many rounds of few trials.
     for trials, rounds in ((1, 1), (29, 29), (59, 59), (61, 31), (1000, 100)):
         (slow,) = ran(clock, chainer(clock), trials=trials).contestants
@@ -89,17 +89,17 @@ def test_one_that_fails_is_out_keeps_what_it_made_and_the_others_go_on(clock):
         return x
 
     spoils = FakeEngine(clock, name="spoils", function=spoil)
-    one = ran(clock, chainer(clock), lacks, breaks, spoils, FakeEngine(clock))
-    assert [(c.error, len(c.clean_ns)) for c in one.contestants] == [
+    contest = ran(clock, chainer(clock), lacks, breaks, spoils, FakeEngine(clock))
+    assert [(c.error, len(c.clean_ns)) for c in contest.contestants] == [
         ("", 60),
         ("no such function: Roll", 0),
         ("after 2 trials: RuntimeError: out of order", 2),
         ("changes its input", 0),
         ("", 60),
     ]
-    assert one.contestants[1].prepare_s is None
-    np.testing.assert_array_equal(one.network.inputs[0], X)
-    assert one.ended == COMPLETE
+    assert contest.contestants[1].prepare_s is None
+    np.testing.assert_array_equal(contest.network.inputs[0], X)
+    assert contest.ended == COMPLETE
 
 
 def test_without_chainer_there_is_no_race(clock):
@@ -114,14 +114,14 @@ def test_without_chainer_there_is_no_race(clock):
             "chainer: the network returns different outputs for the same",
         ),
     ):
-        one = race(clock, chainer(clock, **more), FakeEngine(clock), trials=trials)
-        assert refusal(one.run).startswith(said)
+        contest = race(clock, chainer(clock, **more), FakeEngine(clock), trials=trials)
+        assert refusal(contest.run).startswith(said)
 
 
 def test_a_tolerance_can_be_given(clock):
     for given, tolerance in ((0.5, 0.5), (None, 1e-4)):
-        one = race(clock, chainer(clock), FakeEngine(clock), tolerance=given)
-        assert [each.tolerance for each in one.contestants] == [tolerance] * 2
+        contest = race(clock, chainer(clock), FakeEngine(clock), tolerance=given)
+        assert [each.tolerance for each in contest.contestants] == [tolerance] * 2
 
 
 def test_wrong_outputs_are_seen(clock):
@@ -130,7 +130,7 @@ def test_wrong_outputs_are_seen(clock):
     again, theirs = (partial(np.multiply, 2, out=np.empty_like(X)) for _ in range(2))
     breaking = FakeEngine(clock, name="breaking")
     breaking.function = lambda x: x * (2 if breaking.calls < 50 else 3)
-    one = ran(
+    contest = ran(
         clock,
         chainer(clock, function=again),
         FakeEngine(clock, function=lambda x: x * 2 + 0.1),
@@ -138,28 +138,28 @@ def test_wrong_outputs_are_seen(clock):
         breaking,
         FakeEngine(clock, name="again", function=theirs),
     )
-    result = one.contestants[1].result
+    result = contest.contestants[1].result
     assert result.wrong
     assert result.difference is not None
     assert result.difference.largest == pytest.approx(0.1, rel=1e-5)
     assert result.difference.magnitude <= 10.0
     assert result.tolerance == 1e-4
     assert len(result.clean_ns) == 60
-    first, second, again = one.contestants[2].differences
+    first, second, again = contest.contestants[2].differences
     assert (first.relative, again.relative) == (0.0, 0.0)
     assert second.relative > 0.1
-    assert [d.relative for d in one.contestants[3].differences] == [0.0, 0.0, 0.5]
-    assert [d.relative for d in one.contestants[4].differences] == [0.0] * 3
+    assert [d.relative for d in contest.contestants[3].differences] == [0.0, 0.0, 0.5]
+    assert [d.relative for d in contest.contestants[4].differences] == [0.0] * 3
 
 
 def test_the_worst_layer_is_told_by_engines_that_show_theirs(clock, monkeypatch):
-    known = {0: X, 3: X}
-    monkeypatch.setattr("chainer_profile.engines.equality.chainer_intermediates", lambda _: known)
+    outputs = {0: X, 3: X}
+    monkeypatch.setattr("chainer_profile.engines.equality.chainer_intermediates", lambda _: outputs)
     shows, silent = (FakeEngine(clock, name=name, function=lambda x: x) for name in "ab")
     shows.intermediates = lambda inputs: {0: X, 3: X + 1}
     silent.intermediates = raising(RuntimeError("nothing to show"))
-    one = ran(clock, chainer(clock), shows, silent)
-    assert [each.worst_layer for each in one.contestants[1:]] == [
+    contest = ran(clock, chainer(clock), shows, silent)
+    assert [each.worst_layer for each in contest.contestants[1:]] == [
         "the first layer that differs is 3_Convolution2DFunction at /res2/1/conv1",
         "the first differing layer is unknown (RuntimeError: nothing to show)",
     ]
@@ -168,22 +168,22 @@ def test_the_worst_layer_is_told_by_engines_that_show_theirs(clock, monkeypatch)
 def test_a_signal_and_a_time_limit_end_it_with_what_was_measured(clock):
     engine = FakeEngine(clock)
     stop = lambda: "interrupted" if engine.calls >= 20 else ""  # noqa: E731
-    one = ran(clock, chainer(clock), engine, stop=stop)
-    assert one.ended == "interrupted"
-    slow, fast = (len(c.clean_ns) for c in one.contestants)
+    contest = ran(clock, chainer(clock), engine, stop=stop)
+    assert contest.ended == "interrupted"
+    slow, fast = (len(c.clean_ns) for c in contest.contestants)
     assert 0 < fast < 60
     assert abs(slow - fast) <= 2
-    one.profile_nodes(10)
+    contest.profile_nodes(10)
     assert engine.layer_trials == 0
     nothing = ran(clock, chainer(clock), FakeEngine(clock), stop=lambda: "interrupted")
     assert [len(c.clean_ns) for c in nothing.contestants] == [0, 0]
     assert nothing.ended == "interrupted"
     # The limit is one of the trials alone.
     engine = FakeEngine(clock, 100, given=profile([1], [()], 2))
-    one = ran(clock, chainer(clock), engine, max_seconds=20e-6)
-    assert one.ended == TIME_LIMIT
-    assert 0 < len(one.contestants[0].clean_ns) < 20
-    one.profile_nodes(10)
+    contest = ran(clock, chainer(clock), engine, max_seconds=20e-6)
+    assert contest.ended == TIME_LIMIT
+    assert 0 < len(contest.contestants[0].clean_ns) < 20
+    contest.profile_nodes(10)
     assert engine.layer_trials == 10
     enough = ran(clock, chainer(clock), trials=3, max_seconds=6000e-9)
     assert enough.ended == COMPLETE
@@ -195,32 +195,32 @@ def test_nodes_are_timed_for_a_while_only(clock):
     silent = FakeEngine(clock, name="silent")
     failing = FakeEngine(clock, name="failing")
     failing.layers = lambda inputs, trials: 1 / 0
-    one = ran(clock, chainer(clock), engine, silent, failing)
-    one.profile_nodes(200, most_seconds=0.05)
+    contest = ran(clock, chainer(clock), engine, silent, failing)
+    contest.profile_nodes(200, max_seconds=0.05)
     assert engine.layer_trials == 50
-    assert one.contestants[1].profile is given
-    assert one.contestants[2].note == "it does not report the times of its nodes"
-    assert one.contestants[3].note == "no node times: ZeroDivisionError: division by zero"
-    assert not any(c.error for c in one.contestants)
+    assert contest.contestants[1].profile is given
+    assert contest.contestants[2].note == "it does not report the times of its nodes"
+    assert contest.contestants[3].note == "no node times: ZeroDivisionError: division by zero"
+    assert not any(c.error for c in contest.contestants)
 
 
 def test_memory_is_that_of_the_runs(clock, monkeypatch):
-    told = []
+    calls_at = []
 
-    class Told:
+    class FakeGrowth:
         def settle(self):
-            told.append(engine.calls)
+            calls_at.append(engine.calls)
 
         def nbytes(self):
-            told.append(engine.calls)
+            calls_at.append(engine.calls)
             return 1 << 20
 
-    monkeypatch.setattr("chainer_profile.engines.race.Growth", Told)
+    monkeypatch.setattr("chainer_profile.engines.race.Growth", FakeGrowth)
     engine = chainer(clock)
-    one = ran(clock, engine, trials=1, warmups=3)
-    found = one.contestants[0].result
-    assert found.memory_nbytes == 1 << 20
-    settled, asked = told
+    contest = ran(clock, engine, trials=1, warmups=3)
+    engine_result = contest.contestants[0].result
+    assert engine_result.memory_nbytes == 1 << 20
+    settled, asked = calls_at
     assert asked - settled == 3
     on_gpu = ran(clock, chainer(clock), device="gpu:0", trials=1)
     assert on_gpu.contestants[0].memory_nbytes is None

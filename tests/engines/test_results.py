@@ -66,8 +66,8 @@ def test_a_row_stands_for_the_layers_that_the_node_does():
     nodes = [EngineNode("a", "A", (0,)), EngineNode("b", "B", (0, 1)), EngineNode("c", "C", (2,))]
     assert [row.flops for row in node_rows(nodes, layers())] == [None, None, 6]
     # Arrays are those of a layer that it does alone.
-    known = tuple(replace(layer, nbytes_read=8, output_nbytes=4) for layer in layers(1))
-    (alone,) = node_rows(nodes[:1], known)
+    kept = tuple(replace(layer, nbytes_read=8, output_nbytes=4) for layer in layers(1))
+    (alone,) = node_rows(nodes[:1], kept)
     assert (alone.nbytes_read, alone.output_nbytes, alone.dtype) == (8, 4, "float32")
     assert main_layer((1, 2, 3), layers()) == 3
     assert main_layer((1, 2), layers()) == 1
@@ -177,9 +177,9 @@ def test_what_goes_wrong_is_told_and_keeps_the_others(reference, monkeypatch):
     fake = partial(FakeEngine, reference.clock, 100)
     found = measured(reference, fake(given=fused(0)))
     assert list(found.recordings) == ["chainer"]
-    one, why = found.run.engines[1], "it does not say what became of layer 1"
-    assert one.note == f"the times of its nodes are unusable: {why}"
-    assert (one.folder, len(one.clean_ns)) == ("", 12)
+    engine_result, why = found.run.engines[1], "it does not say what became of layer 1"
+    assert engine_result.note == f"the times of its nodes are unusable: {why}"
+    assert (engine_result.folder, len(engine_result.clean_ns)) == ("", 12)
     reference.fails_at = reference.calls + 10
     found = measured(reference, fake())
     assert str(found.failure) == "chainer: after 2 trials: RuntimeError: out of order"
@@ -202,9 +202,9 @@ def test_a_run_is_the_same_when_read_again(tmp_path):
     run = make_run(MISSING, odd, WRONG, other_cpu=0.5, ended="interrupted by SIGINT")
     path, made = tmp_path / RESULTS, recordings()
     made["chainer"] = replace(made["chainer"], conditions=Conditions(other_cpu=0.5))
-    for known in (made, {}, {"fast": made["fast"]}):
-        path.write_text(write_json(run, known))
-        again = recorded(read_json(path), known)
+    for kept in (made, {}, {"fast": made["fast"]}):
+        path.write_text(write_json(run, kept))
+        again = recorded(read_json(path), kept)
         assert write_json(again, {}) == write_json(run, {})
         assert (again.settings, again.environment) == (run.settings, run.environment)
         for before, after in zip(run.engines, again.engines, strict=True):

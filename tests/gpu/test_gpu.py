@@ -162,7 +162,7 @@ for words in json.loads(sys.argv[1]):
 
 
 def test_bad_input_is_one_line(folder):
-    few = ["--gpu", "0", "--trials", "4", "--no-machine", "--out", "run", *SMALL]
+    few = ["--gpu", "0", "--trials", "4", "--skip", "machine", "--out", "run", *SMALL]
     words = [[*few, *more] for more, _ in BAD_INPUT]
     said = done(process(["-c", RUNS, json.dumps(words)], folder)).splitlines()
     for (_, message), line, code in zip(BAD_INPUT, said[::2], said[1::2], strict=True):
@@ -201,7 +201,7 @@ for array in (x, cupy.asarray(x)):
 
 
 def test_training_and_its_profile(folder, monkeypatch):
-    words = "--gpu 0 --dataset synthetic --synthetic-size 320 --epoch 1 -b 64 -q --out trained"
+    words = "--gpu 0 --dataset synthetic:320 --epoch 1 -b 64 -q --out trained"
     words += " --profile --model nets.py:Images"
     # Those of an earlier run: on a fake clock benchmarks would not end.
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))

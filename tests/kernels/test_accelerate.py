@@ -67,9 +67,9 @@ def test_what_it_is_put_under_and_other_types_that_are_left_to_chainer(monkeypat
         arrays = x.astype(of_x), w.astype(of_w)
         expected = F.convolution_2d(*arrays)
         with accelerate():
-            found = F.convolution_2d(*arrays)
+            accelerated = F.convolution_2d(*arrays)
         assert names == []
-        np.testing.assert_array_equal(found.array, expected.array)
+        np.testing.assert_array_equal(accelerated.array, expected.array)
 
 
 def test_a_graph_may_cross_its_end():

@@ -127,18 +127,18 @@ def outcome(call, gradient):
     except Exception as error:
         return type(error), str(error)
     # What others may hold is left as it was.
-    return [y.array, gy, *(array for one in variables for array in (one.array, one.grad))]
+    return [y.array, gy, *(part for x in variables for part in (x.array, x.grad))]
 
 
 def check(kernels, call, gradient, tolerance=0.0):
     with np.errstate(all="ignore"):
         expected = outcome(call, gradient)
         with accelerate(kernels):
-            found = outcome(call, gradient)
-    if isinstance(expected, tuple) or isinstance(found, tuple):
-        assert found == expected
+            accelerated = outcome(call, gradient)
+    if isinstance(expected, tuple) or isinstance(accelerated, tuple):
+        assert accelerated == expected
         return
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(accelerated, expected, strict=True):
         assert type(ours) is np.ndarray
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
         largest = np.abs(theirs[np.isfinite(theirs)]).max(initial=1e-30)
@@ -187,9 +187,9 @@ def test_batch_normalization(kernels):
         # What a large mean leaves of the digits.
         scale = max(1.0, offset)
         compare(training, [x, gamma, beta], kernels, scale)
-        found = [array.copy() for array in running]
+        accelerated = [array.copy() for array in running]
         training(x, gamma, beta)
-        np.testing.assert_allclose(found, running, rtol=1e-11)
+        np.testing.assert_allclose(accelerated, running, rtol=1e-11)
         variance = RNG.uniform(0.5, 2, 3)
         fixed = F.fixed_batch_normalization
         compare(fixed, [x, gamma, beta, mean, variance], kernels, scale)

@@ -28,17 +28,17 @@ class Process:
     """What ``accelerate()`` changes in a process, with a glibc and a PyTorch that note it."""
 
     def __init__(self):
-        self.told = []
+        self.mallopts = []
         self.threads = OWN_THREADS
         self.gnu_get_libc_version = self.malloc_trim = lambda *_: None
 
     def mallopt(self, name, value):
-        self.told.append((name, value))
+        self.mallopts.append((name, value))
         return 1
 
     @property
     def keeps(self):
-        return dict(self.told).get(memory._M_MMAP_MAX) == 0
+        return dict(self.mallopts).get(memory._M_MMAP_MAX) == 0
 
     @property
     def wrapped(self):
@@ -64,8 +64,9 @@ def process():
             assert not module._ACTIVE
             assert not replacements.Replacements._all
         finally:  # where a check failed the next example begins anew
-            for one in (*module._ACTIVE, *memory._KEEPERS):
-                one.undo() if isinstance(one, module.Accelerated) else memory.give_back(one)
+            for keeper in (*module._ACTIVE, *memory._KEEPERS):
+                is_fast = isinstance(keeper, module.Accelerated)
+                keeper.undo() if is_fast else memory.give_back(keeper)
 
 
 def _is_guarded(code, line):
@@ -145,26 +146,26 @@ def test_any_nesting(steps):
             if place < 0:
 
                 def enter(make=make):
-                    one = make()
+                    keeper = make()
                     if make is keeping_memory:  # accelerate() takes effect at once
-                        one.__enter__()
-                    return one
+                        keeper.__enter__()
+                    return keeper
 
                 with suppress(KeyboardInterrupt):
-                    one = where(partial(interrupted, at, enter))
-                    opened.append((one, keep, threads))
+                    keeper = where(partial(interrupted, at, enter))
+                    opened.append((keeper, keep, threads))
             elif opened:
-                one, *_ = opened.pop(place % len(opened))
+                keeper, *_ = opened.pop(place % len(opened))
                 error = (ValueError, ValueError(), None) if place == 1 else (None, None, None)
                 with suppress(KeyboardInterrupt, ValueError):
-                    where(partial(interrupted, at, partial(one.__exit__, *error)))
+                    where(partial(interrupted, at, partial(keeper.__exit__, *error)))
             check()
-        for one, *_ in opened:
-            one.__exit__(None, None, None)
+        for keeper, *_ in opened:
+            keeper.__exit__(None, None, None)
         opened.clear()
         check()
         if not any(keep for (_, keep, _), place, *_ in steps if place < 0):
-            assert here.told == []
+            assert here.mallopts == []
 
 
 def test_a_glibc_that_refuses_is_as_it_was(monkeypatch):

@@ -14,7 +14,7 @@ from tests import ROOT
 from tests.refusing import refusal
 
 NETS = Path(__file__).with_name("old_networks.py")
-FEW = ("--trials", "2", "--clean-trials", "1", "-w", "0", "--no-machine", "--no-memory")
+FEW = ("--trials", "2", "--clean-trials", "1", "-w", "0", "--skip", "machine,memory")
 
 #: By network its command, which the page of the manual has.
 WORDS = dict(re.findall(r"`\$NETS:(\w+) (.*?)`", (ROOT / "docs" / "running.md").read_text()))

@@ -58,12 +58,12 @@ def stays(draw):
     size, count = draw(st.integers(1, 5)), draw(st.integers(1, 4))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     most = draw(st.sampled_from([2, 100, 10**9]))
-    found = {}
+    made = {}
     for number in range(size):
         arrived = rng.integers(0, most, (count, 2)) + 2**40
         left = arrived + rng.integers(0, most, (count, 2))
-        found[f"rank-{number}"] = rank(Rank(number, size, "here"), arrived, left)
-    return found
+        made[f"rank-{number}"] = rank(Rank(number, size, "here"), arrived, left)
+    return made
 
 
 @given(stays())
@@ -72,11 +72,11 @@ def test_waits_and_moves_are_the_communication_and_phases_the_iteration(recordin
     assert ranks.waiting_ns.min() >= 0
     assert ranks.moving_ns.min() >= 0
     ours = recordings.values()
-    stayed = [(one.left_ns - one.arrived_ns).tolist() for one in ours]
+    stayed = [(each.left_ns - each.arrived_ns).tolist() for each in ours]
     assert (ranks.waiting_ns + ranks.moving_ns).tolist() == stayed
-    in_rows = [one.self_ns[:, 1:3].sum(1).tolist() for one in ours]
+    in_rows = [each.self_ns[:, 1:3].sum(1).tolist() for each in ours]
     assert ranks.communication_ns.tolist() == in_rows
-    assert ranks.iteration_ns.tolist() == [one.trial_ns.tolist() for one in ours]
+    assert ranks.iteration_ns.tolist() == [each.trial_ns.tolist() for each in ours]
     parts = ranks.computing_ns + ranks.communication_ns + ranks.between_ns
     assert parts.tolist() == ranks.iteration_ns.tolist()
     last = ranks.arrived_ns == ranks.arrived_ns.max(axis=0)
@@ -99,18 +99,18 @@ def test_of_several_hosts_all_but_waiting_is_told():
     # Without collectives there is nothing to say.
     computing = tuple(replace(row, phase="forward") for row in ROWS)
     bare = {
-        name: replace(one, layers=computing, arrived_ns=None, left_ns=None)
-        for name, one in two(rank=Rank(1, 2, "there")).items()
+        name: replace(each, layers=computing, arrived_ns=None, left_ns=None)
+        for name, each in two(rank=Rank(1, 2, "there")).items()
     }
     assert merge(bare).notes == ()
 
 
 def test_what_does_not_belong_together_is_one_line():
     zero = rank(Rank(0, 2, "here"), [[100, 170]] * 2, [[160, 190]] * 2)
-    one = rank(Rank(1, 2, "here"), [[140, 165]] * 2, [[162, 191]] * 2)
+    each = rank(Rank(1, 2, "here"), [[140, 165]] * 2, [[162, 191]] * 2)
     wider = {
         "layers": (*ROWS, replace(ROWS[3], index=4, path="/new")),
-        "self_ns": np.hstack([one.self_ns, one.self_ns[:, :1]]),
+        "self_ns": np.hstack([each.self_ns, each.self_ns[:, :1]]),
     }
     other = (replace(ROWS[0], path="/new"), *ROWS[1:])
     assert "there is no recording of a rank" in refusal(merge, {})
@@ -122,4 +122,4 @@ def test_what_does_not_belong_together_is_one_line():
         ({"layers": other}, "rank-1 has no LinearFunction at /l1 in forward, which rank-0 has"),
         (wider, "rank-1 has no iteration with just the 4 rows, which rank-0 has"),
     ):
-        assert said in refusal(merge, {"rank-0": zero, "rank-1": replace(one, **change)})
+        assert said in refusal(merge, {"rank-0": zero, "rank-1": replace(each, **change)})

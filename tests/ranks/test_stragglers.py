@@ -25,19 +25,19 @@ def test_a_straggler_is_found_at_its_rank_and_layer(size):
         for milliseconds in (10.0, 30.0, 100.0):
             ranks = merge(training(size, seed=seed, planted_ms={(rank, layer): milliseconds}))
             assert found_in(ranks) == [(rank, layer, pytest.approx(milliseconds, rel=0.05))]
-            one = ranks.judged.stragglers[0]
-            assert one.low_s <= one.excess_s <= one.high_s
-            assert one.here_s - one.elsewhere_s == pytest.approx(one.excess_s, rel=0.05)
+            each = ranks.judged.stragglers[0]
+            assert each.low_s <= each.excess_s <= each.high_s
+            assert each.here_s - each.elsewhere_s == pytest.approx(each.excess_s, rel=0.05)
             assert ranks.judged.slow == ()
             assert ranks.last[rank] == 1
         # In every fifth iteration alone.
         ranks = merge(training(size, seed=seed, planted_ms={(rank, layer): 15.0}, every=5))
-        [one] = ranks.judged.stragglers
-        assert (one.rank, ranks.computing[one.layer], one.at_times) == (rank, layer, True)
-        assert abs(one.excess_s) < 0.5e-3
-        assert one.mean_s == pytest.approx(3e-3, rel=0.1)
-        assert one.late_s == pytest.approx(15e-3, rel=0.1)
-        assert one.low_s <= one.mean_s <= one.high_s
+        [each] = ranks.judged.stragglers
+        assert (each.rank, ranks.computing[each.layer], each.at_times) == (rank, layer, True)
+        assert abs(each.excess_s) < 0.5e-3
+        assert each.mean_s == pytest.approx(3e-3, rel=0.1)
+        assert each.late_s == pytest.approx(15e-3, rel=0.1)
+        assert each.low_s <= each.mean_s <= each.high_s
         assert ranks.judged.slow == ()
 
 
@@ -75,9 +75,9 @@ def larger_batch(size, seed, factor):
 def test_all_layers_that_a_larger_batch_makes_slow_are_named(size, factor):
     for seed in range(20):
         judged = judge(*larger_batch(size, seed, factor), 0.03, 1e-6)
-        found = {one.layer for one in judged.stragglers}
-        assert found >= {0, 3, 10, 13}, "the convolutions, forward and backward"
-        assert {one.rank for one in judged.stragglers} == {1}
+        stragglers = {each.layer for each in judged.stragglers}
+        assert stragglers >= {0, 3, 10, 13}, "the convolutions, forward and backward"
+        assert {each.rank for each in judged.stragglers} == {1}
 
 
 def test_a_slow_rank_is_one_finding():
@@ -94,13 +94,13 @@ def test_a_slow_rank_is_one_finding():
 def test_stragglers_and_slow_ranks_do_not_hide_one_another():
     planted = {(1, 0): 20.0, (2, 16): 30.0}
     ranks = merge(training(4, slow={1: 1.5}, planted_ms=planted))
-    assert [one.rank for one in ranks.judged.slow] == [1]
-    found = {(rank, layer): excess for rank, layer, excess in found_in(ranks)}
-    assert found == {at: pytest.approx(ms, rel=0.05) for at, ms in planted.items()}
+    assert [each.rank for each in ranks.judged.slow] == [1]
+    stragglers = {(rank, layer): excess for rank, layer, excess in found_in(ranks)}
+    assert stragglers == {at: pytest.approx(ms, rel=0.05) for at, ms in planted.items()}
     for slow in ((0, 1), (0, 1, 2, 3)):
         planted = {(rank, 3): 30.0 for rank in slow}
-        found = found_in(merge(training(2 * len(slow), planted_ms=planted)))
-        assert sorted(one[:2] for one in found) == sorted(planted)
+        stragglers = found_in(merge(training(2 * len(slow), planted_ms=planted)))
+        assert sorted(each[:2] for each in stragglers) == sorted(planted)
 
 
 @given(st.integers(2, 9).flatmap(lambda n: arrays(np.int64, (n, 3, 2), elements=st.integers(0, 9))))

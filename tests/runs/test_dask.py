@@ -40,7 +40,7 @@ if __name__ == "__main__":
     from models.registry import REGISTRY
     sys.exit(main(sys.argv[1:], registry=REGISTRY))
 """
-TWO = ["--models", "resnet18,resnet34", "--input-shapes", "3x8x8", "--out", "s"]
+TWO = ["--model", "resnet18,resnet34", "--input-shape", "3x8x8", "--out", "s"]
 TWO += ["--trials", "4", "--warmups", "1"]
 #: How the cases behave.
 HOW = json.dumps({"resnet18": "die once", "resnet34": "gate"})

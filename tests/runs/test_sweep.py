@@ -68,29 +68,29 @@ def test_cases_are_run_one_after_another_and_kept():
     assert command == f"python profile.py {words} --out s/{NAMES[0]}"
 
 
-def failing(times, what):
+def failing(times, failure):
     """The second case fails so often."""
-    left = [what] * times
+    left = [failure] * times
 
     def answer(case):
         if case is not CASES[1] or not left:
             return good(case)
-        found = left.pop()
-        if isinstance(found, Exception):
-            raise found
-        return found
+        answered = left.pop()
+        if isinstance(answered, Exception):
+            raise answered
+        return answered
 
     return answer
 
 
 def test_a_case_that_fails_is_tried_twice_and_the_rest_done():
-    for what, error in (
+    for failure, error in (
         (Outcome(error="no luck"), "no luck"),
         (Outcome(b"something else"), "the result is unusable: "),
         (ImportError("no\nmodule"), "ImportError: no module"),
     ):
         for times in (1, 2):
-            heard = Heard(failing(times, what))
+            heard = Heard(failing(times, failure))
             with take_sweep(Path(error, str(times)), CASES, force=False) as taken:
                 *good, last = heard.run(taken)
                 assert bool(taken.finished(CASES[1])) is (times == 1), error

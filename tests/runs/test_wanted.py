@@ -23,6 +23,8 @@ def test_names():
     for text, expected in {
         "trace, json,trace": ("trace", "json"),
         "json,all": tuple(FILES),
+        "trace:17,json": ("trace:17", "json"),
+        "all,trace:0": (*FILES, "trace:0"),
         "none": ("none",),
     }.items():
         assert parse_formats(text) == expected
@@ -47,13 +49,13 @@ def test_each_is_made_by_its_renderer_when_it_is_asked_for():
 def test_a_trial_that_is_not_there_is_refused_before():
     check(USUAL, 0)
     check(Wanted(("json", "trace"), None, 4), 5)
-    with pytest.raises(UsageError, match="--trace-trial 0: there are no trials"):
+    with pytest.raises(UsageError, match="--format trace:0: there are no trials"):
         check(Wanted(("trace",), None, 0), 0)
 
 
 def test_files_of_a_run_and_of_its_report(capsys):
-    words = ("--format", "trace,folded", "--author", "Ada", "--course", "Systems")
-    assert main("-o", "run", *words, "--title", "Mine", "--trace-trial", "1") == 0
+    words = ("--format", "trace:1,folded", "--author", "Ada", "--course", "Systems")
+    assert main("-o", "run", *words, "--title", "Mine") == 0
     written = "Written to run: report.md, report.html, trace.json, stacks.folded and "
     assert written in capsys.readouterr().out  # what was asked for in its order
     assert {"trace.json", "stacks.folded"} <= set(names_in("run"))

@@ -25,36 +25,37 @@ def refuse(has_results=False, force=None):
     refuse_foreign(RUN, is_of_run, "run", has_results, force)
 
 
-def test_a_folder_that_is_new_empty_or_holds_hidden_files_is_taken():
-    refuse(force=False)
+NO_RUN = ", but no run; name another folder"
+FORCE = ", or write into it with --force"
+#: Files in the folder, whether it has a run, --force (None: the command has none), the refusal.
+FOLDERS = [
+    ((), False, False, ""),
+    ((".DS_Store", "Thumbs.db"), False, False, ""),
+    (("notes.txt",), False, False, f"run contains notes.txt{NO_RUN}{FORCE}"),
+    (("report.md",), False, False, f"run contains report.md{NO_RUN}{FORCE}"),
+    ((RECORDING, "z", ".hidden"), False, None, f"run contains {RECORDING} and 1 more{NO_RUN}"),
+    (("notes.txt",), False, True, ""),
+    (
+        ("notes.txt", RECORDING),
+        *(True, False),
+        "run contains a run already; name another folder, or replace it with --force",
+    ),
+    (("notes.txt", RECORDING), True, None, ""),
+    (("notes.txt", RECORDING), True, True, ""),
+]
+
+
+@pytest.mark.parametrize(("names", "has_results", "force", "refusal"), FOLDERS)
+def test_which_folders_are_refused(names, has_results, force, refusal):
+    refuse(has_results, force)  # a folder that is not there
     RUN.mkdir()
-    refuse(force=False)
-    for name in (".DS_Store", "Thumbs.db"):
-        put(name)
-        refuse(force=False)
-
-
-@pytest.mark.parametrize("name", ["notes.txt", "report.md", RECORDING])
-def test_a_folder_of_somebody_else_is_refused_and_taken_by_force(name):
-    put(name)
+    put(*names)
+    if not refusal:
+        refuse(has_results, force)
+        return
     with pytest.raises(UsageError) as error:
-        refuse(force=False)
-    assert str(error.value) == (
-        f"run contains {name}, but no run; name another folder, or write into it with --force"
-    )
-    put("z", ".hidden")
-    with pytest.raises(UsageError) as error:  # of a command that has no --force
-        refuse()
-    assert str(error.value) == f"run contains {name} and 1 more, but no run; name another folder"
-    refuse(force=True)
-
-
-def test_results_are_replaced_by_force_or_where_the_command_has_none():
-    put("notes.txt", RECORDING)
-    with pytest.raises(UsageError, match=r"^run contains a run already; .* it with --force$"):
-        refuse(has_results=True, force=False)
-    refuse(has_results=True)
-    refuse(has_results=True, force=True)
+        refuse(has_results, force)
+    assert str(error.value) == refusal
 
 
 def test_a_folder_that_has_the_name_of_a_file_is_refused_by_force_too():

@@ -1,1 +1,1 @@
-"""The network as an ONNX model, and what is known of such a model."""
+"""A network as an ONNX model, and which layers the steps of such a model do."""

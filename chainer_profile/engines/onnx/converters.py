@@ -1,4 +1,4 @@
-"""ONNX for functions that ``onnx_chainer`` does not know, or whose arguments it passes over."""
+"""ONNX for functions that ``onnx_chainer`` lacks, or some of whose arguments it ignores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import chainer
 import numpy as np
 from chainer.utils.conv import get_conv_outsize
 
-#: What makes ONNX nodes of the exporter's parameters of a function.
+#: Makes ONNX nodes from a function and the names of its tensors, as the exporter gives them.
 _Converter = Callable[[Any], Any]
 
 
@@ -71,7 +71,7 @@ def _convolution_nd(params: Any) -> Any:
 def _deconvolution(params: Any, sizes: Sequence[int], pad: Any, stride: Any, dilate: Any) -> Any:
     func = params.func
     kernel = func.inputs[1].shape[2:]
-    # Chainer pads at the begin as it is told to; what is left over goes to the end.
+    # Chainer pads the beginning by ``pad``, and the end by the rest.
     shape = func.inputs[0].shape[2:]
     ends = [
         s * (n - 1) + d * (k - 1) + 1 - begin - size
@@ -177,8 +177,8 @@ def _layer_normalization(params: Any) -> Any:
 
 
 def _max_pooling(params: Any) -> Any:
-    # With explicit pads: ONNX's ceil_mode leaves out windows that begin in the padding. Windows
-    # that hold padding alone are none in ONNX; they are put around the others.
+    # Pads are explicit, since ONNX's ceil_mode omits windows that begin in the padding. Windows of
+    # padding alone do not exist in ONNX: they are added around the others.
     func = params.func
     begins, ends, before, behind = [], [], [], []
     sizes = zip(func.inputs[0].shape[2:], func.ksize, func.stride, func.pad, strict=True)
@@ -222,7 +222,7 @@ def _average_pooling_nd(params: Any) -> Any:
 
 
 def _multi_add(params: Any) -> Any:
-    # In Chainer's order, which other sums would round otherwise.
+    # ONNX's Sum may add in another order than Chainer, and round differently.
     first, *others = params.input_names
     if not others:
         return _single(params, "Identity")
@@ -234,7 +234,7 @@ def _multi_add(params: Any) -> Any:
 
 def _flip(axis: Callable[[Any], int]) -> _Converter:
     def convert(params: Any) -> Any:
-        # Backwards to before the first element, which the least number means.
+        # Backwards; the least number stands for the place before the first element.
         numbers = {"starts": -1, "ends": np.iinfo(np.int64).min, "axes": axis(params.func)}
         for name, value in (numbers | {"steps": -1}).items():
             params.input_names.append(params.context.add_const(np.array([value], np.int64), name))
@@ -252,14 +252,14 @@ def _embed_id(params: Any) -> Any:
     indices, table = func.inputs
     label = context.add_const(np.array(func.ignore_label, indices.dtype), "ignore_label")
     ignored = gb.op("Equal", [x, label])
-    known = gb.op("Where", [ignored, context.add_const(np.array(0, indices.dtype), "first"), x])
-    rows = gb.op("Gather", [weights, known], axis=0)
+    inside = gb.op("Where", [ignored, context.add_const(np.array(0, indices.dtype), "first"), x])
+    rows = gb.op("Gather", [weights, inside], axis=0)
     ignored_rows = gb.op("Unsqueeze", [ignored], axes=[len(indices.shape)])
     gb.op("Where", [ignored_rows, context.add_const(np.array(0, table.dtype), "nothing"), rows])
     return gb.nodes(params.output_names)
 
 
-#: By the name of the function's class; they go before the exporter's own.
+#: By the name of the function's class. They take precedence over the exporter's own.
 CONVERTERS: dict[str, _Converter] = {
     "AveragePoolingND": _average_pooling_nd,
     "ClippedReLU": _clipped_relu,

@@ -1,7 +1,9 @@
 """A Chainer network as an ONNX model whose nodes are named after Chainer's layers.
 
-``onnx_chainer``, which is installed with Chainer, converts one function at a time; what is added
-here is whose layer each node is, and that what cannot be expressed is refused, not left out.
+``onnx_chainer``, which is installed with Chainer, converts one function at a time. This module
+adds the layer that each node belongs to, and refuses a function that ONNX cannot express. Whether
+code outside of functions reads numbers, which the model then holds as constants, shows in the
+outputs for other inputs: whoever exports compares these (:mod:`..equality`).
 """
 
 from __future__ import annotations
@@ -19,10 +21,9 @@ import chainer.functions as F
 import onnx
 
 from chainer_profile.basics.errors import one_line
-from chainer_profile.engines.equality import in_test_mode
+from chainer_profile.engines.equality import in_test_mode, other_inputs
 from chainer_profile.engines.onnx.nodes import Origin, node_name, write_origin
 from chainer_profile.engines.protocol import EngineError, Network, leaves
-from chainer_profile.engines.trace import require_static
 from chainer_profile.measure.hooks import WalkHook
 from chainer_profile.record.recording import Layer, Shape
 
@@ -38,18 +39,28 @@ def export_model(network: Network) -> onnx.ModelProto:
     likewise. Parameters are initializers and no inputs. :func:`.nodes.read_origin` gives what
     is written into the model about Chainer's layers.
     """
-    from onnx_chainer.mapping import patch_functions
-
     # The first run gives parameters their shapes, and says which functions there are.
-    calls = _Calls(needs_graph=False)
-    with calls.hook, in_test_mode():
-        network.model(*network.inputs)
+    calls = _calls_of(network, network.inputs)
     difference = _difference(calls.names, [layer.function for layer in network.layers])
     if difference:
         raise EngineError(f"the network does not always make the same calls: {difference}")
-    with patch_functions():
-        require_static(network.model, network.inputs)
+    try:
+        others = _calls_of(network, other_inputs(network.inputs))
+    except Exception as error:  # the network's own code
+        raise EngineError(
+            f"the network fails on other inputs of this shape: {one_line(error)}"
+        ) from error
+    if difference := _difference(calls.names, others.names):
+        raise EngineError(f"the network's calls depend on its data: {difference}")
     return _Exporter(network).export(calls.kinds)
+
+
+def _calls_of(network: Network, inputs: Sequence[Any]) -> _Calls:
+    """The calls of one forward pass."""
+    calls = _Calls(needs_graph=False)
+    with calls.hook, in_test_mode():
+        network.model(*inputs)
+    return calls
 
 
 @dataclass(eq=False)
@@ -57,13 +68,13 @@ class _Call:
     """One function call, with the calls made within it."""
 
     function: str
-    shapes: tuple[Shape, ...]
+    input_shapes: tuple[Shape, ...]
     inner: list[_Call] = field(default_factory=list)
-    #: Its place among Chainer's layers; None for a call that only the exporter makes.
+    #: Index of its layer; None for a call that only the exporter makes.
     index: int | None = None
 
     def layers(self) -> Iterator[int]:
-        """Indices of the layers that it does, itself first."""
+        """Indices of the layers of this call and of those within it, its own first."""
         if self.index is not None:
             yield self.index
         for call in self.inner:
@@ -80,7 +91,8 @@ class _Calls:
         self._needs_graph = needs_graph
         self._calls: list[_Call] = []
         self._running: list[_Call] = []
-        self._known: dict[int, tuple[Any, _Call]] = {}
+        #: Calls by the identities of their function objects, which stay alive with them.
+        self._by_function: dict[int, tuple[Any, _Call]] = {}
 
     @property
     def hook(self) -> WalkHook:
@@ -88,9 +100,9 @@ class _Calls:
 
     def _begin(self, function: Any, in_data: tuple[Any, ...], *_: Any) -> None:
         # The exporter puts functions of its own in place of some that are no function nodes.
-        made_up = getattr(function, "custom_function_node_name", None)
+        exporters_name = getattr(function, "custom_function_node_name", None)
         shapes = tuple(tuple(map(int, array.shape)) for array in in_data if array is not None)
-        call = _Call(made_up or function._impl_name, shapes)
+        call = _Call(exporters_name or function._impl_name, shapes)
         if self._running:
             self._running[-1].inner.append(call)
         elif self._needs_graph and not chainer.config.enable_backprop:
@@ -98,33 +110,33 @@ class _Calls:
                 f"{call.function}, its call {len(self.names)}, runs in no_backprop_mode: remove "
                 "that from the network, because functions without a graph cannot be exported"
             )
-        if not made_up:
+        if not exporters_name:
             self.names.append(call.function)
             self._calls.append(call)
         self._running.append(call)
-        for known in (function, getattr(function, "function", None)):  # of the old style
-            if known is not None:
-                self._known[id(known)] = known, call
-                self.kinds.add(type(known).__name__)
+        for node in (function, getattr(function, "function", None)):  # of the old style
+            if node is not None:
+                self._by_function[id(node)] = node, call
+                self.kinds.add(type(node).__name__)
 
     def _end(self) -> None:
         self._running.pop()
 
     def of(self, function: Any) -> _Call:
-        """The call that a function object was made for."""
-        known = self._known.get(id(function))
-        return known[1] if known else _Call(type(function).__name__, ())
+        """The call of a function object."""
+        _, call = self._by_function.get(id(function), (None, None))
+        return call or _Call(type(function).__name__, ())
 
     def match(self, layers: Sequence[Layer]) -> None:
-        """Find the calls that are Chainer's layers."""
-        # The exporter hands the network variables, and Chainer's own run had arrays: what the
-        # network does with those by NumPy is a call here, and no layer. That comes first as a rule.
+        """Give each layer its call."""
+        # The exporter gives the network variables where Chainer's own run had arrays: arithmetic
+        # on arrays, mostly at the beginning, is a call here but no layer.
         waiting = list(layers)
         for call in reversed(self._calls):
             if not waiting:
                 return
             layer = waiting[-1]
-            if (call.function, call.shapes) == (layer.function, layer.input_shapes):
+            if (call.function, call.input_shapes) == (layer.function, layer.input_shapes):
                 call.index = waiting.pop().index
         if waiting:
             difference = _difference(self.names, [layer.function for layer in layers])
@@ -135,13 +147,13 @@ class _Calls:
 
 
 class _Flat:
-    """The network as the exporter takes it: its outputs are a list of different variables."""
+    """The network as the exporter needs it: outputs are a list of distinct variables."""
 
     def __init__(self, model: Any, calls: _Calls, layers: Sequence[Layer]) -> None:
         self._model = model
         self._calls = calls
         self._layers = layers
-        #: Of the outputs; the exporter asks for them after the call that says how many there are.
+        #: Filled by the call, since the number of outputs shows there; the exporter reads it later.
         self.output_names: list[str] = []
 
     def namedlinks(self, *args: Any) -> Any:
@@ -197,8 +209,8 @@ class _Exporter:
             )
         network = self._network
         model = _Flat(network.model, self._calls, network.layers)
-        known = {**mapping.converters, **CONVERTERS}
-        called = _names("input", len(network.inputs))
+        converters = {**mapping.converters, **CONVERTERS}
+        input_names = _names("input", len(network.inputs))
         with _quiet():
             try:
                 exported = onnx_chainer.export(
@@ -206,17 +218,18 @@ class _Exporter:
                     list(network.inputs),
                     graph_name=network.name or "network",
                     opset_version=OPSET,
-                    input_names=called,
+                    input_names=input_names,
                     output_names=model.output_names,
                     external_converters={
-                        kind: self._converter(kind, known.get(kind)) for kind in kinds | set(known)
+                        kind: self._converter(kind, converters.get(kind))
+                        for kind in kinds | converters.keys()
                     },
                 )
             except EngineError:
                 raise
             except Exception as error:
                 raise EngineError(f"the ONNX exporter failed: {one_line(error)}") from error
-        _tidy(exported, called)
+        _tidy(exported, input_names)
         write_origin(exported, Origin.of(network, self._covers))
         return exported
 
@@ -274,7 +287,7 @@ def _difference(names: Sequence[str], others: Sequence[str]) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's words about itself: that it is experimental, or tested with less."""
+    """Silence the exporter's warnings: that it is experimental, or tested with older versions."""
     before = chainer.disable_experimental_feature_warning
     chainer.disable_experimental_feature_warning = True
     try:
@@ -310,9 +323,9 @@ def _tidy(model: Any, inputs: list[str]) -> None:
     for node in nodes:
         for number, name in enumerate(node.input):
             if name in constants and name not in names:
-                # Parameters have names of their own; others are counted in the order of objects.
-                known = name.startswith("param_")
-                names[name] = name if known else f"{node.name}<{number}"
+                # The exporter names parameters, and numbers other constants by their objects.
+                is_parameter = name.startswith("param_")
+                names[name] = name if is_parameter else f"{node.name}<{number}"
                 constants[name].name = names[name]
                 kept.append(constants[name])
         node.input[:] = [names.get(name, name) for name in node.input]

@@ -1,4 +1,4 @@
-"""Which steps of an exported network are done by which steps of a runtime, by their names alone."""
+"""Which steps of an exported network a runtime's steps do, by names alone."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# These move no data, or only where somebody needs it moved.
+# These move no data, or only for the sake of another step.
 _VIEWS = frozenset(
     ["Cast", "Dropout", "Expand", "Flatten", "Identity", "Reshape", "Shape", "Squeeze", "Unsqueeze"]
 )
-# These do nothing with one such number.
+# Numbers with which these do nothing.
 _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
-# ONNX Runtime names what it makes of a step after it; in its layout of images (NCHWc) after the
-# tensor that the usual one would give. A batch normalisation or a product becomes a convolution.
-_MADE_OF = re.compile(r"(?:fused )?(.+?)(?:_nchwc(?:(?:_token)?_\d+)?|/\w+Fusion/)?")
+# ONNX Runtime names a new step after the old one, or in its layout of images (NCHWc) after the
+# tensor that the old one would give. A batch normalisation or a product becomes a convolution.
+_NEW_NAME = re.compile(r"(?:fused )?(.+?)(?:_nchwc(?:(?:_token)?_\d+)?|/\w+Fusion/)?")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One node of a graph, which gives and takes named tensors."""
+    """A node of a graph, which gives and takes named tensors."""
 
     name: str
     kind: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    #: Whether it does no arithmetic: an optimiser that drops it has not made it a part of another.
+    #: Whether it does no arithmetic: an optimiser drops it and does not fuse it into another step.
     idle: bool = False
-    #: Place of the first step that does just the same, if it is not this one.
+    #: Place of the first step that does the same as this one, if there is an earlier one.
     twin: int | None = None
 
 
@@ -50,7 +50,7 @@ def steps_of(graph: Any) -> list[Step]:
         idle = node.op_type in _VIEWS or any(
             (name, _NEUTRAL.get(node.op_type)) in neutral for name in inputs
         )
-        attributes = sorted(one.SerializeToString(deterministic=True) for one in node.attribute)
+        attributes = sorted(item.SerializeToString(deterministic=True) for item in node.attribute)
         key = (node.op_type, *(same.get(name, name) for name in node.input), *attributes)
         first = firsts.setdefault(key, len(steps))
         twin = first if first < len(steps) else None
@@ -63,14 +63,16 @@ def steps_of(graph: Any) -> list[Step]:
 def done_by(
     original: Sequence[Step], optimised: Sequence[Step], constants: Iterable[str] = ()
 ) -> list[list[int]]:
-    """Which original steps every optimised one does."""
-    # A step is done by the one that gives its output. Where none does, it is a part of the one that
-    # takes its output, or, with nothing behind it, of the one before.
-    named = {step.name: step.outputs for step in original}
-    known = {name for outputs in named.values() for name in outputs}
+    """Places of the original steps that every optimised step does."""
+    # The optimised step that gives an original step's output does it. If none gives the output, the
+    # original step is a part of the step that takes it or, at the end, of the step before.
+    outputs_by_name = {step.name: step.outputs for step in original}
+    original_outputs = {name for outputs in outputs_by_name.values() for name in outputs}
     given: dict[str, int | None] = dict.fromkeys(constants)
     for number, step in enumerate(optimised):
-        outputs = step.outputs if known.intersection(step.outputs) else named.get(step.name, ())
+        outputs = step.outputs
+        if not original_outputs.intersection(outputs):
+            outputs = outputs_by_name.get(step.name, ())
         given |= dict.fromkeys(outputs, number)
     alike: dict[int, tuple[str, ...]] = {}
     takers: dict[str, int] = {}
@@ -83,10 +85,10 @@ def done_by(
     for place in reversed(range(len(original))):
         step = original[place]
         twins = alike[place if step.twin is None else step.twin]
-        found = [given[name] for name in (*step.outputs, *twins) if name in given]
-        found += [owners[takers[name]] for name in step.outputs if takers.get(name) in owners]
-        if found:
-            owners[place] = found[0]
+        candidates = [given[name] for name in (*step.outputs, *twins) if name in given]
+        candidates += [owners[takers[name]] for name in step.outputs if takers.get(name) in owners]
+        if candidates:
+            owners[place] = candidates[0]
     _add_to_those_before(original, owners)
     for place, owner in owners.items():
         step = original[place]
@@ -96,25 +98,25 @@ def done_by(
 
 
 def blocked_by(original: Sequence[Step], names: Sequence[str]) -> list[list[int]]:
-    """The same for the step from a graph to the one that ONNX Runtime ran of it."""
-    # The tensors of that may have new names; its steps are named after the old ones.
-    named = {step.name: place for place, step in enumerate(original)}
-    gives = {name: place for place, step in enumerate(original) for name in step.outputs}
-    places = gives | named
+    """The same for the steps of these names, which ONNX Runtime ran instead of a graph's."""
+    # Tensors may have new names, so that only the names of steps are left.
+    by_step = {step.name: place for place, step in enumerate(original)}
+    by_output = {name: place for place, step in enumerate(original) for name in step.outputs}
+    places = by_output | by_step
     owners: dict[int, int | None] = {}
     for number, name in enumerate(names):
-        said = [name]
-        if name not in named and (match := _MADE_OF.fullmatch(name)):
-            said = [match[1], match[1].removesuffix("_bn"), match[1].removesuffix("_mul")]
-        for known in said:
-            if known in places:
-                owners.setdefault(places[known], number)
+        old_names = [name]
+        if name not in by_step and (match := _NEW_NAME.fullmatch(name)):
+            old_names = [match[1], match[1].removesuffix("_bn"), match[1].removesuffix("_mul")]
+        for old_name in old_names:
+            if old_name in places:
+                owners.setdefault(places[old_name], number)
     _add_to_those_before(original, owners)
     return _by_owner(owners, len(names))
 
 
 def _add_to_those_before(original: Sequence[Step], owners: dict[int, int | None]) -> None:
-    """Give what has no owner to the one that gives its last input."""
+    """Give a step without an owner to the owner of its last input."""
     makers = {name: place for place, step in enumerate(original) for name in step.outputs}
     for place, step in enumerate(original):
         if place not in owners and not step.idle:
@@ -123,8 +125,8 @@ def _add_to_those_before(original: Sequence[Step], owners: dict[int, int | None]
 
 
 def _by_owner(owners: dict[int, int | None], count: int) -> list[list[int]]:
-    found: list[list[int]] = [[] for _ in range(count)]
+    places: list[list[int]] = [[] for _ in range(count)]
     for place, number in sorted(owners.items()):
         if number is not None:
-            found[number].append(place)
-    return found
+            places[number].append(place)
+    return places

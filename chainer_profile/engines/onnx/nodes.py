@@ -1,4 +1,4 @@
-"""What an exported model says of itself: whose layer each node is, and what network it is for."""
+"""The information in an exported model: the network, and the layer of each node."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from chainer_profile.engines.protocol import EngineError, Network
 from chainer_profile.record.parts import Shape
 from chainer_profile.record.versioned import build
 
-#: Where a model keeps what :class:`Origin` says.
+#: Key of :class:`Origin` among a model's metadata.
 METADATA = "chainer_profile"
 _VERSION = 1
-# 21_ReLU@/res4/0, then #1 for a node, :1 for one of its outputs, <1 for a constant input.
+# 21_ReLU@/res4/0, then #1 for a node, :1 for an output of it, <1 for a constant input.
 _NAME = re.compile(r"((\d+)_[^@]*@[^#:<]*)(?:#\d+)?")
 
 
 def node_name(index: int, function: str, path: str) -> str:
-    """Name of a node by its layer: ``21_ReLU@/res4/0``."""
+    """The name of a node of this layer: ``21_ReLU@/res4/0``."""
     return f"{index}_{function}@{path}"
 
 
@@ -36,9 +36,9 @@ class Origin:
     dtypes: tuple[str, ...]
     #: Path and function of Chainer's layers, in order.
     layers: tuple[tuple[str, str], ...]
-    #: Layers that nodes do by their names without ``#0``, where it is not the one in the name.
+    #: Layers of a node by its name without ``#0``, for nodes that do not do the named layer alone.
     covers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    #: Whether the first dimension of its inputs may be any.
+    #: Whether the first dimension of its inputs may have any size.
     any_batch: bool = False
 
     @classmethod
@@ -52,7 +52,7 @@ class Origin:
         )
 
     def layers_of(self, name: str) -> tuple[int, ...]:
-        """Indices of the layers that a node or tensor of this name belongs to; empty for none."""
+        """Indices of the layers of a node or tensor by its name; empty if it has none."""
         match = _NAME.match(name)
         if match is None:
             return ()
@@ -64,47 +64,49 @@ class Origin:
     @classmethod
     def from_json(cls, text: str) -> Origin:
         try:
-            found = json.loads(text)
-            if found.pop("version") != _VERSION:
+            content = json.loads(text)
+            if content.pop("version") != _VERSION:
                 raise EngineError(
                     "the file was written by another version of the profiler: export it again"
                 )
-            return build(cls, found)
+            return build(cls, content)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise EngineError("the file's information about Chainer's layers is damaged") from error
 
     def check(self, network: Network) -> None:
-        """Check that the model is one of this network, for inputs of these shapes."""
-        given, begin = Origin.of(network, {}), int(self.any_batch)
-        if [shape[begin:] for shape in self.shapes] != [shape[begin:] for shape in given.shapes]:
+        """Raise EngineError if the model is not of this network, for inputs of these shapes."""
+        wanted, begin = Origin.of(network, {}), int(self.any_batch)
+        if [shape[begin:] for shape in self.shapes] != [shape[begin:] for shape in wanted.shapes]:
             raise EngineError(
                 f"the file takes inputs of {format_shapes(self.shapes)}, but the network's "
-                f"are {format_shapes(given.shapes)}: export it again with this batch size and "
+                f"are {format_shapes(wanted.shapes)}: export it again with this batch size and "
                 "input shape"
             )
-        if self.dtypes != given.dtypes:
+        if self.dtypes != wanted.dtypes:
             raise EngineError(
                 f"the file takes {' '.join(self.dtypes)}, but the network's inputs are "
-                f"{' '.join(given.dtypes)}"
+                f"{' '.join(wanted.dtypes)}"
             )
-        if self.layers != given.layers:
+        if self.layers != wanted.layers:
             name = f" ({self.network})" if self.network != network.name else ""
-            raise EngineError(f"the file contains another network{name}: {self._difference(given)}")
+            raise EngineError(
+                f"the file contains another network{name}: {self._difference(wanted)}"
+            )
 
-    def _difference(self, given: Origin) -> str:
-        for index, (mine, other) in enumerate(zip(self.layers, given.layers, strict=False)):
+    def _difference(self, wanted: Origin) -> str:
+        for index, (mine, other) in enumerate(zip(self.layers, wanted.layers, strict=False)):
             if mine != other:
                 return (
                     f"its layer {index} is {mine[1]} at {mine[0]}, but the network's is {other[1]} "
                     f"at {other[0]}"
                 )
         return (
-            f"it has {plural(len(self.layers), 'layer')}, but the network has {len(given.layers)}"
+            f"it has {plural(len(self.layers), 'layer')}, but the network has {len(wanted.layers)}"
         )
 
 
 def write_origin(model: Any, origin: Origin) -> None:
-    """Put it into an ONNX model."""
+    """Write the origin into an ONNX model."""
     del model.metadata_props[:]
     model.metadata_props.add(key=METADATA, value=origin.to_json())
     model.doc_string = (
@@ -115,7 +117,7 @@ def write_origin(model: Any, origin: Origin) -> None:
 
 
 def read_origin(model: Any) -> Origin:
-    """What an ONNX model's metadata say; a model that others exported is refused."""
+    """The origin in an ONNX model; a model of another exporter is refused."""
     for entry in model.metadata_props:
         if entry.key == METADATA:
             return Origin.from_json(entry.value)

@@ -1,1 +1,1 @@
-"""The engines themselves: each runs the network in one way."""
+"""The engines, a module for each runtime."""

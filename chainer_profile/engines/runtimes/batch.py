@@ -1,4 +1,4 @@
-"""An exported model for any batch size."""
+"""Makes an exported model take any batch size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ BATCH = "batch"
 
 
 def take_any_batch(engine: OnnxRuntimeEngine) -> None:
-    """Have an engine's model take any batch size, where it is right for another one, too."""
+    """Make an engine's model take any batch size, if its outputs for a larger batch are right.
+
+    Raises:
+        EngineError: The network or the model takes this batch size alone.
+    """
     network = engine.network
     larger = larger_batch(network)
     try:
@@ -29,16 +33,16 @@ def take_any_batch(engine: OnnxRuntimeEngine) -> None:
     other = OnnxRuntimeEngine()
     try:
         other.start(larger, with_any_batch(engine.model, network, expected))
-        found = difference(expected, other.run(larger.inputs))
+        largest = difference(expected, other.run(larger.inputs))
     except Exception as error:  # the runtime's, of many kinds
         raise EngineError(f"the model has a fixed batch size: {one_line(error)}") from error
-    if not found.relative <= TOLERANCE:
+    if not largest.relative <= TOLERANCE:
         raise EngineError("for another batch size its outputs differ from Chainer's")
     engine.start(network, other.model)
 
 
 def larger_batch(network: Network) -> Network:
-    """The same network with one more in its batch, with other numbers."""
+    """The network with one more input in its batch, and other values."""
     sizes = {x.shape[0] if x.ndim else 0 for x in network.inputs}
     if len(sizes) != 1 or 0 in sizes:
         raise EngineError("its inputs have no common batch size")
@@ -49,14 +53,14 @@ def larger_batch(network: Network) -> Network:
 
 
 def with_any_batch(model: Any, network: Network, outputs: Sequence[Any]) -> Any:
-    """A copy of a model for any batch size; whether it is right for another has to be tried."""
+    """A copy of a model for any batch size, which may be wrong for another than the model's."""
     import onnx
 
     batch = int(network.inputs[0].shape[0])
-    known = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     shapes = {
         value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
-        for value in [*known.input, *known.output, *known.value_info]
+        for value in [*inferred.input, *inferred.output, *inferred.value_info]
     }
     made = type(model)()
     made.CopyFrom(model)

@@ -1,4 +1,4 @@
-"""Chainer's own forward pass, which all engines are compared with: as it is, and accelerated."""
+"""Chainer's own forward pass: unchanged, which is the baseline, and accelerated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ChainerEngine:
     name = "chainer"
 
     def __init__(self) -> None:
-        #: All that the recorder found in the last call of layers.
+        #: Of the last call of :meth:`layers`.
         self.recording: Recording | None = None
 
     @property
@@ -57,7 +57,7 @@ class ChainerEngine:
 
 
 class FastEngine(ChainerEngine):
-    """Chainer's own forward pass on faster kernels, by NumPy alone."""
+    """Chainer's own forward pass on faster NumPy kernels."""
 
     name = "chainer-fast"
 
@@ -72,7 +72,7 @@ class FastEngine(ChainerEngine):
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Within it Chainer is fast: putting kernels in its place takes a while."""
+        """Replaces the kernels for all runs within, since replacing them takes a while."""
         with accelerate():
             self._is_fast = True
             try:

@@ -19,8 +19,8 @@ from chainer_profile.engines.onnx.fusion import Step, blocked_by, done_by, steps
 from chainer_profile.engines.onnx.nodes import Origin, read_model, read_origin
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 
-# Its profiler keeps a million events at most, as text; so many at a time are parsed.
-_MOST_EVENTS = 25_000
+# Events of a profile, which ONNX Runtime writes as text: so many are parsed at a time.
+_MAX_EVENTS = 25_000
 _WARMUPS = 3
 _KERNEL = "_kernel_time"
 _CPU = "CPUExecutionProvider"
@@ -28,22 +28,21 @@ _CPU = "CPUExecutionProvider"
 _ON_GPU = frozenset(
     f"{name}ExecutionProvider" for name in ("CUDA", "MIGraphX", "NvTensorRTRTX", "Tensorrt")
 )
-#: Name of a node that a provider has made of several.
+#: Name of a node that a provider has compiled from several.
 _SUBGRAPH = "subgraph"
 
-#: Name and kind of a node, and which it is of those where both are the same.
+#: Name and kind of a node, and its number among those of the same name and kind.
 _NodeName = tuple[str, str, int]
 
 
 class OnnxRuntimeEngine:
-    """ONNX Runtime on a provider; it runs the exported network, whose nodes have layers' names."""
+    """ONNX Runtime on a provider. It runs the exported network, whose nodes have layers' names."""
 
-    #: How many nodes the provider does not run, in words; empty where it runs all.
+    #: How many nodes the provider does not run, in words; empty if it runs all.
     note = ""
     network: Network
     #: The exported network, an ``onnx.ModelProto``.
     model: Any
-    #: What the model says of Chainer's layers.
     origin: Origin
 
     def __init__(self, provider: str = _CPU) -> None:
@@ -66,7 +65,7 @@ class OnnxRuntimeEngine:
         self.start(network, export_model(network))
 
     def load(self, network: Network, path: Path) -> None:
-        """Make the engine ready from a file; weights and all are the file's."""
+        """Prepare the engine from a file, with the weights of that file."""
         self._refuse(network)
         self.start(network, read_model(path))
 
@@ -75,38 +74,39 @@ class OnnxRuntimeEngine:
             raise EngineError("it takes arrays from a CPU's memory only: leave out --gpu")
 
     def start(self, network: Network, model: Any) -> None:
-        """Run a model of a network from now on."""
+        """Compile a model of a network for the next runs."""
         origin = read_origin(model)
         origin.check(network)
         self.network, self.model, self.origin = network, model, origin
         self._steps = steps_of(model.graph)
         if self.provider == _CPU:
-            self._take(self._compile(model))
+            self._use(self._compile(model))
         else:
             with tempfile.TemporaryDirectory(prefix="chainer-profile-") as folder:
-                # After its profiling has ended, the session runs as one without.
-                self._take(self._compile(model, **_profiling_in(Path(folder))))
+                # When its profiling has ended, the session runs as if without.
+                self._use(self._compile(model, **_profiling_in(Path(folder))))
                 self.run(network.inputs)
                 self._require_provider(_events(self._session))
 
-    def _take(self, session: Any) -> None:
+    def _use(self, session: Any) -> None:
         """Run this session from now on."""
         self._session = session
         self._inputs = [value.name for value in session.get_inputs()]
         self._outputs = [value.name for value in session.get_outputs()]
 
     def _require_provider(self, events: Sequence[dict[str, Any]]) -> None:
-        """Refuse a session that silently runs on the CPU instead; note the nodes that do so."""
+        """Refuse a session that falls back to the CPU in silence; note the nodes that do."""
         ran_by = Counter(event["args"]["provider"] for event in events if _is_kernel(event))
-        here, others = ran_by.pop(self.provider, 0), ", ".join(sorted(ran_by))
-        if self.provider not in self._session.get_providers() or not here:
+        n_here, others = ran_by.pop(self.provider, 0), ", ".join(sorted(ran_by))
+        if self.provider not in self._session.get_providers() or not n_here:
             raise EngineError(
                 f"none of its nodes runs on {self.provider}: ONNX Runtime would take {others}"
             )
         if others:
+            nodes = plural(n_here + ran_by.total(), "node")
             self.note = (
-                f"{here} of its {plural(here + ran_by.total(), 'node')} ran on {self.provider} (a "
-                f"node may be a subgraph of several layers), the others on {others}"
+                f"{n_here} of its {nodes} ran on {self.provider} (a node may be a subgraph of "
+                f"several layers), the others on {others}"
             )
 
     def save(self, path: Path) -> None:
@@ -115,13 +115,12 @@ class OnnxRuntimeEngine:
             file.write(self.model.SerializeToString())
 
     def _compile(self, model: Any, **settings: Any) -> Any:
-        """A session of a model; nothing but the settings may change what is measured."""
+        """A session of a model, with the same settings for all but these."""
         import onnxruntime
 
         onnxruntime.disable_telemetry_events()
         onnxruntime.set_default_logger_severity(4)
         options = onnxruntime.SessionOptions()
-        # One thread for each of the network's.
         options.intra_op_num_threads = self.network.threads or 0
         options.inter_op_num_threads = 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
@@ -140,7 +139,7 @@ class OnnxRuntimeEngine:
             raise EngineError(f"ONNX Runtime cannot compile it: {one_line(error)}") from error
 
     def _provider_options(self) -> dict[str, str]:
-        """What keeps a provider to float32 and to the network's threads."""
+        """Options that keep a provider to float32 and to the network's threads."""
         if self.provider == "CUDAExecutionProvider":
             return {"use_tf32": "0"}
         if self.provider != "OpenVINOExecutionProvider":
@@ -155,14 +154,14 @@ class OnnxRuntimeEngine:
         return dict(zip(self._inputs, inputs, strict=True))
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """One forward pass; the outputs are new arrays."""
+        """Run a forward pass; the outputs are new arrays."""
         return tuple(self._session.run(self._outputs, self._feed(inputs)))
 
     def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
-        """Output arrays by index of Chainer's layer, of those that have nodes."""
+        """Output arrays by index of Chainer's layer, for layers that have nodes."""
         import onnx
 
-        # A layer of several nodes gives what its last one does.
+        # The output of a layer of several nodes is that of the last.
         outputs = {
             index: step.outputs[0] for step in self._steps for index in self._layers_at(step)[:1]
         }
@@ -180,9 +179,9 @@ class OnnxRuntimeEngine:
     # -- layer by layer
 
     def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile:
-        """Times of its nodes by its own profiler, in sessions of their own.
+        """Times of its nodes by its own profiler, in further sessions.
 
-        Layers that none of the nodes does are gone.
+        Layers that no node does are gone.
         """
         if self.provider in _ON_GPU:
             raise EngineError("its clock tells when a GPU's nodes begin, not how long they take")
@@ -191,14 +190,14 @@ class OnnxRuntimeEngine:
         run_us: list[int] = []
         with tempfile.TemporaryDirectory(prefix="chainer-profile-") as folder:
             while len(run_us) < trials:
-                # How many nodes there are is known after the first trial.
-                most = max(1, _MOST_EVENTS // (len(names) + 2)) if names else 1
-                runs = self._timed_runs(inputs, min(most, trials - len(run_us)), Path(folder))
+                # The first trial shows how many nodes there are.
+                count = max(1, _MAX_EVENTS // (len(names) + 2)) if names else 1
+                runs = self._timed_runs(inputs, min(count, trials - len(run_us)), Path(folder))
                 for node_times, total in runs:
                     names = names or list(node_times)
                     if node_times.keys() != set(names):
                         raise EngineError("its nodes differ between trials")
-                    # The order of branches may be another one in every session.
+                    # Branches may run in another order in every session.
                     node_us.append([node_times[name] for name in names])
                     run_us.append(total)
             nodes = self._nodes([(name, kind) for name, kind, _ in names], Path(folder))
@@ -213,7 +212,7 @@ class OnnxRuntimeEngine:
     def _timed_runs(
         self, inputs: tuple[Any, ...], trials: int, folder: Path
     ) -> list[tuple[dict[_NodeName, int], int]]:
-        """For every trial the microseconds of each node as they ran, and those of the run."""
+        """For every trial the microseconds of each node, in their order, and of the run."""
         session = self._compile(self.model, **_profiling_in(folder))
         feed = self._feed(inputs)
         for _ in range(_WARMUPS + trials):
@@ -229,7 +228,7 @@ class OnnxRuntimeEngine:
             return [self._node(*ran[0], range(len(self._steps)))]
         if subgraphs:
             raise EngineError("its subgraphs do not say which layers they compute")
-        # Fusing comes first, and changing the layout then.
+        # ONNX Runtime fuses steps first and changes the layout later.
         level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         path = str(folder / "fused.onnx")
         self._compile(self.model, graph_optimization_level=level, optimized_model_filepath=path)
@@ -258,7 +257,7 @@ def _profiling_in(folder: Path) -> dict[str, Any]:
 
 
 def _events(session: Any) -> list[dict[str, Any]]:
-    """What a session's profile holds; the profile ends, and its file goes."""
+    """The events in a session's profile, which ends; its file is removed."""
     path = Path(session.end_profiling())
     events: list[dict[str, Any]] = json.loads(path.read_bytes())
     path.unlink()
@@ -273,28 +272,28 @@ def _is_kernel(event: dict[str, Any]) -> bool:
 def _name_and_kind(event: dict[str, Any]) -> tuple[str, str]:
     provider, kind = event["args"]["provider"], str(event["args"]["op_name"])
     name = event["name"].removesuffix(_KERNEL)
-    if name.startswith(f"{provider}_"):  # compiled as a whole, with a new number in every session
+    if name.startswith(f"{provider}_"):  # a subgraph, with a new number in every session
         return _SUBGRAPH, provider.removesuffix("ExecutionProvider")
     return _plain_name(name, kind), kind
 
 
 def _plain_name(name: str, kind: str) -> str:
-    """A node's name; its kind for a change of layout, which has another name in every session."""
+    """A node's name; the kind for a change of layout, whose name differs in every session."""
     return kind if not name or re.fullmatch(rf"{kind}(_token)?(_\d+)?", name) else name
 
 
 def _runs(events: Sequence[dict[str, Any]]) -> list[tuple[dict[_NodeName, int], int]]:
-    """The runs in a profile, in order: the nodes as they ran, and the time of the whole."""
-    found = []
+    """The runs in a profile, in order: microseconds of the nodes, and of the whole."""
+    runs = []
     within: dict[_NodeName, int] = {}
     counts: Counter[tuple[str, str]] = Counter()
     # A run ends after its nodes.
     for event in sorted(events, key=lambda event: event["ts"] + event["dur"]):
         if event["name"] == "model_run":
-            found.append((within, int(event["dur"])))
+            runs.append((within, int(event["dur"])))
             within, counts = {}, Counter()
         elif _is_kernel(event):
             name, kind = _name_and_kind(event)
             within[name, kind, counts[name, kind]] = int(event["dur"])
             counts[name, kind] += 1
-    return found
+    return runs

@@ -514,14 +514,14 @@ def _advised(gains: list[tuple[EngineResult, Speedup]]) -> Iterator[str]:
         return
     best, gain = faster[0]
     factor = format_factor(gain.factor)
-    yield f"Use {best.label}: it is {factor} as fast as {BASELINE}. {_how(best)}"
+    yield f"Use {best.label}: it is {factor} as fast as {BASELINE}. {_how(best)}".rstrip()
     for engine, _ in faster[1:2]:
         lead = speedup(best, engine)
         if lead is not None and not lead.low > 1:
             yield (
                 f"{engine.label} is equally fast within the accuracy of these trials: use the "
                 f"one that suits you. {_how(engine)}"
-            )
+            ).rstrip()
     factors = {engine.name: gain.factor for engine, gain in gains}
     if best.name != FAST and factors.get(FAST, 0.0) > 1:
         yield (
@@ -542,8 +542,7 @@ def _how(engine: EngineResult) -> str:
             f"{TYPED} export writes the ONNX file that it runs, with "
             f'InferenceSession(FILE, providers=["{provider}"]).'
         )
-    otherwise = f"To save it, where possible, add --save-engine to {TYPED} engines."
-    return _HOW.get(engine.name, otherwise)
+    return _HOW.get(engine.name, "")
 
 
 class Fusion(NamedTuple):

@@ -256,7 +256,7 @@ def tree(summary: Summary, shown: Shown) -> Iterator[Block]:
     legend = []
     if below := int((summary.links["depth"] > shown.depth).sum()):
         sentence = (
-            "{below:link} below {below:is|are} not shown (--depth 99 shows all); their times are "
+            "{below:link} below {below:is|are} not shown (--tree 99 shows all); their times are "
             "in the rows above them."
         )
         legend.append(("", fill(sentence, below=below)))
