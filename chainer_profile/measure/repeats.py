@@ -1,17 +1,17 @@
 """Trials that repeat calls whose order is known: they note clocks, and what shows the order holds.
 
-A call notes its class, the identity of its last input, which is a parameter where it has any, added
-to the size of its first, and the clock when it begins and, as its complement, when it ends. This
-takes a third of what the tape adds to a trial. Nothing is kept of a trial that made other calls:
-those behind it are the tape's.
+A call notes its class, a key (the identity of its last input, which is a parameter where it has
+any, added to the size of its first), and the clock when it begins and, as its complement, when it
+ends. This takes a third of what the tape adds to a trial. Nothing is kept of a trial that made
+other calls: those behind it are the tape's.
 """
 
 from __future__ import annotations
 
 import sys
-from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import compress, cycle
 from threading import get_ident
 from typing import Any
 
@@ -32,6 +32,8 @@ from chainer_profile.record.recording import Layer
 
 #: Trials are folded together that have so many events.
 _MANY_EVENTS = 8000
+#: What a noted value is.
+_CLASS, _KEY, _CLOCK = "class", "key", "clock"
 
 
 class Repeats:
@@ -45,13 +47,12 @@ class Repeats:
         #: Trials that made other calls, of which nothing is kept.
         self.unlike = 0
         self._expected = _Expected(order, tape)
-        self._stamps, self._inputs = array("q"), array("q")
-        self._classes: list[type] = []
+        # What was noted, the trials in it, and where each of them ends.
+        self._values: list[Any] = []
         self._timed: list[TimedTrial] = []
-        # At the end of each trial how many there are of all three.
-        self._noted: list[tuple[int, int, int]] = []
+        self._ends: list[int] = []
         self._begin = self._start_ns = 0
-        # The last exception that left a window with a mark, and the events before.
+        # The last exception that left a window with a mark, and the values before.
         self._left_by = 0, 0
         self._events: EventPool | None = tape.events
         self._hook, self._enter, self._leave = self._make()
@@ -72,27 +73,27 @@ class Repeats:
 
     def start(self) -> None:
         """A trial begins."""
-        self._begin, self._left_by = len(self._stamps), (0, 0)
+        self._begin, self._left_by = len(self._values), (0, 0)
         if self._events is not None:
             self._events.clear()
             self._events.record()
         self._start_ns = self._now_ns()
-        self._stamps.append(self._start_ns)
+        self._values.append(self._start_ns)
 
     def stop(self) -> None:
         """It has ended."""
         events, launch_ns, device = self._events, 0, None
         end_ns = self._now_ns()
-        self._stamps.append(~end_ns)
+        self._values.append(~end_ns)
         if events is not None:
             events.record()
             launch_ns = end_ns - self._start_ns
             events.wait()
             end_ns = self._now_ns()
             device = events.times_ns()
-        wall_ns, end = end_ns - self._start_ns, len(self._stamps)
-        self._timed.append(TimedTrial(self._start_ns, wall_ns, end, launch_ns, device))
-        self._noted.append((end, len(self._classes), len(self._inputs)))
+        wall_ns, n_events = end_ns - self._start_ns, len(self.order.codes)
+        self._timed.append(TimedTrial(self._start_ns, wall_ns, n_events, launch_ns, device))
+        self._ends.append(len(self._values))
 
     @property
     def last(self) -> TimedTrial:
@@ -107,34 +108,36 @@ class Repeats:
     @property
     def is_long(self) -> bool:
         """Whether trials are to be folded behind this one."""
-        unlike = len(self._stamps) != len(self._noted) * len(self.order.codes)
-        return unlike or len(self._stamps) >= _MANY_EVENTS
+        trials, length = len(self._ends), self._expected.length
+        return (
+            len(self._values) != trials * length or trials * len(self.order.codes) >= _MANY_EVENTS
+        )
 
     def fold(self) -> list[Iteration]:
         """The trials since the last time, without those that made other calls."""
-        length, rows = len(self.order.codes), self._tape.rows
-        if not self._timed:
-            return []
-        # Behind these there may be what a trial noted that did not end.
-        n_stamps, n_classes, n_inputs = self._noted[-1]
-        alike, stamps = self._expected.alike(
-            self._noted,
-            np.array(self._stamps[:n_stamps], np.int64),
-            self._classes[:n_classes],
-            np.array(self._inputs[:n_inputs], np.int64),
-        )
-        timed = [self._timed[place] for place in alike]
-        self.unlike += len(self._timed) - len(timed)
-        del self._stamps[:], self._inputs[:]
-        self._classes.clear()
-        self._timed, self._noted = [], []
+        values, ends, timed = self._values.copy(), self._ends, self._timed
+        self._values.clear()
+        self._ends, self._timed = [], []
         if not timed:
             return []
+        # Behind them there may be values of a trial that did not end.
+        stamps = self._expected.stamps(values[: ends[-1]], len(timed))
+        if stamps is None:
+            parts = [
+                self._expected.stamps(values[begin:end], 1)
+                for begin, end in zip([0, *ends], ends, strict=False)
+            ]
+            self.unlike += sum(part is None for part in parts)
+            timed = [trial for trial, part in zip(timed, parts, strict=True) if part is not None]
+            if not timed:
+                return []
+            stamps = np.concatenate([part for part in parts if part is not None])
+        length, rows = len(self.order.codes), self._tape.rows
         begins = np.arange(len(timed)) * length
         on_device = [trial.device for trial in timed if trial.device is not None]
         stretch = Stretch(
             np.tile(self.order.codes, len(timed)),
-            np.where(stamps < 0, ~stamps, stamps),
+            stamps,
             begins + length,
             np.concatenate(on_device) if on_device else None,
         )
@@ -147,13 +150,13 @@ class Repeats:
 
     def failed(self, error: BaseException) -> tuple[Layer | None, bool]:
         """The layer that an exception left, or else the last one before; and whether it left it."""
-        identity, count = self._left_by
+        identity, end = self._left_by
         if identity != id(error):
-            count = len(self._stamps)
-        enters = np.array(self._stamps[self._begin : count], np.int64) >= 0
-        if not np.array_equal(enters, self.order.codes[: len(enters)] >= 0):
+            end = len(self._values)
+        count = self._expected.count(self._values[self._begin : end])
+        if not count:
             return None, False
-        columns, layers = self.order.columns[: len(enters)], self.order.layers
+        columns, layers = self.order.columns[:count], self.order.layers
         if columns[-1] < len(layers):
             return layers[columns[-1]], True
         rows = columns[columns < len(layers)]
@@ -161,34 +164,31 @@ class Repeats:
 
     def _make(self) -> tuple[FunctionHook, Enter, Leave]:
         """What notes windows: it runs in every one of them, and takes as few steps as may be."""
-        stamp, of_input = self._stamps.append, self._inputs.append
-        of_class, now_ns = self._classes.append, self._now_ns
+        note, note_all, now_ns = self._values.append, self._values.extend, self._now_ns
         record = None if self._events is None else self._events.record
         repeats, thread = self, get_ident()
 
         def forward_preprocess(self: Any, function: Any, in_data: Any) -> None:
-            of_class(function.__class__)
             try:
-                of_input(id(in_data[-1]) + in_data[0].size)
+                key = id(in_data[-1]) + in_data[0].size
             except (IndexError, AttributeError):  # no inputs, or no array
-                of_input(0)
+                key = 0
             if record is not None:
                 record()
-            stamp(now_ns())
+            note_all((function.__class__, key, now_ns()))
 
         def forward_postprocess(self: Any, function: Any, in_data: Any) -> None:
-            stamp(~now_ns())
+            note(~now_ns())
             if record is not None:
                 record()
 
         def backward_preprocess(self: Any, function: Any, in_data: Any, out_grad: Any) -> None:
-            of_class(function.__class__)
             if record is not None:
                 record()
-            stamp(now_ns())
+            note_all((function.__class__, now_ns()))
 
         def backward_postprocess(self: Any, function: Any, in_data: Any, out_grad: Any) -> None:
-            stamp(~now_ns())
+            note(~now_ns())
             if record is not None:
                 record()
 
@@ -196,16 +196,16 @@ class Repeats:
             if get_ident() == thread:
                 if record is not None:
                     record()
-                stamp(now_ns())
+                note(now_ns())
 
         def leave() -> None:
             if get_ident() == thread:
-                stamp(~now_ns())
+                note(~now_ns())
                 if record is not None:
                     record()
                 error = sys.exc_info()[1]
                 if error is not None and id(error) != repeats._left_by[0]:
-                    repeats._left_by = id(error), len(repeats._stamps) - 1
+                    repeats._left_by = id(error), len(repeats._values) - 1
 
         hook = hook_of(
             forward_preprocess, forward_postprocess, backward_preprocess, backward_postprocess
@@ -214,63 +214,67 @@ class Repeats:
 
 
 class _Expected:
-    """The classes and the parameters of the functions of an order."""
+    """What trials note that make the calls of an order."""
 
     def __init__(self, order: Order, tape: Tape) -> None:
         calls, backwards = iter(order.first.calls), iter(order.first.backwards)
         classes: list[type | None] = []
-        inputs: list[int] = []
+        keys: list[int] = []
         self.parameters: set[int] = set()
-        entries = tape.rows.entries
+        #: What each value is: a class, a key, or a clock.
+        self._kinds: list[str] = []
         for code in order.codes.tolist():
-            kind = entries[code].kind if code >= 0 else ""
+            kind = tape.rows.entries[code].kind if code >= 0 else ""
             if kind == BACKWARD:
+                self._kinds.append(_CLASS)
                 classes.append(next(backwards))
             elif kind == CALL:
+                self._kinds += [_CLASS, _KEY]
                 called, parameter, size = next(calls)
                 classes.append(called)
-                inputs.append(parameter + size)
+                keys.append(parameter + size)
                 self.parameters.add(parameter)
             elif kind in (INNER, SUM):  # which follows from the backward that calls it
+                self._kinds += [_CLASS, _KEY]
                 classes.append(None)
-                inputs.append(0)
-        self._lengths = np.array([len(order.codes), len(classes), len(inputs)])
-        self._enters = order.codes >= 0
-        self._checked = np.array([kind is not None for kind in classes], bool)
-        self._classes = _objects(classes)[self._checked]
-        # Those of all functions of a trial that made these calls, to hold others against at once.
-        self._seen: list[type] = []
-        self._params = np.flatnonzero(inputs)
+                keys.append(0)
+            self._kinds.append(_CLOCK)
         self.parameters.discard(0)  # of calls without any
-        self._param_ids = np.array(inputs, np.int64)[self._params]
+        self.length = len(self._kinds)
+        self._enters = order.codes >= 0
+        # Those of all functions are known from the first trial on that made these calls.
+        self._classes: list[Any] = classes
+        self._n_keys, self._checked = len(keys), np.flatnonzero(keys)
+        self._keys = np.array(keys, np.int64)[self._checked]
 
-    def alike(
-        self,
-        noted: list[tuple[int, int, int]],
-        stamps: NDArray[np.int64],
-        classes: list[type],
-        inputs: NDArray[np.int64],
-    ) -> tuple[list[int], NDArray[np.int64]]:
-        """Which trials made these calls, by what all of them noted; and the stamps of these."""
-        lengths = np.diff(np.array(noted, np.int64), axis=0, prepend=np.zeros((1, 3), np.int64))
-        whole = np.flatnonzero((lengths == self._lengths).all(axis=1))
-        if len(whole) == len(noted) and classes == self._seen * len(noted):
-            of_stamps, of_inputs = stamps.reshape(len(noted), -1), inputs.reshape(len(noted), -1)
-            same = np.ones(len(noted), bool)
-        else:
-            begins = np.cumsum(lengths, axis=0) - lengths
-            of_stamps, of_classes, of_inputs = (
-                values[begins[whole, kind, None] + np.arange(self._lengths[kind])]
-                for kind, values in enumerate((stamps, _objects(classes), inputs))
-            )
-            same = (of_classes[:, self._checked] == self._classes).all(axis=1)
-            self._seen = of_classes[same.argmax()].tolist() if same.any() else []
-        same &= ((of_stamps >= 0) == self._enters).all(axis=1)
-        same &= (of_inputs[:, self._params] == self._param_ids).all(axis=1)
-        return whole[same].tolist(), of_stamps[same].ravel()
+    def _of(self, kind: str, values: list[Any]) -> compress[Any]:
+        return compress(values, cycle([other == kind for other in self._kinds]))
 
+    def stamps(self, values: list[Any], trials: int) -> NDArray[np.int64] | None:
+        """The clocks that trials noted which made these calls; None if any made others."""
+        if len(values) != trials * self.length:
+            return None
+        classes = list(self._of(_CLASS, values))
+        if classes != self._classes * trials:
+            pairs = zip(classes, cycle(self._classes), strict=False)
+            if not all(expected in (None, noted) for noted, expected in pairs):
+                return None
+            self._classes = classes[: len(self._classes)]
+            if classes != self._classes * trials:
+                return None
+        try:
+            keys = np.fromiter(self._of(_KEY, values), np.int64).reshape(trials, self._n_keys)
+            stamps = np.fromiter(self._of(_CLOCK, values), np.int64).reshape(trials, -1)
+        except TypeError:  # other kinds of values in their places
+            return None
+        enters = stamps >= 0
+        if (enters != self._enters).any() or (keys[:, self._checked] != self._keys).any():
+            return None
+        return np.where(enters, stamps, ~stamps).ravel()
 
-def _objects(values: list[Any]) -> NDArray[np.object_]:
-    array_of = np.empty(len(values), object)
-    array_of[:] = values
-    return array_of
+    def count(self, values: list[Any]) -> int:
+        """The events in the values of a trial that did not end; 0 if it made other calls."""
+        noted = list(self._of(_CLOCK, values))
+        expected = self._enters[: len(noted)].tolist()
+        alike = all(isinstance(value, int) for value in noted)
+        return len(noted) if alike and [value >= 0 for value in noted] == expected else 0
