@@ -155,6 +155,7 @@ def test_wrong_outputs_end_with_4_after_all_is_written(capsys):
 
 def test_weights_that_were_broken_on_purpose_are_caught(fails, capsys):
     net = Net()
+    net.fc.W.array[:], net.fc.b.array[:] = 1, 10  # what ReLU lets through
     values = np.concatenate([net.fc.W.array.ravel(), net.fc.b.array])
     Path("kept.fast").write_bytes(values.tobytes())
     words, same = (*FAST, "--force", "--load-engine", "kept.fast"), {"build": lambda: net}
