@@ -347,10 +347,12 @@ def _check_program(args: argparse.Namespace) -> None:
     args.program = args.program[1:] if args.program[:1] == ["--"] else args.program
     if not args.program:
         raise UsageError(f"name a program: {TYPED} run SCRIPT [ARGS ...]")
-    for option in ("compat_only", "no_layers"):
-        if args.tries and getattr(args, option):
-            without = option.replace("_", "-")
-            raise UsageError(f"--try measures iterations: leave out --{without}")
+    for option, is_given in (
+        ("--compat-only", args.compat_only),
+        ("--skip layers", "layers" in args.skip),
+    ):
+        if args.tries and is_given:
+            raise UsageError(f"--try measures iterations: leave out {option}")
     _check_force(args)
 
 

@@ -95,7 +95,9 @@ def test_a_program_that_knows_of_no_profiler(tmp_path):
     said = on_two_ranks(tmp_path, *words)
     # The first rank tells, and how to see them all.
     assert said.count(" took ") == 1
-    assert "; to merge the ranks, run python -m chainer_profile ranks run" in " ".join(said.split())
+    assert "; to merge the ranks, run python -m chainer_profile report run" in " ".join(
+        said.split()
+    )
     for number in (0, 1):
         budget = read_budget(tmp_path / f"run/rank-{number}")
         assert budget.of(ITERATIONS).count == 60

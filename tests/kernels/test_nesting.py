@@ -58,7 +58,7 @@ def process():
     kernels.set_threads = lambda count: setattr(here, "threads", count)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "_glibc", lambda: here)
-        patch.setattr(module, "_kernels", lambda _: kernels)
+        patch.setattr(module, "kernels_named", lambda _: kernels)
         try:
             yield here
             assert not module._ACTIVE
