@@ -140,7 +140,7 @@ def forward() -> Kept:
     summary = summarise(recording, "top:2")
     kept = of_run(recording, "top:2")
     more = _under(
-        profile.overview(summary, sort="memory", limit=3, group_by="shape", macs=True),
+        profile.overview(summary, sort="memory", limit=3, group_by="shape"),
         *("The layers", "By shape", "Work and limits"),
     )
     lines = f"{views.recording_line(recording)}\n{views.summary_line(summary)}\n"

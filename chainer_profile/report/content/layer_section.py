@@ -103,8 +103,6 @@ class Shown:
     #: Show the tree of links, so many levels below the network, in place of the layers.
     tree: bool = False
     depth: int = DEFAULT_DEPTH
-    #: Show multiply-adds in place of operations.
-    macs: bool = False
     #: Columns of the layers, which a narrow terminal shows too; None for the usual ones.
     columns: Sequence[str] | None = None
     usual: Sequence[str] = SHOWN["terminal"]

@@ -49,7 +49,6 @@ _WORK = by_key(
         fold=17,
         drop=6,
     ),
-    Column("macs", "MMAC", unit.MEGA, mark=mark_about, drop=3),
     Column("flops", "MFLOP", unit.MEGA, mark=mark_about, drop=3),
     Column("gflops", "GFLOP/s", unit.GIGA, field="flops_per_s", mark=mark_about),
     Column("gbytes", "GB/s", unit.GIGA, field="nbytes_per_s", mark=mark_about, drop=4),
@@ -58,9 +57,9 @@ _WORK = by_key(
 )
 
 
-def work_columns(summary: Summary, macs: bool = False) -> list[Column]:
-    """Columns of the work by function, with multiply-adds in place of operations."""
-    without = {"flops" if macs else "macs"}
+def work_columns(summary: Summary) -> list[Column]:
+    """Columns of the work by function."""
+    without: set[str] = set()
     if summary.recording.limits is None:
         without |= {"mostly", "reached"}
     if not summary.several_phases:
@@ -101,8 +100,8 @@ def _elsewhere(summary: Summary) -> str:
     )
 
 
-def work(summary: Summary, *, macs: bool = False) -> Iterator[Block]:
-    """The part of the report on work and limits; ``macs`` shows multiply-adds for operations."""
+def work(summary: Summary) -> Iterator[Block]:
+    """The part of the report on work and limits."""
     if not summary.layers["flops"].notna().any():
         return
     yield text(
@@ -122,7 +121,7 @@ def work(summary: Summary, *, macs: bool = False) -> Iterator[Block]:
     rows = work_by_function(summary.layers)
     whole_s, name = whole(summary)
     rows["share"] = rows["total_s"] / whole_s if whole_s else 0.0
-    yield Table(work_columns(summary, macs), rows, "Work and limits reached, by function")
+    yield Table(work_columns(summary), rows, "Work and limits reached, by function")
     unknown = without_formula(summary.layers)
     if len(unknown):
         listed = ", ".join(

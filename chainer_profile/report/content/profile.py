@@ -121,7 +121,7 @@ def sections(
         Section("", passes.inside_layers(summary), (FULL, PAGE)),
         replace(tree, forms=of_links),
         Section("By link", result.tree_on_page(summary), (PAGE,)),
-        Section("Work and limits", passes.work(summary, macs=shown.macs)),
+        Section("Work and limits", passes.work(summary)),
         Section("CPU time and page faults", passes.counters(summary), (FULL, PAGE)),
         Section("Memory", passes.memory(summary), (FULL, REPORT)),
         Section("Memory", passes.memory_on_page(summary), (PAGE,)),
