@@ -6,7 +6,6 @@ import ctypes
 import os
 import signal
 import sys
-import sysconfig
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from threading import get_native_id
 from types import CodeType, FrameType
 
 from chainer_profile.basics.errors import one_line
+from chainer_profile.integrations.origins import CHAINER, LIBRARIES, OURS
 from chainer_profile.measure.accounts import Account, Accounts
 from chainer_profile.record.budget import (
     IMPORTS,
@@ -32,19 +32,13 @@ _MOST_FUNCTIONS = 12
 _SIGNAL = getattr(signal, "SIGURG", signal.SIGINT)  # which Windows has not
 #: Of Linux: the clock that never goes back, and a signal for one thread.
 _CLOCK_MONOTONIC, _SIGEV_THREAD_ID = 1, 4
-_LIBRARIES = tuple(
-    path + os.sep
-    for path in dict.fromkeys(map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
-)
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: A function of ours that passes calls of the program on to what it calls.
 _PASSES_ON = "in_account"
-_CHAINER = f"{os.sep}chainer{os.sep}"
 #: Files of a program that is given as text; and what runs within a function, by another name.
 _TEXTS = ("<string>", "<stdin>")
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 #: A function of Chainer's runs below this, which is a row of a trial.
-_APPLY = "apply", f"{_CHAINER}function_node.py"
+_APPLY = "apply", f"{CHAINER}function_node.py"
 
 #: The program's innermost function, and what it calls of a library; either may be None.
 Place = tuple[CodeType | None, CodeType | None]
@@ -164,23 +158,23 @@ def _place_of(frame: FrameType | None) -> Place | None:
     """Where a sample finds the program; None in a function of Chainer's, which is a row."""
     # What counts of a stack lies within the innermost frame of ours: the profiler calls what has an
     # account of its own.
-    if frame is not None and frame.f_code.co_filename.startswith(_OURS):
+    if frame is not None and frame.f_code.co_filename.startswith(OURS):
         return _NOWHERE
     # Of the libraries' functions the outermost, and the outermost that is not Chainer's.
     called = beyond_chainer = None
     while frame is not None:
         code = frame.f_code
         file = code.co_filename
-        if file.startswith(_OURS):
+        if file.startswith(OURS):
             if code.co_name != _PASSES_ON:
                 break
             frame = frame.f_back
             continue
         if code.co_name == _APPLY[0] and file.endswith(_APPLY[1]):
             return None
-        if file.startswith(_LIBRARIES):
+        if file.startswith(LIBRARIES):
             called = code
-            if _CHAINER not in file:
+            if CHAINER not in file:
                 beyond_chainer = code
         elif file in _TEXTS or not (file.startswith("<") or code.co_name in _COMPREHENSIONS):
             return code, called

@@ -7,7 +7,6 @@ import functools
 import linecache
 import os
 import sys
-import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -36,18 +35,12 @@ from chainer_profile.advice.turns import Pair, Turns
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.replacements import Replacements
+from chainer_profile.integrations.origins import CHAINER, LIBRARIES, OURS
 from chainer_profile.measure.devices import device_of
 from chainer_profile.record.recording import Recording
 
 if TYPE_CHECKING:
     from chainer_profile.integrations.watched import Watched
-
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_LIBRARIES = tuple(
-    path + os.sep
-    for path in dict.fromkeys(map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
-)
-_CHAINER = f"{os.sep}chainer{os.sep}"
 
 
 @dataclass
@@ -194,7 +187,7 @@ def place_of_loop(frame: FrameType | None) -> str:
 
 
 def _is_programs(path: str) -> bool:
-    return not (path.startswith((_OURS, "<frozen", *_LIBRARIES)) or _CHAINER in path)
+    return not (path.startswith((OURS, "<frozen", *LIBRARIES)) or CHAINER in path)
 
 
 def _loop_around(frame: FrameType, line: int) -> int | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chainer_profile.measure.clock import DeviceQueue, Event
+from chainer_profile.measure.clock import DeviceQueue, Event, NowNs
 
 _NS_PER_MS = 1e6
 
@@ -61,3 +61,15 @@ class EventPool:
 
     def clear(self) -> None:
         self.used = 0
+
+
+def timed_trial(
+    events: EventPool | None, start_ns: int, end_ns: int, n_events: int, now_ns: NowNs
+) -> TimedTrial:
+    """A trial that the host has ended; where a device works, this waits until that is done."""
+    host_ns = end_ns - start_ns
+    if events is None:
+        return TimedTrial(start_ns, host_ns, n_events, 0, None)
+    events.record()
+    events.wait()
+    return TimedTrial(start_ns, now_ns() - start_ns, n_events, host_ns, events.times_ns())

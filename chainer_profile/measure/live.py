@@ -22,7 +22,7 @@ from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.memory import IterationMemory
 from chainer_profile.measure.readings import ReadTrials
 from chainer_profile.measure.rows import Iteration
-from chainer_profile.measure.tape import Tape
+from chainer_profile.measure.tape import GROUP_NS, Tape
 from chainer_profile.measure.tape_cost import cost_of_a_call, window_ns
 from chainer_profile.record.journal import Header, Journal, JournalError
 from chainer_profile.record.recording import (
@@ -37,8 +37,6 @@ from chainer_profile.record.recording import (
 
 #: How a trial is run: while allocations are counted, while each row's are read, and on the tape.
 COUNTING, TRACING, TAPING = "counting", "tracing", "taping"
-#: The tape is folded behind a trial when it is long, or after so long.
-_GROUP_NS = 100_000_000
 #: A machine may have another speed after so long.
 _LONG_NS = 30_000_000_000
 
@@ -149,7 +147,7 @@ class LiveTrials:
             self._trial.note(False)
             tape = self._tape
             now_ns = self._clock.now_ns()
-            long = now_ns - self._folded_ns >= _GROUP_NS
+            long = now_ns - self._folded_ns >= GROUP_NS
             if long or tape.is_long or self._journal is None:
                 self._folded_ns = now_ns
                 self._fold()

@@ -20,18 +20,16 @@ from chainer import FunctionHook
 from numpy.typing import NDArray
 
 from chainer_profile.measure.clock import NowNs
-from chainer_profile.measure.events import EventPool, TimedTrial
+from chainer_profile.measure.events import EventPool, TimedTrial, timed_trial
 from chainer_profile.measure.hooks import hook_of
 from chainer_profile.measure.order import Order
 from chainer_profile.measure.row import BACKWARD, CALL, INNER, SUM
 from chainer_profile.measure.rows import Iteration, Taped
 from chainer_profile.measure.stretch import Stretch
-from chainer_profile.measure.tape import Tape
+from chainer_profile.measure.tape import MANY_EVENTS, Tape
 from chainer_profile.measure.windows import Enter, Leave, Mark, Trial
 from chainer_profile.record.recording import Layer
 
-#: Trials are folded together that have so many events.
-_MANY_EVENTS = 8000
 #: What a noted value is.
 _CLASS, _KEY, _CLOCK = "class", "key", "clock"
 
@@ -82,17 +80,10 @@ class Repeats:
 
     def stop(self) -> None:
         """It has ended."""
-        events, launch_ns, device = self._events, 0, None
-        end_ns = self._now_ns()
+        end_ns, now_ns = self._now_ns(), self._now_ns
         self._values.append(~end_ns)
-        if events is not None:
-            events.record()
-            launch_ns = end_ns - self._start_ns
-            events.wait()
-            end_ns = self._now_ns()
-            device = events.times_ns()
-        wall_ns, n_events = end_ns - self._start_ns, len(self.order.codes)
-        self._timed.append(TimedTrial(self._start_ns, wall_ns, n_events, launch_ns, device))
+        n_events = len(self.order.codes)
+        self._timed.append(timed_trial(self._events, self._start_ns, end_ns, n_events, now_ns))
         self._ends.append(len(self._values))
 
     @property
@@ -109,9 +100,7 @@ class Repeats:
     def is_long(self) -> bool:
         """Whether trials are to be folded behind this one."""
         trials, length = len(self._ends), self._expected.length
-        return (
-            len(self._values) != trials * length or trials * len(self.order.codes) >= _MANY_EVENTS
-        )
+        return len(self._values) != trials * length or trials * len(self.order.codes) >= MANY_EVENTS
 
     def fold(self) -> list[Iteration]:
         """The trials since the last time, without those that made other calls."""
@@ -221,26 +210,26 @@ class _Expected:
         classes: list[type | None] = []
         keys: list[int] = []
         self.parameters: set[int] = set()
-        #: What each value is: a class, a key, or a clock.
-        self._kinds: list[str] = []
+        kinds: list[str] = []  # what each value is
         for code in order.codes.tolist():
             kind = tape.rows.entries[code].kind if code >= 0 else ""
             if kind == BACKWARD:
-                self._kinds.append(_CLASS)
+                kinds.append(_CLASS)
                 classes.append(next(backwards))
             elif kind == CALL:
-                self._kinds += [_CLASS, _KEY]
+                kinds += [_CLASS, _KEY]
                 called, parameter, size = next(calls)
                 classes.append(called)
                 keys.append(parameter + size)
                 self.parameters.add(parameter)
             elif kind in (INNER, SUM):  # which follows from the backward that calls it
-                self._kinds += [_CLASS, _KEY]
+                kinds += [_CLASS, _KEY]
                 classes.append(None)
                 keys.append(0)
-            self._kinds.append(_CLOCK)
+            kinds.append(_CLOCK)
         self.parameters.discard(0)  # of calls without any
-        self.length = len(self._kinds)
+        self.length = len(kinds)
+        self._places = {kind: [other == kind for other in kinds] for kind in set(kinds)}
         self._enters = order.codes >= 0
         # Those of all functions are known from the first trial on that made these calls.
         self._classes: list[Any] = classes
@@ -248,7 +237,7 @@ class _Expected:
         self._keys = np.array(keys, np.int64)[self._checked]
 
     def _of(self, kind: str, values: list[Any]) -> compress[Any]:
-        return compress(values, cycle([other == kind for other in self._kinds]))
+        return compress(values, cycle(self._places.get(kind, [False])))
 
     def stamps(self, values: list[Any], trials: int) -> NDArray[np.int64] | None:
         """The clocks that trials noted which made these calls; None if any made others."""

@@ -222,19 +222,18 @@ class Rows:
     def fold(self, stretch: Stretch, taped: Sequence[Taped]) -> list[Iteration]:
         """Iterations by these rows, from the tape of all of them; they count from now on."""
         stretch, paused_ns = stretch.without_pauses()
-        if not self._is_ordered(stretch, taped) and innermost(stretch.codes) is None:
-            stretch = stretch.mended()
-        if self.is_new:
-            self.is_new = False
-            self.order = self._order_of(stretch.codes[: stretch.ends[0]], taped[0].first)
-        if self._is_ordered(stretch, taped):
-            return self.fold_ordered(stretch, taped, paused_ns)
+        ordered = self._in_order(stretch, taped)
+        if ordered is not None:
+            return self.fold_ordered(ordered, taped, paused_ns)
         self.order = None
         if self._inner:
             within = np.isin(_owners(stretch.codes), self._inner)
             stretch = stretch.without(within) if within.any() else stretch
         owners = owners_of(stretch.codes, stretch.ends)
-        assert owners is not None
+        if owners is None:
+            stretch = stretch.mended()
+            owners = owners_of(stretch.codes, stretch.ends)
+            assert owners is not None
         self.iterations += len(taped)
         enters = stretch.codes >= 0
         n_rows, n_phases = len(self._rows), len(self.phases)
@@ -262,6 +261,19 @@ class Rows:
         folded = _Folded(stretch, taped, columns, enters, len(order.layers), len(self.phases))
         self._count(folded.spans, owners, enters)
         return folded.iterations(paused_ns, order.moves, order)
+
+    def _in_order(self, stretch: Stretch, taped: Sequence[Taped]) -> Stretch | None:
+        """The same iterations, if all of them make the calls of the order, which may be new."""
+        if self._is_ordered(stretch, taped):
+            return stretch
+        if self.order is None and not self.is_new:
+            return None
+        if innermost(stretch.codes) is None:
+            stretch = stretch.mended()
+        if self.is_new:
+            self.is_new = False
+            self.order = self._order_of(stretch.codes[: stretch.ends[0]], taped[0].first)
+        return stretch if self._is_ordered(stretch, taped) else None
 
     def _is_ordered(self, stretch: Stretch, taped: Sequence[Taped]) -> bool:
         """Whether all of some iterations make the calls of the order."""

@@ -29,7 +29,7 @@ from chainer_profile.costs.work import backward_work, forward_work
 from chainer_profile.measure.call_history import History
 from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.entries import Entries, came_through
-from chainer_profile.measure.events import EventPool, TimedTrial
+from chainer_profile.measure.events import EventPool, TimedTrial, timed_trial
 from chainer_profile.measure.facts import (
     ACCUMULATION,
     facts_of_gradients,
@@ -54,8 +54,8 @@ _SUMS = ("Add", "MultiAdd")
 _NUMBERS = count()
 #: Names of the functions that end windows.
 _WINDOWS = ("ending", "timed_call", "timed_lossfun", "backward", "timed_update", "timed_hook")
-#: Iterations are folded together that have so many events.
-_MANY_EVENTS = 8000
+#: Iterations are folded together that have so many events, or take so long.
+MANY_EVENTS, GROUP_NS = 8000, 100_000_000
 #: A tape with so many events within one iteration is folded there and then: two integers each.
 _MOST_EVENTS = 200_000
 #: So many functions and shapes of a link are found fast.
@@ -217,25 +217,17 @@ class Tape:
 
     def stop(self, number: int = 0) -> int:
         """It has ended; gives its number of windows."""
-        now_ns, events, log, start_ns = self._now_ns, self.events, self._list, self._start_ns
-        end_ns = now_ns()
+        log, end_ns = self._list, self._now_ns()
         log.note((end_ns, ~OUTSIDE))
-        launch_ns, device = 0, None
-        if events is not None:
-            events.record()
-            launch_ns = end_ns - start_ns
-            events.wait()
-            end_ns = now_ns()
-            device = events.times_ns()
-        end = len(log)
+        timed = timed_trial(self.events, self._start_ns, end_ns, len(log), self._now_ns)
         first, self._first = self._first, None
-        self.most_events = max(self.most_events, end - self._begin)
-        timed = TimedTrial(start_ns, end_ns - start_ns, end, launch_ns, device)
+        n_events = timed.end - self._begin
+        self.most_events = max(self.most_events, n_events)
         self._taped.append(Taped(number, self._begin, timed, self.rows, self._before, first))
         self._begin_called = len(self._called)
         folded = 0 if self._before is None else int(self._before.calls.sum())
         pauses = len(self.pauses) - self._pauses_before
-        return folded + (end - self._begin) // 2 - 1 - pauses
+        return folded + n_events // 2 - 1 - pauses
 
     def abandon(self) -> None:
         """The iteration that runs is none: its calls are in the history alone."""
@@ -271,7 +263,7 @@ class Tape:
     @property
     def is_long(self) -> bool:
         """Whether it is to be folded behind this iteration."""
-        return self.length >= _MANY_EVENTS
+        return self.length >= MANY_EVENTS
 
     @property
     def paused_ns(self) -> int:

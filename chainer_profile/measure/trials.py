@@ -18,7 +18,7 @@ from chainer_profile.measure.clock import WARMUP_PART, WARMUP_SECONDS, Clock, Ti
 from chainer_profile.measure.environment import CpuWatch, gpu_state
 from chainer_profile.measure.journal_writer import JournalWriter
 from chainer_profile.measure.repeats import Repeats
-from chainer_profile.measure.tape import Tape
+from chainer_profile.measure.tape import GROUP_NS, Tape
 from chainer_profile.measure.tape_cost import cost_of_a_call, window_ns
 from chainer_profile.measure.taped_step import TapedStep
 from chainer_profile.measure.windows import Step
@@ -55,8 +55,6 @@ Say = Callable[[str], None]
 #: A first block of profiled trials is long that takes so many seconds, or part of a time limit.
 _LONG_BLOCK_S = 1.0
 _LONG_PART_OF_LIMIT = 0.1
-#: Trials are folded together that take so long, or when the tape is long.
-_GROUP_NS = 100_000_000
 #: A function of Chainer's takes at least so long.
 _LEAST_ROW_S = 5e-6
 _HOLD_FACTOR = 2
@@ -272,7 +270,7 @@ class Trials:
         return True
 
     def profiled(self, count: int) -> bool:
-        """Trials on the tape. False: stop."""
+        """Trials that are profiled. False: stop."""
         wanted = len(self._walls) + count
         while len(self._walls) < wanted:
             with self.taped.recording() as recorder:
@@ -289,7 +287,7 @@ class Trials:
                 recorder.stop()
                 timed = recorder.last
                 # Work between two trials makes the second one slower: it is done for a group.
-                long = timed.start_ns + timed.wall_ns - self._folded_ns >= _GROUP_NS
+                long = timed.start_ns + timed.wall_ns - self._folded_ns >= GROUP_NS
                 if long or recorder.is_long:
                     self._fold(recorder)
                 if self._ends():

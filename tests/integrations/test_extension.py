@@ -93,7 +93,7 @@ def test_every_iteration_has_rows_of_data_network_loss_and_optimizer(monkeypatch
     def look(trainer):
         assert not any(name.startswith("profile/") for name in trainer.observation)
         if trainer.updater.iteration == 18:
-            monkeypatch.setattr(live, "_GROUP_NS", 0)  # so that the tape is folded
+            monkeypatch.setattr(live, "GROUP_NS", 0)  # so that the tape is folded
         if trainer.updater.iteration == 19:
             journal.append(recover(Path("result/profile/recording.journal")).n_trials)
 

@@ -117,7 +117,7 @@ class TestRun:
     ):
         path = tmp_path / "journal"
         for group_ns in (3 * STEP_NS, 1):
-            monkeypatch.setattr(trials, "_GROUP_NS", group_ns)
+            monkeypatch.setattr(trials, "GROUP_NS", group_ns)
             trained.calls = 0
             with open(path, "w+b") as file:
                 more = {"journal": Journal(file), "memory": False, "clock": clock}

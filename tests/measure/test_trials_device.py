@@ -28,7 +28,7 @@ def clock():
 
 class TestRun:
     def test_one_wait_and_no_new_event_a_trial(self, clock, monkeypatch):
-        monkeypatch.setattr(trials, "_GROUP_NS", 2000)  # groups of two trials
+        monkeypatch.setattr(trials, "GROUP_NS", 2000)  # groups of two trials
         monkeypatch.setattr(trials, "window_ns", lambda *_: 0.0)
         queue, logs = clock.device, []
 
@@ -128,7 +128,7 @@ OWN = [130, 120, 150]  # of LAUNCH_BOUND's rows
 
 @pytest.mark.parametrize("group_ns", [1, 10**9])
 def test_an_exception_in_the_middle_of_a_trial(clock, monkeypatch, group_ns):
-    monkeypatch.setattr(trials, "_GROUP_NS", group_ns)
+    monkeypatch.setattr(trials, "GROUP_NS", group_ns)
     model = PlannedNet(
         clock, LAUNCH_BOUND, BEFORE + 5, queues.fails(ValueError("broken\n on purpose"))
     )

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from chainer_profile.advice import results
 from chainer_profile.advice.changes import AS_IT_IS, BEFORE
-from chainer_profile.advice.results import LEAST_GAIN
+from chainer_profile.advice.results import LEAST_GAIN, best_of
 from chainer_profile.analyse.program import own_ns
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import (
@@ -99,11 +98,6 @@ def section(advice: Advice, program: ProgramTime | None = None) -> Iterator[Bloc
     )
 
 
-def best_of(advice: Advice) -> Tried | None:
-    """The change that helps the most; one that the run has already only if no other one helps."""
-    return results.best_of(advice.tried)
-
-
 def on_screen(advice: Advice, program: ProgramTime) -> Iterator[Block]:
     """The same of a program in a few lines, the answer first."""
     yield text(strong(verdict(advice, program)))
@@ -184,7 +178,7 @@ def _subject(advice: Advice) -> str:
 
 def _verdict_of_program(advice: Advice, program: ProgramTime | None) -> str:
     trial = f"{_TRIAL_NAMES.get(advice.settings.phase, 'trial')} of {_subject(advice)}"
-    best = best_of(advice)
+    best = best_of(advice.tried)
     if best is None or best.gain is None:
         measured = plural(sum(1 for tried in advice.tried if tried.gain), "change")
         return f"No change makes a {trial} significantly faster: {measured} measured."
@@ -201,7 +195,7 @@ def verdict(advice: Advice, program: ProgramTime | None = None) -> str:
     """The answer: ``accelerate() makes a training step 2.40x as fast: 540 ms an input ...``."""
     if advice.script:
         return _verdict_of_program(advice, program)
-    trial, best = _TRIAL_NAMES.get(advice.settings.phase, "trial"), best_of(advice)
+    trial, best = _TRIAL_NAMES.get(advice.settings.phase, "trial"), best_of(advice.tried)
     if best is None or best.gain is None:
         measured = plural(sum(1 for tried in advice.tried if tried.gain), "change")
         return f"No change makes a {trial} significantly faster: {measured} measured."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from chainer_profile.advice.results import Advice
+from chainer_profile.advice.results import Advice, best_of
 from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, next_step
 from chainer_profile.analyse.program import ProgramTime, mean_of_trials
 from chainer_profile.analyse.summary import Summary
@@ -20,7 +20,7 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.record.recording import Recording
 from chainer_profile.report import document as doc
-from chainer_profile.report.content.advice import best_of, keeping, verdict
+from chainer_profile.report.content.advice import keeping, verdict
 from chainer_profile.report.content.pass_section import inside_sentences
 from chainer_profile.report.rows import shares
 from chainer_profile.report.text import gaps, on_gpu, printable, trial_parts
@@ -78,7 +78,7 @@ def what_next(summary: Summary, advice: Advice | None = None) -> doc.Words:
 
 
 def _what_helped(advice: Advice | None) -> doc.Words:
-    if advice is None or (best := best_of(advice)) is None:
+    if advice is None or (best := best_of(advice.tried)) is None:
         return ()
     return (f"{verdict(advice)} To keep it: ", *keeping(best))
 
