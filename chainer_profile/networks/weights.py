@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.lib import format as npy
+
 from chainer_profile.basics.errors import ProfileError, one_line
 
 if TYPE_CHECKING:
@@ -68,9 +71,6 @@ def _open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
 
 def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
     """Read an array of an npz file; the only pickle allowed is None, which stands for no value."""
-    import numpy
-    from numpy.lib import format as npy
-
     try:
         file = io.BytesIO(archive.read(f"{key}.npy"))
         read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -85,14 +85,14 @@ def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
     made = " ".join(step for step in steps if "PUT" not in step and step != "MEMOIZE")
     if "EMPTY_LIST NONE APPEND" not in made:
         raise ProfileError(f"{path}: {key} is a Python object, not an array")
-    return numpy.array(None)
+    return np.array(None)
 
 
 def _find_part(names: set[str], expected: set[str], path: Path) -> str:
     """Finds the part of a file that holds the network, by the names in it alone."""
-    prefix = ""
     if names & expected:
-        return prefix
+        return ""
+    prefix = ""
     models = sorted({name.split("/")[1] for name in names if name.startswith("updater/model:")})
     if models:
         prefix = "updater/model:main/"
@@ -120,8 +120,6 @@ def _require_fit(
 ) -> None:
     """Refuse arrays of a ``source`` that cannot be loaded in place of the expected arrays."""
     # The object None stands for a missing value, which a persistent value may be in both.
-    import numpy
-
     problems = [f"it has no {key}" for key in sorted(expected.keys() - stored.keys())]
     problems += [f"the network has no {key}" for key in sorted(stored.keys() - expected.keys())]
     for key in sorted(expected.keys() & stored.keys()):
@@ -135,7 +133,7 @@ def _require_fit(
             problems.append(
                 f"{key} is {given.shape} in the file, but {wanted.shape} in the network"
             )
-        elif not numpy.can_cast(given.dtype, wanted.dtype, casting="same_kind"):
+        elif not np.can_cast(given.dtype, wanted.dtype, casting="same_kind"):
             problems.append(
                 f"{key} is {given.dtype} in the file, but {wanted.dtype} in the network"
             )

@@ -13,7 +13,6 @@ from hypothesis.extra import numpy as npst
 from chainer_profile.engines.equality import (
     chainer_intermediates,
     difference,
-    host_copies,
     other_inputs,
     with_other_parameters,
     worst_layer,
@@ -25,16 +24,12 @@ from tests.conftest import FakeClock
 from tests.engines.exporting import images, net, network_of
 from tests.engines.fake_engines import FakeEngine
 
-ONE = np.array([1.0, -4.0, 2.0], np.float32)
+SOME = np.array([1.0, -4.0, 2.0], np.float32)
 ZEROS = np.zeros(3, np.float32)
 
 
 def test_the_largest_difference_of_all_outputs():
-    array = ONE.copy()
-    (copy,) = host_copies((array,))
-    array[:] = 0  # copies do not change with the array
-    np.testing.assert_array_equal(copy, ONE)
-    result = difference((ONE, ONE), (ONE + np.float32(0.25), ONE * np.float32(1.5)))
+    result = difference((SOME, SOME), (SOME + np.float32(0.25), SOME * np.float32(1.5)))
     assert (result.largest, result.magnitude, result.output) == (2.0, 4.0, 1)
     assert result.relative == 0.5
     for value in (np.nan, np.inf):
@@ -44,13 +39,13 @@ def test_the_largest_difference_of_all_outputs():
         assert difference((odd,), (other,)).relative == math.inf
         assert difference((other,), (odd,)).relative == math.inf
         assert difference((odd,), (opposite,)).largest == math.inf
-    assert difference((ONE[:0],), (ONE[:0],)).relative == 0.0
+    assert difference((SOME[:0],), (SOME[:0],)).relative == 0.0
     assert difference((ZEROS,), (ZEROS,)).relative == 0.0
-    assert difference((ZEROS,), (ONE,)).relative == math.inf
+    assert difference((ZEROS,), (SOME,)).relative == math.inf
     with pytest.raises(EngineError, match="returns 2 outputs, but Chainer 1 output"):
-        difference((ONE,), (ONE, ONE))
+        difference((SOME,), (SOME, SOME))
     with pytest.raises(EngineError, match="output 0 has shape 1x3, but Chainer's has 3"):
-        difference((ONE,), (ONE[None],))
+        difference((SOME,), (SOME[None],))
 
 
 arrays = npst.arrays(np.float32, (2, 3), elements=st.floats(-100, 100, width=32))
@@ -66,12 +61,10 @@ def test_a_difference_is_that_of_numpy_and_the_same_both_ways(a, b):
 
 def test_chainers_intermediates_tell_the_layer_that_differs():
     model = net(lambda net, x: F.dropout(F.relu(net.fc(x))) + 1, fc=L.Linear(3, 2))
-    network = network_of(model, ONE[None])
+    network = network_of(model, SOME[None])
     result = chainer_intermediates(network)
-    functions = [layer.function for layer in network.layers]
-    assert functions == ["LinearFunction", "ReLU", "AddConstant"]
     assert sorted(result) == [0, 1, 2]
-    expected = ONE[None] @ model.fc.W.array.T + model.fc.b.array
+    expected = SOME[None] @ model.fc.W.array.T + model.fc.b.array
     np.testing.assert_allclose(result[0], expected, rtol=1e-6)
     np.testing.assert_array_equal(result[1], np.maximum(result[0], 0))
     np.testing.assert_array_equal(result[2], result[1] + 1)
@@ -104,8 +97,6 @@ SHAPES = npst.array_shapes(min_dims=0, max_dims=4, min_side=0)
 def test_other_inputs_are_of_the_same_shapes_and_within_the_same_limits(array):
     (other,) = other_inputs((array,))
     assert (other.shape, other.dtype) == (array.shape, array.dtype)
-    assert other is not array
-    assert other.flags.c_contiguous
     if array.size and not (array.dtype.kind == "f" and array.min() == array.max()):
         assert array.min() <= other.min()
         assert other.max() <= array.max()

@@ -274,12 +274,8 @@ def _name_and_kind(event: dict[str, Any]) -> tuple[str, str]:
     name = event["name"].removesuffix(_KERNEL)
     if name.startswith(f"{provider}_"):  # a subgraph, with a new number in every session
         return _SUBGRAPH, provider.removesuffix("ExecutionProvider")
-    return _plain_name(name, kind), kind
-
-
-def _plain_name(name: str, kind: str) -> str:
-    """A node's name; the kind for a change of layout, whose name differs in every session."""
-    return kind if not name or re.fullmatch(rf"{kind}(_token)?(_\d+)?", name) else name
+    # A change of layout has another name in every session.
+    return (kind if re.fullmatch(rf"|{kind}(_token)?(_\d+)?", name) else name), kind
 
 
 def _runs(events: Sequence[dict[str, Any]]) -> list[tuple[dict[_NodeName, int], int]]:
