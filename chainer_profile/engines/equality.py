@@ -140,14 +140,18 @@ def _drawn_like(array: Any, rng: np.random.Generator) -> Any:
     if not values.size:
         return array.copy()
     drawn = values[rng.integers(values.size, size=values.size)]
-    finite = values[np.isfinite(values)].astype(np.float64) if values.dtype.kind == "f" else ()
-    if len(finite) and finite.min() == finite.max():
-        drawn = finite[0] + rng.standard_normal(values.size) * (abs(finite[0]) or 1.0)
-    elif len(finite):
-        part = rng.uniform(0.25, 1.0, values.size)
-        with np.errstate(invalid="ignore"):
-            drawn = part * drawn.astype(np.float64) + (1 - part) * rng.choice(finite, values.size)
+    finite = values[np.isfinite(values)].astype(np.float64)
+    if values.dtype.kind == "f" and finite.size:
+        drawn = _between(drawn, finite, rng)
     return xp.asarray(drawn.astype(values.dtype).reshape(array.shape))
+
+
+def _between(drawn: Any, finite: Any, rng: np.random.Generator) -> Any:
+    if finite.min() == finite.max():
+        return finite[0] + rng.standard_normal(drawn.size) * (abs(finite[0]) or 1.0)
+    part = rng.uniform(0.25, 1.0, drawn.size)
+    with np.errstate(invalid="ignore"):
+        return part * drawn.astype(np.float64) + (1 - part) * rng.choice(finite, drawn.size)
 
 
 def with_other_parameters(model: Any) -> Any:

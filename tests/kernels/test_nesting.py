@@ -179,7 +179,8 @@ def test_a_glibc_that_refuses_is_as_it_was(monkeypatch):
         monkeypatch.setattr(here, "mallopt", mallopt, raising=False)
         with pytest.raises(UsageError, match="only glibc"), keeping_memory():
             pass
-        with accelerate() as fast:
+        with accelerate(threads=3) as fast, accelerate(threads=2):
             assert not fast.keeps_memory
             assert not is_kept()
             assert not here.keeps
+            assert here.threads == 2

@@ -86,7 +86,7 @@ class _Calls:
     def __init__(self, needs_graph: bool) -> None:
         #: Classes by the names under which the exporter looks for them.
         self.kinds: set[str] = set()
-        self.hook = WalkHook(self._begin, lambda *_: self._running.pop())
+        self.hook = WalkHook(self._begin, self._end)
         self._needs_graph = needs_graph
         self._calls: list[_Call] = []
         self._running: list[_Call] = []
@@ -116,6 +116,9 @@ class _Calls:
             if node is not None:
                 self._by_function[id(node)] = node, call
                 self.kinds.add(type(node).__name__)
+
+    def _end(self, *_: Any) -> None:
+        self._running.pop()
 
     def of(self, function: Any) -> _Call:
         """The call of a function object."""
