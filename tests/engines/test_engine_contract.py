@@ -202,69 +202,48 @@ def test_a_batch_that_is_held_is_refused():
 OPENVINO = "OpenVINOExecutionProvider"
 
 
-def event(name, kind, begin, duration, provider="CPUExecutionProvider"):
-    if kind == "Session":
-        return {"cat": kind, "name": name, "ts": begin, "dur": duration, "args": {}}
+def event(name, kind, provider="CPUExecutionProvider"):
+    """The run of a node."""
     args = {"op_name": kind, "provider": provider}
-    return {
-        "cat": "Node",
-        "name": f"{name}_kernel_time",
-        "ts": begin,
-        "dur": duration,
-        "args": args,
-    }
+    return {"cat": "Node", "name": f"{name}_kernel_time", "ts": 0, "dur": 5, "args": args}
 
 
-def test_a_session_that_silently_runs_elsewhere_is_refused():
-    if "AzureExecutionProvider" not in onnxruntime.get_available_providers():
-        pytest.skip("this build of ONNX Runtime has no provider that runs nothing")
-    said = refusal(OnnxRuntimeEngine("AzureExecutionProvider").prepare, network())
-    assert said.startswith("none of its nodes runs on AzureExecutionProvider")
-    assert said.endswith("ONNX Runtime would take CPUExecutionProvider")
+RUN = {"cat": "Session", "name": "model_run", "ts": 0, "dur": 9, "args": {}}
+RELU = event("1_ReLU@/", "Relu")
+#: Its number is another one in every session.
+SUBGRAPHS = [event(f"{OPENVINO}_subgraph_{n}_0", f"subgraph_{n}", OPENVINO) for n in (1, 2)]
 
 
 def openvino_by(*events, providers=(OPENVINO, "CPUExecutionProvider")):
     """An engine whose session has these providers and made these events in its first run."""
     engine = OnnxRuntimeEngine(OPENVINO)
     engine._session = SimpleNamespace(get_providers=lambda: list(providers))
-    engine._require_provider([event("model_run", "Session", 0, 9), *events])
+    engine._require_provider([RUN, *events])
     return engine
 
 
-def test_nodes_that_run_elsewhere_are_counted():
-    subgraph = event(f"{OPENVINO}_subgraph_3_0", "subgraph_3", 0, 5, provider=OPENVINO)
-    relu = event("1_ReLU@/", "Relu", 5, 1)
-    assert openvino_by(subgraph).note == ""
-    assert openvino_by(subgraph, relu, relu).note == (
+def test_nodes_that_run_elsewhere_are_counted_and_none_at_all_is_refused():
+    assert openvino_by(*SUBGRAPHS).note == ""
+    assert openvino_by(SUBGRAPHS[0], RELU, RELU).note == (
         f"1 of its 3 nodes ran on {OPENVINO} (a node may be a subgraph of several layers), the "
         "others on CPUExecutionProvider"
     )
-    for events, providers in (([relu], (OPENVINO,)), ([subgraph, relu], ("CPUExecutionProvider",))):
+    for events, providers in (([RELU], (OPENVINO,)), (SUBGRAPHS, ("CPUExecutionProvider",))):
         said = refusal(openvino_by, *events, providers=providers)
         assert said.startswith(f"none of its nodes runs on {OPENVINO}")
+    if "AzureExecutionProvider" in onnxruntime.get_available_providers():  # it runs nothing
+        said = refusal(OnnxRuntimeEngine("AzureExecutionProvider").prepare, network())
+        assert said.endswith("ONNX Runtime would take CPUExecutionProvider")
+    engine = OnnxRuntimeEngine("CUDAExecutionProvider")
+    assert "GPU's nodes begin" in refusal(engine.layers, (), 1, error=EngineError)
 
 
 def test_a_subgraph_is_one_node_that_does_all_layers_or_says_nothing():
-    # Its number is another one in every session.
-    runs = [
-        onnxruntime_engine._runs(
-            [
-                event(f"{OPENVINO}_subgraph_{number}_0", f"subgraph_{number}", 0, 5, OPENVINO),
-                event("model_run", "Session", 0, 9),
-            ]
-        )
-        for number in (1, 2)
-    ]
+    runs = [onnxruntime_engine._runs([subgraph, RUN]) for subgraph in SUBGRAPHS]
     assert runs == [[({("subgraph", "OpenVINO", 0): 5}, 9)]] * 2
     net = network("residual")
     engine, subgraph = prepared(OnnxRuntimeEngine, net), ("subgraph", "OpenVINO")
     (node,) = engine._nodes([subgraph], Path("none"))
     assert node.layers == tuple(range(len(net.layers)))
-    for others in ([subgraph], [("1_ReLU@/", "Relu")]):
-        said = refusal(engine._nodes, [subgraph, *others], Path("none"), error=EngineError)
-        assert said == "its subgraphs do not say which layers they compute"
-
-
-def test_no_node_times_are_told_of_a_gpu():
-    engine = OnnxRuntimeEngine("CUDAExecutionProvider")
-    assert "GPU's nodes begin" in refusal(engine.layers, (), 1, error=EngineError)
+    said = refusal(engine._nodes, [subgraph, ("1_ReLU@/", "Relu")], Path("none"), error=EngineError)
+    assert said == "its subgraphs do not say which layers they compute"

@@ -1,6 +1,7 @@
 """Outputs of engines against Chainer's."""
 
 import math
+from functools import partial
 
 import chainer.functions as F
 import chainer.links as L
@@ -20,7 +21,6 @@ from chainer_profile.engines.equality import (
 from chainer_profile.engines.protocol import EngineError
 from chainer_profile.engines.race import Contestant, Race
 from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
-from tests.conftest import FakeClock
 from tests.engines.exporting import images, net, network_of
 from tests.engines.fake_engines import FakeEngine
 
@@ -46,17 +46,6 @@ def test_the_largest_difference_of_all_outputs():
         difference((SOME,), (SOME, SOME))
     with pytest.raises(EngineError, match="output 0 has shape 1x3, but Chainer's has 3"):
         difference((SOME,), (SOME[None],))
-
-
-arrays = npst.arrays(np.float32, (2, 3), elements=st.floats(-100, 100, width=32))
-
-
-@given(arrays, arrays)
-def test_a_difference_is_that_of_numpy_and_the_same_both_ways(a, b):
-    result = difference((a,), (b,))
-    assert result.largest == np.abs(a.astype(float) - b.astype(float)).max()
-    assert result.largest == difference((b,), (a,)).largest
-    assert difference((a,), (a,)).relative == 0.0
 
 
 def test_chainers_intermediates_tell_the_layer_that_differs():
@@ -114,24 +103,16 @@ def test_other_inputs_are_no_permutation_and_other_numbers():
         (other,) = other_inputs((np.full((3, 4), number, np.float32),))
         assert len(set(other.flat)) == 12
     # What is no number is no matter.
-    some, none = np.array([np.nan, 1, 2, np.inf], "f"), np.array([np.nan, np.nan], "f")
-    other, nothing = other_inputs((some, none))
-    assert other.shape == (4,)
+    (nothing,) = other_inputs((np.array([np.nan, np.nan], "f"),))
     assert np.isnan(nothing).all()
-
-
-class Passing(FakeEngine):
-    """An engine that leaves out normalisations."""
-
-    def __init__(self):
-        super().__init__(FakeClock(), function=lambda x: x)
 
 
 def test_what_initial_parameters_hide_is_seen(clock):
     network = network_of(net(lambda net, x: net.bn(x), bn=L.BatchNormalization(3)), images(4, 3))
-    for make, wrong in ((None, False), (Passing, True)):
+    passing = partial(FakeEngine, clock, function=lambda x: x)  # without a normalisation
+    for make, wrong in ((None, False), (passing, True)):
         ours = Contestant(name="chainer", engine=ChainerEngine())
-        theirs = Contestant(name="x", engine=Passing(), make=make)
+        theirs = Contestant(name="x", engine=passing(), make=make)
         Race([ours, theirs], network, trials=2, clock=clock).run()
         assert theirs.wrong == wrong
     kept = network.model.bn
