@@ -105,10 +105,6 @@ def in_thread(does):
         return pool.submit(does).result()
 
 
-def at_once(does):
-    return does()
-
-
 @st.composite
 def openings(draw):
     """What opens one, whether it keeps memory, and its threads: None where it is not fast."""
@@ -122,7 +118,7 @@ STEPS = st.lists(
     st.tuples(
         openings(),
         st.integers(-3, 5),
-        st.sampled_from([at_once, in_thread]),
+        st.sampled_from([lambda does: does(), in_thread]),
         st.one_of(st.just(0), st.integers(1, 120)),
     ),
     max_size=12,
