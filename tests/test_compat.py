@@ -92,12 +92,12 @@ def test_installing_imports_nothing_and_chainer_s_import_by_threads_at_once_leav
         before = set(vars(numpy))
         def work():
             import chainer.functions
-            found.append(chainer.functions.resize_images)
-        found = []
+            imported.append(chainer.functions.resize_images)
+        imported = []
         threads = [threading.Thread(target=work) for _ in range(8)]
         [thread.start() for thread in threads]
         [thread.join() for thread in threads]
-        print(len(found))
+        print(len(imported))
         import chainer_profile, chainer.testing
         print(sorted(set(vars(numpy)) - before - set(sys.modules) - {"testing", "lib"}
                      - {name[6:] for name in sys.modules if name.startswith("numpy.")}))

@@ -31,7 +31,7 @@ def chainer(clock, **more):
     return FakeEngine(clock, 1000, "chainer", **more)
 
 
-def test_every_trial_takes_what_the_engine_takes_and_progress_is_told_for_all_together(clock):
+def test_every_trial_takes_what_the_engine_takes_and_progress_counts_all_together(clock):
     seen = []
     engines = chainer(clock), FakeEngine(clock, 100)
     contest = ran(clock, *engines, progress=lambda *progress: seen.append(progress))
