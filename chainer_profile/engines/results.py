@@ -38,8 +38,6 @@ class OutputDifference:
     largest: float
     #: Largest absolute value among Chainer's finite outputs.
     magnitude: float
-    #: The output with the largest difference.
-    output: int = 0
 
     @property
     def relative(self) -> float:

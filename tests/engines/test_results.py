@@ -194,7 +194,7 @@ def test_what_goes_wrong_is_said_and_keeps_the_others(reference, monkeypatch):
 
 
 def test_a_run_is_the_same_when_read_again(tmp_path):
-    odd = result("odd", 10, differences=(OutputDifference(math.inf, 0.0, 2),), note="as is")
+    odd = result("odd", 10, differences=(OutputDifference(math.inf, 0.0),), note="as is")
     run = make_run(MISSING, odd, WRONG, other_cpu=0.5, ended="interrupted by SIGINT")
     path, made = tmp_path / RESULTS, recordings()
     assert "contains no run of engines (no engines.json)" in refusal(read_json, path)
@@ -242,7 +242,7 @@ def test_a_speed_up_is_the_median_of_ratios_by_round_of_engines_that_are_right()
     # Wrong is what is beyond the tolerance on any input.
     assert not result("a", 1).wrong
     assert result("a", 1, tolerance=1e-7).wrong
-    differences = (OutputDifference(0.0, 2.0), OutputDifference(1.0, 2.0, 1))
+    differences = (OutputDifference(0.0, 2.0), OutputDifference(1.0, 2.0))
     late = result("a", 1, differences=differences)
     assert late.wrong
     assert late.difference == differences[1]
