@@ -182,7 +182,7 @@ def _cifar10(
     if batchsize == 1:
         description += f" ({CIFAR10_CLASSES[labels[index]]})"
     if shape != (3, 32, 32):
-        description += f", resized to {_size(shape)}"
+        description += f", resized to {_by(shape[:0:-1])}"
         images = np.stack(
             [_fit(Image.fromarray(image.transpose(1, 2, 0)), shape) for image in images]
         )
@@ -199,7 +199,7 @@ def _picture(path: str, shape: tuple[int, ...], batchsize: int) -> InputBatch:
     width, height = picture.size
     description = f"picture {Path(path).name}, {width} x {height}"
     if (height, width) != shape[1:]:
-        description += f", resized to {_size(shape)}"
+        description += f", resized to {_by(shape[:0:-1])}"
     if batchsize > 1:
         description += f", the same in all {batchsize} places of the batch"
     image = _fit(picture, shape).astype(np.float32) / np.float32(255)
@@ -249,10 +249,5 @@ def _fit(picture: PIL.Image.Image, shape: tuple[int, ...]) -> NDArray[Any]:
     return array.reshape(height, width, channels).transpose(2, 0, 1)
 
 
-def _by(shape: tuple[int, ...]) -> str:
+def _by(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
-
-
-def _size(shape: tuple[int, ...]) -> str:
-    """Width x height of an image shape, the order in which pictures are described."""
-    return f"{shape[2]} x {shape[1]}"

@@ -160,13 +160,12 @@ def _find_own_model(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 def import_module(name: str, form: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            raise UsageError(
-                f"module {error.name!r} is neither here nor installed: your own {form}"
-            ) from error
-        raise _failed_import(name, error, Path.cwd()) from error
     except (Exception, SystemExit) as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{name}.".startswith(f"{missing}."):
+            raise UsageError(
+                f"module {missing!r} is neither here nor installed: your own {form}"
+            ) from error
         raise _failed_import(name, error, Path.cwd()) from error
 
 
@@ -297,16 +296,12 @@ def _missing_attribute(module: ModuleType, place: str, attribute: str) -> str:
     nearest = difflib.get_close_matches(attribute, names, n=3)
     if nearest:
         return f"{message}: did you mean {_or(nearest)}?"
-    networks = [
-        name
-        for name in names
-        if isinstance(value := getattr(module, name), chainer.Link)
-        or (
-            isinstance(value, type)
-            and issubclass(value, chainer.Link)
-            and value.__module__ == module.__name__
-        )
-    ]
+    networks = []
+    for name in names:
+        value = getattr(module, name)
+        is_class = isinstance(value, type) and issubclass(value, chainer.Link)
+        if isinstance(value, chainer.Link) or (is_class and value.__module__ == module.__name__):
+            networks.append(name)
     if networks:
         return f"{message}: its networks are {', '.join(networks)}"
     return f"{message}, and it contains no network"

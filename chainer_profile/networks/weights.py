@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import pickletools
 import zipfile
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,11 +48,10 @@ def load_weights(model: chainer.Link, path: str | Path) -> str:
     return prefix
 
 
-@contextmanager
-def _open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
+def _open_npz(path: Path) -> zipfile.ZipFile:
     """Opens an npz file, which is a zip file of npy files."""
     try:
-        archive = zipfile.ZipFile(path)
+        return zipfile.ZipFile(path)
     except FileNotFoundError as error:
         raise ProfileError(f"there is no weights file {path}") from error
     except IsADirectoryError as error:
@@ -65,8 +63,6 @@ def _open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
         raise ProfileError(f"{path} {reason}") from error
     except OSError as error:
         raise ProfileError(f"cannot read {path}: {error.strerror or error}") from error
-    with archive:
-        yield archive
 
 
 def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
