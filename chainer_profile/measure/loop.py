@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -97,17 +96,18 @@ class LoopTrial:
             **as_now(),
         )
 
-    @contextmanager
-    def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
-        """Times the optimizers' updates, and what :meth:`around` is asked about."""
+    def timed(self, enter: Enter, leave: Leave) -> LoopTrial:
+        """Within this, times the optimizers' updates, and what :meth:`around` is asked about."""
         self._windows = enter, leave
-        try:
-            self._stand()
-            yield
-        finally:
-            self._windows = None
-            if not self.stays:
-                self.stand_down()
+        return self
+
+    def __enter__(self) -> None:
+        self._stand()
+
+    def __exit__(self, *_: object) -> None:
+        self._windows = None
+        if not self.stays:
+            self.stand_down()
 
     def _enter(self, mark: Mark) -> None:
         if self._windows is not None:

@@ -61,6 +61,9 @@ class Paths:
         self._links: dict[int, ref[Any]] = {}
         self._roots: dict[str, ref[Any]] = {}
         self.renew(roots)
+        #: Where functions are called outside of all links, and the places of links then.
+        self.outside = self.place("/", "forward", outside=True)
+        self.forward = self.places("forward")
 
     def renew(self, roots: Sequence[tuple[str, Any]]) -> None:
         """Know the networks that are there now, such as a copy that takes another's place."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import count
 from threading import get_ident
@@ -160,12 +160,22 @@ class Tape:
         self._record = None if events is None else events.record
         self._of_list = self._make(self._list, self._record)
         self._now = self._of_list
+        # What times all that is no function, while windows are noted.
+        self._timing: AbstractContextManager[None] | None = None
 
     # -- iterations
 
     @contextmanager
     def recording(self, log: Any = None, hooked: bool = False) -> Iterator[None]:
-        """Within this, windows are noted; on request in another log, which reads something else.
+        """Within this, windows are noted, as between :meth:`attach` and :meth:`detach`."""
+        try:
+            self.attach(log, hooked)
+            yield
+        finally:
+            self.detach()
+
+    def attach(self, log: Any = None, hooked: bool = False) -> None:
+        """Note windows from now on; on request in another log, which reads something else.
 
         ``hooked``: what tells of functions is registered already.
         """
@@ -176,21 +186,19 @@ class Tape:
         self._log = self._list if log is None else log
         # Where something else is read in the clock's place no rows are found.
         self.rows.grow = log is None
-        running = self._running
-        before = running.place, running.places, running.adopt, running.link_calls
-        try:
-            now.begin()
-            running.adopt = self._adopt
-            running.link_calls = self._called if log is None else []
-            with (
-                self._trial.timed(now.enter, now.leave),
-                self._entries.telling(
-                    None if hooked else now.hook, now.raised, now.raised_backward
-                ),
-            ):
-                yield
-        finally:
-            running.place, running.places, running.adopt, running.link_calls = before
+        now.begin()
+        self._running.adopt = self._adopt
+        self._running.link_calls = self._called if log is None else []
+        self._timing = self._trial.timed(now.enter, now.leave)
+        self._timing.__enter__()
+        self._entries.tell(None if hooked else now.hook, now.raised, now.raised_backward)
+
+    def detach(self) -> None:
+        """Note no more."""
+        timing, self._timing = self._timing, None
+        if timing is not None:
+            self._entries.tell_nobody()
+            timing.__exit__(None, None, None)
             self._now, self._log = self._of_list, self._list
 
     def start(self, of: tuple[Rows, Paths] | None = None) -> None:
@@ -270,8 +278,11 @@ class Tape:
         """What looking up took within the iteration."""
         return sum(end - begin for begin, end in self.pauses)
 
-    def fold(self) -> list[Iteration]:
-        """The iterations since the last time, by row; the tape is blank then."""
+    def fold(self, call_ns: float = 0.0) -> list[Iteration]:
+        """The iterations since the last time, by row; the tape is blank then.
+
+        ``call_ns``: what recording added to a call, which is taken off.
+        """
         taped, self._taped = self._taped, []
         # Without those of an iteration that did not end.
         for place, calls in Counter(self._called[: self._begin_called]).items():
@@ -291,11 +302,11 @@ class Tape:
         stretch = Stretch.of(codes, stamps, bounds, on_device)
         kinds = {id(iteration.rows): iteration.rows for iteration in taped}
         if len(kinds) == 1:
-            return taped[0].rows.fold(stretch, taped)
+            return taped[0].rows.fold(stretch, taped, call_ns)
         folded: dict[int, Iteration] = {}
         for rows in kinds.values():
             places = [place for place, iteration in enumerate(taped) if iteration.rows is rows]
-            some = rows.fold(stretch.some(places), [taped[place] for place in places])
+            some = rows.fold(stretch.some(places), [taped[place] for place in places], call_ns)
             folded.update(zip(places, some, strict=True))
         return [folded[place] for place in range(len(taped))]
 
@@ -518,8 +529,7 @@ class Tape:
 
     def _go_outside(self) -> None:
         """Functions that are called now are outside of all links."""
-        self._running.places = self.paths.places(FORWARD.phase)
-        self._running.place = self.paths.place("/", FORWARD.phase, outside=True)
+        self._running.places, self._running.place = self.paths.forward, self.paths.outside
 
     def _fail(self, number: int) -> None:
         """An exception leaves a window; the innermost is known."""
