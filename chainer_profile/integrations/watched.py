@@ -28,6 +28,7 @@ _UNTIMED_TRIALS, _UNTIMED_NS, _UNTIMED = 2, 100_000_000, 0.1
 End = Callable[[BaseException | None], None]
 #: What the profiler does around trials, and within those that are profiled.
 AROUND, WITHIN = "around trials", "in trials"
+_AROUND: Account = (PROFILER, AROUND)
 
 
 class Abandoned(BaseException):
@@ -108,36 +109,40 @@ class Watched:
         optimizers = len(self.trial.optimizers) if self.trial is not None else 1
         if optimizers > 1 and self.count < optimizers and not ends:
             live = None
-        if live is not None:
-            added_ns, untimed_ns = live.calls * _MEMORY_CALL_NS, _UNTIMED_TRIALS * self._usual_ns
-            live.counts = added_ns <= max(_MEMORY_NS, _MEMORY_COST * self.own_ns)
-            live.counts &= untimed_ns <= max(_UNTIMED_NS, _UNTIMED * self.own_ns)
-            accounts.open((PROFILER, AROUND))
-            with self._excused():
+        if live is None:
+            accounts.open(self.spent)
+        else:
+            accounts.open(_AROUND)
+            try:
+                live.counts = live.memory_is_due and self._may_count(live)
                 if self._is_tried(live):
                     return self._begin_tried(live, count)
                 live.begin()
-            accounts.close()
-        accounts.open(self.spent)
+            except Exception as error:
+                self._fail(error)
+            accounts.turn_to(self.spent)
 
         def end(error: BaseException | None) -> None:
-            if live is not None:
-                accounts.open((PROFILER, AROUND))
-                with self._excused():
+            into = error.into if isinstance(error, Abandoned) else None
+            if live is None:
+                ns = own_ns = accounts.close(into, count if error is None else 0)
+            else:
+                ns = accounts.turn_to(_AROUND, into, count if error is None else 0)
+                try:
                     if self.live is not None:
                         live.finish(error)
+                except Exception as failure:
+                    self._fail(failure)
                 accounts.close()
             if error is not None:
-                into = error.into if isinstance(error, Abandoned) else None
                 if live is not None and into is not None:
                     live.iteration -= 1
-                accounts.close(into, 0)
                 if self.turns is not None:
                     self.turns.abandon()
                 return
-            ns = accounts.close(None, count)
+            if live is not None:
+                own_ns = self._without_added(live, ns)
             self.count += 1
-            own_ns = ns if live is None else self._without_added(live, ns)
             self.own_ns += own_ns
             if live is not None and self.turns is not None:
                 if live.mode == TAPING:
@@ -146,6 +151,13 @@ class Watched:
                     self.turns.abandon()
 
         return end
+
+    def _may_count(self, live: LiveTrials) -> bool:
+        """Whether the memory pass takes little of what trials took so far."""
+        added_ns, untimed_ns = live.calls * _MEMORY_CALL_NS, _UNTIMED_TRIALS * self._usual_ns
+        return added_ns <= max(_MEMORY_NS, _MEMORY_COST * self.own_ns) and untimed_ns <= max(
+            _UNTIMED_NS, _UNTIMED * self.own_ns
+        )
 
     def _is_tried(self, live: LiveTrials) -> bool:
         """Switch on what is tried in the next trial; gives whether it is for that alone."""
@@ -165,8 +177,7 @@ class Watched:
         assert turns is not None
         live.iteration += 1
         live.wait()
-        accounts.close()
-        accounts.open(self.spent)
+        accounts.turn_to(self.spent)
 
         def end(error: BaseException | None) -> None:
             live.wait()
@@ -202,6 +213,9 @@ class Watched:
         try:
             yield
         except Exception as error:
-            self.warn(f"measuring stopped: {one_line(error)}")
-            with suppress(Exception):
-                self._stop()
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.warn(f"measuring stopped: {one_line(error)}")
+        with suppress(Exception):
+            self._stop()

@@ -53,6 +53,13 @@ class Accounts:
         total[1] += count
         return own_ns
 
+    def turn_to(self, account: Account, into: Account | None = None, count: int = 1) -> int:
+        """Close the account that is open, as :meth:`close` does, and open another in its place."""
+        own_ns = self.close(into, count)
+        self.opened.append(account)
+        self.own_times.append(0)
+        return own_ns
+
     @contextmanager
     def within(self, part: str, name: str = "", count: int = 1) -> Iterator[None]:
         self.open((part, name))

@@ -55,7 +55,10 @@ class Running:
         self.thread: int | None = None  # None in a forked child
         #: Numbers of the backwards that run.
         self.backwards: list[int] = []
-        # Until somebody notes calls.
+        self.forget()
+
+    def forget(self) -> None:
+        """Nobody notes calls."""
         #: Where functions are called: in a link, or outside of all.
         self.place = _NOWHERE
         #: The places of links by identity, and what gives that of another one.
@@ -131,24 +134,35 @@ class Entries:
         self._replacements.undo()
 
     @contextmanager
-    def telling(
+    def links_alone(self) -> Iterator[None]:
+        """Stand at the calls of links and nowhere else; not within ``with``."""
+        self.running.thread = get_ident()
+        with Replacements() as replacements:
+            for kind in classes_of(chainer.Link):
+                if "__call__" in vars(kind):
+                    replacements.wrap(kind, "__call__", functools.partial(self._through_call, kind))
+            yield
+        self.running.forget()
+
+    def tell(
         self,
         hook: FunctionHook | None,
         raised: Callable[[Any], None],
         raised_backward: Callable[[int], None],
-    ) -> Iterator[None]:
-        """Within this, a hook, if any, is told of functions, and the others of what raises."""
-        before = self.raised, self.raised_backward, self.hook_name
+    ) -> None:
+        """Tell a hook, if any, of functions from now on, and the others of what raises."""
         self.raised, self.raised_backward = raised, raised_backward
         if hook is not None:
             self.hook_name = hook.name
-            hook.__enter__()
-        try:
-            yield
-        finally:
-            if hook is not None:  # a forked child has none
-                chainer.get_function_hooks().pop(hook.name, None)
-            self.raised, self.raised_backward, self.hook_name = before
+            chainer.get_function_hooks()[hook.name] = hook
+
+    def tell_nobody(self) -> None:
+        """Tell of nothing any more."""
+        self.raised, self.raised_backward = _ignore, _ignore
+        if self.hook_name:  # a forked child has none
+            chainer.get_function_hooks().pop(self.hook_name, None)
+            self.hook_name = ""
+        self.running.forget()
 
     def stand_at(self, entry: str, kind: type) -> None:
         """Stand at an entry of a class that is none of Chainer's own kind; within ``with``."""

@@ -40,21 +40,23 @@ _VARIABLES = {
 def collect(device: str = "cpu") -> Environment:
     """The environment as it is now. NumPy must have been imported, so that its BLAS is seen."""
     gpu = gpu_number(device)
-    blas: tuple[BlasLibrary, ...] = known(blas_libraries, ())
+    blas: tuple[BlasLibrary, ...] = value_or(blas_libraries, ())
     chainer, numpy, cupy = map(sys.modules.get, ("chainer", "numpy", "cupy"))
     return Environment(
         started=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         processor=_processor(),
-        physical_cores=known(lambda: psutil.cpu_count(logical=False), None),
+        physical_cores=value_or(lambda: psutil.cpu_count(logical=False), None),
         usable_cores=usable_cores(),
-        memory_nbytes=known(lambda: psutil.virtual_memory().total, None),
+        memory_nbytes=value_or(lambda: psutil.virtual_memory().total, None),
         python=f"{platform.python_implementation()} {platform.python_version()}",
-        chainer=known(lambda: chainer.__version__ if chainer else metadata.version("chainer"), ""),
+        chainer=value_or(
+            lambda: chainer.__version__ if chainer else metadata.version("chainer"), ""
+        ),
         numpy=getattr(numpy, "__version__", ""),
         cupy=getattr(cupy, "__version__", ""),
         profiler=VERSION,
-        commit=known(_commit, ""),
+        commit=value_or(_commit, ""),
         blas=blas,
         gpu=None if gpu is None else collect_gpu(gpu),
         variables=_variables([library.name for library in blas]),
@@ -126,16 +128,16 @@ def collect_gpu(number: int) -> Gpu:
     if cupy is None:
         return Gpu(number=number)
     runtime = cupy.cuda.runtime
-    properties: dict[str, Any] = known(lambda: runtime.getDeviceProperties(number), {})
+    properties: dict[str, Any] = value_or(lambda: runtime.getDeviceProperties(number), {})
     nvml, _ = _nvml(number)
     return Gpu(
         number=number,
         name=_text(properties.get("name", "")),
-        compute_capability=known(lambda: f"{properties['major']}.{properties['minor']}", ""),
-        memory_nbytes=known(lambda: int(properties["totalGlobalMem"]), None),
-        driver=known(lambda: _text(nvml.nvmlSystemGetDriverVersion()), ""),
-        driver_cuda=known(lambda: cuda_version(runtime.driverGetVersion()), ""),
-        cuda=known(lambda: cuda_version(runtime.runtimeGetVersion()), ""),
+        compute_capability=value_or(lambda: f"{properties['major']}.{properties['minor']}", ""),
+        memory_nbytes=value_or(lambda: int(properties["totalGlobalMem"]), None),
+        driver=value_or(lambda: _text(nvml.nvmlSystemGetDriverVersion()), ""),
+        driver_cuda=value_or(lambda: cuda_version(runtime.driverGetVersion()), ""),
+        cuda=value_or(lambda: cuda_version(runtime.runtimeGetVersion()), ""),
         cudnn=cudnn_version(),
         tf32=os.environ.get("CUPY_TF32", "0") not in ("", "0"),
     )
@@ -147,7 +149,7 @@ def cudnn_version() -> str:
 
     if not getattr(cuda, "cudnn_enabled", False):
         return ""
-    number = known(lambda: int(cuda.cuda.cudnn.getVersion()), 0)
+    number = value_or(lambda: int(cuda.cuda.cudnn.getVersion()), 0)
     # 8907 is 8.9.7, and 90100 is 9.1.0.
     scale = 1000 if number < 10_000 else 10_000
     return f"{number // scale}.{number % scale // 100}.{number % 100}" if number else "?"
@@ -158,13 +160,13 @@ def gpu_state(number: int) -> GpuState | None:
     nvml, handle = _nvml(number)
     if nvml is None:
         return None
-    reasons = known(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)), 0)
+    reasons = value_or(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)), 0)
     return GpuState(
-        sm_mhz=known(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, 1)), None),
-        most_sm_mhz=known(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(handle, 1)), None),
-        memory_mhz=known(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, 2)), None),
-        temperature_c=known(lambda: int(nvml.nvmlDeviceGetTemperature(handle, 0)), None),
-        power_w=known(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000, None),
+        sm_mhz=value_or(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, 1)), None),
+        most_sm_mhz=value_or(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(handle, 1)), None),
+        memory_mhz=value_or(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, 2)), None),
+        temperature_c=value_or(lambda: int(nvml.nvmlDeviceGetTemperature(handle, 0)), None),
+        power_w=value_or(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000, None),
         throttle=tuple(text for bit, text in _THROTTLE_REASONS.items() if reasons & bit),
     )
 
@@ -181,7 +183,7 @@ def _nvml(number: int) -> tuple[Any, Any]:
     return None, None
 
 
-def known(read: Callable[[], T], otherwise: T) -> T:
+def value_or(read: Callable[[], T], otherwise: T) -> T:
     """What can be read; a system, a device or a driver may refuse each single figure."""
     with suppress(Exception):
         return read()
@@ -204,11 +206,11 @@ class CpuWatch:
     """How many processor cores other programs keep busy, between two moments."""
 
     def __init__(self) -> None:
-        self._start = known(self._read, None)
+        self._start = value_or(self._read, None)
 
     def other_cpu(self) -> float | None:
         """Cores that others kept busy on average since the start; None where it is not known."""
-        end = known(self._read, None)
+        end = value_or(self._read, None)
         if self._start is None or end is None:
             return None
         wall, busy, own = (b - a for a, b in zip(self._start, end, strict=True))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from chainer_profile.measure.order import Order
 from chainer_profile.measure.rows import Iteration, Rows
 from chainer_profile.record.journal import PROFILED, Journal, Trial
@@ -79,10 +77,14 @@ def _trial_of(trial: Iteration) -> Trial:
     if len(trial.arrived_ns):
         samples |= {"arrived_ns": trial.arrived_ns.tobytes(), "left_ns": trial.left_ns.tobytes()}
     if trial.number:
-        samples["iteration"] = np.int64(trial.number).tobytes()
+        samples["iteration"] = int64(trial.number)
     if trial.device is not None:
         host, gaps, launch_ns, span_ns = trial.device
         samples |= {"host_ns": host.tobytes(), "gap_ns": gaps.tobytes()}
-        samples |= {"launch_ns": np.int64(launch_ns).tobytes()}
-        samples |= {"span_ns": np.int64(span_ns).tobytes()}
+        samples |= {"launch_ns": int64(launch_ns), "span_ns": int64(span_ns)}
     return Trial(PROFILED, trial.start_ns, trial.wall_ns, samples)
+
+
+def int64(number: int) -> bytes:
+    """A sample of a trial; see :class:`Trial`."""
+    return number.to_bytes(8, "little", signed=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache, partial
 from threading import get_ident
 from types import FunctionType
 from typing import Any
 
+import chainer
 from chainer import FunctionNode, _backprop_utils
 
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.measure.links import LinkStack
+from chainer_profile.measure.hooks import classes_of, defines_call
 from chainer_profile.measure.owners import Paths
 
 #: What a sampler shows as the file of such a frame.
@@ -45,7 +46,12 @@ def labelled_frames(roots: Sequence[tuple[str, Any]] | None) -> Iterator[Callabl
     Without networks no link is looked at, and labels are such as ``6_Convolution2DFunction@``.
     """
     frames = _Frames(roots)
-    with Replacements() as replacements, frames.links or nullcontext():
+    with Replacements() as replacements:
+        # Chainer's link hooks are told of no call that raises, and of none of a class with a
+        # __call__ of its own.
+        for kind in () if roots is None else classes_of(chainer.Link):
+            if "__call__" in vars(kind):
+                replacements.wrap(kind, "__call__", partial(frames.noting, kind))
         replacements.wrap(FunctionNode, "apply", partial(_labelled, frames))
         replacements.wrap(_backprop_utils, "backprop_step", partial(_labelled_backward, frames))
         yield frames.begin
@@ -55,7 +61,8 @@ class _Frames:
     """Which layer a call is, and the call below a frame that says so."""
 
     def __init__(self, roots: Sequence[tuple[str, Any]] | None) -> None:
-        self.links = None if roots is None else LinkStack(self._called)
+        # The links that run, outermost first; None where none is looked at.
+        self._links: list[Any] | None = None if roots is None else []
         self._paths = Paths(roots or ())
         self._labels: dict[tuple[int, str, int], str] = {}
         self._thread, self._count, self._within = get_ident(), 0, False
@@ -63,22 +70,36 @@ class _Frames:
     def begin(self) -> None:
         self._count = 0
 
-    def _called(self, link: Any) -> None:
-        """A call of the whole network begins a trial."""
-        if self.links and not self.links.links:
-            self.begin()
+    def noting(self, kind: type, method: Any) -> Any:
+        """The method ``__call__`` of a class of links, which notes that a link runs."""
+        links = self._links
+        assert links is not None
+
+        def noting_call(link: Any, *args: Any, **kwargs: Any) -> Any:
+            # It may be called by a subclass's.
+            if get_ident() != self._thread or defines_call(type(link)) is not kind:
+                return method(link, *args, **kwargs)
+            if not links:  # a call of the whole network begins a trial
+                self.begin()
+            links.append(link)
+            try:
+                return method(link, *args, **kwargs)
+            finally:
+                links.pop()
+
+        return noting_call
 
     def label(self, function: Any, inputs: Any) -> str:
         """Label of the layer that begins; whose it is is found out once."""
         number, name = self._count, function._impl_name
         self._count += 1
-        if self.links is None:
+        links = self._links
+        if links is None:
             return f"{number}_{name}@"
-        running = self.links.links
-        key = number, name, id(running[-1]) if running else 0
+        key = number, name, id(links[-1]) if links else 0
         label = self._labels.get(key)
         if label is None:
-            of = (self._paths.by_link.get(id(link)) for link in reversed(running))
+            of = (self._paths.by_link.get(id(link)) for link in reversed(links))
             path = next((path for path in of if path is not None), "/")
             self._paths.know_parameters()
             arrays = [getattr(value, "array", value) for value in inputs]

@@ -201,7 +201,7 @@ class _Network:
 
     def add(self, trial: Iteration) -> None:
         self.n_trials += 1
-        self._writer.add([replace(trial, number=0)])
+        self._writer.add([trial._replace(number=0)])
 
     def _links(self) -> tuple[LinkCalls, ...]:
         return self.paths.links(self.rows.iterations or 1)

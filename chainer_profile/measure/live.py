@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -79,8 +79,8 @@ class LiveTrials:
         self._folded_ns = 0
         self._last: Iteration | None = None
         self._writer: JournalWriter | None = None
-        # What the trial runs within.
-        self._within = ExitStack()
+        # What a trial runs within in which allocations are read.
+        self._tracing = ExitStack()
 
     def times(self) -> dict[Layer | str, float]:
         """Seconds of the last trial's rows, and of the framework of its phases; empty if none."""
@@ -89,7 +89,12 @@ class LiveTrials:
             return {}
         owners: tuple[Layer | str, ...] = (*self._rows.layers(), *self._rows.phases)
         times = np.concatenate([self._last.rows_ns, self._last.phases_ns])
-        return {one: ns * NS for one, ns in zip(owners, times.tolist(), strict=False)}
+        return {owner: ns * NS for owner, ns in zip(owners, times.tolist(), strict=False)}
+
+    @property
+    def memory_is_due(self) -> bool:
+        """Whether memory is still to be counted."""
+        return self._memory.is_due
 
     @property
     def is_counting_next(self) -> bool:
@@ -118,39 +123,43 @@ class LiveTrials:
         self.iteration += 1
         self.added_ns = 0
         memory = self._memory
-        within: AbstractContextManager[None]
         if memory.is_on:
-            self.mode, within = TRACING, memory.tracing(ReadTrials(self._tape))
+            self.mode = TRACING
+            self._tracing.enter_context(memory.tracing(ReadTrials(self._tape)))
         elif self.counts and memory.is_due and self._journal is not None:
-            self.mode, within = COUNTING, nullcontext()
+            self.mode = COUNTING
             memory.begin()
             self._tell(memory.problem)
         else:
-            self.mode, within = TAPING, self._tape.recording()
+            self.mode = TAPING
             self._prepare()
-        self._within.enter_context(within)
-        if self.mode == TAPING:
+            self._tape.attach()
             self._tape.start()
 
     def finish(self, error: BaseException | None) -> None:
         """It ends, maybe with an exception."""
-        if self.mode == TAPING and error is None:
-            self.calls = self._tape.stop(self.iteration)
-            self.added_ns = self._tape.paused_ns + int(self.calls * self._call_ns)
-        raised = (None,) * 3 if error is None else (type(error), error, error.__traceback__)
-        self._within.__exit__(*raised)
-        if self.mode == COUNTING and error is not None:
-            self._memory.end()
+        if self.mode == TAPING:
+            self._finish_on_tape(completed=error is None)
         elif self.mode == TRACING:
+            raised = (None,) * 3 if error is None else (type(error), error, error.__traceback__)
+            self._tracing.__exit__(*raised)
             self._tell(self._memory.problem)
-        elif self.mode == TAPING and error is None:
-            self._trial.note(False)
-            tape = self._tape
-            now_ns = self._clock.now_ns()
-            long = now_ns - self._folded_ns >= GROUP_NS
-            if long or tape.is_long or self._journal is None:
-                self._folded_ns = now_ns
-                self._fold()
+        elif error is not None:
+            self._memory.end()
+
+    def _finish_on_tape(self, completed: bool) -> None:
+        tape = self._tape
+        if not completed:
+            tape.detach()
+            return
+        self.calls = tape.stop(self.iteration)
+        self.added_ns = tape.paused_ns + int(self.calls * self._call_ns)
+        tape.detach()
+        self._trial.note(False)
+        now_ns = self._clock.now_ns()
+        if now_ns - self._folded_ns >= GROUP_NS or tape.is_long or self._journal is None:
+            self._folded_ns = now_ns
+            self._fold()
 
     def _prepare(self) -> None:
         clock = self._clock
@@ -168,11 +177,11 @@ class LiveTrials:
 
     def _fold(self) -> None:
         """Write what is on the tape, without what that added; but for trials without calls."""
-        taped = (one for one in self._tape.fold() if one.calls.any())
-        found = [one.without_recording(self._call_ns) for one in taped]
-        if not found:
+        folded = self._tape.fold(self._call_ns)
+        iterations = [iteration for iteration in folded if iteration.calls.any()]
+        if not iterations:
             return
-        self._last = found[-1]
+        self._last = iterations[-1]
         if self._writer is None:
             journal, settings = self._open(), self._settings()
             self._journal = journal
@@ -185,7 +194,7 @@ class LiveTrials:
                 rank=self._rank,
             )
             self._try_to_write(partial(journal.add, header))
-        self._try_to_write(partial(self._writer.add, found))
+        self._try_to_write(partial(self._writer.add, iterations))
 
     def _try_to_write(self, write: Callable[[], object]) -> None:
         try:
@@ -205,7 +214,8 @@ class LiveTrials:
 
     def end(self) -> None:
         """No more trials are to come, and one that runs is none."""
-        self._within.close()
+        self._tracing.close()
+        self._tape.detach()
         self._memory.end()
         self._trial.stand_down()
 
@@ -237,5 +247,5 @@ class LiveTrials:
         if self._calibrated_ns is None:
             return ()
         xp = device_of(self._trial.roots[0][1]).xp if self._trial.roots else np
-        found = calibrated(self._clock, xp)
-        return () if found is None else (found,)
+        calibration = calibrated(self._clock, xp)
+        return () if calibration is None else (calibration,)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -80,7 +79,7 @@ class LoopTrial:
         if "update" in phases:
             phase = "train"
             updates = {layer.function for layer in layers if layer.phase == "update"}
-            names = [type(actual_optimizer(one)).__name__ for one in self.optimizers]
+            names = [type(actual_optimizer(optimizer)).__name__ for optimizer in self.optimizers]
             optimizers = [name for name in names if name in updates]
         inputs = [layer.input_shapes for layer in layers if layer.phase == "forward"]
         shape = inputs[0][0] if inputs and inputs[0] else ()
@@ -97,17 +96,18 @@ class LoopTrial:
             **as_now(),
         )
 
-    @contextmanager
-    def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
-        """Times the optimizers' updates, and what :meth:`around` is asked about."""
+    def timed(self, enter: Enter, leave: Leave) -> LoopTrial:
+        """Within this, times the optimizers' updates, and what :meth:`around` is asked about."""
         self._windows = enter, leave
-        try:
-            self._stand()
-            yield
-        finally:
-            self._windows = None
-            if not self.stays:
-                self.stand_down()
+        return self
+
+    def __enter__(self) -> None:
+        self._stand()
+
+    def __exit__(self, *_: object) -> None:
+        self._windows = None
+        if not self.stays:
+            self.stand_down()
 
     def _enter(self, mark: Mark) -> None:
         if self._windows is not None:
@@ -126,7 +126,7 @@ class LoopTrial:
         for prefix, optimizer in self._timed:
             time_optimizer(self._replacements, optimizer, self._enter, self._leave, prefix)
         self._stand_at_converter(self._replacements)
-        self._links = [link for one in self.optimizers for link in one.target.links()]
+        self._links = [link for optimizer in self.optimizers for link in optimizer.target.links()]
         self._stood = self._rules()
 
     def _rules(self) -> list[Any]:
@@ -177,11 +177,11 @@ def trial_of(updater: Any, title: str = "", command: str = "") -> LoopTrial:
     ]
     roots = [(prefix, optimizer.target) for prefix, optimizer in optimizers]
     # A ParallelUpdater has a copy of the network for every other device.
-    known = [root for _, root in roots]
+    targets = [root for _, root in roots]
     roots += [
         (f"/{name}", model)
         for name, model in (getattr(updater, "_models", None) or {}).items()
-        if not any(model is one for one in known)
+        if not any(model is target for target in targets)
     ]
     return LoopTrial(roots, optimizers, title, command, updater)
 
@@ -251,17 +251,17 @@ def prefix_of(optimizer: Any, roots: Sequence[tuple[str, Any]]) -> str:
 def networks(namespace: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The networks among variables, each with ``/`` and its name; no links of other networks."""
     # Names that begin with _ are IPython's own.
-    found: dict[int, tuple[str, Any]] = {}
+    links: dict[int, tuple[str, Any]] = {}
     for name, value in namespace.items():
         if isinstance(value, chainer.Link) and not name.startswith("_"):
-            found.setdefault(id(value), (f"/{name}", value))
-    below = {id(link) for _, root in found.values() for link in root.links(skipself=True)}
-    return [named for identity, named in found.items() if identity not in below]
+            links.setdefault(id(value), (f"/{name}", value))
+    below = {id(link) for _, root in links.values() for link in root.links(skipself=True)}
+    return [named for identity, named in links.items() if identity not in below]
 
 
 def optimizers(namespace: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
     """The optimizers among variables, one for a parameter: one that is named, or the last."""
-    known = {
+    candidates = {
         id(value): (name, value)
         for name, value in reversed(list(namespace.items()))
         if isinstance(value, chainer.Optimizer)
@@ -269,7 +269,7 @@ def optimizers(namespace: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
         and not name.startswith("_")
     }
     chosen, taken = [], set[int]()
-    for _, optimizer in sorted(known.values(), key=lambda named: named[0] not in names):
+    for _, optimizer in sorted(candidates.values(), key=lambda named: named[0] not in names):
         params = {id(param) for param in optimizer.target.params()}
         if not params & taken:
             chosen.append(optimizer)

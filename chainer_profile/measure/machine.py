@@ -307,13 +307,13 @@ def load_limits() -> dict[str, MachineLimits]:
         entries = list(content["limits"]) if content["version"] == _LIMITS_VERSION else []
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return {}
-    found = {}
+    kept = {}
     for entry in entries:
         with suppress(ValueError):
             limits = build(MachineLimits, entry)
             if all(rate is None or 0 < rate < math.inf for rate in _rates(limits).values()):
-                found[limits.key] = limits
-    return found
+                kept[limits.key] = limits
+    return kept
 
 
 def save_limits(limits: MachineLimits) -> None:

@@ -61,6 +61,9 @@ class Paths:
         self._links: dict[int, ref[Any]] = {}
         self._roots: dict[str, ref[Any]] = {}
         self.renew(roots)
+        #: Where functions are called outside of all links, and the places of links then.
+        self.outside = self.place("/", "forward", outside=True)
+        self.forward = self.places("forward")
 
     def renew(self, roots: Sequence[tuple[str, Any]]) -> None:
         """Know the networks that are there now, such as a copy that takes another's place."""
@@ -127,6 +130,13 @@ class Paths:
         of_path = self._of_paths.setdefault((path, phase), {})
         is_foreign = self._is_foreign if path in self.holders else None
         return Place(path, phase, is_foreign, outside, of_path, self.calls)
+
+    def in_forward(self, place: Place) -> Place:
+        """The place in forward of the same link, or outside of all."""
+        if place.outside:
+            return self.outside
+        keys = (key for key, other in self.places(place.phase).items() if other is place)
+        return self.forward.get(next(keys, -1), place)
 
     def _all_places(self) -> Iterator[Place]:
         yield from self._by_path.values()

@@ -7,8 +7,8 @@ see :mod:`.order`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,13 +36,12 @@ NO_ROW = 2**40
 _NONE = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class Iteration:
+class Iteration(NamedTuple):
     """One iteration, on the rows that are known when it is folded."""
 
     number: int
     start_ns: int
-    wall_ns: int  # without what looking functions up took
+    wall_ns: int  # without what looking functions up took, and on request recording
     paused_ns: int
     rows_ns: NDArray[np.int64]  # self times; on a device its times there
     calls: NDArray[np.int64]
@@ -60,21 +59,8 @@ class Iteration:
         """Until all was launched on a device; 0 on the host."""
         return 0 if self.device is None else self.device[2]
 
-    def without_recording(self, call_ns: float) -> Iteration:
-        """The same without what recording added, so much a call, between its functions.
 
-        Rows hold hardly any of it: their clock reads are next to the functions. Which call added
-        how much is not known, so that each phase has a part by the time between its functions.
-        """
-        between_ns = self.phases_ns.clip(min=0)
-        added = min(1.0, call_ns * self.calls.sum() / max(1, between_ns.sum()))
-        added_ns = (between_ns * added).astype(np.int64)
-        wall_ns = self.wall_ns - int(added_ns.sum())
-        return replace(self, wall_ns=wall_ns, phases_ns=self.phases_ns - added_ns)
-
-
-@dataclass(frozen=True, eq=False)
-class Taped:
+class Taped(NamedTuple):
     """An iteration that is not folded yet."""
 
     number: int
@@ -219,12 +205,17 @@ class Rows:
         owners = np.where(order.columns >= len(order.layers) + len(self.phases), -1, order.columns)
         return Owned(order.layers, tuple(self.phases), owners)
 
-    def fold(self, stretch: Stretch, taped: Sequence[Taped]) -> list[Iteration]:
-        """Iterations by these rows, from the tape of all of them; they count from now on."""
+    def fold(
+        self, stretch: Stretch, taped: Sequence[Taped], call_ns: float = 0.0
+    ) -> list[Iteration]:
+        """Iterations by these rows, from the tape of all of them; they count from now on.
+
+        ``call_ns``: what recording added to a call, which is taken off.
+        """
         stretch, paused_ns = stretch.without_pauses()
         ordered = self._in_order(stretch, taped)
         if ordered is not None:
-            return self.fold_ordered(ordered, taped, paused_ns)
+            return self.fold_ordered(ordered, taped, paused_ns, call_ns)
         self.order = None
         if self._inner:
             within = np.isin(_owners(stretch.codes), self._inner)
@@ -244,13 +235,14 @@ class Rows:
                 folded.add(place, self._columns()[: len(iteration.before.ns)], iteration.before)
                 paused_ns[place] += iteration.before.ns[PAUSED]
                 self._add(iteration.before.ns, iteration.before.calls)
-        return folded.iterations(paused_ns, self.moves, None)
+        return folded.iterations(paused_ns, call_ns, self.moves, None)
 
     def fold_ordered(
         self,
         stretch: Stretch,
         taped: Sequence[Taped],
         paused_ns: NDArray[np.int64],
+        call_ns: float = 0.0,
     ) -> list[Iteration]:
         """The same of iterations that are known to make the calls of the order."""
         order = self.order
@@ -260,7 +252,7 @@ class Rows:
         enters = np.tile(order.enters, len(taped))
         folded = _Folded(stretch, taped, columns, enters, len(order.layers), len(self.phases))
         self._count(folded.spans, owners, enters)
-        return folded.iterations(paused_ns, order.moves, order)
+        return folded.iterations(paused_ns, call_ns, order.moves, order)
 
     def _in_order(self, stretch: Stretch, taped: Sequence[Taped]) -> Stretch | None:
         """The same iterations, if all of them make the calls of the order, which may be new."""
@@ -354,16 +346,40 @@ class _Folded:
         np.add.at(self._times_ns[place], columns, sums.ns)
         np.add.at(self._calls[place], columns, sums.calls)
 
+    def _added_ns(self, call_ns: float) -> NDArray[np.int64]:
+        """What recording added to the phases of each iteration, so much a call.
+
+        Rows hold hardly any of it: their clock reads are next to the functions. Which call added
+        how much is not known, so that each phase has a part by the time between its functions.
+        """
+        between_ns = self._times_ns[:, self._n_rows : -1].clip(min=0)
+        calls = self._calls[:, : self._n_rows].sum(axis=1)
+        part = np.minimum(1.0, call_ns * calls / np.maximum(1, between_ns.sum(axis=1)))
+        added_ns: NDArray[np.int64] = (between_ns * part[:, None]).astype(np.int64)
+        return added_ns
+
     def iterations(
-        self, paused_ns: NDArray[np.int64], moves: Sequence[int], order: Order | None
+        self,
+        paused_ns: NDArray[np.int64],
+        call_ns: float,
+        moves: Sequence[int],
+        order: Order | None,
     ) -> list[Iteration]:
-        n_rows, phases = self._n_rows, slice(self._n_rows, self._n_rows + self._n_phases)
-        bounds = zip(self._stretch.begins.tolist(), self._stretch.ends.tolist(), strict=True)
+        n_rows, phases = self._n_rows, slice(self._n_rows, -1)
+        added_ns = self._added_ns(call_ns)
+        self._times_ns[:, phases] -= added_ns
+        bounds = zip(
+            self._stretch.begins.tolist(),
+            self._stretch.ends.tolist(),
+            paused_ns.tolist(),
+            added_ns.sum(axis=1).tolist(),
+            strict=True,
+        )
         return [
             Iteration(
                 taped.number,
                 taped.timed.start_ns,
-                taped.timed.wall_ns - paused,
+                taped.timed.wall_ns - paused - added,
                 paused,
                 self._times_ns[at, :n_rows],
                 self._calls[at, :n_rows],
@@ -372,8 +388,8 @@ class _Folded:
                 self._of_device(at, begin, end, taped, paused),
                 order,
             )
-            for at, (taped, (begin, end), paused) in enumerate(
-                zip(self._taped, bounds, paused_ns.tolist(), strict=True)
+            for at, (taped, (begin, end, paused, added)) in enumerate(
+                zip(self._taped, bounds, strict=True)
             )
         ]
 

@@ -160,7 +160,7 @@ def read_py_spy(text: str) -> Iterator[tuple[Frames, int]]:
     """The stacks of ``py-spy record -f raw``; of those that are no Python functions nothing."""
     for stack, count in folded(text):
         named = map(_PY_SPY.match, stack)
-        yield tuple(Frame(one[2], one[1], int(one[3])) for one in named if one), count
+        yield tuple(Frame(match[2], match[1], int(match[3])) for match in named if match), count
 
 
 def read_collapsed(text: str) -> Iterator[tuple[Frames, int]]:

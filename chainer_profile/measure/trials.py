@@ -16,7 +16,7 @@ from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.basics.units import format_count, format_nbytes, plural
 from chainer_profile.measure.clock import WARMUP_PART, WARMUP_SECONDS, Clock, TimeLimit
 from chainer_profile.measure.environment import CpuWatch, gpu_state
-from chainer_profile.measure.journal_writer import JournalWriter
+from chainer_profile.measure.journal_writer import JournalWriter, int64
 from chainer_profile.measure.repeats import Repeats
 from chainer_profile.measure.tape import GROUP_NS, Tape
 from chainer_profile.measure.tape_cost import cost_of_a_call, window_ns
@@ -217,7 +217,7 @@ class Trials:
         self._writer.begin(self.taped.order)
         self.taped.tape.forget()
         probes = (
-            Trial(PROBE, start_ns, wall_ns, {"threads": _int64(threads)})
+            Trial(PROBE, start_ns, wall_ns, {"threads": int64(threads)})
             for start_ns, wall_ns, threads in self.probe
         )
         self.journal.add(*probes)
@@ -263,7 +263,7 @@ class Trials:
             if self._device is not None:
                 self._device.synchronize()
             wall_ns = self._now_ns() - start_ns
-            used = {"cpu_ns": _int64(cpu_ns() - begin_ns)} if kind == CLEAN else {}
+            used = {"cpu_ns": int64(cpu_ns() - begin_ns)} if kind == CLEAN else {}
             self.journal.add(Trial(kind, start_ns, wall_ns, used))
             if self._ends():
                 return False
@@ -393,7 +393,3 @@ class Trials:
             message = f"the network fails after {done}{place}: {why}"
         self.ended = f"failed: {message}"
         return message, self.recording()
-
-
-def _int64(number: int) -> bytes:
-    return number.to_bytes(8, "little", signed=True)

@@ -3,16 +3,21 @@
 That each row has what its calls took, of any program, is in tests/ledger.
 """
 
+from contextlib import nullcontext
 from threading import Thread
 
 import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy as np
+import pytest
 
+from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.readings import Readings
 from chainer_profile.measure.row import MOST_SHAPES
-from chainer_profile.measure.rows import Iteration
+from chainer_profile.measure.tape import Tape
+from chainer_profile.measure.taped_step import as_it_is
+from chainer_profile.measure.windows import BACKWARD, FORWARD, UPDATE
 from tests.ledger.drawn import Busy
 from tests.ledger.test_links import iteration_of, recorder_of, rows_of, times_by_row
 
@@ -155,21 +160,38 @@ def test_other_threads_have_no_part_in_it(clock):
     assert times_by_row(loop, iteration)["/", "Busy", "forward"] == 3
 
 
-def test_time_of_recording_is_subtracted_between_functions():
-    # 6 calls of 5 ns: of the phases' 40 and 20 ns between functions each loses a part by its time.
-    iteration = Iteration(
-        *(1, 0, 1000, 0),
-        rows_ns=np.array([500, 440]),
-        calls=np.array([2, 4]),
-        phases_ns=np.array([40, 20]),
-        arrived_ns=np.zeros(0, np.int64),
-        left_ns=np.zeros(0, np.int64),
-    )
-    less = iteration.without_recording(5.0)
-    assert (less.wall_ns, less.phases_ns.tolist()) == (970, [20, 10])
-    assert less.rows_ns is iteration.rows_ns
-    # No more than there is.
-    less = iteration.without_recording(1000.0)
-    assert (less.wall_ns, less.phases_ns.tolist()) == (940, [0, 0])
-    less = iteration.without_recording(0.0)
-    assert (less.wall_ns, less.phases_ns.tolist()) == (1000, [40, 20])
+class Phases:
+    """A trial of phases with a function in each, and time between functions."""
+
+    roots, inputs = (), ()
+
+    def timed(self, enter, leave):
+        self.enter, self.leave = enter, leave
+        return nullcontext()
+
+    def run(self, clock, between_ns):
+        for mark, ns in between_ns.items():
+            self.enter(mark)
+            clock.time_ns += ns
+            Busy(clock, 500).apply((batch(),))
+            self.leave()
+
+
+@pytest.mark.parametrize(
+    ("call_ns", "added_ns"), [(0.0, [0, 0, 0]), (3.0, [2, 4, 3]), (1e6, [20, 40, 30])]
+)
+def test_what_recording_adds_to_calls_is_taken_off_between_functions(clock, call_ns, added_ns):
+    between_ns = dict(zip((FORWARD, BACKWARD, UPDATE), (20, 40, 30), strict=True))
+    trial, entries = Phases(), Entries(as_it_is)
+    tape = Tape(clock.now_ns, trial, entries)
+    with entries, tape.recording():
+        for _ in range(3):
+            tape.start()
+            trial.run(clock, between_ns)
+            tape.stop()
+    *_, iteration = tape.fold(call_ns)  # the first one has the looking up of rows
+    assert iteration.rows_ns.tolist() == [500, 500, 500]
+    assert iteration.calls.sum() == 3
+    left_ns = np.subtract([*between_ns.values()], added_ns)
+    assert iteration.phases_ns.tolist() == left_ns.tolist()
+    assert iteration.wall_ns == iteration.rows_ns.sum() + left_ns.sum()
