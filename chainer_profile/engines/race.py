@@ -228,7 +228,7 @@ class Race:
 
     @cached_property
     def _with_other_parameters(self) -> tuple[Any, tuple[Any, ...]]:
-        """A copy of the network with other parameters, and its outputs; None if it has no such."""
+        """A copy of the network with other parameters, or None, and its outputs."""
         model = equality.with_other_parameters(self.network.model)
         if model is None:
             return None, ()
