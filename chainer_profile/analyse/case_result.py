@@ -52,7 +52,7 @@ class CaseResult:
 def result_of(name: str, recording: Recording, machine: str = "") -> CaseResult:
     """The result of a case, from its recording."""
     settings, environment = recording.settings, recording.environment
-    clean = len(recording.clean_ns) > 0 and not recording.mixed
+    clean = len(recording.clean_ns) > 0
     samples = recording.clean_ns if clean else recording.trial_ns
     gpu = environment.gpu
     result = CaseResult(

@@ -28,7 +28,6 @@ from chainer_profile.basics.sentences import Sentence, fill
 from chainer_profile.basics.units import format_count, format_percent, plural
 from chainer_profile.record.recording import (
     COMPLETE,
-    FEW_LEFT_OUT,
     INTERVAL,
     TIME_LIMIT,
     GpuState,
@@ -116,22 +115,10 @@ def _interrupted(summary: Summary) -> Iterator[Facts]:
 
 def _ending(summary: Summary) -> Facts:
     recording = summary.recording
-    made, wanted = recording.all_trials, recording.settings.trials
+    made, wanted = recording.n_trials, recording.settings.trials
     # A program that runs anyway has no number of its own.
     of = f"{format_count(made)} of " if wanted else ""
     return {"trials": of + plural(wanted or made, "trial"), "ended": recording.ended}
-
-
-@CHECKS.warning(
-    "left-out",
-    "{run.left_out:n} of {run.all_trials:profiled trial} ({share:%}) were discarded because their "
-    "calls differ from those shown.",
-    "Profile it again: rows are then links' functions, which include all trials.",
-)
-def _left_out(summary: Summary) -> Iterator[Facts]:
-    share = summary.recording.left_out / summary.recording.all_trials
-    if share:
-        yield {"share": share, "off": share, "severity": WARNING if share > FEW_LEFT_OUT else NOTE}
 
 
 @CHECKS.warning(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any
 
 from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, Untried
@@ -34,34 +35,28 @@ class Rule:
     of_programs: bool = False  #: Whether it holds where trials differ, as those of programs do.
 
     def findings(self, summary: Summary) -> Iterator[Finding | Untried]:
-        facts_of_run = {
-            "run": summary.recording,
-            "totals": summary.totals,
-            "whole": whole(summary)[1],
-        }
-        for facts in self.needs(summary):
-            yield facts if isinstance(facts, Untried) else self.finding(facts_of_run | facts)
-
-    def finding(self, facts: Facts) -> Finding:
-        severity = facts.get("severity", self.severity)
-        return Finding(
-            self.code,
-            severity,
-            say(self.text, facts),
-            say(self.advice, facts),
-            say(self.evidence, facts),
-            facts.get("command") or say(self.command, facts),
-            facts.get("gain"),
-            facts.get("changes", ()),
-            facts.get("off", 0.0) if severity == WARNING else 0.0,
-        )
+        of_run = {"run": summary.recording, "totals": summary.totals, "whole": whole(summary)[1]}
+        for needed in self.needs(summary):
+            if isinstance(needed, Untried):
+                yield needed
+                continue
+            facts = of_run | needed
+            severity = facts.get("severity", self.severity)
+            yield Finding(
+                self.code,
+                severity,
+                say(self.text, facts),
+                say(self.advice, facts),
+                say(self.evidence, facts),
+                facts.get("command") or say(self.command, facts),
+                facts.get("gain"),
+                facts.get("changes", ()),
+                facts.get("off", 0.0) if severity == WARNING else 0.0,
+            )
 
 
-@dataclass
-class Rules:
+class Rules(list[Rule]):
     """Rules: ``@RULES.note(code, text, advice)`` stands above a function that gives the facts."""
-
-    rules: list[Rule] = field(default_factory=list)
 
     def _add(
         self, severity: str, code: str, text: Sentences, advice: Sentences = "", **more: Any
@@ -69,23 +64,18 @@ class Rules:
         """Above a function: its findings have these words; see :class:`Rule`."""
 
         def added(needs: Needs) -> Needs:
-            self.rules.append(Rule(code, severity, needs, text, advice, **more))
+            self.append(Rule(code, severity, needs, text, advice, **more))
             return needs
 
         return added
 
-    def warning(self, code: str, *words: Sentences, **more: Any) -> Callable[[Needs], Needs]:
-        return self._add(WARNING, code, *words, **more)
-
-    def step(self, code: str, *words: Sentences, **more: Any) -> Callable[[Needs], Needs]:
-        return self._add(STEP, code, *words, **more)
-
-    def note(self, code: str, *words: Sentences, **more: Any) -> Callable[[Needs], Needs]:
-        return self._add(NOTE, code, *words, **more)
+    warning = partialmethod(_add, WARNING)
+    step = partialmethod(_add, STEP)
+    note = partialmethod(_add, NOTE)
 
     def findings(self, summary: Summary, of_programs: bool = False) -> Iterator[Finding | Untried]:
         """Those of a run; for programs by some of the rules only."""
-        for rule in self.rules:
+        for rule in self:
             if rule.of_programs or not of_programs:
                 yield from rule.findings(summary)
 

@@ -141,15 +141,14 @@ def _totals(recording: Recording, layers_s: float) -> Totals:
     if recording.trial_ns is not None:
         profiled = describe(recording.trial_ns)
         framework = describe(recording.trial_ns - recording.self_ns.sum(axis=1))
-    is_clean = len(recording.clean_ns) and not recording.mixed
-    clean = describe(recording.clean_ns) if is_clean else None
+    clean = describe(recording.clean_ns) if len(recording.clean_ns) else None
     trial, batchsize = clean or profiled, recording.settings.batchsize
     return Totals(
         layers_s=None if recording.settings.inclusive else layers_s,
         profiled=profiled,
         clean=clean,
         framework=framework,
-        overhead=_overhead(recording) if is_clean else None,
+        overhead=_overhead(recording),
         fps=batchsize / trial.mean_s if batchsize and trial and trial.mean_s else None,
     )
 

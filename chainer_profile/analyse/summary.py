@@ -37,8 +37,7 @@ class Totals:
     layers_s: float | None
     #: Wall time of the profiled trials; None where only functions were timed.
     profiled: Statistics | None
-    #: Wall time of the trials without hooks; None without such trials, and where they made other
-    #: calls as well (:attr:`.Recording.mixed`).
+    #: Wall time of the trials without hooks; None without such trials.
     clean: Statistics | None
     #: Time between the functions, in the profiled trials; None like profiled.
     framework: Statistics | None

@@ -385,11 +385,6 @@ def _without_cpu(run: Recording) -> str:
             "its unprofiled trials have no CPU times, which a gate on CPU time needs: "
             "profile it again"
         )
-    if run.mixed:
-        return (
-            "many of its unprofiled trials made other calls, which a gate on CPU time "
-            "cannot tell apart"
-        )
     if np.median(run.clean_cpu_ns) <= 0:
         return "its trials take less CPU time than this system's clock can resolve"
     return ""
@@ -398,10 +393,10 @@ def _without_cpu(run: Recording) -> str:
 def _totals(sides: Sequence[Side], judge: Judge) -> pd.DataFrame:
     """The trial and its parts; no rows if the trials are of different kinds."""
     runs = [run for side in sides for run in side.runs]
-    clean = not any(run.mixed for run in runs)
+    clean = all(len(run.clean_ns) for run in runs)
     timed = all(run.trial_ns is not None for run in runs)
     parts: tuple[tuple[str, bool, Callable[[Recording], Any]], ...] = (
-        (CLEAN, clean and all(len(run.clean_ns) for run in runs), lambda run: run.clean_ns),
+        (CLEAN, clean, lambda run: run.clean_ns),
         (CPU, not any(map(_without_cpu, runs)), lambda run: run.clean_cpu_ns),
         (PROFILED, timed, lambda run: run.trial_ns),
         (LAYERS, not any(run.settings.inclusive for run in runs), _layers_ns),

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.amdahl import if_twice, trial_s, ways
-from chainer_profile.analyse.case_result import result_of
 from chainer_profile.analyse.summaries import layer_memory, summarise
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.recording import Layer, MemoryUse, Recording, Settings
@@ -188,18 +187,6 @@ def test_rows_that_not_every_iteration_has_go_by_their_means() -> None:
         layers = summary.layers
         assert layers["typical_s"].equals(layers[of].rename("typical_s"))
         assert layers["share"].sum() + summary.totals.framework_share == pytest.approx(1)
-
-
-def test_clean_trials_of_other_calls_too_are_compared_with_none() -> None:
-    """They would be the overhead and the latency of a mixture."""
-    for left_out, mixed in ((0, False), (5, False), (6, True)):
-        recording = make_recording(left_out=left_out)  # of 100 that are not
-        assert recording.mixed is mixed, left_out
-        totals = summarise(recording).totals
-        assert (totals.clean is None, totals.overhead is None) == (mixed, mixed), left_out
-        assert (totals.trial == totals.profiled) is mixed, left_out
-        assert result_of("case", recording).clean is not mixed, left_out
-        assert result_of("case", recording).timed == (100 if mixed else 10), left_out
 
 
 # Memory of layers

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.comparison.compare import CLEAN, CPU, PROFILED, Side, compare
+from chainer_profile.comparison.compare import CLEAN, Side, compare
 from chainer_profile.comparison.run_differences import (
     Difference,
     Movement,
@@ -24,7 +24,7 @@ from chainer_profile.record.recording import BlasLibrary, Calibration, Condition
 from chainer_profile.report.content.comparison import compared
 from chainer_profile.report.document import Text, plain
 from tests.comparing import run, scaled
-from tests.conftest import make_recording, make_training
+from tests.conftest import make_training
 from tests.fusing import chainer_run, engine_run, in_threes
 from tests.refusing import refusal
 
@@ -140,20 +140,6 @@ def test_layers_that_take_no_time_have_no_share():
     idle = run(1, 3, 8)
     side = Side("A", (replace(idle, self_ns=idle.self_ns * 0),))
     assert [side.share(index) for index in range(3)] == [0.0] * 3
-
-
-def test_clean_trials_of_other_calls_too_are_compared_with_none():
-    mixed, alone = make_recording(left_out=60), make_recording(seed=3)
-    for sides in ((mixed, alone), (alone, mixed), (mixed, mixed)):
-        totals = compare(*sides).totals.index
-        assert totals[0] == PROFILED
-        assert not {CLEAN, CPU} & set(totals)
-    assert CLEAN in compare(alone, make_recording(seed=4)).totals.index
-    # And a gate on CPU time takes trials that are alike.
-    alike, same, mixed = (replace(run, clean_cpu_ns=run.clean_ns) for run in (alone, alone, mixed))
-    compare(alike, same).check_cpu()
-    said = refusal(compare(alike, mixed).check_cpu)
-    assert "many of its unprofiled trials made other calls" in said
 
 
 # What else differs between runs, and how the machine changed
