@@ -20,7 +20,7 @@ from chainer_profile.analyse.findings import Untried as Untried
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
 from chainer_profile.analyse.rules import Facts, Rules, whole
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.sentences import Sentence, fill
+from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import format_nbytes, format_percent
 from chainer_profile.basics.words import BACKWARD, TYPED, is_run, trying_again
 from chainer_profile.kernels.numpy_kernels import FEWEST_WORDS, MOST_NUMBERS
@@ -107,23 +107,18 @@ def _at_most(summary: Summary, share: float) -> float | None:
 
 @PROPOSALS.step(
     "kernels",
-    (
-        Sentence("-embedding", "The functions that {name} replaces take {share:%} of the {whole}."),
-        Sentence(
-            "embedding",
-            "EmbedID's backward takes {embedding:%} of the {whole}: Chainer adds the gradient of "
-            "each word to its row by itself, in Python. {name} adds many at a time.",
-        ),
-    ),
-    (
-        Sentence("ours", _MEASURE),
-        Sentence("tries", "To measure the gain, run."),
-        Sentence("-ours -tries -program", "To replace them, write."),
-        Sentence(
-            "-ours -tries program",
-            "To replace them, write this at the beginning; a second run and compare show the gain.",
-        ),
-    ),
+    {
+        "-embedding": "The functions that {name} replaces take {share:%} of the {whole}.",
+        "embedding": "EmbedID's backward takes {embedding:%} of the {whole}: Chainer adds the "
+        "gradient of each word to its row by itself, in Python. {name} adds many at a time.",
+    },
+    {
+        "ours": _MEASURE,
+        "tries": "To measure the gain, run.",
+        "-ours -tries -program": "To replace them, write.",
+        "-ours -tries program": "To replace them, write this at the beginning; a second run and "
+        "compare show the gain.",
+    },
 )
 def _kernels(summary: Summary) -> Iterator[Facts | Untried]:
     settings, program = summary.recording.settings, summary.recording.of_program
@@ -158,13 +153,10 @@ def _kernels(summary: Summary) -> Iterator[Facts | Untried]:
     "engines",
     "Inference engines build no graph and check no types.",
     _MEASURE,
-    evidence=(
-        Sentence(
-            "limit",
-            "At this machine's limits of arithmetic and memory, the layers would take {least_s:s}, "
-            "{limit:%} of the {whole}.",
-        ),
-    ),
+    evidence={
+        "limit": "At this machine's limits of arithmetic and memory, the layers would take "
+        "{least_s:s}, {limit:%} of the {whole}."
+    },
 )
 def _engines(summary: Summary) -> Iterator[Facts | Untried]:
     settings = summary.recording.settings
@@ -187,22 +179,17 @@ def _engines(summary: Summary) -> Iterator[Facts | Untried]:
 
 @PROPOSALS.step(
     "page-faults",
-    (
-        Sentence(
-            "counted",
-            "The kernel uses {counted.system_share:%} of a trial's CPU time "
-            "({counted.system_s:s}), partly to allocate memory.",
-        ),
-        Sentence(
-            "-counted", "glibc returns large arrays to the kernel and requests them again{up_to}."
-        ),
-    ),
-    (
-        Sentence("option", "To measure the gain of keeping memory in the process, add."),
-        Sentence("tries", "To measure the gain of keeping memory in the process, run."),
-        Sentence("-option -tries", "To keep the memory in the process, write."),
-    ),
-    evidence=("{faults}",),
+    {
+        "counted": "The kernel uses {counted.system_share:%} of a trial's CPU time "
+        "({counted.system_s:s}), partly to allocate memory.",
+        "-counted": "glibc returns large arrays to the kernel and requests them again{up_to}.",
+    },
+    {
+        "option": "To measure the gain of keeping memory in the process, add.",
+        "tries": "To measure the gain of keeping memory in the process, run.",
+        "-option -tries": "To keep the memory in the process, write.",
+    },
+    evidence="{faults}",
 )
 def _memory(summary: Summary) -> Iterator[Facts | Untried]:
     recording = summary.recording
@@ -254,13 +241,11 @@ def _faults(layers: pd.DataFrame, trial: TrialCounters) -> str:
 
 @PROPOSALS.step(
     "batch",
-    (
-        "{totals.framework_share:%} of the trial is spent between the functions (framework).",
-        Sentence("-trains", "A larger batch spreads this over more inputs."),
-        Sentence(
-            "trains", "A larger batch spreads this over more inputs, but changes the training."
-        ),
-    ),
+    {
+        "": "{totals.framework_share:%} of the trial is spent between the functions (framework).",
+        "-trains": "A larger batch spreads this over more inputs.",
+        "trains": "A larger batch spreads this over more inputs, but changes the training.",
+    },
     evidence="The framework takes {per_call_s:s} a call{mostly}.",
 )
 def _batch(summary: Summary) -> Iterator[Facts | Untried]:

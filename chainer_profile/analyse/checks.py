@@ -24,7 +24,7 @@ from chainer_profile.analyse.steps import steps
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.threads import THREADS, blas_threads
 from chainer_profile.basics.describe import MIN_TRIALS, NS, halves_differ
-from chainer_profile.basics.sentences import Sentence, fill
+from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import format_count, format_percent, plural
 from chainer_profile.record.recording import (
     COMPLETE,
@@ -84,7 +84,6 @@ def check(summary: Summary) -> tuple[Finding, ...]:
 # -- the trials
 
 _ENDED = "The run ended after {trials}: {ended}."
-_COVERED = "The results cover those trials."
 
 
 @CHECKS.note(
@@ -97,12 +96,12 @@ def _ended_as_asked(summary: Summary) -> Iterator[Facts]:
 
 @CHECKS.warning(
     "interrupted",
-    (_ENDED, _COVERED),
-    (
-        Sentence("failed", "Fix that first: the network cannot be profiled as it is."),
-        Sentence("-failed all", "Run it again for the full number of trials."),
-        Sentence("-failed -all", "Run it again for the remaining trials."),
-    ),
+    f"{_ENDED} The results cover those trials.",
+    {
+        "failed": "Fix that first: the network cannot be profiled as it is.",
+        "-failed all": "Run it again for the full number of trials.",
+        "-failed -all": "Run it again for the remaining trials.",
+    },
     of_programs=True,
 )
 def _interrupted(summary: Summary) -> Iterator[Facts]:
@@ -135,14 +134,10 @@ def _few_trials(summary: Summary) -> Iterator[Facts]:
 @CHECKS.warning(
     "few-trials",
     "The 95 % interval is +/- {widths}.",
-    (
-        Sentence(
-            "more",
-            f"About {{more}} would narrow it to {format_percent(WIDE_INTERVAL, 0)}{{options}}.",
-        ),
-        Sentence("-more", "They vary too much for more trials to help."),
-        Sentence("-more", "Close other programs and run again."),
-    ),
+    {
+        "more": f"About {{more}} would narrow it to {format_percent(WIDE_INTERVAL, 0)}{{options}}.",
+        "-more": "They vary too much for more trials to help. Close other programs and run again.",
+    },
 )
 def _wide_interval(summary: Summary) -> Iterator[Facts]:
     totals, settings = summary.totals, summary.recording.settings
@@ -218,11 +213,11 @@ def _drift(summary: Summary) -> Iterator[Facts]:
     "short-warmup",
     "The first {count} trials were {excess:%0} slower than the rest: a warm-up of "
     "{warmups:trial} was too short.",
-    (
-        Sentence("option", "Use more warm-up trials ({option})."),
-        Sentence("-option -later", "Compare the medians."),
-        Sentence("later", "Compare the medians, or profile later in the training."),
-    ),
+    {
+        "option": "Use more warm-up trials ({option}).",
+        "-option -later": "Compare the medians.",
+        "later": "Compare the medians, or profile later in the training.",
+    },
 )
 def _slow_start(summary: Summary) -> Iterator[Facts]:
     walls = _many_trials(summary)
@@ -382,14 +377,12 @@ def cores_text(used: float, cores: int | None) -> str:
     "disturbed",
     "The thread did not run in {trial.off_share:%0} of the wall time of the counters pass: it "
     "{why} times a trial{mostly}.",
-    (
-        Sentence("preempted", "Other programs used the processor."),
-        Sentence("preempted", "Compare CPU times (cpu_ms), or run on a quiet machine."),
-        Sentence(
-            "-preempted",
-            "It waited for a disk, a lock or another thread, so faster arithmetic would not help.",
-        ),
-    ),
+    {
+        "preempted": "Other programs used the processor. Compare CPU times (cpu_ms), or run on a "
+        "quiet machine.",
+        "-preempted": "It waited for a disk, a lock or another thread, so faster arithmetic would "
+        "not help.",
+    },
 )
 def _disturbed(summary: Summary) -> Iterator[Facts]:
     trial, layers = trial_counters(summary.recording), summary.layers
@@ -449,16 +442,12 @@ def _throttled(summary: Summary) -> Iterator[Facts]:
 @CHECKS.warning(
     "gpu-clock",
     "The GPU's clock {moved} by {change:%}: {clocks}.",
-    (
-        Sentence("rose", "An idle GPU has a low clock and raises it during the warm-up."),
-        Sentence(
-            "rose", "If the first trials are slower than later ones, use more warm-up trials."
-        ),
-        Sentence("-rose", "Times before and after the change differ."),
-        Sentence(
-            "-rose", "Fix the clock (nvidia-smi --lock-gpu-clocks), or let the GPU warm up longer."
-        ),
-    ),
+    {
+        "rose": "An idle GPU has a low clock and raises it during the warm-up. If the first trials "
+        "are slower than later ones, use more warm-up trials.",
+        "-rose": "Times before and after the change differ. Fix the clock (nvidia-smi "
+        "--lock-gpu-clocks), or let the GPU warm up longer.",
+    },
 )
 def _clock_changed(summary: Summary) -> Iterator[Facts]:
     before, after = _clocks(summary.recording)

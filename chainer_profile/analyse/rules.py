@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partialmethod
 from typing import Any
 
 from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, Untried
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.sentences import Sentence, say
+from chainer_profile.basics.sentences import say
 
 #: The facts of a finding, by the names in its sentences. These also know ``run``, the recording,
 #: its ``totals``, and the ``whole`` that shares are of. Other facts are ``gain``, ``changes`` and
 #: ``off`` of the finding; and its ``severity`` and ``command``, where they are not the rule's.
 Facts = dict[str, Any]
-#: A sentence, or several of which those are said whose facts are known.
-Sentences = str | tuple[str | Sentence, ...]
+#: A sentence, or several by the facts that they need: those are said whose facts are known.
+Sentences = str | Mapping[str, str]
 Needs = Callable[[Summary], Iterator[Facts | Untried]] | Callable[[Summary], Iterator[Facts]]
 
 

@@ -11,7 +11,6 @@ from chainer_profile.analyse.findings import gain_without, option
 from chainer_profile.analyse.rules import Facts, Rules, whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import median_interval
-from chainer_profile.basics.sentences import Sentence
 from chainer_profile.basics.units import format_interval, plural
 from chainer_profile.basics.words import trying_again
 from chainer_profile.record.recording import Recording
@@ -28,10 +27,10 @@ THREADS = Rules()
 @THREADS.note(
     "threads",
     "BLAS ran with {threads}.",
-    (
-        Sentence("single", "Your own programs use {many} unless {single} is set{measures}."),
-        Sentence("-single", "Run with one thread."),
-    ),
+    {
+        "single": "Your own programs use {many} unless {single} is set{measures}.",
+        "-single": "Run with one thread.",
+    },
     of_programs=True,
 )
 def _probed(summary: Summary) -> Iterator[Facts]:
@@ -52,11 +51,11 @@ def _probed(summary: Summary) -> Iterator[Facts]:
 @THREADS.note(
     "threads",
     "BLAS used {threads} threads; whether one is faster was not measured.",
-    (
-        Sentence("tries", "To measure it, run: {tries}"),
-        Sentence("option -tries", "Try {option} and compare the two runs."),
-        Sentence("-option -tries", "Set {single} before Python starts and compare the two runs."),
-    ),
+    {
+        "tries": "To measure it, run: {tries}",
+        "option -tries": "Try {option} and compare the two runs.",
+        "-option -tries": "Set {single} before Python starts and compare the two runs.",
+    },
     of_programs=True,
 )
 def _not_probed(summary: Summary) -> Iterator[Facts]:
@@ -75,12 +74,10 @@ def _not_probed(summary: Summary) -> Iterator[Facts]:
     "threads",
     "Matrix products take {share:%} of the {whole}, at {rate:%} of this machine's rate, with "
     "{threads} BLAS threads.",
-    (
-        Sentence("tries", "To measure one thread, run."),
-        Sentence(
-            "-tries", "To measure one thread, put this before the command and compare the two runs."
-        ),
-    ),
+    {
+        "tries": "To measure one thread, run.",
+        "-tries": "To measure one thread, put this before the command and compare the two runs.",
+    },
     of_programs=True,
 )
 def _slow_program(summary: Summary) -> Iterator[Facts]:
