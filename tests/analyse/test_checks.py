@@ -126,19 +126,6 @@ def test_the_warning_that_moves_the_headline_most_comes_first():
     assert [one.code for one in ordered] == ["b", "c", "a", "d"]
 
 
-@pytest.mark.parametrize(("slow_us", "far"), [(4000, False), (6000, True)])
-def test_a_figure_of_a_trial_far_from_the_headline_has_a_word(slow_us, far):
-    slow = [1000] * 51 + [slow_us] * 49
-    for changes in ({}, {"clean_us": HUNDRED}):
-        for recording in (run(slow, **changes), run(HUNDRED, clean_us=slow)):
-            assert ("far-off" in findings(recording)) == far
-    # The trials of another pass, too: counted ones of 300 us.
-    for times, off in ((1.0, False), (4.0, True)):
-        recording = run([400 * times] * 100, clean_us=[400 * times] * 100)
-        recording = replace(recording, counters=counters(recording))
-        assert ("far-off" in findings(recording)) == off
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_a_good_run_has_no_findings(seed):
     recording = run(

@@ -144,16 +144,6 @@ def slow(function="F", count=4):
     return [layer(at, 10, 10, function=function) for at in range(count)]
 
 
-def test_the_nearer_limit_where_a_third_of_it_is_reached():
-    layers = [layer(0, 10**9, 8), layer(1, 8, 10**9)]
-    summary = summarise(recording(layers, [10_000, 100_000]))
-    assert summary.layers["verdict"].tolist() == [COMPUTE, MEMORY]
-    # Also where much of that time is the system's, or waiting.
-    much = {"page_faults": 600, "cpu_us": 70}
-    assert found(layers, [10_000, 100_000], counted=much) == [COMPUTE, MEMORY]
-    assert found(layers, [31_000, 310_000], counted=much) == [FAULTS] * 2
-
-
 def test_calls_that_take_hardly_longer_than_the_quickest():
     assert found(slow(), [2, 5, 7, 100]) == [CALLS, CALLS, BELOW, BELOW]
     # A layer of several calls is held against one of them; of few layers none is the quickest.
@@ -224,16 +214,3 @@ def test_what_the_pass_inside_saw_takes_the_place_of_estimates():
     assert found(layers, [500] * 3, limits=None, inside=inside) == [PRODUCT, COPYING, COPYING]
     waits = {"page_faults": 0, "cpu_us": 60, "waits": 1}
     assert WAITING in found(layers, [500] * 3, counted=waits)
-
-
-def test_of_an_engine_and_a_gpu_nothing_is_estimated():
-    layers = slow(CONV)
-    run = recording(layers, [2, 2, 2, 2000])
-    engine = replace(run.settings, engine="other 1.0")
-    assert found(layers, [2, 2, 2, 2000], [10**6] * 4, settings=engine) == [BELOW] * 4
-    ns = np.zeros_like(run.self_ns)
-    gpu = dict.fromkeys(("host_ns", "gap_ns"), ns) | dict.fromkeys(
-        ("launch_ns", "span_ns"), ns[:, 0]
-    )
-    assert found(layers, [2, 2, 2, 2000], [10**6] * 4, **gpu) == [BELOW] * 4
-    assert LIMITS.device == "cpu"

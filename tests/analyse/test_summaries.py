@@ -150,15 +150,6 @@ def test_drift_does_not_count_as_added_time():
         assert overhead.low <= overhead.fraction <= overhead.high, added
 
 
-def test_a_few_slow_trials_or_a_step_in_the_pace_do_not_count_as_added_time():
-    slow = timeline(cycles(8, 20, 5), 0.01, lambda i: 1)
-    slow.trial_ns[::10] *= 100
-    slow.clean_ns[::5] *= 100
-    step = timeline(cycles(9, 40, 10), 0.01, lambda i: 1 if i < 0.83 else 2.5)
-    for recording in (slow, step):
-        assert summarise(recording).totals.overhead.fraction == near(0.01)
-
-
 def test_the_interval_holds_the_added_time_of_noisy_runs_and_few_blocks_have_none():
     few = summarise(timeline(cycles(5, 10, 5), 0.02, lambda i: 1)).totals.overhead
     assert few.fraction == near(0.02)
