@@ -120,11 +120,6 @@ class Summary(Shown):
         return self.layers.sort_values("typical_s", ascending=False, kind="stable")
 
     @property
-    def has_intervals(self) -> bool:
-        """Whether there are trials enough for intervals of the layers' medians."""
-        return bool(self.layers["ci_low_s"].notna().any())
-
-    @property
     def launch_bound(self) -> bool:
         """Whether launching sets the pace of a run on a GPU."""
         return self.device is not None and self.device.launch_bound

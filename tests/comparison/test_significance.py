@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import polygamma
 from scipy.stats import false_discovery_control, mannwhitneyu, ttest_ind
 
 from benchmarks.comparison_simulated import same_code, slower_code
@@ -124,13 +123,6 @@ def test_p_values_of_layers_are_even_though_their_median_is_taken_off(runs, monk
         found.append(judge.layers(samples[:runs], samples[runs:], sevens)[0]["p_value"])
     assert (np.array(found) < 0.05).mean() <= 0.07
     assert (np.array(found) < 0.2).mean() >= 0.12
-
-
-def test_trigamma_is_inverted():
-    for at in (1e-4, 0.3, 1.0, 7.5, 1e4):
-        assert significance._trigamma_inverse(float(polygamma(1, at))) == pytest.approx(at)
-    assert significance._trigamma_inverse(1e9) == pytest.approx(1e9**-0.5)
-    assert significance._trigamma_inverse(1e-8) == pytest.approx(1e8)
 
 
 def test_the_variance_in_common_is_found():
