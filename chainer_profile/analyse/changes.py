@@ -65,12 +65,15 @@ def _at_limits(summary: Summary) -> float | None:
     return whole(summary)[0] / least_s if least_s else None
 
 
+def _part(summary: Summary, time_s: float) -> float:
+    whole_s, _ = whole(summary)
+    return float(time_s) / whole_s if whole_s else 0.0
+
+
 def _share(summary: Summary, names: tuple[str, ...]) -> float:
     """The part of a trial that functions of these names take."""
     functions = summary.functions
-    times_s = functions["total_s"][[str(name).startswith(names) for name in functions.index]]
-    whole_s, _ = whole(summary)
-    return float(times_s.sum()) / whole_s if whole_s else 0.0
+    return _part(summary, functions["total_s"][functions.index.str.startswith(names)].sum())
 
 
 def embeddings(summary: Summary, of_words: Callable[[Shape], bool]) -> pd.DataFrame:
@@ -91,18 +94,12 @@ def _are_many(shape: Shape) -> bool:
     return not are_few(shape) and shape[-1] <= MOST_NUMBERS
 
 
-def _embedding_share(summary: Summary) -> float:
-    """The part of a trial in which embeddings get gradients that accelerate() adds at once."""
-    rows, (whole_s, _) = embeddings(summary, _are_many), whole(summary)
-    return float(rows["mean_s"].sum()) / whole_s if whole_s else 0.0
-
-
 def _at_most(summary: Summary, share: float) -> float | None:
     """How many times as fast a trial is at most without a part of it, and at machine's limits."""
-    limit, without = _at_limits(summary), gain_without(share)
-    if limit is None or without is None:
-        return without if limit is None else max(1.0, limit)
-    return min(without, max(1.0, limit))
+    bounds = [gain_without(share)]
+    if (limit := _at_limits(summary)) is not None:
+        bounds.append(max(1.0, limit))
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
 @PROPOSALS.step(
@@ -130,7 +127,8 @@ def _kernels(summary: Summary) -> Iterator[Facts | Untried]:
             yield Untried(change.name, f"has no kernels for {settings.dtype}")
         return
     changes: tuple[Change, ...] = (torch, numpy)
-    embedding = _embedding_share(summary)
+    # Where embeddings get gradients that accelerate() adds at once.
+    embedding = _part(summary, embeddings(summary, _are_many)["mean_s"].sum())
     share = _share(summary, _REPLACED) + embedding
     if share < MUCH:
         why = "the functions that it replaces take {} of a trial"

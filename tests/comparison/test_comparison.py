@@ -16,8 +16,6 @@ from chainer_profile.comparison.run_differences import (
     allowance,
     differences,
     movements,
-    other_machine,
-    same_place,
 )
 from chainer_profile.comparison.significance import FASTER, SAME, SLOWER, UNCLEAR
 from chainer_profile.record.recording import BlasLibrary, Calibration, Conditions, Gpu
@@ -177,9 +175,9 @@ def test_what_differs():
         others = list(differences(before, after))
         assert others == [Difference(*expected)], expected
         elsewhere = expected[0] in ("cores", "GPU")
-        assert other_machine(others) == elsewhere, expected
+        assert others[0].of_machine == elsewhere, expected
         moved = elsewhere or expected[0] in ("device", "BLAS", "BLAS kernels")
-        assert same_place(others) == (not moved), expected
+        assert others[0].of_place == moved, expected
     # Where not both runs tell.
     for before, after in ((plain, gpu_a), (old, fast), (fast, old)):
         assert list(differences(before, after)) == []
