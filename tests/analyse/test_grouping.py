@@ -63,6 +63,13 @@ def test_blocks_and_the_link_that_is_common_to_all() -> None:
         assert [(name, round(total * 1e6)) for name, total in found.items()] == [*totals.items()]
 
 
+def test_the_time_with_all_calls_within() -> None:
+    rows = (("A", None), ("B", 0), ("A", 1), ("C", None))
+    layers = tuple(Layer(at, "/", name, parent=parent) for at, (name, parent) in enumerate(rows))
+    table = summarise(Recording(layers, np.array([[1, 2, 4, 8]]) * 10**9)).functions
+    assert table["inclusive_s"].to_dict() == near({"C": 8.0, "A": 7.0, "B": 6.0})
+
+
 NAMES = st.sampled_from(["a", "ab", "0", "1", "conv", "é", "a b"])
 LINK_PATHS = st.lists(NAMES, max_size=4).map(lambda names: "/" + "/".join(names))
 PATHS = st.one_of(LINK_PATHS, st.sampled_from(["loss", "cleargrads", "optimizer", "data"]))

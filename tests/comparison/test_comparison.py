@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.comparison.compare import CLEAN, Side, compare
+from chainer_profile.comparison.compare import CLEAN, CPU, Side, compare
 from chainer_profile.comparison.run_differences import (
     Difference,
     Movement,
@@ -88,9 +88,10 @@ def test_runs_of_other_batches_are_compared_by_input(several):
         assert set(layers["verdict"]) == {FASTER if factor < 1 else SLOWER}
         assert totals["ratio"][CLEAN] == pytest.approx(factor, rel=0.05)
         # The times are those of an input, too.
-        inputs = base.runs[0].settings.batchsize
-        times_s = [base.time_s(at) / inputs for at in layers["before_index"]]
-        assert layers["before_s"].tolist() == pytest.approx(times_s)
+        sides = (comparison.before, "before"), (comparison.after, "after")
+        for side, name in sides:
+            times_s = [side.time_s(at) for at in layers[f"{name}_index"]]
+            assert layers[f"{name}_s"].tolist() == pytest.approx(times_s)
         texts = [block for block in compared(comparison) if isinstance(block, Text)]
         said = " ".join(plain(block.words) for block in texts)
         assert "trial by input is " in said
@@ -98,6 +99,17 @@ def test_runs_of_other_batches_are_compared_by_input(several):
     for same in (compare(before, before), compare(after, after)):
         assert not same.by_input
         assert same.before.inputs == same.after.inputs == 1
+
+
+def test_cpu_time_is_judged_without_the_machine_s_change():
+    """Other programs lengthen the machine's fixed work and the trials, but not CPU time."""
+    sides = []
+    for factor, seed in ((1.0, 1), (1.3, 2)):
+        recording = scaled(run(seed), {}, factor)
+        speed = Conditions(calibrations=(Calibration(factor, factor),))
+        sides.append(replace(recording, clean_cpu_ns=recording.clean_ns, conditions=speed))
+    verdicts = compare(*sides).totals["verdict"]
+    assert (verdicts[CLEAN], verdicts[CPU]) == (UNCLEAR, SLOWER)
 
 
 _OPPOSITE = {SLOWER: FASTER, FASTER: SLOWER, SAME: SAME, UNCLEAR: UNCLEAR}
