@@ -33,9 +33,9 @@ def test_rules_are_read():
         *("pareto:0.5", "top:1.5", "top:5%", "top:x", "TOP:3", "pareto", "pareto:", "pareto:0%"),
         *("pareto:101%", "pareto:x", "time:3ms", "slowest", "top:3:4", "a\nb", "top:²"),
     ):
-        said = refusal(parse_rule, text, error=UsageError)
-        assert said.startswith(repr(text))
-        assert said.endswith("give a time (0.36ms), a share (5%), top:10 or pareto:50%")
+        message = refusal(parse_rule, text, error=UsageError)
+        assert message.startswith(repr(text))
+        assert message.endswith("give a time (0.36ms), a share (5%), top:10 or pareto:50%")
 
 
 def test_by_hand():
@@ -61,8 +61,10 @@ def test_by_hand():
         assert hot(typical_s, rule) == chosen, rule
     # A time and a share have a line.
     lines = {"0.36ms": 0.36e-3, "5%": 0.15, "top:2": None, "pareto:50%": None}
-    found = {rule: find_hotspots(np.ones(3), parse_rule(rule)).line_s for rule in lines}
-    assert found == {rule: line and pytest.approx(line, rel=1e-15) for rule, line in lines.items()}
+    lines_s = {rule: find_hotspots(np.ones(3), parse_rule(rule)).line_s for rule in lines}
+    assert lines_s == {
+        rule: line and pytest.approx(line, rel=1e-15) for rule, line in lines.items()
+    }
     # A share is of the trial, of which these layers may be a part.
     assert find_hotspots(np.ones(3), parse_rule("25%"), 0.8).hot.all()
     assert not find_hotspots(np.ones(3), parse_rule("25%"), 0.7).hot.any()

@@ -48,7 +48,7 @@ def recording(model, *rows, between=0, outside=0, n=2):
 
 
 def tree(trials, *spent, sampled=()):
-    budget = Budget("a.py", "", "", COMPLETE, sum(one.ns for one in spent), spent, {}, sampled)
+    budget = Budget("a.py", "", "", COMPLETE, sum(entry.ns for entry in spent), spent, {}, sampled)
     return program_parts(ProgramTime(budget, trials))
 
 
@@ -74,8 +74,8 @@ def test_iterations_with_functions_in_data_loading_and_beside_the_phases():
         Sampled(ITERATIONS, "", NETWORK, "", 500, 50),
     )
     spent = Spent(ITERATIONS, "", 2 * ITERATION_NS + 8, 2)
-    (found,) = tree({(ITERATIONS, ""): [TRAINING]}, spent, sampled=sampled)
-    assert found == Part(
+    (part,) = tree({(ITERATIONS, ""): [TRAINING]}, spent, sampled=sampled)
+    assert part == Part(
         ITERATIONS,
         2 * ITERATION_NS + 8,
         2,
@@ -106,11 +106,11 @@ def test_iterations_with_functions_in_data_loading_and_beside_the_phases():
 
 
 def test_iterations_that_are_not_in_rows():
-    (found,) = tree({(ITERATIONS, ""): [TRAINING]}, Spent(ITERATIONS, "", 2000, 5))
-    assert Part("3 others, not timed by row", 2000 - 2 * ITERATION_NS, 3) in found.inner
+    (iterations,) = tree({(ITERATIONS, ""): [TRAINING]}, Spent(ITERATIONS, "", 2000, 5))
+    assert Part("3 others, not timed by row", 2000 - 2 * ITERATION_NS, 3) in iterations.inner
     # Of a program that was killed the trials go on behind the last budget.
-    (found,) = tree({(ITERATIONS, ""): [TRAINING]}, Spent(ITERATIONS, "", ITERATION_NS, 1))
-    assert sum(part.ns for part in found.inner) == pytest.approx(ITERATION_NS)
+    (iterations,) = tree({(ITERATIONS, ""): [TRAINING]}, Spent(ITERATIONS, "", ITERATION_NS, 1))
+    assert sum(part.ns for part in iterations.inner) == pytest.approx(ITERATION_NS)
 
 
 def test_layers_and_functions_in_evaluation_and_extensions():
@@ -149,16 +149,16 @@ def test_networks_that_were_not_measured_are_not_told_as_functions():
         unmeasured=(Spent(EXTENSIONS, "Bleu", 900, 7), Spent(EVALUATION, "", 1, 1)),
     )
     for trials, of_network_ns in (({(EXTENSIONS, "Bleu"): [network]}, 240), ({}, 0)):
-        (found,) = program_parts(ProgramTime(budget, trials))
+        (extensions,) = program_parts(ProgramTime(budget, trials))
         function = Part("a.py:5 bleu", 340 - of_network_ns, sampled=True)
-        assert {Part(NOT_BY_ROW, 900, 7), function} <= set(found.inner)
-        assert sum(part.ns for part in found.inner) == 1240
+        assert {Part(NOT_BY_ROW, 900, 7), function} <= set(extensions.inner)
+        assert sum(part.ns for part in extensions.inner) == 1240
 
 
 def test_networks_of_one_part_have_their_names():
-    one, two = (recording(name, ("forward", "/a", 100)) for name in ("Gen", "Dis"))
-    (found,) = tree({(CALLS, ""): [one, two, one]}, Spent(CALLS, "", 600, 6))
-    assert {(part.path, part.ns) for part in found.inner if part.path} == {
+    generator, discriminator = (recording(name, ("forward", "/a", 100)) for name in ("Gen", "Dis"))
+    (calls,) = tree({(CALLS, ""): [generator, discriminator, generator]}, Spent(CALLS, "", 600, 6))
+    assert {(part.path, part.ns) for part in calls.inner if part.path} == {
         ("/Gen/a", 400),
         ("/Dis/a", 200),
     }

@@ -173,10 +173,10 @@ def test_rows_that_not_every_iteration_has_go_by_their_means() -> None:
     mixed = replace(training, self_ns=self_ns, calls=(self_ns > 0).astype(np.int64))
     # Where all trials make the same calls it is the median, by link as by call.
     alike = replace(training, calls=np.ones_like(self_ns))
-    for one, of in ((mixed, "mean_s"), (training, "median_s"), (alike, "median_s")):
-        summary = summarise(one)
+    for recording, column in ((mixed, "mean_s"), (training, "median_s"), (alike, "median_s")):
+        summary = summarise(recording)
         layers = summary.layers
-        assert layers["typical_s"].equals(layers[of].rename("typical_s"))
+        assert layers["typical_s"].equals(layers[column].rename("typical_s"))
         assert layers["share"].sum() + summary.totals.framework_share == pytest.approx(1)
 
 
@@ -225,9 +225,11 @@ def test_a_layer_of_half_the_trial_and_where_layers_add_up_to_no_trial() -> None
     factors = if_twice(clean_for(), np.array([500e-6, 100e-6, 0.0]))
     np.testing.assert_allclose(factors, [4 / 3, 1 / 0.95, 1.0])
     # Without clean trials it is of the profiled ones.
-    found = replace(clean_for(), clean_ns=np.zeros(0, np.int64), clean_start_ns=np.zeros(0, int))
-    assert found.trial_ns is not None
-    assert trial_s(found) == pytest.approx(float(np.median(found.trial_ns)) * 1e-9)
+    unprofiled = replace(
+        clean_for(), clean_ns=np.zeros(0, np.int64), clean_start_ns=np.zeros(0, int)
+    )
+    assert unprofiled.trial_ns is not None
+    assert trial_s(unprofiled) == pytest.approx(float(np.median(unprofiled.trial_ns)) * 1e-9)
     inclusive = replace(clean_for(), settings=Settings(inclusive=True))
     assert trial_s(inclusive) is None
     assert np.isnan(if_twice(inclusive, np.ones(3))).all()
@@ -245,13 +247,13 @@ def test_a_way_reaches_its_target_and_a_layer_less_does_not(
     times = np.array(layers)
     whole = clean_for((times.sum() + framework) * 1e6)
     trial = trial_s(whole)
-    found = ways(whole, times, factor)
+    all_ways = ways(whole, times, factor)
     assert trial is not None
-    assert found is not None
+    assert all_ways is not None
     slowest = np.sort(times)[::-1]
-    for way in found:
+    for way in all_ways:
         kept = [slowest[:n].sum() * (1 - 1 / way.times) for n in (way.count, way.count - 1)]
         assert trial / (trial - kept[0]) >= factor * (1 - 1e-6)
         assert trial / (trial - kept[1]) <= factor * (1 + 1e-6)
-    assert [way.times for way in found] == sorted({way.times for way in found})
+    assert [way.times for way in all_ways] == sorted({way.times for way in all_ways})
     assert (if_twice(whole, times) <= 2).all()

@@ -41,7 +41,7 @@ def test_what_cannot_be_compared():
 
     empty = Side("B", (run(1, 3, n_trials=0, n_clean=0),))
     larger = replace(b, settings=replace(b.settings, batchsize=4))
-    for first, second, said in (
+    for first, second, message in (
         (before, with_rows(phase="update"), "no phase in common: forward, and update"),
         (before, with_rows(path="/else"), "first layer is Convolution2DFunction at /res2/0/con"),
         (before, empty, "no complete profiled trial"),
@@ -54,7 +54,7 @@ def test_what_cannot_be_compared():
             "not of the same network in test mode",
         ),
     ):
-        assert said in refusal(compare, first, second)
+        assert message in refusal(compare, first, second)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 20), st.integers(4, 60))
@@ -93,9 +93,9 @@ def test_runs_of_other_batches_are_compared_by_input(several):
             times_s = [side.time_s(at) for at in layers[f"{name}_index"]]
             assert layers[f"{name}_s"].tolist() == pytest.approx(times_s)
         texts = [block for block in compared(comparison) if isinstance(block, Text)]
-        said = " ".join(plain(block.words) for block in texts)
-        assert "trial by input is " in said
-        assert " so all times are by input: divided by the batch." in said
+        message = " ".join(plain(block.words) for block in texts)
+        assert "trial by input is " in message
+        assert " so all times are by input: divided by the batch." in message
     for same in (compare(before, before), compare(after, after)):
         assert not same.by_input
         assert same.before.inputs == same.after.inputs == 1

@@ -185,13 +185,13 @@ def test_damaged_headers_and_other_files_are_refused_in_one_line(path, tmp_path)
         assert refusal(recover, path) == f"{path} is not a chainer-profile journal", content
     path.write_bytes(b"chainer-profile journal\n30\n{}")
     assert refusal(recover, path).startswith(f"{path} is of an older version of this program: ")
-    header, rows, one, *_ = BARE
+    header, rows, first, *_ = BARE
     damaged = [
-        *((header | {"environment": 3},), (3,), (rows, header), (one,)),
+        *((header | {"environment": 3},), (3,), (rows, header), (first,)),
         # Samples that are too many, too few, and no integers; a kind that is none; a large number.
-        (header, one),
-        *((header, rows, one | {"samples": {"launch_ns": b"x" * n}}) for n in (0, 1)),
-        *((header, rows, one | change) for change in ({"kind": "x"}, {"wall_ns": 2**63})),
+        (header, first),
+        *((header, rows, first | {"samples": {"launch_ns": b"x" * n}}) for n in (0, 1)),
+        *((header, rows, first | change) for change in ({"kind": "x"}, {"wall_ns": 2**63})),
     ]
     for records in damaged:
         path.write_bytes(MAGIC + bytes_of(*records))
