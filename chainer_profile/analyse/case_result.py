@@ -71,8 +71,8 @@ def result_of(name: str, recording: Recording, machine: str = "") -> CaseResult:
     if times is None:
         return result
     fps = batchsize / times.mean_s if batchsize and times.mean_s else math.nan
-    of_times = {"mean_s": times.mean_s, "std_s": times.std_s, "median_s": times.median_s}
-    return replace(result, timed=times.count, fps=fps, **of_times)
+    result = replace(result, timed=times.count, fps=fps, median_s=times.median_s)
+    return replace(result, mean_s=times.mean_s, std_s=times.std_s)
 
 
 def machines_of(results: Sequence[CaseResult]) -> list[tuple[str, str]]:

@@ -35,7 +35,8 @@ class Rule:
     of_programs: bool = False  #: Whether it holds where trials differ, as those of programs do.
 
     def findings(self, summary: Summary) -> Iterator[Finding | Untried]:
-        of_run = {"run": summary.recording, "totals": summary.totals, "whole": whole(summary)[1]}
+        of_run: Facts = {"run": summary.recording, "totals": summary.totals}
+        of_run["whole"] = whole(summary)[1]
         for needed in self.needs(summary):
             if isinstance(needed, Untried):
                 yield needed
@@ -55,6 +56,9 @@ class Rule:
             )
 
 
+_Above = partialmethod[Callable[[Needs], Needs]]
+
+
 class Rules(list[Rule]):
     """Rules: ``@RULES.note(code, text, advice)`` stands above a function that gives the facts."""
 
@@ -69,9 +73,9 @@ class Rules(list[Rule]):
 
         return added
 
-    warning = partialmethod(_add, WARNING)
-    step = partialmethod(_add, STEP)
-    note = partialmethod(_add, NOTE)
+    warning: _Above = partialmethod(_add, WARNING)
+    step: _Above = partialmethod(_add, STEP)
+    note: _Above = partialmethod(_add, NOTE)
 
     def findings(self, summary: Summary, of_programs: bool = False) -> Iterator[Finding | Untried]:
         """Those of a run; for programs by some of the rules only."""

@@ -111,8 +111,8 @@ def lay_out(recording: Recording, trial: int) -> Slice:
         by_phase: Sequence[int] = ()
         if recording.framework_ns is not None and recording.trial_ns is not None:
             by_phase = recording.framework_ns[trial].tolist()
-        known_ns, left = phase_framework_ns(recording, by_phase, whole - sum(calls.own_ns))
-        return calls.laid(calls.gaps_by_phase(known_ns, left), 0, whole)
+        phases_ns, left = phase_framework_ns(recording, by_phase, whole - sum(calls.own_ns))
+        return calls.laid(calls.gaps_by_phase(phases_ns, left), 0, whole)
     calls = _Calls(recording, recording.host_ns[trial].tolist())
     launched = int(recording.launch_ns[trial])
     laid = calls.laid(calls.gaps_by_phase({}, launched - sum(calls.own_ns)), 0, whole)
@@ -170,16 +170,16 @@ class _Calls:
         times = iter(before_ns)
         return [(next(times), [0, *islice(times, len(part.inner) - 1), 0]) for part in self._parts]
 
-    def gaps_by_phase(self, known_ns: Mapping[str, int], outside_ns: int) -> _Gaps:
+    def gaps_by_phase(self, phases_ns: Mapping[str, int], outside_ns: int) -> _Gaps:
         """The time of each phase spread within it, and the rest between the phases or calls."""
-        if not known_ns:
+        if not phases_ns:
             return self.gaps(evenly(outside_ns, 1 + sum(len(part.inner) for part in self._parts)))
         seen = {part.name for part in self._parts}
-        self._parts += [Slice(PHASE, phase) for phase in known_ns if phase not in seen]
+        self._parts += [Slice(PHASE, phase) for phase in phases_ns if phase not in seen]
         places = Counter[str]()
         for part in self._parts:
             places[part.name] += len(part.inner) + 1
-        within = {phase: iter(evenly(spent, places[phase])) for phase, spent in known_ns.items()}
+        within = {phase: iter(evenly(spent, places[phase])) for phase, spent in phases_ns.items()}
         outside = evenly(outside_ns, len(self._parts) + 1)
         return [
             (before, list(islice(within.get(part.name, repeat(0)), len(part.inner) + 1)))
