@@ -103,7 +103,6 @@ def _at_most(summary: Summary, share: float) -> float | None:
 
 
 @PROPOSALS.step(
-    "kernels",
     {
         "-embedding": "The functions that {name} replaces take {share:%} of the {whole}.",
         "embedding": "EmbedID's backward takes {embedding:%} of the {whole}: Chainer adds the "
@@ -148,7 +147,6 @@ def _kernels(summary: Summary) -> Iterator[Facts | Untried]:
 
 
 @PROPOSALS.step(
-    "engines",
     "Inference engines build no graph and check no types.",
     _MEASURE,
     evidence={
@@ -176,7 +174,6 @@ def _engines(summary: Summary) -> Iterator[Facts | Untried]:
 
 
 @PROPOSALS.step(
-    "page-faults",
     {
         "counted": "The kernel uses {counted.system_share:%} of a trial's CPU time "
         "({counted.system_s:s}), partly to allocate memory.",
@@ -189,7 +186,7 @@ def _engines(summary: Summary) -> Iterator[Facts | Untried]:
     },
     evidence="{faults}",
 )
-def _memory(summary: Summary) -> Iterator[Facts | Untried]:
+def _page_faults(summary: Summary) -> Iterator[Facts | Untried]:
     recording = summary.recording
     settings, memory = recording.settings, recording.memory
     change, counted = Change(keep_memory=True), trial_counters(recording)
@@ -238,7 +235,6 @@ def _faults(layers: pd.DataFrame, trial: TrialCounters) -> str:
 
 
 @PROPOSALS.step(
-    "batch",
     {
         "": "{totals.framework_share:%} of the trial is spent between the functions (framework).",
         "-trains": "A larger batch spreads this over more inputs.",
@@ -275,7 +271,7 @@ def _mostly_in(summary: Summary) -> str:
     return "" if place == OUTSIDE else f"; {part} of it in {place}"
 
 
-@PROPOSALS.step("dtype", "NumPy computes {run.settings.dtype} in software.", "Try float32.")
+@PROPOSALS.step("NumPy computes {run.settings.dtype} in software.", "Try float32.")
 def _dtype(summary: Summary) -> Iterator[Facts | Untried]:
     if summary.recording.settings.dtype == "float32":
         yield Untried("float16", "NumPy computes it in software, slower than float32")

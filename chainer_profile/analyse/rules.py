@@ -60,15 +60,16 @@ _Above = partialmethod[Callable[[Needs], Needs]]
 
 
 class Rules(list[Rule]):
-    """Rules: ``@RULES.note(code, text, advice)`` stands above a function that gives the facts."""
+    """Rules: ``@RULES.note(text, advice)`` stands above a function that gives the facts."""
 
     def _add(
-        self, severity: str, code: str, text: Sentences, advice: Sentences = "", **more: Any
+        self, severity: str, text: Sentences, advice: Sentences = "", *, code: str = "", **more: Any
     ) -> Callable[[Needs], Needs]:
-        """Above a function: its findings have these words; see :class:`Rule`."""
+        """Above a function, whose name is the code of its findings; see :class:`Rule`."""
 
         def added(needs: Needs) -> Needs:
-            self.append(Rule(code, severity, needs, text, advice, **more))
+            name = code or needs.__name__.strip("_").replace("_", "-")
+            self.append(Rule(name, severity, needs, text, advice, **more))
             return needs
 
         return added

@@ -48,7 +48,6 @@ def steps(summary: Summary) -> Iterator[Finding]:
 
 
 @STEPS.step(
-    "launch-bound",
     {
         "busy": "The GPU waits for the host: launching takes {use.launch_s:s} of a trial's "
         "{use.trial_s:s}, and the GPU works for {use.busy_s:s} of it ({use.busy_share:%}). Only "
@@ -60,7 +59,7 @@ def steps(summary: Summary) -> Iterator[Finding]:
     "Use fewer and larger functions, larger batches, or an engine that launches without Python.",
     evidence="{within:%} of the launching is in the layers' calls{most}.",
 )
-def _launching(summary: Summary) -> Iterator[Facts]:
+def _launch_bound(summary: Summary) -> Iterator[Facts]:
     """Where the host's time goes, in a run in which it sets the GPU's pace."""
     use = summary.device
     if use is None or not use.launch_bound:
@@ -82,7 +81,6 @@ def _launching(summary: Summary) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "most-time",
     "{function} takes the most time of all functions: {share:%} of the {whole} in "
     "{calls:call}{by_phase}.",
     {"shortens": "Start there: twice as fast, it would shorten the {whole} by {shortens:%}."},
@@ -111,7 +109,6 @@ def _by_phase(summary: Summary, function: pd.Series[Any]) -> str:
 
 
 @STEPS.step(
-    "backward",
     "Backward takes {share:%} of the {whole}, {ratio} times as long as forward ({backward_s:s} and "
     "{forward_s:s}).",
     evidence={
@@ -152,7 +149,6 @@ def _of_phase(summary: Summary, phase: str) -> tuple[pd.DataFrame, float, float]
 
 
 @STEPS.step(
-    "update",
     "The update takes {share:%} of the {whole} ({update_s:s}).",
     evidence={
         "hooks": "{hooks} {count:goes|go} over all parameters in {count:a pass of its|passes of "
@@ -182,7 +178,6 @@ def _update(summary: Summary) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "data",
     "Loading data takes {share:%} of the {whole}, mostly in {function}.",
     {
         "hidden": "Other processes can load batches beside the training, which hides up to "
@@ -202,14 +197,13 @@ def _data(summary: Summary) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "embedding",
     "The backward of EmbedID at {path} takes {share:%} of the {whole}: each of {calls:n} calls "
     "fills an array of W's size with zeros and the gradients of its words, and these arrays are "
     "added up.",
     "To look up all words of a sequence in one call, write.",
     command="chainer.functions.separate(embed(sequence), axis=0)",
 )
-def _embeddings(summary: Summary) -> Iterator[Facts]:
+def _embedding(summary: Summary) -> Iterator[Facts]:
     """Embeddings that are called several times a trial, each time for an array of all words."""
     layers, whole_s = summary.layers, whole(summary)[0]
     added = layers[layers["function"] == "gradient_accumulation"].groupby("path")["mean_s"].sum()
@@ -223,7 +217,6 @@ def _embeddings(summary: Summary) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "accumulation",
     "Adding up the gradients of variables that several functions use takes {share:%} of the "
     "{whole} in {calls:call}, one for each shortcut and branch.",
 )
@@ -236,7 +229,6 @@ def _accumulation(summary: Summary) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "matrix-rate",
     "The {count:forward call} of {function} {count:runs|run} at {about}{rate:%} of this machine's "
     "matrix rate ({run.limits.flops_per_s:G} GFLOP/s).",
     evidence={
@@ -245,7 +237,7 @@ def _accumulation(summary: Summary) -> Iterator[Facts]:
         f"{format_percent(REACHED, 0)} of what arithmetic and memory allow{{because}}.",
     },
 )
-def _nearness_to_limits(summary: Summary) -> Iterator[Facts]:
+def _matrix_rate(summary: Summary) -> Iterator[Facts]:
     """What the function of the most arithmetic reaches of the machine's matrix rate, and why."""
     limits, layers = summary.recording.limits, summary.layers
     dense = layers[(layers["macs"] > 0) & (layers["phase"] == FORWARD)]
@@ -281,7 +273,6 @@ _BOUND = "{bound}-bound layers take {share:%} of the {whole}."
 
 
 @STEPS.step(
-    "memory-bound",
     _BOUND,
     {
         "-half": "Fusing functions that follow one another saves reading and writing.",
@@ -294,7 +285,6 @@ def _memory_bound(summary: Summary) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "compute-bound",
     _BOUND,
     {"half": "The GPU computes faster with fewer digits: {tf32}{half}."},
 )
@@ -317,7 +307,6 @@ def _bound(summary: Summary, bound: str) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "normalisations",
     "{count:n} of {fixed:call} of FixedBatchNormalization {count:comes|come} right after a "
     "convolution and {count:takes|take} {share:%} of the {whole}.",
     "In inference, {count:its|their} scale and shift can be folded into the convolution's weights "
@@ -349,7 +338,6 @@ def _follow_convolutions(layers: pd.DataFrame) -> pd.Series[bool]:
 
 
 @STEPS.step(
-    "framework",
     {
         "engine": "{totals.framework_share:%} of the {whole} is spent between the engine's nodes, "
         "partly in its profiling.",
@@ -369,13 +357,12 @@ def _framework(summary: Summary) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "gpu",
     "{functions} {count:takes|take} {share:%} of the {whole}: dense arithmetic, which a GPU does "
     "well.",
     "If you have one, try {way}.",
     evidence={"stays": "{stays} would stay on the CPU{at_most}."},
 )
-def _another_device(summary: Summary) -> Iterator[Facts]:
+def _gpu(summary: Summary) -> Iterator[Facts]:
     settings, functions = summary.recording.settings, summary.functions
     if not settings.device.startswith("cpu"):
         return

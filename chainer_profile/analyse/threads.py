@@ -25,13 +25,13 @@ THREADS = Rules()
 
 
 @THREADS.note(
-    "threads",
     "BLAS ran with {threads}.",
     {
         "single": "Your own programs use {many} unless {single} is set{measures}.",
         "-single": "Run with one thread.",
     },
     of_programs=True,
+    code="threads",
 )
 def _probed(summary: Summary) -> Iterator[Facts]:
     recording, threads = summary.recording, blas_threads(summary.recording)
@@ -49,7 +49,6 @@ def _probed(summary: Summary) -> Iterator[Facts]:
 
 
 @THREADS.note(
-    "threads",
     "BLAS used {threads} threads; whether one is faster was not measured.",
     {
         "tries": "To measure it, run: {tries}",
@@ -57,6 +56,7 @@ def _probed(summary: Summary) -> Iterator[Facts]:
         "-option -tries": "Set {single} before Python starts and compare the two runs.",
     },
     of_programs=True,
+    code="threads",
 )
 def _not_probed(summary: Summary) -> Iterator[Facts]:
     recording = summary.recording
@@ -71,7 +71,6 @@ def _not_probed(summary: Summary) -> Iterator[Facts]:
 
 
 @THREADS.step(
-    "threads",
     "Matrix products take {share:%} of the {whole}, at {rate:%} of this machine's rate, with "
     "{threads} BLAS threads.",
     {
@@ -79,6 +78,7 @@ def _not_probed(summary: Summary) -> Iterator[Facts]:
         "-tries": "To measure one thread, put this before the command and compare the two runs.",
     },
     of_programs=True,
+    code="threads",
 )
 def _slow_program(summary: Summary) -> Iterator[Facts]:
     recording, slow = summary.recording, _slow_products(summary)
