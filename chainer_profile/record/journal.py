@@ -13,7 +13,7 @@ import os
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -118,7 +118,6 @@ def _encoded(records: Iterable[Record]) -> bytes:
     return b"".join(parts)
 
 
-@dataclass
 class Journal:
     """Appends records to an empty binary file, or keeps them in memory where there is none.
 
@@ -127,13 +126,12 @@ class Journal:
     JournalError.
     """
 
-    file: BinaryIO | None = None
-    _end: int = 0  # where the next record goes in the file
-    _full: bool = False
-    _kept: bytearray = field(default_factory=bytearray)  # records that are not in the file
-
-    def __post_init__(self) -> None:
-        self._identity = None if self.file is None else _identity(self.file.fileno())
+    def __init__(self, file: BinaryIO | None = None) -> None:
+        self.file = file
+        self._end = 0  # where the next record goes in the file
+        self._full = False
+        self._kept = bytearray()  # records that are not in the file
+        self._identity = None if file is None else _identity(file.fileno())
 
     def add(self, *records: Record) -> None:
         """Append records in one write; the first record of all is a header."""
