@@ -219,7 +219,7 @@ def _recovered(path: Path, stream: BinaryIO, size: int) -> Recording:
 
 
 class _Trials:
-    """The trials of a kind, with one copy of their samples."""
+    """The trials of a kind."""
 
     def __init__(self) -> None:
         self.starts, self.walls = array("q"), array("q")
