@@ -157,7 +157,6 @@ def _wide_interval(summary: Summary) -> Iterator[Facts]:
     yield {
         "widths": " and ".join(widths),
         "more": more if max(needed.values()) <= MOST_TRIALS else "",
-        "width": WIDE_INTERVAL,
         "options": bracketed(options),
         "off": max((of.half_width for of in wide.values() if of is totals.trial), default=0.0),
     }

@@ -115,8 +115,8 @@ def layer_memory(recording: Recording) -> dict[str, Any]:
         name: [None] * len(layers) if use is None else list(getattr(use, name))
         for name in ("peak_nbytes", "retained_nbytes")
     }
-    data["input_nbytes"] = [layer.input_nbytes for layer in layers]
-    data["parameter_nbytes"] = [layer.parameter_nbytes for layer in layers]
+    for name in ("input_nbytes", "parameter_nbytes"):
+        data[name] = [getattr(layer, name) for layer in layers]
     data["output_nbytes"] = [_output_nbytes(layer) for layer in layers]
     table = pd.DataFrame(data, dtype="Int64")
     beyond = (table["peak_nbytes"] - table["output_nbytes"]).clip(lower=0)
