@@ -250,7 +250,8 @@ class Recording(Shown):
             raise ProfileError(f"{path} is not a {FORMAT} (it contains no 'meta')")
         meta = read_known(path, arrays.pop("meta").tobytes(), FORMAT, VERSION)
         try:
-            recording = build(cls, meta | _samples(arrays))
+            parts = {name: part for name, part in meta.items() if name in _PARTS}
+            recording = build(cls, parts | _samples(arrays))
             check_file(recording)
             return recording
         except ValueError as error:
