@@ -97,7 +97,7 @@ def _measure(
     except (KeyboardInterrupt, SystemExit) as error:  # raised by the network's own code
         failure = ProfileError(f"the network ends the program: {one_line(error)}")
         recording = journal.recording(Conditions(), f"failed: {failure}")
-    trials = f"{format_count(recording.all_trials)} of {plural(settings.trials, 'trial')}"
+    trials = f"{format_count(recording.n_trials)} of {plural(settings.trials, 'trial')}"
     kept = f"{trials} are in {folder.path}" if recording.n_trials else ""
     if recording.n_trials:
         try:

@@ -77,7 +77,7 @@ def test_a_folder_that_holds_a_run_is_said_before_the_program_runs():
     assert load_run(HERE).environment == before  # nothing took its place
     assert run("-q", "--skip", "memory", *INTO, "--force", afterwards="if i == 9: break") == 0
     assert said() == ""
-    assert load_run(HERE).all_trials == 10  # without a memory pass all are on the tape
+    assert load_run(HERE).n_trials == 10  # without a memory pass all are on the tape
     assert load_run(HERE).memory is None
     # The budget alone is a result, too.
     assert run("--skip", "layers", "-o", "alone") == 0
