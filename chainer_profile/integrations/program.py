@@ -21,7 +21,7 @@ from chainer_profile.integrations.extensions import (
     progress_of,
 )
 from chainer_profile.integrations.results import TEST, TRAINING
-from chainer_profile.integrations.trying import Tried
+from chainer_profile.integrations.trying import Trying
 from chainer_profile.integrations.watched import Abandoned, End, Watched
 from chainer_profile.measure import entries
 from chainer_profile.measure.accounts import Account, Accounts
@@ -32,12 +32,12 @@ from chainer_profile.record import budget
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
 
-#: Trainings that are measured, and networks that are called outside of them.
-_MOST = 8
+#: Trainings that are measured, and networks that are called outside of them, at most.
+_MOST_KINDS = 8
 #: What the profiler does in a program, beside :mod:`.watched`.
 FOLDING = "merging trials"
 COMPRESSION = "saving with and without compression"
-#: Of a class that is not built in, whose methods can be replaced.
+#: Flag of a class that is not built in, whose methods can be replaced.
 _HEAP_TYPE = 1 << 9
 #: Where a program's own code runs, in which a trial may begin.
 _OWN = (budget.REST, budget.IMPORTS)
@@ -79,7 +79,7 @@ class Program:
         self._updated = self._has_trained = False
         self._trainers = 0
         self.extensions: tuple[budget.Extension, ...] = ()  #: Those of Trainers that have ended.
-        self.tried: Tried | None = None  #: What is tried in the trials of a kind.
+        self.trying: Trying | None = None  #: What is tried in the trials of a kind.
         #: The part of a snapshot's time that compression takes, by its account's name.
         self.compression: dict[str, float] = {}
         self._training: Watched | None = None
@@ -120,22 +120,24 @@ class Program:
 
     def accounts_of_trials(self) -> dict[str, Account]:
         """To which account the trials of each kind belong."""
-        return {one.name: one.spent for one in self.watched}
+        return {trials.name: trials.spent for trials in self.watched}
 
     def unmeasured(self) -> tuple[budget.Spent, ...]:
         """What calls of networks took that are not measured, by account."""
         calls: dict[Account, tuple[int, int]] = {}
-        for one in self.watched:
-            if one.count and not (one.live or one.recording):
-                ns, count = calls.get(one.spent, (0, 0))
-                calls[one.spent] = ns + one.own_ns, count + one.count
+        for trials in self.watched:
+            if trials.count and not (trials.live or trials.recording):
+                ns, count = calls.get(trials.spent, (0, 0))
+                calls[trials.spent] = ns + trials.own_ns, count + trials.count
         return tuple(budget.Spent(*account, *spent) for account, spent in calls.items())
 
     def recordings(self) -> dict[str, Recording]:
         """What was measured by kind: of a training first, or else of what took the most time."""
-        ranked = sorted(self.watched, key=lambda one: (one.name != TRAINING, -one.own_ns))
+        ranked = sorted(self.watched, key=lambda trials: (trials.name != TRAINING, -trials.own_ns))
         return {
-            one.name: one.recording for one in ranked if one.recording and one.recording.n_trials
+            trials.name: trials.recording
+            for trials in ranked
+            if trials.recording and trials.recording.n_trials
         }
 
     def __enter__(self) -> Program:
@@ -161,8 +163,8 @@ class Program:
         if self._entries.mine:
             for watched in self.watched:
                 self._end(watched)
-            if self.tried is not None:
-                self.tried.close()
+            if self.trying is not None:
+                self.trying.close()
 
     def _end(self, watched: Watched) -> None:
         """Of these trials no more are to come."""
@@ -205,28 +207,11 @@ class Program:
 
         return saved
 
-    # -- cures
-
-    def _try(self, watched: Watched) -> None:
-        """Try cures in trials of a kind from now on: those of a training, once there is one."""
-        if not self.tries or watched.live is None:
-            return
-        if self.tried is not None:
-            if self.tried.kind == TRAINING:
-                return
-            self.tried.close()
-        self.tried = Tried.of(watched)
-
-    def _run_as_it_is(self, watched: Watched) -> None:
-        """These trials have no changes, unless they are those in which something is tried."""
-        if self.tried is not None and watched.turns is not self.tried.turns:
-            self.tried.turns.pause()
-
     # -- Chainer's entries
 
     def _around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
-        if entry == entries.BACKWARD and self.tried is not None:
-            self.tried.turns.note_loss(owner.array)
+        if entry == entries.BACKWARD and self.trying is not None:
+            self.trying.turns.note_loss(owner.array)
         if not self._called_chainer:
             self._called_chainer = True
             self.saved()
@@ -283,8 +268,8 @@ class Program:
         return call()
 
     def _now_optimizers(self) -> list[Any]:
-        found = [one() for one in self._optimizers]
-        return [one for one in found if one is not None and one.target is not None]
+        alive = filter(None, (optimizer() for optimizer in self._optimizers))
+        return [optimizer for optimizer in alive if optimizer.target is not None]
 
     def _call(self, link: Any, call: Callable[[], Any]) -> Any:
         train, graph = _mode()
@@ -329,10 +314,10 @@ class Program:
         actual = actual_optimizer(optimizer)
         if actual is not optimizer:
             self._optimizers = [
-                ref(optimizer) if one() is actual else one for one in self._optimizers
+                ref(optimizer) if before() is actual else before for before in self._optimizers
             ]
         try:
-            given = call()
+            result = call()
         except BaseException:
             self._finish(Abandoned((budget.REST, "")))
             raise
@@ -342,7 +327,7 @@ class Program:
         self._last = id(optimizer)
         if id(optimizer) not in self._not_last:
             self._finish()
-        return given
+        return result
 
     # -- the trials of a loop
 
@@ -353,12 +338,10 @@ class Program:
             self._waits = "chainermn" in sys.modules
             if not self._waits:
                 self._measure(self._training)
-                self._try(self._training)
         elif self._waits and self._training.count:
             self._waits = False
             self._training.trial = self._loop_trial()
             self._measure(self._training)
-            self._try(self._training)
         self._begun, self._began_by = False, by
         self._open = self._training.begin()
 
@@ -370,9 +353,9 @@ class Program:
     def _loop_trial(self) -> LoopTrial:
         """What an iteration of the training is that runs now."""
         optimizers = self._now_optimizers()
-        roots = _named([one.target for one in optimizers])
+        roots = _named([optimizer.target for optimizer in optimizers])
         prefixes = {id(root): prefix for prefix, root in roots}
-        of = [(prefixes.get(id(one.target), ""), one) for one in optimizers]
+        of = [(prefixes.get(id(optimizer.target), ""), optimizer) for optimizer in optimizers]
         return LoopTrial(roots, of, command=self.command)
 
     def _own_call(self, link: Any, call: Callable[[], Any]) -> Any:
@@ -383,45 +366,61 @@ class Program:
             watched.trial.roots = [("", link)]
         self._run_as_it_is(watched)
         first = not watched.count
-        given = watched.run(call, int(self.accounts.part in _OWN))
+        result = watched.run(call, int(self.accounts.part in _OWN))
         if first:  # parameters may have got their shapes
             self._alike.setdefault((account, *_likeness(link)), watched)
-        return given
+        return result
 
     def _watched_network(self, link: Any, account: Account) -> Watched:
         """The trials of a network, and of its copies: an evaluation may make one each time."""
         if (id(link), account) in self._networks:
-            known, watched = self._networks[id(link), account]
-            if known() is link and watched.trial is not None:
+            network, watched = self._networks[id(link), account]
+            if network() is link and watched.trial is not None:
                 return watched
         like = account, *_likeness(link)
         if like not in self._alike or self._alike[like].trial is None:
             trial = LoopTrial([("", link)], command=self.command)
             self._alike[like] = self._watch(TEST, trial)
             self._alike[like].spent = account
-            alone = not (self._has_trained or self._now_optimizers())
-            self._measure(self._alike[like], alone)
-            if alone and self.tried is None:
-                self._try(self._alike[like])
+            self._measure(
+                self._alike[like], alone=not (self._has_trained or self._now_optimizers())
+            )
         self._networks[id(link), account] = ref(link), self._alike[like]
         return self._alike[like]
 
     # -- any trials
 
     def _watch(self, kind: str, trial: LoopTrial) -> Watched:
-        number = sum(one.name.partition("-")[0] == kind for one in self.watched) + 1
+        number = sum(trials.name.partition("-")[0] == kind for trials in self.watched) + 1
         name = kind if number == 1 else f"{kind}-{number}"
         warn = functools.partial(self.warn, name)
         self.watched.append(Watched(name, trial, self.accounts, warn, self.saved))
         return self.watched[-1]
 
-    def _measure(self, watched: Watched, memory: bool = True) -> None:
-        """Measure some of these trials from now on; memory of one kind at a time."""
+    def _measure(self, watched: Watched, alone: bool = True) -> None:
+        """Measure some of these trials from now on; memory and cures in one kind at a time.
+
+        ``alone`` says that they are no evaluation beside a training.
+        """
         number = int(watched.name.partition("-")[2] or 1)
-        if self.layers and number <= _MOST:
-            journal = functools.partial(self.journal, watched.name)
-            calibrates = len(self.watched) == 1
-            watched.measure(self._entries, journal, memory and self.memory, calibrates)
+        if not self.layers or number > _MOST_KINDS:
+            return
+        journal = functools.partial(self.journal, watched.name)
+        calibrates = len(self.watched) == 1
+        watched.measure(self._entries, journal, alone and self.memory, calibrates)
+        if not (alone and self.tries):
+            return
+        if self.trying is not None:
+            # Those of a network give way to those of the first training.
+            if watched.name != TRAINING or self.trying.watched.name == TRAINING:
+                return
+            self.trying.close()
+        self.trying = Trying(watched)
+
+    def _run_as_it_is(self, watched: Watched) -> None:
+        """These trials have no changes, unless they are those in which something is tried."""
+        if self.trying is not None and watched is not self.trying.watched:
+            self.trying.turns.pause()
 
     # -- a Trainer
 
@@ -430,8 +429,7 @@ class Program:
         trial = trial_of(trainer.updater, command=self.command)
         watched = self._watch(TRAINING, trial)
         self._measure(watched)
-        self._try(watched)
-        if self.tried is not None and watched.turns is not None:
+        if watched.turns is not None:
             watched.turns.progress = functools.partial(part_of, trainer, progress_of(trainer))
         self._has_trained = True
         self._trainers += 1
@@ -474,7 +472,7 @@ class Program:
                 replacements.wrap(entry, "extension", functools.partial(self._counted, account))
                 continue
             for method in ("__call__", "initialize", "finalize"):
-                owner = next((one for one in kind.__mro__ if method in vars(one)), None)
+                owner = next((base for base in kind.__mro__ if method in vars(base)), None)
                 if owner is not None and (owner, method) not in seen:
                     seen.add((owner, method))
                     by_instance = functools.partial(

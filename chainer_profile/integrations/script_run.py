@@ -7,7 +7,7 @@ import importlib
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -37,10 +37,9 @@ from chainer_profile.runs.wanted import named
 
 if TYPE_CHECKING:
     from chainer_profile.integrations.sampler import Sampler
-    from chainer_profile.record.recording import Recording
 
-#: The budget of a program that runs is written this often, for the case that it is killed.
-_SAVED_EVERY_NS = 10_000_000_000
+#: What is known of a program that runs is written this often, for the case that it is killed.
+_SAVED_EVERY_NS = 5_000_000_000
 #: What the profiler does before a program begins.
 BEGIN = "importing itself"
 _PACKAGE = __name__.partition(".")[0]
@@ -184,26 +183,23 @@ class ScriptRun:
         ended = _now()
         with self._excused():
             with self._accounts.within(PROFILER, SAVING, count=0):
-                recordings = self._program.recordings()
-                saved = list(self._results.save(recordings))
-                self._save_advice(recordings)
+                saved = list(self._results.save(self._program.recordings()))
+                if self.tries and not self._save_advice():
+                    why = "were no iterations" if self._rank is None else "are several ranks"
+                    self._warn(f"nothing was tried: there {why}")
                 budget = self._budget(str(outcome), ended)
                 if self._sampler is not None and self._sampler.problem:
                     self._warn(f"functions are not sampled: {self._sampler.problem}")
             self._results.save_budget(budget)
             self._report(budget, saved, formats, quiet)
 
-    def _save_advice(self, recordings: Mapping[str, Recording]) -> None:
-        """Write what came of the cures, if any were tried."""
-        tried = self._program.tried
-        recording = None if tried is None else recordings.get(tried.kind)
-        if tried is not None and recording is not None:
-            command = f"python {shlex.join(self.script.words)}"
-            advice = tried.advice(shlex.join(self.script.words), command, recording)
-            self._results.save_advice(tried.kind, advice)
-        elif self.tries:
-            why = "there were no iterations" if self._rank is None else "there are several ranks"
-            self._warn(f"nothing was tried: {why}")
+    def _save_advice(self) -> bool:
+        """Write what came of the cures so far; gives whether any could be tried."""
+        trying = self._program.trying
+        advice = None if trying is None else trying.advice(self.script.words)
+        if trying is not None and advice is not None:
+            self._results.save_advice(trying.watched.name, advice)
+        return advice is not None
 
     def _warn(self, problem: str) -> None:
         self._problems[problem] = None
@@ -265,11 +261,12 @@ class ScriptRun:
         )
 
     def _save_now_and_then(self, outcome: str = RUNNING) -> None:
-        """Write the budget so far, for the case that the program is killed."""
+        """Write the budget and the advice so far, for the case that the program is killed."""
         if outcome == RUNNING and time.perf_counter_ns() < self._due_ns:
             return
         with self._accounts.within(PROFILER, SAVING, count=0), suppress(Exception):
             self._results.save_budget(self._budget(outcome, _now()))
+            self._save_advice()
         self._due_ns = time.perf_counter_ns() + _SAVED_EVERY_NS
 
     def _saving_first(self, leave: Any) -> Any:

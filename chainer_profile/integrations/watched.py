@@ -17,7 +17,7 @@ from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.record.budget import ITERATIONS, PROFILER
 from chainer_profile.record.journal import Journal
-from chainer_profile.record.recording import Recording
+from chainer_profile.record.recording import Environment, Recording, Settings
 
 #: Nanoseconds that the memory pass takes for each call, about: tracemalloc sees all of Python's
 #: allocations. Those that it may add whatever the trials take, and else of their own time.
@@ -84,6 +84,13 @@ class Watched:
         if live is not None:
             live.end()
             self.recording = live.recording()
+
+    def described(self) -> tuple[Settings, Environment] | None:
+        """Settings and machine of the trials so far, as their recording has them; None of none."""
+        if self.recording is not None and self.recording.n_trials:
+            return self.recording.settings, self.recording.environment
+        header = None if self.live is None else self.live.header
+        return None if header is None else (header.settings, header.environment)
 
     # -- a trial
 

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from chainer_profile.advice import turns
+from chainer_profile.advice.results import read_advice
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import format_duration
+from chainer_profile.integrations import script_run
 from chainer_profile.measure import machine
 from chainer_profile.measure.machine import save_limits
 from chainer_profile.record.budget import (
@@ -30,11 +33,11 @@ import builtins, json, os, resource, signal, shutil, sys
 import chainer, numpy as np
 import chainer.links as L
 
-def train():
+def train(iterations=16):
     model = L.Classifier(L.Linear(4, 3))
     optimizer = chainer.optimizers.SGD().setup(model)
     x, t = np.ones((5, 4), "f"), np.zeros(5, "i")
-    for i in range(16):
+    for i in range(iterations):
         optimizer.update(model, x, t)
 
 def call(network, n=12):
@@ -125,6 +128,19 @@ def test_limits_are_taken_and_never_measured_and_added_time_is_reported(monkeypa
     save_limits(stand_in(recording.environment, machine.find_device("cpu")))
     assert run("train()", "--force") == 0
     assert load_run(Path("here")).limits is not None
+
+
+def test_what_was_tried_before_a_kill_is_kept(monkeypatch):
+    monkeypatch.setattr(script_run, "_SAVED_EVERY_NS", 0)
+    monkeypatch.setattr(turns, "BLOCK_NS", 0)
+    assert run("train(60)\nkill()", "-q", "--try") == -signal.SIGKILL
+    assert files() == ["advice.json", "budget.json", "recording.journal"]
+    assert main("report", "here", "-q") == 0
+    assert "# What was tried on program.py" in Path("here/advice.md").read_text()
+    advice = read_advice(Path("here"))
+    assert any(tried.pairs > 2 for tried in advice.tried)
+    assert advice.trials == read_budget(Path("here")).of(ITERATIONS).count == 59
+    assert advice.trials_s == read_budget(Path("here")).of(ITERATIONS).ns * NS
 
 
 #: Programs, and the outputs of the first layer of the trials in each folder.

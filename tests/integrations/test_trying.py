@@ -12,8 +12,8 @@ import pytest
 from chainer import training
 from chainer.functions.connection.convolution_2d import Convolution2DFunction
 
-from chainer_profile.advice import turns
-from chainer_profile.advice.changes import AS_IT_IS, blas_threads
+from chainer_profile.advice import changes, turns
+from chainer_profile.advice.changes import AS_IT_IS, Cures, blas_threads
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.integrations import program as programs
@@ -59,7 +59,8 @@ def net(clock, monkeypatch):
         yield
         model.is_fast = False
 
-    monkeypatch.setattr(trying, "cures", lambda on_gpu: ([], [FAST], [], [Untried("b", "lacks")]))
+    cures = Cures(others=[FAST], untried=[Untried("b", "lacks")])
+    monkeypatch.setattr(trying, "cures_here", lambda on_gpu: cures)
     monkeypatch.setattr(trying, "switched", switched)
     monkeypatch.setattr(watched, "clock_of", lambda device: clock)
     return model
@@ -75,6 +76,11 @@ def a_loop(model, iterations=200):
         if number % 40 == 39:
             with chainer.using_config("train", False), chainer.no_backprop_mode():
                 model(x)
+
+
+def fast_s(model):
+    """Seconds that iterations of a training took less where they were fast."""
+    return sum(0.01 for is_training, is_fast in model.seen if is_training and is_fast)
 
 
 LOOP_LINE = a_loop.__code__.co_firstlineno + 3
@@ -95,9 +101,10 @@ def test_iterations_take_turns_and_nothing_else_does(clock, net, train, tmp_path
     with watch(clock) as program:
         train(net)
     assert not net.is_fast
-    tried = program.tried
+    tried = program.trying
     recording = program.recordings()["train"]
-    advice = tried.advice("train.py", "python train.py", recording)
+    advice = tried.advice(["train.py"])
+    assert (advice.trials, advice.trials_s) == (200, pytest.approx(200 * 0.02 - fast_s(net)))
     (fast,) = advice.tried
     assert fast.gain.factor == pytest.approx(2.0)
     assert (fast.helps, fast.loss.differs) == (True, False)
@@ -128,9 +135,9 @@ def test_a_program_that_trains_nothing_has_its_calls_tried(clock, net):
     with watch(clock) as program, chainer.using_config("train", False), chainer.no_backprop_mode():
         for _ in range(200):
             net(np.ones((4, 3), np.float32))
-    (pair,) = program.tried.turns.pairs()
-    assert pair.result.speedup.factor == pytest.approx(2.0)
-    assert program.tried.kind == "test"
+    (tried,) = program.trying.turns.tried()
+    assert tried.wall.factor == pytest.approx(2.0)
+    assert program.trying.watched.name == "test"
 
 
 def test_an_iteration_that_ends_in_an_exception_leaves_nothing(clock, net):
@@ -145,7 +152,7 @@ def test_an_iteration_that_ends_in_an_exception_leaves_nothing(clock, net):
     with watch(clock) as program, pytest.raises(KeyError):
         fails()
     assert not net.is_fast
-    assert program.tried.turns.pairs()[0].error == ""
+    assert program.trying.turns.tried()[0].error == ""
 
 
 # -- the cures themselves
@@ -188,9 +195,9 @@ def test_a_program_has_the_same_losses_and_everything_is_taken_back(clock, monke
     with watch(clock) as program:
         found = losses_of_a_program()
     np.testing.assert_allclose(found, expected, rtol=1e-4)
-    blocks = program.tried.turns.blocks
+    blocks = program.trying.turns.blocks
     assert {block.change.kernels for block in blocks} == {"", "numpy"}
-    assert not any(pair.error for pair in program.tried.turns.pairs())
+    assert not any(tried.error for tried in program.trying.turns.tried())
     assert dict(vars(Convolution2DFunction)) == methods
     assert (blas_threads(), chainer.config.type_check) == (threads, True)
 
@@ -207,42 +214,51 @@ def test_a_kernel_that_raises_loses_no_iteration(clock, monkeypatch):
     monkeypatch.setattr(numpy_kernels, "of", of)
     with watch(clock) as program:
         assert losses_of_a_program() == pytest.approx(expected, rel=1e-4)
-    advice = program.tried.advice("t.py", "python t.py", program.recordings()["train"])
-    errors = {one.candidate.change.kernels: one.error for one in advice.tried if one.error}
+    advice = program.trying.advice(["t.py"])
+    errors = {tried.candidate.change.kernels: tried.error for tried in advice.tried if tried.error}
     assert errors == {"numpy": "MemoryError: no room"}
 
 
 def test_what_a_machine_lacks_and_what_it_has(monkeypatch):
-    monkeypatch.setattr(trying, "lacking", lambda: {"torch": "not installed"})
-    monkeypatch.setattr(trying, "blas_threads", lambda: 4)
-    monkeypatch.setattr(trying.os, "sched_getaffinity", lambda pid: range(4), raising=False)
-    threads, others, last, untried = trying.cures(on_gpu=False)
-    assert [change.threads for change in threads] == [1, 2]
-    assert Change(kernels="numpy") in others
-    assert last == [Change(keep_memory=True)]
-    assert untried == [Untried('accelerate("torch", keep_memory=False)', "not installed")]
-    threads, others, last, _ = trying.cures(on_gpu=True)
-    assert (threads, last) == ([], [])
+    monkeypatch.setattr(changes, "lacking", lambda: {"torch": "not installed"})
+    monkeypatch.setattr(changes, "blas_threads", lambda: 4)
+    monkeypatch.setattr(changes.os, "sched_getaffinity", lambda pid: range(4), raising=False)
+    cures = changes.cures_here(on_gpu=False)
+    assert [change.threads for change in cures.threads] == [1, 2]
+    assert Change(kernels="numpy") in cures.others
+    assert cures.last == [Change(keep_memory=True)]
+    assert cures.untried == [Untried("PyTorch's kernels", "not installed")]
+    cures = changes.cures_here(on_gpu=True)
+    assert (cures.threads, cures.last) == ([], [])
     names = {"type_check", "autotune", "cudnn_fast_batch_normalization"}
-    assert {change.config[0] for change in others} == names
+    assert {change.config[0] for change in cures.others} == names
     with accelerate(), chainer.using_config("type_check", False):
-        _, others, last, untried = trying.cures(on_gpu=False)
-    assert (others, last) == ([], [])
-    assert {one.why for one in untried} == {"not installed", "the program has it already"}
+        cures = changes.cures_here(on_gpu=False)
+    assert (cures.others, cures.last) == ([], [])
+    assert {cure.why for cure in cures.untried} == {"not installed", "the program has it already"}
 
 
-def test_what_to_write_and_where():
-    tried = trying.Tried("train", None, (), "train.py:30")
+def test_names_and_what_to_write_and_where(clock, net):
+    with watch(clock) as program:
+        a_loop(net, iterations=1)
+    lines = program.trying.lines
+    place = program.trying.place
     both = Change(threads=1, kernels="numpy")
-    assert list(tried.lines(both, "python train.py")) == [
-        ("before the command", "OPENBLAS_NUM_THREADS=1 python train.py"),
-        ("train.py:30", "with chainer_profile.accelerate(keep_memory=False):"),
+    assert list(lines(both, ["train.py", "a b"])) == [
+        ("before the command", "OPENBLAS_NUM_THREADS=1 python train.py 'a b'"),
+        (place, "with chainer_profile.accelerate(keep_memory=False):"),
     ]
     kept = both.with_(Change(keep_memory=True))
-    assert list(tried.lines(kept, ""))[1][1] == "with chainer_profile.accelerate():"
-    ((_, variables),) = tried.lines(Change(keep_memory=True), "python t.py")
+    assert list(lines(kept, []))[1][1] == "with chainer_profile.accelerate():"
+    torch = Change(threads=2, kernels="torch")
+    assert list(lines(torch, []))[1][1] == (
+        'with chainer_profile.accelerate("torch", threads=2, keep_memory=False):'
+    )
+    ((_, variables),) = lines(Change(keep_memory=True), ["t.py"])
     assert variables.startswith("MALLOC_MMAP_MAX_=0 ")
-    assert not list(tried.lines(AS_IT_IS, "python t.py"))
+    assert not list(lines(AS_IT_IS, ["t.py"]))
+    assert changes.name_of(kept) == "one BLAS thread + faster NumPy kernels + memory kept"
+    assert changes.candidate_within(kept, both).name == "+ memory kept"
 
 
 # -- beside the network, and at the terminal
