@@ -225,7 +225,6 @@ class Candidate:
     against: Change = AS_IT_IS
     decides: str = CPU  #: Or :data:`WALL`.
     alone: bool = True  #: Whether it takes the place of others, as kernels and engines do.
-    parts: tuple[str, ...] = ()  #: Names of those that this one is the sum of.
 
 
 def candidate_within(change: Change, against: Change) -> Candidate:
@@ -321,6 +320,5 @@ def summed(promising: Sequence[Candidate]) -> list[Candidate]:
             "; ".join(part.keep for part in parts),
             reduce(Change.with_, (part.change for part in parts)),
             decides=WALL if any(part.decides == WALL for part in parts) else CPU,
-            parts=tuple(part.name for part in parts),
         )
     ]

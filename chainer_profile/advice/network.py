@@ -109,22 +109,22 @@ class _UnderChainer:
         """
         if self._fast is None:
             return ""
-        step, model, least, what = self.run, None, 0.0, "outputs"
+        step, model, compared = self.run, None, "outputs"
         if not isinstance(step, ForwardStep):
-            (step, model), least, what = self._exact(), _EXACT, "gradients"
+            (step, model), compared = self._exact(), "gradients"
         got = self._outcome(step, model)
         self._fast.undo()
         expected = self._outcome(step, model)
         most = difference(expected, got).relative
-        least = least or tolerance(expected[0].dtype)
-        return "" if most <= least else f"its {what} differ by {format_scientific(most)}"
+        allowed = tolerance(expected[0].dtype) if model is None else _EXACT
+        return "" if most <= allowed else f"its {compared} differ by {format_scientific(most)}"
 
     def _outcome(self, step: AnyStep, model: Any) -> tuple[Any, ...]:
         """Outputs of a forward pass, or the gradients that a step leaves."""
         np.random.seed(self._seed)  # noqa: NPY002  (Chainer's)
-        given = step()
+        outputs = step()
         if model is None:
-            return host_copies(flat_arrays(given))
+            return host_copies(flat_arrays(outputs))
         params = (param for _, param in sorted(model.namedparams()))
         return host_copies([param.grad for param in params if param.grad is not None])
 
@@ -166,13 +166,10 @@ class _UnderEngine:
         contestants = choose([BASELINE, self._name])
         race = Race(contestants, self._network, trials=1, warmups=0)
         race.run()
-        found = contestants[1]
-        if found.error:
-            return found.error
-        most = found.difference
-        if most is None or not found.wrong:
-            return ""
-        return f"its outputs differ by {format_scientific(most.relative)}"
+        engine = contestants[1]
+        if engine.error or engine.difference is None or not engine.wrong:
+            return engine.error
+        return f"its outputs differ by {format_scientific(engine.difference.relative)}"
 
     def layers(self) -> list[tuple[str, str, str, float]]:
         """It has nodes of its own."""

@@ -68,7 +68,6 @@ class Tried:
     #: Whether these are of processes begun after the change had been chosen, so that its gain is
     #: not the luck of the first look.
     confirmed: bool = False
-    first: Speedup | None = None  #: What the first look gave, by what decides.
     before_s: float = math.nan  #: Median wall time without the change.
     after_s: float = math.nan
     layers: tuple[LayerGain, ...] = ()  #: Those that gained the most; of changes of Chainer's own.

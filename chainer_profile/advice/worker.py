@@ -95,8 +95,7 @@ def serve(
                 else:
                     answer(value=getattr(running, question.strip())())
     except (Exception, SystemExit) as error:  # the network's own, or an engine's
-        said = str(error) if isinstance(error, ProfileError) else one_line(error)
-        answer(error=said)
+        answer(error=str(error) if isinstance(error, ProfileError) else one_line(error))
 
 
 def _block(
@@ -145,7 +144,7 @@ class Worker:
         variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._stop = stop
-        self._said: Queue[str] = Queue()
+        self._lines: Queue[str] = Queue()
         self._process = subprocess.Popen(
             bound([sys.executable, *words]),
             env={**os.environ, **variables},
@@ -162,8 +161,8 @@ class Worker:
         assert self._process.stdout is not None
         with suppress(ValueError, OSError):  # closed by the other thread
             for line in self._process.stdout:
-                self._said.put(line)
-        self._said.put("")
+                self._lines.put(line)
+        self._lines.put("")
 
     def ask(self, question: str, patience_s: float) -> Any:
         """What it answers within so many seconds; None where the waiting was stopped.
@@ -178,7 +177,7 @@ class Worker:
         end = time.monotonic() + patience_s
         while True:
             try:
-                line = self._said.get(timeout=0.1)
+                line = self._lines.get(timeout=0.1)
                 break
             except Empty:
                 if self._stop():
@@ -187,8 +186,8 @@ class Worker:
                     raise WorkerError(f"has not answered for {patience_s:.0f} s") from None
         if not line:
             code = self._process.wait()
-            said = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-            raise WorkerError(f"its process ended ({said})")
+            end_words = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            raise WorkerError(f"its process ended ({end_words})")
         answer = json.loads(line)
         if "error" in answer:
             raise WorkerError(answer["error"])
