@@ -29,7 +29,7 @@ from tests.scripts import files, python, run_in_child
 pytestmark = pytest.mark.process
 
 TRAINING = """
-import builtins, json, os, resource, signal, shutil, sys
+import builtins, os, signal, sys
 import chainer, numpy as np
 import chainer.links as L
 
@@ -48,17 +48,12 @@ def call(network, n=12):
 def kill():
     os.kill(os.getpid(), signal.SIGKILL)
 
-def limit(which, soft):
-    resource.setrlimit(which, (soft, resource.getrlimit(which)[1]))
-
 small, large = L.Linear(4, 3), L.Linear(4, 100_000)
 """
 #: Programs that remove something that saving needs.
 TAKES = {
     "open": "builtins.open = None",
     "modules": "sys.path.clear(); sys.path_importer_cache.clear(); sys.meta_path.clear()",
-    "memory": "limit(resource.RLIMIT_AS, 1 << 20)",
-    "space": "limit(resource.RLIMIT_FSIZE, 0)",
     "folder": "os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')",
 }
 
