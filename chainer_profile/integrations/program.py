@@ -118,10 +118,6 @@ class Program:
         loads = entries.LOAD in opened or entries.CONVERT in opened
         return budget.LOADING if loads else budget.OTHER
 
-    def accounts_of_trials(self) -> dict[str, Account]:
-        """To which account the trials of each kind belong."""
-        return {trials.name: trials.spent for trials in self.watched}
-
     def unmeasured(self) -> tuple[budget.Spent, ...]:
         """What calls of networks took that are not measured, by account."""
         calls: dict[Account, tuple[int, int]] = {}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -130,17 +130,17 @@ class Results:
     def save_advice(self, kind: str, advice: Advice) -> None:
         """Write what was tried so far in trials of a kind, beside them."""
         if home := self._folders.get(self._homes.get(kind, kind)):
-            self._write(home, ADVICE, write_json(advice))
+            with self._warning():
+                write(home.path, {ADVICE: write_json(advice).encode()})
 
     def save_budget(self, budget: Budget) -> None:
         """Write where the time went, so far."""
-        try:
-            self._write(self.take(), BUDGET, write_budget(budget))
-        except ProfileError as error:
-            self.warn(str(error))
+        with self._warning():
+            write(self.take().path, {BUDGET: write_budget(budget).encode()})
 
-    def _write(self, folder: RunFolder, name: str, text: str) -> None:
+    @contextmanager
+    def _warning(self) -> Iterator[None]:
         try:
-            write(folder.path, {name: text.encode()})
+            yield
         except ProfileError as error:
             self.warn(str(error))

@@ -244,20 +244,24 @@ class ScriptRun:
 
     def _budget(self, outcome: str, ended: str) -> Budget:
         spent = self._accounts.spent()
-        words = shlex.join(self.script.words)
-        wall_ns = sum(one.ns for one in spent)
-        accounts = self._program.accounts_of_trials()
-        trials = tuple(
-            Trials(*accounts[kind], folder) for kind, folder in self._results.folders().items()
-        )
-        untimed = self._program.untimed
-        sampled = () if self._sampler is None else self._sampler.sampled()
-        began, how = (words, self._started), (ended, outcome)
-        extensions, unmeasured = self._program.extensions, self._program.unmeasured()
-        compression = dict(self._program.compression)
+        program, folders = self._program, self._results.folders()
         return Budget(
-            *(*began, *how, wall_ns, spent, untimed, sampled, trials, extensions, unmeasured),
-            compression=compression,
+            script=shlex.join(self.script.words),
+            started=self._started,
+            ended=ended,
+            outcome=outcome,
+            wall_ns=sum(account.ns for account in spent),
+            spent=spent,
+            untimed=program.untimed,
+            sampled=() if self._sampler is None else self._sampler.sampled(),
+            trials=tuple(
+                Trials(*watched.spent, folders[watched.name])
+                for watched in program.watched
+                if watched.name in folders
+            ),
+            extensions=program.extensions,
+            unmeasured=program.unmeasured(),
+            compression=dict(program.compression),
         )
 
     def _save_now_and_then(self, outcome: str = RUNNING) -> None:

@@ -254,7 +254,7 @@ def test_trials_belong_to_the_part_that_calls_the_network(watching, clock):
             model(X)
     kinds = {"test": (EXTENSIONS, "Bleu"), "test-2": (EVALUATION, "validation")}
     kinds |= {"test-3": (EXTENSIONS, "b"), "test-4": (CALLS, "")}
-    assert program.accounts_of_trials() == kinds
+    assert {trials.name: trials.spent for trials in program.watched} == kinds
     assert {trials.name: trials.own_ns for trials in program.watched} == dict.fromkeys(kinds, 200)
 
 
