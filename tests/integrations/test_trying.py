@@ -240,7 +240,7 @@ def test_what_a_machine_lacks_and_what_it_has(monkeypatch):
 
 def test_names_and_what_to_write_and_where(clock, net):
     with watch(clock) as program:
-        a_loop(net, iterations=1)
+        a_loop(net, iterations=2)
     lines = program.trying.lines
     place = program.trying.place
     both = Change(threads=1, kernels="numpy")
