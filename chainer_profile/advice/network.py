@@ -89,7 +89,7 @@ def _step(model: Any, given: Arguments, settings: Settings, loss: str) -> AnySte
 
 
 class _UnderChainer:
-    """Chainer itself, on kernels of its own or others."""
+    """Chainer itself, on kernels of its own or others: a run is of ``batchsize`` inputs."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class _UnderChainer:
         self._seed, self._fast, self._exact = settings.seed, fast, exact
 
     def check(self) -> str:
-        """Compare what it gives with what Chainer's own kernels give.
+        """Why its outputs or gradients are wrong; empty if they are right. It is not run again.
 
         Gradients are compared in float64: in float32 a number on the edge of a ReLU falls to one
         side or the other, and Chainer's own differ by some per cent for a rounding of the input.
@@ -129,7 +129,7 @@ class _UnderChainer:
         return host_copies([param.grad for param in params if param.grad is not None])
 
     def layers(self) -> list[tuple[str, str, str, float]]:
-        """The layers' median times by the recorder."""
+        """Phase, label, path and median seconds of each layer of an input."""
         begin_ns = HOST_CLOCK.now_ns()
         self.run()
         run_s = max((HOST_CLOCK.now_ns() - begin_ns) * NS, 1e-6)

@@ -11,7 +11,7 @@ import numpy as np
 
 from chainer_profile.advice import results
 from chainer_profile.advice.changes import AS_IT_IS, WALL, Candidate, summed
-from chainer_profile.advice.worker import BLOCK, CHECK, LAYERS, READY, Block, WorkerError
+from chainer_profile.advice.worker import BLOCK, CHECK, LAYERS, READY, WorkerError
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.errors import ProfileError
@@ -29,6 +29,8 @@ _MOST_LAYERS, _BEFORE_LAYERS = 5, 2
 
 #: Gives a :class:`.worker.Worker`, or what does as one.
 Start = Callable[[Change], Any]
+#: The CPU and wall time of an input in a block of each change.
+Round = dict[Change, dict[str, float]]
 
 
 @dataclass
@@ -66,16 +68,17 @@ class _Course:
             error=self.error,
         )
 
-    def fold(self, rounds: Sequence[dict[Change, Block]]) -> None:
+    def fold(self, rounds: Sequence[Round]) -> None:
         """Note what a group gives: the medians of its rounds."""
         pair = self.candidate.against, self.candidate.change
         blocks = [(made[pair[0]], made[pair[1]]) for made in rounds if made.keys() >= {*pair}]
         if len(blocks) < LEAST_ROUNDS:  # stopped
             return
-        cpu = np.median([b.cpu_s / a.cpu_s if a.cpu_s > 0 else 1.0 for b, a in blocks])
-        wall = np.median([b.wall_s / a.wall_s for b, a in blocks])
-        walls = np.median([(b.wall_s, a.wall_s) for b, a in blocks], axis=0)
-        self.groups.append((float(cpu), float(wall), *walls.tolist()))
+        cpus = [(before["cpu_s"], after["cpu_s"]) for before, after in blocks]
+        walls = [(before["wall_s"], after["wall_s"]) for before, after in blocks]
+        cpu = np.median([before / after if after > 0 else 1.0 for before, after in cpus])
+        wall = np.median([before / after for before, after in walls])
+        self.groups.append((float(cpu), float(wall), *np.median(walls, axis=0).tolist()))
 
     @property
     def settled(self) -> bool:
@@ -212,19 +215,19 @@ class Trial:
             for worker in self._workers.values():
                 worker.close()
 
-    def _rounds(self, end: float) -> list[dict[Change, Block]]:
+    def _rounds(self, end: float) -> list[Round]:
         """Rounds, in each of which every process makes a block; the order changes."""
-        rounds: list[dict[Change, Block]] = []
+        rounds: list[Round] = []
         while len(rounds) < MOST_ROUNDS and not self._stop():
             if len(rounds) >= LEAST_ROUNDS and self._now() >= end:
                 break
             order = list(self._workers)
             turn = len(rounds) % len(order)
             order = order[turn:] + order[:turn]
-            made: dict[Change, Block] = {}
+            made: Round = {}
             for change in order if len(rounds) % 2 else order[::-1]:
                 if block := self._ask(BLOCK, change):
-                    made[change] = Block(**block)
+                    made[change] = block
             if self._stop():
                 break
             rounds.append(made)

@@ -14,10 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass
 from queue import Empty, Queue
 from types import MappingProxyType
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from chainer_profile.basics.children import bound
 from chainer_profile.basics.errors import ProfileError, one_line
@@ -39,31 +38,12 @@ class WorkerError(ProfileError):
     """A change cannot be tried; the message says why in one line."""
 
 
-class Work(Protocol):
-    """A network under a change, in the process that runs it."""
-
-    batchsize: int  #: Inputs of a run.
-
-    def run(self) -> object:
-        """One run."""
-
-    def check(self) -> str:
-        """Why its outputs are wrong; empty where they are right. Nothing is run behind it."""
-
-    def layers(self) -> list[tuple[str, str, str, float]]:
-        """Phase, label, path and median seconds of each layer of an input; none where unknown."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """CPU time of all threads and wall time of one input in a block."""
-
-    cpu_s: float
-    wall_s: float
+#: Makes a network under a change ready to run, as :func:`.network.network_under` does.
+Work = Callable[[], AbstractContextManager[Any]]
 
 
 def serve(
-    work: Callable[[], AbstractContextManager[Work]],
+    work: Work,
     asked: TextIO,
     answers: TextIO,
     *,
@@ -91,7 +71,7 @@ def serve(
                 if question.strip() == BLOCK:
                     block = _block(running, run_s, wall, cpu)
                     _rest(cpu, sleep)
-                    answer(value=asdict(block))
+                    answer(value=block)
                 else:
                     answer(value=getattr(running, question.strip())())
     except (Exception, SystemExit) as error:  # the network's own, or an engine's
@@ -99,18 +79,18 @@ def serve(
 
 
 def _block(
-    running: Work, run_s: float, wall: Callable[[], float], cpu: Callable[[], float]
-) -> Block:
-    """An untimed run, where runs are short, as others have used the caches; and timed ones."""
+    running: Any, run_s: float, wall: Callable[[], float], cpu: Callable[[], float]
+) -> dict[str, float]:
+    """CPU time of all threads and wall time of one input in a block."""
     count = max(1, round(BLOCK_S / max(run_s, 1e-6)))
-    if run_s < _SHORT_S:
+    if run_s < _SHORT_S:  # others have used the caches
         running.run()
     wall_s, cpu_s = wall(), cpu()
     for _ in range(count):
         running.run()
     cpu_s, wall_s = cpu() - cpu_s, wall() - wall_s
     inputs = count * running.batchsize
-    return Block(cpu_s / inputs, wall_s / inputs)
+    return {"cpu_s": cpu_s / inputs, "wall_s": wall_s / inputs}
 
 
 def _rest(cpu: Callable[[], float], sleep: Callable[[float], None]) -> None:
@@ -122,7 +102,7 @@ def _rest(cpu: Callable[[], float], sleep: Callable[[float], None]) -> None:
             return
 
 
-def serve_here(work: Callable[[], AbstractContextManager[Work]]) -> None:
+def serve_here(work: Work) -> None:
     """The same over this process's own streams."""
     with (
         os.fdopen(os.dup(0), "r") as asked,

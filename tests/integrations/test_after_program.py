@@ -13,7 +13,6 @@ from chainer_profile.integrations import script_run
 from chainer_profile.measure import machine
 from chainer_profile.measure.machine import save_limits
 from chainer_profile.record.budget import (
-    IMPORTS,
     ITERATIONS,
     PROFILER,
     REPORTS,
@@ -23,8 +22,8 @@ from chainer_profile.record.budget import (
 )
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run
-from tests.command import folder, main, one_line, stand_in  # noqa: F401
-from tests.scripts import files, python, run_in_child
+from tests.command import folder, main, stand_in  # noqa: F401
+from tests.scripts import files, run_in_child
 
 pytestmark = pytest.mark.process
 
@@ -82,30 +81,6 @@ def test_a_program_that_removes_what_saving_needs(takes):
     if takes == "open":  # before it trains
         assert run(f"{TAKES[takes]}\ntrain()", "-q", "--force") == 0
         assert load_run(Path("here")).n_trials
-
-
-def really_run(end, form="none", **more):
-    """The whole way, of an interpreter of its own that trains."""
-    Path("program.py").write_text(f"{TRAINING}train()\n{end}")
-    words = ("run", "--format", form, "-o", "here", "program.py")
-    done = python("-m", "chainer_profile", *words, **more)
-    assert done.stderr.count("program.py took ") == 1
-    assert "Written to here\n" in done.stderr
-    assert load_run(Path("here")).n_trials
-    return done.returncode
-
-
-@pytest.mark.parametrize(
-    ("end", "code"),
-    [
-        ("sys.excepthook = None; raise ValueError('too large')", 1),
-        ("sys.stdout.flush = None", 120),
-    ],
-)
-def test_the_whole_way_behind_a_program(end, code):
-    assert really_run(end) == code
-    budget = read_budget(Path("here"))
-    assert budget.of(IMPORTS).ns > 0
 
 
 def test_limits_are_taken_and_never_measured_and_added_time_is_reported(monkeypatch):
