@@ -176,15 +176,15 @@ def losses_of_a_program():
     np.random.seed(4)  # noqa: NPY002  (Chainer's)
     model = L.Classifier(Convolutions())
     optimizer = chainer.optimizers.MomentumSGD(0.01).setup(model)
-    found = []
+    losses = []
     for _ in range(30):
         x = own.rand(8, 3, 8, 8).astype(np.float32)
         loss = model(x, own.randint(0, 4, 8).astype(np.int32))
         model.cleargrads()
         loss.backward()
         optimizer.update()
-        found.append(float(loss.array))
-    return found
+        losses.append(float(loss.array))
+    return losses
 
 
 def test_a_program_has_the_same_losses_and_everything_is_taken_back(clock, monkeypatch):
@@ -193,8 +193,8 @@ def test_a_program_has_the_same_losses_and_everything_is_taken_back(clock, monke
     methods, threads = dict(vars(Convolution2DFunction)), blas_threads()
     expected = losses_of_a_program()
     with watch(clock) as program:
-        found = losses_of_a_program()
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+        losses = losses_of_a_program()
+    np.testing.assert_allclose(losses, expected, rtol=1e-4)
     blocks = program.trying.turns.blocks
     assert {block.change.kernels for block in blocks} == {"", "numpy"}
     assert not any(tried.error for tried in program.trying.turns.tried())
