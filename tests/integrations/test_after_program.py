@@ -103,8 +103,9 @@ def test_limits_are_taken_and_never_measured_and_added_time_is_reported(monkeypa
 def test_what_was_tried_before_a_kill_is_kept(monkeypatch):
     monkeypatch.setattr(script_run, "_SAVED_EVERY_NS", 0)
     monkeypatch.setattr(turns, "BLOCK_NS", 0)
-    assert run("train(60)\nkill()", "-q", "--try") == -signal.SIGKILL
-    assert files() == ["advice.json", "budget.json", "recording.journal"]
+    assert run("train()", "-q") == 0  # its files are replaced
+    assert run("train(60)\nkill()", "-q", "--try", "--force") == -signal.SIGKILL
+    assert files() == ["advice.json", "budget.json", "recording.journal", "recording.npz"]
     assert main("report", "here", "-q") == 0
     assert "# What was tried on program.py" in Path("here/advice.md").read_text()
     advice = read_advice(Path("here"))

@@ -33,7 +33,6 @@ from chainer_profile.record.budget import (
 )
 from chainer_profile.record.budget import Extension as Described
 from chainer_profile.record.journal import Journal
-from tests import needs
 from tests.command import raising
 
 X, T = np.ones((4, 3), np.float32), np.zeros(4, np.int32)
@@ -212,26 +211,6 @@ def a_network_that_no_optimizer_has(clock, model, optimizer):
     features = Net(clock, 50)
     for _ in range(3):
         learn(lambda x: features(model(x)), optimizer, cleared=model)
-
-
-@spends({"train": 3}, iterations=(100 + 11 + 2 * (1100 + 13), 3))
-def an_optimizer_of_chainermn_made_by_hand(clock, model, optimizer):
-    """In the first iteration parameters are sent, and nothing is updated."""
-    multi = needs.module("chainermn.optimizers")
-
-    class Alone:
-        rank, size = 0, 1
-
-        def bcast_data(self, model):
-            clock.advance(11)
-
-        def multi_node_mean_grad(self, model, zero_fill=False):
-            clock.advance(13)
-
-    optimizer = multi._MultiNodeOptimizer(Optimizer(clock), Alone(), False)
-    optimizer.setup(model)
-    for _ in range(3):
-        learn(model, optimizer)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
