@@ -368,6 +368,19 @@ def test_how_often_the_extensions_of_a_trainer_work(watching, clock, tmp_path):
     )
 
 
+def test_iterations_have_their_numbers_where_others_turn_out_to_be_none(clock, measuring):
+    with measuring.within():
+        model, optimizer = set_up(clock)
+        data = Data(clock)
+        for _ in range(6):
+            next(data)
+            learn(model, optimizer)
+            next(data)
+            with chainer.using_config("train", False), chainer.no_backprop_mode():
+                model(X)
+    assert measuring.program.watched[0].recording.iteration.tolist() == [*range(1, 7)]
+
+
 @pytest.mark.parametrize("where", ["begin", "finish"])
 def test_a_failure_in_measuring_ends_only_the_measuring(where, clock, monkeypatch):
     monkeypatch.setattr(LiveTrials, where, raising(IndexError("no such row")))

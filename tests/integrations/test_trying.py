@@ -69,16 +69,18 @@ def net(clock, monkeypatch):
 def a_loop(model, iterations=200):
     optimizer = chainer.optimizers.SGD(0).setup(model)
     x = np.ones((4, 3), np.float32)
+    data = chainer.iterators.SerialIterator(x, 1)
     for number in range(iterations):
         model.cleargrads()
         F.sum(model(x)).backward()
         optimizer.update()
         if number % 40 == 39:
+            next(data)  # begins an iteration, which is none: it is for the evaluation
             with chainer.using_config("train", False), chainer.no_backprop_mode():
                 model(x)
 
 
-LOOP_LINE = a_loop.__code__.co_firstlineno + 3
+LOOP_LINE = a_loop.__code__.co_firstlineno + 4
 
 
 def a_trainer(model):
@@ -127,13 +129,18 @@ def test_iterations_take_turns_and_nothing_else_does(clock, net, train, tmp_path
         assert here in tried.place
 
 
-def test_a_program_that_trains_nothing_has_its_calls_tried(clock, net):
-    with watch(clock) as program, chainer.using_config("train", False), chainer.no_backprop_mode():
-        for _ in range(200):
-            net(np.ones((4, 3), np.float32))
+@pytest.mark.parametrize("trains", [False, True])
+def test_calls_of_a_network_are_tried_until_there_is_a_training(clock, net, trains):
+    with watch(clock) as program:
+        with chainer.using_config("train", False), chainer.no_backprop_mode():
+            for _ in range(200):
+                net(np.ones((4, 3), np.float32))
+        if trains:
+            a_loop(net)
+    assert not net.is_fast
     (tried,) = program.trying.turns.tried()
     assert tried.wall.factor == pytest.approx(2.0)
-    assert program.trying.watched.name == "test"
+    assert program.trying.watched.name == ("train" if trains else "test")
 
 
 def test_an_iteration_that_ends_in_an_exception_leaves_nothing(clock, net):
