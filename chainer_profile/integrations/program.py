@@ -65,7 +65,7 @@ class Program:
     def __post_init__(self) -> None:
         self.watched: list[Watched] = []  #: The kinds of trials.
         self._called_chainer = False
-        self._entries = Entries(self._around, self._begin_known)
+        self._entries = Entries(self._around, self._begin_own_call)
         self._handlers: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
             entries.SETUP: self._set_up,
             entries.UPDATE: self._update,
@@ -282,9 +282,9 @@ class Program:
             return self._through(entries.CALL, link, call)
         return self._own_call(link, call)
 
-    def _begin_known(self, link: Any) -> End | None:
-        """Begin the call of a network that is known as a trial of its own; gives what ends it."""
-        # Calls in test mode may be many and short: it takes few steps.
+    def _begin_own_call(self, link: Any) -> End | None:
+        """Begin a further call that is a trial of its own; gives what ends it."""
+        # Calls in test mode may be many and short: this takes few steps.
         account = self._account_of_call()
         network, watched = self._networks.get((id(link), account), (None, None))
         if network is None or watched is None or network() is not link:
@@ -355,7 +355,7 @@ class Program:
         return LoopTrial(roots, of, command=self.command)
 
     def _own_call(self, link: Any, call: Callable[[], Any]) -> Any:
-        """A call that is a trial of its own."""
+        """What a call gives that is a trial of its own."""
         account = self._account_of_call()
         watched = self._watched_network(link, account)
         if watched.trial is not None and watched.trial.roots[0][1] is not link:
