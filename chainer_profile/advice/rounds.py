@@ -22,7 +22,7 @@ from chainer_profile.basics.describe import NS, student_quantile
 from chainer_profile.engines.results import Speedup
 
 #: Rounds from which on there is an interval.
-LEAST_ROUNDS = 3
+_FEWEST_ROUNDS = 3
 #: Iterations whose work differs by less (relative standard deviation of blocks) have all the same.
 _ALIKE_PART = 0.01
 #: Blocks that are fitted to measures of work, at least for each measure.
@@ -79,7 +79,7 @@ def compared(blocks: Sequence[Block], candidate: Candidate, after_stage: int = 0
 
 def _half_width(off: Floats) -> float:
     """Half of the 95 % interval of the sum of what rounds are off by; NaN for too few."""
-    if len(off) < LEAST_ROUNDS:
+    if len(off) < _FEWEST_ROUNDS:
         return math.nan
     error = math.sqrt(len(off) / (len(off) - 1) * float((off**2).sum()))
     return error * student_quantile(len(off) - 1)
