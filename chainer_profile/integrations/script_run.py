@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainer_profile.basics.began import BEGAN_NS, process_age_ns
 from chainer_profile.basics.errors import UsageError, one_line
@@ -35,9 +35,6 @@ from chainer_profile.record.budget import (
 )
 from chainer_profile.runs.wanted import named
 
-if TYPE_CHECKING:
-    from chainer_profile.integrations.sampler import Sampler
-
 #: What is known of a program that runs is written this often, for the case that it is killed.
 _SAVED_EVERY_NS = 5_000_000_000
 #: What the profiler does before a program begins.
@@ -55,13 +52,11 @@ def counted_imports(accounts: Accounts) -> Iterator[None]:
             if accounts.part == PROFILER or get_ident() != thread or os.getpid() != process:
                 return find_and_load(name, import_)
             package = name.partition(".")[0]
-            part, around = accounts.account
-            if part == IMPORTS:  # of the package whose import is open
-                outer = around.partition(BENEATH)[0]
-                named = outer if outer == package else outer + BENEATH + package
-            else:
-                named = package
-            accounts.open((PROFILER, BEGIN) if package == _PACKAGE else (IMPORTS, named))
+            outer = ""
+            if accounts.part == IMPORTS:  # of the package whose import is open
+                outer = accounts.account[1].partition(BENEATH)[0]
+            path = package if outer in ("", package) else outer + BENEATH + package
+            accounts.open((PROFILER, BEGIN) if package == _PACKAGE else (IMPORTS, path))
             try:
                 return find_and_load(name, import_)
             finally:
@@ -99,7 +94,6 @@ class ScriptRun:
 
     def __post_init__(self) -> None:
         self._problems: dict[str, None] = {}  # each is told once
-        self._sampler: Sampler | None = None
         self._process = os.getpid()
         self._rank = _launched_rank()
         self._start = Start()
@@ -135,9 +129,7 @@ class ScriptRun:
             # Ranks wait for one another, so that each would time the others' changes.
             tries=self.tries and self._rank is None,
         )
-        # A signal may end what MPI waits for.
-        if self.samples and self._rank is None:
-            self._sampler = Sampler(self._accounts, self._program.what_runs)
+        self._sampler = Sampler(self._accounts, self._program.what_runs)
         if self.out is not None:
             with self._accounts.within(PROFILER, BEGIN, count=0):
                 self._results.take()  # what is wrong with it is said before the program runs
@@ -158,7 +150,8 @@ class ScriptRun:
             replacements.wrap(os, "_exit", self._saving_first)
             with accounts.within(PROFILER, BEGIN, count=0):
                 self._program.__enter__()
-                if self._sampler is not None:
+                # A signal may end what MPI waits for.
+                if self.samples and self._rank is None:
                     self._sampler.start()
             try:
                 outcome = run(self.script)
@@ -168,8 +161,7 @@ class ScriptRun:
             except BaseException as error:  # of what the program left in place of Python's own
                 outcome = Outcome(error)
             finally:
-                if self._sampler is not None:
-                    self._sampler.stop()
+                self._sampler.stop()
             with accounts.within(PROFILER, SAVING, count=0), self._excused():
                 self._program.__exit__(None, None, None)
         return outcome
@@ -188,7 +180,7 @@ class ScriptRun:
                     why = "were no iterations" if self._rank is None else "are several ranks"
                     self._warn(f"nothing was tried: there {why}")
                 budget = self._budget(str(outcome), ended)
-                if self._sampler is not None and self._sampler.problem:
+                if self._sampler.problem:
                     self._warn(f"functions are not sampled: {self._sampler.problem}")
             self._results.save_budget(budget)
             self._report(budget, saved, formats, quiet)
@@ -253,7 +245,7 @@ class ScriptRun:
             wall_ns=sum(account.ns for account in spent),
             spent=spent,
             untimed=program.untimed,
-            sampled=() if self._sampler is None else self._sampler.sampled(),
+            sampled=self._sampler.sampled(),
             trials=tuple(
                 Trials(*watched.spent, folders[watched.name])
                 for watched in program.watched
