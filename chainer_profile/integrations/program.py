@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
 
@@ -44,6 +44,34 @@ _OWN = (budget.REST, budget.IMPORTS)
 
 
 @dataclass(eq=False)
+class _Loop:
+    """A training, which began when the first of its optimizers was set up."""
+
+    optimizers: list[ref[Any]] = field(default_factory=list)
+    has_updated: bool = False  #: Whether any of them has: the next one belongs to another training.
+    watched: Watched | None = None  #: The iterations of its own loop, without a Trainer.
+    #: Whether it waits for the first update, which shows which optimizer is one of ChainerMN's.
+    waits: bool = False
+    #: Whose update was the last one, and those whose updates do not end an iteration: others update
+    #: behind them, by what was computed before.
+    last: int = 0
+    not_last: set[int] = field(default_factory=set)
+
+    def running(self) -> list[Any]:
+        """The optimizers that are there still."""
+        alive = filter(None, (optimizer() for optimizer in self.optimizers))
+        return [optimizer for optimizer in alive if optimizer.target is not None]
+
+    def trial(self, command: str) -> LoopTrial:
+        """What an iteration is."""
+        optimizers = self.running()
+        roots = _named([optimizer.target for optimizer in optimizers])
+        prefixes = {id(root): prefix for prefix, root in roots}
+        of = [(prefixes.get(id(optimizer.target), ""), optimizer) for optimizer in optimizers]
+        return LoopTrial(roots, of, command=command)
+
+
+@dataclass(eq=False)
 class Program:
     """Within ``with``, a program's time is kept by account, and its trials are measured.
 
@@ -73,26 +101,19 @@ class Program:
             entries.RUN: self._run,
         }
         self._replacements = Replacements()
-        # The optimizers of the training that runs, which began when the first of them was set up;
-        # and whether any has updated.
-        self._optimizers: list[ref[Any]] = []
-        self._updated = self._has_trained = False
+        self._loop = _Loop()
+        self._has_trained = False
         self._trainers = 0
         self.extensions: tuple[budget.Extension, ...] = ()  #: Those of Trainers that have ended.
         self.trying: Trying | None = None  #: What is tried in the trials of a kind.
         #: The part of a snapshot's time that compression takes, by its account's name.
         self.compression: dict[str, float] = {}
-        self._training: Watched | None = None
-        self._waits = False
         self._updating: LoopTrial | None = None
-        # Ends the trial of the training that is open; and whether more than data was seen of it.
+        # Ends the loop's iteration that is open; whether more than data was seen of it, and the
+        # entry that it began with.
         self._open: End | None = None
         self._begun = False
-        # What it began with, whose update was the last one, and optimizers whose updates do not end
-        # an iteration: others update behind them, by what was computed before.
         self._began_by = ""
-        self._last: Any = None
-        self._not_last: set[int] = set()
         # Networks that are called outside of trainings, and the kind that each one is of.
         # Each is of one account, so that its rows add up to a part of that.
         self._networks: dict[tuple[int, Account], tuple[ref[Any], Watched]] = {}
@@ -216,7 +237,7 @@ class Program:
         handler = self._handlers.get(entry)
         if handler is not None:
             return handler(owner, call)
-        if self._own and self._now_optimizers():
+        if self._own and self._loop.running():
             self._begin(entry)
             self._begun = entry == entries.BACKWARD
             try:
@@ -243,29 +264,23 @@ class Program:
         return budget.EVALUATION if self._has_trained else budget.CALLS
 
     def _through(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
-        training = self._training
-        if self._open is None or training is None or training.trial is None:
+        watched = self._loop.watched
+        if self._open is None or watched is None or watched.trial is None:
             return call()
-        return training.trial.around(entry, owner, call)
+        return watched.trial.around(entry, owner, call)
 
     def _set_up(self, optimizer: Any, call: Callable[[], Any]) -> Any:
-        if self._updated:  # another training begins
-            if self._training is not None:
-                self._end(self._training)
-            self._optimizers, self._training = [], None
-            self._updated = False
-            self._last, self._not_last = None, set()
-        self._optimizers.append(ref(optimizer))
+        if self._loop.has_updated:  # another training begins
+            if self._loop.watched is not None:
+                self._end(self._loop.watched)
+            self._loop = _Loop()
+        self._loop.optimizers.append(ref(optimizer))
         # Those of ChainerMN are no optimizers of Chainer's, and stand for one.
         several = sys.modules.get("chainermn.optimizers")
         for name in ("_MultiNodeOptimizer", "_DoubleBufferingOptimizer"):
             if hasattr(several, name):
                 self._entries.stand_at(entries.UPDATE, getattr(several, name))
         return call()
-
-    def _now_optimizers(self) -> list[Any]:
-        alive = filter(None, (optimizer() for optimizer in self._optimizers))
-        return [optimizer for optimizer in alive if optimizer.target is not None]
 
     def _call(self, link: Any, call: Callable[[], Any]) -> Any:
         train, graph = _mode()
@@ -276,7 +291,7 @@ class Program:
                 return self._through(entries.CALL, link, call)
             # The data was for this; or an epoch ends before the next update.
             self._finish(Abandoned((budget.ITERATIONS if self._begun else budget.EVALUATION, "")))
-        if self._own and not test and self._now_optimizers():
+        if self._own and not test and self._loop.running():
             self._begin(entries.CALL)
             self._begun = True
             return self._through(entries.CALL, link, call)
@@ -291,7 +306,7 @@ class Program:
             return None
         if self._open is not None or self._updating is not None or watched.trial is None:
             return None
-        if watched.trial.roots[0][1] is not link or (self._optimizers and all(_mode())):
+        if watched.trial.roots[0][1] is not link or (self._loop.optimizers and all(_mode())):
             return None
         self._run_as_it_is(watched)
         return watched.begin(int(self.accounts.part in _OWN))
@@ -306,11 +321,12 @@ class Program:
             self._begin(entries.UPDATE)
         if self._open is None:  # a Trainer's
             return call()
-        self._updated = self._begun = self._has_trained = True
+        loop = self._loop
+        loop.has_updated = self._begun = self._has_trained = True
         actual = actual_optimizer(optimizer)
         if actual is not optimizer:
-            self._optimizers = [
-                ref(optimizer) if before() is actual else before for before in self._optimizers
+            loop.optimizers = [
+                ref(optimizer) if before() is actual else before for before in loop.optimizers
             ]
         try:
             result = call()
@@ -318,41 +334,33 @@ class Program:
             self._finish(Abandoned((budget.REST, "")))
             raise
         goes_on = self._began_by in (entries.BACKWARD, entries.UPDATE)
-        if goes_on and self._last not in (None, id(optimizer)):
-            self._not_last.add(self._last)
-        self._last = id(optimizer)
-        if id(optimizer) not in self._not_last:
+        if goes_on and loop.last not in (0, id(optimizer)):
+            loop.not_last.add(loop.last)
+        loop.last = id(optimizer)
+        if id(optimizer) not in loop.not_last:
             self._finish()
         return result
 
     # -- the trials of a loop
 
     def _begin(self, by: str) -> None:
-        if self._training is None:
-            self._training = self._watch(TRAINING, self._loop_trial())
-            # The first update of one of ChainerMN's optimizers shows which one that is.
-            self._waits = "chainermn" in sys.modules
-            if not self._waits:
-                self._measure(self._training)
-        elif self._waits and self._training.count:
-            self._waits = False
-            self._training.trial = self._loop_trial()
-            self._measure(self._training)
+        loop = self._loop
+        if loop.watched is None:
+            loop.watched = self._watch(TRAINING, loop.trial(self.command))
+            loop.waits = "chainermn" in sys.modules
+            if not loop.waits:
+                self._measure(loop.watched)
+        elif loop.waits and loop.watched.count:
+            loop.waits = False
+            loop.watched.trial = loop.trial(self.command)
+            self._measure(loop.watched)
         self._begun, self._began_by = False, by
-        self._open = self._training.begin()
+        self._open = loop.watched.begin()
 
     def _finish(self, error: Abandoned | None = None) -> None:
         end, self._open = self._open, None
         assert end is not None
         end(error)
-
-    def _loop_trial(self) -> LoopTrial:
-        """What an iteration of the training is that runs now."""
-        optimizers = self._now_optimizers()
-        roots = _named([optimizer.target for optimizer in optimizers])
-        prefixes = {id(root): prefix for prefix, root in roots}
-        of = [(prefixes.get(id(optimizer.target), ""), optimizer) for optimizer in optimizers]
-        return LoopTrial(roots, of, command=self.command)
 
     def _own_call(self, link: Any, call: Callable[[], Any]) -> Any:
         """What a call gives that is a trial of its own."""
@@ -378,9 +386,7 @@ class Program:
             trial = LoopTrial([("", link)], command=self.command)
             self._alike[like] = self._watch(TEST, trial)
             self._alike[like].spent = account
-            self._measure(
-                self._alike[like], alone=not (self._has_trained or self._now_optimizers())
-            )
+            self._measure(self._alike[like], alone=not (self._has_trained or self._loop.running()))
         self._networks[id(link), account] = ref(link), self._alike[like]
         return self._alike[like]
 
@@ -450,7 +456,7 @@ class Program:
         finally:
             self._trainers -= 1
             self.extensions += tuple(described(trainer, before))
-            self._updated = True
+            self._loop.has_updated = True
             self._end(watched)
 
     def _count_extensions(self, replacements: Replacements, trainer: Any) -> None:
