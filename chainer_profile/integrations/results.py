@@ -10,7 +10,7 @@ from pathlib import Path
 
 from chainer_profile.advice.results import ADVICE, Advice, write_json
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.files import make_folder, part_of
+from chainer_profile.basics.files import make_folder, part_of, remove_file
 from chainer_profile.measure import machine
 from chainer_profile.record.budget import BUDGET, Budget
 from chainer_profile.record.budget import write_json as write_budget
@@ -104,6 +104,8 @@ class Results:
         os.replace(other.path / JOURNAL, between)
         os.replace(main.path / JOURNAL, other.path / JOURNAL)
         os.replace(between, main.path / JOURNAL)
+        for folder in (main, other):  # it is written again where its trials are
+            remove_file(folder.path / ADVICE)
         self._folders[MAIN] = replace(main, journal=other.journal)
         self._folders[kind] = replace(other, journal=main.journal)
         self._homes[kind] = MAIN if self._homes[kind] != MAIN else kind

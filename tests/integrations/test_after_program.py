@@ -114,6 +114,12 @@ def test_what_was_tried_before_a_kill_is_kept(monkeypatch):
     assert advice.trials_s == read_budget(Path("here")).of(ITERATIONS).ns * NS
 
 
+def test_advice_is_beside_the_trials_that_it_is_of(monkeypatch):
+    monkeypatch.setattr(script_run, "_SAVED_EVERY_NS", 0)
+    assert run("call(small); call(large, 200)", "-q", "--try") == 0
+    assert files() == [*("budget.json", "recording.npz", "test/advice.json", "test/recording.npz")]
+
+
 #: Programs, and the outputs of the first layer of the trials in each folder.
 KINDS = {
     "one network": ("call(small)", {"here": 3}),
