@@ -24,6 +24,7 @@ import chainer.links as L  # noqa: E402
 import numpy as np  # noqa: E402
 from chainer import testing  # noqa: E402
 from chainer.testing import doctest_helper  # noqa: E402
+from chainermn.communicators._memory_utility import unpack_params  # noqa: E402
 from chainermn.extensions import ObservationAggregator  # noqa: E402
 from chainermn.iterators import create_multi_node_iterator  # noqa: E402
 
@@ -380,6 +381,12 @@ def test_chainermn_on_the_cpu():
     trainer = SimpleNamespace(observation={"main/loss": own}, updater=SimpleNamespace(iteration=1))
     ObservationAggregator(FromRank0(None, 2.5), "main/loss")(trainer)
     assert trainer.observation["main/loss"] == 2.5
+    # A gradient of double precision, from a buffer of single precision.
+    param = chainer.Parameter(np.zeros(2))
+    param.grad = np.zeros(2)
+    buffer = SimpleNamespace(to_device=lambda array, size, offset, stream: array.fill(size))
+    unpack_params([param], "grad", buffer, np.dtype("f"), zero_fill=False)
+    assert param.grad.tolist() == [8, 8]
 
 
 # CuPy.

@@ -144,6 +144,7 @@ def save_recording(folder: Path, recording: Recording, kept: Collection[str] = (
 
 def load_run(place: Path) -> Recording:
     """The recording in a folder or file; the trials of a killed run become a recording first."""
+    from chainer_profile.advice.results import ADVICE
     from chainer_profile.record.journal import recover
     from chainer_profile.record.recording import Recording
 
@@ -157,8 +158,8 @@ def load_run(place: Path) -> Recording:
             files.lock(file, place)
             if recording.n_trials:
                 try:
-                    # The killed program's budget belongs to these trials.
-                    save_recording(place, recording, kept=(BUDGET,))
+                    # The killed program's budget and advice belong to these trials.
+                    save_recording(place, recording, kept=(BUDGET, ADVICE))
                 except ProfileError as error:
                     raise ProfileError(f"{error}; the trials are kept in {journal}") from error
                 files.remove_file(journal)
