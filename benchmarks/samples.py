@@ -28,12 +28,12 @@ from chainer_profile.basics.errors import ProfileError  # noqa: E402
 from chainer_profile.basics.files import make_folder, replacing  # noqa: E402
 from chainer_profile.basics.words import PROG  # noqa: E402
 from chainer_profile.cli.parsers import parser_of  # noqa: E402
-from chainer_profile.cli.report import wanted  # noqa: E402
 from chainer_profile.engines.results import RESULTS  # noqa: E402
 from chainer_profile.record.budget import BUDGET  # noqa: E402
+from chainer_profile.report.content.profile import ReportTitle  # noqa: E402
 from chainer_profile.runs import engines  # noqa: E402
 from chainer_profile.runs.folder import RECORDING, load_run  # noqa: E402
-from chainer_profile.runs.wanted import FILES, USUAL  # noqa: E402
+from chainer_profile.runs.formats import FILES  # noqa: E402
 from chainer_profile.runs.write import in_folder, write_reports  # noqa: E402
 
 SAMPLES = ROOT / "reports" / "samples"
@@ -97,11 +97,12 @@ def make(sample: str, place: Path, names: Collection[str] | None = None) -> set[
                 summary = summarise(recordings[engine.name])
                 made |= set(write_reports(place / begin, summary, only=own))
     else:
-        asked = USUAL
+        formats, title = (), None
         if not is_of_program(sample):
-            asked = wanted(parser_of("profile").parse_args(command(sample)[1:]))
+            args = parser_of("profile").parse_args(command(sample)[1:])
+            formats, title = args.formats, ReportTitle(args.title, args.author, args.course)
         summary = in_folder(summarise(load_run(folder)), Path("reports", "samples", sample))
-        made = set(write_reports(place, summary, asked, only=names, run=folder))
+        made = set(write_reports(place, summary, formats, title, only=names, run=folder))
     for path in made:
         if path.suffix == ".png":
             in_few_colours(path)

@@ -23,9 +23,8 @@ FILES = ("ranks.md", "ranks.html", content.LAYERS, content.COLLECTIVES)
 def report_ranks(folder: Path, args: argparse.Namespace) -> None:
     """Write the reports of the ranks in a folder, and print the tables."""
     out: Path = args.out or folder
-    if args.out is not None:
-        has_results = (out / content.LAYERS).exists() or out.resolve() == folder.resolve()
-        refuse_foreign(out, FILES.__contains__, "report of ranks", has_results)
+    has_results = (out / content.LAYERS).exists() or out.resolve() == folder.resolve()
+    refuse_foreign(out, FILES.__contains__, "report of ranks", has_results)
     recordings, problems, outcomes = read_ranks(folder)
     try:
         ranks = merge(recordings, problems, outcomes)

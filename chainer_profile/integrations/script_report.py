@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import TYPED
 from chainer_profile.record.budget import BUDGET, PROFILER, REPORTS, Budget, Spent, write_json
-from chainer_profile.runs.wanted import named
+from chainer_profile.runs.formats import NONE
 from chainer_profile.runs.written import write
 
 if TYPE_CHECKING:
@@ -82,13 +82,12 @@ def _write(
     from chainer_profile.runs.folder import load_run
     from chainer_profile.runs.write import beside, write_reports
 
-    wanted = named(ended.formats)
     program = ProgramTime(ended.budget)
-    if ended.quiet and not wanted.any:
+    if ended.quiet and NONE in ended.formats:
         return None, program, None
     summary = summarise(load_run(folder))
-    if wanted.any:
-        write_reports(folder, summary, wanted, only=_OF_SHORT if is_short else None)
+    if NONE not in ended.formats:
+        write_reports(folder, summary, ended.formats, only=_OF_SHORT if is_short else None)
     known = beside(folder, summary.recording)
     return summary, known.program or program, known.advice
 

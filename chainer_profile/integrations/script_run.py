@@ -33,7 +33,7 @@ from chainer_profile.record.budget import (
     Budget,
     Trials,
 )
-from chainer_profile.runs.wanted import named
+from chainer_profile.runs.formats import NONE
 
 if TYPE_CHECKING:
     from chainer_profile.integrations.sampler import Sampler
@@ -213,7 +213,7 @@ class ScriptRun:
     ) -> None:
         quiet = quiet or bool(self._rank)  # of several ranks the first one tells
         main = self._results.main
-        if quiet and not (saved and named(formats).any):
+        if quiet and (not saved or NONE in formats):
             return
         ended = Ended(
             budget,

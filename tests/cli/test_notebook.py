@@ -18,7 +18,7 @@ from IPython.core.error import UsageError  # noqa: E402
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
-from chainer_profile.cli.notebook import View  # noqa: E402
+from chainer_profile.cli import notebook  # noqa: E402
 from chainer_profile.report.text import settings_text  # noqa: E402
 from tests.fakes import process  # noqa: E402
 from tests.nets import MLP  # noqa: E402
@@ -271,17 +271,19 @@ def test_on_a_gpu_a_cell_takes_its_clock(tmp_path):
 # -- what is shown
 
 
-def test_a_view_is_what_the_options_ask_for_and_the_extension_can_be_unloaded(shell, capsys):
+def test_options_choose_what_is_shown_and_the_extension_can_be_unloaded(shell, capsys, monkeypatch):
+    shown = []
+    monkeypatch.setattr(notebook, "display", lambda forms, raw: shown.append(forms))
     summary = shell.of_call("--hotspots top:1 model(x)")
     assert int(summary.layers["hot"].sum()) == 1
-    for tree, text, title in (
-        (True, "incl. ms", "The tree of links"),
-        (False, "ms a call", "By link"),
+    assert (shown, capsys.readouterr()) == ([], ("", ""))  # it is quiet
+    for option, text, title in (
+        ("--tree 2", "incl. ms", "The tree of links"),
+        ("", "ms a call", "By link"),
     ):
-        view = View(summary, {"group_by": "link", "tree": tree, "depth": 2})
-        assert text in repr(view)
-        assert f'aria-label="{title}"' in view._repr_html_()
-    assert capsys.readouterr() == ("", "")  # it is quiet
+        shell.of_call("model(x)", f"{FEW} --group-by link {option}")
+        assert text in shown[-1]["text/plain"]
+        assert f'aria-label="{title}"' in shown[-1]["text/html"]
     for word in ("unload", "load"):
         assert shell.run(f"%{word}_ext chainer_profile") is None
         for find in (shell.shell.find_line_magic, shell.shell.find_cell_magic):
@@ -292,9 +294,8 @@ def test_python_without_ipython():
     code = (
         "import sys; sys.modules['IPython'] = None\n"
         "import chainer_profile\n"
-        "from chainer_profile import ProfileError, Recording, Summary\n"
         "try: chainer_profile.load_ipython_extension\n"
-        "except ProfileError as error: print(error)"
+        "except chainer_profile.ProfileError as error: print(error)"
     )
     said = python("-c", code, cwd=ROOT)
     assert (said.stderr, said.stdout.count("\n")) == ("", 1)
