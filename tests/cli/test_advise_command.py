@@ -12,6 +12,7 @@ from chainer_profile.advice.results import ADVICE, read_advice
 from chainer_profile.advice.worker import BLOCK, READY, WorkerError
 from chainer_profile.analyse.findings import Change
 from chainer_profile.cli import advise
+from chainer_profile.cli.parsers import parser_of
 from chainer_profile.engines.catalogue import ENGINES
 from chainer_profile.record.recording import Settings
 from chainer_profile.report.content import profile
@@ -41,6 +42,11 @@ class Played:
 
     def close(self):
         pass
+
+
+@pytest.fixture(autouse=True)
+def run_folder(folder):
+    RUN.mkdir()
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +80,8 @@ def test_it_profiles_tries_and_writes(capsys):
     place = Path("reports/advise-tiny-cpu-b2")
     assert f"Written to {place}: report.md, advice.md, report.html" in out
     advice = read_advice(place)
-    assert [one.candidate.name for one in advice.helping] == ["onnxruntime"]
-    assert "more BLAS threads" in {one.name for one in advice.untried}
+    assert [tried.candidate.name for tried in advice.helping] == ["onnxruntime"]
+    assert "more BLAS threads" in {each.name for each in advice.untried}
     command = load_run(place).settings.command
     assert command.startswith("python profile.py --model tiny -b 2 --trials 4")
     assert shown() == advice
@@ -112,9 +118,38 @@ def test_a_run_that_is_there_gives_its_settings(fails, capsys):
     assert main("advise", "run", "--force", "-q") == 0
 
 
+@pytest.mark.parametrize(
+    ("command", "options", "gone"),
+    [
+        ("-b 3 --no-memory --index 5", {"batchsize": 3, "input": "cifar10:5"}, "--no-memory"),
+        ("--input-size 8x8 --format pdf --trace-trial=3", {"formats": ()}, "--trace-trial=3"),
+        ("-q --format json", {"quiet": True}, ""),
+    ],
+)
+def test_a_run_of_before_is_taken_without_options_that_are_gone(
+    command, options, gone, capsys, monkeypatch
+):
+    asked = []
+
+    def start(words, threads, stop, change):
+        asked.append(parser_of("profile").parse_known_args(words))
+        return Played(change)
+
+    monkeypatch.setattr(advise, "_start", start)
+    settings = Settings(command=f"python profile.py {command}")
+    save_recording(RUN, make_recording(settings=settings))
+    assert main("advise", "run", "-q") == 0
+    for given, left in asked:
+        assert options.items() <= vars(given).items()
+        assert left == gone.split()
+    sizes = [spec.shape for spec in asked[0][0].input_shape or ()]
+    assert sizes == [(8, 8)] * ("8x8" in command)
+    said = f"profile.py: run is taken without {gone}: this version has no such option\n"
+    assert capsys.readouterr().err == (said if gone else "")
+
+
 def test_a_program_is_told_how_to_measure_a_change(fails):
     recording = make_recording(settings=Settings(command="python profile.py run train.py"))
-    RUN.mkdir()
     save_recording(RUN, recording)
     assert fails("advise", "run", code=2) == (
         "run is the run of a program, and advise builds networks; to try what makes the program "
