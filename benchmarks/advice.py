@@ -1,6 +1,6 @@
 """How well ``profile.py advise`` tells changes that help from those that do not.
 
-    python benchmarks/advice.py --simulate 300
+    python -m benchmarks.advice --simulate 300
 
 Times are simulated, three minutes a case. A change makes the network 1.05, 1.1 or 1.3 times as
 fast; useless changes do nothing. Targets: all changes of 5 % and more are found, at most 5 % of the
@@ -13,10 +13,7 @@ import argparse
 import math
 import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 

@@ -1,6 +1,6 @@
 """Whether comparisons keep their promises, shown by runs made of random numbers.
 
-    python benchmarks/comparison_simulated.py [--comparisons 400]
+    python -m benchmarks.comparison_simulated [--comparisons 400]
 
 The runs are of a ResNet20 whose code is the same, or has one layer or everything slower by 5 %, and
 differ from process to process by what ``docs/compare.md`` says: a trial by 3 % in common, layers by
@@ -10,12 +10,8 @@ differ from process to process by what ``docs/compare.md`` says: a trial by 3 % 
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 

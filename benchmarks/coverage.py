@@ -1,7 +1,7 @@
 """How often the interval of the median that a report gives is right, on trials whose true median
 is known.
 
-    python benchmarks/coverage.py
+    python -m benchmarks.coverage
 
 Of every kind of trials it makes a thousand runs: of 100 and of 1,000 trials, and runs that
 ``--until-ci`` ends. An interval is asked to be right in 95 % of the runs; where it is in fewer than
@@ -13,9 +13,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,7 +1,7 @@
 """What ``--why`` tells against timers that are planted in the functions themselves.
 
-    python benchmarks/inside.py --batchsize 1 32
-    python benchmarks/inside.py --known 20 60 200 4000
+    python -m benchmarks.inside --batchsize 1 32
+    python -m benchmarks.inside --known 20 60 200 4000
 
 ``im2col_cpu`` and the lines of ``numpy.tensordot`` and of batch normalisation get a clock read
 before and behind them, in trials that take turns with the pass inside the layers. ``--known`` does
@@ -21,10 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import chainer_profile  # (lets Chainer import)
 

@@ -1,6 +1,6 @@
 """How long it takes to put the recordings of many ranks together, and what stragglers are found.
 
-    python benchmarks/ranks.py [--sizes 2,8,256] [--rows 250] [--iterations 30] [--trainings 40]
+    python -m benchmarks.ranks [--sizes 2,8,256] [--rows 250] [--iterations 30] [--trainings 40]
 
 The recordings are made of random numbers: every rank differs from the others as processes do
 (``comparison_simulated.py``), iterations scatter by 5 %, and nobody leaves an all-reduce before the
@@ -21,8 +21,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
@@ -213,7 +211,8 @@ def main() -> None:
             for name, recording in training(size, args.rows, args.iterations).items():
                 (Path(folder) / name).mkdir()
                 recording.save(Path(folder) / name / "recording.npz")
-            subprocess.run([sys.executable, __file__, "--merge", folder], check=True)
+            command = [sys.executable, "-m", "benchmarks.ranks", "--merge", folder]
+            subprocess.run(command, check=True)
     simulate(args.trainings)
 
 

@@ -1,4 +1,4 @@
-"""The samples are what the code makes of their recordings: ``benchmarks/samples.py``."""
+"""The samples are what the code makes of their recordings: ``benchmarks.samples``."""
 
 import io
 import math
