@@ -167,7 +167,7 @@ def _advise(
         took_s=time.monotonic() - begin,
         ended=trial.ended or COMPLETE,
     )
-    write(folder, {ADVICE: write_json(advice).encode()})
+    write(folder, {ADVICE: write_json(advice)})
     try:
         files = [ADVICE, *(path.name for path in write_reports(folder, summary))]
     finally:

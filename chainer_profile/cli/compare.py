@@ -86,10 +86,10 @@ def _write(
     of_page = content.report(comparisons, [*drawn], everything=True)
     names = content.words_of(comparisons, drawn)
     contents = {
-        content.CSV: to_csv(content.COLUMNS, content.file_rows(comparisons)).encode(),
+        content.CSV: to_csv(content.COLUMNS, content.file_rows(comparisons)),
         **{name: plot.png() for name, plot in zip(plots, drawn.values(), strict=True)},
-        "comparison.md": markdown.write(blocks).encode(),
-        "comparison.html": page.page(of_page, "Comparison", drawn, names).encode(),
+        "comparison.md": markdown.write(blocks),
+        "comparison.html": page.page(of_page, "Comparison", drawn, names),
     }
     is_replaced = (args.out / content.CSV).exists()
     written = write(args.out, contents)

@@ -37,5 +37,5 @@ def report_ranks(folder: Path, args: argparse.Namespace) -> None:
         content.LAYERS: content.layers_csv(ranks),
         content.COLLECTIVES: content.collectives_csv(ranks),
     }
-    files = write(out, {name: text.encode() for name, text in contents.items()})
+    files = write(out, contents)
     say_written(out, [path.name for path in files], args.quiet)

@@ -220,7 +220,7 @@ def _run(
             for case, result in ended:
                 results[case] = result
                 in_order = [results[case] for case in cases if case in results]
-                write(folder.path, {"sweep.csv": to_csv(content.COLUMNS, in_order).encode()})
+                write(folder.path, {"sweep.csv": to_csv(content.COLUMNS, in_order)})
                 progress.ended(result)
 
 
@@ -231,9 +231,9 @@ def _write(
     drawn = sweep_plot.pictures(results)
     blocks = content.report(name, results, planned, command, list(drawn))
     files = {
-        "sweep.csv": to_csv(content.COLUMNS, results).encode(),
-        "sweep.md": markdown.write(blocks).encode(),
-        "sweep.html": page.page(blocks, "Sweep", drawn).encode(),
+        "sweep.csv": to_csv(content.COLUMNS, results),
+        "sweep.md": markdown.write(blocks),
+        "sweep.html": page.page(blocks, "Sweep", drawn),
         **{plot: picture.png() for plot, picture in drawn.items()},
     }
     files |= {plot.replace(".png", ".svg"): picture.svg() for plot, picture in drawn.items()}

@@ -47,7 +47,7 @@ def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]
             place = folder / engine.folder
             make_folder(place)
             save_recording(place, recordings[engine.name])
-    write_files(folder, {RESULTS: write_json(run, recordings).encode()})
+    write_files(folder, {RESULTS: write_json(run, recordings)})
     for name in old - {engine.folder for engine in run.engines}:
         remove_all(folder / name, is_of_run)
 
@@ -87,10 +87,10 @@ def write_reports(
 
     picture, blocks = Picture(lambda: figure(run, recordings)), report(run, recordings)
     names = words_of(run, recordings)
-    makers: dict[str, Callable[[], bytes]] = {
-        CSV: lambda: to_file(run, recordings).encode(),
-        "engines.md": lambda: markdown.write(blocks).encode(),
-        "engines.html": lambda: page.page(blocks, "Engines", {PLOT: picture}, names).encode(),
+    makers: dict[str, Callable[[], str | bytes]] = {
+        CSV: lambda: to_file(run, recordings),
+        "engines.md": lambda: markdown.write(blocks),
+        "engines.html": lambda: page.page(blocks, "Engines", {PLOT: picture}, names),
         PLOT: picture.png,
         "engines.svg": picture.svg,
     }

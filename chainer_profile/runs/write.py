@@ -48,23 +48,14 @@ def write_reports(
         if format.is_asked(formats) and (only is None or format.file in only)
     ]
     refuse_folders(folder, {format.file for format in asked}.__contains__)
-    usual, large = {}, []
-    for format in asked:
-        if format.name:
-            large.append(format)
-        elif (content := format.make(report)) is not None:
-            usual[format.file] = _as_bytes(content)
     # An interruption leaves no part of the usual reports: all are made before one is written.
-    files = write(folder, usual)
+    usual = {format.file: format.make(report) for format in asked if not format.name}
+    files = write(folder, {file: made for file, made in usual.items() if made is not None})
     # Those that are asked for may be large: each is written before the next one is made.
-    for format in large:
-        if (content := format.make(report)) is not None:
-            files += write(folder, {format.file: _as_bytes(content)})
+    for format in asked:
+        if format.name and (content := format.make(report)) is not None:
+            files += write(folder, {format.file: content})
     return files
-
-
-def _as_bytes(content: str | bytes) -> bytes:
-    return content.encode() if isinstance(content, str) else content
 
 
 def beside(folder: Path, recording: Recording) -> Beside:
