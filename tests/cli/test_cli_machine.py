@@ -1,6 +1,5 @@
 """The command line: the machine's limits, by themselves and as a part of a run."""
 
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from chainer_profile.measure import clock, machine
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.machine import limits_file, load_limits
 from chainer_profile.runs.folder import load_run
-from tests.command import Net, QuietMachine, main, one_line, raising, sending, stand_in
+from tests.command import Net, QuietMachine, main, one_line, raising, stand_in
 from tests.conftest import FakeClock
 
 
@@ -104,20 +103,3 @@ def test_limits_that_would_take_too_long_are_not_measured(measured, monkeypatch)
         assert len(measured) == count
     assert limits_of("none") is None
     assert limits_of("kept") == limits_of("measured") is not None
-
-
-def test_signals_while_limits_are_measured_lose_nothing(monkeypatch, fails):
-    def measure(*given):
-        sending(signal.SIGINT, times=at)()
-        assert at == 1, "measuring went on"
-        return stand_in(*given)
-
-    monkeypatch.setattr(machine, "measure_limits", measure)
-    killed = "interrupted; python profile.py report run-2 shows the trials so far"
-    for at, said, ended in (
-        (2, killed, "killed before its end"),
-        (1, "interrupted by SIGINT: 4 of 4 trials are in run-1", "complete"),
-    ):
-        assert fails("-q", "-o", f"run-{at}", code=130) == f"profile.py: {said}"
-        recording = load_run(Path(f"run-{at}"))
-        assert (recording.n_trials, recording.ended) == (4, ended)

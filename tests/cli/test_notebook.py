@@ -20,7 +20,6 @@ from traitlets.config import Config  # noqa: E402
 
 from chainer_profile.cli import notebook  # noqa: E402
 from chainer_profile.report.text import settings_text  # noqa: E402
-from tests.fakes import process  # noqa: E402
 from tests.nets import MLP  # noqa: E402
 from tests.scripts import python  # noqa: E402
 
@@ -225,26 +224,6 @@ def test_interrupts(shell, capsys):
     twice = "if n == 69: [signal.raise_signal(signal.SIGINT) for _ in 'ab']"
     error = shell.cell("-n 1000 -w 1", "n += 1", "model(x)", twice)
     assert isinstance(error, KeyboardInterrupt)
-
-
-# -- what a trial of it is
-
-
-ON_GPU = """
-import chainer_profile, cupy
-from tests.cli.test_notebook import Shell
-shell = Shell()
-shell.begin()
-shell.names["model"].to_device("@cupy:0")
-shell.names["x"] = cupy.ones((2, 3), "f")
-recording = shell.of_cell("model(x)").recording
-print(recording.settings.device, recording.on_device)
-"""
-
-
-def test_on_a_gpu_a_cell_takes_its_clock(tmp_path):
-    result = process(["-c", ON_GPU], IPYTHONDIR=str(tmp_path))
-    assert result.stdout == "gpu:0 True\n", result.stderr
 
 
 # -- what is shown
