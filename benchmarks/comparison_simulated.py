@@ -111,13 +111,13 @@ class Called:
 def same_code(size: int, comparisons: int) -> Called:
     """Compare the same code with itself so many times, by so many runs a side."""
     rng = np.random.default_rng([0, size])
-    found = [compared(rng, size) for _ in range(comparisons)]
-    called = np.array([len(one.changed) for one in found])
+    made = [compared(rng, size) for _ in range(comparisons)]
+    called = np.array([len(comparison.changed) for comparison in made])
     return Called(
         layers=float(called.mean()) / len(network()[0]),
         any_layer=float((called > 0).mean()),
-        trial=sum(one.totals["verdict"].iloc[0] != SAME for one in found) / comparisons,
-        gate=sum(bool(one.slower_than(GATE)) for one in found) / comparisons,
+        trial=sum(each.totals["verdict"].iloc[0] != SAME for each in made) / comparisons,
+        gate=sum(bool(each.slower_than(GATE)) for each in made) / comparisons,
     )
 
 
@@ -130,8 +130,8 @@ def slower_code(function: str, size: int, comparisons: int, effect: float = EFFE
         if index is None:
             hits += compared(rng, size, 1 + effect).totals["verdict"].iloc[0] == SLOWER
         else:
-            found = compared(rng, size, {index: 1 + effect})
-            hits += found.layers["verdict"].iloc[index] == SLOWER
+            comparison = compared(rng, size, {index: 1 + effect})
+            hits += comparison.layers["verdict"].iloc[index] == SLOWER
     return hits / comparisons
 
 
@@ -142,11 +142,9 @@ def main() -> None:
     print(f"same code, {count} comparisons: layers called different, comparisons that call any,")
     print(f"    comparisons that call the trial different, a gate of {GATE:.0%} that fails")
     for size in SIDES:
-        one = same_code(size, count)
-        print(
-            f"    {size}  {one.layers:6.2%}  {one.any_layer:6.1%}  {one.trial:6.1%}  "
-            f"{one.gate:6.1%}"
-        )
+        called = same_code(size, count)
+        parts = (called.any_layer, called.trial, called.gate)
+        print(f"    {size}  {called.layers:6.2%}", *(f"{part:6.1%}" for part in parts), sep="  ")
     kinds = [("trial", TRIAL), *((name, own) for name, _, _, own in FUNCTIONS[:3])]
     for effect in (EFFECT, 2 * EFFECT, 4 * EFFECT):
         print(f"slower by {effect:.0%}, found: " + ", ".join(f"{n} ({s:.0%})" for n, s in kinds))

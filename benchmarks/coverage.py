@@ -128,8 +128,8 @@ def rows(runs: int) -> Iterator[tuple[str, ...]]:
         rng = np.random.default_rng(0)
         for count in COUNTS:
             samples = np.column_stack([trials(kind, rng, count) for _ in range(runs)])
-            found = describe_columns(samples)
-            low, high = found["ci_low_s"] / NS, found["ci_high_s"] / NS
+            described = describe_columns(samples)
+            low, high = described["ci_low_s"] / NS, described["ci_high_s"] / NS
             right = ((low <= true_ns) & (true_ns <= high)).mean()
             width = np.median((high - low) / 2) / true_ns
             least = min(least, right)

@@ -199,9 +199,9 @@ def agreement(step: AnyStep, taped: TapedStep, clock: Clock, rounds: int) -> tup
 # -- the table
 
 
-def progress(what: str, done: int, total: int) -> None:
+def progress(name: str, done: int, total: int) -> None:
     if sys.stderr.isatty():
-        print(f"\r{what} {done}/{total} ", end="" if done < total else "\n", file=sys.stderr)
+        print(f"\r{name} {done}/{total} ", end="" if done < total else "\n", file=sys.stderr)
 
 
 def row(name: str, value: str, target: str = "") -> None:
@@ -209,11 +209,11 @@ def row(name: str, value: str, target: str = "") -> None:
 
 
 def added_rows(
-    what: str, found: tuple[float, dict[str, Any]], of_trial: str, of_timer: str
+    case: str, times: tuple[float, dict[str, Any]], of_trial: str, of_timer: str
 ) -> None:
     """What the ways add to a trial; the targets are the recorder's."""
-    clean_s, added = found
-    row(f"{what}: clean trial, median", f"{clean_s * 1e3:.2f} ms")
+    clean_s, added = times
+    row(f"{case}: clean trial, median", f"{clean_s * 1e3:.2f} ms")
     for name, values in added.items():
         low, high = median_interval(values)
         text = f"{np.median(values) * 100:+.2f} % ({low * 100:+.2f} to {high * 100:+.2f})"
@@ -237,8 +237,8 @@ def on_gpu(gpu: int, rounds: int) -> None:
     for batchsize, target, ratio in ((1, "<= 12 %", "<= 0.33"), (128, "<= 1 %", "")):
         step, clock = network("resnet20", batchsize, gpu=gpu)
         with step.configured():
-            found = added_time(step, warmed(step, clock), clock, rounds)
-        added_rows(f"resnet20 batch {batchsize}", found, target, ratio)
+            times = added_time(step, warmed(step, clock), clock, rounds)
+        added_rows(f"resnet20 batch {batchsize}", times, target, ratio)
     step, clock = network("resnet50", 32, gpu=gpu)
     with step.configured():
         recording, theirs = agreement(step, warmed(step, clock), clock, max(1, rounds // 10))
@@ -296,8 +296,8 @@ def main() -> None:
     for batchsize, block, target in ((32, 1, "<= 1.5 %"), (1, BLOCK, "")):
         step, clock = network("resnet20", batchsize, "train")
         with threadpool_limits(1, "blas"), step.configured():
-            found = added_time(step, warmed(step, clock, 3), clock, max(1, args.rounds // 5), block)
-        added_rows(f"resnet20, training, batch {batchsize}", found, target, "<= 0.5")
+            times = added_time(step, warmed(step, clock, 3), clock, max(1, args.rounds // 5), block)
+        added_rows(f"resnet20, training, batch {batchsize}", times, target, "<= 0.5")
 
 
 if __name__ == "__main__":

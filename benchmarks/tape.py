@@ -121,12 +121,12 @@ def added(program: Program, rounds: int) -> None:
 
     for _ in range(3):
         taped()
-    found = []
+    rounds_ns = []
     for _ in range(rounds):
         before, by_timer, (within, whole, windows) = plain(), timed(), taped()
         base = (before + plain()) / 2
-        found.append([(by_timer - base), (within - base), (whole - base), base, windows])
-    values = np.array(found)
+        rounds_ns.append([(by_timer - base), (within - base), (whole - base), base, windows])
+    values = np.array(rounds_ns)
     for name, ns in zip(("TimerHook", "tape", "tape, folded"), values.T[:3], strict=True):
         low, median, high = np.percentile(ns / values[:, 4], [25, 50, 75]) / 1e3
         share = float(np.median(ns / values[:, 3]))
