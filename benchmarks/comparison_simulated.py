@@ -143,8 +143,10 @@ def main() -> None:
     print(f"    comparisons that call the trial different, a gate of {GATE:.0%} that fails")
     for size in SIDES:
         called = same_code(size, count)
-        parts = (called.any_layer, called.trial, called.gate)
-        print(f"    {size}  {called.layers:6.2%}", *(f"{part:6.1%}" for part in parts), sep="  ")
+        of_comparisons = (called.any_layer, called.trial, called.gate)
+        print(
+            f"    {size}", f"{called.layers:6.2%}", *map("{:6.1%}".format, of_comparisons), sep="  "
+        )
     kinds = [("trial", TRIAL), *((name, own) for name, _, _, own in FUNCTIONS[:3])]
     for effect in (EFFECT, 2 * EFFECT, 4 * EFFECT):
         print(f"slower by {effect:.0%}, found: " + ", ".join(f"{n} ({s:.0%})" for n, s in kinds))

@@ -85,7 +85,7 @@ def _write(
     blocks = content.report(comparisons, plots, limit=rows, **shown)
     of_page = content.report(comparisons, [*drawn], everything=True)
     names = content.words_of(comparisons, drawn)
-    contents = {
+    contents: dict[str, str | bytes] = {
         content.CSV: to_csv(content.COLUMNS, content.file_rows(comparisons)),
         **{name: plot.png() for name, plot in zip(plots, drawn.values(), strict=True)},
         "comparison.md": markdown.write(blocks),

@@ -230,7 +230,7 @@ def _write(
     """Write the table and the plots; returns the names of the files."""
     drawn = sweep_plot.pictures(results)
     blocks = content.report(name, results, planned, command, list(drawn))
-    files = {
+    files: dict[str, str | bytes] = {
         "sweep.csv": to_csv(content.COLUMNS, results),
         "sweep.md": markdown.write(blocks),
         "sweep.html": page.page(blocks, "Sweep", drawn),
