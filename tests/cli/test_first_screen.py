@@ -4,13 +4,16 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
+from chainer_profile.analyse.summaries import summarise
 from chainer_profile.cli.shown import FULL
 from chainer_profile.record.recording import Recording
 from chainer_profile.report import unit
 from chainer_profile.report.document import Heading, text
 from chainer_profile.report.tables import Column, Table
 from chainer_profile.report.writers.terminal import first_screen, written
+from chainer_profile.runs.folder import save_recording
 from tests import ROOT
 from tests.conftest import make_recording, make_training
 from tests.report.working import make_device_training, with_work
@@ -35,6 +38,24 @@ RUNS = {
     "GPU": make_device_training,
     **{path.name: lambda path=path: Recording.load(path / "recording.npz") for path in SAMPLES},
 }
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run(name, folder, done, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    save_recording(folder, RUNS[name]())
+    out = done("report", str(folder))
+    shown = out.splitlines()
+    assert len(shown) <= 40
+    assert max(map(len, shown[:-3])) <= 100
+    for part in (" takes ", "Where the time of a trial goes", "median ms", "Next: ", "report.html"):
+        assert part in out
+    assert "FOLDER" not in out
+    # All the rest is there with --full.
+    full = done("report", str(folder), "--full", "--format", "none")
+    for finding in summarise(RUNS[name]()).findings:
+        assert finding.text in " ".join(full.split())
+    assert "By function" in full or "total ms" in full
 
 
 def test_what_has_no_room_is_named():

@@ -8,7 +8,7 @@ import pytest
 
 from chainer_profile.integrations import script_report, script_run
 from chainer_profile.integrations.script import MODULE, TEXT, Script
-from chainer_profile.record.budget import CALLS, ITERATIONS, RUNNING, read_budget
+from chainer_profile.record.budget import ITERATIONS, RUNNING, read_budget
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import load_run
@@ -88,18 +88,6 @@ def test_programs_with_little_of_chainers():
     assert run_in_child(*INTO, "plain.py") == 0
     assert said() == "profile.py: the program called nothing in Chainer\n"
     assert not HERE.exists()
-    Path("threads.py").write_text(
-        "import threading, chainer.links as L, numpy as np\n"
-        "model, x = L.Linear(4, 3), np.ones((5, 4), 'f')\n"
-        "thread = threading.Thread(target=lambda: [model(x) for _ in range(1200)])\n"
-        "thread.start()\nthread.join()\n"
-    )
-    assert run_in_child(*INTO, "threads.py") == 0
-    assert "Not timed: 1,200 calls of networks in other threads." in said()
-    assert files("here") == ["budget.json"]
-    budget = read_budget(HERE)
-    assert budget.untimed == {CALLS: 1200}
-    assert budget.of(CALLS).count == 0
 
 
 def test_the_folder_is_one_below_reports(tmp_path, monkeypatch):
