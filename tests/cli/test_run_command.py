@@ -134,8 +134,9 @@ def test_a_forked_child_leaves_the_profile_to_its_parent(child):
     assert Path("out").read_text().count("done") == 1 + (child == "break")
 
 
-def test_a_child_that_ends_before_the_first_trial_of_a_program_that_is_killed(monkeypatch):
+def test_a_program_that_is_killed_leaves_its_trials_and_where_its_time_went(monkeypatch):
     monkeypatch.setattr(script_run, "_SAVED_EVERY_NS", 0)
+    # A child that has ended before leaves both alone.
     before = "if os.fork() == 0: sys.exit(0)\nos.wait()\nassert os.path.exists('here')"
     killed = "if i == 12: os.kill(os.getpid(), 15)"
     assert run(*INTO, at_first=before, afterwards=killed) == -signal.SIGTERM
@@ -143,7 +144,7 @@ def test_a_child_that_ends_before_the_first_trial_of_a_program_that_is_killed(mo
     budget = read_budget(HERE)
     assert budget.outcome == RUNNING
     assert 0 < budget.of(ITERATIONS).count <= 12
-    assert sum(one.ns for one in budget.spent) == budget.wall_ns
+    assert sum(spent.ns for spent in budget.spent) == budget.wall_ns
     assert load_run(HERE).n_trials
 
 
