@@ -57,7 +57,7 @@ def take_folder(
                 has_run = (folder / RECORDING).exists() or (folder / JOURNAL).exists()
                 refuse_foreign(folder, is_of_run, "run", has_run, force)
             try:
-                journal = _open_journal(folder, replace=force and out is not None)
+                journal = _open_journal(folder, replace=force)
             except FileExistsError:
                 if out is None:
                     continue
