@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import TYPED
 from chainer_profile.record.budget import BUDGET, PROFILER, REPORTS, Budget, Spent, write_json
-from chainer_profile.runs.wanted import named
+from chainer_profile.runs.formats import NONE
 from chainer_profile.runs.written import write
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def main(job: Mapping[str, Any]) -> None:
     is_short = not ended.formats and own_ns(ended.budget) < _SHORT_NS
     try:
         # Of the main thing alone: further reports would take a second each.
-        if ended.saved and (named(ended.formats).any or not ended.quiet):
+        if ended.saved and not (ended.quiet and NONE in ended.formats):
             summary, kept = _write(Path(ended.saved[0]), ended.formats, is_short)
     except ProfileError as error:
         problems.append(str(error))
@@ -84,10 +84,9 @@ def _write(folder: Path, formats: Sequence[str], is_short: bool) -> tuple[Summar
     from chainer_profile.runs.folder import load_run
     from chainer_profile.runs.write import beside, write_reports
 
-    wanted = named(formats)
     summary = summarise(load_run(folder))
-    if wanted.any:
-        write_reports(folder, summary, wanted, only=_OF_SHORT if is_short else None)
+    if NONE not in formats:
+        write_reports(folder, summary, formats, only=_OF_SHORT if is_short else None)
     return summary, beside(folder, summary.recording)
 
 

@@ -33,7 +33,7 @@ from chainer_profile.record.budget import (
     Budget,
     Trials,
 )
-from chainer_profile.runs.wanted import named
+from chainer_profile.runs.formats import NONE
 
 #: What is known of a program that runs is written this often, for the case that it is killed.
 _SAVED_EVERY_NS = 5_000_000_000
@@ -201,7 +201,7 @@ class ScriptRun:
     ) -> None:
         quiet = quiet or bool(self._rank)  # of several ranks the first one tells
         main = self._results.main
-        if quiet and not (saved and named(formats).any):
+        if quiet and (not saved or NONE in formats):
             return
         ended = Ended(
             budget,
