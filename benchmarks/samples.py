@@ -19,14 +19,13 @@ from pathlib import Path
 
 from PIL import Image
 
-from chainer_profile.advice.results import ADVICE
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import make_folder, replacing
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli.parsers import parser_of
 from chainer_profile.engines.results import RESULTS
-from chainer_profile.record.budget import BUDGET
+from chainer_profile.record.budget import ADVICE, BUDGET
 from chainer_profile.report.content.profile import ReportTitle
 from chainer_profile.runs import engines
 from chainer_profile.runs.folder import RECORDING, load_run

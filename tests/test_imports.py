@@ -63,6 +63,10 @@ def test_importing_is_light():
         assert not imported_by(code) & {*heavy, also}, code
 
 
+def test_watching_a_program_takes_no_pandas():
+    assert not imported_by("import chainer_profile.integrations.program") & {"pandas", "rich"}
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -14,13 +14,12 @@ from chainer_profile.analyse.changes import Untried
 from chainer_profile.basics.describe import student_quantile
 from chainer_profile.basics.files import as_json
 from chainer_profile.engines.results import Speedup
+from chainer_profile.record.budget import ADVICE
 from chainer_profile.record.recording import COMPLETE, Environment, Settings
 from chainer_profile.record.versioned import read_beside
 
 FORMAT = "chainer-profile advice"
 VERSION = 1
-#: The file, in a run's folder.
-ADVICE = "advice.json"
 
 #: After the first look a change is promising from this gain on.
 PROMISING = 1.01

@@ -82,8 +82,8 @@ def _profile(args: argparse.Namespace, words: list[str], folder: Path, context: 
 
 def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
     """The folder of a run that there is, and the words that it was started with."""
-    from chainer_profile.advice.results import ADVICE
     from chainer_profile.measure.progress import ProgressBar
+    from chainer_profile.record.budget import ADVICE
     from chainer_profile.runs.folder import load_run
 
     folder = Path(args.run)
@@ -127,11 +127,12 @@ def _advise(
     """Try the changes, write what came of them, and print it."""
     # Not for the processes in which they are tried.
     from chainer_profile.advice.changes import Candidate, propose
-    from chainer_profile.advice.results import ADVICE, Advice, promising, write_json
+    from chainer_profile.advice.results import Advice, promising, write_json
     from chainer_profile.advice.trying import Trial
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.cli.shown import first_screen, say_written, show
     from chainer_profile.measure.progress import ProgressBar
+    from chainer_profile.record.budget import ADVICE
     from chainer_profile.record.recording import COMPLETE
     from chainer_profile.report.content.advice import section
     from chainer_profile.runs.folder import load_run

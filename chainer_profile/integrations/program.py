@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import chainer
@@ -21,7 +21,6 @@ from chainer_profile.integrations.extensions import (
     progress_of,
 )
 from chainer_profile.integrations.results import TEST, TRAINING
-from chainer_profile.integrations.trying import Trying
 from chainer_profile.integrations.watched import Abandoned, End, Watched
 from chainer_profile.measure import entries
 from chainer_profile.measure.accounts import Account, Accounts
@@ -31,6 +30,9 @@ from chainer_profile.measure.windows import actual_optimizer
 from chainer_profile.record import budget
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
+
+if TYPE_CHECKING:
+    from chainer_profile.integrations.trying import Trying
 
 #: Trainings that are measured, and networks that are called outside of them, at most.
 _MOST_KINDS = 8
@@ -417,6 +419,9 @@ class Program:
             if watched.name != TRAINING or self.trying.watched.name == TRAINING:
                 return
             self.trying.close()
+        # With it come pandas and the findings, which a program without cures does not wait for.
+        from chainer_profile.integrations.trying import Trying
+
         self.trying = Trying(watched)
 
     def _run_as_it_is(self, watched: Watched) -> None:

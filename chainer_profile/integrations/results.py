@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from chainer_profile.advice.results import ADVICE, Advice, write_json
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.files import make_folder, part_of, remove_file
 from chainer_profile.measure import machine
-from chainer_profile.record.budget import BUDGET, Budget
-from chainer_profile.record.budget import write_json as write_budget
+from chainer_profile.record.budget import ADVICE, BUDGET, Budget, write_json
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import JOURNAL, RunFolder, take_folder
 from chainer_profile.runs.written import write
+
+if TYPE_CHECKING:
+    from chainer_profile.advice.results import Advice
 
 #: The main folder.
 MAIN = ""
@@ -132,13 +134,15 @@ class Results:
     def save_advice(self, kind: str, advice: Advice) -> None:
         """Write what was tried so far in trials of a kind, beside them."""
         if home := self._folders.get(self._homes.get(kind, kind)):
+            from chainer_profile.advice.results import write_json as write_advice
+
             with self._warning():
-                write(home.path, {ADVICE: write_json(advice).encode()})
+                write(home.path, {ADVICE: write_advice(advice)})
 
     def save_budget(self, budget: Budget) -> None:
         """Write where the time went, so far."""
         with self._warning():
-            write(self.take().path, {BUDGET: write_budget(budget).encode()})
+            write(self.take().path, {BUDGET: write_json(budget)})
 
     @contextmanager
     def _warning(self) -> Iterator[None]:

@@ -66,7 +66,7 @@ def main(job: Mapping[str, Any]) -> None:
     written = list(ended.saved)
     if ended.folder is not None:
         try:
-            write(Path(ended.folder), {BUDGET: write_json(budget).encode()})
+            write(Path(ended.folder), {BUDGET: write_json(budget)})
             written = written or [ended.folder]
         except ProfileError as error:
             problems.append(str(error))

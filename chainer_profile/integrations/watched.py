@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from chainer_profile.advice.turns import Turns
 from chainer_profile.basics.errors import one_line
 from chainer_profile.measure.accounts import Account, Accounts
 from chainer_profile.measure.devices import clock_of, device_of
@@ -18,6 +17,9 @@ from chainer_profile.measure.ranks import rank_of
 from chainer_profile.record.budget import ITERATIONS, PROFILER
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Environment, Recording, Settings
+
+if TYPE_CHECKING:
+    from chainer_profile.advice.turns import Turns
 
 #: Nanoseconds that the memory pass takes for each call, about: tracemalloc sees all of Python's
 #: allocations. Those that it may add whatever the trials take, and else of their own time.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from chainer_profile.basics import files
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.record.budget import BUDGET, read_budget
+from chainer_profile.record.budget import ADVICE, BUDGET, read_budget
 from chainer_profile.runs.formats import is_report
 from chainer_profile.runs.written import refuse_foreign, remove
 
@@ -143,7 +143,6 @@ def save_recording(folder: Path, recording: Recording, kept: Collection[str] = (
 
 def load_run(place: Path) -> Recording:
     """The recording in a folder or file; the trials of a killed run become a recording first."""
-    from chainer_profile.advice.results import ADVICE
     from chainer_profile.record.journal import recover
     from chainer_profile.record.recording import Recording
 

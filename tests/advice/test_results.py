@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from chainer_profile.advice.changes import WALL, Candidate
 from chainer_profile.advice.results import (
-    ADVICE,
     Advice,
     LayerGain,
     Tried,
@@ -23,6 +22,7 @@ from chainer_profile.advice.results import (
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.engines.results import Speedup
+from chainer_profile.record.budget import ADVICE
 from chainer_profile.record.recording import Settings
 
 CANDIDATE = Candidate("accelerate()", "why", "how", Change(kernels="numpy"))

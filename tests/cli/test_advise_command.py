@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from chainer_profile.advice.changes import AS_IT_IS, Possible
-from chainer_profile.advice.results import ADVICE, read_advice
+from chainer_profile.advice.results import read_advice
 from chainer_profile.advice.worker import BLOCK, READY, WorkerError
 from chainer_profile.analyse.findings import Change
 from chainer_profile.cli import advise
 from chainer_profile.cli.parsers import parser_of
 from chainer_profile.engines.catalogue import ENGINES
+from chainer_profile.record.budget import ADVICE
 from chainer_profile.record.recording import Settings
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import load_run, save_recording
