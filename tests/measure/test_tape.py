@@ -58,29 +58,6 @@ def test_a_link_of_changing_length_is_one_row_of_mean_calls_and_work(clock):
     assert {link.path: link.calls for link in loop[0].links()} == {"/": 1, "/fc": 12}
 
 
-def test_work_is_the_mean_over_shapes(clock):
-    model = Net()
-    loop = recorder_of(clock, model)
-
-    def run(size):
-        y = model(batch(size))
-        y.grad = np.ones_like(y.array)
-        y.backward()
-
-    flops = {}
-    for size in (2, 6):
-        alone = recorder_of(clock, model)
-        for recording_loop in (loop, alone):
-            iteration_of(recording_loop, lambda size=size: run(size))
-        for key, layer in layers_of(alone[0]).items():
-            flops.setdefault(key, []).append(layer.flops)
-    layers = layers_of(loop[0])
-    assert set(layers) == set(flops)
-    for key, layer in layers.items():
-        assert layer.flops == sum(flops[key]) / 2
-        assert not layer.work_is_about
-
-
 def test_there_may_be_any_number_of_shapes(clock):
     model = Net(lambda x: Busy(clock, len(x)).apply((x,))[0])
     loop = recorder_of(clock, model)
