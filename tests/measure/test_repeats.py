@@ -81,23 +81,6 @@ def test_rows_are_those_of_the_tape(kinds, phase):
         assert one.wall_ns == other.wall_ns
 
 
-def unlike_at(step, at, change):
-    """Calls of a step, of which one is changed."""
-    clock = FakeClock(read_ns=1)
-    with step.configured():
-        step()
-        taped = learned(step, clock.now_ns)
-        with taped.recording() as recorder:
-            for number in range(TRIALS):
-                recorder.start()
-                with change if number == at else chainer.using_config("unlike", False):
-                    step()
-                recorder.stop()
-            kept = recorder.fold()
-    assert isinstance(recorder, Repeats)
-    return taped, recorder, kept
-
-
 @pytest.mark.parametrize("at", [0, 5, TRIALS - 1])
 @pytest.mark.parametrize(
     "other",
@@ -120,12 +103,20 @@ def test_nothing_is_kept_of_a_trial_that_calls_something_else(at, other):
 
     model.at_last = at_last
     step = make_step("forward", model, (np.zeros((1, 2, 3, 3), np.float32),))
-    with chainer.using_config("unlike", False):
-        taped, recorder, kept = unlike_at(step, at, chainer.using_config("unlike", True))
+    with chainer.using_config("unlike", False), step.configured():
+        step()
+        taped = learned(step, FakeClock(read_ns=1).now_ns)
+        with taped.recording() as recorder:
+            for number in range(TRIALS):
+                recorder.start()
+                with chainer.using_config("unlike", number == at):
+                    step()
+                recorder.stop()
+            kept = recorder.fold()
+        assert isinstance(recorder, Repeats)
         assert (recorder.unlike, len(kept)) == (1, TRIALS - 1)
         assert len({trial.rows_ns.tobytes() for trial in kept}) == 1
-        with step.configured():
-            kind, (trial,) = trials(taped, step, 1)
+        kind, (trial,) = trials(taped, step, 1)
     assert kind is not Repeats
     assert trial.order is None
 

@@ -19,7 +19,7 @@ from chainer_profile.basics.describe import FIRST_LOOK
 from chainer_profile.measure import runner, trials
 from chainer_profile.measure.runner import RunError, default_clean_trials
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.trials import cycles
+from chainer_profile.measure.trials import cycles, opening
 from chainer_profile.record.journal import PROFILED, Journal, JournalError, Trial, recover
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.text import run_lines
@@ -356,6 +356,13 @@ def test_every_trial_of_the_cycles_is_made_once(trials, clean):
     assert sum(clean for _, clean, _ in made) == clean
     assert all(min(cycle) >= 0 for cycle in made)
     assert all(before - behind in (0, 1) for before, _, behind in made)
+    # So it is of the parts that a long first cycle is made in.
+    cycle = made[0]
+    parts = list(opening(*cycle))
+    assert sum(before + behind for before, _, behind in parts) == cycle[0] + cycle[2]
+    assert sum(clean for _, clean, _ in parts) == cycle[1]
+    assert min(map(min, parts)) >= 0
+    assert parts[0][:2] == (min(sum(cycle[::2]), 1), min(cycle[1], 1))
     # The main job, and how many clean trials others have.
     assert list(cycles(10_000, 1000)) == [(100, 20, 100)] * 50
     assert [default_clean_trials(n) for n in (1, 20, 50, 301, 10_000)] == [5, 20, 30, 31, 1000]
