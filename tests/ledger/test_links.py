@@ -226,28 +226,25 @@ def test_every_row_has_its_own_time_in_any_iterations(
     program, iterations, together, read_ns, most_events
 ):
     """Also where the tape is folded within iterations again and again, or behind all of them."""
-    runner, trials = Runner(program), []
-    runner.ledger.read_ns = read_ns
-    model, ledger, (recorder, entries) = runner.model, runner.ledger, runner.loop
-    kept = [runner.optimizer, chainer.Variable, chainer.Optimizer]
-    kept += [param.update_rule for param in model.params()]
-    with (
-        nothing_left(model, *kept),
-        drawn.slow_chainer(ledger),
-        patch.object(tape, "_MOST_EVENTS", most_events),
-    ):
-        for number, (recorded, actions) in enumerate(iterations):
-            ledger.recorded, ledger.trial = recorded, drawn.Trial()
-            if not recorded:
-                runner.run(actions)
-                continue
-            begin_ns = ledger.time_ns
-            with entries, recorder.recording():
-                recorder.start()
-                runner.run(actions)
-                recorder.stop(number)
-            assert read_ns or ledger.trial.spent.total() == ledger.time_ns - begin_ns
-            trials.append((number, ledger.trial))
-            if not together:
-                check(runner.loop, trials, read_ns)
-        check(runner.loop, trials, read_ns)
+    with patch.object(tape, "_MOST_EVENTS", most_events):
+        runner, trials = Runner(program), []
+        runner.ledger.read_ns = read_ns
+        model, ledger, (recorder, entries) = runner.model, runner.ledger, runner.loop
+        kept = [runner.optimizer, chainer.Variable, chainer.Optimizer]
+        kept += [param.update_rule for param in model.params()]
+        with nothing_left(model, *kept), drawn.slow_chainer(ledger):
+            for number, (recorded, actions) in enumerate(iterations):
+                ledger.recorded, ledger.trial = recorded, drawn.Trial()
+                if not recorded:
+                    runner.run(actions)
+                    continue
+                begin_ns = ledger.time_ns
+                with entries, recorder.recording():
+                    recorder.start()
+                    runner.run(actions)
+                    recorder.stop(number)
+                assert read_ns or ledger.trial.spent.total() == ledger.time_ns - begin_ns
+                trials.append((number, ledger.trial))
+                if not together:
+                    check(runner.loop, trials, read_ns)
+            check(runner.loop, trials, read_ns)
