@@ -8,7 +8,6 @@ call writes down by itself how long it took on the fake clock.
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from unittest.mock import patch
 
 import chainer
@@ -199,61 +198,53 @@ def times_by_row(loop, iteration):
     return +times
 
 
+def check(loop, trials, read_ns):
+    """The iterations that are not folded, with the ledger of each and its number."""
+    recorder, _ = loop
+    folded = recorder.fold()
+    assert [iteration.number for iteration in folded] == [number for number, _ in trials]
+    for iteration, (_, trial) in zip(folded, trials, strict=True):
+        times, calls = times_by_row(loop, iteration), rows_of(recorder, iteration.calls)
+        assert +calls == Counter({of: n for of, n in trial.calls.items() if of[1]})
+        assert times.total() == iteration.wall_ns
+        if not read_ns:
+            assert iteration.wall_ns == trial.spent.total()
+            assert +times == +drawn.of_rows(trial.spent)
+    assert not recorder.fold()
+    trials.clear()
+
+
 @drawn.EXAMPLES
 @given(
     program=drawn.programs(True, STRANGERS, MADE),
     iterations=ITERATIONS,
+    together=st.booleans(),
     read_ns=st.sampled_from([0, 0, 1]),
     most_events=st.sampled_from([10**6, 10**6, 2, 9]),
 )
-def test_every_row_has_its_own_time_in_any_iterations(program, iterations, read_ns, most_events):
-    """Also where the tape is folded within iterations again and again."""
-    runner = Runner(program)
-    runner.ledger.read_ns = read_ns
-    model, ledger = runner.model, runner.ledger
-    kept = [runner.optimizer, chainer.Variable, chainer.Optimizer]
-    kept += [param.update_rule for param in model.params()]
-    with (
-        nothing_left(model, *kept),
-        drawn.slow_chainer(ledger),
-        patch.object(tape, "_MOST_EVENTS", most_events),
-    ):
-        for recorded, actions in iterations:
-            ledger.recorded, ledger.trial = recorded, trial = recorded, drawn.Trial()
-            if not recorded:
-                runner.run(actions)
-                continue
-            begin_ns = ledger.time_ns
-            iteration = iteration_of(runner.loop, partial(runner.run, actions))
-            times, calls = (
-                times_by_row(runner.loop, iteration),
-                rows_of(runner.loop[0], iteration.calls),
-            )
-            assert +calls == Counter({of: n for of, n in trial.calls.items() if of[1]})
-            assert times.total() == iteration.wall_ns
-            if not read_ns:
-                assert iteration.wall_ns == ledger.time_ns - begin_ns == trial.spent.total()
-                assert +times == +drawn.of_rows(trial.spent)
-
-
-@drawn.EXAMPLES
-@given(program=drawn.programs(True, STRANGERS, MADE), iterations=ITERATIONS)
-def test_iterations_that_are_folded_together_are_the_same(program, iterations):
-    runner = Runner(program)
-    ledger, (recorder, entries) = runner.ledger, runner.loop
-    trials = []
-    with drawn.slow_chainer(ledger):
-        for _, actions in iterations:
-            ledger.recorded, ledger.trial = True, drawn.Trial()
-            with entries, recorder.recording():
-                recorder.start()
-                runner.run(actions)
-                recorder.stop(len(trials))
-            trials.append(ledger.trial)
-    folded = recorder.fold()
-    assert [iteration.number for iteration in folded] == list(range(len(trials)))
-    assert not recorder.fold()
-    for trial, iteration in zip(trials, folded, strict=True):
-        assert +times_by_row(runner.loop, iteration) == +drawn.of_rows(trial.spent)
-        calls = rows_of(recorder, iteration.calls)
-        assert +calls == Counter({of: n for of, n in trial.calls.items() if of[1]})
+def test_every_row_has_its_own_time_in_any_iterations(
+    program, iterations, together, read_ns, most_events
+):
+    """Also where the tape is folded within iterations again and again, or behind all of them."""
+    with patch.object(tape, "_MOST_EVENTS", most_events):
+        runner, trials = Runner(program), []
+        runner.ledger.read_ns = read_ns
+        model, ledger, (recorder, entries) = runner.model, runner.ledger, runner.loop
+        kept = [runner.optimizer, chainer.Variable, chainer.Optimizer]
+        kept += [param.update_rule for param in model.params()]
+        with nothing_left(model, *kept), drawn.slow_chainer(ledger):
+            for number, (recorded, actions) in enumerate(iterations):
+                ledger.recorded, ledger.trial = recorded, drawn.Trial()
+                if not recorded:
+                    runner.run(actions)
+                    continue
+                begin_ns = ledger.time_ns
+                with entries, recorder.recording():
+                    recorder.start()
+                    runner.run(actions)
+                    recorder.stop(number)
+                assert read_ns or ledger.trial.spent.total() == ledger.time_ns - begin_ns
+                trials.append((number, ledger.trial))
+                if not together:
+                    check(runner.loop, trials, read_ns)
+            check(runner.loop, trials, read_ns)

@@ -121,6 +121,7 @@ def test_rows_of_trials_that_differ_by_shapes_are_those_of_calls_folded(hook):
         for name in ("flops", "nbytes_read", "nbytes_written"):
             usual, other = (sum(getattr(call, name) for call in of) for of in (calls, others))
             assert getattr(row, name) == round((5 * usual + other) / 6)
+        assert not row.work_is_about
         of_calls = exact.self_ns[:, number::2].sum(axis=1)
         assert recording.self_ns[:5, number].tolist() == of_calls.tolist()
 

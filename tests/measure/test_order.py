@@ -1,4 +1,4 @@
-"""Rows of single calls: link paths, shapes, nesting; and trials that differ.
+"""Rows of single calls: link paths, shapes, nesting, updates.
 
 That the rows of any network are those of its calls is in tests/ledger.
 """
@@ -148,28 +148,3 @@ def test_one_row_of_the_update_for_each_link_with_its_parameters():
     shared = net(lambda self, x: self.b(F.relu(self.a(x))), a=link, b=link)
     update = learn(shared, phase="train").layers[-1]
     assert (update.path, update.input_shapes, update.calls) == ("/a", ((2, 2), (2,)), 4)
-
-
-# -- unusual graphs
-
-
-# -- failures
-
-
-# -- how trials differ
-
-
-def test_backwards_belong_to_their_calls_in_any_order(clock):
-    """Calls of one function with the same shapes: their backwards are no mirror image of them."""
-
-    def forward(self, x):
-        return F.relu(self.a(x)) + F.relu(self.a(x))
-
-    taped = learn(net(forward, **linears("a")), phase="forward-backward")
-    calls = {layer.index: layer for layer in taped.layers if layer.phase == "forward"}
-    backs = [layer for layer in taped.layers if layer.phase == "backward"]
-    of = [layer.forward for layer in backs if layer.function == "ReLU"]
-    assert sorted(of) == [at for at, layer in calls.items() if layer.function == "ReLU"]
-    # The last call need not come back first if no other call needs it.
-    assert of != sorted(of, reverse=True)
-    assert all(calls[at].function == "ReLU" for at in of)

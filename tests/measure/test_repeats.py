@@ -1,12 +1,13 @@
-"""Trials that repeat known calls have the rows that the tape has, and others are not kept."""
+"""Trials that repeat known calls: those that make others are not kept.
+
+That they have the rows of their calls is in tests/ledger.
+"""
 
 import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from chainer_profile import summarise
 from chainer_profile.measure import runner
@@ -40,64 +41,23 @@ class Drawn(chainer.Chain):
         return self.head(self.at_last(y))
 
 
-def trials(taped, step, count):
-    """That many trials within one ``recording()``."""
+def trials(taped, step, unlike=()):
+    """A number of trials, some of them unlike the others; by whom, and what is kept of them."""
     with taped.recording() as recorder:
-        for _ in range(count):
+        for number in range(TRIALS):
             recorder.start()
-            step()
+            with chainer.using_config("unlike", number in unlike):
+                step()
             recorder.stop()
-        return type(recorder), recorder.fold()
+        return recorder, recorder.fold()
 
 
-def learned(step, now_ns):
-    taped = TapedStep(step, now_ns)
+def learned(step):
+    taped = TapedStep(step, FakeClock(read_ns=1).now_ns)
+    step()
     taped.learn()
     taped.learn()
     return taped
-
-
-@given(
-    kinds=st.lists(st.sampled_from(["relu", "add", "as it is"]), min_size=1, max_size=4),
-    phase=st.sampled_from(["forward", "forward-backward", "train"]),
-)
-def test_rows_are_those_of_the_tape(kinds, phase):
-    clock = FakeClock(read_ns=1)
-    step = make_step(phase, Drawn(kinds), (np.zeros((2, 2, 3, 3), np.float32),))
-    with step.configured():
-        step()
-        taped, on_tape = learned(step, clock.now_ns), learned(step, clock.now_ns)
-        on_tape._repeats = None
-        kind, repeats = trials(taped, step, TRIALS)
-        others = trials(on_tape, step, TRIALS)[1]
-    assert kind is Repeats
-    assert taped.layers == on_tape.layers
-    assert taped.links == on_tape.links
-    assert taped.phases == on_tape.phases
-    for one, other in zip(repeats, others, strict=True):
-        assert one.rows_ns.sum() + one.phases_ns.sum() <= one.wall_ns
-        assert one.calls.tolist() == other.calls.tolist()
-        # A read of the clock takes 1 ns, and both read it once on entering and on leaving.
-        assert one.rows_ns.tolist() == other.rows_ns.tolist()
-        assert one.phases_ns.tolist() == other.phases_ns.tolist()
-        assert one.wall_ns == other.wall_ns
-
-
-def unlike_at(step, at, change):
-    """Calls of a step, of which one is changed."""
-    clock = FakeClock(read_ns=1)
-    with step.configured():
-        step()
-        taped = learned(step, clock.now_ns)
-        with taped.recording() as recorder:
-            for number in range(TRIALS):
-                recorder.start()
-                with change if number == at else chainer.using_config("unlike", False):
-                    step()
-                recorder.stop()
-            kept = recorder.fold()
-    assert isinstance(recorder, Repeats)
-    return taped, recorder, kept
 
 
 @pytest.mark.parametrize("at", [0, 5, TRIALS - 1])
@@ -123,14 +83,15 @@ def test_nothing_is_kept_of_a_trial_that_calls_something_else(at, other):
 
     model.at_last = at_last
     step = make_step("forward", model, (np.zeros((1, 2, 3, 3), np.float32),))
-    with chainer.using_config("unlike", False):
-        taped, recorder, kept = unlike_at(step, at, chainer.using_config("unlike", True))
+    with chainer.using_config("unlike", False), step.configured():
+        taped = learned(step)
+        recorder, kept = trials(taped, step, unlike=[at])
+        assert isinstance(recorder, Repeats)
         assert (recorder.unlike, len(kept)) == (1, TRIALS - 1)
         assert len({trial.rows_ns.tobytes() for trial in kept}) == 1
-        with step.configured():
-            kind, (trial,) = trials(taped, step, 1)
-    assert kind is not Repeats
-    assert trial.order is None
+        recorder, kept = trials(taped, step)
+    assert not isinstance(recorder, Repeats)
+    assert [trial.order for trial in kept] == [None] * TRIALS
 
 
 def test_links_that_call_no_function_are_counted():
@@ -151,14 +112,12 @@ def test_links_that_call_no_function_are_counted():
 def test_a_parameter_with_another_array_leaves_the_rest_to_the_tape():
     model = Drawn(["relu"])
     step = make_step("forward", model, (np.zeros((1, 2, 3, 3), np.float32),))
-    clock = FakeClock(read_ns=1)
     with step.configured():
-        step()
-        taped = learned(step, clock.now_ns)
+        taped = learned(step)
         model.head.b.array = model.head.b.array.copy()
-        kind, iterations = trials(taped, step, 2)
-    assert kind is not Repeats
-    assert all(trial.order is taped.order for trial in iterations)
+        recorder, kept = trials(taped, step)
+    assert not isinstance(recorder, Repeats)
+    assert all(trial.order is taped.order for trial in kept)
 
 
 def test_an_unlike_trial_is_told_of():

@@ -19,13 +19,14 @@ from chainer_profile.basics.describe import FIRST_LOOK
 from chainer_profile.measure import runner, trials
 from chainer_profile.measure.runner import RunError, default_clean_trials
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.trials import cycles
+from chainer_profile.measure.trials import cycles, opening
 from chainer_profile.record.journal import PROFILED, Journal, JournalError, Trial, recover
-from chainer_profile.record.recording import Recording, Settings
+from chainer_profile.record.recording import Recording
 from chainer_profile.report.text import run_lines
 from tests import nets
 from tests.conftest import FakeClock
 from tests.nets import Chain, Nesting, SlowHook, Step, Trained, Wait, image, net, slow_loss
+from tests.queues import asked
 from tests.report.reading import report_md
 
 TRIAL_NS = 208  # of a Chain: 180 in its functions, 7 of its own and 7 in each of its three links
@@ -40,13 +41,9 @@ STEP_NS = sum(ROWS) + sum(FRAMEWORK.values())
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def settings(**changes):
-    return Settings(**({"trials": 20, "clean_trials": 5, "warmups": 2} | changes))
-
-
 def run(model, clock, made=None, **kwargs):
     """A run of a network's forward pass."""
-    made = made or settings()
+    made = made or asked()
     step = make_step("forward", model, (image(),), train_mode=made.train_mode)
     return runner.run(step, made, clock=clock, **kwargs)
 
@@ -78,8 +75,8 @@ class TestRun:
         assert recording.clean_cpu_ns.tolist() == [3 * (TRIAL_NS + 1000)] * 5
 
     def test_clean_blocks_alternate_with_profiled_ones_and_progress_counts_to_the_end(self, clock):
-        asked, seen = settings(trials=40, clean_trials=10), []
-        recording = run(Chain(clock), clock, asked, progress=lambda *a: seen.append(a))
+        made, seen = asked(trials=40, clean_trials=10), []
+        recording = run(Chain(clock), clock, made, progress=lambda *a: seen.append(a))
         kinds = [(start, "P") for start in recording.start_ns.tolist()]
         kinds += [(start, "C") for start in recording.clean_start_ns.tolist()]
         starts, text = zip(*sorted(kinds), strict=True)
@@ -121,7 +118,7 @@ class TestRun:
             trained.calls = 0
             with open(path, "w+b") as file:
                 more = {"journal": Journal(file), "memory": False, "clock": clock}
-                recording = runner.run(training(trained, clock), settings(phase="train"), **more)
+                recording = runner.run(training(trained, clock), asked(phase="train"), **more)
             recovered = recover(path)
             for name in ("layers", "phases", "links", "settings"):
                 assert getattr(recovered, name) == getattr(recording, name)
@@ -166,14 +163,14 @@ class TestEnds:
                 self._duration_ns += 1000
                 return super().forward(x)
 
-        wanted = settings(trials=4000, clean_trials=100, until_ci=0.01)
+        wanted = asked(trials=4000, clean_trials=100, until_ci=0.01)
         for model in (Chain(clock), Rarely(clock, 1)):
             recording = run(model, clock, wanted)
             # A cycle has 200 profiled trials: the first one is enough for a look.
             assert recording.n_trials == FIRST_LOOK == 200
             assert recording.ended == "wanted interval reached"
         assert recording.trial_ns.mean() > 1.05 * np.median(recording.trial_ns)
-        recording = run(Drifting(clock, 1), clock, settings(trials=500, until_ci=0.001))
+        recording = run(Drifting(clock, 1), clock, asked(trials=500, until_ci=0.001))
         assert (recording.n_trials, recording.ended) == (500, "complete")
 
 
@@ -241,7 +238,7 @@ class TestFailures:
     def test_an_exception_in_trial_5_keeps_4(self, clock, trained, monkeypatch, place):
         step = failing_step(clock, place, monkeypatch)
         with pytest.raises(RunError) as caught:
-            runner.run(step, settings(), clock=clock)
+            runner.run(step, asked(), clock=clock)
         message = f"the network fails after 4 trials, {FAILS[place]}: ValueError: broken on purpose"
         assert str(caught.value) == message
         kept = caught.value.recording
@@ -265,7 +262,7 @@ class TestFailures:
 
         monkeypatch.setattr(Journal, "add", full)
         with pytest.raises(RunError, match=r"cannot be written after 20 trials: No space") as error:
-            run(Chain(clock), clock, settings(warmups=0))
+            run(Chain(clock), clock, asked(warmups=0))
         assert error.value.recording.n_trials == 20  # those of the second group as well
 
 
@@ -305,7 +302,7 @@ class TestTrialsThatDiffer:
                 return slow_loss(clock)(y)
 
             step = training(model, clock, loss)
-            recording = runner.run(step, settings(phase="train"), clock=clock)
+            recording = runner.run(step, asked(phase="train"), clock=clock)
             by_link(recording)
             assert recording.n_trials == 20
             assert recording.phases == ("update", "forward", "backward")
@@ -333,10 +330,10 @@ class TestMemory:
         assert run(Chain(clock), clock, memory=False).memory is None
 
     def test_it_is_made_where_a_run_ends_by_itself_and_left_out_where_it_is_stopped(self, clock):
-        limited = settings(trials=4000, max_seconds=100 * TRIAL_NS * 1e-9)
-        exact = settings(trials=4000, until_ci=0.01)
-        for asked, ended in ((limited, "time limit reached"), (exact, "wanted interval reached")):
-            recording = run(Chain(clock), clock, asked)
+        limited = asked(trials=4000, max_seconds=100 * TRIAL_NS * 1e-9)
+        exact = asked(trials=4000, until_ci=0.01)
+        for made, ended in ((limited, "time limit reached"), (exact, "wanted interval reached")):
+            recording = run(Chain(clock), clock, made)
             assert (recording.ended, recording.memory is not None) == (ended, True)
         for after in (FIRST + 4, CALLS):
             model, says = Chain(clock), ["interrupted by SIGINT"]
@@ -355,6 +352,13 @@ def test_every_trial_of_the_cycles_is_made_once(trials, clean):
     assert sum(clean for _, clean, _ in made) == clean
     assert all(min(cycle) >= 0 for cycle in made)
     assert all(before - behind in (0, 1) for before, _, behind in made)
+    # So it is of the parts that a long first cycle is made in.
+    cycle = made[0]
+    parts = list(opening(*cycle))
+    assert sum(before + behind for before, _, behind in parts) == cycle[0] + cycle[2]
+    assert sum(clean for _, clean, _ in parts) == cycle[1]
+    assert min(map(min, parts)) >= 0
+    assert parts[0][:2] == (min(sum(cycle[::2]), 1), min(cycle[1], 1))
     # The main job, and how many clean trials others have.
     assert list(cycles(10_000, 1000)) == [(100, 20, 100)] * 50
     assert [default_clean_trials(n) for n in (1, 20, 50, 301, 10_000)] == [5, 20, 30, 31, 1000]
