@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.measure.entries import Entries
+from chainer_profile.measure.owners import Paths
 from chainer_profile.measure.readings import Readings
 from chainer_profile.measure.row import MOST_SHAPES
 from chainer_profile.measure.tape import Tape
@@ -155,10 +156,19 @@ def test_what_recording_adds_to_calls_is_taken_off_between_functions(clock, call
         for _ in range(3):
             tape.start()
             trial.run(clock, between_ns)
-            tape.stop()
+            assert tape.stop() == 6  # three phases, and a function in each
     *_, iteration = tape.fold(call_ns)  # the first one has the looking up of rows
     assert iteration.rows_ns.tolist() == [500, 500, 500]
     assert iteration.calls.sum() == 3
     left_ns = np.subtract([*between_ns.values()], added_ns)
     assert iteration.phases_ns.tolist() == left_ns.tolist()
     assert iteration.wall_ns == iteration.rows_ns.sum() + left_ns.sum()
+
+
+def test_a_shared_parameter_is_the_first_links():
+    model = chainer.Sequential(L.Linear(3, 3), L.Linear(3, 3))
+    model[1].W = model[0].W
+    paths = Paths([("", model)])
+    paths.know_parameters()
+    assert paths.owner("/", (model[0].W.array,)) == "/0"
+    assert paths.owner("/", (model[1].b.array,)) == "/1"
