@@ -238,13 +238,13 @@ def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> list[A
     if line_s is not None and line_s * 1e3 <= _HEADROOM * limit:
         top = max(limit, line_s * 1e3)
         ax.axhline(line_s * 1e3, color=figures.HOT_COLOUR, linewidth=0.9, linestyle=(0, (5, 3)))
-        label = f"line of the rule: {units.format_ms(line_s)} ms"
+        label = f"line of the rule: {units.format_duration(line_s)}"
         handles.append(_line(label=label, color=figures.HOT_COLOUR, linestyle=_DASHES))
     if cut.any():
         style: dict[str, Any] = {"marker": "^", "markersize": max(3.0, cap), "linestyle": ""}
         ax.plot(x[cut], np.full(cut.sum(), limit), color=figures.INK, **style)
-        longest = units.format_ms(float(shown.frame["high_s"].max()))
-        handles.append(_line(label=f"cut (up to {longest} ms)", **style))
+        longest = units.format_duration(float(shown.frame["high_s"].max()))
+        handles.append(_line(label=f"cut (up to {longest})", **style))
     ax.set_ylim(0, top * _ABOVE)
     return handles
 
@@ -277,7 +277,7 @@ def _draw_phases(
         if start:
             ax.axvline(start - 0.5, color=figures.INK, linewidth=0.6, zorder=0.6)
         name = printable(phase)
-        with_sum = f"{name}: {units.format_ms(float(sums_s[phase]))} ms"
+        with_sum = f"{name}: {units.format_duration(float(sums_s[phase]))}"
         centre = (start + end - 1) / 2
         for text in (with_sum, name)[not times :]:
             half = len(text) * size * _CHAR_WIDTH / points / 2
