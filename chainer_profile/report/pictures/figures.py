@@ -14,10 +14,8 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.markers import TICKDOWN, TICKLEFT
 
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import NOT_KNOWN, format_duration, format_interval, plural
@@ -198,9 +196,9 @@ def blank(width: float, height: float) -> Figure:
     return figure
 
 
-def legend_above(ax: Axes, size: float, columns: int, pad: float, handles: Any = None) -> None:
+def legend_above(ax: Axes, size: float, pad: float, columns: int = 0) -> None:
     """The legend above the axes, so many font sizes away."""
-    handles = handles or ax.get_legend_handles_labels()[0]
+    handles, _ = ax.get_legend_handles_labels()
     ax.legend(
         handles=handles,
         loc="lower left",
@@ -249,25 +247,6 @@ def plain_axes(ax: Axes, grid: Literal["x", "y", "both"]) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis=grid, color=GRID, linewidth=0.6)
     ax.set_axisbelow(True)
-
-
-def mark(axis: Axis, places: Iterable[float], width: float) -> None:
-    """Draw marks outside of an axis, as one shape: ticks cost a thousand times as much."""
-    ax, (low, high) = axis.axes, sorted(axis.get_view_interval())
-    seen = [place for place in places if low <= place <= high]
-    on_x = axis is ax.xaxis
-    on_axis = [0.0] * len(seen)
-    ax.plot(
-        *((seen, on_axis) if on_x else (on_axis, seen)),
-        marker=TICKDOWN if on_x else TICKLEFT,
-        transform=ax.get_xaxis_transform() if on_x else ax.get_yaxis_transform(),
-        color=INK,
-        linestyle="",
-        markersize=2,
-        markeredgewidth=width,
-        clip_on=False,
-        in_layout=False,
-    )
 
 
 def title(summary: Summary, most: int) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import NullFormatter
 from numpy.typing import NDArray
 
 from chainer_profile.analyse.roofline import drawable
@@ -51,8 +51,7 @@ def figure(summary: Summary) -> Figure:
     ax.set(xlabel="operations a byte", ylabel="billions of operations a second (GFLOP/s)")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(lambda value, _: format_significant(value, 1))
-        figures.mark(axis, axis.get_minorticklocs(), 0.6)
-        axis.set_minor_locator(NullLocator())
+        axis.set_minor_formatter(NullFormatter())
     figures.plain_axes(ax, "both")
     figures.entitle(fig, figures.title(summary, _CHARS))
     _draw_legend(ax, layers, f"area: time of a layer, {format_duration(longest_s)} at most")
