@@ -77,9 +77,11 @@ def page(
     sections = [section for section in sections if section[2]]
     figures = partial(_figure, drawn=drawn, words=words)
     script = own_file("page.js")
+    # The hash by which the policy allows it.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     return Template(own_file("page.html")).substitute(
         policy=(
-            f"default-src 'none'; script-src {digest(script)}; style-src 'unsafe-inline'; "
+            f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
             "img-src data:; connect-src 'none'; base-uri 'none'; form-action 'none'"
         ),
         title=html.text(title),
@@ -127,9 +129,3 @@ def _figure(figure: Figure, drawn: Mapping[str, Picture], words: Mapping[str, st
 def own_file(name: str) -> str:
     """A file that comes with the page's code."""
     return files("chainer_profile.report.page").joinpath(name).read_text(encoding="utf-8")
-
-
-def digest(script: str) -> str:
-    """The hash by which the page's policy knows a script."""
-    value = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return f"'sha256-{value}'"

@@ -59,7 +59,16 @@ def lead(ax: Axes, anchors: Sequence[str]) -> None:
     """Make the bars at 0, 1, 2 and so on lead to rows of tables, with all that is above them."""
     low, high = ax.get_ylim()
     urls = [f"#{anchor}" for anchor in anchors]
-    draw(ax, range(len(anchors)), np.full(len(anchors), high - low), 1.0, "none", low, urls=urls)
+    draw(
+        ax,
+        range(len(anchors)),
+        np.full(len(anchors), high - low),
+        1.0,
+        "none",
+        low,
+        urls=urls,
+        zorder=9,
+    )
 
 
 def name(figure: Figure, names: Mapping[int, str], font: float, label: str, size: float) -> None:

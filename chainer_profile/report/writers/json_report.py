@@ -148,13 +148,12 @@ def _text(value: Any, depth: int = 0) -> str:
     """JSON, in which lists and objects that hold others have a line for each part."""
     if not isinstance(value, dict | list):
         return json.dumps(value, allow_nan=False)
-    parts = value.values() if isinstance(value, dict) else value
-    texts = [_text(part, depth + 1) for part in parts]
     if isinstance(value, dict):
-        texts = [f"{json.dumps(key)}: {text}" for key, text in zip(value, texts, strict=True)]
-    opened, closed = "{}" if isinstance(value, dict) else "[]"
+        texts = [f"{json.dumps(key)}: {_text(part, depth + 1)}" for key, part in value.items()]
+        ends, between, parts = "{}", ", ", [*value.values()]
+    else:
+        texts, ends, between, parts = [_text(part, depth + 1) for part in value], "[]", ",", value
     if not any(isinstance(part, dict | list) for part in parts):
-        between = ", " if isinstance(value, dict) else ","
-        return f"{opened}{between.join(texts)}{closed}"
+        return f"{ends[0]}{between.join(texts)}{ends[1]}"
     line = "\n" + " " * depth
-    return f"{opened}{line} {f',{line} '.join(texts)}{line}{closed}"
+    return f"{ends[0]}{line} {f',{line} '.join(texts)}{line}{ends[1]}"
