@@ -106,9 +106,8 @@ def _section(
 ) -> str:
     # A picture says more than the tables that it is of.
     first = next((at for at, block in enumerate(blocks) if isinstance(block, Table)), 0)
-    shown = [block for block in blocks[first:] if isinstance(block, Figure)]
-    rest = [block for block in blocks[first:] if not isinstance(block, Figure)]
-    content = html.write([*blocks[:first], *shown, *rest], figures=figures, most=_MOST)
+    rest = sorted(blocks[first:], key=lambda block: not isinstance(block, Figure))
+    content = html.write([*blocks[:first], *rest], figures=figures, most=_MOST)
     label = f'aria-labelledby="{name}-title"' if heading else 'aria-label="Answer"'
     title = f'<h2 id="{name}-title">{html.text(heading)}</h2>\n' if heading else ""
     return f'<section id="{name}" {label}>\n{title}{content}\n</section>'

@@ -144,7 +144,7 @@ def layer_bars(summary: Summary) -> Bars:
     groups = layers.groupby(["phase", blocks], sort=False).indices
     count = units.plural(len(layers), "layer")
     if len(groups) <= MOST:
-        frame = pd.DataFrame(_block(summary, *key, rows) for key, rows in groups.items())
+        frame = pd.DataFrame(_block(summary, key, rows) for key, rows in groups.items())
         return Bars(frame, f"block, in the order of the calls; {count} by block", are_layers=False)
     slowest = np.argsort(-layers["typical_s"].to_numpy(), kind="stable")[:SLOWEST]
     shown = every.iloc[np.sort(slowest)]
@@ -153,10 +153,8 @@ def layer_bars(summary: Summary) -> Bars:
     return Bars(shown, f"layer, in the order of the calls; {note}")
 
 
-def _block(
-    summary: Summary, phase: str, block: str, rows: NDArray[np.intp]
-) -> dict[str, str | float]:
-    layers = summary.layers.iloc[rows]
+def _block(summary: Summary, key: Any, rows: NDArray[np.intp]) -> dict[str, str | float]:
+    layers, (phase, block) = summary.layers.iloc[rows], key
     times_s = summary.recording.self_ns[:, rows].sum(axis=1) * NS
     p5_s, typical_s, p95_s = np.quantile(times_s, (0.05, 0.5, 0.95))
     # Parts of a median that do not add up to it exactly.
@@ -202,8 +200,8 @@ def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> None:
     thin = float(np.clip(points / 10, 0.3, 1.0))
     count, layers = map(units.format_count, (len(summary.hotspots.indices), len(summary.layers)))
     rule = f"hot: {summary.hotspots.rule} ({count} of {layers})"
-    hot_style = {"colour": figures.HOT_COLOUR, "zorder": 1.01, "label": rule}
-    bars.draw(ax, x[hot > 0], hot[hot > 0], 0.8, **hot_style)
+    style: dict[str, Any] = {"zorder": 1.01, "label": rule}
+    bars.draw(ax, x[hot > 0], hot[hot > 0], 0.8, figures.HOT_COLOUR, **style)
     bars.draw(ax, x, typical, 0.8, figures.OTHER_COLOUR, label="other layers")
     ax.vlines(x, low, np.minimum(high, limit), figures.INK, linewidth=thin)
     ax.plot([], [], "|", color=figures.INK, markersize=9, label="5th to 95th percentile")
@@ -215,7 +213,7 @@ def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> None:
     if line_s is not None and line_s * 1e3 <= _HEADROOM * limit:
         top = max(limit, line_s * 1e3)
         label = f"line of the rule: {units.format_duration(line_s)}"
-        style: dict[str, Any] = {"color": figures.HOT_COLOUR, "linewidth": 0.9, "label": label}
+        style = {"color": figures.HOT_COLOUR, "linewidth": 0.9, "label": label}
         ax.axhline(line_s * 1e3, linestyle=_DASHES, **style)
     if cut.any():
         label = f"cut (up to {units.format_duration(shown.frame['p95_s'].max())})"

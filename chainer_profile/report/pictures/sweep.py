@@ -145,7 +145,8 @@ def _draw_panel(ax: Axes, group: list[CaseResult], series: Groups) -> None:
             ax.annotate(text, (place, value + spread), (0, 2), fontsize=figures.TEXT - 2, **style)
     ax.set_ylim(0, (top or 1.0) * 1.14)
     names = [shorten(printable(network), _MAX_NAME) for network in networks]
-    turned = {"rotation": 30, "ha": "right"} if sum(map(len, names)) > 70 else {}
+    many = sum(map(len, names)) > 70
+    turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if many else {}
     ax.set_xticks(range(len(names)), names, parse_math=False, **turned)
     ax.set_xlim(-0.6, len(names) - 0.4)
     ax.set_ylabel("latency [ms]")

@@ -144,9 +144,8 @@ def _spread(spread: Spread) -> str:
 
 def _boxes(picture: doc.Boxes) -> str:
     rows = 1 + max(box.row for box in picture.boxes)
-    shown = (
-        f'<div class="boxes" style="--rows:{rows}" role="img" aria-label="{text(picture.label)}">'
-    )
+    label = f'role="img" aria-label="{text(picture.label)}"'
+    shown = f'<div class="boxes" style="--rows:{rows}" {label}>'
     for box in picture.boxes:
         place = f"left:{100 * box.left:.2f}%;width:{100 * box.width:.2f}%"
         place += f";--row:{box.row}" if box.row else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 from chainer_profile.report import document as doc
-from chainer_profile.report.tables import Table
+from chainer_profile.report.tables import Column, Table
 from chainer_profile.report.text import printable
 
 
@@ -25,19 +25,17 @@ def _parts(block: doc.Block) -> Iterator[str]:
     elif isinstance(block, doc.Points):
         yield "\n".join(f"- {words(item)}" for item in block.items)
     elif isinstance(block, doc.Code):
-        yield _fenced("\n".join(map(printable, block.text.split("\n"))))
+        lines = "\n".join(map(printable, block.text.split("\n")))
+        fence = "`" * max(3, _longest_fence(lines) + 1)
+        yield f"{fence}\n{lines}\n{fence}"
     elif isinstance(block, Table):
         yield _table(block)
         if notes := block.notes():
             yield text(notes)
     elif isinstance(block, doc.Figure):
-        yield from _figure(block)
-
-
-def _figure(figure: doc.Figure) -> Iterator[str]:
-    yield f"![{text(figure.alt)}]({address(figure.file)})"
-    if caption := doc.caption_text(figure):
-        yield f"*{text(caption)}*"
+        yield f"![{text(block.alt)}]({address(block.file)})"
+        if caption := doc.caption_text(block):
+            yield f"*{text(caption)}*"
 
 
 def _table(table: Table) -> str:
@@ -46,28 +44,22 @@ def _table(table: Table) -> str:
     head = [cell(name) for name in table.head] or ["" for _ in table.columns]
     lines = [head, list(rules)]
     for at, row in enumerate(table.cells()):
-        shown = [
-            _piece(doc.Piece(part, doc.CODE)).replace("|", r"\|")
-            if column.unit.code
-            else _set_in(part)
-            for column, part in zip(table.columns, row, strict=True)
-        ]
-        if table.mark(at):
-            shown = [f"**{part}**" if part else part for part in shown]
-        lines.append(shown)
+        shown = map(_cell, table.columns, row)
+        bold = "**" if table.mark(at) else ""
+        lines.append([f"{bold}{part}{bold}" if part else part for part in shown])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _set_in(name: str) -> str:
-    """A cell whose leading spaces show: Markdown takes them away."""
+def _cell(column: Column, name: str) -> str:
+    if column.unit.code:
+        return _piece(doc.Piece(name, doc.CODE)).replace("|", r"\|")
+    # Markdown takes leading spaces away.
     inner = name.lstrip(" ")
     return "&emsp;" * ((len(name) - len(inner)) // 2) + cell(inner)
 
 
-def _fenced(lines: str) -> str:
-    longest = max((len(run) for run in re.findall("`+", lines)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{lines}\n{fence}"
+def _longest_fence(lines: str) -> int:
+    return max(map(len, re.findall("`+", lines)), default=0)
 
 
 def words(parts: doc.Words) -> str:
@@ -82,7 +74,7 @@ def _piece(piece: doc.Piece) -> str:
     if piece.style == doc.CODE:
         # A backslash is no escape in code.
         shown = printable(piece.text)
-        fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+        fence = "`" * (_longest_fence(shown) + 1)
         # Markdown takes a space away at each end.
         spaced = "`" in shown or (shown.startswith(" ") and shown.endswith(" "))
         return f"{fence} {shown} {fence}" if spaced else f"`{shown}`"
