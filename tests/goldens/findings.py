@@ -45,10 +45,10 @@ def _findings(shown: Recording | Summary, *codes: str) -> list[str]:
     """The findings of these codes; without codes those that are no steps."""
     summary = shown if isinstance(shown, Summary) else summarise(shown)
     return [
-        f"{one.severity} {one.code}{'' if one.gain is None else f' {one.gain:.3f}'}: "
-        + " | ".join(filter(None, (one.text, one.evidence, one.to_do)))
-        for one in summary.findings
-        if (one.code in codes if codes else one.severity != STEP)
+        f"{it.severity} {it.code}{'' if it.gain is None else f' {it.gain:.3f}'}: "
+        + " | ".join(filter(None, (it.text, it.evidence, it.to_do)))
+        for it in summary.findings
+        if (it.code in codes if codes else it.severity != STEP)
     ]
 
 
@@ -70,11 +70,11 @@ def _second_place(us: int, faults: int) -> Recording:
     recording = counted(cpu_us=90, waits=2)
     names = {"cpu_ns": 4 * us * 1000, "page_faults": 4 * faults}
 
-    def changed(one: Counted) -> Counted:
-        (first, second), value = one.layers, names[one.name]
+    def changed(counter: Counted) -> Counted:
+        (first, second), value = counter.layers, names[counter.name]
         # The trial and its layers were measured by the same readings.
-        trial = tuple(at + (value - second) // 4 for at in one.trial)
-        return replace(one, layers=(first, value), trial=trial)
+        trial = tuple(at + (value - second) // 4 for at in counter.trial)
+        return replace(counter, layers=(first, value), trial=trial)
 
     assert recording.counters is not None
     every = (changed(x) if x.name in names else x for x in recording.counters.counted)
@@ -230,7 +230,7 @@ def _below(*verdicts: str) -> Summary:
     return replace(summary, findings=tuple(steps_of(replace(summary, layers=layers))))
 
 
-@listed(lambda one: _findings(*one))
+@listed(lambda case: _findings(*case))
 def steps() -> dict[str, tuple[Recording | Summary, str]]:
     """What may take less time: of each case the steps of a code."""
     passes = (("/a", "A", "forward", 900), ("/a", "A", "backward", 900))

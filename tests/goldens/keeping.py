@@ -15,13 +15,14 @@ def of_files(make: Callable[[], Kept]) -> Callable[[], Kept]:
     return make
 
 
-def listed(said: Callable[[Any], Iterable[str]] = iter) -> Callable[..., Any]:
+def listed(lines_of: Callable[[Any], Iterable[str]] = iter) -> Callable[..., Any]:
     """Keep the cases that a function of this name makes, and below each what is said of it."""
 
     def keep(cases: Callable[[], Mapping[str, Any]]) -> Callable[[], Mapping[str, Any]]:
         def written() -> Kept:
-            found = {name: list(said(one)) or ["nothing"] for name, one in cases().items()}
-            return {"txt": "".join("\n".join([f"-- {it}", *found[it], ""]) for it in found)}
+            parts = {name: list(lines_of(case)) for name, case in cases().items()}
+            texts = ("\n".join([f"-- {it}", *(parts[it] or ["nothing"]), ""]) for it in parts)
+            return {"txt": "".join(texts)}
 
         KEPT[cases.__name__] = written
         return cases
