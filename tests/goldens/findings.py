@@ -186,7 +186,7 @@ def checks() -> dict[str, Recording]:
         **{f"one thread takes {us} us": probed([(1000, us)] * 6, 4) for us in (975, 1000, 1500)},
         "one thread": run(hundred, environment=blas(1)),
         "threads not known": run(hundred, environment=Environment()),
-        **{f"threads {name}": run(hundred, environment=blas(4), settings=one) for name, one in (
+        **{f"threads {name}": run(hundred, environment=blas(4), settings=asked) for name, asked in (
             ("as asked", Settings(threads=4)), ("of a GPU's", Settings(device="gpu:0")))},
         **{f"others of {cpu}": run(hundred, conditions=Conditions(other_cpu=cpu))
            for cpu in (None, 0.24, 0.25)},
@@ -204,10 +204,10 @@ def checks() -> dict[str, Recording]:
         *((clock(mhz), clock(1950)) for mhz in (345, 0, None)),
     ):
         state = Conditions(gpu_before=before, gpu_after=after)
-        said = (one and f"{one.sm_mhz} {', '.join(one.throttle)}" for one in (before, after))
+        said = (it and f"{it.sm_mhz} {', '.join(it.throttle)}" for it in (before, after))
         cases[" to ".join(map(str, said))] = on_gpu(conditions=state)
-    few = (make_training(5, environment=blas(4), settings={"command": one})
-           for one in (OURS, "python train.py"))  # fmt: skip
+    few = (make_training(5, environment=blas(4), settings={"command": command})
+           for command in (OURS, "python train.py"))  # fmt: skip
     cases |= zip(("a training", "a training of one's own"), few, strict=True)
     return cases
 
@@ -237,8 +237,8 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
     step = (*passes, ("/a", "SGD", "update", 200))
     conv, loop = ["Convolution2DFunction", "ReLU"], {"framework_ns": 25_000}
     alike = make_device_recording()
-    named = [replace(one, function=CONV) if at in (0, 2, 3) else one
-             for at, one in enumerate(alike.layers)]  # fmt: skip
+    named = [replace(layer, function=CONV) if layer.index in (0, 2, 3) else layer
+             for layer in alike.layers]  # fmt: skip
     data = ("data", "SerialIterator", "data")
 
     def hooked(us: int, *names: str) -> Recording:
@@ -255,9 +255,9 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
     def trained(command: str, **settings: Any) -> Recording:
         return make_training(settings={"command": command, "batchsize": 8} | settings)
 
-    def of_program(one: Recording) -> Recording:
-        calls, iteration = np.ones_like(one.self_ns), np.arange(one.n_trials) + 1
-        return replace(one, calls=calls, iteration=iteration)
+    def of_program(run: Recording) -> Recording:
+        calls, iteration = np.ones_like(run.self_ns), np.arange(run.n_trials) + 1
+        return replace(run, calls=calls, iteration=iteration)
 
     def looped(flops: int) -> Recording:
         """A program that multiplies matrices for a third of its time, at most at 100 GFLOP/s."""

@@ -144,7 +144,7 @@ class Picture:
         _, _, width, height = map(float, root.attrib["viewBox"].split())
         del root.attrib["width"], root.attrib["height"], root.attrib["version"]
         root.set("viewBox", f"0 {top:.0f} {width:.0f} {height - top:.0f}")
-        # Words are never much smaller than the page's, nor much larger; a wide one has large ones.
+        # Words are never much smaller than the page's, nor much larger; a wide picture has large ones.
         root.set("style", f"min-width:{min(width, 860):.0f}px;max-width:{1.6 * width:.0f}px")
         leads = root.find(".//a") is not None
         root.attrib |= {"role": "group" if leads else "img", "aria-label": alt}
@@ -154,7 +154,7 @@ class Picture:
 def save(figure: Figure, format: str) -> bytes:
     """A figure as a file's bytes; the same figure gives the same bytes."""
     file = io.BytesIO()
-    # Of such pictures zlib makes smaller files at this level than at its usual one, and sooner.
+    # At this level zlib makes smaller files of such pictures, and sooner.
     more: dict[str, Any] = {"pil_kwargs": {"compress_level": 3}} if format == "png" else {}
     dated = ("Software",) if format == "png" else ("Date", "Creator")
     with drawing():
@@ -256,11 +256,11 @@ def title(summary: Summary, most: int) -> str:
     trials = profiled_text(recording)
     if trial is not None:
         noun = "iteration" if recording.of_program else "unprofiled trial"
-        clean = f"median of {plural(trial.count, noun)}"
+        of_others = recording.of_program or summary.totals.clean
+        median = f"median of {plural(trial.count, noun)}" if of_others else "their median"
         interval = format_interval(trial.ci_low_s, trial.ci_high_s)
-        trials += f"; {clean if recording.of_program or summary.totals.clean else 'their median'} "
-        trials += format_duration(trial.median_s)
-        trials += " (no interval)" if interval == NOT_KNOWN else f" (95 % {interval})"
+        interval = "no interval" if interval == NOT_KNOWN else f"95 % {interval}"
+        trials += f"; {median} {format_duration(trial.median_s)} ({interval})"
     name = model_name(settings)
     if summary.several_phases:
         did = trial_text(recording)
