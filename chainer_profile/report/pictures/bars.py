@@ -13,7 +13,7 @@ from matplotlib.markers import TICKDOWN
 from matplotlib.transforms import offset_copy
 from numpy.typing import ArrayLike
 
-from chainer_profile.report.pictures.figures import INK, TEXT, blank, plain_axes
+from chainer_profile.report.pictures.figures import INK, TEXT, blank
 
 #: Width at which a picture is shown in its own size, in inches; a wider one is shown smaller.
 _SHOWN_WIDTH = 12.0
@@ -32,7 +32,7 @@ def axes_for(count: int, width: float, height: float) -> tuple[Figure, Axes, flo
     # A wide picture is shown smaller, so its words are larger.
     size = TEXT * max(1.0, width / _SHOWN_WIDTH)
     ax.set_xlim(-0.7, count - 0.3)
-    plain_axes(ax, "y")
+    ax.grid(axis="y")
     ax.tick_params(axis="y", labelsize=size)
     return figure, ax, (width - SIDES) * 72 / count, size
 

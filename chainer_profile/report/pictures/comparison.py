@@ -105,22 +105,15 @@ def _draw_bars(ax: Axes, layers: pd.DataFrame) -> None:
 
 def _mark(ax: Axes, layers: pd.DataFrame, font: float) -> list[Annotation]:
     """The factor above each changed layer."""
-    return [
-        ax.annotate(
-            change(row.ratio, row.verdict),
-            (at, max(row.before_s, row.after_s) * 1e3),
-            (0, _ABOVE),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            rotation=90,
-            fontsize=font,
-            color=_COLOURS[row.verdict],
-            annotation_clip=False,
-        )
-        for at, row in enumerate(layers.itertuples())
-        if row.verdict in _COLOURS
-    ]
+    style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
+    style |= {"rotation": 90, "fontsize": font, "annotation_clip": False}
+    marks = []
+    for at, row in enumerate(layers.itertuples()):
+        if colour := _COLOURS.get(row.verdict):
+            top = at, max(row.before_s, row.after_s) * 1e3
+            text = change(row.ratio, row.verdict)
+            marks.append(ax.annotate(text, top, (0, _ABOVE), color=colour, **style))
+    return marks
 
 
 def _make_room(fig: Figure, marks: Sequence[Annotation], highest: float) -> None:
@@ -142,8 +135,8 @@ def _title(comparison: Comparison, most: int) -> str:
     sides = comparison.after, comparison.before
     names = (shorten(printable(side.name), most // 2 - 2) for side in sides)
     lines = [verdict(comparison).rstrip("."), " compared with ".join(names)]
-    if line := fusion_line(comparison):
-        lines.append(line.removesuffix("."))
+    if fusion := fusion_line(comparison):
+        lines.append(fusion.removesuffix("."))
     count = len(comparison.layers)
     if count > MAX_LAYERS:
         lines.append(

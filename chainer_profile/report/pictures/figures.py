@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -64,6 +64,12 @@ STYLE: dict[str, Any] = {
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
     "axes.linewidth": 0.6,
+    # A pale grid below all, and no frame.
+    "axes.axisbelow": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
     # No other layout than that of the figure itself.
     "figure.autolayout": False,
     "figure.constrained_layout.use": False,
@@ -71,6 +77,7 @@ STYLE: dict[str, Any] = {
     # Matplotlib brings the first one; the others are for browsers that show the SVG.
     "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
     "font.size": TEXT,
+    "legend.frameon": False,
     "path.simplify": True,
     "savefig.bbox": None,
     "savefig.transparent": False,
@@ -144,7 +151,7 @@ class Picture:
         _, _, width, height = map(float, root.attrib["viewBox"].split())
         del root.attrib["width"], root.attrib["height"], root.attrib["version"]
         root.set("viewBox", f"0 {top:.0f} {width:.0f} {height - top:.0f}")
-        # Words are never much smaller than the page's, nor much larger; a wide picture has large ones.
+        # Words are about as large as the page's; a wide picture has large ones.
         root.set("style", f"min-width:{min(width, 860):.0f}px;max-width:{1.6 * width:.0f}px")
         leads = root.find(".//a") is not None
         root.attrib |= {"role": "group" if leads else "img", "aria-label": alt}
@@ -204,7 +211,6 @@ def legend_above(ax: Axes, size: float, pad: float, columns: int = 0) -> None:
         loc="lower left",
         bbox_to_anchor=(0, 1.0),
         ncols=columns or len(handles),
-        frameon=False,
         fontsize=size,
         borderaxespad=pad,
         handlelength=1.4,
@@ -227,7 +233,6 @@ def legend_below(
         title=title,
         loc="outside lower left",
         alignment="left",
-        frameon=False,
         fontsize=TEXT - 0.5,
         title_fontsize=TEXT - 0.5,
         ncols=columns,
@@ -240,13 +245,6 @@ def entitle(figure: Figure, words: str, size: float = TEXT) -> None:
     """Give the figure a title, which a page leaves out."""
     title = figure.suptitle(words, x=0.01, ha="left", fontsize=size, parse_math=False)
     title.set_gid(TITLE)
-
-
-def plain_axes(ax: Axes, grid: Literal["x", "y", "both"]) -> None:
-    """Axes with a pale grid and no frame."""
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis=grid, color=GRID, linewidth=0.6)
-    ax.set_axisbelow(True)
 
 
 def title(summary: Summary, most: int) -> str:

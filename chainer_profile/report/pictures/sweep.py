@@ -150,7 +150,7 @@ def _draw_panel(ax: Axes, group: list[CaseResult], series: Groups) -> None:
     ax.set_xticks(range(len(names)), names, parse_math=False, **turned)
     ax.set_xlim(-0.6, len(names) - 0.4)
     ax.set_ylabel("latency [ms]")
-    figures.plain_axes(ax, "y")
+    ax.grid(axis="y")
     ax.tick_params(axis="x", length=0)
 
 
@@ -183,7 +183,7 @@ def batch_figure(results: Sequence[CaseResult]) -> Figure:
         ax.minorticks_off()
         ax.set_xlabel("batch size")
         ax.set_ylim(bottom=0)
-        figures.plain_axes(ax, "y")
+        ax.grid(axis="y")
     left.set_ylabel("latency [ms]")
     right.set_ylabel("throughput [inputs/s]")
     right.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
