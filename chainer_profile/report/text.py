@@ -159,10 +159,7 @@ def trials_text(recording: Recording) -> str:
 
 
 def profiled_text(recording: Recording) -> str:
-    """The profiled trials that are shown: ``900 of 1,000 profiled trials``."""
-    shown, every = recording.n_trials, recording.all_trials
-    of = plural(every, "profiled trial")
-    return of if shown == every else f"{format_count(shown)} of {of}"
+    return plural(recording.n_trials, "profiled trial")
 
 
 def run_lines(recording: Recording) -> list[str]:
@@ -297,19 +294,14 @@ def interruption(recording: Recording) -> list[str]:
     of = f" of {format_count(wanted)}" if wanted else ""
     return [
         f"The run ended early ({printable(recording.ended)}): this is the result of "
-        f"{format_count(recording.all_trials)}{of} profiled trials."
+        f"{format_count(recording.n_trials)}{of} profiled trials."
     ]
 
 
 def gaps(recording: Recording) -> list[str]:
     """A sentence for each part of the measurement that is missing."""
     sentences = []
-    if recording.mixed and len(recording.clean_ns):
-        sentences.append(
-            "Unprofiled trials also made other calls, so the latency is that of the profiled "
-            "trials shown."
-        )
-    elif not len(recording.clean_ns) and not recording.of_program:
+    if not len(recording.clean_ns) and not recording.of_program:
         sentences.append(
             "There are no unprofiled trials, so the time without the recorder is unknown."
         )

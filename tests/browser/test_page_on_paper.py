@@ -82,7 +82,7 @@ def test_sheets_are_few_and_none_is_half_empty(open_page, sample):
 
 
 @pytest.mark.parametrize("sample", MOST_SHEETS)
-def test_parts_for_the_screen_are_not_printed_and_nothing_is_cut(open_page, sample):
+def test_parts_for_the_screen_are_not_printed_and_nothing_is_cut_or_parted(open_page, sample):
     opened = open_page(page_of(sample), width=WIDTH)
     sheets = sheets_of(opened)
     opened.emulate_media(media="print")
@@ -93,6 +93,8 @@ def test_parts_for_the_screen_are_not_printed_and_nothing_is_cut(open_page, samp
         """() => [...document.querySelectorAll("main *")].every(
           (element) => element.getBoundingClientRect().right <= innerWidth + 1)"""
     )
+    breaks = "(every) => every.map((boxes) => getComputedStyle(boxes).breakInside)"
+    assert set(opened.locator(".boxes").evaluate_all(breaks)) == {"avoid"}
     # A command goes on on the next sheet, behind its number.
     text = "".join(sheet.text.removeprefix(squeezed(sheet.number)) for sheet in sheets)
     assert squeezed(opened.inner_text("main pre")) in text

@@ -15,14 +15,13 @@ def of_files(make: Callable[[], Kept]) -> Callable[[], Kept]:
     return make
 
 
-def listed(lines_of: Callable[[Any], Iterable[str]] = iter) -> Callable[..., Any]:
+def listed(said: Callable[[Any], Iterable[str]] = iter) -> Callable[..., Any]:
     """Keep the cases that a function of this name makes, and below each what is said of it."""
 
     def keep(cases: Callable[[], Mapping[str, Any]]) -> Callable[[], Mapping[str, Any]]:
         def written() -> Kept:
-            parts = {name: list(lines_of(case)) for name, case in cases().items()}
-            texts = ("\n".join([f"-- {it}", *(parts[it] or ["nothing"]), ""]) for it in parts)
-            return {"txt": "".join(texts)}
+            lines = {name: list(said(case)) or ["nothing"] for name, case in cases().items()}
+            return {"txt": "".join("\n".join([f"-- {name}", *lines[name], ""]) for name in lines)}
 
         KEPT[cases.__name__] = written
         return cases

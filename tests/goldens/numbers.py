@@ -37,23 +37,23 @@ def _rows_of(recording: Recording, kept: Callable[[Layer], bool], **changes: Any
     return replace(recording, layers=layers, self_ns=self_ns, **changes)
 
 
-def _numbers_of(compared: Comparison) -> Iterator[str]:
+def _numbers_of(comparison: Comparison) -> Iterator[str]:
     named = ("judged", "several", "same_run", "moved", "other_machine", "headline", "fusion")
-    yield ", ".join(f"{name} {getattr(compared, name)}" for name in named)
-    yield f"runs differ by {compared.run_spread:.4g}"
+    yield ", ".join(f"{name} {getattr(comparison, name)}" for name in named)
+    yield f"runs differ by {comparison.run_spread:.4g}"
     names = ("before_s", "after_s", "ratio", "low", "high", "p_value")
-    for table in (compared.totals, compared.layers):
+    for table in (comparison.totals, comparison.layers):
         for row in table.itertuples():
             numbers = " ".join(f"{getattr(row, name):.4g}" for name in names)
             place = ""
-            if table is compared.layers:
+            if table is comparison.layers:
                 place = f"{row.before_index} to {row.after_index}, {row.covers} {row.function} "
                 place += f"at {row.path} ({row.phase}) "
-            if table is compared.totals or row.Index < 4 or row.verdict != SAME:
+            if table is comparison.totals or row.Index < 4 or row.verdict != SAME:
                 yield f"{row.Index}: {place}{numbers} {row.verdict}"
-    for side, rows in (("before", compared.only_before), ("after", compared.only_after)):
-        yield from (f"{side} alone: {row.covers or row.index}" for row in rows)
-    yield from (f"too slow: {it.name}, {it.ratio:.4g}" for it in compared.slower_than(0.06))
+    yield from (f"before alone: {row.covers or row.index}" for row in comparison.only_before)
+    yield from (f"after alone: {row.covers or row.index}" for row in comparison.only_after)
+    yield from (f"too slow: {it.name}, {it.ratio:.4g}" for it in comparison.slower_than(0.06))
 
 
 @listed(_numbers_of)
@@ -129,16 +129,16 @@ def compared_runs() -> dict[str, Comparison]:
 
 
 def _joined(recordings: list[Recording]) -> Iterator[str]:
-    for joint in fused.merged(recordings):
+    for recording in fused.merged(recordings):
         beside = ("trial_ns", "framework_ns", "host_ns", "gap_ns", "held_ns", "span_ns")
         sums = (f"{name} {values.sum()}" for name in beside
-                if (values := getattr(joint, name)) is not None)  # fmt: skip
-        yield f"{', '.join(sums)}; memory {joint.memory}"
-        for row, times in zip(joint.layers, joint.self_ns.T, strict=True):
-            name = f"{row.index}: {row.covers} {row.function} at {row.path} ({row.phase})"
+                if (values := getattr(recording, name)) is not None)  # fmt: skip
+        yield f"{', '.join(sums)}; memory {recording.memory}"
+        for row, times in zip(recording.layers, recording.self_ns.T, strict=True):
+            call = f"{row.index}: {row.covers} {row.function} at {row.path} ({row.phase})"
             counts = f"{row.flops} flops, {row.macs} macs, {row.nbytes_read} bytes"
             place = f"parent {row.parent}, forward {row.forward}, {row.node}, {row.input_shapes}"
-            yield f"  {name}: {times.sum()} ns in {row.calls} calls; {counts}; {place}"
+            yield f"  {call}: {times.sum()} ns in {row.calls} calls; {counts}; {place}"
 
 
 @listed(_joined)
@@ -206,7 +206,7 @@ def ranked() -> dict[str, Iterable[str]]:
         "cut short late": merge(pair | {"rank-1": late}),
         "one alone": merge({"rank-1": pair["rank-1"]}),
     }
-    lines: dict[str, Iterable[str]] = {name: _counted_of(ranks) for name, ranks in cases.items()}
+    said: dict[str, Iterable[str]] = {name: _counted_of(one) for name, one in cases.items()}
     bad, names = "ValueError: a batch is bad", [f"rank-{at}" for at in range(3)]
     end, end_now, kill = COMPLETE, "exit code 0", KILLED
     stopped = [np.arange(4) + after for after in (1000, 0, 1000)]
@@ -222,5 +222,5 @@ def ranked() -> dict[str, Iterable[str]]:
         ([end, kill, end], {}),
         ([kill] * 3, {}),
     )
-    lines |= {f"ended {ended}, {outcomes}": _ended(ended, outcomes) for ended, outcomes in endings}
-    return lines | {"killed at other iterations": _ended([kill] * 3, {}, iteration=stopped)}
+    said |= {f"ended {ended}, {outcomes}": _ended(ended, outcomes) for ended, outcomes in endings}
+    return said | {"killed at other iterations": _ended([kill] * 3, {}, iteration=stopped)}

@@ -196,9 +196,12 @@ def budget_rows(
     def rows(parts: Sequence[Part], whole_ns: float, level: int) -> Iterator[BudgetRow]:
         kept = [part for part in parts if id(part) in shown]
         for part in kept:
-            name = _name(part).replace(REST, f"{script}'s own code")
+            name = f"{part.path} {short(part.name)}" if part.path else part.name
+            name = name.replace(REST, f"{script}'s own code")
             if longest:
-                name = _shortened(part, name, max(_SHORTEST, longest - 2 * level))
+                # The end of a path tells it from others, and of other names the begin.
+                cut = ending if part.path else shorten
+                name = cut(name, max(_SHORTEST, longest - 2 * level))
             yield row(name, level, part.ns, part.count, part.sampled)
             yield from rows(part.inner, part.ns, level + 1)
         rest_ns = whole_ns - sum(part.ns for part in kept)
@@ -283,15 +286,6 @@ def _beside(
     parts = {id(part) for part in within if part is not None}
     least_ns = min((layer.ns for layer in layers), default=0.0)
     return [part for part in ranked if id(above[id(part)]) in parts and part.ns > least_ns]
-
-
-def _name(part: Part) -> str:
-    return f"{part.path} {short(part.name)}" if part.path else part.name
-
-
-def _shortened(part: Part, name: str, most: int) -> str:
-    """The end of a row's name tells it from others, and of other names the begin."""
-    return ending(name, most) if part.path else shorten(name, most)
 
 
 def picture_of(budget: Budget) -> Iterator[Boxes]:

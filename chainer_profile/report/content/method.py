@@ -128,10 +128,6 @@ def command(summary: Summary) -> Iterator[Block]:
     yield Code(typed) if typed else text("The run was not started from the command line.")
 
 
-def method(summary: Summary) -> Iterator[Block]:
-    yield points(method_points(summary))
-
-
 # fmt: off
 _POINTS = (
     Sentence("engine", "The network ran under {engine} with the same weights, not under Chainer."),
@@ -241,7 +237,8 @@ _GPU_PHASES = (
 )
 
 
-def method_points(summary: Summary) -> Iterator[Words]:
+def method(summary: Summary) -> Iterator[Block]:
+    """How times were taken, and what they mean."""
     recording, totals, layers = summary.recording, summary.totals, summary.layers
     settings, conditions, clean = recording.settings, recording.conditions, totals.clean
     on_device, counters, inside = recording.on_device, recording.counters, recording.inside
@@ -292,7 +289,7 @@ def method_points(summary: Summary) -> Iterator[Words]:
         "sampled": inside and inside.trials,
         "sampler": inside and inside.method,
     }
-    return sentences(_POINTS, facts)
+    yield points(sentences(_POINTS, facts))
 
 
 def _seconds(ns: float | None) -> float | None:

@@ -26,7 +26,7 @@ def _parts(block: doc.Block) -> Iterator[str]:
         yield "\n".join(f"- {words(item)}" for item in block.items)
     elif isinstance(block, doc.Code):
         lines = "\n".join(map(printable, block.text.split("\n")))
-        fence = "`" * max(3, _longest_fence(lines) + 1)
+        fence = _fence(lines, least=3)
         yield f"{fence}\n{lines}\n{fence}"
     elif isinstance(block, Table):
         yield _table(block)
@@ -58,8 +58,10 @@ def _cell(column: Column, name: str) -> str:
     return "&emsp;" * ((len(name) - len(inner)) // 2) + cell(inner)
 
 
-def _longest_fence(lines: str) -> int:
-    return max(map(len, re.findall("`+", lines)), default=0)
+def _fence(code: str, least: int = 1) -> str:
+    """More backticks than stand side by side in the code."""
+    longest = max(map(len, re.findall("`+", code)), default=0)
+    return "`" * max(least, longest + 1)
 
 
 def words(parts: doc.Words) -> str:
@@ -74,7 +76,7 @@ def _piece(piece: doc.Piece) -> str:
     if piece.style == doc.CODE:
         # A backslash is no escape in code.
         shown = printable(piece.text)
-        fence = "`" * (_longest_fence(shown) + 1)
+        fence = _fence(shown)
         # Markdown takes a space away at each end.
         spaced = "`" in shown or (shown.startswith(" ") and shown.endswith(" "))
         return f"{fence} {shown} {fence}" if spaced else f"`{shown}`"
