@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,43 +36,26 @@ class Sheet:
     number: str
 
     @cached_property
-    def whole_text(self):
+    def text(self):
         """Its text without white space."""
         return squeezed(self.page.get_textpage().get_text_bounded())
-
-    @property
-    def text(self):
-        """Its text without its number."""
-        return self.whole_text.removeprefix(squeezed(self.number))
 
     @cached_property
     def filled(self):
         """How far down something stands between the margins: 1 is all of the sheet."""
         grey = np.asarray(self.page.render(scale=1).to_pil().convert("L"))
-        height = len(grey)
-        within = grey[int(MARGIN * height) : int((1 - MARGIN) * height)]
+        within = grey[int(MARGIN * len(grey)) : int((1 - MARGIN) * len(grey))]
         (inked,) = np.nonzero((within < 200).any(axis=1))
         return (inked[-1] + 1) / len(within)
 
 
-@dataclass
-class Printed:
-    """A page that is open, to be printed."""
-
-    opened: Any
-    sample: str
-    #: The PDF of each sample and ``lower_mm``, for all tests.
-    printed: ClassVar[dict[tuple[str, int], bytes]] = {}
-
-    def sheets(self, lower_mm=0):
-        """Its sheets; all that is on the page may stand lower, so that sheets end elsewhere."""
-        which = self.sample, lower_mm
-        if which not in self.printed:
-            self.opened.emulate_media(media="null")
-            self.opened.evaluate(f"document.body.style.paddingTop = '{lower_mm}mm'")
-            self.printed[which] = self.opened.page.pdf(format="A4", prefer_css_page_size=True)
-        pages = list(needs.module("pypdfium2").PdfDocument(self.printed[which]))
-        return [Sheet(page, f"{at} / {len(pages)}") for at, page in enumerate(pages, 1)]
+def sheets_of(opened, lower_mm=0):
+    """The sheets of a page; all that is on it may stand lower, so that sheets end elsewhere."""
+    opened.emulate_media(media="null")
+    opened.evaluate(f"document.body.style.paddingTop = '{lower_mm}mm'")
+    pdf = opened.page.pdf(format="A4", prefer_css_page_size=True)
+    pages = list(needs.module("pypdfium2").PdfDocument(pdf))
+    return [Sheet(page, f"{at} / {len(pages)}") for at, page in enumerate(pages, 1)]
 
 
 @cache
@@ -83,41 +66,42 @@ def page_of(sample):
     return render(summarise(recording), beside(folder, recording), title=title)
 
 
-@pytest.fixture(params=MOST_SHEETS)
-def printed(request, open_page):
-    return Printed(open_page(page_of(request.param), width=WIDTH), request.param)
-
-
-def test_sheets_are_few_and_none_is_half_empty(printed):
-    sheets = printed.sheets()
-    assert len(sheets) <= MOST_SHEETS[printed.sample]
-    # Who made it stands before the answer, and every sheet has its number.
-    for words in ("Layertimes", "AdaLovelace", "Systemslaboratory"):
-        assert words in sheets[0].text
-    assert all(sheet.whole_text.startswith(squeezed(sheet.number)) for sheet in sheets)
+@pytest.mark.parametrize("sample", MOST_SHEETS)
+def test_sheets_are_few_and_none_is_half_empty(open_page, sample):
+    opened = open_page(page_of(sample), width=WIDTH)
     for lower_mm in LOWER_MM:
-        filled = [sheet.filled for sheet in printed.sheets(lower_mm)[:-1]]
+        sheets = sheets_of(opened, lower_mm)
+        filled = [sheet.filled for sheet in sheets[:-1]]
         assert min(filled) >= 0.5, (lower_mm, filled)
+        if not lower_mm:
+            assert len(sheets) <= MOST_SHEETS[sample]
+            # Who made it stands before the answer, and every sheet has its number.
+            for words in ("Layertimes", "AdaLovelace", "Systemslaboratory"):
+                assert words in sheets[0].text
+            assert all(sheet.text.startswith(squeezed(sheet.number)) for sheet in sheets)
 
 
-def test_parts_for_the_screen_are_not_printed_and_nothing_is_cut_or_parted(printed):
-    sheets = printed.sheets()
-    printed.opened.emulate_media(media="print")
-    assert not printed.opened.is_visible("nav")
-    assert not printed.opened.is_visible("button")
+@pytest.mark.parametrize("sample", MOST_SHEETS)
+def test_parts_for_the_screen_are_not_printed_and_nothing_is_cut_or_parted(open_page, sample):
+    opened = open_page(page_of(sample), width=WIDTH)
+    sheets = sheets_of(opened)
+    opened.emulate_media(media="print")
+    assert not opened.is_visible("nav")
+    assert not opened.is_visible("button")
     assert not any("Clickaheading" in sheet.text for sheet in sheets)
-    assert printed.opened.evaluate(
+    assert opened.evaluate(
         """() => [...document.querySelectorAll("main *")].every(
-          (one) => one.getBoundingClientRect().right <= innerWidth + 1)"""
+          (element) => element.getBoundingClientRect().right <= innerWidth + 1)"""
     )
     breaks = "(every) => every.map((boxes) => getComputedStyle(boxes).breakInside)"
-    assert set(printed.opened.locator(".boxes").evaluate_all(breaks)) == {"avoid"}
-    command = squeezed(printed.opened.inner_text("main pre"))
-    assert command in "".join(sheet.text for sheet in sheets)
+    assert set(opened.locator(".boxes").evaluate_all(breaks)) == {"avoid"}
+    # A command goes on on the next sheet, behind its number.
+    text = "".join(sheet.text.removeprefix(squeezed(sheet.number)) for sheet in sheets)
+    assert squeezed(opened.inner_text("main pre")) in text
     # Folded parts stay folded; who filters knows how many rows there are.
-    assert printed.opened.locator("details[open]").count() == 0
-    printed.opened.emulate_media(media="screen")
-    printed.opened.fill("#the-layers input[type=search]", "conv1")
-    printed.opened.emulate_media(media="print")
-    assert "rows" in printed.opened.inner_text("#the-layers .tools")
-    assert not printed.opened.is_visible("#the-layers .tools .save")
+    assert opened.locator("details[open]").count() == 0
+    opened.emulate_media(media="screen")
+    opened.fill("#the-layers input[type=search]", "conv1")
+    opened.emulate_media(media="print")
+    assert "rows" in opened.inner_text("#the-layers .tools")
+    assert not opened.is_visible("#the-layers .tools .save")

@@ -45,10 +45,10 @@ def _findings(shown: Recording | Summary, *codes: str) -> list[str]:
     """The findings of these codes; without codes those that are no steps."""
     summary = shown if isinstance(shown, Summary) else summarise(shown)
     return [
-        f"{one.severity} {one.code}{'' if one.gain is None else f' {one.gain:.3f}'}: "
-        + " | ".join(filter(None, (one.text, one.evidence, one.to_do)))
-        for one in summary.findings
-        if (one.code in codes if codes else one.severity != STEP)
+        f"{it.severity} {it.code}{'' if it.gain is None else f' {it.gain:.3f}'}: "
+        + " | ".join(filter(None, (it.text, it.evidence, it.to_do)))
+        for it in summary.findings
+        if (it.code in codes if codes else it.severity != STEP)
     ]
 
 
@@ -70,11 +70,11 @@ def _second_place(us: int, faults: int) -> Recording:
     recording = counted(cpu_us=90, waits=2)
     names = {"cpu_ns": 4 * us * 1000, "page_faults": 4 * faults}
 
-    def changed(one: Counted) -> Counted:
-        (first, second), value = one.layers, names[one.name]
+    def changed(counter: Counted) -> Counted:
+        (first, second), value = counter.layers, names[counter.name]
         # The trial and its layers were measured by the same readings.
-        trial = tuple(at + (value - second) // 4 for at in one.trial)
-        return replace(one, layers=(first, value), trial=trial)
+        trial = tuple(at + (value - second) // 4 for at in counter.trial)
+        return replace(counter, layers=(first, value), trial=trial)
 
     assert recording.counters is not None
     every = (changed(x) if x.name in names else x for x in recording.counters.counted)
@@ -186,7 +186,7 @@ def checks() -> dict[str, Recording]:
         **{f"one thread takes {us} us": probed([(1000, us)] * 6, 4) for us in (975, 1000, 1500)},
         "one thread": run(hundred, environment=blas(1)),
         "threads not known": run(hundred, environment=Environment()),
-        **{f"threads {name}": run(hundred, environment=blas(4), settings=one) for name, one in (
+        **{f"threads {name}": run(hundred, environment=blas(4), settings=asked) for name, asked in (
             ("as asked", Settings(threads=4)), ("of a GPU's", Settings(device="gpu:0")))},
         **{f"others of {cpu}": run(hundred, conditions=Conditions(other_cpu=cpu))
            for cpu in (None, 0.24, 0.25)},
@@ -202,10 +202,10 @@ def checks() -> dict[str, Recording]:
         *((clock(mhz), clock(1950)) for mhz in (345, 0, None)),
     ):
         state = Conditions(gpu_before=before, gpu_after=after)
-        said = (one and f"{one.sm_mhz} {', '.join(one.throttle)}" for one in (before, after))
+        said = (it and f"{it.sm_mhz} {', '.join(it.throttle)}" for it in (before, after))
         cases[" to ".join(map(str, said))] = on_gpu(conditions=state)
-    few = (make_training(5, environment=blas(4), settings={"command": one})
-           for one in (OURS, "python train.py"))  # fmt: skip
+    few = (make_training(5, environment=blas(4), settings={"command": command})
+           for command in (OURS, "python train.py"))  # fmt: skip
     cases |= zip(("a training", "a training of one's own"), few, strict=True)
     return cases
 
@@ -228,15 +228,15 @@ def _below(*verdicts: str) -> Summary:
     return replace(summary, findings=tuple(steps_of(replace(summary, layers=layers))))
 
 
-@listed(lambda one: _findings(*one))
+@listed(lambda case: _findings(*case))
 def steps() -> dict[str, tuple[Recording | Summary, str]]:
     """What may take less time: of each case the steps of a code."""
     passes = (("/a", "A", "forward", 900), ("/a", "A", "backward", 900))
     step = (*passes, ("/a", "SGD", "update", 200))
     conv, loop = ["Convolution2DFunction", "ReLU"], {"framework_ns": 25_000}
     alike = make_device_recording()
-    named = [replace(one, function=CONV) if at in (0, 2, 3) else one
-             for at, one in enumerate(alike.layers)]  # fmt: skip
+    named = [replace(layer, function=CONV) if layer.index in (0, 2, 3) else layer
+             for layer in alike.layers]  # fmt: skip
     data = ("data", "SerialIterator", "data")
 
     def hooked(us: int, *names: str) -> Recording:
@@ -253,9 +253,9 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
     def trained(command: str, **settings: Any) -> Recording:
         return make_training(settings={"command": command, "batchsize": 8} | settings)
 
-    def of_program(one: Recording) -> Recording:
-        calls, iteration = np.ones_like(one.self_ns), np.arange(one.n_trials) + 1
-        return replace(one, calls=calls, iteration=iteration)
+    def of_program(run: Recording) -> Recording:
+        calls, iteration = np.ones_like(run.self_ns), np.arange(run.n_trials) + 1
+        return replace(run, calls=calls, iteration=iteration)
 
     def looped(flops: int) -> Recording:
         """A program that multiplies matrices for a third of its time, at most at 100 GFLOP/s."""

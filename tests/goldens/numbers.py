@@ -86,8 +86,8 @@ def compared_runs() -> dict[str, Comparison]:
     six = chainer_run(n_layers=6)
     six = replace(six, layers=tuple(replace(x, path="/", function="ReLU") for x in six.layers))
     codes = [alike(seed, 24) for seed in range(6)]
-    ours = [engine_run(one, in_threes(), 0.2) for one in codes[:3]]
-    theirs = [engine_run(one, [(0, 1), *in_threes()[1:]], 0.1, "b 2") for one in codes[3:]]
+    ours = [engine_run(code, in_threes(), 0.2) for code in codes[:3]]
+    theirs = [engine_run(code, [(0, 1), *in_threes()[1:]], 0.1, "b 2") for code in codes[3:]]
     after = slower(run(2), {0: 1.2, 1: 1.045}, 1.2)
     folded = replace(untimed := run(1, trial_ns=None, start_ns=None, n_clean=0),
                      settings=replace(untimed.settings, inclusive=True))  # fmt: skip
@@ -104,7 +104,7 @@ def compared_runs() -> dict[str, Comparison]:
         "three trials": against({0: 2.0}, n_trials=3, n_clean=2),
         "a least effect": compare(first, slower(first, {0: 1.08}), 0.10),
         "less than the clock can show": compare(
-            *(replace(one, self_ns=one.self_ns // 1000) for one in (first, slower(first, {0: 1.2})))
+            *(replace(it, self_ns=it.self_ns // 1000) for it in (first, slower(first, {0: 1.2})))
         ),
         "layers that moved": compare(
             replace(run(1, 5), layers=tuple(layers)), replace(run(2, 6), layers=tuple(moved))
@@ -176,9 +176,9 @@ def _counted_of(ranks: Ranks) -> Iterator[str]:
 
 def _ended(ended: Sequence[str], outcomes: dict[str, str], **more: Any) -> list[str]:
     recordings = ranks_of(3, iterations=4)
-    for at, (name, one) in enumerate(recordings.items()):
+    for at, (name, rank) in enumerate(recordings.items()):
         changed = {key: values[at] for key, values in more.items()}
-        recordings[name] = replace(one, ended=ended[at], **changed)
+        recordings[name] = replace(rank, ended=ended[at], **changed)
     return [who_died(recordings, outcomes) or "nothing is told"]
 
 
@@ -197,7 +197,7 @@ def ranked() -> dict[str, Iterable[str]]:
     cases = {
         "two": merge(usual),
         "on two hosts": merge(two(rank=Rank(1, 2, "there"))),
-        "a broadcast": merge({name: replace(one, layers=root) for name, one in usual.items()}),
+        "a broadcast": merge({name: replace(rank, layers=root) for name, rank in usual.items()}),
         "not all iterations": merge(two(iteration=np.array([2, 3]))),
         "arrivals not known": merge(two(arrived_ns=None, left_ns=None)),
         "what is missing": merge(

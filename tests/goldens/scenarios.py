@@ -13,23 +13,11 @@ from chainer_profile.analyse.program import ProgramTime
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.comparison.compare import compare
 from chainer_profile.engines.results import Speedup
-from chainer_profile.record.budget import (
-    CALLS,
-    EXTENSIONS,
-    ITERATIONS,
-    OTHER,
-    Sampled,
-    Spent,
-)
+from chainer_profile.record.budget import CALLS, EXTENSIONS, ITERATIONS, OTHER, Sampled, Spent
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report import views
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
-from chainer_profile.report.content import (
-    advice,
-    budget,
-    comparison,
-    profile,
-)
+from chainer_profile.report.content import advice, budget, comparison, profile
 from chainer_profile.report.content.layer_section import target
 from chainer_profile.report.content.profile import Beside, ReportTitle, report
 from chainer_profile.report.document import Block, Heading
@@ -39,9 +27,7 @@ from tests.conftest import make_recording, make_training
 from tests.fusing import chainer_run, engine_run, in_threes
 from tests.goldens.keeping import Kept, of_files
 from tests.report import documents as made
-from tests.report.working import (
-    with_work,
-)
+from tests.report.working import with_work
 
 ACCELERATED = Tried(
     Candidate("accelerate()", "it pays", "chainer_profile.accelerate()", Change(kernels="numpy")),
@@ -54,23 +40,21 @@ ACCELERATED = Tried(
     layers=(LayerGain("forward", "0_Conv", "/conv1", 4e-3, 1e-3),),
 )
 _THREAD, _BOTH = Change(threads=1), Change(threads=1, kernels="numpy")
-_BY_TURNS = replace(ACCELERATED, pairs=20, layers=(), before_s=3.7e-3, after_s=1.5e-3)
 
 
-def _by_turns(name: str, change: Change, against: Change, **more: Any) -> Tried:
-    candidate = Candidate(name, "", "", change, against, decides=WALL)
-    return replace(_BY_TURNS, candidate=candidate, **more)
+def _by_turns(name: str, against: Change, **more: Any) -> Tried:
+    candidate = Candidate(name, "", "", _BOTH, against, decides=WALL)
+    times: dict[str, Any] = {"pairs": 20, "layers": (), "before_s": 3.7e-3, "after_s": 1.5e-3}
+    return replace(ACCELERATED, candidate=candidate, **times | more)
 
 
 BY_TURNS = Advice(
     (
-        _by_turns(
-            "one BLAS thread + accelerate()", _BOTH, AS_IT_IS, loss=LossChange(0, -0.01, 0.01)
-        ),
-        _by_turns("+ accelerate()", _BOTH, _THREAD, loss=LossChange(0.05, 0.04, 0.06)),
-        _by_turns("+ memory kept", _BOTH, _THREAD, wall=Speedup(1.01, 0.97, 1.05)),
-        _by_turns("+ slow", _BOTH, _THREAD, wall=Speedup(0.9, 0.88, 0.92)),
-        _by_turns("+ broken", _BOTH, _THREAD, wall=None, error="MemoryError: no room"),
+        _by_turns("one BLAS thread + accelerate()", AS_IT_IS, loss=LossChange(0, -0.01, 0.01)),
+        _by_turns("+ accelerate()", _THREAD, loss=LossChange(0.05, 0.04, 0.06)),
+        _by_turns("+ memory kept", _THREAD, wall=Speedup(1.01, 0.97, 1.05)),
+        _by_turns("+ slow", _THREAD, wall=Speedup(0.9, 0.88, 0.92)),
+        _by_turns("+ broken", _THREAD, wall=None, error="MemoryError: no room"),
     ),
     (Untried('accelerate("torch")', "not installed: python -m pip install torch"),),
     settings=Settings(phase="train", command="chainer-profile run --try train.py"),
@@ -100,8 +84,10 @@ TITLE = ReportTitle("A title", "Ada", "Systems")
 LINE = "\n" + "=" * 80 + "\n"
 
 
-def _csv(*tables: tuple[Any, Any]) -> str:
-    return "\n".join(to_csv(columns, rows) for columns, rows in tables)
+def _csv(summary: Summary) -> str:
+    """Layers and links."""
+    links = to_csv(LINK_COLUMNS, link_frame(summary.links))
+    return f"{to_csv(LAYER_COLUMNS, summary.layers)}\n{links}"
 
 
 def _terminal(*shown: Iterable[Block]) -> str:
@@ -118,19 +104,12 @@ def _under(blocks: Iterable[Block], *headings: str) -> Iterable[Block]:
             yield block
 
 
-def _tables(summary: Summary) -> tuple[tuple[Any, Any], ...]:
-    """Layers and links."""
-    return (LAYER_COLUMNS, summary.layers), (LINK_COLUMNS, link_frame(summary.links))
-
-
-def of_run(recording: Recording, rule: str) -> Kept:
+def of_run(recording: Recording, rule: str) -> tuple[Summary, Kept]:
     """A run: its report, the first screen, and its layers and links as CSV."""
     summary = summarise(recording, rule)
-    return {
-        "md": markdown.write(report(summary, TITLE)),
-        "txt": _terminal(profile.brief(summary)),
-        "csv": _csv(*_tables(summary)),
-    }
+    markdown_text = markdown.write(report(summary, TITLE))
+    first_screen = _terminal(profile.brief(summary))
+    return summary, {"md": markdown_text, "txt": first_screen, "csv": _csv(summary)}
 
 
 @of_files
@@ -138,8 +117,7 @@ def forward() -> Kept:
     recording = with_work(make_recording(9, n_trials=40))
     first, *others = recording.layers
     recording = replace(recording, layers=(replace(first, work_is_about=True), *others))
-    summary = summarise(recording, "top:2")
-    kept = of_run(recording, "top:2")
+    summary, kept = of_run(recording, "top:2")
     more = _under(
         profile.overview(summary, sort="memory", limit=3, group_by="shape"),
         *("The layers", "By shape", "Work and limits"),
@@ -151,9 +129,7 @@ def forward() -> Kept:
 
 @of_files
 def training() -> Kept:
-    recording = with_work(make_training(10, data=True))
-    summary = summarise(recording, "0.3ms")
-    kept = of_run(recording, "0.3ms")
+    summary, kept = of_run(with_work(make_training(10, data=True)), "0.3ms")
     tree = _under(
         profile.overview(summary, tree=True, depth=1, limit=3, group_by="block", sort="std"),
         *("The tree of links", "By block"),
@@ -165,17 +141,17 @@ def training() -> Kept:
 
 @of_files
 def compared() -> Kept:
-    one = made.compared()
+    usual = made.compared()
     gate = comparison.Gate(0.05)
     chainer = chainer_run()
     fused = compare(chainer, engine_run(chainer_run(2), [(), *in_threes()[:-1], (21, 22)]))
-    both = [one, fused]
+    both = [usual, fused]
     return {
         "md": markdown.write(comparison.report(both, plots=["p 1.png", "2.png"], gate=gate)),
-        "txt": _terminal(comparison.compared(one, limit=1), comparison.compared(fused))
+        "txt": _terminal(comparison.compared(usual, limit=1), comparison.compared(fused))
         + LINE
-        + f"{views.comparison_line(one)}\n",
-        "csv": _csv((comparison.COLUMNS, comparison.file_rows(both))),
+        + f"{views.comparison_line(usual)}\n",
+        "csv": to_csv(comparison.COLUMNS, comparison.file_rows(both)),
     }
 
 
@@ -184,9 +160,9 @@ def program() -> Kept:
     # Two iterations are not on the tape: those of the memory pass.
     short, training = summarise(make_recording(3)), summarise(make_training(3200))
     spent = made.program()
-    beside = [one for one in spent.spent if one.part not in (ITERATIONS, CALLS)]
+    beside = [part for part in spent.spent if part.part not in (ITERATIONS, CALLS)]
     trials = Spent(ITERATIONS, "", 12_050_000_000, 3202), Spent(CALLS, "", 30_000_000, 5)
-    wall_ns = sum(one.ns for one in (*beside, *trials))
+    wall_ns = sum(part.ns for part in (*beside, *trials))
     spent = replace(spent, spent=(*beside, *trials), wall_ns=wall_ns)
     sampled = (
         *(Sampled(EXTENSIONS, "", OTHER, f"train.py:{n} f{n}", 10**9 * n, 100) for n in (2, 4)),
@@ -203,5 +179,5 @@ def program() -> Kept:
         "txt": _terminal(budget.overview(whole, training), profile.brief(short, Beside(ADVICE)))
         + LINE
         + _terminal(budget.overview(whole, training, advice=BY_TURNS)),
-        "csv": _csv(*_tables(training)),
+        "csv": _csv(training),
     }

@@ -24,7 +24,7 @@ def test_what_is_shown(name: str, request: pytest.FixtureRequest) -> None:
         if request.config.getoption("--remake", default=False):
             file.write_text(made)
         before = file.read_text() if file.exists() else ""
-        lines = (one.splitlines() for one in (before, made))
+        lines = (text.splitlines() for text in (before, made))
         differs += difflib.unified_diff(*lines, str(file), "now", lineterm="", n=1)
         assert bool(differs) or before == made
     assert not differs, "\n".join(differs)

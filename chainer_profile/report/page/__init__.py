@@ -77,9 +77,11 @@ def page(
     sections = [section for section in sections if section[2]]
     figures = partial(_figure, drawn=drawn, words=words)
     script = own_file("page.js")
+    # The hash by which the policy allows it.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     return Template(own_file("page.html")).substitute(
         policy=(
-            f"default-src 'none'; script-src {digest(script)}; style-src 'unsafe-inline'; "
+            f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
             "img-src data:; connect-src 'none'; base-uri 'none'; form-action 'none'"
         ),
         title=html.text(title),
@@ -104,9 +106,8 @@ def _section(
 ) -> str:
     # A picture says more than the tables that it is of.
     first = next((at for at, block in enumerate(blocks) if isinstance(block, Table)), 0)
-    shown = [block for block in blocks[first:] if isinstance(block, Figure)]
-    rest = [block for block in blocks[first:] if not isinstance(block, Figure)]
-    content = html.write([*blocks[:first], *shown, *rest], figures=figures, most=_MOST)
+    rest = sorted(blocks[first:], key=lambda block: not isinstance(block, Figure))
+    content = html.write([*blocks[:first], *rest], figures=figures, most=_MOST)
     label = f'aria-labelledby="{name}-title"' if heading else 'aria-label="Answer"'
     title = f'<h2 id="{name}-title">{html.text(heading)}</h2>\n' if heading else ""
     return f'<section id="{name}" {label}>\n{title}{content}\n</section>'
@@ -127,9 +128,3 @@ def _figure(figure: Figure, drawn: Mapping[str, Picture], words: Mapping[str, st
 def own_file(name: str) -> str:
     """A file that comes with the page's code."""
     return files("chainer_profile.report.page").joinpath(name).read_text(encoding="utf-8")
-
-
-def digest(script: str) -> str:
-    """The hash by which the page's policy knows a script."""
-    value = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return f"'sha256-{value}'"

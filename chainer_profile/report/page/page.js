@@ -39,8 +39,8 @@
   const SCALE = { ns: 1e-9, us: 1e-6, ms: 1e-3, s: 1, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 };
   // What a cell is sorted by; nothing where it is not known.
   function valueOf(cell) {
-    const found = /^~?([-+]?[\d,.]+(?:e[-+]?\d+)?) ?([A-Za-z]*)/.exec(cell);
-    return found ? Number(found[1].replaceAll(",", "")) * (SCALE[found[2]] ?? 1) : NaN;
+    const parts = /^~?([-+]?[\d,.]+(?:e[-+]?\d+)?) ?([A-Za-z]*)/.exec(cell);
+    return parts ? Number(parts[1].replaceAll(",", "")) * (SCALE[parts[2]] ?? 1) : NaN;
   }
   const textsOf = (row) => [...row.cells].map((cell) => cell.textContent);
 
@@ -77,20 +77,20 @@
     function show() {
       const fits = (row) => !onlyHot || rows[row].classList.contains("hot");
       const has = (row) => words.every((word) => texts[row].join(" ").toLowerCase().includes(word));
-      const found = order.filter((row) => fits(row) && has(row));
-      table.tBodies[0].replaceChildren(...found.slice(0, most).map((row) => rows[row]));
+      const fitting = order.filter((row) => fits(row) && has(row));
+      table.tBodies[0].replaceChildren(...fitting.slice(0, most).map((row) => rows[row]));
       table.tBodies[1]?.remove();
-      shown.set(table, found);
+      shown.set(table, fitting);
       const number = (value) => value.toLocaleString("en-US");
-      const visible = Math.min(most, found.length);
+      const visible = Math.min(most, fitting.length);
       count.textContent =
         visible < rows.length ? `${number(visible)} of ${number(rows.length)} rows ` : "";
-      if (visible < found.length) count.append(button("Show all", showAll));
+      if (visible < fitting.length) count.append(button("Show all", table.showAll));
     }
-    function showAll() {
+    table.showAll = () => {
       most = Infinity;
       show();
-    }
+    };
     function sort(head, at) {
       const text = head.classList.contains("text");
       const before = head.getAttribute("aria-sort");
@@ -102,22 +102,21 @@
       // What is not known comes last both ways; equal ones stay in their order.
       order = rows.map((_, row) => row).sort((a, b) => {
         if (unknown(keys[a]) || unknown(keys[b])) return unknown(keys[a]) - unknown(keys[b]);
-        const sign = keys[a] < keys[b] ? -1 : keys[a] > keys[b] ? 1 : 0;
+        const sign = (keys[a] > keys[b]) - (keys[a] < keys[b]);
         return down ? -sign : sign;
       });
       show();
     }
     // Where a name stands for several rows, these stay together.
     const named = all("td.name", table).every((cell) => cell.textContent);
-    if (!holder.classList.contains("tree") && rows.length > 2 && named) {
-      heads.forEach((head, at) => {
-        if (head.textContent === "trials" && holder.querySelector("svg")) return;
-        const title = head.textContent;
-        head.setAttribute("aria-sort", "none");
-        head.replaceChildren(button(title, () => sort(head, [...head.parentNode.cells].indexOf(head))));
-      });
+    const folds = holder.classList.contains("tree");
+    for (const head of !folds && rows.length > 2 && named ? heads : []) {
+      const title = head.textContent;
+      if (title === "trials" && holder.querySelector("svg")) continue;
+      head.setAttribute("aria-sort", "none");
+      head.replaceChildren(button(title, () => sort(head, head.cellIndex)));
     }
-    if (!holder.classList.contains("tree") && rows.length > MANY) {
+    if (!folds && rows.length > MANY) {
       const filter = made("input", "", { type: "search", placeholder: "Filter", "aria-label": `Filter: ${name}` });
       filter.addEventListener("input", () => {
         words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -138,11 +137,9 @@
       if (rows.length > MOST) show();
     }
     const file = `${name.replace(/[^A-Za-z0-9]+/g, "-").toLowerCase()}.csv`;
-    const kept = heads.map((head) => head.cellIndex);
-    const cellsOf = (cells) => kept.map((at) => cells[at]);
     const saves = () => {
-      const chosenRows = shown.get(table) || order;
-      save(file, [cellsOf(textsOf(table.rows[0])), ...chosenRows.map((row) => cellsOf(texts[row]))]);
+      const lines = [textsOf(table.rows[0]), ...(shown.get(table) || order).map((row) => texts[row])];
+      save(file, lines.map((cells) => heads.map((head) => cells[head.cellIndex])));
     };
     if (name) tools.append(button("CSV", saves, { "aria-label": `Save as CSV: ${name}`, class: "save" }));
     // Few rows are read first.
@@ -150,7 +147,6 @@
     if (rows.length > MANY) holder.before(tools);
     else (next?.classList.contains("caption") ? next : holder).after(tools);
     tools.classList.toggle("below", rows.length <= MANY);
-    table.showAll = showAll;
   }
 
   // ---- a table that folds
@@ -181,15 +177,14 @@
     }
     function fold(depth) {
       folded.clear();
-      depths.forEach((found, at) => found >= depth && twists[at] && folded.add(at));
+      depths.forEach((own, at) => own >= depth && twists[at] && folded.add(at));
       show();
     }
     const before = holder.previousElementSibling;
     const tools = before?.classList.contains("tools") ? before : made("p", "", { class: "tools" });
     if (tools !== before) holder.before(tools);
     tools.prepend(button("Unfold all", () => fold(Infinity)), button("Fold all", () => fold(0)));
-    const second = holder.querySelector("tbody[hidden]");
-    if (second) second.hidden = false;
+    for (const body of all("tbody", holder)) body.hidden = false;
     holder.unfold = () => fold(Infinity);
     fold(rows.length > 300 ? 1 : 2);
   }
@@ -200,12 +195,10 @@
   // ---- what leads to a row
 
   function reveal() {
-    let row = byId(decodeURIComponent(location.hash.slice(1)));
-    if (!row) {
-      // It may be among the rows of a table that are not shown.
-      for (const table of all("table")) table.showAll && shown.has(table) && table.showAll();
-      row = byId(decodeURIComponent(location.hash.slice(1)));
-    }
+    const name = decodeURIComponent(location.hash.slice(1));
+    // It may be among the rows of a table that are not shown.
+    if (!byId(name)) for (const table of all("table")) if (shown.has(table)) table.showAll();
+    const row = byId(name);
     if (row?.localName !== "tr") return;
     for (let fold = row.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
     if (row.hidden) row.closest(".tree").unfold();

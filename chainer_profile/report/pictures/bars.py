@@ -9,10 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.markers import TICKDOWN
 from matplotlib.transforms import offset_copy
 from numpy.typing import ArrayLike
 
-from chainer_profile.report.pictures.figures import TEXT, blank, mark, plain_axes
+from chainer_profile.report.pictures.figures import INK, TEXT, blank
 
 #: Width at which a picture is shown in its own size, in inches; a wider one is shown smaller.
 _SHOWN_WIDTH = 12.0
@@ -31,7 +32,7 @@ def axes_for(count: int, width: float, height: float) -> tuple[Figure, Axes, flo
     # A wide picture is shown smaller, so its words are larger.
     size = TEXT * max(1.0, width / _SHOWN_WIDTH)
     ax.set_xlim(-0.7, count - 0.3)
-    plain_axes(ax, "y")
+    ax.grid(axis="y")
     ax.tick_params(axis="y", labelsize=size)
     return figure, ax, (width - SIDES) * 72 / count, size
 
@@ -41,23 +42,33 @@ def draw(
     places: ArrayLike,
     heights: ArrayLike,
     width: float,
-    colour: Any,
+    colour: str,
     bottom: float = 0.0,
-    anchors: Sequence[str] = (),
+    **style: Any,
 ) -> None:
     """Bars as one shape of Matplotlib's, which makes a thousand of them as fast as one."""
     x, top = np.asarray(places, float), np.asarray(heights, float) + bottom
     left, right, low = x - width / 2, x + width / 2, np.full_like(x, bottom)
     corners = np.array([[left, low], [left, top], [right, top], [right, low]])
-    bars = PolyCollection(list(corners.transpose(2, 0, 1)), facecolors=colour, linewidths=0)
-    bars.set_urls([f"#{anchor}" for anchor in anchors])
-    ax.add_collection(bars, autolim=False)
+    shapes = list(corners.transpose(2, 0, 1))
+    shape = PolyCollection(shapes, facecolors=colour, linewidths=0, **style)
+    ax.add_collection(shape, autolim=False)
 
 
 def lead(ax: Axes, anchors: Sequence[str]) -> None:
     """Make the bars at 0, 1, 2 and so on lead to rows of tables, with all that is above them."""
     low, high = ax.get_ylim()
-    draw(ax, range(len(anchors)), np.full(len(anchors), high - low), 1.0, "none", low, anchors)
+    urls = [f"#{anchor}" for anchor in anchors]
+    draw(
+        ax,
+        range(len(anchors)),
+        np.full(len(anchors), high - low),
+        1.0,
+        "none",
+        low,
+        urls=urls,
+        zorder=9,
+    )
 
 
 def name(figure: Figure, names: Mapping[int, str], font: float, label: str, size: float) -> None:
@@ -65,7 +76,18 @@ def name(figure: Figure, names: Mapping[int, str], font: float, label: str, size
     # Ticks with labels are measured a dozen times for a picture, texts once.
     (ax,) = figure.axes
     ax.set_xticks([])
-    mark(ax.xaxis, names, 0.8)
+    ax.plot(
+        list(names),
+        [0.0] * len(names),
+        marker=TICKDOWN,
+        transform=ax.get_xaxis_transform(),
+        color=INK,
+        linestyle="",
+        markersize=2,
+        markeredgewidth=0.8,
+        clip_on=False,
+        in_layout=False,
+    )
     below = offset_copy(ax.get_xaxis_transform(), figure, y=-_TO_NAME, units="points")
     style: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "top", "parse_math": False}
     shown = [

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 
 from chainer_profile.basics.units import format_count
@@ -64,7 +63,7 @@ def figure(comparison: Comparison, anchor: str = "") -> Figure:
     bars.name(fig, names, font, "layer, in the order of the calls", size)
     ax.set_ylabel(f"median self time{' by input' * comparison.by_input} [ms]", fontsize=size)
     figures.entitle(fig, _title(comparison, int(width * _CHARS * figures.TEXT / size)), size)
-    _draw_legend(ax, layers, size - 1)
+    figures.legend_above(ax, size - 1, 0.2)
     _make_room(fig, marks, highest_s * 1e3 or 1.0)
     bars.lead(ax, [f"{anchor}-{at}" for at in layers.index])
     return fig
@@ -91,33 +90,30 @@ def _shown(comparison: Comparison) -> pd.DataFrame:
 
 
 def _draw_bars(ax: Axes, layers: pd.DataFrame) -> None:
-    x = np.arange(len(layers))
-    colours = [_COLOURS.get(verdict, figures.SAME_COLOUR) for verdict in layers["verdict"]]
-    for offset, name, colour in (
-        (-0.5, "before_s", figures.OTHER_COLOUR),
-        (0.5, "after_s", colours),
-    ):
-        bars.draw(ax, x + offset * _BAR, layers[name] * 1e3, _BAR, colour)
+    x, after_ms = np.arange(len(layers)), layers["after_s"].to_numpy() * 1e3
+    bars.draw(
+        ax, x - _BAR / 2, layers["before_s"] * 1e3, _BAR, figures.OTHER_COLOUR, label="before"
+    )
+    same = ~layers["verdict"].isin(list(_COLOURS)).to_numpy()
+    bars.draw(ax, x[same] + _BAR / 2, after_ms[same], _BAR, figures.SAME_COLOUR, label="after")
+    for which, colour in _COLOURS.items():
+        changed = (layers["verdict"] == which).to_numpy()
+        if count := int(changed.sum()):
+            label = f"after, {which} ({format_count(count)})"
+            bars.draw(ax, x[changed] + _BAR / 2, after_ms[changed], _BAR, colour, label=label)
 
 
 def _mark(ax: Axes, layers: pd.DataFrame, font: float) -> list[Annotation]:
     """The factor above each changed layer."""
-    return [
-        ax.annotate(
-            change(row.ratio, row.verdict),
-            (at, max(row.before_s, row.after_s) * 1e3),
-            (0, _ABOVE),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            rotation=90,
-            fontsize=font,
-            color=_COLOURS[row.verdict],
-            annotation_clip=False,
-        )
-        for at, row in enumerate(layers.itertuples())
-        if row.verdict in _COLOURS
-    ]
+    style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
+    style |= {"rotation": 90, "fontsize": font, "annotation_clip": False}
+    marks = []
+    for at, row in enumerate(layers.itertuples()):
+        if colour := _COLOURS.get(row.verdict):
+            top = at, max(row.before_s, row.after_s) * 1e3
+            text = change(row.ratio, row.verdict)
+            marks.append(ax.annotate(text, top, (0, _ABOVE), color=colour, **style))
+    return marks
 
 
 def _make_room(fig: Figure, marks: Sequence[Annotation], highest: float) -> None:
@@ -139,8 +135,8 @@ def _title(comparison: Comparison, most: int) -> str:
     sides = comparison.after, comparison.before
     names = (shorten(printable(side.name), most // 2 - 2) for side in sides)
     lines = [verdict(comparison).rstrip("."), " compared with ".join(names)]
-    if line := fusion_line(comparison):
-        lines.append(line.removesuffix("."))
+    if fusion := fusion_line(comparison):
+        lines.append(fusion.removesuffix("."))
     count = len(comparison.layers)
     if count > MAX_LAYERS:
         lines.append(
@@ -152,16 +148,3 @@ def _title(comparison: Comparison, most: int) -> str:
     elif comparison.moved:
         lines.append("the machine's own speed changed")
     return "\n".join(shorten(line, most) for line in lines)
-
-
-def _draw_legend(ax: Axes, layers: pd.DataFrame, size: float) -> None:
-    verdicts = layers["verdict"]
-    handles: list[Any] = [
-        Patch(color=figures.OTHER_COLOUR, label="before"),
-        Patch(color=figures.SAME_COLOUR, label="after"),
-    ]
-    for which, colour in _COLOURS.items():
-        number = int((verdicts == which).sum())
-        if number:
-            handles.append(Patch(color=colour, label=f"after, {which} ({format_count(number)})"))
-    figures.legend_above(ax, size, len(handles), 0.2, handles)

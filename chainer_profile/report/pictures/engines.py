@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -57,17 +58,11 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     with_parts = 100.0 * (1 - parts.get(PLAIN, np.zeros(len(engines))))
     for ax, scale in ((left, lengths), (right, with_parts)):
         _draw(ax, parts.mul(scale, axis=0), colours, run)
+    style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "parse_math": False}
     for at, (engine, median_s) in enumerate(zip(engines, medians_s, strict=True)):
         factor = factor_text(engine, run.baseline or engine)
-        left.annotate(
-            ", ".join(filter(None, (format_duration(median_s), factor))),
-            (lengths[at], at),
-            (4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=figures.TEXT - 0.5,
-            parse_math=False,
-        )
+        text = ", ".join(filter(None, (format_duration(median_s), factor)))
+        left.annotate(text, (lengths[at], at), (4, 0), fontsize=figures.TEXT - 0.5, **style)
     labels = [shorten(printable(engine.label), _MAX_NAME) for engine in engines]
     left.set_yticks(range(len(engines)), labels, parse_math=False)
     left.set_ylim(len(engines) - 0.4, -0.6)
@@ -76,11 +71,10 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     right.set_xlim(0, 100)
     right.set_xlabel("share of the trial [%]")
     for ax in (left, right):
-        figures.plain_axes(ax, "x")
+        ax.grid(axis="x")
         ax.tick_params(axis="y", length=0)
-    lines = [*about_lines(run), _CAPTION]
-    words = "\n".join(shorten(line, int(_WIDTH * 12.5)) for line in lines)
-    figures.entitle(fig, words)
+    lines = (shorten(line, int(_WIDTH * 12.5)) for line in (*about_lines(run), _CAPTION))
+    figures.entitle(fig, "\n".join(lines))
     entries = [(shorten(name, 40), Patch(facecolor=colours[name])) for name in parts]
     fused = "colours: functions, with what engines fused into them"
     figures.legend_below(fig, entries, columns, fused)
@@ -112,16 +106,9 @@ def shares(run: EnginesRun, recordings: Mapping[str, Recording]) -> pd.DataFrame
 def _draw(ax: Axes, parts: pd.DataFrame, colours: dict[str, str], run: EnginesRun) -> None:
     """Bars whose parts lie one behind the other, and lead to the engine's row."""
     begins, anchors = parts.cumsum(axis=1) - parts, anchors_of(run)
+    style: dict[str, Any] = {"height": 0.66, "linewidth": 0.5, "edgecolor": "white"}
     for name in parts:
         for at in np.flatnonzero(parts[name]):
-            (bar,) = ax.barh(
-                at,
-                parts[name][at],
-                left=begins[name][at],
-                color=colours[name],
-                height=0.66,
-                linewidth=0.5,
-                edgecolor="white",
-                hatch="////" if run.measured[at].wrong else None,
-            )
+            place = {"left": begins[name][at], "hatch": "////" * run.measured[at].wrong}
+            (bar,) = ax.barh(at, parts[name][at], color=colours[name], **place, **style)
             bar.set_url(f"#{anchors[at]}")

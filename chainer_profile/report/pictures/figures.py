@@ -8,16 +8,14 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.markers import TICKDOWN, TICKLEFT
 
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import NOT_KNOWN, format_duration, format_interval, plural
@@ -66,6 +64,12 @@ STYLE: dict[str, Any] = {
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
     "axes.linewidth": 0.6,
+    # A pale grid below all, and no frame.
+    "axes.axisbelow": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
     # No other layout than that of the figure itself.
     "figure.autolayout": False,
     "figure.constrained_layout.use": False,
@@ -73,6 +77,7 @@ STYLE: dict[str, Any] = {
     # Matplotlib brings the first one; the others are for browsers that show the SVG.
     "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
     "font.size": TEXT,
+    "legend.frameon": False,
     "path.simplify": True,
     "savefig.bbox": None,
     "savefig.transparent": False,
@@ -146,7 +151,7 @@ class Picture:
         _, _, width, height = map(float, root.attrib["viewBox"].split())
         del root.attrib["width"], root.attrib["height"], root.attrib["version"]
         root.set("viewBox", f"0 {top:.0f} {width:.0f} {height - top:.0f}")
-        # Words are never much smaller than the page's, nor much larger; a wide one has large ones.
+        # Words are about as large as the page's; a wide picture has large ones.
         root.set("style", f"min-width:{min(width, 860):.0f}px;max-width:{1.6 * width:.0f}px")
         leads = root.find(".//a") is not None
         root.attrib |= {"role": "group" if leads else "img", "aria-label": alt}
@@ -156,7 +161,7 @@ class Picture:
 def save(figure: Figure, format: str) -> bytes:
     """A figure as a file's bytes; the same figure gives the same bytes."""
     file = io.BytesIO()
-    # Of such pictures zlib makes smaller files at this level than at its usual one, and sooner.
+    # At this level zlib makes smaller files of such pictures, and sooner.
     more: dict[str, Any] = {"pil_kwargs": {"compress_level": 3}} if format == "png" else {}
     dated = ("Software",) if format == "png" else ("Date", "Creator")
     with drawing():
@@ -198,15 +203,14 @@ def blank(width: float, height: float) -> Figure:
     return figure
 
 
-def legend_above(ax: Axes, size: float, columns: int, pad: float, handles: Any = None) -> None:
+def legend_above(ax: Axes, size: float, pad: float, columns: int = 0) -> None:
     """The legend above the axes, so many font sizes away."""
-    handles = handles or ax.get_legend_handles_labels()[0]
+    handles, _ = ax.get_legend_handles_labels()
     ax.legend(
         handles=handles,
         loc="lower left",
         bbox_to_anchor=(0, 1.0),
         ncols=columns or len(handles),
-        frameon=False,
         fontsize=size,
         borderaxespad=pad,
         handlelength=1.4,
@@ -229,7 +233,6 @@ def legend_below(
         title=title,
         loc="outside lower left",
         alignment="left",
-        frameon=False,
         fontsize=TEXT - 0.5,
         title_fontsize=TEXT - 0.5,
         ncols=columns,
@@ -244,32 +247,6 @@ def entitle(figure: Figure, words: str, size: float = TEXT) -> None:
     title.set_gid(TITLE)
 
 
-def plain_axes(ax: Axes, grid: Literal["x", "y", "both"]) -> None:
-    """Axes with a pale grid and no frame."""
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis=grid, color=GRID, linewidth=0.6)
-    ax.set_axisbelow(True)
-
-
-def mark(axis: Axis, places: Iterable[float], width: float) -> None:
-    """Draw marks outside of an axis, as one shape: ticks cost a thousand times as much."""
-    ax, (low, high) = axis.axes, sorted(axis.get_view_interval())
-    seen = [place for place in places if low <= place <= high]
-    on_x = axis is ax.xaxis
-    on_axis = [0.0] * len(seen)
-    ax.plot(
-        *((seen, on_axis) if on_x else (on_axis, seen)),
-        marker=TICKDOWN if on_x else TICKLEFT,
-        transform=ax.get_xaxis_transform() if on_x else ax.get_yaxis_transform(),
-        color=INK,
-        linestyle="",
-        markersize=2,
-        markeredgewidth=width,
-        clip_on=False,
-        in_layout=False,
-    )
-
-
 def title(summary: Summary, most: int) -> str:
     """The network, its settings and its trials, in lines of so many characters at most."""
     recording = summary.recording
@@ -277,11 +254,11 @@ def title(summary: Summary, most: int) -> str:
     trials = profiled_text(recording)
     if trial is not None:
         noun = "iteration" if recording.of_program else "unprofiled trial"
-        clean = f"median of {plural(trial.count, noun)}"
+        of_others = recording.of_program or summary.totals.clean
+        median = f"median of {plural(trial.count, noun)}" if of_others else "their median"
         interval = format_interval(trial.ci_low_s, trial.ci_high_s)
-        trials += f"; {clean if recording.of_program or summary.totals.clean else 'their median'} "
-        trials += format_duration(trial.median_s)
-        trials += " (no interval)" if interval == NOT_KNOWN else f" (95 % {interval})"
+        interval = "no interval" if interval == NOT_KNOWN else f"95 % {interval}"
+        trials += f"; {median} {format_duration(trial.median_s)} ({interval})"
     name = model_name(settings)
     if summary.several_phases:
         did = trial_text(recording)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -51,16 +50,17 @@ _DASHES = (0, (3, 2))
 _COLOURS = 256
 
 
-class Bars(NamedTuple):
-    """Bars in the order of the calls, in seconds a trial, and their kind.
+@dataclass(frozen=True)
+class Bars:
+    """Bars in the order of the calls, in seconds a trial, and what they are.
 
-    The frame has ``name``, ``phase``, ``anchor`` of a table's row, ``typical_s``, ``low_s``,
-    ``high_s``, and of ``typical_s`` the part of hot layers, ``hot_s``.
+    The frame has ``name``, ``phase``, ``anchor`` of a table's row, ``typical_s``, ``p5_s``,
+    ``p95_s``, and of ``typical_s`` the part of hot layers, ``hot_s``.
     """
 
     frame: pd.DataFrame
-    kind: str = "layer"
-    note: str = ""
+    label: str = "layer, in the order of the calls"
+    are_layers: bool = True
 
 
 @figures.drawing()
@@ -73,16 +73,14 @@ def figure(summary: Summary) -> Figure:
     shown = layer_bars(summary)
     frame = shown.frame
     fig, ax, points, size = _axes(len(frame))
-    handles = _draw_bars(ax, summary, shown, points)
-    label = f"{shown.kind}, in the order of the calls{'; ' * bool(shown.note)}{shown.note}"
-    _name(fig, frame["name"].tolist(), frame["typical_s"].to_numpy(), points, label, size)
+    _draw_bars(ax, summary, shown, points)
+    _name(fig, frame["name"].tolist(), frame["typical_s"].to_numpy(), points, shown.label, size)
     _draw_phases(ax, summary, frame["phase"].tolist(), points, size)
     label = f"{typical_word(summary.recording)} self time{on_gpu(summary)} [ms]"
     ax.set_ylabel(label, fontsize=size)
-    figures.entitle(
-        fig, figures.title(summary, int(fig.get_figwidth() * _CHARS * figures.TEXT / size)), size
-    )
-    _draw_legend(fig, summary, handles, size - 1)
+    width = int(fig.get_figwidth() * _CHARS * figures.TEXT / size)
+    figures.entitle(fig, figures.title(summary, width), size)
+    _draw_legend(fig, summary, size - 1)
     bars.lead(ax, frame["anchor"].tolist())
     return fig
 
@@ -116,7 +114,7 @@ def memory_figure(summary: Summary) -> Figure:
     _name(fig, names_of(summary), peak, points, "layer, in the order of the calls", size)
     _draw_phases(ax, summary, phases, points, size, times=False)
     ax.set_ylabel("allocated [MiB]", fontsize=size)
-    _draw_legend(fig, summary, [], size - 1)
+    _draw_legend(fig, summary, size - 1)
     if count <= MOST:
         bars.lead(ax, [layer_anchor(at) for at in range(count)])
     return fig
@@ -124,72 +122,52 @@ def memory_figure(summary: Summary) -> Figure:
 
 def regions_of(phases: Iterable[str]) -> list[tuple[str, int, int]]:
     """Successive places of one phase: its name, the first one, and the one behind the last."""
-    regions, at = [], 0
-    for phase, group in groupby(phases):
-        count = len(list(group))
-        regions.append((phase, at, at + count))
-        at += count
+    regions = []
+    for phase, group in groupby(enumerate(phases), key=itemgetter(1)):
+        places = [place for place, _ in group]
+        regions.append((phase, places[0], places[-1] + 1))
     return regions
 
 
 def layer_bars(summary: Summary) -> Bars:
     """A bar for every layer; of very many one for every block, or the slowest alone."""
     layers = summary.layers
+    every = layers.assign(
+        name=names_of(summary),
+        hot_s=layers["typical_s"].where(layers["hot"], 0.0),
+        anchor=list(map(layer_anchor, range(len(layers)))),
+    )
     if len(layers) <= MOST:
-        return Bars(_by_layer(summary, range(len(layers))))
-    blocks = group_names(summary.recording.layers, "block")
+        return Bars(every)
     # A block is a group by itself in every phase.
-    groups: dict[tuple[str, str], list[int]] = {}
-    for at, key in enumerate(zip(layers["phase"].tolist(), map(str, blocks), strict=True)):
-        groups.setdefault(key, []).append(at)
+    blocks = list(map(str, group_names(summary.recording.layers, "block")))
+    groups = layers.groupby(["phase", blocks], sort=False).indices
     count = units.plural(len(layers), "layer")
     if len(groups) <= MOST:
-        return Bars(_by_block(summary, groups), "block", f"{count} by block")
+        frame = pd.DataFrame(_block(summary, key, rows) for key, rows in groups.items())
+        return Bars(frame, f"block, in the order of the calls; {count} by block", are_layers=False)
     slowest = np.argsort(-layers["typical_s"].to_numpy(), kind="stable")[:SLOWEST]
-    share = float(layers["share"].to_numpy()[slowest].sum())
-    note = f"the {SLOWEST} slowest of {count}, which take {share:.0%} of the {whole(summary)[1]}"
-    return Bars(_by_layer(summary, sorted(map(int, slowest))), note=note)
+    shown = every.iloc[np.sort(slowest)]
+    part = f"{shown['share'].sum():.0%} of the {whole(summary)[1]}"
+    note = f"the {SLOWEST} slowest of {count}, which take {part}"
+    return Bars(shown, f"layer, in the order of the calls; {note}")
 
 
-def _by_layer(summary: Summary, rows: Sequence[int]) -> pd.DataFrame:
-    layers, names = summary.layers.iloc[rows], names_of(summary)
-    return pd.DataFrame(
-        {
-            "name": [names[at] for at in rows],
-            "phase": layers["phase"].tolist(),
-            "typical_s": layers["typical_s"].to_numpy(),
-            "low_s": layers["p5_s"].to_numpy(),
-            "high_s": layers["p95_s"].to_numpy(),
-            "hot_s": layers["typical_s"].where(layers["hot"], 0.0).to_numpy(),
-            "anchor": [layer_anchor(at) for at in rows],
-        }
-    )
-
-
-def _by_block(summary: Summary, groups: dict[tuple[str, str], list[int]]) -> pd.DataFrame:
-    layers, self_ns = summary.layers, summary.recording.self_ns
-    medians = layers["median_s"].to_numpy()
-    hot = np.where(layers["hot"].to_numpy(), medians, 0.0)
-    quantiles = np.array(
-        [np.quantile(self_ns[:, rows].sum(axis=1), (0.05, 0.5, 0.95)) for rows in groups.values()]
-    )
-    low_s, typical_s, high_s = (quantiles * NS).T
+def _block(summary: Summary, key: Any, rows: NDArray[np.intp]) -> dict[str, str | float]:
+    layers, (phase, block) = summary.layers.iloc[rows], key
+    times_s = summary.recording.self_ns[:, rows].sum(axis=1) * NS
+    p5_s, typical_s, p95_s = np.quantile(times_s, (0.05, 0.5, 0.95))
     # Parts of a median that do not add up to it exactly.
-    parts = np.array([hot[rows].sum() / (medians[rows].sum() or 1.0) for rows in groups.values()])
-    return pd.DataFrame(
-        {
-            "name": [printable(block) for _, block in groups],
-            "phase": [phase for phase, _ in groups],
-            "typical_s": typical_s,
-            "low_s": low_s,
-            "high_s": high_s,
-            "hot_s": typical_s * parts,
-            "anchor": [
-                link_anchor(summary, block) or layer_anchor(rows[0])
-                for (_, block), rows in groups.items()
-            ],
-        }
-    )
+    hot = layers.loc[layers["hot"], "median_s"].sum() / (layers["median_s"].sum() or 1.0)
+    return {
+        "name": printable(block),
+        "phase": phase,
+        "typical_s": typical_s,
+        "p5_s": p5_s,
+        "p95_s": p95_s,
+        "hot_s": typical_s * hot,
+        "anchor": link_anchor(summary, block) or layer_anchor(int(rows[0])),
+    }
 
 
 def names_of(summary: Summary) -> list[str]:
@@ -210,47 +188,38 @@ def _axes(count: int) -> tuple[Figure, Axes, float, float]:
     return bars.axes_for(count, width, min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width)))
 
 
-def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> list[Artist]:
-    """Bars and whiskers, and the line from which a layer is hot; the legend's entries of them."""
+def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> None:
+    """Bars and whiskers, and the line from which a layer is hot."""
     x = np.arange(len(shown.frame))
     typical, hot, low, high = (
-        shown.frame[name].to_numpy() * 1e3 for name in ("typical_s", "hot_s", "low_s", "high_s")
+        shown.frame[name].to_numpy() * 1e3 for name in ("typical_s", "hot_s", "p5_s", "p95_s")
     )
     highest = float(typical.max()) or 1.0
     limit = min(max(highest, float(high.max())), _HEADROOM * highest)
     cut = high > limit
     thin = float(np.clip(points / 10, 0.3, 1.0))
-    bars.draw(ax, x, typical, 0.8, figures.OTHER_COLOUR)
-    bars.draw(ax, x[hot > 0], hot[hot > 0], 0.8, figures.HOT_COLOUR)
+    count, layers = map(units.format_count, (len(summary.hotspots.indices), len(summary.layers)))
+    rule = f"hot: {summary.hotspots.rule} ({count} of {layers})"
+    style: dict[str, Any] = {"zorder": 1.01, "label": rule}
+    bars.draw(ax, x[hot > 0], hot[hot > 0], 0.8, figures.HOT_COLOUR, **style)
+    bars.draw(ax, x, typical, 0.8, figures.OTHER_COLOUR, label="other layers")
     ax.vlines(x, low, np.minimum(high, limit), figures.INK, linewidth=thin)
+    ax.plot([], [], "|", color=figures.INK, markersize=9, label="5th to 95th percentile")
     cap = min(6.0, points * 0.45)
     if cap >= 1.5:
         for ends in (low, np.where(cut, np.nan, high)):
             ax.plot(x, ends, "_", color=figures.INK, markersize=cap, markeredgewidth=thin)
-    count, layers = len(summary.hotspots.indices), units.format_count(len(summary.layers))
-    rule = f"hot: {summary.hotspots.rule} ({units.format_count(count)} of {layers})"
-    handles: list[Artist] = [
-        Patch(color=figures.HOT_COLOUR, label=rule),
-        Patch(color=figures.OTHER_COLOUR, label="other layers"),
-        _line(label="5th to 95th percentile", marker="|", markersize=9, linestyle=""),
-    ]
-    top, line_s = limit, summary.hotspots.line_s if shown.kind == "layer" else None
+    top, line_s = limit, summary.hotspots.line_s if shown.are_layers else None
     if line_s is not None and line_s * 1e3 <= _HEADROOM * limit:
         top = max(limit, line_s * 1e3)
-        ax.axhline(line_s * 1e3, color=figures.HOT_COLOUR, linewidth=0.9, linestyle=(0, (5, 3)))
-        label = f"line of the rule: {units.format_ms(line_s)} ms"
-        handles.append(_line(label=label, color=figures.HOT_COLOUR, linestyle=_DASHES))
+        label = f"line of the rule: {units.format_duration(line_s)}"
+        style = {"color": figures.HOT_COLOUR, "linewidth": 0.9, "label": label}
+        ax.axhline(line_s * 1e3, linestyle=_DASHES, **style)
     if cut.any():
-        style: dict[str, Any] = {"marker": "^", "markersize": max(3.0, cap), "linestyle": ""}
-        ax.plot(x[cut], np.full(cut.sum(), limit), color=figures.INK, **style)
-        longest = units.format_ms(float(shown.frame["high_s"].max()))
-        handles.append(_line(label=f"cut (up to {longest} ms)", **style))
+        label = f"cut (up to {units.format_duration(shown.frame['p95_s'].max())})"
+        size = max(3.0, cap)
+        ax.plot(x[cut], np.full(cut.sum(), limit), "^", color=figures.INK, ms=size, label=label)
     ax.set_ylim(0, top * _ABOVE)
-    return handles
-
-
-def _line(**style: Any) -> Line2D:
-    return Line2D([], [], **{"color": figures.INK} | style)
 
 
 def _draw_phases(
@@ -273,29 +242,21 @@ def _draw_phases(
     regions = regions_of(phases)
     for _, start, end in regions[1::2]:
         ax.axvspan(start - 0.5, end - 0.5, color=figures.BAND, linewidth=0, zorder=0.5)
+    for _, start, _ in regions[1:]:
+        ax.axvline(start - 0.5, color=figures.INK, linewidth=0.6, zorder=0.6)
+    style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
     for phase, start, end in sorted(regions, key=lambda region: region[1] - region[2]):
-        if start:
-            ax.axvline(start - 0.5, color=figures.INK, linewidth=0.6, zorder=0.6)
         name = printable(phase)
-        with_sum = f"{name}: {units.format_ms(float(sums_s[phase]))} ms"
-        centre = (start + end - 1) / 2
+        with_sum = f"{name}: {units.format_duration(float(sums_s[phase]))}"
         for text in (with_sum, name)[not times :]:
             half = len(text) * size * _CHAR_WIDTH / points / 2
             # At the ends the axis is no place to write beyond.
-            at = float(np.clip(centre, half - 0.7, max(half - 0.7, len(phases) - 0.3 - half)))
+            ends = half - 0.7, max(half - 0.7, len(phases) - 0.3 - half)
+            at = float(np.clip((start + end - 1) / 2, *ends))
             if all(at + half < low or at - half > high for low, high in taken):
                 taken.append((at - half, at + half))
-                ax.annotate(
-                    text,
-                    (at, 1.0),
-                    (0, _PHASE_GAP),
-                    xycoords=("data", "axes fraction"),
-                    textcoords="offset points",
-                    ha="center",
-                    va="bottom",
-                    fontsize=size,
-                    parse_math=False,
-                )
+                place, style["xycoords"] = (at, 1.0), ("data", "axes fraction")
+                ax.annotate(text, place, (0, _PHASE_GAP), fontsize=size, parse_math=False, **style)
                 break
 
 
@@ -319,10 +280,10 @@ def _name(
     bars.name(fig, shown, font, label, size)
 
 
-def _draw_legend(fig: Figure, summary: Summary, handles: Sequence[Artist], size: float) -> None:
+def _draw_legend(fig: Figure, summary: Summary, size: float) -> None:
     # Names of phases stand between.
     pad = 0.2 if not summary.several_phases else 0.4 + (_PHASE_GAP + 1.3 * size) / size
-    figures.legend_above(fig.axes[0], size, 0 if fig.get_figwidth() >= 9.5 else 2, pad, handles)
+    figures.legend_above(fig.axes[0], size, pad, 0 if fig.get_figwidth() >= 9.5 else 2)
 
 
 class LayerPlot:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import NullFormatter
 from numpy.typing import NDArray
 
 from chainer_profile.analyse.roofline import drawable
@@ -26,6 +26,8 @@ _MARGIN = 2.5
 #: Area of the largest dot in square points, and of the smallest that can be seen.
 _MOST_AREA, _LEAST_AREA = 700.0, 8.0
 _CHARS = 95
+
+Floats = NDArray[np.float64]
 
 
 @figures.drawing()
@@ -51,21 +53,14 @@ def figure(summary: Summary) -> Figure:
     ax.set(xlabel="operations a byte", ylabel="billions of operations a second (GFLOP/s)")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(lambda value, _: format_significant(value, 1))
-        figures.mark(axis, axis.get_minorticklocs(), 0.6)
-        axis.set_minor_locator(NullLocator())
-    figures.plain_axes(ax, "both")
+        axis.set_minor_formatter(NullFormatter())
+    ax.grid(axis="both")
     figures.entitle(fig, figures.title(summary, _CHARS))
     _draw_legend(ax, layers, f"area: time of a layer, {format_duration(longest_s)} at most")
     return fig
 
 
-def _draw_dots(
-    ax: Any,
-    layers: pd.DataFrame,
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
-    area: NDArray[np.float64],
-) -> None:
+def _draw_dots(ax: Any, layers: pd.DataFrame, x: Floats, y: Floats, area: Floats) -> None:
     """A dot for each layer, which leads to its row; of very many the slowest ones lead there."""
     colours = np.where(layers["hot"], figures.HOT_COLOUR, figures.OTHER_COLOUR)
     led = (layers["median_s"].rank(method="first", ascending=False) <= MOST).to_numpy()
@@ -75,16 +70,8 @@ def _draw_dots(
         alike = ~led & (size == diameter) & (colours == colour)
         style = {"alpha": 0.75, "markeredgecolor": "white", "markeredgewidth": 0.5}
         ax.plot(x[alike], y[alike], "o", color=colour, markersize=diameter, **style)
-    dots = ax.scatter(
-        x[led],
-        y[led],
-        s=area[led],
-        c=colours[led].tolist(),
-        alpha=0.75,
-        linewidths=0.5,
-        edgecolors="white",
-        zorder=3,
-    )
+    style = {"alpha": 0.75, "linewidths": 0.5, "edgecolors": "white", "zorder": 3}
+    dots = ax.scatter(x[led], y[led], s=area[led], c=colours[led].tolist(), **style)
     dots.set_urls([f"#{layer_anchor(at)}" for at in layers.index[led]])
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from numpy.typing import NDArray
 
 from chainer_profile.analyse.case_result import CaseResult, several_machines
 from chainer_profile.basics import units
@@ -31,6 +32,10 @@ _MIN_WIDTH, _MAX_WIDTH = 6.4, 20.0
 _NOISY = 0.2
 #: Bars with more series than this carry no numbers.
 _MAX_NUMBERED = 4
+
+#: Results by the name of their group.
+Groups = dict[str, list[CaseResult]]
+FloatArray = NDArray[np.float64]
 
 
 def pictures(results: Sequence[CaseResult]) -> dict[str, figures.Picture]:
@@ -59,25 +64,22 @@ _PARTS: dict[str, Callable[[CaseResult], str]] = {
 }
 
 
-def _named(
-    results: Sequence[CaseResult], parts: Sequence[str]
-) -> list[tuple[str, list[CaseResult]]]:
-    """Results grouped by those of these parts in which they differ, with a name for each group."""
-    differing = [part for part in parts if _differ(results, part)]
-    groups: dict[str, list[CaseResult]] = {}
-    for result in results:
-        texts = (_PARTS[part](result) for part in differing)
-        groups.setdefault(", ".join(filter(None, texts)), []).append(result)
-    return list(groups.items())
+#: Those in which cases of one network, input and phase may differ, beside the batch size.
+_OTHERS = ("device", "dtype", "threads", "seed", "trials", "machine")
 
 
 def _differ(results: Sequence[CaseResult], part: str) -> bool:
     return len(set(map(_PARTS[part], results))) > 1
 
 
-def _others(results: Sequence[CaseResult]) -> list[str]:
-    machine = ["machine"] if several_machines(results) else []
-    return ["device", "dtype", "threads", "seed", "trials", *machine]
+def _named(results: Sequence[CaseResult], parts: Iterable[str]) -> Groups:
+    """Results grouped by those of these parts in which they differ, which name the groups."""
+    differing = [part for part in parts if _differ(results, part)]
+    groups: Groups = {}
+    for result in results:
+        texts = (_PARTS[part](result) for part in differing)
+        groups.setdefault(", ".join(filter(None, texts)), []).append(result)
+    return groups
 
 
 def _networks(results: Sequence[CaseResult]) -> list[str]:
@@ -91,18 +93,20 @@ def latency_figure(results: Sequence[CaseResult]) -> Figure:
     Every input and phase has a panel of its own, since their times differ by far.
     """
     panels = _named(results, ("input", "phase"))
-    shown = panels[:_MAX_PANELS]
+    shown = _first(panels, _MAX_PANELS)
     # A part that differs between panels alone has no colour.
-    parts = ("batch", *_others(results))
-    differing = [part for part in parts if any(_differ(group, part) for _, group in panels)]
+    parts = ("batch", *_OTHERS)
+    differing = [part for part in parts if any(_differ(group, part) for group in panels.values())]
     every_series = _named(results, differing)
-    series = every_series[:_MAX_SERIES]
-    networks = max((_networks(group) for _, group in shown), key=len)
-    width = min(_MAX_WIDTH, max(_MIN_WIDTH, 1.2 + 0.3 * len(networks) * (len(series) + 1)))
+    series = _first(every_series, _MAX_SERIES)
+    most_networks = max(len(_networks(group)) for group in shown.values())
+    width = min(_MAX_WIDTH, max(_MIN_WIDTH, 1.2 + 0.3 * most_networks * (len(series) + 1)))
     fig = figures.blank(width, 1.1 + _PANEL_HEIGHT * len(shown))
     axes = fig.subplots(len(shown), squeeze=False)[:, 0]
-    for ax, (name, group) in zip(axes, shown, strict=True):
-        _draw_panel(ax, name or f"input {group[0].input_text}", group, series)
+    for ax, (name, group) in zip(axes, shown.items(), strict=True):
+        _draw_panel(ax, group, series)
+        title = name or f"input {group[0].input_text}"
+        ax.set_title(title, fontsize=figures.TEXT, loc="left", parse_math=False)
     left_out = len(panels) - len(shown) + len(every_series) - len(series)
     _title(fig, "Latency by network, median and standard deviation", results, left_out)
     if len(series) > 1:
@@ -110,94 +114,82 @@ def latency_figure(results: Sequence[CaseResult]) -> Figure:
     return fig
 
 
-def _draw_panel(
-    ax: Axes, name: str, group: list[CaseResult], series: list[tuple[str, list[CaseResult]]]
-) -> None:
+def _first(groups: Groups, most: int) -> Groups:
+    return dict(islice(groups.items(), most))
+
+
+def _times_ms(results: Sequence[CaseResult]) -> tuple[FloatArray, FloatArray]:
+    """Medians, and standard deviations, which are 0 where they are not known."""
+    medians = np.array([result.median_s * 1e3 for result in results])
+    return medians, np.nan_to_num([result.std_s * 1e3 for result in results])
+
+
+def _draw_panel(ax: Axes, group: list[CaseResult], series: Groups) -> None:
     networks = _networks(group)
     wide = 0.8 / len(series)
+    with_numbers = len(series) <= _MAX_NUMBERED
     top = 0.0
-    for at, (_, of_series) in enumerate(series):
+    for at, of_series in enumerate(series.values()):
         members = [result for result in group if result in of_series]
         x = np.array([networks.index(result.settings.model) for result in members], float)
         x += (at - (len(series) - 1) / 2) * wide
-        typical = np.array([result.median_s * 1e3 for result in members])
-        std = np.array([result.std_s * 1e3 for result in members])
+        typical, std = _times_ms(members)
         ax.bar(x, typical, width=wide * 0.92, color=_COLOURS[at])
-        finite = np.isfinite(std)
-        _whiskers(ax, x[finite], typical[finite], std[finite], fmt="none", ecolor=figures.INK)
-        reach = typical + np.where(finite, std, 0)
-        top = max(top, float(reach.max(initial=0)))
-        for place, height, value, result in zip(x, reach, typical, members, strict=True):
-            mark = "*" if _noisy(result) else ""
-            if mark or len(series) <= _MAX_NUMBERED:
-                number = units.format_significant(value, 3) if len(series) <= _MAX_NUMBERED else ""
-                ax.annotate(
-                    f"{number}{mark}",
-                    (place, height),
-                    (0, 2),
-                    textcoords="offset points",
-                    ha="center",
-                    va="bottom",
-                    fontsize=figures.TEXT - 2,
-                )
+        timed = np.array([math.isfinite(result.std_s) for result in members], bool)
+        _whiskers(ax, x[timed], typical[timed], std[timed], fmt="none", ecolor=figures.INK)
+        top = max(top, float((typical + std).max(initial=0)))
+        for place, value, spread, result in zip(x, typical, std, members, strict=True):
+            number = units.format_significant(value, 3) if with_numbers else ""
+            style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
+            text = number + "*" * _noisy(result)
+            ax.annotate(text, (place, value + spread), (0, 2), fontsize=figures.TEXT - 2, **style)
     ax.set_ylim(0, (top or 1.0) * 1.14)
     names = [shorten(printable(network), _MAX_NAME) for network in networks]
-    turned = sum(map(len, names)) > 70
-    ax.set_xticks(
-        range(len(networks)),
-        names,
-        rotation=30 if turned else 0,
-        ha="right" if turned else "center",
-        parse_math=False,
-    )
-    ax.set_xlim(-0.6, len(networks) - 0.4)
+    many = sum(map(len, names)) > 70
+    turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if many else {}
+    ax.set_xticks(range(len(names)), names, parse_math=False, **turned)
+    ax.set_xlim(-0.6, len(names) - 0.4)
     ax.set_ylabel("latency [ms]")
-    ax.set_title(name, fontsize=figures.TEXT, loc="left", parse_math=False)
-    figures.plain_axes(ax, "y")
+    ax.grid(axis="y")
     ax.tick_params(axis="x", length=0)
 
 
-def batch_series(results: Sequence[CaseResult]) -> list[tuple[str, list[CaseResult]]]:
+def batch_series(results: Sequence[CaseResult]) -> Groups:
     """Cases that differ in their batch size only, from small to large; two of them at least."""
-    groups = _named(results, ("network", "input", "phase", *_others(results)))
+    groups = _named(results, ("network", "input", "phase", *_OTHERS))
     by_size = attrgetter("settings.batchsize")
-    ordered = ((name, sorted(group, key=by_size)) for name, group in groups)
-    return [(name, group) for name, group in ordered if len(set(map(by_size, group))) > 1]
+    ordered = {name: sorted(group, key=by_size) for name, group in groups.items()}
+    return {name: group for name, group in ordered.items() if len(set(map(by_size, group))) > 1}
 
 
 @figures.drawing()
 def batch_figure(results: Sequence[CaseResult]) -> Figure:
     """Two panels: latency with its standard deviation, and inputs a second, by batch size."""
     series = batch_series(results)
-    shown = series[:_MAX_SERIES]
+    shown = _first(series, _MAX_SERIES)
     height = 4.1 + 0.18 * -(-len(shown) // _legend_columns(shown, _BATCH_WIDTH))
     fig = figures.blank(_BATCH_WIDTH, height)
     left, right = fig.subplots(1, 2)
-    handles: list[Any] = []
-    for at, (_, group) in enumerate(shown):
+    lines = []
+    for group, colour, marker in zip(shown.values(), _COLOURS, _MARKERS, strict=False):
         batch = [result.settings.batchsize for result in group]
-        typical = np.array([result.median_s * 1e3 for result in group])
-        std = np.nan_to_num([result.std_s * 1e3 for result in group])
-        style: dict[str, Any] = {"color": _COLOURS[at], "marker": _MARKERS[at]}
-        style |= {"markersize": 4, "linewidth": 1.2}
-        _whiskers(left, batch, typical, std, **style)
-        right.plot(batch, [result.fps for result in group], **style)
-        handles.append(Line2D([], [], **style))
-    sizes = sorted({r.settings.batchsize for _, group in shown for r in group})
+        style = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.2}
+        _whiskers(left, batch, *_times_ms(group), **style)
+        lines += right.plot(batch, [result.fps for result in group], **style)
+    sizes = _apart(sorted({r.settings.batchsize for group in shown.values() for r in group}))
     for ax in (left, right):
         ax.set_xscale("log", base=2)
-        ax.set_xticks(_apart(sizes), list(map(units.format_count, _apart(sizes))))
+        ax.set_xticks(sizes, list(map(units.format_count, sizes)))
         ax.minorticks_off()
         ax.set_xlabel("batch size")
-        figures.plain_axes(ax, "y")
+        ax.set_ylim(bottom=0)
+        ax.grid(axis="y")
     left.set_ylabel("latency [ms]")
     right.set_ylabel("throughput [inputs/s]")
     right.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    for ax in (left, right):
-        ax.set_ylim(bottom=0)
     _title(fig, "Latency and throughput by batch size", results, len(series) - len(shown))
-    if len(shown) > 1 or shown[0][0]:
-        _legend(fig, shown, handles)
+    if list(shown) != [""]:
+        _legend(fig, shown, lines)
     return fig
 
 
@@ -232,39 +224,32 @@ def _title(fig: Figure, title: str, results: Sequence[CaseResult], left_out: int
 
 def _run(results: Sequence[CaseResult]) -> str:
     """Phase, trials and threads of the cases, with all values of those that differ."""
-    settings = [result.settings for result in results]
-    trials = sorted({result.timed for result in results})
-    threads = sorted({n for result in results if (n := result.threads) is not None})
-    parts = [
-        " and ".join(dict.fromkeys(printable(asked.phase) for asked in settings)),
-        f"{_range(trials)} trials",
-        f"{_range(threads)} BLAS thread{'' if threads == [1] else 's'}" if threads else "",
-    ]
-    return ", ".join(filter(None, parts))
+    phases = dict.fromkeys(printable(result.settings.phase) for result in results)
+    parts = [" and ".join(phases), f"{_range({result.timed for result in results})} trials"]
+    if threads := {n for result in results if (n := result.threads) is not None}:
+        parts.append(f"{_range(threads)} BLAS thread{'' if threads == {1} else 's'}")
+    return ", ".join(parts)
 
 
-def _range(numbers: Sequence[int]) -> str:
-    if len(numbers) < 2:
-        return "".join(map(units.format_count, numbers))
-    return f"{units.format_count(numbers[0])} to {units.format_count(numbers[-1])}"
+def _range(numbers: Collection[int]) -> str:
+    ends = sorted({min(numbers), max(numbers)})
+    return " to ".join(map(units.format_count, ends))
 
 
 def _noisy(result: CaseResult) -> bool:
     return bool(result.std_s > _NOISY * result.median_s)
 
 
-def _legend(
-    fig: Figure, series: Sequence[tuple[str, list[CaseResult]]], handles: Sequence[Any]
-) -> None:
+def _legend(fig: Figure, series: Groups, handles: Iterable[Any]) -> None:
     entries = zip(map(_label, series), handles, strict=False)
     figures.legend_below(fig, entries, _legend_columns(series, fig.get_figwidth()))
 
 
-def _label(series: tuple[str, list[CaseResult]]) -> str:
-    return shorten(series[0], 60) or "all"
+def _label(name: str) -> str:
+    return shorten(name, 60) or "all"
 
 
-def _legend_columns(series: Sequence[tuple[str, list[CaseResult]]], width: float) -> int:
+def _legend_columns(series: Groups, width: float) -> int:
     """How many entries of a legend a line has, in a figure of so many inches."""
-    longest = max(len(_label(named)) for named in series)
+    longest = max(len(_label(name)) for name in series)
     return max(1, min(len(series), int(width * 13 / (longest + 6))))

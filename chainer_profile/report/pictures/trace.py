@@ -44,13 +44,17 @@ def render(summary: Summary, trial: int | None = None) -> str:
         title = f"{words} (trial {number} of {recording.n_trials}, counted from 0)"
         host = timeline.lay_out(recording, number)
         device = timeline.lay_out_device(recording, number)
-        sides = [(": host", host), (": device", device)] if device else [("", host)]
-        for side, root in sides:
+        for side, root in [(": host", host), (": device", device)] if device else [("", host)]:
             pid = len(shown) + 1
             shown.append({"process": pid, "trial": number, "what": title + side})
-            events += _names(pid, title + side)
-            for thread, (_, kinds) in enumerate(TRACKS, start=1):
-                events += _slices(summary, root, kinds, {"pid": pid, "tid": _tid(pid, thread)})
+            named = {"ph": "M", "pid": pid, "tid": pid * _THREADS}
+            events.append({**named, "name": "process_name", "args": {"name": title + side}})
+            events.append({**named, "name": "process_sort_index", "args": {"sort_index": pid}})
+            for at, (track, kinds) in enumerate(TRACKS, start=1):
+                named = {"ph": "M", "pid": pid, "tid": pid * _THREADS + at}
+                events.append({**named, "name": "thread_name", "args": {"name": track}})
+                events.append({**named, "name": "thread_sort_index", "args": {"sort_index": at}})
+                events += _slices(summary, root, kinds, {"pid": pid, "tid": pid * _THREADS + at})
     other = {
         "model": model_name(recording.settings),
         "trials": recording.n_trials,
@@ -62,23 +66,6 @@ def render(summary: Summary, trial: int | None = None) -> str:
     head = _as_json({"displayTimeUnit": "ns", "otherData": other})
     lines = ",\n".join(map(_as_json, events))
     return f'{head[:-1]}, "traceEvents": [\n{lines}\n]}}\n'
-
-
-def _tid(pid: int, thread: int) -> int:
-    return pid * _THREADS + thread
-
-
-def _names(pid: int, name: str) -> Iterator[Event]:
-    """The names of a process and of its :data:`TRACKS`, and their places below each other."""
-
-    def named(kind: str, thread: int, **args: object) -> Event:
-        return {"ph": "M", "pid": pid, "tid": _tid(pid, thread), "name": kind, "args": args}
-
-    yield named("process_name", 0, name=name)
-    yield named("process_sort_index", 0, sort_index=pid)
-    for thread, (track, _) in enumerate(TRACKS, start=1):
-        yield named("thread_name", thread, name=track)
-        yield named("thread_sort_index", thread, sort_index=thread)
 
 
 def _slices(

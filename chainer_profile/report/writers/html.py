@@ -11,6 +11,7 @@ from chainer_profile.report.text import printable
 
 #: Texts of more characters take several lines.
 _LONG = 40
+_BAR = '<i style="width:{:.1f}%"></i>'
 
 
 def write(
@@ -73,16 +74,19 @@ def _table(table: Table, most: int | None = None) -> str:
         ]
         for row, cells in enumerate(table.cells())
     ]
+    place = (drawn or 0) + 1
     if table.spreads:
-        heads.insert((drawn or 0) + 1, '<th scope="col" class="text">trials</th>')
+        heads.insert(place, '<th scope="col" class="text">trials</th>')
         for cells, spread in zip(rows, table.spreads, strict=True):
-            cells.insert((drawn or 0) + 1, _spread(spread))
+            cells.insert(place, _spread(spread))
     if drawn is not None:
         parts = [columns[drawn].bar_part(row) for row in table.rows]
-        longest = max((part for part in parts if part is not None), default=0.0)
-        heads.insert(drawn + 1, '<td class="bar"></td>')
+        longest = max(filter(None, parts), default=0.0)
+        heads.insert(place, '<td class="bar"></td>')
         for cells, part in zip(rows, parts, strict=True):
-            cells.insert(drawn + 1, _bar(part, longest))
+            # As long as the part is to the longest bar.
+            bar = "" if part is None or not longest else _BAR.format(100 * part / longest)
+            cells.insert(place, f'<td class="bar">{bar}</td>')
     lines = [f"<tr{_marks(table, at)}>{''.join(cells)}</tr>" for at, cells in enumerate(rows)]
     label = f' aria-label="{text(table.caption)}"' if table.caption else ""
     kind = "scroll tree" if table.depths else "scroll"
@@ -122,13 +126,6 @@ def _cell(column: Column, cell: str, named: bool, lead: str) -> str:
     return f"<td{_kind(column, named, content)}>{content}</td>"
 
 
-def _bar(part: float | None, longest: float) -> str:
-    """A bar as long as the part is to the longest bar."""
-    if part is None or not longest > 0:
-        return '<td class="bar"></td>'
-    return f'<td class="bar"><i style="width:{100 * part / longest:.1f}%"></i></td>'
-
-
 def _spread(spread: Spread) -> str:
     """A histogram, and the course over the trials beside it."""
     wide, path, last = 40 / len(spread.counts), f"M0 {SPREAD}", 0
@@ -146,30 +143,26 @@ def _spread(spread: Spread) -> str:
 
 
 def _boxes(picture: doc.Boxes) -> str:
-    boxes = "".join(
-        f'<i class="{box.kind}" style="left:{100 * box.left:.2f}%;width:{100 * box.width:.2f}%'
-        f'{f";--row:{box.row}" if box.row else ""}" title="{escape(printable(box.words))}">'
-        f"{text(box.name)}</i>"
-        for box in picture.boxes
-    )
-    legend = "".join(f'<li class="{kind}">{text(name)}</li>' for name, kind in picture.legend)
     rows = 1 + max(box.row for box in picture.boxes)
-    return (
-        f'<div class="boxes" style="--rows:{rows}" role="img" aria-label="{text(picture.label)}">'
-        f"{boxes}</div>"
-        + (f'<ul class="legend">{legend}</ul>' if legend else "")
-        + (f'<p class="caption">{text(picture.caption)}</p>' if picture.caption else "")
-    )
+    label = f'role="img" aria-label="{text(picture.label)}"'
+    shown = f'<div class="boxes" style="--rows:{rows}" {label}>'
+    for box in picture.boxes:
+        place = f"left:{100 * box.left:.2f}%;width:{100 * box.width:.2f}%"
+        place += f";--row:{box.row}" if box.row else ""
+        title = escape(printable(box.words))
+        shown += f'<i class="{box.kind}" style="{place}" title="{title}">{text(box.name)}</i>'
+    shown += "</div>"
+    if picture.legend:
+        legend = (f'<li class="{kind}">{text(name)}</li>' for name, kind in picture.legend)
+        shown += f'<ul class="legend">{"".join(legend)}</ul>'
+    return shown + (f'<p class="caption">{text(picture.caption)}</p>' if picture.caption else "")
 
 
 def words(parts: doc.Words) -> str:
     """Pieces of text in their styles."""
-    tags = {doc.CODE: "code", doc.STRONG: "strong"}
-    texts = []
-    for piece in doc.pieces(parts):
-        tag, shown = tags.get(piece.style), text(piece.text)
-        texts.append(f"<{tag}>{shown}</{tag}>" if tag else shown)
-    return "".join(texts)
+    # The names of styles are those of tags.
+    texts = ((piece.style, text(piece.text)) for piece in doc.pieces(parts))
+    return "".join(f"<{tag}>{shown}</{tag}>" if tag else shown for tag, shown in texts)
 
 
 def text(name: str) -> str:

@@ -16,7 +16,6 @@ from chainer_profile.analyse.inside import Parts
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import Statistics
 from chainer_profile.basics.units import DIGITS
-from chainer_profile.record.recording import MemoryUse, Recording
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, PHASES, link_frame
 from chainer_profile.report.tables import to_json
 
@@ -26,6 +25,9 @@ VERSION = 3
 #: The columns of a layer that a trial as a whole has, too, under the same keys.
 _STATISTICS = ("mean", "std", "ci95_low", "ci95_high", "min", "p5", "median", "p95", "p99", "max")
 
+#: Results of the memory pass that are columns of the layers.
+_OF_LAYERS = ("peak_nbytes", "retained_nbytes")
+
 
 def render(summary: Summary) -> str:
     """The report as JSON in ASCII; every column, finding and part has a line of its own."""
@@ -34,7 +36,10 @@ def render(summary: Summary) -> str:
 
 def content(summary: Summary) -> dict[str, Any]:
     """The content of :func:`render`, as dicts, lists, numbers and texts."""
-    run = summary.recording
+    run, device = summary.recording, summary.device
+    memory = asdict(run.memory) if run.memory else {}
+    for key in _OF_LAYERS:
+        memory.pop(key, None)
     report = {
         "format": FORMAT,
         "version": VERSION,
@@ -43,34 +48,30 @@ def content(summary: Summary) -> dict[str, Any]:
         "environment": run.environment,
         "conditions": run.conditions,
         "limits": run.limits,
-        "trials": _trials(run),
+        "trials": {
+            "profiled": run.n_trials,
+            "unprofiled": len(run.clean_ns),
+            "warmup": len(run.warmup_ns),
+            "held": 0 if run.held_ns is None else len(run.held_ns),
+            "left_out": 0,  # of versions before 0.2.0, for their readers
+        },
         "totals": _totals(summary),
         "phases": to_json(PHASES, summary.phases),
         "hotspots": {"rule": summary.hotspots.rule.text, "layers": summary.hotspots.indices},
         "findings": summary.findings,
         "layers": to_json(LAYER_COLUMNS, summary.layers),
         "links": to_json(LINK_COLUMNS, link_frame(summary.links)),
-        "memory": run.memory and _memory(run.memory),
+        "memory": memory,
         "counters": trial_counters(run),
         "inside": _inside(summary),
-        "device": summary.device
+        "device": device
         and {
-            **asdict(summary.device),
-            "busy_share": summary.device.busy_share,
-            "launch_bound": summary.device.launch_bound,
+            **asdict(device),
+            "busy_share": device.busy_share,
+            "launch_bound": device.launch_bound,
         },
     }
     return {key: _plain(value) for key, value in report.items() if _is_known(value)}
-
-
-def _trials(run: Recording) -> dict[str, int]:
-    return {
-        "profiled": run.n_trials,
-        "unprofiled": len(run.clean_ns),
-        "warmup": len(run.warmup_ns),
-        "held": 0 if run.held_ns is None else len(run.held_ns),
-        "left_out": 0,  # of versions before 0.2.0, for their readers
-    }
 
 
 def _totals(summary: Summary) -> dict[str, Any]:
@@ -91,12 +92,6 @@ def _statistics(times: Statistics | None) -> dict[str, Any] | None:
         return None
     columns = [LAYER_COLUMNS[key] for key in _STATISTICS]
     return {"trials": times.count, **{column.csv: column.in_json(times) for column in columns}}
-
-
-def _memory(use: MemoryUse) -> dict[str, Any]:
-    """The results of the memory pass, without the lists that are columns of the layers."""
-    of_layers = ("peak_nbytes", "retained_nbytes")
-    return {key: value for key, value in asdict(use).items() if key not in of_layers}
 
 
 def _inside(summary: Summary) -> dict[str, Any] | None:
@@ -148,13 +143,12 @@ def _text(value: Any, depth: int = 0) -> str:
     """JSON, in which lists and objects that hold others have a line for each part."""
     if not isinstance(value, dict | list):
         return json.dumps(value, allow_nan=False)
-    parts = value.values() if isinstance(value, dict) else value
-    texts = [_text(part, depth + 1) for part in parts]
     if isinstance(value, dict):
-        texts = [f"{json.dumps(key)}: {text}" for key, text in zip(value, texts, strict=True)]
-    opened, closed = "{}" if isinstance(value, dict) else "[]"
+        texts = [f"{json.dumps(key)}: {_text(part, depth + 1)}" for key, part in value.items()]
+        ends, between, parts = "{}", ", ", [*value.values()]
+    else:
+        texts, ends, between, parts = [_text(part, depth + 1) for part in value], "[]", ",", value
     if not any(isinstance(part, dict | list) for part in parts):
-        between = ", " if isinstance(value, dict) else ","
-        return f"{opened}{between.join(texts)}{closed}"
+        return f"{ends[0]}{between.join(texts)}{ends[1]}"
     line = "\n" + " " * depth
-    return f"{opened}{line} {f',{line} '.join(texts)}{line}{closed}"
+    return f"{ends[0]}{line} {f',{line} '.join(texts)}{line}{ends[1]}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 from chainer_profile.report import document as doc
-from chainer_profile.report.tables import Table
+from chainer_profile.report.tables import Column, Table
 from chainer_profile.report.text import printable
 
 
@@ -33,13 +33,9 @@ def _parts(block: doc.Block) -> Iterator[str]:
         if notes := block.notes():
             yield text(notes)
     elif isinstance(block, doc.Figure):
-        yield from _figure(block)
-
-
-def _figure(figure: doc.Figure) -> Iterator[str]:
-    yield f"![{text(figure.alt)}]({address(figure.file)})"
-    if caption := doc.caption_text(figure):
-        yield f"*{text(caption)}*"
+        yield f"![{text(block.alt)}]({address(block.file)})"
+        if caption := doc.caption_text(block):
+            yield f"*{text(caption)}*"
 
 
 def _table(table: Table) -> str:
@@ -48,20 +44,16 @@ def _table(table: Table) -> str:
     head = [cell(name) for name in table.head] or ["" for _ in table.columns]
     lines = [head, list(rules)]
     for at, row in enumerate(table.cells()):
-        shown = [
-            _piece(doc.Piece(part, doc.CODE)).replace("|", r"\|")
-            if column.unit.code
-            else _set_in(part)
-            for column, part in zip(table.columns, row, strict=True)
-        ]
-        if table.mark(at):
-            shown = [f"**{part}**" if part else part for part in shown]
-        lines.append(shown)
+        shown = map(_cell, table.columns, row)
+        bold = "**" if table.mark(at) else ""
+        lines.append([f"{bold}{part}{bold}" if part else part for part in shown])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _set_in(name: str) -> str:
-    """A cell whose leading spaces show: Markdown takes them away."""
+def _cell(column: Column, name: str) -> str:
+    if column.unit.code:
+        return _piece(doc.Piece(name, doc.CODE)).replace("|", r"\|")
+    # Markdown takes leading spaces away.
     inner = name.lstrip(" ")
     return "&emsp;" * ((len(name) - len(inner)) // 2) + cell(inner)
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rich.box import Box
 from rich.console import Console, RenderableType
@@ -44,11 +45,10 @@ def standard_output() -> Console:
 
 def show(blocks: Iterable[doc.Block], console: Console) -> None:
     """Print blocks; without colour and spaces at the ends of lines where nobody looks."""
-    if not console.is_terminal:
-        if lines := written(blocks, console.width):
-            print(lines, file=console.file)
-        return
-    _print(blocks, console)
+    if console.is_terminal:
+        _print(blocks, console)
+    elif lines := written(blocks, console.width):
+        print(lines, file=console.file)
 
 
 def written(blocks: Iterable[doc.Block], width: int | None = None) -> str:
@@ -104,19 +104,15 @@ def count_of_lines(blocks: Sequence[doc.Block], width: int | None) -> int:
 
 
 def _print(blocks: Iterable[doc.Block], console: Console) -> None:
-    for part in _parts(blocks, console.width):
-        console.print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
-
-
-def _parts(blocks: Iterable[doc.Block], width: int) -> Iterator[RenderableType]:
-    """The parts that rich prints of blocks, with empty lines between blocks of other kinds."""
+    """Print blocks, with empty lines between those of other kinds."""
     before: doc.Block | None = None
     for block in blocks:
         if isinstance(block, doc.Figure):
             continue
         if before is not None and _parted(before, block):
-            yield Text()
-        yield from _block(block, width)
+            console.print()
+        for part in _block(block, console.width):
+            console.print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
         before = block
 
 
@@ -146,11 +142,10 @@ def _block(block: doc.Block, width: int) -> Iterator[RenderableType]:
         # They stay whole for who copies them.
         lines = "\n".join(map(printable, block.text.split("\n")))
         yield Text(lines, no_wrap=True)
+    elif isinstance(block, Table) and block.head:
+        yield from _table(block, width)
     elif isinstance(block, Table):
-        if block.head:
-            yield from _table(block, width)
-        else:
-            yield _pairs(block.cells(), width)
+        yield _pairs(block.cells(), width)
 
 
 def _pairs(rows: Iterable[Sequence[str]], width: int, gap: int = _GAP) -> Grid:
@@ -169,18 +164,12 @@ def _table(table: Table, width: int) -> Iterator[RenderableType]:
     cells = [[_text(cell) for cell in row] for row in table.cells()]
     names = [_text(column.heading) for column in table.columns]
     kept = _fitting(table.columns, [names, *cells], width)
-    grid = Grid(
-        box=_RULE,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, _GAP - 1, 0, 0),
-        border_style="dim",
-    )
+    edges: Any = {"show_edge": False, "pad_edge": False, "padding": (0, _GAP - 1, 0, 0)}
+    grid = Grid(box=_RULE, border_style="dim", **edges)
     for at in kept:
-        if table.columns[at].folds is None:
-            grid.add_column(names[at], justify="right", no_wrap=True)
-        else:
-            grid.add_column(names[at], overflow="fold")
+        is_number = table.columns[at].folds is None
+        style: Any = {"justify": "right", "no_wrap": True} if is_number else {"overflow": "fold"}
+        grid.add_column(names[at], **style)
     for row, texts in enumerate(cells):
         grid.add_row(*(texts[at] for at in kept), style=_STYLES.get(table.mark(row), ""))
     yield grid

@@ -34,50 +34,47 @@ def self_ns(block: Block) -> int:
 
 def check_trace(recording: Recording, trial: int | None = None) -> Trace:
     """Every total of a trace against the recording's."""
-    found = rendered(recording, trial)
-    assert found.other["trials"] == recording.n_trials
-    shown = found.other["shown"]
-    assert [entry["process"] for entry in shown] == list(found.processes)
-    middle = shown[0]["trial"]
+    shown = rendered(recording, trial)
+    entries = shown.other["shown"]
+    assert [entry["process"] for entry in entries] == list(shown.processes)
+    middle = entries[0]["trial"]
     off = np.abs(lengths(recording) - np.median(lengths(recording)))
     assert off[middle] == off.min()
     wanted = [middle] if trial in (None, middle) else [middle, trial]
     sides = 2 if recording.on_device else 1
-    assert [entry["trial"] for entry in shown] == [one for one in wanted for _ in range(sides)]
-    for place, entry in enumerate(shown):
+    assert [entry["trial"] for entry in entries] == np.repeat(wanted, sides).tolist()
+    for place, entry in enumerate(entries):
         number, pid = entry["trial"], entry["process"]
         on_host = recording.on_device and place % 2 == 0
-        own = (recording.host_ns if on_host else recording.self_ns)[number]  # type: ignore[index]
-        functions = found.functions(pid)
+        own_ns = recording.host_ns if on_host else recording.self_ns
+        walls_ns = recording.span_ns if recording.on_device and not on_host else lengths(recording)
+        assert own_ns is not None
+        assert walls_ns is not None
+        own = own_ns[number]
+        functions = shown.functions(pid)
         assert sorted(block.args["index"] for block in functions) == list(range(len(own)))
         for block in functions:
             layer = recording.layers[block.args["index"]]
-            assert self_ns(block) == own[block.args["index"]]
-            assert block.length == self_ns(block) + sum(inner.length for inner in block.inner)
             assert block.name == layer.function
+            assert self_ns(block) == own[layer.index]
+            assert block.length == self_ns(block) + sum(inner.length for inner in block.inner)
             inside = block.outer.args["index"] if block.outer else None
-            known = layer.parent is not None and 0 <= layer.parent < layer.index
-            assert inside == (layer.parent if known else None)
+            has_parent = layer.parent is not None and 0 <= layer.parent < layer.index
+            assert inside == (layer.parent if has_parent else None)
         tops = [block for block in functions if block.outer is None]
         assert sum(block.length for block in tops) == own.sum()
-        for before, after in itertools.pairwise(tops):
+        of_phases = shown.one(pid, "phase")
+        for before, after in (*itertools.pairwise(tops), *itertools.pairwise(of_phases)):
             assert before.end <= after.begin
-            assert before.args["index"] < after.args["index"]
-        [root] = found.one(pid, "trial")
-        on_device = recording.on_device and not on_host
-        assert root.length == (recording.span_ns if on_device else lengths(recording))[number]  # type: ignore[index]
-        assert root.outer is None
-        # Every function is within its link and its phase; phases follow each other.
-        of_links, of_phases = found.tracks.get((pid, "links"), []), found.one(pid, "phase")
-        held_in(functions, of_links, "path")
+        [root] = shown.one(pid, "trial")
+        assert root.length == walls_ns[number]
+        # Every function is within its link and its phase.
+        held_in(functions, shown.tracks.get((pid, "links"), []), "path")
         held_in(tops, of_phases, "phase")
-        assert all(block.args["calls_us"] * 1000 <= block.length for block in of_links)
-        for before, after in itertools.pairwise(of_phases):
-            assert before.end <= after.begin
+        held_in(functions, [root])
         in_phases = sum(block.args["calls_us"] for block in of_phases)
         assert in_phases * 1000 == sum(call.length for call in tops)
-        held_in(functions, [root])
-    return found
+    return shown
 
 
 def held_in(calls: list[Block], blocks: list[Block], by: str = "") -> None:
@@ -88,30 +85,24 @@ def held_in(calls: list[Block], blocks: list[Block], by: str = "") -> None:
 
 def folded(recording: Recording) -> dict[tuple[str, ...], int]:
     """Lines as flame graph programs read them: the last word is the number."""
-    found: dict[tuple[str, ...], int] = {}
-    text = stacks.render_folded(summarise(recording))
-    assert text.endswith("\n")
-    for line in text[:-1].split("\n"):
-        frames, number = line.rsplit(" ", 1)
-        assert number.isdecimal()
-        assert not any(char.isspace() or not char.isprintable() for char in frames)
-        stack = tuple(frames.split(";"))
-        assert all(stack)
-        assert stack not in found
-        found[stack] = int(number)
-    return found
+    lines = stacks.render_folded(summarise(recording)).splitlines()
+    pairs = [line.rsplit(" ", 1) for line in lines]
+    numbers = {tuple(frames.split(";")): int(number) for frames, number in pairs}
+    assert len(numbers) == len(lines)
+    assert all(frame and frame.isprintable() and " " not in frame for s in numbers for frame in s)
+    return numbers
 
 
 def check_stacks(recording: Recording) -> None:
-    found = folded(recording)
+    shown = folded(recording)
     # They add up to the mean trial in whole nanoseconds, half of one rounded up.
     total, trials = sum(map(int, lengths(recording))), recording.n_trials
-    assert sum(found.values()) == total // trials + (2 * (total % trials) >= trials)
+    assert sum(shown.values()) == total // trials + (2 * (total % trials) >= trials)
     wanted: Counter[str] = Counter()
     for layer, mean in zip(recording.layers, recording.self_ns.mean(axis=0), strict=True):
         wanted[layer.function] += mean
     spent: Counter[str] = Counter()
-    for stack, ns in found.items():
+    for stack, ns in shown.items():
         spent[stack[-1]] += ns
     for name, mean in wanted.items():
         assert spent[name] == pytest.approx(mean, abs=len(recording.layers))
