@@ -60,37 +60,27 @@ _HOTTEST, _MAX_HOT = 8, 10
 #: Bars of a histogram, and medians of a course, at most; layers at a time, so that a long run's
 #: times are not in memory twice.
 _BINS, _BLOCKS, _AT_ONCE = 20, 24, 64
-#: The field that each order is by.
+#: The field that each order is by, where it is not its name.
 _SORT_FIELDS = {
-    "time": "typical_s",
-    SELF_TIME: "typical_s",
-    TOTAL_TIME: "typical_s",
-    "median": "median_s",
-    "mean": "mean_s",
-    "p95": "p95_s",
-    "std": "std_s",
-    "path": "path",
-    "name": "function",
-    "flops": "flops",
-    "memory": "peak_nbytes",
-    "reached": "reached",
+    **dict.fromkeys(("time", SELF_TIME, TOTAL_TIME), "typical_s"),
+    **{name: f"{name}_s" for name in ("median", "mean", "p95", "std")},
+    **{"name": "function", "memory": "peak_nbytes"},
 }
 _ASCENDING = ("path", "function")
 #: Columns that an order needs, beside the usual ones or in place of another one.
 _SHOWN_FOR = {"flops": "flops", "memory": "peak", "reached": "reached"}
 _IN_PLACE_FOR = {"std": ("ci", "std")}
 #: Sentences of the terminal's legend, by the headings of their columns.
+# fmt: off
 _LEGEND = (
-    (
-        "% of limit",
-        "% of limit is the shortest possible time at this machine's limits as a part of the "
-        "median.",
-    ),
+    ("% of limit", "% of limit is the shortest possible time at this machine's limits as a part of "
+                   "the median."),
     ("host", "host is the host's time in the layer's call."),
     ("gap", "gap is the device's time between the previous layer and this one."),
     ("busy", "busy is the device's time when it never waits for the host."),
     ("+/- ms", "+/- is half of the 95 % confidence interval of the median."),
 )
+# fmt: on
 
 
 @dataclass(frozen=True)
@@ -145,7 +135,7 @@ def hidden(
 def _sorted(layers: pd.DataFrame, sort: str) -> pd.DataFrame:
     if sort == "index":
         return layers
-    field = _SORT_FIELDS[sort]
+    field = _SORT_FIELDS.get(sort, sort)
     return layers.sort_values(field, ascending=field in _ASCENDING, kind="stable")
 
 
@@ -191,31 +181,30 @@ def hot_layers(summary: Summary) -> Iterator[Block]:
         )
         return
     functions, phases = hot["function"].value_counts(), hot["phase"].value_counts()
+    facts = {
+        "hot": len(hot),
+        "layers": len(layers),
+        "share": float(hot["share"].sum()),
+        "whole": whole(summary)[1],
+        "most": "All" if functions.iloc[0] == len(hot) else format_count(int(functions.iloc[0])),
+        "function": functions.index[0],
+        "in_phase": int(phases.iloc[0]),
+        "phase": phases.index[0],
+        "next": float(layers["share"][~layers["hot"]].max()),
+    }
     sentence = "{hot:n} of {layers:layer} {hot:is|are} hot: {share:%} of the {whole}."
     if functions.iloc[0] > 1:
         sentence += " {most} of them are {function}"
         sentence += ", {in_phase:n} belong to {phase}." if summary.several_phases else "."
     if len(hot) < len(layers):
         sentence += " No other layer takes more than {next:%}."
-    yield text(
-        fill(
-            sentence,
-            hot=len(hot),
-            layers=len(layers),
-            share=float(hot["share"].sum()),
-            whole=whole(summary)[1],
-            most="All" if functions.iloc[0] == len(hot) else format_count(int(functions.iloc[0])),
-            function=functions.index[0],
-            in_phase=int(phases.iloc[0]),
-            phase=phases.index[0],
-            next=float(layers["share"][~layers["hot"]].max()),
-        )
-    )
+    yield text(fill(sentence, **facts))
     yield from target(summary, 2.0)
 
 
-def hot_table(summary: Summary) -> Iterator[Block]:
+def hotspots(summary: Summary) -> Iterator[Block]:
     """The hot layers, slowest first; the number of a layer says when it is called."""
+    yield from hot_layers(summary)
     hot = summary.slowest[summary.slowest["hot"]]
     rows = hot.head(_MAX_HOT)
     if rows.empty:
