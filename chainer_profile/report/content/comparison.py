@@ -36,6 +36,7 @@ from chainer_profile.report.document import text
 from chainer_profile.report.tables import Column, Columns, Table, by_key, not_shown
 from chainer_profile.report.text import (
     ending,
+    interval_text,
     model_name,
     printable,
     profiled_text,
@@ -489,9 +490,9 @@ def _name(side: Side) -> str:
 def failures(comparison: Comparison, gate: Gate) -> Iterator[str]:
     """The changes for which a gate fails, a line each."""
     for slower in comparison.slower_than(gate.fail_above, gate.cpu):
-        within = format_interval(slower.low, slower.high, "{:.2f}".format)
-        sure = "" if within == NOT_KNOWN else f" (95 % interval {within})"
-        yield f"{printable(slower.name)}: {format_factor(slower.ratio)} slower{sure}"
+        sure = interval_text(slower.low, slower.high, "{:.2f}".format)
+        name, ratio = printable(slower.name), format_factor(slower.ratio)
+        yield f"{name}: {ratio} slower" + (sure and f" ({sure})")
 
 
 def not_judged(comparison: Comparison, gate: Gate) -> str:

@@ -37,6 +37,7 @@ from chainer_profile.report import unit
 from chainer_profile.report.columns import properties
 from chainer_profile.report.content.comparison import layer_columns, unmatched_lines
 from chainer_profile.report.tables import Column, Table, by_key, headed, to_csv, with_content
+from chainer_profile.report.text import interval_text
 
 #: The files of the table and of the picture.
 CSV, PLOT = "engines.csv", "engines.png"
@@ -221,8 +222,8 @@ def verdict(run: EnginesRun) -> str:
         best, gain = faster[0]
         assert best.statistics is not None
         facts |= {"best": best.label, "factor": gain.factor, "after_s": best.statistics.median_s}
-        interval = interval_text(gain)
-        facts["within"] = "" if interval == NOT_KNOWN else f" (95 % interval {interval})"
+        sure = interval_text(gain.low, gain.high, format_factor)
+        facts["within"] = sure and f" ({sure})"
         sentence = (
             "{best} is {factor:x} as fast as {name}{within}: {after_s:s} a trial instead of "
             "{before_s:s}."
@@ -303,9 +304,7 @@ def _speed(run: EnginesRun) -> Iterator[doc.Block]:
             "How many times as fast the row's engine is as the column's engine (95 % "
             "confidence intervals):"
         )
-        versus = [
-            replace(_against(slow, interval_text), drop=at) for at, slow in enumerate(run.right)
-        ]
+        versus = [replace(_against(slow, _interval), drop=at) for at, slow in enumerate(run.right)]
         yield Table([_ENGINE, *versus], _rows(run, run.right), "Speed-ups")
 
 
@@ -418,7 +417,7 @@ def table_columns(run: EnginesRun) -> list[Column]:
     if (baseline := run.baseline) is not None:
         versus.append(_versus(baseline))
         if not crowded(run):
-            interval = replace(_against(baseline, interval_text), drop=6)
+            interval = replace(_against(baseline, _interval), drop=6)
             versus.append(headed(interval, "95 %", "95 % interval"))
     others = (slow for slow in run.right if slow is not baseline)
     versus += [replace(_versus(slow), drop=1) for slow in others]
@@ -442,7 +441,7 @@ def _against(
 
 def _versus(slow: EngineResult) -> Column:
     """The same to read, with words for engines that are wrong."""
-    return replace(_against(slow, interval_text), value=lambda row: factor_text(row.engine, slow))
+    return replace(_against(slow, _interval), value=lambda row: factor_text(row.engine, slow))
 
 
 def factor_text(engine: EngineResult, slow: EngineResult) -> str:
@@ -453,7 +452,7 @@ def factor_text(engine: EngineResult, slow: EngineResult) -> str:
     return "" if gain is None else format_factor(gain.factor)
 
 
-def interval_text(gain: Speedup) -> str:
+def _interval(gain: Speedup) -> str:
     """The interval of a factor: ``10.5x to 11.1x``."""
     return format_interval(gain.low, gain.high, format_factor)
 

@@ -16,7 +16,6 @@ from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_change,
     format_duration,
-    format_interval,
     format_ms,
     format_percent,
     format_significant,
@@ -37,7 +36,7 @@ from chainer_profile.report.rows import (
     tree_rows,
 )
 from chainer_profile.report.tables import Column, Table, by_key
-from chainer_profile.report.text import Row, between
+from chainer_profile.report.text import Row, between, interval_text
 
 #: A phase that is less of a trial has no place in a sentence.
 _LEAST_PHASE = 0.001
@@ -85,20 +84,18 @@ def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
         time = format_duration(framework.mean_s)
         yield f"{between(recording).capitalize()} ({outside})", time, fill(of_trial, share=share)
     if totals.overhead is not None:
-        interval = format_interval(totals.overhead.low, totals.overhead.high, format_change)
-        sure = "" if interval == NOT_KNOWN else f"95 % interval {interval}"
-        yield "Added by the recorder", format_change(totals.overhead.fraction), sure
+        added = totals.overhead
+        sure = interval_text(added.low, added.high, format_change)
+        yield "Added by the recorder", format_change(added.fraction), sure
 
 
 def _median(statistics: Statistics | None) -> tuple[str, str]:
     """A median; its interval, and of how many trials."""
     if statistics is None:
         return NOT_KNOWN, ""
-    interval = format_interval(statistics.ci_low_s, statistics.ci_high_s)
     trials = plural(statistics.count, "trial")
-    sure = f"95 % interval {interval}, {trials}"
-    if interval == NOT_KNOWN:
-        sure = f"{trials}: too few for a confidence interval"
+    sure = interval_text(statistics.ci_low_s, statistics.ci_high_s)
+    sure = f"{sure}, {trials}" if sure else f"{trials}: too few for a confidence interval"
     return format_duration(statistics.median_s), sure
 
 
