@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -189,18 +189,18 @@ def budget_rows(
     """
     budget = program.budget
     own, script = own_ns(budget), script_name(budget.script)
-    parts = program_parts(program)
-    least_ns = max(least * own, 1.0)
-    shown = _chosen(parts, most, least_ns)
+    every, least_ns = program_parts(program), max(least * own, 1.0)
 
-    def rows(parts: Sequence[Part], whole_ns: float, level: int) -> Iterator[BudgetRow]:
+    def rows(
+        shown: set[int], parts: Sequence[Part] = every, whole_ns: float = own, level: int = 0
+    ) -> Iterator[BudgetRow]:
         kept = [part for part in parts if id(part) in shown]
         for part in kept:
             name = _name(part).replace(REST, f"{script}'s own code")
             if longest:
                 name = _shortened(part, name, max(_SHORTEST, longest - 2 * level))
             yield row(name, level, part.ns, part.count, part.sampled)
-            yield from rows(part.inner, part.ns, level + 1)
+            yield from rows(shown, part.inner, part.ns, level + 1)
         rest_ns = whole_ns - sum(part.ns for part in kept)
         if rest_ns >= least_ns and (kept or not level):
             yield row(_REST, level, rest_ns)
@@ -208,81 +208,59 @@ def budget_rows(
     def row(name: str, level: int, ns: float, count: float = 0, sampled: bool = False) -> BudgetRow:
         return BudgetRow(name, level, ns * NS, ns / own if own else 0.0, count, sampled)
 
-    yield from rows(parts, own, 0)
+    shown: set[int] = set()
+    for line in _by_rank(every, least_ns):
+        more = shown | set(map(id, line))
+        if len(list(rows(more))) > most:
+            break
+        shown = more
+    yield from rows(shown)
     yield row(script, -1, own)
     yield row("profiling (added)", 0, _profiling_ns(budget))
 
 
-def _chosen(parts: Sequence[Part], most: int, least_ns: float) -> set[int]:
-    """Which parts have rows, with those above them: so many rows at most, with those of rests."""
-    above: dict[int, Part | None] = {}
-    ranked: list[Part] = []
-
-    def walk(parts: Sequence[Part], parent: Part | None) -> None:
-        for part in parts:
-            above[id(part)] = parent
-            ranked.append(part)
-            walk(part.inner, part)
-
-    walk(parts, None)
-    ranked.sort(key=lambda part: -part.ns)
-    whole_ns = sum(part.ns for part in parts)
-    left_ns: dict[int | None, float] = {None: whole_ns}
-    shown: set[int] = set()
-
-    def with_part(part: Part) -> tuple[set[int], dict[int | None, float]]:
-        """The rows with a part, and the rest that is then left of the parts above."""
-        more, left = set(shown), dict(left_ns)
-        inner: Part | None = part
-        while inner is not None and id(inner) not in more:
-            more.add(id(inner))
-            parent = above[id(inner)]
-            place = None if parent is None else id(parent)
-            left[place] = left.get(place, 0.0 if parent is None else parent.ns) - inner.ns
-            inner = parent
-        return more, left
-
-    layers = _largest_layers(ranked, above)
-    ranked = [part for part in ranked if part.ns >= least_ns]
-    for part in (*layers, *_beside(layers, ranked, above), *ranked):
-        more, left = with_part(part)
-        if len(more) + sum(ns >= least_ns for ns in left.values()) > most:
-            break
-        shown, left_ns = more, left
-    return shown
+#: A part behind those that it is a part of.
+_Line = tuple[Part, ...]
 
 
-def _largest_layers(parts: Iterable[Part], above: Mapping[int, Part | None]) -> list[Part]:
+def _lines(parts: Sequence[Part], above: _Line = ()) -> Iterator[_Line]:
+    for part in parts:
+        yield (*above, part)
+        yield from _lines(part.inner, (*above, part))
+
+
+def _by_rank(parts: Sequence[Part], least_ns: float) -> Iterator[_Line]:
+    """The parts that have rows if there is room: largest layers, phases beside theirs, the rest."""
+    ranked = sorted(_lines(parts), key=lambda line: -line[-1].ns)
+    layers = _largest_layers(ranked)
+    yield from layers
+    # As a part of a row "other" these would make that larger than rows with names.
+    within = {id(line[-3]) for line in layers if len(line) > 2}
+    smallest_ns = min((line[-1].ns for line in layers), default=0.0)
+    for line in ranked:
+        if len(line) > 1 and id(line[-2]) in within and line[-1].ns > smallest_ns:
+            yield line
+    yield from (line for line in ranked if line[-1].ns >= least_ns)
+
+
+def _largest_layers(ranked: Iterable[_Line]) -> list[_Line]:
     """The rows of the layers that take the most time, of one phase as far as it has them."""
-    every = [part for part in parts if part.path.startswith("/")]
+    every = [line for line in ranked if line[-1].path.startswith("/")]
     # Functions that the network itself calls are of no layer, if others are.
-    rows = [part for part in every if part.path != "/"] or every
+    rows = [line for line in every if line[-1].path != "/"] or every
     times: Counter[str] = Counter()
-    for row in rows:
-        times[row.path] += round(row.ns)
+    for *_, part in rows:
+        times[part.path] += round(part.ns)
     paths = [path for path, _ in times.most_common(_LAYERS)]
-    phases: Counter[int] = Counter()
-    for row in rows:
-        if row.path in paths:
-            phases[id(above[id(row)])] += round(row.ns)
+    phases: Counter[tuple[int, ...]] = Counter()
+    for *phase, part in rows:
+        if part.path in paths:
+            phases[tuple(map(id, phase))] += round(part.ns)
 
-    def rank(row: Part) -> tuple[float, float]:
-        return phases[id(above[id(row)])], row.ns
+    def rank(line: _Line) -> tuple[float, float]:
+        return phases[tuple(map(id, line[:-1]))], line[-1].ns
 
-    return [max((row for row in rows if row.path == path), key=rank) for path in paths]
-
-
-def _beside(
-    layers: Sequence[Part], ranked: Iterable[Part], above: Mapping[int, Part | None]
-) -> list[Part]:
-    """The parts beside the phases of these layers that take more than the smallest of them.
-
-    As a part of a row "other" they would make that larger than rows with names.
-    """
-    within = [above[id(phase)] for layer in layers if (phase := above[id(layer)]) is not None]
-    parts = {id(part) for part in within if part is not None}
-    least_ns = min((layer.ns for layer in layers), default=0.0)
-    return [part for part in ranked if id(above[id(part)]) in parts and part.ns > least_ns]
+    return [max((line for line in rows if line[-1].path == path), key=rank) for path in paths]
 
 
 def _name(part: Part) -> str:
