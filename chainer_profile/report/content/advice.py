@@ -80,11 +80,9 @@ def section(advice: Advice, program: ProgramTime | None = None) -> Iterator[Bloc
         yield Table(_LAYER_COLUMNS, tried.layers, f"Layers under {tried.candidate.name}")
     vain = [tried for tried in advice.tried if not (tried.helps or tried.error)]
     failed = [tried for tried in advice.tried if tried.error]
-    undecided = "Undecided; run again with a larger --budget:"
-    if advice.script:
-        undecided = "Undecided; let the program run for longer:"
+    more = "let the program run for longer" if advice.script else "run again with a larger --budget"
     for heading, items in (
-        (undecided, [_figures(tried, advice) for tried in vain if tried.open]),
+        (f"Undecided; {more}:", [_figures(tried, advice) for tried in vain if tried.open]),
         ("Tried, no gain:", [_figures(tried, advice) for tried in vain if not tried.open]),
         ("What failed:", [f"{tried.candidate.name}: {tried.error}" for tried in failed]),
         ("Not tried:", [f"{untried.name}: {untried.why}" for untried in advice.untried]),

@@ -19,11 +19,11 @@ from chainer_profile.report.rows import shares
 from chainer_profile.report.text import gaps, interval_text, on_gpu, printable, trial_parts
 
 #: Parts of a trial in a sentence, and the least share that is named.
-_PARTS, _LEAST = 3, 0.03
+_MOST_PARTS, _LEAST_SHARE = 3, 0.03
 #: Steps of a first screen.
 _MOST_STEPS = 3
 #: The mean of a program's trials is explained if it is off the median by more than this part of it.
-_APART = 0.2
+_LEAST_PART_APART = 0.2
 _NOTHING = "All layers took less time than the clock can resolve, so this run shows nothing."
 
 
@@ -147,7 +147,7 @@ def how_long(summary: Summary, program: ProgramTime | None = None) -> str:
         facts["mean_s"], facts["count"] = of_program
     trials = "{count:iteration}" if noun == "training step" else "{count:call}"
     sentence = "A {noun} takes {mean_s:s}: mean of " + trials + " (median {median_s:s}, {sure})."
-    if abs(facts["mean_s"] - trial.median_s) > _APART * trial.median_s:
+    if abs(facts["mean_s"] - trial.median_s) > _LEAST_PART_APART * trial.median_s:
         sentence += " They take {min_s:s} to {max_s:s}; only the mean adds up to the program."
     return fill(sentence, **facts)
 
@@ -164,10 +164,10 @@ def doubts(summary: Summary) -> Iterator[doc.Text]:
 def where(summary: Summary) -> str:
     """``Where the time of a trial goes: Convolution2DFunction 52 %, framework 29 %, ...``."""
     whole = "layers' time" if summary.totals.framework is None else "time of a trial"
-    named = [part for part in shares(summary) if part[1] >= _LEAST][:_PARTS]
+    named = [part for part in shares(summary) if part[1] >= _LEAST_SHARE][:_MOST_PARTS]
     if not named:
         return ""
     parts = ", ".join(f"{name} {format_percent(share)}" for name, share in named)
     rest = 1 - sum(share for _, share in named)
-    more = f", all else {format_percent(rest)}" if rest >= _LEAST else ""
+    more = f", all else {format_percent(rest)}" if rest >= _LEAST_SHARE else ""
     return f"Where the {whole} goes{on_gpu(summary)}: {parts}{more}."

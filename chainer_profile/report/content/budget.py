@@ -40,24 +40,24 @@ from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import unit
 from chainer_profile.report.content.advice import on_screen
 from chainer_profile.report.content.answer import finding_words
-from chainer_profile.report.content.boxes import LEAST, bar, series
+from chainer_profile.report.content.boxes import LEAST_WIDTH, bar, series
 from chainer_profile.report.document import TOTAL, Block, Boxes, Text, strong, text
 from chainer_profile.report.tables import Column, Table
 from chainer_profile.report.text import ending, script_name, short, shorten
 
 #: Parts in the first sentence, and findings below the table, at most.
-_PARTS, _STEPS = 3, 3
+_MOST_PARTS, _MOST_FINDINGS = 3, 3
 #: Rows that a first screen has at most and at least, and those of a report.
-_ROWS, _FEWEST_ROWS, _REPORT_ROWS = 18, 12, 40
-_FEWEST_BESIDE_ADVICE = 6
+_MOST_ROWS, _FEWEST_ROWS, _MOST_REPORT_ROWS = 18, 12, 40
+_FEWEST_ROWS_BESIDE_ADVICE = 6
 #: Smaller parts of the whole have no row of their own: on a first screen, and in a report.
-_LEAST_IN_SHORT, _LEAST = 0.005, 0.001
+_LEAST_SHARE_IN_SHORT, _LEAST_SHARE = 0.005, 0.001
 #: So many layers, those that take the most time, always have rows.
-_LAYERS = 3
+_NAMED_LAYERS = 3
 #: Characters of a line beside a part's name, and of a name at least.
-_BESIDE, _SHORTEST = 39, 24
+_CHARACTERS_BESIDE, _FEWEST_NAME_CHARACTERS = 39, 24
 #: Characters of the command on a first screen.
-_COMMAND = 48
+_MOST_COMMAND_CHARACTERS = 48
 #: The row of parts that are not shown.
 _REST = "other"
 _OWN = tuple(part for part in PARTS if part != PROFILER)
@@ -83,7 +83,7 @@ def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Bl
     yield Table(_columns(rows), rows, f"The time of {script_name(budget.script)}", marks)
     note = (
         "Indented lines add up to the line above them, and the parts to the whole, but for "
-        f"{format_percent(_LEAST)} at most."
+        f"{format_percent(_LEAST_SHARE)} at most."
     )
     conditions = None if summary is None else summary.recording.conditions
     if conditions is not None and conditions.call_ns:
@@ -91,7 +91,7 @@ def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Bl
         note += f" What profiling adds within iterations, {price} a call, is counted as profiling."
     yield text(note)
     # A report has the findings on a trial in a section of its own.
-    for finding in program_findings(budget)[:_STEPS]:
+    for finding in program_findings(budget)[:_MOST_FINDINGS]:
         yield text(*finding_words(finding), below=True)
 
 
@@ -109,7 +109,7 @@ def overview(
     What was tried on the program stands above all else.
     """
     budget = program.budget
-    above = list(_opening(budget, f"{how_long(budget, _COMMAND)}."))
+    above = list(_opening(budget, f"{how_long(budget, _MOST_COMMAND_CHARACTERS)}."))
     if advice is not None:
         above = [*on_screen(advice, program), *above]
         summary = None  # what shortens iterations was measured
@@ -118,12 +118,12 @@ def overview(
     beneath = [*steps, *(replace(block, below=bool(steps)) for block in last)]
 
     def shown(most: int) -> list[Block]:
-        every = budget_rows(program, most, _LEAST_IN_SHORT, width - _BESIDE)
+        every = budget_rows(program, most, _LEAST_SHARE_IN_SHORT, width - _CHARACTERS_BESIDE)
         *rows, _whole, _profiling = every
         table = Table(_columns(rows), rows, f"The time of {script_name(budget.script)}")
         return [*above, table, *beneath]
 
-    most, fewest = _ROWS, _FEWEST_ROWS if advice is None else _FEWEST_BESIDE_ADVICE
+    most, fewest = _MOST_ROWS, _FEWEST_ROWS if advice is None else _FEWEST_ROWS_BESIDE_ADVICE
     while most > fewest and not fits(shown(most)):
         most -= 1
     return shown(most)
@@ -144,7 +144,7 @@ def sentence(budget: Budget) -> str:
     parts = sorted((budget.of(part) for part in _OWN), key=lambda spent: -spent.ns)
     named = ", ".join(
         f"{format_percent(share_of(spent, budget))} {_named(spent)}"
-        for spent in parts[:_PARTS]
+        for spent in parts[:_MOST_PARTS]
         if spent.ns
     )
     return f"{how_long(budget)}: {named}."
@@ -177,8 +177,8 @@ def _named(spent: Spent) -> str:
 
 def budget_rows(
     program: ProgramTime,
-    most: int = _REPORT_ROWS,
-    least: float = _LEAST,
+    most: int = _MOST_REPORT_ROWS,
+    least: float = _LEAST_SHARE,
     longest: int | None = None,
 ) -> Iterator[BudgetRow]:
     """The parts, the largest first, each with its own parts; the whole; and what was added.
@@ -198,7 +198,7 @@ def budget_rows(
         for part in kept:
             name = _name(part).replace(REST, f"{script}'s own code")
             if longest:
-                name = _shortened(part, name, max(_SHORTEST, longest - 2 * level))
+                name = _shortened(part, name, max(_FEWEST_NAME_CHARACTERS, longest - 2 * level))
             yield row(name, level, part.ns, part.count, part.sampled)
             yield from rows(shown, part.inner, part.ns, level + 1)
         rest_ns = whole_ns - sum(part.ns for part in kept)
@@ -251,7 +251,7 @@ def _largest_layers(ranked: Iterable[_Line]) -> list[_Line]:
     times: Counter[str] = Counter()
     for *_, part in rows:
         times[part.path] += round(part.ns)
-    paths = [path for path, _ in times.most_common(_LAYERS)]
+    paths = [path for path, _ in times.most_common(_NAMED_LAYERS)]
     phases: Counter[tuple[int, ...]] = Counter()
     for *phase, part in rows:
         if part.path in paths:
@@ -280,7 +280,7 @@ def picture_of(budget: Budget) -> Iterator[Boxes]:
         [
             (row.name, row.share, format_percent(row.share), series(at))
             for at, row in enumerate(rows)
-            if row.share >= LEAST
+            if row.share >= LEAST_WIDTH
         ],
     )
 

@@ -48,6 +48,7 @@ from chainer_profile.report.text import (
 CSV = "comparison.csv"
 #: Unmatched layers, and settings that differ, that are named at most.
 _MAX_UNMATCHED, _MAX_DIFFERENCES = 5, 8
+#: Characters of paths, functions and places, and of values and names of runs, at most.
 _MAX_PATH, _MAX_FUNCTION, _MAX_PLACE = 32, 26, 12
 _MAX_VALUE, _MAX_NAME = 40, 80
 _MARKS = {SLOWER: doc.SLOWER, FASTER: doc.FASTER}

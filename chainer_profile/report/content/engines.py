@@ -50,7 +50,7 @@ OWN_STEPS = "the engine's own steps"
 #: Part of a trial that no function or node has.
 BETWEEN = "between the functions or nodes"
 #: An engine's own clock that adds less than this part of a trial is not mentioned.
-_MUCH_ADDED = 0.05
+_LEAST_ADDED_SHARE = 0.05
 
 # fmt: off
 #: The columns of ``engines.csv``, behind which there is one ``speedup_vs_NAME`` an engine.
@@ -564,7 +564,7 @@ def _became(run: EnginesRun, recording: Recording, chainer: Recording | None) ->
     runs_ns, clean_ns = recording.trial_ns, recording.clean_ns
     if runs_ns is not None and len(runs_ns) and len(clean_ns):
         facts["added"] = float(np.median(runs_ns) / np.median(clean_ns)) - 1
-        if facts["added"] >= _MUCH_ADDED:
+        if facts["added"] >= _LEAST_ADDED_SHARE:
             sentence += "; its own clock adds {added:%} to a trial"
     return fill(sentence, **facts)
 

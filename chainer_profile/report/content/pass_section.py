@@ -6,21 +6,20 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from chainer_profile.analyse.counted import TrialCounters, counters_by, trial_counters
+from chainer_profile.analyse.counted import counters_by, trial_counters
 from chainer_profile.analyse.inside import REST, Part, Parts
 from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
 from chainer_profile.analyse.rules import whole
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.sentences import fill
+from chainer_profile.basics.sentences import fill, say
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_duration,
     format_nbytes,
     format_percent,
     format_significant,
-    plural,
 )
-from chainer_profile.record.recording import MachineLimits
+from chainer_profile.record.recording import Inside, MachineLimits
 from chainer_profile.report import unit
 from chainer_profile.report.columns import ABOUT
 from chainer_profile.report.content.boxes import bar, series
@@ -35,7 +34,7 @@ from chainer_profile.report.tables import (
 )
 from chainer_profile.report.text import typical_word
 
-_MAX_LAYERS = 10
+_MAX_FUNCTIONS = 10
 # fmt: off
 _WORK = by_key(
     Column("function", "function", unit.TEXT),
@@ -107,7 +106,7 @@ def work(summary: Summary) -> Iterator[Block]:
     if len(unknown):
         listed = ", ".join(
             f"{row.Index} ({format_percent(row.share)})"
-            for row in unknown.head(_MAX_LAYERS).itertuples()
+            for row in unknown.head(_MAX_FUNCTIONS).itertuples()
         )
         yield text(f"Functions without a formula, with their share of the {name}: {listed}.")
     if limits is not None and has_plot(summary.recording, summary.layers):
@@ -126,33 +125,31 @@ def counters(summary: Summary) -> Iterator[Block]:
     trial, counted = trial_counters(summary.recording), summary.recording.counters
     if trial is None or counted is None:
         return
+    facts = vars(trial) | {"trials": counted.trials, "faults": round(trial.page_faults)}
     sentence = (
-        f"{plural(counted.trials, 'more trial')} counted CPU time: the calling thread used "
-        f"{format_duration(trial.cpu_s)} in a trial of {format_duration(trial.wall_s)}. BLAS's "
-        "other threads are not counted."
+        "{trials:more trial} counted CPU time: the calling thread used {cpu_s:s} in a trial of "
+        "{wall_s:s}. BLAS's other threads are not counted."
     )
     if not math.isnan(trial.system_share):
+        facts["system_share"] = trial.system_share
         sentence += (
-            f" The kernel used {format_percent(trial.system_share)} of that CPU time "
-            f"({format_duration(trial.system_s)}){_faults(trial)}."
+            " The kernel used {system_share:%} of that CPU time ({system_s:s}), with "
+            "{faults:page fault}"
         )
-    yield text(sentence)
+        if math.isnan(trial.fault_s):
+            sentence += (
+                " a trial. The cost of one was not measured, so the tables do not say which "
+                "layers page faults limit."
+            )
+        elif facts["faults"]:
+            facts["at_least_s"] = trial.page_faults * trial.fault_s
+            sentence += " of at least {fault_s:s} each: {at_least_s:s}."
+        else:
+            sentence += " a trial."
+    yield text(fill(sentence, **facts))
     yield _counted(summary, "function")
     if summary.several_phases:
         yield _counted(summary, "phase")
-
-
-def _faults(trial: TrialCounters) -> str:
-    faults = plural(round(trial.page_faults), "page fault")
-    if math.isnan(trial.fault_s):
-        return (
-            f", with {faults} a trial. The cost of one was not measured, so the tables do not "
-            "say which layers page faults limit"
-        )
-    if not round(trial.page_faults):
-        return f", with {faults} a trial"
-    at_least = format_duration(trial.page_faults * trial.fault_s)
-    return f", with {faults} of at least {format_duration(trial.fault_s)} each: {at_least}"
 
 
 _COUNTED = by_key(
@@ -266,11 +263,11 @@ def memory_on_page(summary: Summary) -> Iterator[Block]:
 
 
 #: Functions with a sentence, hot layers of the table, and parts of each.
-_MAX_SENTENCES, _HOT_LAYERS, _PARTS = 3, 10, 4
+_MAX_SENTENCES, _MAX_HOT_LAYERS, _MAX_PARTS = 3, 10, 4
 #: The least share of a part in a sentence.
-_LEAST_PART = 0.1
+_LEAST_PART_SHARE = 0.1
 #: The number of independent samples is given if so many samples or more say the same.
-_REPEATS = 1.5
+_LEAST_REPEATS = 1.5
 
 
 class _PartRow(NamedTuple):
@@ -279,22 +276,13 @@ class _PartRow(NamedTuple):
     part: Part
 
 
-def how_sampled(summary: Summary) -> str:
-    """How the layers were sampled; empty without the pass."""
-    inside = summary.recording.inside
-    if inside is None:
-        return ""
-    independent = ""
-    if inside.repeats >= _REPEATS:
-        independent = (
-            f" The machine was busy, so they are worth {inside.samples / inside.repeats:.0f} "
-            "independent samples."
-        )
-    return (
-        f"Sampled by {inside.method}: {plural(inside.samples, 'sample')} of "
-        f"{plural(inside.trials, 'trial')} after the timed ones.{independent} Only the main "
-        f"thread is sampled.{''.join(f' Note: {note}.' for note in inside.notes)}"
-    )
+def _how_sampled(run: Inside) -> str:
+    sentences = ["Sampled by {method}: {samples:sample} of {trials:trial} after the timed ones."]
+    if run.repeats >= _LEAST_REPEATS:
+        sentences.append("The machine was busy, so they are worth {worth} independent samples.")
+    sentences.append("Only the main thread is sampled.")
+    shown = say(sentences, vars(run) | {"worth": f"{run.samples / run.repeats:.0f}"})
+    return shown + "".join(f" Note: {note}." for note in run.notes)
 
 
 def inside_sentences(summary: Summary) -> list[str]:
@@ -304,13 +292,12 @@ def inside_sentences(summary: Summary) -> list[str]:
     """
     sentences = []
     for parts in [] if summary.inside is None else summary.inside.functions[:_MAX_SENTENCES]:
-        several = summary.several_phases
-        of = f"of {parts.name}{f' ({parts.phase})' if several else ''} is "
-        large = [part for part in parts.parts if part.share >= _LEAST_PART and part.name != REST]
-        words = [
-            f"{format_percent(part.share, 0)} {of if part is large[0] else ''}{_part_words(part)}"
-            for part in large
-        ]
+        phase = f" ({parts.phase})" if summary.several_phases else ""
+        of, words = f" of {parts.name}{phase} is", []
+        for part in parts.parts:
+            if part.share >= _LEAST_PART_SHARE and part.name != REST:
+                words.append(f"{format_percent(part.share, 0)}{of} {_part_words(part)}")
+                of = ""
         if words:
             sentences.append(f"{', '.join(words)}.")
     return sentences
@@ -356,16 +343,16 @@ def _inside_table(
     rows = [
         _PartRow("" if at else parts.name, "" if at else parts.phase, part)
         for parts in every
-        for at, part in enumerate(parts.parts[:_PARTS])
+        for at, part in enumerate(parts.parts[:_MAX_PARTS])
     ]
     return Table([headed(columns[0], head), *columns[1:]], rows, caption, legend=legend)
 
 
 def inside(summary: Summary) -> Iterator[Block]:
-    parts = summary.inside
-    if parts is None:
+    parts, run = summary.inside, summary.recording.inside
+    if parts is None or run is None:
         return
-    yield text(" ".join([*inside_sentences(summary), how_sampled(summary)]))
+    yield text(" ".join([*inside_sentences(summary), _how_sampled(run)]))
     if parts.functions:
         caption = "Inside the functions: the parts of their time"
         legend = (
@@ -385,6 +372,6 @@ def inside_layers(summary: Summary) -> Iterator[Block]:
     """The same of the hot layers, where there are samples enough."""
     layers = summary.inside.layers if summary.inside else ()
     hot = [parts for parts in layers if parts.row in summary.hotspots.indices]
-    slowest = sorted(hot, key=lambda parts: -parts.seconds)[:_HOT_LAYERS]
+    slowest = sorted(hot, key=lambda parts: -parts.seconds)[:_MAX_HOT_LAYERS]
     if slowest:
         yield _inside_table(summary, slowest, "layer", "Inside the hot layers")

@@ -42,15 +42,15 @@ from chainer_profile.report.text import model_name, printable
 #: The files beside the report.
 LAYERS, COLLECTIVES = "ranks.csv", "collectives.csv"
 #: Slow ranks, and stragglers, that the answer names at most.
-_NAMED = 3
+_MOST_NAMED = 3
 #: More ranks are in the order of their computing, and those that compute longest and shortest have
 #: bars: so many in all.
-_MANY = 16
+_MOST_BARS = 16
 #: The part of the width for a row's name beside its bar.
-_BESIDE = 0.1
+_NAME_WIDTH = 0.1
 _BETWEEN = "between collectives"
 #: The answer names no straggler below this part of the longest: that may bring it about.
-_LARGE = 0.2
+_LEAST_SHARE_OF_LONGEST = 0.2
 
 # fmt: off
 #: The columns of :data:`LAYERS`, a row for each layer of each rank.
@@ -129,7 +129,7 @@ def page(ranks: Ranks, limit: int | None = None) -> list[doc.Block]:
 
 def bars(ranks: Ranks) -> Iterator[doc.Boxes]:
     """One bar a rank: the phases of its iteration, communication as waiting and moving."""
-    parts, chosen, half = list(_rank_parts(ranks)), _shown_ranks(ranks), _MANY // 2
+    parts, chosen, half = list(_rank_parts(ranks)), _shown_ranks(ranks), _MOST_BARS // 2
     label = "An iteration on each rank."
     if len(chosen) < len(ranks.ranks):
         label = (
@@ -139,20 +139,20 @@ def bars(ranks: Ranks) -> Iterator[doc.Boxes]:
     boxes: list[doc.Box] = []
     for row, at in enumerate(chosen):
         name = f"rank {ranks.ranks[at].number}"
-        boxes.append(doc.Box(0.0, _BESIDE, "beside", name, name, row))
+        boxes.append(doc.Box(0.0, _NAME_WIDTH, "beside", name, name, row))
         of_rank = [
             (part, float(times[at]), format_duration(times[at]), kind)
             for part, kind, times in parts
         ]
-        boxes += laid(of_rank, (1 - _BESIDE) / longest, _BESIDE, row, f"{name}, ")
+        boxes += laid(of_rank, (1 - _NAME_WIDTH) / longest, _NAME_WIDTH, row, f"{name}, ")
     legend = [(name, kind) for name, kind, _ in parts]
     yield doc.Boxes(label, boxes, legend, f"{label} Medians of the iterations.")
 
 
 def _shown_ranks(ranks: Ranks) -> list[int]:
     """Places of the ranks; of many those that compute longest and those that do shortest."""
-    busy, half = np.median(ranks.computing_ns, axis=1), _MANY // 2
-    if len(busy) <= _MANY:
+    busy, half = np.median(ranks.computing_ns, axis=1), _MOST_BARS // 2
+    if len(busy) <= _MOST_BARS:
         return list(range(len(busy)))
     order = np.argsort(-busy, kind="stable").tolist()
     return [*order[:half], *order[-half:]]
@@ -276,12 +276,13 @@ def verdict(ranks: Ranks) -> str:
             "ranks' layers, {excess_s:s} more in each iteration.",
             **vars(slow) | {"rank": ranks.ranks[slow.rank].number},
         )
-        for slow in judged.slow[:_NAMED]
+        for slow in judged.slow[:_MOST_NAMED]
     ]
     if more := len(judged.slow) - len(sentences):
         sentences.append(f"{format_count(more)} more ranks are slow.")
     longest_s = max((straggler.costs_s for straggler in judged.stragglers), default=0.0)
-    large = [each for each in judged.stragglers if each.costs_s >= longest_s * _LARGE][:_NAMED]
+    least_s = longest_s * _LEAST_SHARE_OF_LONGEST
+    large = [each for each in judged.stragglers if each.costs_s >= least_s][:_MOST_NAMED]
     sentences += [_straggles(ranks, straggler) for straggler in large]
     if more := len(judged.stragglers) - len(large):
         sentences.append(fill("{more:other straggler} {more:is|are} listed below.", more=more))
@@ -370,7 +371,7 @@ def _ranks(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
     named = {slow.rank for slow in ranks.judged.slow}
     named |= {straggler.rank for straggler in ranks.judged.stragglers}
     rows["mark"] = [doc.HOT if at in named else "" for at in rows.index]
-    if len(rows) > _MANY:
+    if len(rows) > _MOST_BARS:
         rows = rows.sort_values("computing_s", ascending=False, kind="stable")
     left_out = set() if len(ranks.hosts) > 1 else {"host"}
     left_out |= set() if ranks.collectives else {"waiting", "moving", "last"}

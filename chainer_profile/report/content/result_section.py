@@ -39,7 +39,7 @@ from chainer_profile.report.tables import Column, Table, by_key
 from chainer_profile.report.text import Row, between, interval_text
 
 #: A phase that is less of a trial has no place in a sentence.
-_LEAST_PHASE = 0.001
+_LEAST_PHASE_SHARE = 0.001
 #: Links deeper than any.
 _ALL_LEVELS = 10**9
 _MARKED = Column("marked", "", unit.HOT_FLAG)
@@ -218,7 +218,7 @@ def phases_in_short(summary: Summary) -> Iterator[Block]:
     """``By phase: forward 39.4 %, backward 59.9 %, update 0.7 %.``"""
     if summary.several_phases:
         shares = phase_rows(summary)["share"].iloc[:-1]
-        large = shares[shares >= _LEAST_PHASE]
+        large = shares[shares >= _LEAST_PHASE_SHARE]
         parts = (f"{name} {format_percent(share)}" for name, share in large.items())
         yield text(f"By phase: {', '.join(parts)}.", below=True)
 
