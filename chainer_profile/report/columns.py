@@ -246,7 +246,7 @@ PHASES = by_key(
     Column("total", "total ms", unit.MS),
     Column("share", "%", unit.PERCENT, full="share of the trial [%]"),
 )
-#: The columns of :func:`group_rows`; the last one is that of a phase.
+#: The columns of a table of groups; ``phase`` is that of each phase.
 _GROUPS = by_key(
     Column("name", "name", unit.TEXT, field="Index"),
     Column("calls", "calls", unit.CALLS, unknown=""),

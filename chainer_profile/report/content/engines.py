@@ -502,35 +502,28 @@ def _advised(gains: list[tuple[EngineResult, Speedup]]) -> Iterator[str]:
         return
     best, gain = faster[0]
     factor = format_factor(gain.factor)
-    yield f"Use {best.label}: it is {factor} as fast as {BASELINE}. {_how(best)}".rstrip()
+    yield f"Use {best.label}: it is {factor} as fast as {BASELINE}.{_how(best)}"
     for engine, _ in faster[1:2]:
         lead = speedup(best, engine)
         if lead is not None and not lead.low > 1:
             yield (
                 f"{engine.label} is equally fast within the accuracy of these trials: use the "
-                f"one that suits you. {_how(engine)}"
-            ).rstrip()
-    factors = {engine.name: gain.factor for engine, gain in gains}
-    if best.name != FAST and factors.get(FAST, 0.0) > 1:
-        yield (
-            f"If you can install nothing but Chainer, {FAST} gives "
-            f"{format_factor(factors[FAST])}. {_HOW[FAST]}"
-        )
-
-
-_HOW = {
-    FAST: "In Python, call the network within `with chainer_profile.accelerate():`.",
-    "onnxruntime": f"{TYPED} export writes the ONNX file that it runs.",
-}
+                f"one that suits you.{_how(engine)}"
+            )
+    for engine, gain in gains:
+        if engine.name == FAST != best.name and gain.factor > 1:
+            factor = format_factor(gain.factor)
+            yield f"If you can install nothing but Chainer, {FAST} gives {factor}.{_how(engine)}"
 
 
 def _how(engine: EngineResult) -> str:
+    """How to run a network under an engine."""
+    if engine.name == FAST:
+        return " In Python, call the network within `with chainer_profile.accelerate():`."
+    export = f" {TYPED} export writes the ONNX file that it runs"
     if provider := provider_of(engine.name):
-        return (
-            f"{TYPED} export writes the ONNX file that it runs, with "
-            f'InferenceSession(FILE, providers=["{provider}"]).'
-        )
-    return _HOW.get(engine.name, "")
+        return f'{export}, with InferenceSession(FILE, providers=["{provider}"]).'
+    return f"{export}." if engine.name == "onnxruntime" else ""
 
 
 #: What became of Chainer's layers, in mean times: nodes, and layers that no node computes any more

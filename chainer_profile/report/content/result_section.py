@@ -29,14 +29,13 @@ from chainer_profile.report.content.layer_section import Shown, hidden
 from chainer_profile.report.document import TOTAL, Block, Fold, strong, text
 from chainer_profile.report.rows import (
     framework_of_groups,
-    group_rows,
     hot_marks,
     link_anchor,
     phase_rows,
     tree_rows,
 )
 from chainer_profile.report.tables import Column, Table, by_key
-from chainer_profile.report.text import Row, between, interval_text
+from chainer_profile.report.text import between, interval_text
 
 #: A phase that is less of a trial has no place in a sentence.
 _LEAST_PHASE_SHARE = 0.001
@@ -48,17 +47,13 @@ _MARKED = Column("marked", "", unit.HOT_FLAG)
 def whole_trial(summary: Summary) -> Iterator[Block]:
     """The times of a trial as a whole: the rows of layers and framework add up to the trial."""
     yield from boxes.parts(summary)
-    yield properties(total_rows(summary), "A trial as a whole")
-
-
-def total_rows(summary: Summary) -> Iterator[Row]:
-    """The times of a whole trial that are known, each with its interval or share."""
-    for name, figure, more in _totals(summary):
-        if figure != NOT_KNOWN:
-            yield name, f"{figure} ({more})" if more else figure
+    shown = (row for row in _totals(summary) if row[1] != NOT_KNOWN)
+    rows = ((name, f"{figure} ({more})" if more else figure) for name, figure, more in shown)
+    yield properties(rows, "A trial as a whole")
 
 
 def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    """Names, figures, and the interval or share of each."""
     totals, recording = summary.totals, summary.recording
     clean, profiled, trial = totals.clean, totals.profiled, totals.trial
     quoted = "Unprofiled" if clean else "Profiled"
@@ -225,7 +220,7 @@ def phases_in_short(summary: Summary) -> Iterator[Block]:
 
 def groups(summary: Summary, shown: Shown) -> Iterator[Block]:
     """The terminal's table of the groups that are asked for."""
-    by, ordered = shown.group_by, group_rows(summary, shown.group_by)
+    by, ordered = shown.group_by, summary.group(shown.group_by)
     if shown.sort == TOTAL_TIME:
         ordered = ordered.sort_values("inclusive_s", ascending=False, kind="stable")
     rows = ordered if shown.limit is None else ordered.head(max(0, shown.limit))
@@ -242,7 +237,7 @@ def groups(summary: Summary, shown: Shown) -> Iterator[Block]:
 
 def by_function(summary: Summary) -> Iterator[Block]:
     columns = group_columns("function", summary.phase_names)
-    rows = pd.concat([group_rows(summary, "function"), framework_of_groups(summary)])
+    rows = pd.concat([summary.functions, framework_of_groups(summary)])
     yield Table(columns, rows, "Self time by function")
 
 
