@@ -217,7 +217,8 @@ def test_no_page_faults_take_no_time() -> None:
 
 def test_a_command_is_given_once() -> None:
     summary = summarise(Recording.load(SAMPLE))
-    for shown in (profile.brief(summary), profile.overview(summary), report(summary)):
+    forms = (profile.brief, profile.overview, profile.page, report)
+    for shown in (form(summary) for form in forms):
         texts = [plain(words) for block in shown for words in _said(block)]
         every = [text for text in texts if "profile.py advise" in text]
         assert len(every) == 1
