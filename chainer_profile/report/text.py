@@ -19,7 +19,7 @@ from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.recording import COMPLETE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Environment, Gpu, GpuState, Recording, Settings
@@ -33,6 +33,11 @@ def printable(name: str) -> str:
     """A name on one line: what cannot be printed (newlines, escapes) is shown as in Python."""
     escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
     return name if name.isprintable() else "".join(escaped)
+
+
+def printable_rows(rows: Iterable[tuple[str, str | None]]) -> list[Row]:
+    """The rows that have a value, on a line each."""
+    return [(name, printable(value)) for name, value in rows if value]
 
 
 def short(function: str) -> str:
@@ -210,13 +215,13 @@ def environment_rows(environment: Environment) -> list[Row]:
         ("Commit", environment.commit),
         ("Started", environment.started),
     ]
-    return [(name, printable(value)) for name, value in rows if value]
+    return printable_rows(rows)
 
 
 def gpu_rows(recording: Recording) -> list[Row]:
     """The GPU, its libraries and its state as far as they are known, one row each."""
     gpu, conditions = recording.environment.gpu, recording.conditions
-    rows: list[Row] = []
+    rows: list[tuple[str, str | None]] = []
     if gpu is not None:
         rows += [
             ("GPU", f"{gpu.name or 'name not known'} (number {gpu.number})"),
@@ -230,7 +235,7 @@ def gpu_rows(recording: Recording) -> list[Row]:
     for when, state in (("before", conditions.gpu_before), ("after", conditions.gpu_after)):
         if state is not None:
             rows.append((f"GPU {when} the trials", _state_text(state)))
-    return [(name, printable(value)) for name, value in rows if value]
+    return printable_rows(rows)
 
 
 def option_rows(settings: Settings) -> list[Row]:
@@ -240,7 +245,7 @@ def option_rows(settings: Settings) -> list[Row]:
         ("Kernels", settings.fast and f"{settings.fast}, put under Chainer's functions"),
         ("Freed memory", "kept in the process" if settings.keep_memory else ""),
     ]
-    return [(name, printable(value)) for name, value in rows if value]
+    return printable_rows(rows)
 
 
 def _driver_text(gpu: Gpu) -> str:

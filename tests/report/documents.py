@@ -2,9 +2,9 @@
 which all that has a name has a hostile one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,7 @@ from chainer_profile.ranks.merging import Ranks, merge
 from chainer_profile.record.budget import OTHER, PARTS, Budget, Sampled, Spent
 from chainer_profile.record.network import COUNTS, TEXTS, ModelSummary
 from chainer_profile.record.recording import Environment, LinkCalls, Recording, Settings
-from chainer_profile.report.content import (
-    budget,
-    comparison,
-    engines,
-    network,
-    ranks,
-    sweep,
-)
+from chainer_profile.report.content import budget, comparison, engines, network, ranks, sweep
 from chainer_profile.report.content.profile import ReportTitle, overview, report
 from chainer_profile.report.document import Block
 from tests.comparing import run, scaled
@@ -240,33 +233,32 @@ SPENT = (
 
 def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]:
     """What makes each document."""
-    made: dict[str, Callable[[], list[Block]]] = {}
+    made: dict[str, Callable[[], Iterable[Block]]] = {}
     every = "".join(names)
     title = ReportTitle(*(every or word for word in ("A title", "Ada", "Systems")))
     for kind, make in profiles(names).items():
         made[f"{kind} report"] = lambda make=make: report(make(), title)
-        made[f"{kind} overview"] = lambda make=make: list(overview(make()))
-    train = profiles(names)["train"]
-    made["tree"] = lambda: list(overview(train(), tree=True, depth=1, limit=3, group_by="block"))
-    how = {"plots": ["p 1.png", "2.png"], "limit": 1, "gate": comparison.Gate(0.05)}
-    made["comparison report"] = lambda: comparison.report([compared(names)] * 2, **how)
-    made["comparison"] = lambda: list(comparison.compared(compared(names), everything=True))
-    made["engines report"] = lambda: engines.report(*engines_run(names))
-    made["engines"] = lambda: list(engines.overview(*engines_run(names)))
-    made["sweep report"] = lambda: sweep.report(
-        every or "r3", cases(names), 4, every or "python profile.py", ["a-b.png"]
-    )
-    made["sweep"] = lambda: list(sweep.overview(cases(names)))
-    made["ranks report"] = lambda: ranks.report(merged_ranks(names))
-    made["ranks of several hosts"] = lambda: ranks.report(merged_ranks(names, several_hosts=True))
-    made["ranks"] = lambda: list(ranks.merged(merged_ranks(names), 3, "--limit 0 shows all"))
-    made["program"] = lambda: budget.overview(program_time(names), train())
-    made["program in a report"] = lambda: list(budget.section(program_time(names), train()))
+        made[f"{kind} overview"] = lambda make=make: overview(make())
     for view in (network.LAYERS, network.LINKS):
-        made[f"network {view}"] = lambda view=view: network.overview(
-            a_network(names), view=view, limit=2
-        )
-    return made
+        made[f"network {view}"] = partial(network.overview, a_network(names), view=view, limit=2)
+    train, several, run = profiles(names)["train"], cases(names), engines_run(names)
+    how = {"plots": ["p 1.png", "2.png"], "limit": 1, "gate": comparison.Gate(0.05)}
+    command = every or "python profile.py"
+    made |= {
+        "tree": lambda: overview(train(), tree=True, depth=1, limit=3, group_by="block"),
+        "comparison report": lambda: comparison.report([compared(names)] * 2, **how),
+        "comparison": lambda: comparison.compared(compared(names), everything=True),
+        "engines report": lambda: engines.report(*run),
+        "engines": lambda: engines.overview(*run),
+        "sweep report": lambda: sweep.report(every or "r3", several, 4, command, ["a-b.png"]),
+        "sweep": lambda: sweep.overview(several),
+        "ranks report": lambda: ranks.report(merged_ranks(names)),
+        "ranks of several hosts": lambda: ranks.report(merged_ranks(names, several_hosts=True)),
+        "ranks": lambda: ranks.merged(merged_ranks(names), 3, "--limit 0 shows all"),
+        "program": lambda: budget.overview(program_time(names), train()),
+        "program in a report": lambda: budget.section(program_time(names), train()),
+    }
+    return {name: lambda make=make: list(make()) for name, make in made.items()}
 
 
 @cache

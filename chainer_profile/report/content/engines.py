@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
-from types import MappingProxyType
 from types import SimpleNamespace as Row
 from typing import Any
 
@@ -123,9 +122,9 @@ _OUTPUTS = [
 def _rows(
     run: EnginesRun,
     engines: Iterable[EngineResult],
-    recordings: Mapping[str, Recording] = MappingProxyType({}),
+    recordings: Mapping[str, Recording] | None = None,
 ) -> list[Row]:
-    return [_row(run, engine, recordings.get(engine.name)) for engine in engines]
+    return [_row(run, engine, (recordings or {}).get(engine.name)) for engine in engines]
 
 
 def _row(run: EnginesRun, engine: EngineResult, recording: Recording | None) -> Row:
@@ -272,8 +271,8 @@ def anchors_of(run: EnginesRun) -> list[str]:
 
 def words_of(run: EnginesRun, recordings: Mapping[str, Recording]) -> dict[str, str]:
     """The words for who points at an engine's bars, by the anchor of its row."""
-    texts = []
-    for engine in run.measured:
+    texts = {}
+    for anchor, engine in zip(anchors_of(run), run.measured, strict=True):
         assert engine.statistics is not None
         parts = [format_duration(engine.statistics.median_s)]
         if run.baseline is not None:
@@ -282,8 +281,8 @@ def words_of(run: EnginesRun, recordings: Mapping[str, Recording]) -> dict[str, 
             shares = function_shares(recordings[engine.name], recordings.get(BASELINE))
             largest = sorted(shares, key=lambda name: -shares[name])[:_MOST_PARTS]
             parts += [f"{format_percent(shares[name])} {name}" for name in largest]
-        texts.append(f"{words.printable(engine.label)}: {', '.join(filter(None, parts))}")
-    return dict(zip(anchors_of(run), texts, strict=True))
+        texts[anchor] = f"{words.printable(engine.label)}: {', '.join(filter(None, parts))}"
+    return texts
 
 
 def _speed(run: EnginesRun) -> Iterator[doc.Block]:
@@ -471,12 +470,13 @@ def wrong_lines(run: EnginesRun) -> list[str]:
 def _wrong_text(engine: EngineResult) -> str:
     difference = engine.difference
     assert difference
-    worst = f"; {engine.worst_layer}" if engine.worst_layer else ""
+    largest, relative, accepted = map(
+        format_scientific, (difference.largest, difference.relative, engine.tolerance)
+    )
     return (
-        f"wrong outputs: they differ by up to {format_scientific(difference.largest)} "
-        f"({format_scientific(difference.relative)} of the largest output, "
-        f"{format_significant(difference.magnitude)}), more than the tolerance of "
-        f"{format_scientific(engine.tolerance)}{worst}"
+        f"wrong outputs: they differ by up to {largest} ({relative} of the largest output, "
+        f"{format_significant(difference.magnitude)}), more than the tolerance of {accepted}"
+        + (f"; {engine.worst_layer}" if engine.worst_layer else "")
     )
 
 

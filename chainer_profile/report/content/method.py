@@ -44,8 +44,7 @@ def experiment(summary: Summary) -> Iterator[Block]:
         *words.option_rows(settings),
         ("Trials", words.trials_text(recording)),
     ]
-    shown = [(name, words.printable(value)) for name, value in rows if value]
-    yield properties(shown, "The experiment")
+    yield properties(words.printable_rows(rows), "The experiment")
     yield Text(_mode(summary))
 
 
