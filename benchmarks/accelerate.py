@@ -1,7 +1,7 @@
 """How much ``chainer_profile.accelerate()`` brings, by network, batch and phase, in one run.
 
-    python benchmarks/accelerate.py [--kernels torch] [--seconds 10] [--cases resnet20:8:train]
-    python benchmarks/accelerate.py --registry
+    python -m benchmarks.accelerate [--kernels torch] [--seconds 10] [--cases resnet20:8:train]
+    python -m benchmarks.accelerate --registry
 
 Chainer as it is and Chainer accelerated take turns in blocks of a tenth of a second, in a process
 each, as memory that one keeps would serve the other; with one thread. A ratio is the median of the
@@ -17,10 +17,7 @@ import time
 from contextlib import nullcontext
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import chainer_profile  # noqa: F401  (lets Chainer import)
 

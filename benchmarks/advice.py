@@ -1,6 +1,6 @@
 """How well ``profile.py advise`` tells changes that help from those that do not.
 
-    python benchmarks/advice.py --simulate 300
+    python -m benchmarks.advice --simulate 300
 
 Times are simulated, three minutes a case. A change makes the network 1.05, 1.1 or 1.3 times as
 fast; useless changes do nothing. Targets: all changes of 5 % and more are found, at most 5 % of the
@@ -13,10 +13,7 @@ import argparse
 import math
 import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
@@ -79,7 +76,7 @@ def simulated(seed: int, seconds: float) -> list[Tried]:
     trial = Trial(
         CANDIDATES, partial(Simulated, machine), seconds=seconds, now=lambda: machine.now_s
     )
-    return [one for one in trial.run()[0] if not one.candidate.parts]
+    return [tried for tried in trial.run()[0] if tried.candidate.name in PLANTED]
 
 
 def show(cases: list[list[Tried]]) -> bool:
@@ -87,9 +84,9 @@ def show(cases: list[list[Tried]]) -> bool:
     kept = True
     print(f"{'change':8} {'true':>6} {'called':>12} {'mean':>7} {'sd':>7} {'off 5 %':>8}")
     for name, true in PLANTED.items():
-        found = [one for case in cases for one in case if one.candidate.name == name]
-        called = [one for one in found if one.helps]
-        gains = np.array([one.gain.factor for one in called if one.gain])
+        of_change = (each for case in cases for each in case if each.candidate.name == name)
+        called = [tried for tried in of_change if tried.helps]
+        gains = np.array([tried.gain.factor for tried in called if tried.gain])
         pairs = np.abs(gains[1:] / gains[:-1] - 1)
         far = float((pairs > 0.05).mean()) if len(pairs) else math.nan
         rate = len(called) / max(1, len(cases))
@@ -99,8 +96,8 @@ def show(cases: list[list[Tried]]) -> bool:
             f"{name:8} {true:6.3f} {len(called):5} of {len(cases):4} {mean:7.3f} "
             f"{spread:7.3f} {far:8.1%}"
         )
-    useless = [one for case in cases for one in case if PLANTED[one.candidate.name] == 1]
-    print(f"useless ones called: {sum(one.helps for one in useless)} of {len(useless)}")
+    useless = [tried for case in cases for tried in case if PLANTED[tried.candidate.name] == 1]
+    print(f"useless ones called: {sum(tried.helps for tried in useless)} of {len(useless)}")
     return kept
 
 

@@ -1,6 +1,6 @@
 """Whether comparisons keep their promises, shown by runs made of random numbers.
 
-    python benchmarks/comparison_simulated.py [--comparisons 400]
+    python -m benchmarks.comparison_simulated [--comparisons 400]
 
 The runs are of a ResNet20 whose code is the same, or has one layer or everything slower by 5 %, and
 differ from process to process by what ``docs/compare.md`` says: a trial by 3 % in common, layers by
@@ -10,12 +10,8 @@ differ from process to process by what ``docs/compare.md`` says: a trial by 3 % 
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
@@ -115,13 +111,13 @@ class Called:
 def same_code(size: int, comparisons: int) -> Called:
     """Compare the same code with itself so many times, by so many runs a side."""
     rng = np.random.default_rng([0, size])
-    found = [compared(rng, size) for _ in range(comparisons)]
-    called = np.array([len(one.changed) for one in found])
+    made = [compared(rng, size) for _ in range(comparisons)]
+    called = np.array([len(comparison.changed) for comparison in made])
     return Called(
         layers=float(called.mean()) / len(network()[0]),
         any_layer=float((called > 0).mean()),
-        trial=sum(one.totals["verdict"].iloc[0] != SAME for one in found) / comparisons,
-        gate=sum(bool(one.slower_than(GATE)) for one in found) / comparisons,
+        trial=sum(each.totals["verdict"].iloc[0] != SAME for each in made) / comparisons,
+        gate=sum(bool(each.slower_than(GATE)) for each in made) / comparisons,
     )
 
 
@@ -134,8 +130,8 @@ def slower_code(function: str, size: int, comparisons: int, effect: float = EFFE
         if index is None:
             hits += compared(rng, size, 1 + effect).totals["verdict"].iloc[0] == SLOWER
         else:
-            found = compared(rng, size, {index: 1 + effect})
-            hits += found.layers["verdict"].iloc[index] == SLOWER
+            comparison = compared(rng, size, {index: 1 + effect})
+            hits += comparison.layers["verdict"].iloc[index] == SLOWER
     return hits / comparisons
 
 
@@ -146,10 +142,10 @@ def main() -> None:
     print(f"same code, {count} comparisons: layers called different, comparisons that call any,")
     print(f"    comparisons that call the trial different, a gate of {GATE:.0%} that fails")
     for size in SIDES:
-        one = same_code(size, count)
+        called = same_code(size, count)
+        of_comparisons = (called.any_layer, called.trial, called.gate)
         print(
-            f"    {size}  {one.layers:6.2%}  {one.any_layer:6.1%}  {one.trial:6.1%}  "
-            f"{one.gate:6.1%}"
+            f"    {size}", f"{called.layers:6.2%}", *map("{:6.1%}".format, of_comparisons), sep="  "
         )
     kinds = [("trial", TRIAL), *((name, own) for name, _, _, own in FUNCTIONS[:3])]
     for effect in (EFFECT, 2 * EFFECT, 4 * EFFECT):

@@ -1,7 +1,7 @@
 """How often the interval of the median that a report gives is right, on trials whose true median
 is known.
 
-    python benchmarks/coverage.py
+    python -m benchmarks.coverage
 
 Of every kind of trials it makes a thousand runs: of 100 and of 1,000 trials, and runs that
 ``--until-ci`` ends. An interval is asked to be right in 95 % of the runs; where it is in fewer than
@@ -13,9 +13,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,8 +128,8 @@ def rows(runs: int) -> Iterator[tuple[str, ...]]:
         rng = np.random.default_rng(0)
         for count in COUNTS:
             samples = np.column_stack([trials(kind, rng, count) for _ in range(runs)])
-            found = describe_columns(samples)
-            low, high = found["ci_low_s"] / NS, found["ci_high_s"] / NS
+            described = describe_columns(samples)
+            low, high = described["ci_low_s"] / NS, described["ci_high_s"] / NS
             right = ((low <= true_ns) & (true_ns <= high)).mean()
             width = np.median((high - low) / 2) / true_ns
             least = min(least, right)

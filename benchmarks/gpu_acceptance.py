@@ -1,6 +1,6 @@
 """Everything that is to be seen on a GPU, one command after the other.
 
-    python benchmarks/gpu_acceptance.py [--gpu 0] [--out DIR] [--only NAME ...]
+    python -m benchmarks.gpu_acceptance [--gpu 0] [--out DIR] [--only NAME ...]
 
 ``truth`` plants kernels of a known length (``truth_gpu.py``), ``overhead`` is the table of what
 profiling costs (``overhead.py --gpu 0``); both say their figures on the terminal. Each other case
@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 _MANY = ["--trials", "300", "--warmups", "25"]
 _FEW = ["--trials", "100", "--warmups", "25"]
 CASES = {
-    "truth": ["benchmarks/truth_gpu.py"],
-    "overhead": ["benchmarks/overhead.py", "--rounds", "100"],
+    "truth": ["-m", "benchmarks.truth_gpu"],
+    "overhead": ["-m", "benchmarks.overhead", "--rounds", "100"],
     "resnet20-gpu-b1": ["profile.py", "--trials", "10000"],
     "resnet20-gpu-b128": ["profile.py", "-b", "128", *_MANY],
     "resnet20-gpu-b128-train": ["profile.py", "-b", "128", "--phase", "train", *_MANY],

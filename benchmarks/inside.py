@@ -1,7 +1,7 @@
 """What ``--why`` tells against timers that are planted in the functions themselves.
 
-    python benchmarks/inside.py --batchsize 1 32
-    python benchmarks/inside.py --known 20 60 200 4000
+    python -m benchmarks.inside --batchsize 1 32
+    python -m benchmarks.inside --known 20 60 200 4000
 
 ``im2col_cpu`` and the lines of ``numpy.tensordot`` and of batch normalisation get a clock read
 before and behind them, in trials that take turns with the pass inside the layers. ``--known`` does
@@ -21,10 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import chainer_profile  # (lets Chainer import)
 
@@ -44,6 +41,8 @@ from chainer_profile.record.inside import Place
 from models.registry import REGISTRY
 
 now_ns = time.perf_counter_ns
+#: A function, and its part.
+Key = tuple[str, str]
 BN = "chainer/functions/normalization/batch_normalization.py"
 
 
@@ -52,7 +51,7 @@ class Planted:
 
     def __init__(self) -> None:
         self.layer = ""
-        self.spent: Counter[tuple[str, str]] = Counter()
+        self.spent: Counter[Key] = Counter()
         self._inner = [0]
         begin = now_ns()
         for _ in range(10_000):
@@ -81,20 +80,19 @@ class Planted:
         texts = source.splitlines()
 
         def planted(statements: list[Any]) -> list[Any]:
-            found: list[Any] = []
-            for one in statements:
+            timed: list[Any] = []
+            for statement in statements:
                 for block in ("body", "orelse"):
-                    if hasattr(one, block):
-                        setattr(one, block, planted(getattr(one, block)))
-                line = texts[one.lineno - 1].strip()
+                    if hasattr(statement, block):
+                        setattr(statement, block, planted(getattr(statement, block)))
+                line = texts[statement.lineno - 1].strip()
                 name, cause, _ = part_of([Place(function.__name__, file, 1, line)])
-                if not isinstance(one, ast.Assign | ast.AugAssign) or cause in ("", CALLS):
-                    found.append(one)
-                    continue
-                begin = ast.parse("_begin = _planted.begin()").body
-                end = ast.parse(f"_planted.end(_begin, {name!r})").body
-                found += [*begin, one, *end]
-            return found
+                if isinstance(statement, ast.Assign | ast.AugAssign) and cause not in ("", CALLS):
+                    begin, end = "_begin = _planted.begin()", f"_planted.end(_begin, {name!r})"
+                    timed += [*ast.parse(begin).body, statement, *ast.parse(end).body]
+                else:
+                    timed.append(statement)
+            return timed
 
         defined.body = planted(defined.body)
         namespace = function.__globals__ | {"_planted": self}
@@ -152,7 +150,7 @@ class KnownNet(chainer.Chain):
         super().__init__()
         side = round(28 * us ** (1 / 3))
         shapes = (side, side), (round(780 * us),), (round(1200 * us),)
-        self.arrays = [np.random.default_rng(0).random(one, np.float32) for one in shapes]
+        self.arrays = [np.random.default_rng(0).random(shape, np.float32) for shape in shapes]
 
     def forward(self, x: Any) -> Any:
         for _ in range(8):
@@ -163,62 +161,65 @@ class KnownNet(chainer.Chain):
 @contextmanager
 def planted(lines: bool) -> Iterator[Planted]:
     """Timers in the functions; without lines those of NumPy are timed as a whole."""
-    found = Planted()
+    timers = Planted()
     places = (
         (np, "tensordot", "numpy/_core/numeric.py", "numpy.tensordot"),
         (bn, "_x_hat", BN, "_x_hat"),
         (bn, "_apply_bn_fwd", BN, "_apply_bn_fwd"),
     )
-    with Replacements() as replacements, Hook(found):
-        replacements.put(
-            conv, "im2col_cpu", found.whole(conv.im2col_cpu, "im2col's copy of windows")
-        )
+    with Replacements() as replacements, Hook(timers):
+        windows = timers.whole(conv.im2col_cpu, "im2col's copy of windows")
+        replacements.put(conv, "im2col_cpu", windows)
         for owner, name, file, part in places:
             stock = getattr(owner, name)
-            new = found.lines(stock, file) if lines else found.whole(stock, part)
+            new = timers.lines(stock, file) if lines else timers.whole(stock, part)
             replacements.put(owner, name, new)
-        replacements.put(Known, "forward", found.lines(Known.forward, "known.py"))
-        yield found
+        replacements.put(Known, "forward", timers.lines(Known.forward, "known.py"))
+        yield timers
 
 
-def compare(title: str, model: Any, x: Any, rounds: int, seconds: float) -> None:
-    """Print both shares, and how often that of the timers is beyond the interval that is told."""
+def measured(model: Any, x: Any, rounds: int, seconds: float) -> Iterator[tuple[Any, Counter[Key]]]:
+    """The summary of a pass inside the layers and the timers' times, round by round."""
     recording = chainer_profile.profile(model, x, trials=10, warmups=3, memory=False)
     medians_s = np.median(recording.self_ns, axis=0) * 1e-9
     step = make_step("forward", model, (x,))
-    timed: list[Counter[tuple[str, str]]] = []
-    told: list[dict[tuple[str, str], Any]] = []
     with step.configured():
         for _ in range(rounds):
             inside = look_inside(step, recording.layers, medians_s, now_ns, seconds=seconds)
             summary = chainer_profile.summarise(dataclasses.replace(recording, inside=inside))
-            found = summary.inside
-            assert found is not None
-            told.append(
-                {(one.name, part.name): part for one in found.functions for part in one.parts}
-            )
-            lines = any(part.source for one in found.functions for part in one.parts)
-            with planted(lines) as timers:
+            assert summary.inside is not None
+            parts = [part for function in summary.inside.functions for part in function.parts]
+            with planted(any(part.source for part in parts)) as timers:
                 end = now_ns() + int(seconds * 1e9)
                 while now_ns() < end:
                     step()
-            timed.append(timers.spent)
+            yield summary, timers.spent
+
+
+def compare(title: str, model: Any, x: Any, rounds: int, seconds: float) -> None:
+    """Print both shares, and how often that of the timers is beyond the interval of the pass."""
+    summaries, timed = zip(*measured(model, x, rounds, seconds), strict=True)
+    shares = [
+        {(each.name, part.name): part for each in summary.inside.functions for part in each.parts}
+        for summary in summaries
+    ]
     worst, beyond, intervals = 0.0, 0, 0
+    recording = summaries[-1].recording
+    inside = recording.inside
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    layer_us = statistics.median(medians_s) * 1e6
+    layer_us = statistics.median(np.median(recording.self_ns, axis=0)) / 1e3
     print(f"\nPython {python}, {title}, layers of {layer_us:.0f} us, {inside.method}, ", end="")
     print(f"samples that tell as much as one: {inside.repeats:.1f}; {'; '.join(inside.notes)}")
-    names = sorted({key for one in timed for key in one if key[1]})
-    for function, name in names:
-        by_timer = statistics.median(one[function, name] / one[function, ""] for one in timed)
-        parts = [one[function, name] for one in told if (function, name) in one]
+    for function, name in sorted({key for spent in timed for key in spent if key[1]}):
+        key = function, name
+        by_timer = statistics.median(spent[key] / spent[function, ""] for spent in timed)
+        parts = [by_name[key] for by_name in shares if key in by_name]
         if by_timer < 0.02 or not parts:
             continue
-        by_pass = statistics.median(one.share for one in parts)
-        for one in parts:
-            if one.low is not None:
-                intervals += 1
-                beyond += not one.low <= by_timer <= one.high
+        by_pass = statistics.median(part.share for part in parts)
+        with_interval = [part for part in parts if part.low is not None]
+        intervals += len(with_interval)
+        beyond += sum(not part.low <= by_timer <= part.high for part in with_interval)
         counts = max(by_timer, by_pass) >= 0.1
         if counts:
             worst = max(worst, abs(by_pass - by_timer) * 100)
@@ -226,8 +227,8 @@ def compare(title: str, model: Any, x: Any, rounds: int, seconds: float) -> None
             f"{function:25.25} {name:60.60} timers {by_timer:6.1%}  told {by_pass:6.1%}"
             f"{'  *' if counts else ''}"
         )
-    assert found is not None
-    kinds = [part.share for part in found.framework.parts] if found.framework else []
+    framework = summaries[-1].inside.framework
+    kinds = [part.share for part in framework.parts] if framework else []
     added = f"add up to {sum(kinds):.4%}" if kinds else "were seen too seldom to tell"
     print(f"framework's kinds {added}; largest difference {worst:.1f} points; ", end="")
     print(f"{beyond} of {intervals} intervals do not hold the timers' share")

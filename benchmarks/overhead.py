@@ -1,56 +1,45 @@
 """What profiling costs: the figures of docs/overhead.md, as ratios within one run.
 
-    python benchmarks/overhead.py [--rounds 300] [--trials 10000] [--gpu 0]
+    python -m benchmarks.overhead [--rounds 300] [--gpu 0]
 
 ResNet20, inference and training, with one BLAS thread. Times are compared in short blocks that take
-turns in one process, and the median of the paired ratios is shown with its 95 % interval. Memory is
-measured in a fresh process for each hook. On a GPU: ResNet20 at batch 1 and 128; ResNet50 at batch
-32, what the layers and the gaps between them leave of the trial's time on the GPU, and the layers'
-times against TimerHook's.
+turns in one process, and the median of the paired ratios is shown with its 95 % interval. On a
+GPU: ResNet20 at batch 1 and 128; ResNet50 at batch 32, what the layers and the gaps between them
+leave of the trial's time on the GPU, and the layers' times against TimerHook's.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import resource
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-import chainer_profile  # noqa: E402  (before Chainer)
+import chainer_profile  # (before Chainer)
 
 # ruff: isort: split
-import chainer  # noqa: E402
-import chainer.functions as F  # noqa: E402
-import numpy as np  # noqa: E402
-from chainer import FunctionHook  # noqa: E402
-from chainer.function_hooks import TimerHook  # noqa: E402
-from threadpoolctl import threadpool_limits  # noqa: E402
+import chainer
+import chainer.functions as F
+import numpy as np
+from chainer import FunctionHook
+from chainer.function_hooks import TimerHook
+from threadpoolctl import threadpool_limits
 
-from chainer_profile.basics.describe import median_interval  # noqa: E402
-from chainer_profile.measure import environment  # noqa: E402
-from chainer_profile.measure.clock import HOST_CLOCK, Clock  # noqa: E402
-from chainer_profile.measure.devices import move_to_gpu  # noqa: E402
-from chainer_profile.measure.events import EventPool  # noqa: E402
-from chainer_profile.measure.steps import AnyStep, make_step  # noqa: E402
-from chainer_profile.measure.taped_step import TapedStep  # noqa: E402
-from chainer_profile.measure.trials import Trials  # noqa: E402
-from chainer_profile.networks.inputs import make_input  # noqa: E402
-from chainer_profile.record.journal import CLEAN, Journal  # noqa: E402
-from chainer_profile.record.recording import Recording, Settings  # noqa: E402
-from chainer_profile.runs.folder import save_recording  # noqa: E402
-from chainer_profile.runs.write import write_reports  # noqa: E402
-from models import REGISTRY  # noqa: E402
+from chainer_profile.basics.describe import median_interval
+from chainer_profile.measure import environment
+from chainer_profile.measure.clock import HOST_CLOCK, Clock
+from chainer_profile.measure.devices import move_to_gpu
+from chainer_profile.measure.events import EventPool
+from chainer_profile.measure.steps import AnyStep, make_step
+from chainer_profile.measure.taped_step import TapedStep
+from chainer_profile.measure.trials import Trials
+from chainer_profile.networks.inputs import make_input
+from chainer_profile.record.journal import Journal
+from chainer_profile.record.recording import Recording, Settings
+from models import REGISTRY
 
 BLOCK = 10
 LAYER_TIMER = "LayerTimerHook, with folding"
@@ -207,62 +196,12 @@ def agreement(step: AnyStep, taped: TapedStep, clock: Clock, rounds: int) -> tup
     return recording, folded.self_ns.mean(axis=0) * 1e-9
 
 
-def memory(kind: str, n_trials: int) -> float:
-    """Growth of the peak memory in MB over n_trials; runs in a process of its own."""
-    import chainer_profile.analyse.summaries
-
-    step, clock = network("resnet20")
-    with threadpool_limits(1, "blas"), step.configured():
-        taped = learned(step, clock)
-        timer = TimerHook()
-        with trials_of(step, taped, clock, 500) as trials:  # warm everything up
-            trials.profiled(500)
-            chainer_profile.summarise(trials.recording())
-        with trials_of(step, taped, clock, n_trials) as trials:
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            if kind == "recorder":
-                trials.profiled(n_trials)
-                chainer_profile.summarise(trials.recording())
-            elif kind == "TimerHook":
-                with timer:
-                    for _ in range(n_trials):
-                        step()
-            else:
-                trials.plain(CLEAN, n_trials)
-            return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-
-
-def folding(n_trials: int) -> tuple[float, float]:
-    """Seconds for folding and statistics of n_trials x 66 samples, and for writing all files."""
-    from tests.conftest import make_recording
-
-    recording = make_recording(66, n_trials, n_trials // 10)
-    chainer_profile.summarise(make_recording(66, 50))
-    with tempfile.TemporaryDirectory() as folder:
-        fold_s = min(timed(lambda: chainer_profile.summarise(recording)) for _ in range(5))
-        begin = time.perf_counter()
-        save_recording(Path(folder), recording)
-        write_reports(Path(folder), chainer_profile.summarise(recording))
-        return fold_s, time.perf_counter() - begin
-
-
-def help_time() -> tuple[float, float]:
-    """Median seconds of ``profile.py --help`` and of ``python -c pass``."""
-    commands = ([str(ROOT / "profile.py"), "--help"], ["-c", "pass"])
-    times: list[list[float]] = [[], []]
-    for _ in range(9):
-        for command, seconds in zip(commands, times, strict=True):
-            run = partial(subprocess.run, [sys.executable, *command], stdout=subprocess.DEVNULL)
-            seconds.append(timed(run))
-    return float(np.median(times[0])), float(np.median(times[1]))
-
-
 # -- the table
 
 
-def progress(what: str, done: int, total: int) -> None:
+def progress(name: str, done: int, total: int) -> None:
     if sys.stderr.isatty():
-        print(f"\r{what} {done}/{total} ", end="" if done < total else "\n", file=sys.stderr)
+        print(f"\r{name} {done}/{total} ", end="" if done < total else "\n", file=sys.stderr)
 
 
 def row(name: str, value: str, target: str = "") -> None:
@@ -270,11 +209,11 @@ def row(name: str, value: str, target: str = "") -> None:
 
 
 def added_rows(
-    what: str, found: tuple[float, dict[str, Any]], of_trial: str, of_timer: str
+    case: str, times: tuple[float, dict[str, Any]], of_trial: str, of_timer: str
 ) -> None:
     """What the ways add to a trial; the targets are the recorder's."""
-    clean_s, added = found
-    row(f"{what}: clean trial, median", f"{clean_s * 1e3:.2f} ms")
+    clean_s, added = times
+    row(f"{case}: clean trial, median", f"{clean_s * 1e3:.2f} ms")
     for name, values in added.items():
         low, high = median_interval(values)
         text = f"{np.median(values) * 100:+.2f} % ({low * 100:+.2f} to {high * 100:+.2f})"
@@ -298,8 +237,8 @@ def on_gpu(gpu: int, rounds: int) -> None:
     for batchsize, target, ratio in ((1, "<= 12 %", "<= 0.33"), (128, "<= 1 %", "")):
         step, clock = network("resnet20", batchsize, gpu=gpu)
         with step.configured():
-            found = added_time(step, warmed(step, clock), clock, rounds)
-        added_rows(f"resnet20 batch {batchsize}", found, target, ratio)
+            times = added_time(step, warmed(step, clock), clock, rounds)
+        added_rows(f"resnet20 batch {batchsize}", times, target, ratio)
     step, clock = network("resnet50", 32, gpu=gpu)
     with step.configured():
         recording, theirs = agreement(step, warmed(step, clock), clock, max(1, rounds // 10))
@@ -329,14 +268,8 @@ def warmed(step: AnyStep, clock: Clock, warmups: int = 30) -> TapedStep:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=300)
-    parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--gpu", type=int, help="measure on this GPU alone")
-    parser.add_argument("--memory", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.memory:
-        print(memory(args.memory, args.trials))
-        return
-
     row("figure", "measured", "target")
     row("-" * 58, "-" * 32, "-" * 18)
     if args.gpu is not None:
@@ -363,18 +296,8 @@ def main() -> None:
     for batchsize, block, target in ((32, 1, "<= 1.5 %"), (1, BLOCK, "")):
         step, clock = network("resnet20", batchsize, "train")
         with threadpool_limits(1, "blas"), step.configured():
-            found = added_time(step, warmed(step, clock, 3), clock, max(1, args.rounds // 5), block)
-        added_rows(f"resnet20, training, batch {batchsize}", found, target, "<= 0.5")
-    for kind, target in (("recorder", "<= 8 MB"), ("TimerHook", ""), ("nothing", "")):
-        command = [sys.executable, __file__, "--memory", kind, "--trials", str(args.trials)]
-        environ = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
-        result = subprocess.run(command, check=True, capture_output=True, text=True, env=environ)
-        row(f"memory of {args.trials} trials, {kind}", f"{float(result.stdout):.1f} MB", target)
-    fold_s, write_s = folding(args.trials)
-    row(f"folding and statistics of {args.trials} x 66 samples", f"{fold_s:.3f} s", "<= 0.1 s")
-    row("all files written", f"{write_s:.2f} s", "<= 3 s")
-    help_s, pass_s = help_time()
-    row("profile.py --help (python -c pass)", f"{help_s:.3f} s ({pass_s:.3f} s)", "<= 0.35 s")
+            times = added_time(step, warmed(step, clock, 3), clock, max(1, args.rounds // 5), block)
+        added_rows(f"resnet20, training, batch {batchsize}", times, target, "<= 0.5")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How long it takes to put the recordings of many ranks together, and what stragglers are found.
 
-    python benchmarks/ranks.py [--sizes 2,8,256] [--rows 250] [--iterations 30] [--trainings 40]
+    python -m benchmarks.ranks [--sizes 2,8,256] [--rows 250] [--iterations 30] [--trainings 40]
 
 The recordings are made of random numbers: every rank differs from the others as processes do
 (``comparison_simulated.py``), iterations scatter by 5 %, and nobody leaves an all-reduce before the
@@ -22,8 +22,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import numpy as np
 
 from benchmarks.comparison_simulated import NORMALIZATION, OTHERS, SMALL, TRIAL, WITHIN
@@ -38,25 +36,24 @@ FUNCTIONS = (
 )
 #: Time in ns to move a gradient once all have come, and between two rows.
 MOVING, BETWEEN = 2e5, 5e3
-PLANTED_MS = (10.0, 30.0, 100.0)
 
 
 def rows(count: int) -> tuple[Layer, ...]:
     """Rows of a training step: a fifth each of parameters to move and of their updates."""
     blocks = max(1, count // 11)
-    found: list[tuple[str, str, str, int | None]] = []
+    made: list[tuple[str, str, str, int | None]] = []
     for phase in ("forward", "backward"):
         order = range(blocks) if phase == "forward" else range(blocks)[::-1]
-        found += [(f"/res{i}", name, phase, None) for i in order for name, *_ in FUNCTIONS]
-    found += [
+        made += [(f"/res{i}", name, phase, None) for i in order for name, *_ in FUNCTIONS]
+    made += [
         (f"/res{i}/{name}", "Allreduce", "communication", 4 * 36_864)
         for i in range(blocks)
         for name in ("W", "gamma", "beta")
     ]
-    found += [(f"/res{i}", "MomentumSGD", "update", None) for i in range(2 * blocks)]
+    made += [(f"/res{i}", "MomentumSGD", "update", None) for i in range(2 * blocks)]
     return tuple(
         Layer(at, path, function, phase, input_nbytes=nbytes)
-        for at, (path, function, phase, nbytes) in enumerate(found)
+        for at, (path, function, phase, nbytes) in enumerate(made)
     )
 
 
@@ -144,21 +141,21 @@ def merge_folder(folder: Path) -> None:
     recordings, problems, _ = read_ranks(folder)
     read = time.perf_counter()
     ranks = merge(recordings, problems=problems)
-    found = len(ranks.judged.stragglers)
+    stragglers = len(ranks.judged.stragglers)
     done = time.perf_counter()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
         f"{len(recordings):3d} ranks, {len(ranks.layers)} rows, {len(ranks.iterations)} iterations:"
         f" read {read - began:.2f} s, merged {done - read:.2f} s, {memory:,.0f} MiB, "
-        f"{found} stragglers"
+        f"{stragglers} stragglers"
     )
 
 
 def found_in(ranks: Ranks) -> list[tuple[int, int, float]]:
     """Rank, index of the layer and milliseconds an iteration of all that straggles."""
     return [
-        (ranks.ranks[one.rank].number, ranks.computing[one.layer], one.costs_s * 1e3)
-        for one in ranks.judged.stragglers
+        (ranks.ranks[each.rank].number, ranks.computing[each.layer], each.costs_s * 1e3)
+        for each in ranks.judged.stragglers
     ]
 
 
@@ -175,20 +172,19 @@ def simulate(trainings: int) -> None:
         }
         for held_up, noise in noises.items():
             trained = (training(size, seed=seed, **noise) for seed in range(trainings))
-            false = [found for one in trained if (found := found_in(merge(one)))]
-            print(f"{size} ranks, {held_up}: something found in {len(false)} of {trainings}")
-        for milliseconds, every in (*((one, 1) for one in PLANTED_MS), (15.0, 5)):
+            false = sum(bool(found_in(merge(recordings))) for recordings in trained)
+            print(f"{size} ranks, {held_up}: something found in {false} of {trainings}")
+        for milliseconds, every in ((10.0, 1), (30.0, 1), (100.0, 1), (15.0, 5)):
             right, errors = 0, []
             for seed in range(trainings):
                 rng = np.random.default_rng(seed)
                 where = int(rng.integers(size)), int(rng.integers(30))
                 planted = {where: milliseconds}
                 made = training(size, seed=1000 + seed, planted_ms=planted, every=every)
-                found = found_in(merge(made))
-                right += [one[:2] for one in found] == [where]
-                errors += [
-                    abs(one[2] * every / milliseconds - 1) for one in found if one[:2] == where
-                ]
+                costs_ms = {(rank, layer): ms for rank, layer, ms in found_in(merge(made))}
+                right += costs_ms.keys() == {where}
+                if where in costs_ms:
+                    errors.append(abs(costs_ms[where] * every / milliseconds - 1))
             off = 100 * max(errors, default=np.nan)
             print(
                 f"{size} ranks, {milliseconds:g} ms planted in one iteration of {every}: found at "
@@ -213,7 +209,8 @@ def main() -> None:
             for name, recording in training(size, args.rows, args.iterations).items():
                 (Path(folder) / name).mkdir()
                 recording.save(Path(folder) / name / "recording.npz")
-            subprocess.run([sys.executable, __file__, "--merge", folder], check=True)
+            command = [sys.executable, "-m", "benchmarks.ranks", "--merge", folder]
+            subprocess.run(command, check=True)
     simulate(args.trainings)
 
 

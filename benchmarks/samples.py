@@ -1,8 +1,8 @@
 """Makes the samples in reports/samples again, from the recordings that are there.
 
-    python benchmarks/samples.py                        # all of them
-    python benchmarks/samples.py resnet20-cpu-b1        # one
-    python benchmarks/samples.py --measure              # run the commands in the recordings first
+    python -m benchmarks.samples                        # all of them
+    python -m benchmarks.samples resnet20-cpu-b1        # one
+    python -m benchmarks.samples --measure              # run the commands in the recordings first
 
 Of what a run writes, :data:`KEPT` names the files that a sample keeps; all others go.
 """
@@ -17,25 +17,22 @@ import zipfile
 from collections.abc import Collection
 from pathlib import Path
 
+from PIL import Image
+
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.files import make_folder, replacing
+from chainer_profile.basics.words import PROG
+from chainer_profile.cli.parsers import parser_of
+from chainer_profile.engines.results import RESULTS
+from chainer_profile.record.budget import ADVICE, BUDGET
+from chainer_profile.report.content.profile import ReportTitle
+from chainer_profile.runs import engines
+from chainer_profile.runs.folder import RECORDING, load_run
+from chainer_profile.runs.formats import FILES
+from chainer_profile.runs.write import in_folder, write_reports
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from PIL import Image  # noqa: E402
-
-from chainer_profile.advice.results import ADVICE  # noqa: E402
-from chainer_profile.analyse.summaries import summarise  # noqa: E402
-from chainer_profile.basics.errors import ProfileError  # noqa: E402
-from chainer_profile.basics.files import make_folder, replacing  # noqa: E402
-from chainer_profile.basics.words import PROG  # noqa: E402
-from chainer_profile.cli.parsers import parser_of  # noqa: E402
-from chainer_profile.cli.report import wanted  # noqa: E402
-from chainer_profile.engines.results import RESULTS  # noqa: E402
-from chainer_profile.record.budget import BUDGET  # noqa: E402
-from chainer_profile.runs import engines  # noqa: E402
-from chainer_profile.runs.folder import RECORDING, load_run  # noqa: E402
-from chainer_profile.runs.wanted import FILES, USUAL  # noqa: E402
-from chainer_profile.runs.write import in_folder, write_reports  # noqa: E402
-
 SAMPLES = ROOT / "reports" / "samples"
 
 #: report.md, and what it shows and links to.
@@ -97,11 +94,12 @@ def make(sample: str, place: Path, names: Collection[str] | None = None) -> set[
                 summary = summarise(recordings[engine.name])
                 made |= set(write_reports(place / begin, summary, only=own))
     else:
-        asked = USUAL
+        formats, title = (), None
         if not is_of_program(sample):
-            asked = wanted(parser_of("profile").parse_args(command(sample)[1:]))
+            args = parser_of("profile").parse_args(command(sample)[1:])
+            formats, title = args.formats, ReportTitle(args.title, args.author, args.course)
         summary = in_folder(summarise(load_run(folder)), Path("reports", "samples", sample))
-        made = set(write_reports(place, summary, asked, only=names, run=folder))
+        made = set(write_reports(place, summary, formats, title, only=names, run=folder))
     for path in made:
         if path.suffix == ".png":
             in_few_colours(path)

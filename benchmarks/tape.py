@@ -1,7 +1,7 @@
 """What the tape adds to programs: CPU time of one process, in blocks that take turns.
 
     env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE OPENBLAS_NUM_THREADS=1 \
-        python benchmarks/tape.py [--rounds 40] [empty resnet20 lstm]
+        python -m benchmarks.tape [--rounds 40] [empty resnet20 lstm]
 
 Medians of paired differences, with their quartiles: of 66 links whose functions do nothing, of
 ResNet20 at batch 1, and of a language model of two LSTMs over 35 steps with backward and update.
@@ -10,14 +10,10 @@ ResNet20 at batch 1, and of a language model of two LSTMs over 35 steps with bac
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import chainer_profile  # noqa: F401  (before Chainer)
 
@@ -125,12 +121,12 @@ def added(program: Program, rounds: int) -> None:
 
     for _ in range(3):
         taped()
-    found = []
+    rounds_ns = []
     for _ in range(rounds):
         before, by_timer, (within, whole, windows) = plain(), timed(), taped()
         base = (before + plain()) / 2
-        found.append([(by_timer - base), (within - base), (whole - base), base, windows])
-    values = np.array(found)
+        rounds_ns.append([(by_timer - base), (within - base), (whole - base), base, windows])
+    values = np.array(rounds_ns)
     for name, ns in zip(("TimerHook", "tape", "tape, folded"), values.T[:3], strict=True):
         low, median, high = np.percentile(ns / values[:, 4], [25, 50, 75]) / 1e3
         share = float(np.median(ns / values[:, 3]))

@@ -1,6 +1,6 @@
 """Whether a GPU's times are true: kernels of a known length, planted in chosen layers.
 
-    python benchmarks/truth_gpu.py [--gpu 0] [--trials 100]
+    python -m benchmarks.truth_gpu [--gpu 0] [--trials 100]
 
 Each planted function launches one kernel that looks at the GPU's own clock until its time is over,
 in its forward and another one in its backward. What such a function takes with no time to pass
@@ -13,10 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import chainer_profile
 

@@ -84,11 +84,15 @@ def __getattr__(name: str) -> object:
         )
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = getattr(_imported(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def _imported(module: str) -> Any:
+    from importlib import import_module
+
+    return import_module(f"{__name__}.{module}")
 
 
 def __dir__() -> list[str]:
@@ -98,23 +102,17 @@ def __dir__() -> list[str]:
 def _view(place: str) -> Callable[..., Any]:
     """A function of a module that is imported when it is called."""
     module, _, name = place.rpartition(".")
-
-    def view(*args: Any, **options: Any) -> Any:
-        from importlib import import_module
-
-        return getattr(import_module(f"{__name__}.{module}"), name)(*args, **options)
-
-    return view
+    return lambda *args, **options: getattr(_imported(module), name)(*args, **options)
 
 
-for _kind, _line, _text, _html in (
-    ("Recording", "recording_line", "recording_line", "recording_html"),
-    ("Summary", "summary_line", "summary_text", "summary_html"),
-    ("Comparison", "comparison_line", "comparison_text", "comparison_html"),
-    ("ModelSummary", "model_text", "model_text", "model_html"),  # a prompt shows the table
-):
-    _shown = [_view(f"report.views.{_name}") for _name in (_line, _text, _html)]
-    views.plug(_kind, **dict(zip(("line", "text", "html"), _shown, strict=True)))
+for _kind, _names in {
+    "Recording": ("recording_line", "recording_line", "recording_html"),
+    "Summary": ("summary_line", "summary_text", "summary_html"),
+    "Comparison": ("comparison_line", "comparison_text", "comparison_html"),
+    "ModelSummary": ("model_text", "model_text", "model_html"),  # a prompt shows the table
+}.items():
+    _line, _text, _html = (_view(f"report.views.{_name}") for _name in _names)
+    views.plug(_kind, line=_line, text=_text, html=_html)
 views.plug("Summary", plot=_view("report.pictures.layers.LayerPlot"), save=_view("runs.write.save"))
 
 compat.install()

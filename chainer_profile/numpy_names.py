@@ -48,12 +48,8 @@ _BY_VERSION = {
         **{
             name: f"np.exceptions.{name}"
             for name in (
-                "AxisError",
-                "ComplexWarning",
-                "ModuleDeprecationWarning",
-                "RankWarning",
-                "TooHardError",
-                "VisibleDeprecationWarning",
+                *("AxisError", "ComplexWarning", "ModuleDeprecationWarning"),
+                *("RankWarning", "TooHardError", "VisibleDeprecationWarning"),
             )
         },
         # Functions and more.
@@ -124,9 +120,6 @@ def _definitions() -> dict[str, object]:
         def __getitem__(self, dtype: Any) -> Callable[[Any], Any]:
             return lambda x: np.asarray(x).astype(dtype)
 
-    def types(*names: str) -> list[type]:
-        return [getattr(np, name) for name in names]
-
     return {
         "MachAr": lambda *_, **__: np.finfo(float),
         "asfarray": asfarray,
@@ -140,10 +133,10 @@ def _definitions() -> dict[str, object]:
         "obj2sctype": lambda rep, default=None: np.dtype(rep).type,
         "sctype2char": lambda sctype: np.dtype(sctype).char,
         "sctypes": {
-            "int": types("int8", "int16", "int32", "int64"),
-            "uint": types("uint8", "uint16", "uint32", "uint64"),
-            "float": types("float16", "float32", "float64", "longdouble"),
-            "complex": types("complex64", "complex128", "clongdouble"),
+            "int": [np.int8, np.int16, np.int32, np.int64],
+            "uint": [np.uint8, np.uint16, np.uint32, np.uint64],
+            "float": [np.float16, np.float32, np.float64, np.longdouble],
+            "complex": [np.complex64, np.complex128, np.clongdouble],
             "others": [bool, object, bytes, str, np.void],
         },
     }

@@ -24,6 +24,7 @@ import chainer.links as L  # noqa: E402
 import numpy as np  # noqa: E402
 from chainer import testing  # noqa: E402
 from chainer.testing import doctest_helper  # noqa: E402
+from chainermn.communicators._memory_utility import unpack_params  # noqa: E402
 from chainermn.extensions import ObservationAggregator  # noqa: E402
 from chainermn.iterators import create_multi_node_iterator  # noqa: E402
 
@@ -92,12 +93,12 @@ def test_installing_imports_nothing_and_chainer_s_import_by_threads_at_once_leav
         before = set(vars(numpy))
         def work():
             import chainer.functions
-            found.append(chainer.functions.resize_images)
-        found = []
+            imported.append(chainer.functions.resize_images)
+        imported = []
         threads = [threading.Thread(target=work) for _ in range(8)]
         [thread.start() for thread in threads]
         [thread.join() for thread in threads]
-        print(len(found))
+        print(len(imported))
         import chainer_profile, chainer.testing
         print(sorted(set(vars(numpy)) - before - set(sys.modules) - {"testing", "lib"}
                      - {name[6:] for name in sys.modules if name.startswith("numpy.")}))
@@ -380,6 +381,12 @@ def test_chainermn_on_the_cpu():
     trainer = SimpleNamespace(observation={"main/loss": own}, updater=SimpleNamespace(iteration=1))
     ObservationAggregator(FromRank0(None, 2.5), "main/loss")(trainer)
     assert trainer.observation["main/loss"] == 2.5
+    # A gradient of double precision, from a buffer of single precision.
+    param = chainer.Parameter(np.zeros(2))
+    param.grad = np.zeros(2)
+    buffer = SimpleNamespace(to_device=lambda array, size, offset, stream: array.fill(size))
+    unpack_params([param], "grad", buffer, np.dtype("f"), zero_fill=False)
+    assert param.grad.tolist() == [8, 8]
 
 
 # CuPy.

@@ -1,4 +1,4 @@
-"""The samples are what the code makes of their recordings: ``benchmarks/samples.py``."""
+"""The samples are what the code makes of their recordings: ``benchmarks.samples``."""
 
 import io
 import math
@@ -10,7 +10,7 @@ from PIL import Image
 
 from benchmarks import samples
 from benchmarks.samples import KEPT, SAMPLES
-from chainer_profile.runs.wanted import FILES
+from chainer_profile.runs.formats import FILES
 
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?")
 

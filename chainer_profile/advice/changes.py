@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, reduce
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from chainer_profile.analyse.changes import Untried, proposed
-from chainer_profile.analyse.findings import Change, Finding
+from chainer_profile.analyse.findings import Change
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import BACKWARD
@@ -41,8 +42,8 @@ class Cure:
     lasts: bool = False  #: Whether some of it stays when it is switched off: it is tried last.
 
 
-#: BLAS threads come before these; see :func:`thread_changes`. A larger batch and another type
-#: change the training itself: only ``advise`` proposes them.
+#: BLAS threads come before these. A larger batch and another type change the training itself: only
+#: ``advise`` proposes them.
 CURES = (
     Cure(Change(kernels="numpy")),
     Cure(Change(kernels="torch"), needs="torch"),
@@ -57,7 +58,7 @@ CURES = (
 class _Entry(NamedTuple):
     """An entry of ``chainer.config``: what a change of it is called, and what it is set to."""
 
-    label: str
+    name: str
     value: bool
     variable: str = ""  #: What sets it for the whole program; empty if only code does.
 
@@ -67,28 +68,58 @@ _CONFIG = {
     "autotune": _Entry("cuDNN's autotuning", True),
     "cudnn_fast_batch_normalization": _Entry("cuDNN's fast batch normalisation", True),
 }
+#: What kernels are called in a program, where memory is kept by a change of its own.
+_KERNELS = {"numpy": "faster NumPy kernels", "torch": "PyTorch's kernels"}
 #: The variable that sets the threads of a BLAS, by what threadpoolctl calls that.
 _THREAD_VARIABLES = {"mkl": "MKL_NUM_THREADS", "blis": "BLIS_NUM_THREADS"}
 
 
-def thread_changes(threads: int, cores: int) -> list[Change]:
-    """Other numbers of BLAS threads than those of a run: one, half of the cores, and all."""
-    counts = dict.fromkeys((1, max(1, cores // 2), cores))
-    return [Change(threads=count) for count in counts if count != threads]
-
-
 def lacking() -> dict[str, str]:
     """Why this machine cannot try what cures need, by name, with what would install it."""
-    found = {
+    missing = {
         name: "" if all(map(find_spec, entry.needs)) else f"not installed: {entry.install}"
         for name, entry in ENGINES.items()
     }
-    found["torch"] = "" if find_spec("torch") else "not installed: python -m pip install torch"
+    missing["torch"] = "" if find_spec("torch") else "not installed: python -m pip install torch"
     is_glibc = platform.libc_ver()[0] == "glibc"
-    return {**found, "glibc": "" if is_glibc else "needs glibc, which this system lacks"}
+    return {**missing, "glibc": "" if is_glibc else "needs glibc, which this system lacks"}
 
 
 # -- within a running program
+
+
+@dataclass
+class Cures:
+    """What can be tried in a running program, by when, and what cannot."""
+
+    threads: Sequence[Change] = ()  #: Other numbers of BLAS threads.
+    others: Sequence[Change] = ()  #: What can be switched off again.
+    last: Sequence[Change] = ()  #: What cannot quite.
+    untried: Sequence[Untried] = field(default_factory=list)
+
+
+def cures_here(on_gpu: bool) -> Cures:
+    """What can be tried in this process."""
+    threads: list[Change] = []
+    others: list[Change] = []
+    last: list[Change] = []
+    untried: list[Untried] = []
+    if not on_gpu:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        counts = dict.fromkeys((1, max(1, (cores or 1) // 2), cores or 1))
+        threads = [Change(threads=count) for count in counts if count != blas_threads()]
+        if not threads:
+            untried.append(Untried("BLAS threads", "there is one core"))
+    lacks = lacking()
+    for cure in CURES:
+        if not cure.within or cure.device == ("cpu" if on_gpu else "gpu"):
+            continue
+        why = "the program has it already" if is_made(cure.change) else lacks.get(cure.needs, "")
+        if why:
+            untried.append(Untried(name_of(cure.change), why))
+        else:
+            (last if cure.lasts else others).append(cure.change)
+    return Cures(threads, others, last, untried)
 
 
 @cache
@@ -145,41 +176,12 @@ def switched(change: Change, guard: Guard) -> Iterator[None]:
         yield
 
 
-def label(change: Change) -> str:
-    """What a change within a program is called: the code or the variable that makes it."""
-    if change.config:
-        return _CONFIG[change.config[0]].label
-    if not change.kernels:
-        return change.name
-    options = [f'"{change.kernels}"'] if change.kernels != "numpy" else []
-    if change.kernels == "torch" and change.threads:
-        options.append(f"threads={change.threads}")
-    if not change.keep_memory:
-        options.append("keep_memory=False")
-    return f"accelerate({', '.join(options)})"
-
-
-def labels(change: Change) -> str:
-    """The same of several changes at once."""
-    parts = []
-    if change.threads:
-        parts.append(label(Change(threads=change.threads)))
-    if change.kernels or change.keep_memory:
-        parts.append(label(Change(kernels=change.kernels, keep_memory=change.keep_memory)))
-    parts += [label(Change(config=(name,))) for name in change.config]
-    return " + ".join(parts)
-
-
-def difference(change: Change, against: Change) -> Change:
-    """What a change has beyond another one."""
-    own = {
-        one.name: getattr(change, one.name)
-        for one in fields(Change)
-        if getattr(change, one.name) != getattr(against, one.name)
-    }
-    if "config" in own:
-        own["config"] = tuple(name for name in change.config if name not in against.config)
-    return Change(**own)
+def name_of(change: Change) -> str:
+    """What changes of a program are called together; what to write for them says :func:`code`."""
+    names = [Change(threads=change.threads).name] if change.threads else []
+    names += [_KERNELS[change.kernels]] if change.kernels else []
+    names += ["memory kept"] if change.keep_memory else []
+    return " + ".join((*names, *(_CONFIG[name].name for name in change.config)))
 
 
 def variables(change: Change) -> str:
@@ -201,11 +203,16 @@ def code(change: Change) -> list[str]:
         f"chainer.config.{name} = True" for name in change.config if not _CONFIG[name].variable
     ]
     if change.kernels:
-        lines.append(f"with chainer_profile.{label(change)}:")
+        options = [f'"{change.kernels}"'] if change.kernels != "numpy" else []
+        if change.kernels == "torch" and change.threads:
+            options.append(f"threads={change.threads}")
+        if not change.keep_memory:
+            options.append("keep_memory=False")
+        lines.append(f"with chainer_profile.accelerate({', '.join(options)}):")
     return lines
 
 
-# -- what is proposed for a network
+# -- what is proposed
 
 
 @dataclass(frozen=True)
@@ -214,19 +221,33 @@ class Candidate:
     reason: str  #: Why it could help, in one line.
     keep: str  #: What to write or to type to keep it.
     change: Change
-    against: Change = (
-        AS_IT_IS  #: What it is held against; that has the change already, if not this.
-    )
+    #: What it is held against; that has the change already, if not this.
+    against: Change = AS_IT_IS
     decides: str = CPU  #: Or :data:`WALL`.
     alone: bool = True  #: Whether it takes the place of others, as kernels and engines do.
-    parts: tuple[str, ...] = ()  #: Names of those that this one is the sum of.
+
+
+def candidate_within(change: Change, against: Change) -> Candidate:
+    """A change of a running program, by what it has beyond that which it is held against."""
+    name, beside = name_of(change), ""
+    if against != AS_IT_IS:
+        more = {
+            part.name: getattr(change, part.name)
+            for part in fields(Change)
+            if getattr(change, part.name) != getattr(against, part.name)
+        }
+        if "config" in more:
+            more["config"] = tuple(entry for entry in change.config if entry not in against.config)
+        name, beside = f"+ {name_of(Change(**more))}", f"beside {name_of(against)}"
+    keep = "; ".join(filter(None, (variables(change), *code(change))))
+    return Candidate(name, beside, keep, change, against, decides=WALL)
 
 
 @dataclass(frozen=True)
 class Possible:
     """What this machine and this network have."""
 
-    #: By what cures need (:func:`lacks`): why it cannot be used; empty where it can.
+    #: By what cures need (:func:`lacking`): why it cannot be used; empty where it can.
     lacks: Mapping[str, str]
     threads: int  #: BLAS threads of the run.
     cores: int  #: Threads that BLAS takes by itself.
@@ -235,80 +256,69 @@ class Possible:
 
 def propose(summary: Summary, possible: Possible) -> tuple[list[Candidate], list[Untried]]:
     """The changes worth a try by a profile of the network as it is, and the others."""
-    found = [one for said in proposed(summary) for one in _changes(said, possible, summary)]
-    found += _threads(possible)
-    candidates = [one for one in found if isinstance(one, Candidate)]
-    return candidates, [one for one in found if isinstance(one, Untried)]
+    every = [*_of_findings(summary, possible), *_of_threads(possible)]
+    return (
+        [change for change in every if isinstance(change, Candidate)],
+        [change for change in every if isinstance(change, Untried)],
+    )
 
 
-def _changes(
-    said: Finding | Untried, possible: Possible, summary: Summary
-) -> Iterator[Candidate | Untried]:
-    """The changes of a finding that this machine has what it takes for."""
-    if isinstance(said, Untried):
-        yield said
-        return
-    for change in said.changes:
-        if lacks := possible.lacks.get(_needs(change), ""):
-            yield Untried(change.name, lacks)
+def _of_findings(summary: Summary, possible: Possible) -> Iterator[Candidate | Untried]:
+    """The changes of findings that this machine has what it takes for."""
+    trains = BACKWARD in set(summary.layers["phase"])
+    needs = {cure.change: cure.needs for cure in CURES}
+    for finding in proposed(summary):
+        if isinstance(finding, Untried):
+            yield finding
             continue
-        anew = change.batchsize and BACKWARD in set(summary.layers["phase"])
-        yield Candidate(
-            change.name,
-            said.text.partition(". ")[0].removesuffix("."),
-            change.keep
-            + (" (this changes the training: choose the learning rate again)" if anew else ""),
-            change,
-            decides=CPU if possible.threads == 1 else WALL,
-            alone=not (change.batchsize or change.dtype),
-        )
+        for change in finding.changes:
+            if lacks := possible.lacks.get(needs.get(change, ""), ""):
+                yield Untried(change.name, lacks)
+                continue
+            keep = change.keep
+            if change.batchsize and trains:
+                keep += " (this changes the training: choose the learning rate again)"
+            yield Candidate(
+                change.name,
+                finding.text.partition(". ")[0].removesuffix("."),
+                keep,
+                change,
+                decides=CPU if possible.threads == 1 else WALL,
+                alone=not (change.batchsize or change.dtype),
+            )
 
 
-def _needs(change: Change) -> str:
-    return next((cure.needs for cure in CURES if cure.change == change), "")
-
-
-def summed(promising: list[Candidate]) -> list[Candidate]:
-    """Sums of changes that help alone, best first: one that takes others' place, with the rest."""
-    own = [one for one in promising if one.against == AS_IT_IS]
-    best = [one for one in own if one.alone][:1]
-    parts = [*best, *(one for one in own if not one.alone)]
-    if not best or len(parts) < 2:
-        return []
-    return [
-        Candidate(
-            " + ".join(one.name for one in parts),
-            "each of them helps alone",
-            "; ".join(one.keep for one in parts),
-            reduce(Change.with_, (one.change for one in parts)),
-            decides=WALL if any(one.decides == WALL for one in parts) else CPU,
-            parts=tuple(one.name for one in parts),
-        )
-    ]
-
-
-def _threads(possible: Possible) -> Iterator[Candidate | Untried]:
+def _of_threads(possible: Possible) -> Iterator[Candidate | Untried]:
     cores, has_one = possible.cores, possible.threads == 1
     if cores < 2:
         yield Untried("more BLAS threads", "BLAS already uses one")
         return
-    one, every = Change(threads=1), Change(threads=cores)
+    single, every = Change(threads=1), Change(threads=cores)
     many = cores if has_one else possible.threads
-    fewer = Candidate(
-        one.name,
-        f"small products lose more by waiting for {many} threads than they gain",
-        one.keep,
-        one,
-        decides=WALL,
-        alone=False,
-    )
-    reason = f"{fewer.reason}; the run used one"
+    reason = f"small products lose more by waiting for {many} threads than they gain"
+    fewer = Candidate(single.name, reason, single.keep, single, decides=WALL, alone=False)
     if not has_one:
         yield fewer
     elif possible.asked:
-        reason = f"the run used one of {cores}"
-        yield replace(
-            fewer, name=every.name, reason=reason, keep="without --threads 1", change=every
-        )
+        reason, keep = f"the run used one of {cores}", "without --threads 1"
+        yield replace(fewer, name=every.name, reason=reason, keep=keep, change=every)
     else:
-        yield replace(fewer, reason=reason, change=AS_IT_IS, against=every)
+        yield replace(fewer, reason=f"{reason}; the run used one", change=AS_IT_IS, against=every)
+
+
+def summed(promising: Sequence[Candidate]) -> list[Candidate]:
+    """Sums of changes that help alone, best first: one that takes others' place, with the rest."""
+    own = [candidate for candidate in promising if candidate.against == AS_IT_IS]
+    best = [candidate for candidate in own if candidate.alone][:1]
+    parts = [*best, *(candidate for candidate in own if not candidate.alone)]
+    if not best or len(parts) < 2:
+        return []
+    return [
+        Candidate(
+            " + ".join(part.name for part in parts),
+            "each of them helps alone",
+            "; ".join(part.keep for part in parts),
+            reduce(Change.with_, (part.change for part in parts)),
+            decides=WALL if any(part.decides == WALL for part in parts) else CPU,
+        )
+    ]

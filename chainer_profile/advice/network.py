@@ -89,7 +89,7 @@ def _step(model: Any, given: Arguments, settings: Settings, loss: str) -> AnySte
 
 
 class _UnderChainer:
-    """Chainer itself, on kernels of its own or others."""
+    """Chainer itself, on kernels of its own or others: a run is of ``batchsize`` inputs."""
 
     def __init__(
         self,
@@ -102,34 +102,34 @@ class _UnderChainer:
         self._seed, self._fast, self._exact = settings.seed, fast, exact
 
     def check(self) -> str:
-        """Compare what it gives with what Chainer's own kernels give.
+        """Why its outputs or gradients are wrong; empty if they are right. It is not run again.
 
         Gradients are compared in float64: in float32 a number on the edge of a ReLU falls to one
         side or the other, and Chainer's own differ by some per cent for a rounding of the input.
         """
         if self._fast is None:
             return ""
-        step, model, least, what = self.run, None, 0.0, "outputs"
+        step, model, compared = self.run, None, "outputs"
         if not isinstance(step, ForwardStep):
-            (step, model), least, what = self._exact(), _EXACT, "gradients"
+            (step, model), compared = self._exact(), "gradients"
         got = self._outcome(step, model)
         self._fast.undo()
         expected = self._outcome(step, model)
         most = difference(expected, got).relative
-        least = least or tolerance(expected[0].dtype)
-        return "" if most <= least else f"its {what} differ by {format_scientific(most)}"
+        allowed = tolerance(expected[0].dtype) if model is None else _EXACT
+        return "" if most <= allowed else f"its {compared} differ by {format_scientific(most)}"
 
     def _outcome(self, step: AnyStep, model: Any) -> tuple[Any, ...]:
         """Outputs of a forward pass, or the gradients that a step leaves."""
         np.random.seed(self._seed)  # noqa: NPY002  (Chainer's)
-        given = step()
+        outputs = step()
         if model is None:
-            return host_copies(flat_arrays(given))
+            return host_copies(flat_arrays(outputs))
         params = (param for _, param in sorted(model.namedparams()))
         return host_copies([param.grad for param in params if param.grad is not None])
 
     def layers(self) -> list[tuple[str, str, str, float]]:
-        """The layers' median times by the recorder."""
+        """Phase, label, path and median seconds of each layer of an input."""
         begin_ns = HOST_CLOCK.now_ns()
         self.run()
         run_s = max((HOST_CLOCK.now_ns() - begin_ns) * NS, 1e-6)
@@ -166,13 +166,10 @@ class _UnderEngine:
         contestants = choose([BASELINE, self._name])
         race = Race(contestants, self._network, trials=1, warmups=0)
         race.run()
-        found = contestants[1]
-        if found.error:
-            return found.error
-        most = found.difference
-        if most is None or not found.wrong:
-            return ""
-        return f"its outputs differ by {format_scientific(most.relative)}"
+        engine = contestants[1]
+        if engine.error or engine.difference is None or not engine.wrong:
+            return engine.error
+        return f"its outputs differ by {format_scientific(engine.difference.relative)}"
 
     def layers(self) -> list[tuple[str, str, str, float]]:
         """It has nodes of its own."""

@@ -10,18 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from chainer_profile.advice.changes import AS_IT_IS, CPU, Candidate
-from chainer_profile.advice.rounds import LossChange
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.basics.describe import student_quantile
 from chainer_profile.basics.files import as_json
 from chainer_profile.engines.results import Speedup
+from chainer_profile.record.budget import ADVICE
 from chainer_profile.record.recording import COMPLETE, Environment, Settings
 from chainer_profile.record.versioned import read_beside
 
 FORMAT = "chainer-profile advice"
 VERSION = 1
-#: The file, in a run's folder.
-ADVICE = "advice.json"
 
 #: After the first look a change is promising from this gain on.
 PROMISING = 1.01
@@ -32,6 +30,19 @@ MISSED = 1.05
 #: It is measured again until it is known whether it helps, and its interval is so narrow (half
 #: width, relative), in so many pairs of processes; of one alone nothing is called.
 PRECISE, PAIRS, LEAST_PAIRS = 0.025, 6, 2
+
+
+@dataclass(frozen=True)
+class LossChange:
+    """By which part of the mean loss iterations with a change differ, and the 95 % interval."""
+
+    part: float  #: NaN where a loss is no number.
+    low: float
+    high: float
+
+    @property
+    def differs(self) -> bool:
+        return math.isnan(self.part) or not self.low <= 0 <= self.high
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,6 @@ class Tried:
     #: Whether these are of processes begun after the change had been chosen, so that its gain is
     #: not the luck of the first look.
     confirmed: bool = False
-    first: Speedup | None = None  #: What the first look gave, by what decides.
     before_s: float = math.nan  #: Median wall time without the change.
     after_s: float = math.nan
     layers: tuple[LayerGain, ...] = ()  #: Those that gained the most; of changes of Chainer's own.
@@ -92,13 +102,15 @@ class Advice:
     ended: str = COMPLETE  #: Or why it ended before.
     #: Of a program that was tried by turns, its name; empty for a network in processes.
     script: str = ""
+    trials: int = 0  #: How many of the program's iterations there were, tried or not.
+    trials_s: float = 0.0  #: What they took together, as they ran.
     #: What to write into the program and at the terminal for the best, with where, line by line.
     lines: tuple[tuple[str, str], ...] = ()
 
     @property
     def helping(self) -> tuple[Tried, ...]:
         """Those that help, the best first; of what the run itself has already, at the end."""
-        return tuple(one for one in self.tried if one.helps)
+        return tuple(change for change in self.tried if change.helps)
 
 
 def gain(ratios: Sequence[float]) -> Speedup:
@@ -114,36 +126,36 @@ def gain(ratios: Sequence[float]) -> Speedup:
     return Speedup(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
-def promising(found: Speedup | None) -> bool:
-    return found is not None and found.factor >= PROMISING
+def promising(gain: Speedup | None) -> bool:
+    return gain is not None and gain.factor >= PROMISING
 
 
-def helps(found: Speedup | None) -> bool:
+def helps(gain: Speedup | None) -> bool:
     """Whether a gain is one beyond doubt, and worth a word."""
-    return found is not None and found.factor >= LEAST_GAIN and found.low > 1
+    return gain is not None and gain.factor >= LEAST_GAIN and gain.low > 1
 
 
-def settled(found: Speedup | None, pairs: int) -> bool:
+def settled(gain: Speedup | None, pairs: int) -> bool:
     """Whether a change need not be measured any further: it helps, or cannot."""
-    if found is None or pairs < LEAST_PAIRS:
+    if gain is None or pairs < LEAST_PAIRS:
         return False
-    narrow = math.log(found.high / found.low) / 2 <= PRECISE
-    return found.high < LEAST_GAIN or (pairs >= PAIRS and narrow and helps(found))
+    narrow = math.log(gain.high / gain.low) / 2 <= PRECISE
+    return gain.high < LEAST_GAIN or (pairs >= PAIRS and narrow and helps(gain))
 
 
 def ranked(tried: Sequence[Tried]) -> tuple[Tried, ...]:
     """Those that help, the best first, then the others by their gain; those that failed last."""
 
-    def place(one: Tried) -> tuple[bool, bool, float]:
-        return not one.helps, bool(one.error), -(one.gain.factor if one.gain else 0.0)
+    def place(change: Tried) -> tuple[bool, bool, float]:
+        return not change.helps, bool(change.error), -(change.gain.factor if change.gain else 0.0)
 
     return tuple(sorted(tried, key=place))
 
 
 def best_of(tried: Sequence[Tried]) -> Tried | None:
     """What helps the most; what the run has already only where nothing else helps."""
-    helping = [one for one in tried if one.helps]
-    best = next((one for one in helping if one.candidate.against == AS_IT_IS), None)
+    helping = [change for change in tried if change.helps]
+    best = next((change for change in helping if change.candidate.against == AS_IT_IS), None)
     return best or next(iter(helping), None)
 
 

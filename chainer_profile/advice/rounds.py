@@ -15,14 +15,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from chainer_profile.advice.changes import Candidate
+from chainer_profile.advice.results import LossChange, Tried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.describe import NS, student_quantile
 from chainer_profile.engines.results import Speedup
 
 #: Rounds from which on there is an interval.
-LEAST_ROUNDS = 3
-#: Iterations whose work differs by less (standard deviation of blocks) have all the same.
-_ALIKE = 0.01
+_FEWEST_ROUNDS = 3
+#: Iterations whose work differs by less (relative standard deviation of blocks) have all the same.
+_ALIKE_PART = 0.01
 #: Blocks that are fitted to measures of work, at least for each measure.
 _BLOCKS_A_MEASURE = 4
 
@@ -41,92 +43,85 @@ class Block:
     work: Floats = field(default_factory=lambda: np.zeros(0))  #: Sums of any measures of it.
     loss: float = 0.0
     losses: int = 0  #: Iterations that had one.
+    weight: float = 0.0  #: Its work, in iterations of mean work; by :func:`weigh`.
 
 
-@dataclass(frozen=True)
-class LossChange:
-    """By which part of the mean loss iterations with a change differ, and the 95 % interval."""
+def compared(blocks: Sequence[Block], candidate: Candidate, after_stage: int = 0) -> Tried | None:
+    """A change in the rounds behind a stage that have it and its rival; None if there are none.
 
-    part: float  #: NaN where a loss is no number.
-    low: float
-    high: float
-
-    @property
-    def differs(self) -> bool:
-        return math.isnan(self.part) or not self.low <= 0 <= self.high
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A change held against another one, in the rounds that have both."""
-
-    rounds: int
-    speedup: Speedup
-    before_s: float  #: Of an iteration of mean work.
-    after_s: float
-    loss: LossChange | None
-
-
-def compared(
-    blocks: Sequence[Block], change: Change, against: Change, after_stage: int = 0
-) -> Compared | None:
-    """A change against another one in stages behind one, or None where no round has both."""
-    known = [one for one in blocks if one.count and one.ns]
-    work = dict(zip(map(id, known), works(known), strict=True))
-    sides: tuple[dict[int, Block], ...] = ({}, {})
-    for one in known:
-        for side, wanted in zip(sides, (against, change), strict=True):
-            if one.change == wanted and one.stage > after_stage:
-                side[one.round] = one
-    rounds = sorted(sides[0].keys() & sides[1].keys())
+    The blocks have their weights.
+    """
+    before, after = (
+        {b.round: b for b in blocks if b.change == change and b.ns and b.stage > after_stage}
+        for change in (candidate.against, candidate.change)
+    )
+    rounds = sorted(before.keys() & after.keys())
     if not rounds:
         return None
-    before, after = ([side[one] for one in rounds] for side in sides)
-    times = [np.array([one.ns for one in side], float) for side in (before, after)]
-    works_ = [np.array([work[id(one)] for one in side]) for side in (before, after)]
-    rates = [float(t.sum() / w.sum()) for t, w in zip(times, works_, strict=True)]
-    off = [(t - rate * w) / t.sum() for t, w, rate in zip(times, works_, rates, strict=True)]
+    sides = [[side[number] for number in rounds] for side in (before, after)]
+    rates, off = [], []
+    for side in sides:
+        times = np.array([block.ns for block in side], float)
+        weights = np.array([block.weight for block in side])
+        rates.append(float(times.sum() / weights.sum()))
+        off.append((times - rates[-1] * weights) / times.sum())
     factor, half = rates[0] / rates[1], _half_width(off[0] - off[1])
-    speedup = Speedup(factor, factor * math.exp(-half), factor * math.exp(half))
-    return Compared(len(rounds), speedup, rates[0] * NS, rates[1] * NS, _losses(before, after))
+    return Tried(
+        candidate,
+        wall=Speedup(factor, factor * math.exp(-half), factor * math.exp(half)),
+        pairs=len(rounds),
+        confirmed=True,
+        before_s=rates[0] * NS,
+        after_s=rates[1] * NS,
+        loss=_loss_change(*sides),
+    )
 
 
 def _half_width(off: Floats) -> float:
     """Half of the 95 % interval of the sum of what rounds are off by; NaN for too few."""
-    if len(off) < LEAST_ROUNDS:
+    if len(off) < _FEWEST_ROUNDS:
         return math.nan
     error = math.sqrt(len(off) / (len(off) - 1) * float((off**2).sum()))
     return error * student_quantile(len(off) - 1)
 
 
-def _losses(before: Sequence[Block], after: Sequence[Block]) -> LossChange | None:
-    sums = [np.array([one.loss for one in side]) for side in (before, after)]
-    counts = [np.array([one.losses for one in side], float) for side in (before, after)]
-    if not all(count.all() for count in counts):
-        return None
-    means = [s.sum() / n.sum() for s, n in zip(sums, counts, strict=True)]
-    off = [(s - m * n) / n.sum() for s, n, m in zip(sums, counts, means, strict=True)]
-    scale = abs(means[0])
-    if not np.isfinite(means).all() or not scale:
-        return LossChange(math.nan if not np.isfinite(means).all() else 0.0, 0.0, 0.0)
+def _loss_change(before: Sequence[Block], after: Sequence[Block]) -> LossChange | None:
+    means, off = [], []
+    for side in (before, after):
+        sums = np.array([block.loss for block in side])
+        counts = np.array([block.losses for block in side], float)
+        if not counts.all():
+            return None
+        means.append(float(sums.sum() / counts.sum()))
+        off.append((sums - means[-1] * counts) / counts.sum())
+    if not np.isfinite(means).all():
+        return LossChange(math.nan, 0.0, 0.0)
+    if not (scale := abs(means[0])):
+        return LossChange(0.0, 0.0, 0.0)
     part, half = (means[1] - means[0]) / scale, _half_width(off[1] - off[0]) / scale
-    return LossChange(float(part), float(part - half), float(part + half))
+    return LossChange(part, part - half, part + half)
 
 
-def works(blocks: Sequence[Block]) -> Floats:
-    """The work of blocks, in iterations of mean work: by their measures, where these differ.
+def weigh(blocks: Sequence[Block]) -> None:
+    """Find the weights of blocks: by the measures of their work where these differ."""
+    blocks = [block for block in blocks if block.ns]
+    for block, weight in zip(blocks, _weights(blocks), strict=True):
+        block.weight = float(weight)
 
-    A sum of the measures, and of a constant an iteration, that fits the blocks' times best. All
-    variants have the same one: which of them does how much of the work is drawn.
+
+def _weights(blocks: Sequence[Block]) -> Floats:
+    """A sum of the measures, and of a constant an iteration, that fits the blocks' times best.
+
+    All variants have the same one: which of them does how much of the work is drawn.
     """
-    counts = np.array([one.count for one in blocks], float)
-    lengths = {len(one.work) for one in blocks}
-    if len(lengths) != 1 or not lengths.copy().pop():
+    counts = np.array([block.count for block in blocks], float)
+    lengths = {len(block.work) for block in blocks}
+    if len(lengths) != 1 or 0 in lengths:
         return counts
-    measures = np.array([one.work for one in blocks])
+    measures = np.array([block.work for block in blocks])
     each = measures / counts[:, None]
     means = each.mean(axis=0)
-    differ = each.std(axis=0) > _ALIKE * np.abs(means)
+    differ = each.std(axis=0) > _ALIKE_PART * np.abs(means)
     if not differ.any():
         return counts
     columns = np.column_stack([counts, measures[:, differ] / means[differ]])
@@ -136,9 +131,9 @@ def works(blocks: Sequence[Block]) -> Floats:
 
 def _in_iterations(blocks: Sequence[Block], counts: Floats) -> Floats:
     """Times of blocks in mean iterations of their variant."""
-    times = np.array([one.ns for one in blocks], float)
-    for change in {one.change for one in blocks}:
-        own = np.array([one.change == change for one in blocks])
+    times = np.array([block.ns for block in blocks], float)
+    for change in {block.change for block in blocks}:
+        own = np.array([block.change == change for block in blocks])
         times[own] *= counts[own].sum() / times[own].sum()
     return times
 

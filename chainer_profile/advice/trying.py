@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from chainer_profile.advice import results
 from chainer_profile.advice.changes import AS_IT_IS, WALL, Candidate, summed
-from chainer_profile.advice.worker import BLOCK, CHECK, LAYERS, READY, Block, WorkerError
+from chainer_profile.advice.worker import BLOCK, CHECK, LAYERS, READY, WorkerError
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.errors import ProfileError
@@ -30,6 +29,8 @@ _MOST_LAYERS, _BEFORE_LAYERS = 5, 2
 
 #: Gives a :class:`.worker.Worker`, or what does as one.
 Start = Callable[[Change], Any]
+#: The CPU and wall time of an input in a block of each change.
+Round = dict[Change, dict[str, float]]
 
 
 @dataclass
@@ -42,33 +43,42 @@ class _Course:
     groups: list[tuple[float, ...]] = field(default_factory=list)
     #: Of each group the layers without and with it.
     layers: list[tuple[Any, Any]] = field(default_factory=list)
-    first: results.Tried | None = None  #: What the first look gave; then its groups.
+    is_chosen: bool = False  #: Whether the first look was promising, of which these are the groups.
     looked: Sequence[tuple[float, ...]] = ()
     checked: bool = False  #: Whether its outputs were compared.
     error: str = ""  #: Why it is out.
 
     def result(self) -> results.Tried:
         """What came of it: of the groups after the first look, where there are any."""
-        first = None if self.first is None else self.first.gain
         groups = self.groups
-        if groups and len(groups) < results.LEAST_PAIRS:  # the time sufficed for no more
+        if len(groups) < results.LEAST_PAIRS:  # the time sufficed for no more
             groups = [*self.looked, *groups]
         if not groups:
-            found = self.first or results.Tried(self.candidate)
-            return replace(found, first=first, error=self.error)
+            return results.Tried(self.candidate, error=self.error)
         cpu, wall, before_s, after_s = zip(*groups, strict=True)
         return results.Tried(
             self.candidate,
             wall=results.gain(wall),
             cpu=results.gain(cpu),
             pairs=len(groups),
-            confirmed=self.first is not None,
-            first=first,
+            confirmed=self.is_chosen and bool(self.groups),
             before_s=float(np.median(before_s)),
             after_s=float(np.median(after_s)),
             layers=_layer_gains(self.layers),
             error=self.error,
         )
+
+    def fold(self, rounds: Sequence[Round]) -> None:
+        """Note what a group gives: the medians of its rounds."""
+        pair = self.candidate.against, self.candidate.change
+        blocks = [(made[pair[0]], made[pair[1]]) for made in rounds if made.keys() >= {*pair}]
+        if len(blocks) < LEAST_ROUNDS:  # stopped
+            return
+        cpus = [(before["cpu_s"], after["cpu_s"]) for before, after in blocks]
+        walls = [(before["wall_s"], after["wall_s"]) for before, after in blocks]
+        cpu = np.median([before / after if after > 0 else 1.0 for before, after in cpus])
+        wall = np.median([before / after for before, after in walls])
+        self.groups.append((float(cpu), float(wall), *np.median(walls, axis=0).tolist()))
 
     @property
     def settled(self) -> bool:
@@ -100,7 +110,7 @@ class Trial:
 
         ``stop`` is asked now and then whether to stop: why, or an empty text. So is ``ended``.
         """
-        self._courses = [_Course(one) for one in candidates]
+        self._courses = list(map(_Course, candidates))
         self._start, self._now, self._asked_to_stop, self._say = start, now, stop, say
         self.ended = ""
         self._at_once = max(2, at_once)
@@ -116,16 +126,18 @@ class Trial:
         self.look(LOOK_PART)
         self._choose()
         end = self._begin + self._seconds
-        while wanted := [one for one in self._running if one.first and not one.settled]:
-            done = min(len(one.groups) for one in wanted)
+        while wanted := [
+            course for course in self._running if course.is_chosen and not course.settled
+        ]:
+            done = min(len(course.groups) for course in wanted)
             seconds = (end - self._now()) / max(1, results.PAIRS - done)
             if self._stop() or not self._groups(wanted, seconds, end, "again"):
                 break
-        found = [one.result() for one in self._courses]
-        undone = [one for one in found if one.gain is None and not one.error]
+        tried = [course.result() for course in self._courses]
+        undone = [change for change in tried if change.gain is None and not change.error]
         return (
-            results.ranked([one for one in found if one not in undone]),
-            tuple(Untried(one.candidate.name, "no time was left") for one in undone),
+            results.ranked([change for change in tried if change not in undone]),
+            tuple(Untried(change.candidate.name, "no time was left") for change in undone),
         )
 
     def look(self, part: float = 1.0) -> list[Speedup | None]:
@@ -133,7 +145,7 @@ class Trial:
         end = self._begin + part * self._seconds
         for left in range(LOOK_GROUPS, 0, -1):
             self._groups(self._running, (end - self._now()) / left, end, "first look")
-        return [one.result().gain for one in self._courses]
+        return [course.result().gain for course in self._courses]
 
     def _stop(self) -> str:
         self.ended = self.ended or self._asked_to_stop()
@@ -141,35 +153,33 @@ class Trial:
 
     @property
     def _running(self) -> list[_Course]:
-        return [one for one in self._courses if not one.error]
+        return [course for course in self._courses if not course.error]
 
     def _choose(self) -> None:
         """Begin anew with those that are promising, and with their sums."""
         chosen = []
-        for one in self._running:
-            found = one.result()
-            if results.promising(found.gain):
-                one.first, one.looked, one.groups = found, one.groups, []
-                chosen.append(found)
-        sums = summed([one.candidate for one in results.ranked(chosen)])
-        self._courses += [_Course(one, first=results.Tried(one)) for one in sums]
+        for course in self._running:
+            look = course.result()
+            if results.promising(look.gain):
+                course.is_chosen, course.looked, course.groups = True, course.groups, []
+                chosen.append(look)
+        sums = summed([look.candidate for look in results.ranked(chosen)])
+        self._courses += [_Course(candidate, is_chosen=True) for candidate in sums]
 
-    def _groups(self, courses: Sequence[_Course], seconds: float, end: float, what: str) -> int:
+    def _groups(self, courses: Sequence[_Course], seconds: float, end: float, title: str) -> int:
         """A group of processes for these changes, in about so many seconds; gives their number."""
         # There are several where memory does not hold all, or where some are held against another
         # number of threads, which would disturb the rest. None is begun that would not end in time,
         # but for the first: without it nothing can be said.
-        parts = []
-        for against in dict.fromkeys(one.candidate.against for one in courses):
-            own = [one for one in courses if one.candidate.against == against]
-            parts += [
-                own[at : at + self._at_once - 1] for at in range(0, len(own), self._at_once - 1)
-            ]
+        parts, most = [], self._at_once - 1
+        for against in dict.fromkeys(course.candidate.against for course in courses):
+            own = [course for course in courses if course.candidate.against == against]
+            parts += [own[at : at + most] for at in range(0, len(own), most)]
         whole, made = sum(1 + len(part) for part in parts), 0
         for part in parts:
             least_s = self._least_s.get(part[0].candidate.against, 0.0)
             if not self._stop() and (not least_s or self._now() + least_s <= end):
-                self._say(f"{what}: {', '.join(one.candidate.name for one in part)}")
+                self._say(f"{title}: {', '.join(course.candidate.name for course in part)}")
                 self._group(part, seconds * (1 + len(part)) / whole)
                 made += 1
         return made
@@ -178,13 +188,13 @@ class Trial:
         begin, self._workers, self._here = self._now(), {}, courses
         try:
             waiting: list[Change] = []
-            for one in courses:
-                for change in (one.candidate.against, one.candidate.change):
+            for course in courses:
+                for change in (course.candidate.against, course.candidate.change):
                     if change not in self._workers:
                         self._workers[change] = self._start(change)
                         waiting.append(change)
                 # Threads that wait for one another keep the cores: one process at a time.
-                while waiting and one.candidate.decides == WALL:
+                while waiting and course.candidate.decides == WALL:
                     self._ask(READY, waiting.pop(0))
             for change in waiting:
                 self._ask(READY, change)
@@ -192,32 +202,32 @@ class Trial:
             rounds = self._rounds(begin + seconds)
             round_s = (self._now() - ready) / max(1, len(rounds))
             self._least_s[courses[0].candidate.against] = ready - begin + LEAST_ROUNDS * round_s
-            for one in courses:
-                if not one.error:
-                    _fold(one, rounds)
+            for course in courses:
+                if not course.error:
+                    course.fold(rounds)
             self._time_layers()
-            for one in courses:
-                unchecked = not (one.checked or one.error or one.candidate.change == AS_IT_IS)
-                if unchecked and not self._stop():
-                    wrong = self._ask(CHECK, one.candidate.change)
-                    one.checked, one.error = True, one.error or wrong or ""
+            for course in courses:
+                change = course.candidate.change
+                if not (course.checked or course.error or change == AS_IT_IS or self._stop()):
+                    wrong = self._ask(CHECK, change)
+                    course.checked, course.error = True, course.error or wrong or ""
         finally:
             for worker in self._workers.values():
                 worker.close()
 
-    def _rounds(self, end: float) -> list[dict[Change, Block]]:
+    def _rounds(self, end: float) -> list[Round]:
         """Rounds, in each of which every process makes a block; the order changes."""
-        rounds: list[dict[Change, Block]] = []
+        rounds: list[Round] = []
         while len(rounds) < MOST_ROUNDS and not self._stop():
             if len(rounds) >= LEAST_ROUNDS and self._now() >= end:
                 break
             order = list(self._workers)
             turn = len(rounds) % len(order)
             order = order[turn:] + order[:turn]
-            made: dict[Change, Block] = {}
+            made: Round = {}
             for change in order if len(rounds) % 2 else order[::-1]:
-                if found := self._ask(BLOCK, change):
-                    made[change] = Block(**found)
+                if block := self._ask(BLOCK, change):
+                    made[change] = block
             if self._stop():
                 break
             rounds.append(made)
@@ -237,40 +247,30 @@ class Trial:
                 return None
             if change == AS_IT_IS:
                 self.ended = f"the network as it is: {error}"
-                if all(one.first is None and not one.groups for one in self._courses):
+                if all(not (course.is_chosen or course.groups) for course in self._courses):
                     raise ProfileError(self.ended) from error
                 return None
-            for one in self._here:
-                if change in (one.candidate.change, one.candidate.against):
-                    one.error = str(error)
+            for course in self._here:
+                if change in (course.candidate.change, course.candidate.against):
+                    course.error = str(error)
             return None
 
     def _time_layers(self) -> None:
         """The layers' times of changes of Chainer's own."""
         wanted = [
-            one
-            for one in self._here
-            if one.first and not (one.error or one.layers or one.candidate.change.engine)
-            if len(one.groups) > _BEFORE_LAYERS
+            course
+            for course in self._here
+            if course.is_chosen and not (course.error or course.layers)
+            if len(course.groups) > _BEFORE_LAYERS and not course.candidate.change.engine
         ]
-        changes = [c for one in wanted for c in (one.candidate.against, one.candidate.change)]
-        found = {c: self._ask(LAYERS, c) for c in dict.fromkeys(changes) if not self._stop()}
-        for one in wanted:
-            pair = found.get(one.candidate.against), found.get(one.candidate.change)
-            if all(pair):
-                one.layers.append(pair)
-
-
-def _fold(one: _Course, rounds: Sequence[dict[Change, Block]]) -> None:
-    """What a group gives: the medians of its rounds."""
-    before, after = one.candidate.against, one.candidate.change
-    pairs = [(made[before], made[after]) for made in rounds if before in made and after in made]
-    if len(pairs) < LEAST_ROUNDS:  # stopped
-        return
-    cpu = np.median([b.cpu_s / a.cpu_s if a.cpu_s > 0 else 1.0 for b, a in pairs])
-    wall = np.median([b.wall_s / a.wall_s for b, a in pairs])
-    walls = np.median([(b.wall_s, a.wall_s) for b, a in pairs], axis=0)
-    one.groups.append((float(cpu), float(wall), *walls.tolist()))
+        layers: dict[Change, Any] = {}
+        for course in wanted:
+            pair = course.candidate.against, course.candidate.change
+            for change in pair:
+                if change not in layers and not self._stop():
+                    layers[change] = self._ask(LAYERS, change)
+            if all(map(layers.get, pair)):
+                course.layers.append((layers[pair[0]], layers[pair[1]]))
 
 
 def _layer_gains(groups: Sequence[tuple[Any, Any]]) -> tuple[results.LayerGain, ...]:
@@ -282,8 +282,6 @@ def _layer_gains(groups: Sequence[tuple[Any, Any]]) -> tuple[results.LayerGain, 
             if tuple(key) in changed:
                 times.setdefault(tuple(key), []).append((seconds, changed[tuple(key)]))
     medians = ((*key, *np.median(values, axis=0).tolist()) for key, values in times.items())
-    gained = [
-        one for one in itertools.starmap(results.LayerGain, medians) if one.before_s > one.after_s
-    ]
-    gained.sort(key=lambda one: one.after_s - one.before_s)
-    return tuple(gained[:_MOST_LAYERS])
+    gains = [results.LayerGain(*row) for row in medians]
+    gained = [gain for gain in gains if gain.before_s > gain.after_s]
+    return tuple(sorted(gained, key=lambda gain: gain.after_s - gain.before_s)[:_MOST_LAYERS])

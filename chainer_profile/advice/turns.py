@@ -14,15 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any
 
 import numpy as np
 
-from chainer_profile.advice.changes import AS_IT_IS, Guard, Wrap
-from chainer_profile.advice.results import helps, settled
-from chainer_profile.advice.rounds import Block, Compared, compared
+from chainer_profile.advice.changes import AS_IT_IS, Cures, Guard, Wrap, candidate_within
+from chainer_profile.advice.results import Tried, settled
+from chainer_profile.advice.rounds import Block, compared, weigh
 from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.errors import one_line
 
@@ -42,16 +42,6 @@ STAGE_ENDS, FEWEST_ROUNDS = (0.25, 0.55, 0.8), 3
 Switch = Callable[[Change, Guard], AbstractContextManager[Any]]
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A change, what it is held against, and what came of that."""
-
-    change: Change
-    against: Change
-    result: Compared | None = None
-    error: str = ""  #: Why it was taken out.
-
-
 @dataclass
 class Turns:
     """Tells which changes each iteration has, switches them, and compares them.
@@ -59,9 +49,7 @@ class Turns:
     An iteration is between :meth:`begin` and :meth:`end`, or :meth:`abandon`.
     """
 
-    threads: Sequence[Change]  #: Other numbers of threads.
-    others: Sequence[Change]  #: What can be switched off again.
-    last: Sequence[Change]  #: What cannot quite.
+    cures: Cures
     switch: Switch
     #: Which part of the program has passed, where that is known.
     progress: Callable[[], float | None] = lambda: None
@@ -72,7 +60,7 @@ class Turns:
     def __post_init__(self) -> None:
         self.blocks: list[Block] = []
         self._stage = self._round = self._count = self._tried_ns = 0
-        # The stage in which each pair was tried first; and why changes are out.
+        # The stage in which each change was tried first against another; and why some are out.
         self._pairs: dict[tuple[Change, Change], int] = {}
         self._errors: dict[Change, str] = {}
         # Changes with a last one, and what they are without that.
@@ -176,15 +164,15 @@ class Turns:
             instead = wrap(stock)
 
             @wraps(stock)
-            def method(*given: Any, **named: Any) -> Any:
+            def method(*args: Any, **kwargs: Any) -> Any:
                 if self._has_failed:
-                    return stock(*given, **named)
+                    return stock(*args, **kwargs)
                 try:
-                    return instead(*given, **named)
+                    return instead(*args, **kwargs)
                 except Exception as error:
                     failure = error
                 # Where Chainer's own raises as well, the exception is the program's.
-                result = stock(*given, **named)
+                result = stock(*args, **kwargs)
                 self._fail(failure)
                 return result
 
@@ -218,7 +206,7 @@ class Turns:
             yield from self._new_round(variants)
 
     def _running(self, variants: Sequence[Change]) -> list[Change]:
-        return [one for one in variants if one not in self._errors]
+        return [change for change in variants if change not in self._errors]
 
     def _new_round(self, variants: Sequence[Change]) -> Iterator[Change]:
         self._round += 1
@@ -229,33 +217,35 @@ class Turns:
 
     def _is_decided(self, variants: Sequence[Change], rounds: int) -> bool:
         """Whether a stage has all that it needs."""
+        weigh(self.blocks)
         if rounds >= MOST_ROUNDS or len(self._running(variants)) < 2:
             return True
-        now = self.progress()
-        if now is not None and rounds >= FEWEST_ROUNDS:
+        passed = self.progress()
+        if passed is not None and rounds >= FEWEST_ROUNDS:
             ends = STAGE_ENDS[self._stage - 1] if self._stage <= len(STAGE_ENDS) else 1.0
-            if now >= ends:
+            if passed >= ends:
                 return True
-        own = [pair for pair in self._pairs if set(pair) <= set(variants)]
-        return rounds >= LEAST_ROUNDS and all(self._is_settled(*pair) for pair in own)
+        own = (self._result(*pair) for pair in self._pairs if set(pair) <= set(variants))
+        return rounds >= LEAST_ROUNDS and all(settled(each.wall, each.pairs) for each in own)
 
     def _stages(self) -> Iterator[list[Change]]:
         """The variants of each stage, by what came of those before."""
-        yield from self._stage_of(AS_IT_IS, self.threads)
-        base = self._best_beside(AS_IT_IS, self.threads)
-        yield from self._stage_of(base, self.others)
-        chosen = self._best_beside(base, [one for one in self.others if one.kernels])
-        for one in self.others:
-            if not one.kernels and self._helps(base.with_(one), base):
-                chosen = chosen.with_(one)
+        cures = self.cures
+        yield from self._stage_of(AS_IT_IS, cures.threads)
+        base = self._best_beside(AS_IT_IS, cures.threads)
+        yield from self._stage_of(base, cures.others)
+        chosen = self._best_beside(base, [change for change in cures.others if change.kernels])
+        for change in cures.others:
+            if not change.kernels and self._helps(base.with_(change), base):
+                chosen = chosen.with_(change)
         if chosen != AS_IT_IS:
             yield from self._stage_of(AS_IT_IS, [chosen])
-        for one in self.last:
-            whole = chosen.with_(one)
+        for change in cures.last:
+            whole = chosen.with_(change)
             if chosen == AS_IT_IS:
                 yield from self._stage_of(AS_IT_IS, [whole])
             else:
-                self._hold(whole, chosen)
+                self._pairs.setdefault((whole, chosen), self._stage)
                 self._wholes[whole] = chosen
                 yield from self._stage_of(AS_IT_IS, [whole], chosen)
 
@@ -263,55 +253,48 @@ class Turns:
         self, base: Change, changes: Iterable[Change], *beside: Change
     ) -> Iterator[list[Change]]:
         """The stage of these changes beside others, if there are any."""
-        variants = [base.with_(one) for one in changes]
+        variants = [base.with_(change) for change in changes]
         self._stage += bool(variants)
-        for one in variants:
-            self._hold(one, base)
+        for variant in variants:
+            self._pairs.setdefault((variant, base), self._stage)
         if variants:
             yield [base, *variants, *beside]
 
-    def _hold(self, change: Change, against: Change) -> None:
-        self._pairs.setdefault((change, against), self._stage)
-
     def _best_beside(self, base: Change, changes: Iterable[Change]) -> Change:
         """The best of the changes that help beside what there is, with that."""
+        results = (self._result(base.with_(change), base) for change in changes)
         factors = {
-            one: found.speedup.factor
-            for one in map(base.with_, changes)
-            if (found := self._compared(one, base)) and self._helps(one, base)
+            result.candidate.change: result.wall.factor
+            for result in results
+            if result.wall and result.helps
         }
-        return max(factors, key=lambda one: factors[one], default=base)
+        return max(factors, key=lambda change: factors[change], default=base)
 
     def _helps(self, change: Change, against: Change) -> bool:
-        found = self._compared(change, against)
-        return change not in self._errors and found is not None and helps(found.speedup)
+        return self._result(change, against).helps
 
-    def _compared(self, change: Change, against: Change) -> Compared | None:
+    # -- what came of it
+
+    def _result(self, change: Change, against: Change) -> Tried:
         """In the rounds after those by which it was chosen, where these are enough."""
-        later = compared(self.blocks, change, against, self._pairs[change, against])
-        if later is not None and later.rounds >= LEAST_ROUNDS:
-            return later
-        return compared(self.blocks, change, against)
+        candidate = candidate_within(change, against)
+        result = compared(self.blocks, candidate, self._pairs[change, against])
+        if result is None or result.pairs < LEAST_ROUNDS:
+            result = compared(self.blocks, candidate) or Tried(candidate)
+        return replace(result, error=self._errors.get(change, ""))
 
-    def _is_settled(self, change: Change, against: Change) -> bool:
-        found = self._compared(change, against)
-        return found is not None and settled(found.speedup, found.rounds)
-
-    def pairs(self) -> list[Pair]:
+    def tried(self) -> list[Tried]:
         """What was tried so far, in its order; nothing as a whole whose last part does not help."""
+        weigh(self.blocks)
         return [
-            Pair(*pair, self._compared(*pair), self._errors.get(pair[0], ""))
-            for pair in self._pairs
-            if not self._is_useless_whole(*pair)
+            self._result(change, against)
+            for change, against in self._pairs
+            if self._wholes.get(change, against) == against
+            or self._helps(change, self._wholes[change])
         ]
 
     def not_begun(self) -> list[Change]:
         """What no stage came to."""
-        planned = [*self.threads, *self.others, *self.last]
-        return [
-            one for one in planned if all(pair[0].with_(one) != pair[0] for pair in self._pairs)
-        ]
-
-    def _is_useless_whole(self, change: Change, against: Change) -> bool:
-        part_of = self._wholes.get(change)
-        return part_of is not None and against != part_of and not self._helps(change, part_of)
+        planned = [*self.cures.threads, *self.cures.others, *self.cures.last]
+        begun = [change for change, _ in self._pairs]
+        return [change for change in planned if all(b.with_(change) != b for b in begun)]

@@ -14,10 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass
 from queue import Empty, Queue
 from types import MappingProxyType
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from chainer_profile.basics.children import bound
 from chainer_profile.basics.errors import ProfileError, one_line
@@ -39,31 +38,12 @@ class WorkerError(ProfileError):
     """A change cannot be tried; the message says why in one line."""
 
 
-class Work(Protocol):
-    """A network under a change, in the process that runs it."""
-
-    batchsize: int  #: Inputs of a run.
-
-    def run(self) -> object:
-        """One run."""
-
-    def check(self) -> str:
-        """Why its outputs are wrong; empty where they are right. Nothing is run behind it."""
-
-    def layers(self) -> list[tuple[str, str, str, float]]:
-        """Phase, label, path and median seconds of each layer of an input; none where unknown."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """CPU time of all threads and wall time of one input in a block."""
-
-    cpu_s: float
-    wall_s: float
+#: Makes a network under a change ready to run, as :func:`.network.network_under` does.
+Work = Callable[[], AbstractContextManager[Any]]
 
 
 def serve(
-    work: Callable[[], AbstractContextManager[Work]],
+    work: Work,
     asked: TextIO,
     answers: TextIO,
     *,
@@ -91,27 +71,26 @@ def serve(
                 if question.strip() == BLOCK:
                     block = _block(running, run_s, wall, cpu)
                     _rest(cpu, sleep)
-                    answer(value=asdict(block))
+                    answer(value=block)
                 else:
                     answer(value=getattr(running, question.strip())())
     except (Exception, SystemExit) as error:  # the network's own, or an engine's
-        said = str(error) if isinstance(error, ProfileError) else one_line(error)
-        answer(error=said)
+        answer(error=str(error) if isinstance(error, ProfileError) else one_line(error))
 
 
 def _block(
-    running: Work, run_s: float, wall: Callable[[], float], cpu: Callable[[], float]
-) -> Block:
-    """An untimed run, where runs are short, as others have used the caches; and timed ones."""
+    running: Any, run_s: float, wall: Callable[[], float], cpu: Callable[[], float]
+) -> dict[str, float]:
+    """CPU time of all threads and wall time of one input in a block."""
     count = max(1, round(BLOCK_S / max(run_s, 1e-6)))
-    if run_s < _SHORT_S:
+    if run_s < _SHORT_S:  # others have used the caches
         running.run()
     wall_s, cpu_s = wall(), cpu()
     for _ in range(count):
         running.run()
     cpu_s, wall_s = cpu() - cpu_s, wall() - wall_s
     inputs = count * running.batchsize
-    return Block(cpu_s / inputs, wall_s / inputs)
+    return {"cpu_s": cpu_s / inputs, "wall_s": wall_s / inputs}
 
 
 def _rest(cpu: Callable[[], float], sleep: Callable[[float], None]) -> None:
@@ -123,7 +102,7 @@ def _rest(cpu: Callable[[], float], sleep: Callable[[float], None]) -> None:
             return
 
 
-def serve_here(work: Callable[[], AbstractContextManager[Work]]) -> None:
+def serve_here(work: Work) -> None:
     """The same over this process's own streams."""
     with (
         os.fdopen(os.dup(0), "r") as asked,
@@ -145,7 +124,7 @@ class Worker:
         variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._stop = stop
-        self._said: Queue[str] = Queue()
+        self._lines: Queue[str] = Queue()
         self._process = subprocess.Popen(
             bound([sys.executable, *words]),
             env={**os.environ, **variables},
@@ -162,8 +141,8 @@ class Worker:
         assert self._process.stdout is not None
         with suppress(ValueError, OSError):  # closed by the other thread
             for line in self._process.stdout:
-                self._said.put(line)
-        self._said.put("")
+                self._lines.put(line)
+        self._lines.put("")
 
     def ask(self, question: str, patience_s: float) -> Any:
         """What it answers within so many seconds; None where the waiting was stopped.
@@ -178,7 +157,7 @@ class Worker:
         end = time.monotonic() + patience_s
         while True:
             try:
-                line = self._said.get(timeout=0.1)
+                line = self._lines.get(timeout=0.1)
                 break
             except Empty:
                 if self._stop():
@@ -187,8 +166,8 @@ class Worker:
                     raise WorkerError(f"has not answered for {patience_s:.0f} s") from None
         if not line:
             code = self._process.wait()
-            said = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-            raise WorkerError(f"its process ended ({said})")
+            end_words = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            raise WorkerError(f"its process ended ({end_words})")
         answer = json.loads(line)
         if "error" in answer:
             raise WorkerError(answer["error"])

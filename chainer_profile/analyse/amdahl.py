@@ -15,8 +15,8 @@ _LAYER_FACTORS = (2.0, 4.0, 10.0)
 
 def trial_s(recording: Recording) -> float | None:
     """Median of the unprofiled trials, else of the profiled ones; None where layers add to none."""
-    # A layer's inclusive time holds others', a GPU runs beside the host, and mixed trials differ.
-    if recording.settings.inclusive or recording.mixed or recording.host_ns is not None:
+    # A layer's inclusive time holds others', and a GPU runs beside the host.
+    if recording.settings.inclusive or recording.on_device:
         return None
     times = recording.clean_ns if len(recording.clean_ns) else recording.trial_ns
     if times is None or not len(times):

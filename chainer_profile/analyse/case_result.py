@@ -52,9 +52,10 @@ class CaseResult:
 def result_of(name: str, recording: Recording, machine: str = "") -> CaseResult:
     """The result of a case, from its recording."""
     settings, environment = recording.settings, recording.environment
-    clean = len(recording.clean_ns) > 0 and not recording.mixed
+    clean = len(recording.clean_ns) > 0
     samples = recording.clean_ns if clean else recording.trial_ns
-    gpu = environment.gpu
+    times = None if samples is None or not len(samples) else describe(samples)
+    gpu, batchsize = environment.gpu, settings.batchsize
     result = CaseResult(
         name,
         settings,
@@ -67,19 +68,11 @@ def result_of(name: str, recording: Recording, machine: str = "") -> CaseResult:
         memory_nbytes=None if recording.memory is None else recording.memory.high_water_nbytes,
         clean=clean,
     )
-    if samples is None or not len(samples):
+    if times is None:
         return result
-    statistics = describe(samples)
-    return replace(
-        result,
-        timed=statistics.count,
-        mean_s=statistics.mean_s,
-        std_s=statistics.std_s,
-        median_s=statistics.median_s,
-        fps=settings.batchsize / statistics.mean_s
-        if settings.batchsize and statistics.mean_s
-        else math.nan,
-    )
+    fps = batchsize / times.mean_s if batchsize and times.mean_s else math.nan
+    result = replace(result, timed=times.count, fps=fps, median_s=times.median_s)
+    return replace(result, mean_s=times.mean_s, std_s=times.std_s)
 
 
 def machines_of(results: Sequence[CaseResult]) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from chainer_profile.analyse.findings import Untried as Untried
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
 from chainer_profile.analyse.rules import Facts, Rules, whole
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.sentences import Sentence, fill
+from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import format_nbytes, format_percent
 from chainer_profile.basics.words import BACKWARD, TYPED, is_run, trying_again
 from chainer_profile.kernels.numpy_kernels import FEWEST_WORDS, MOST_NUMBERS
@@ -65,12 +65,15 @@ def _at_limits(summary: Summary) -> float | None:
     return whole(summary)[0] / least_s if least_s else None
 
 
+def _part(summary: Summary, time_s: float) -> float:
+    whole_s, _ = whole(summary)
+    return float(time_s) / whole_s if whole_s else 0.0
+
+
 def _share(summary: Summary, names: tuple[str, ...]) -> float:
     """The part of a trial that functions of these names take."""
     functions = summary.functions
-    times_s = functions["total_s"][[str(name).startswith(names) for name in functions.index]]
-    whole_s, _ = whole(summary)
-    return float(times_s.sum()) / whole_s if whole_s else 0.0
+    return _part(summary, functions["total_s"][functions.index.str.startswith(names)].sum())
 
 
 def embeddings(summary: Summary, of_words: Callable[[Shape], bool]) -> pd.DataFrame:
@@ -91,39 +94,27 @@ def _are_many(shape: Shape) -> bool:
     return not are_few(shape) and shape[-1] <= MOST_NUMBERS
 
 
-def _embedding_share(summary: Summary) -> float:
-    """The part of a trial in which embeddings get gradients that accelerate() adds at once."""
-    rows, (whole_s, _) = embeddings(summary, _are_many), whole(summary)
-    return float(rows["mean_s"].sum()) / whole_s if whole_s else 0.0
-
-
 def _at_most(summary: Summary, share: float) -> float | None:
     """How many times as fast a trial is at most without a part of it, and at machine's limits."""
-    limit, without = _at_limits(summary), gain_without(share)
-    if limit is None or without is None:
-        return without if limit is None else max(1.0, limit)
-    return min(without, max(1.0, limit))
+    bounds = [gain_without(share)]
+    if (limit := _at_limits(summary)) is not None:
+        bounds.append(max(1.0, limit))
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
 @PROPOSALS.step(
-    "kernels",
-    (
-        Sentence("-embedding", "The functions that {name} replaces take {share:%} of the {whole}."),
-        Sentence(
-            "embedding",
-            "EmbedID's backward takes {embedding:%} of the {whole}: Chainer adds the gradient of "
-            "each word to its row by itself, in Python. {name} adds many at a time.",
-        ),
-    ),
-    (
-        Sentence("ours", _MEASURE),
-        Sentence("tries", "To measure the gain, run."),
-        Sentence("-ours -tries -program", "To replace them, write."),
-        Sentence(
-            "-ours -tries program",
-            "To replace them, write this at the beginning; a second run and compare show the gain.",
-        ),
-    ),
+    {
+        "-embedding": "The functions that {name} replaces take {share:%} of the {whole}.",
+        "embedding": "EmbedID's backward takes {embedding:%} of the {whole}: Chainer adds the "
+        "gradient of each word to its row by itself, in Python. {name} adds many at a time.",
+    },
+    {
+        "ours": _MEASURE,
+        "tries": "To measure the gain, run.",
+        "-ours -tries -program": "To replace them, write.",
+        "-ours -tries program": "To replace them, write this at the beginning; a second run and "
+        "compare show the gain.",
+    },
 )
 def _kernels(summary: Summary) -> Iterator[Facts | Untried]:
     settings, program = summary.recording.settings, summary.recording.of_program
@@ -135,7 +126,8 @@ def _kernels(summary: Summary) -> Iterator[Facts | Untried]:
             yield Untried(change.name, f"has no kernels for {settings.dtype}")
         return
     changes: tuple[Change, ...] = (torch, numpy)
-    embedding = _embedding_share(summary)
+    # Where embeddings get gradients that accelerate() adds at once.
+    embedding = _part(summary, embeddings(summary, _are_many)["mean_s"].sum())
     share = _share(summary, _REPLACED) + embedding
     if share < MUCH:
         why = "the functions that it replaces take {} of a trial"
@@ -155,16 +147,12 @@ def _kernels(summary: Summary) -> Iterator[Facts | Untried]:
 
 
 @PROPOSALS.step(
-    "engines",
     "Inference engines build no graph and check no types.",
     _MEASURE,
-    evidence=(
-        Sentence(
-            "limit",
-            "At this machine's limits of arithmetic and memory, the layers would take {least_s:s}, "
-            "{limit:%} of the {whole}.",
-        ),
-    ),
+    evidence={
+        "limit": "At this machine's limits of arithmetic and memory, the layers would take "
+        "{least_s:s}, {limit:%} of the {whole}."
+    },
 )
 def _engines(summary: Summary) -> Iterator[Facts | Untried]:
     settings = summary.recording.settings
@@ -186,25 +174,19 @@ def _engines(summary: Summary) -> Iterator[Facts | Untried]:
 
 
 @PROPOSALS.step(
-    "page-faults",
-    (
-        Sentence(
-            "counted",
-            "The kernel uses {counted.system_share:%} of a trial's CPU time "
-            "({counted.system_s:s}), partly to allocate memory.",
-        ),
-        Sentence(
-            "-counted", "glibc returns large arrays to the kernel and requests them again{up_to}."
-        ),
-    ),
-    (
-        Sentence("option", "To measure the gain of keeping memory in the process, add."),
-        Sentence("tries", "To measure the gain of keeping memory in the process, run."),
-        Sentence("-option -tries", "To keep the memory in the process, write."),
-    ),
-    evidence=("{faults}",),
+    {
+        "counted": "The kernel uses {counted.system_share:%} of a trial's CPU time "
+        "({counted.system_s:s}), partly to allocate memory.",
+        "-counted": "glibc returns large arrays to the kernel and requests them again{up_to}.",
+    },
+    {
+        "option": "To measure the gain of keeping memory in the process, add.",
+        "tries": "To measure the gain of keeping memory in the process, run.",
+        "-option -tries": "To keep the memory in the process, write.",
+    },
+    evidence="{faults}",
 )
-def _memory(summary: Summary) -> Iterator[Facts | Untried]:
+def _page_faults(summary: Summary) -> Iterator[Facts | Untried]:
     recording = summary.recording
     settings, memory = recording.settings, recording.memory
     change, counted = Change(keep_memory=True), trial_counters(recording)
@@ -253,14 +235,11 @@ def _faults(layers: pd.DataFrame, trial: TrialCounters) -> str:
 
 
 @PROPOSALS.step(
-    "batch",
-    (
-        "{totals.framework_share:%} of the trial is spent between the functions (framework).",
-        Sentence("-trains", "A larger batch spreads this over more inputs."),
-        Sentence(
-            "trains", "A larger batch spreads this over more inputs, but changes the training."
-        ),
-    ),
+    {
+        "": "{totals.framework_share:%} of the trial is spent between the functions (framework).",
+        "-trains": "A larger batch spreads this over more inputs.",
+        "trains": "A larger batch spreads this over more inputs, but changes the training.",
+    },
     evidence="The framework takes {per_call_s:s} a call{mostly}.",
 )
 def _batch(summary: Summary) -> Iterator[Facts | Untried]:
@@ -292,7 +271,7 @@ def _mostly_in(summary: Summary) -> str:
     return "" if place == OUTSIDE else f"; {part} of it in {place}"
 
 
-@PROPOSALS.step("dtype", "NumPy computes {run.settings.dtype} in software.", "Try float32.")
+@PROPOSALS.step("NumPy computes {run.settings.dtype} in software.", "Try float32.")
 def _dtype(summary: Summary) -> Iterator[Facts | Untried]:
     if summary.recording.settings.dtype == "float32":
         yield Untried("float16", "NumPy computes it in software, slower than float32")

@@ -24,11 +24,10 @@ from chainer_profile.analyse.steps import steps
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.threads import THREADS, blas_threads
 from chainer_profile.basics.describe import MIN_TRIALS, NS, halves_differ
-from chainer_profile.basics.sentences import Sentence, fill
+from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import format_count, format_percent, plural
 from chainer_profile.record.recording import (
     COMPLETE,
-    FEW_LEFT_OUT,
     INTERVAL,
     TIME_LIMIT,
     GpuState,
@@ -85,25 +84,21 @@ def check(summary: Summary) -> tuple[Finding, ...]:
 # -- the trials
 
 _ENDED = "The run ended after {trials}: {ended}."
-_COVERED = "The results cover those trials."
 
 
-@CHECKS.note(
-    "ended-early", _ENDED, "You requested this; nothing needs to be done.", of_programs=True
-)
-def _ended_as_asked(summary: Summary) -> Iterator[Facts]:
+@CHECKS.note(_ENDED, "You requested this; nothing needs to be done.", of_programs=True)
+def _ended_early(summary: Summary) -> Iterator[Facts]:
     if summary.recording.ended in (TIME_LIMIT, INTERVAL):
         yield _ending(summary)
 
 
 @CHECKS.warning(
-    "interrupted",
-    (_ENDED, _COVERED),
-    (
-        Sentence("failed", "Fix that first: the network cannot be profiled as it is."),
-        Sentence("-failed all", "Run it again for the full number of trials."),
-        Sentence("-failed -all", "Run it again for the remaining trials."),
-    ),
+    f"{_ENDED} The results cover those trials.",
+    {
+        "failed": "Fix that first: the network cannot be profiled as it is.",
+        "-failed all": "Run it again for the full number of trials.",
+        "-failed -all": "Run it again for the remaining trials.",
+    },
     of_programs=True,
 )
 def _interrupted(summary: Summary) -> Iterator[Facts]:
@@ -116,26 +111,13 @@ def _interrupted(summary: Summary) -> Iterator[Facts]:
 
 def _ending(summary: Summary) -> Facts:
     recording = summary.recording
-    made, wanted = recording.all_trials, recording.settings.trials
+    made, wanted = recording.n_trials, recording.settings.trials
     # A program that runs anyway has no number of its own.
     of = f"{format_count(made)} of " if wanted else ""
     return {"trials": of + plural(wanted or made, "trial"), "ended": recording.ended}
 
 
 @CHECKS.warning(
-    "left-out",
-    "{run.left_out:n} of {run.all_trials:profiled trial} ({share:%}) were discarded because their "
-    "calls differ from those shown.",
-    "Profile it again: rows are then links' functions, which include all trials.",
-)
-def _left_out(summary: Summary) -> Iterator[Facts]:
-    share = summary.recording.left_out / summary.recording.all_trials
-    if share:
-        yield {"share": share, "off": share, "severity": WARNING if share > FEW_LEFT_OUT else NOTE}
-
-
-@CHECKS.warning(
-    "few-trials",
     "{run.n_trials:trial}: too few for a confidence interval and for reliable percentiles.",
     f"Run at least {MIN_TRIALS} trials, preferably 1,000{{option}}.",
 )
@@ -146,16 +128,12 @@ def _few_trials(summary: Summary) -> Iterator[Facts]:
 
 
 @CHECKS.warning(
-    "few-trials",
     "The 95 % interval is +/- {widths}.",
-    (
-        Sentence(
-            "more",
-            f"About {{more}} would narrow it to {format_percent(WIDE_INTERVAL, 0)}{{options}}.",
-        ),
-        Sentence("-more", "They vary too much for more trials to help."),
-        Sentence("-more", "Close other programs and run again."),
-    ),
+    {
+        "more": f"About {{more}} would narrow it to {format_percent(WIDE_INTERVAL, 0)}{{options}}.",
+        "-more": "They vary too much for more trials to help. Close other programs and run again.",
+    },
+    code="few-trials",
 )
 def _wide_interval(summary: Summary) -> Iterator[Facts]:
     totals, settings = summary.totals, summary.recording.settings
@@ -179,14 +157,12 @@ def _wide_interval(summary: Summary) -> Iterator[Facts]:
     yield {
         "widths": " and ".join(widths),
         "more": more if max(needed.values()) <= MOST_TRIALS else "",
-        "width": WIDE_INTERVAL,
         "options": bracketed(options),
         "off": max((of.half_width for of in wide.values() if of is totals.trial), default=0.0),
     }
 
 
 @CHECKS.warning(
-    "unstable",
     "The trials vary: their standard deviation is {totals.profiled.spread:%0} of the mean, and the "
     "slowest took {totals.profiled.max_s:s} (median {totals.profiled.median_s:s}).",
     "Close other programs and run again. Report the median; a few slow trials distort the mean.",
@@ -198,7 +174,6 @@ def _unstable(summary: Summary) -> Iterator[Facts]:
 
 
 @CHECKS.note(
-    "unstable-layers",
     "{count:n} of {layers:layer} vary by 10 % of their mean or more; the worst is {worst} with "
     "{spread:%0}.",
     "Compare the medians of these layers instead of their means.",
@@ -212,7 +187,6 @@ def _unstable_layers(summary: Summary) -> Iterator[Facts]:
 
 
 @CHECKS.warning(
-    "drift",
     "The second half of the run was {change:%} {direction} than the first.",
     "The machine changed during the run (heat, clock frequency, other programs). Run again on a "
     "quiet machine.",
@@ -228,16 +202,15 @@ def _drift(summary: Summary) -> Iterator[Facts]:
 
 
 @CHECKS.warning(
-    "short-warmup",
     "The first {count} trials were {excess:%0} slower than the rest: a warm-up of "
     "{warmups:trial} was too short.",
-    (
-        Sentence("option", "Use more warm-up trials ({option})."),
-        Sentence("-option -later", "Compare the medians."),
-        Sentence("later", "Compare the medians, or profile later in the training."),
-    ),
+    {
+        "option": "Use more warm-up trials ({option}).",
+        "-option -later": "Compare the medians.",
+        "later": "Compare the medians, or profile later in the training.",
+    },
 )
-def _slow_start(summary: Summary) -> Iterator[Facts]:
+def _short_warmup(summary: Summary) -> Iterator[Facts]:
     walls = _many_trials(summary)
     if walls is None:
         return
@@ -268,7 +241,6 @@ def _many_trials(summary: Summary) -> NDArray[np.int64] | None:
 
 
 @CHECKS.note(
-    "near-resolution",
     f"{{near:layer}} took less than {WINDOWS} times the {{window_s:s}} that {{limit}}, which is up "
     "to {part:%0} of the time of {smallest}.",
     "Do not compare these layers with one another; together they take {share:%} of the {whole}.",
@@ -291,7 +263,6 @@ def _near_resolution(summary: Summary) -> Iterator[Facts]:
 
 
 @CHECKS.warning(
-    "overhead",
     "Profiling made a trial {totals.overhead.fraction:%} slower.",
     "Report the unprofiled trials; the layers' times are too long by up to this share.",
     of_programs=True,
@@ -304,7 +275,6 @@ def _overhead(summary: Summary) -> Iterator[Facts]:
 
 
 @CHECKS.warning(
-    "unlike-trials",
     "{unlike:trial} made other calls than those before, and no time is known of them.",
     "The trials after them are whole: a layer is a function of a link from there on.",
     of_programs=True,
@@ -315,12 +285,11 @@ def _unlike_trials(summary: Summary) -> Iterator[Facts]:
 
 
 @CHECKS.warning(
-    "far-off",
     "The mean of the {trials} is {mean_s:s}, {ratio:%0} of the median of "
     "{totals.trial.median_s:s}.",
     "The machine was disturbed in some of them. Close other programs and run again.",
 )
-def _far_from_headline(summary: Summary) -> Iterator[Facts]:
+def _far_off(summary: Summary) -> Iterator[Facts]:
     """The mean of trials in the report that is farthest from the headline, if it is far."""
     totals, counted = summary.totals, trial_counters(summary.recording)
     if totals.trial is None or not totals.trial.median_s:
@@ -340,7 +309,6 @@ def _far_from_headline(summary: Summary) -> Iterator[Facts]:
 
 
 @CHECKS.note(
-    "outside-of-phases",
     "{share:%} of the trial is spent outside its phases ({phases}).",
     "No layer contains this time. Look at what the training loop does around the step.",
     of_programs=True,
@@ -359,7 +327,6 @@ def _outside_of_phases(summary: Summary) -> Iterator[Facts]:
 
 
 @CHECKS.warning(
-    "not-finite",
     "The network contains NaN or infinite numbers: in {places}.",
     "They can change the time of functions. chainer.set_debug(True) stops at the first function "
     "that produces NaN. If a training has diverged, profile an earlier state.",
@@ -374,7 +341,6 @@ def _not_finite(summary: Summary) -> Iterator[Facts]:
 
 
 @CHECKS.warning(
-    "busy",
     "Other programs kept {cores} busy during the trials.",
     "They slow the trials and make them vary. Close them and run again.",
     of_programs=True,
@@ -392,17 +358,14 @@ def cores_text(used: float, cores: int | None) -> str:
 
 
 @CHECKS.warning(
-    "disturbed",
     "The thread did not run in {trial.off_share:%0} of the wall time of the counters pass: it "
     "{why} times a trial{mostly}.",
-    (
-        Sentence("preempted", "Other programs used the processor."),
-        Sentence("preempted", "Compare CPU times (cpu_ms), or run on a quiet machine."),
-        Sentence(
-            "-preempted",
-            "It waited for a disk, a lock or another thread, so faster arithmetic would not help.",
-        ),
-    ),
+    {
+        "preempted": "Other programs used the processor. Compare CPU times (cpu_ms), or run on a "
+        "quiet machine.",
+        "-preempted": "It waited for a disk, a lock or another thread, so faster arithmetic would "
+        "not help.",
+    },
 )
 def _disturbed(summary: Summary) -> Iterator[Facts]:
     trial, layers = trial_counters(summary.recording), summary.layers
@@ -422,7 +385,6 @@ def _disturbed(summary: Summary) -> Iterator[Facts]:
 
 
 @CHECKS.warning(
-    "held-back",
     "{variables} {count:was|were} set: libraries may use slower instructions than this processor "
     "has{kernels}.",
     "Unset {names} and run again, unless you want to measure exactly that.",
@@ -445,7 +407,6 @@ def _held_back(summary: Summary) -> Iterator[Facts]:
 
 
 @CHECKS.warning(
-    "throttled",
     "The GPU had lowered its clocks ({reasons}){clock}.",
     "Its layers can be faster than this. Cool it, or raise its power limit; to compare runs, fix "
     "a clock that it can hold (nvidia-smi --lock-gpu-clocks).",
@@ -460,20 +421,15 @@ def _throttled(summary: Summary) -> Iterator[Facts]:
 
 
 @CHECKS.warning(
-    "gpu-clock",
     "The GPU's clock {moved} by {change:%}: {clocks}.",
-    (
-        Sentence("rose", "An idle GPU has a low clock and raises it during the warm-up."),
-        Sentence(
-            "rose", "If the first trials are slower than later ones, use more warm-up trials."
-        ),
-        Sentence("-rose", "Times before and after the change differ."),
-        Sentence(
-            "-rose", "Fix the clock (nvidia-smi --lock-gpu-clocks), or let the GPU warm up longer."
-        ),
-    ),
+    {
+        "rose": "An idle GPU has a low clock and raises it during the warm-up. If the first trials "
+        "are slower than later ones, use more warm-up trials.",
+        "-rose": "Times before and after the change differ. Fix the clock (nvidia-smi "
+        "--lock-gpu-clocks), or let the GPU warm up longer.",
+    },
 )
-def _clock_changed(summary: Summary) -> Iterator[Facts]:
+def _gpu_clock(summary: Summary) -> Iterator[Facts]:
     before, after = _clocks(summary.recording)
     rose = after > before
     # Reasons for lower clocks say that it fell.
@@ -506,7 +462,6 @@ def _clock_change(before: int, after: int) -> str:
 
 
 @CHECKS.note(
-    "no-held-trials",
     "No trial could be held back until all of it was launched, so it is unknown how long the GPU "
     "works and how long it waits.",
     "The network waits for the GPU midway, or launches more than the GPU's queue holds. Read the "

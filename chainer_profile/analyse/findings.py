@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from chainer_profile.basics.words import TYPED, is_run
 from chainer_profile.record.recording import Settings
@@ -37,9 +37,9 @@ class Change:
     config: tuple[str, ...] = ()
 
     def with_(self, other: Change) -> Change:
-        changed = {one.name: getattr(other, one.name) for one in fields(Change)}
+        changed = {name: value for name, value in vars(other).items() if value}
         changed["config"] = tuple(dict.fromkeys((*self.config, *other.config)))
-        return replace(self, **{name: value for name, value in changed.items() if value})
+        return replace(self, **changed)
 
     @property
     def name(self) -> str:
@@ -107,11 +107,10 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
     Of warnings the one comes first that moves the headline most, of steps the largest gain.
     """
-    weights = {WARNING: "off", STEP: "gain"}
 
     def place(finding: Finding) -> tuple[int, float]:
-        weight = weights.get(finding.severity)
-        return SEVERITIES.index(finding.severity), -((weight and getattr(finding, weight)) or 0.0)
+        weight = {WARNING: finding.off, STEP: finding.gain or 0.0}.get(finding.severity, 0.0)
+        return SEVERITIES.index(finding.severity), -weight
 
     return tuple(sorted(findings, key=place))
 

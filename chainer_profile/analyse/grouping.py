@@ -196,17 +196,18 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
         ``exclusive_s``, ``share`` (of :func:`time_of_shares`, inclusive), ``hot`` (hot layers,
         inclusive), and ``<phase>_inclusive_s``, ``<phase>_exclusive_s`` for every phase.
     """
-    links_by_path = {link.path: link for link in recording.links}
-    called = [link for path in [*layers["path"], *links_by_path] for link in links_to(path)]
+    of_links = {link.path: (link.kind, link.calls, link.parameters) for link in recording.links}
+    called = [link for path in [*layers["path"], *of_links] for link in links_to(path)]
     paths, add = _adding(layers["path"].tolist(), depth_first(called))
+    links = pd.DataFrame.from_dict(of_links, "index", columns=["kind", "calls", "parameters"])
+    links = links.reindex(paths)
     mean_s, phase_of = layers["mean_s"].to_numpy(), layers["phase"].to_numpy()
     phases = list(dict.fromkeys(phase_of))
-    links = [links_by_path.get(path) for path in paths]
     exclusive = np.array(
         [
             add(mean_s),
             add(layers["hot"].to_numpy()),
-            [0 if link is None else link.parameters for link in links],
+            links["parameters"].astype(float).fillna(0),
             *(add(mean_s * (phase_of == phase)) for phase in phases),
         ]
     )
@@ -215,23 +216,14 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
     for path in reversed(paths):  # links below come first
         for parent in links_to(path)[-2:-1]:
             inclusive[:, row[parent]] += inclusive[:, row[path]]
-    parameters = inclusive[2].astype(int).tolist()
     whole_s = time_of_shares(recording, float(mean_s.sum()))
+    parameters = pd.Series(inclusive[2].astype(int), paths, "Int64")
     table = {
         "name": [path.rpartition("/")[2] or "/" for path in paths],
-        "kind": ["" if link is None else link.kind for link in links],
+        "kind": [of_links[path][0] if path in of_links else "" for path in paths],
         "depth": [len(links_to(path)) - 1 for path in paths],
-        "calls": pd.array(
-            [None if link is None else link.calls for link in links],
-            dtype="Float64" if recording.by_link else "Int64",
-        ),
-        "parameters": pd.array(
-            [
-                n if path in links_by_path else None
-                for n, path in zip(parameters, paths, strict=True)
-            ],
-            dtype="Int64",
-        ),
+        "calls": links["calls"].astype("Float64" if recording.by_link else "Int64").array,
+        "parameters": parameters.where(links["parameters"].notna()).array,
         "inclusive_s": inclusive[0],
         "exclusive_s": exclusive[0],
         "share": inclusive[0] / whole_s if whole_s else np.zeros(len(paths)),

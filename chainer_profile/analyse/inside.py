@@ -187,17 +187,13 @@ def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideP
             stacks = timed  # lines and functions do not add up to parts
             own = [row for row in own if row in {stack.row for stack in timed}]
         functions.append(_parts(*key, None, sum(times[row] for row in own), stacks, inside))
-    functions.sort(key=lambda parts: -parts.seconds)
-    framework = []
+    functions.sort(key=lambda parts: -parts.seconds if parts else 0.0)
+    framework = None
     if recording.trial_ns is not None and between:
         spent = recording.trial_ns - recording.self_ns.sum(axis=1)
         seconds = float(np.median(spent)) * NS
-        framework.append(_parts("framework", "", None, seconds, between, inside))
-    functions, rows, framework = (
-        [of for of in every if not of.samples or of.samples / inside.repeats >= LEAST_SAMPLES]
-        for every in (functions, rows, framework)
-    )
-    return InsideParts(tuple(functions), tuple(rows), next(iter(framework), None))
+        framework = _parts("framework", "", None, seconds, between, inside)
+    return InsideParts(tuple(filter(None, functions)), tuple(filter(None, rows)), framework)
 
 
 def _parts(
@@ -207,8 +203,8 @@ def _parts(
     seconds: float,
     stacks: Sequence[Stack],
     inside: Inside,
-) -> Parts:
-    """The parts that stacks show; of a time of no layer by kind."""
+) -> Parts | None:
+    """The parts that stacks show, of a time of no layer by kind; None of few samples."""
     spent: Counter[tuple[str, str]] = Counter()
     # Of each, the time by place.
     places: dict[tuple[str, str], Counter[Place]] = {}
@@ -221,6 +217,8 @@ def _parts(
     total, samples = sum(spent.values()), sum(stack.samples for stack in stacks)
     # Lines that were timed have no samples.
     timed = 2 * sum(stack.seconds for stack in stacks if not stack.samples) > total
+    if not timed and samples / inside.repeats < LEAST_SAMPLES:
+        return None
     parts, rest = [], 0.0
     for (part_name, cause), part_s in spent.most_common():
         share = part_s / total

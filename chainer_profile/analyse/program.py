@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from chainer_profile.analyse.extensions import beside_the_network
 from chainer_profile.analyse.findings import LEAST_GAIN, STEP, Finding, gain_without, in_order
@@ -126,42 +129,39 @@ def _in_account(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
     if not (trials or unmeasured):
         return _functions(program, spent, spent.ns, (LOADING, NETWORK, OTHER))
     phases = _phases(trials)
-    in_trials_ns = sum(phase.ns for phase in phases.values())
+    in_trials_ns = sum(row.ns for rows in phases.values() for row in rows)
     rest_ns = spent.ns - in_trials_ns
     others = spent.count - sum(recording.n_trials for recording in trials)
     parts: list[Part] = []
     if rest_ns < 0:  # the end of a program that was killed is in its trials alone
-        for phase in phases.values():
-            phase.scale(spent.ns / in_trials_ns)
+        by = spent.ns / in_trials_ns
+        phases = {
+            name: [replace(row, ns=row.ns * by) for row in rows] for name, rows in phases.items()
+        }
     elif spent.part in (ITERATIONS, CALLS) and others > 0:
         parts.append(Part(f"{plural(others, 'other')}, not timed by row", rest_ns, others))
     elif spent.part in (ITERATIONS, CALLS):  # what is around the trials
         last = phases[OUTSIDE] if OUTSIDE in phases else list(phases.values())[-1]
-        last.between_ns += rest_ns
+        last[-1] = replace(last[-1], ns=last[-1].ns + rest_ns)
     else:
         for calls in unmeasured:
             parts.append(Part(NOT_BY_ROW, calls.ns, calls.count))
             rest_ns -= calls.ns
         parts += _functions(program, spent, rest_ns, (LOADING, OTHER))
-    for name, phase in phases.items():
-        inner = phase.parts()
+    for name, rows in phases.items():
+        phase_ns = sum(row.ns for row in rows)
         if name == OUTSIDE:
-            parts += _outside(program, spent, phase.ns)
+            if phase_ns > 0:
+                functions = _functions(program, spent, phase_ns, (OTHER,))
+                parts.append(Part(BETWEEN_PHASES, phase_ns, inner=functions))
         elif len(phases) == 1:
-            parts += inner
+            parts += rows
         else:
-            if name == _DATA and inner:
-                loads, *more = inner
-                functions = _functions(program, spent, loads.ns, (LOADING,))
-                inner = [replace(loads, inner=functions), *more]
-            parts.append(Part(name, phase.ns, inner=tuple(inner)))
+            if name == _DATA:
+                functions = _functions(program, spent, rows[0].ns, (LOADING,))
+                rows[0] = replace(rows[0], inner=functions)
+            parts.append(Part(name, phase_ns, inner=tuple(rows)))
     return _ranked(parts)
-
-
-def _outside(program: ProgramTime, spent: Spent, ns: float) -> Iterator[Part]:
-    if ns > 0:
-        functions = _functions(program, spent, ns, (OTHER,))
-        yield Part(BETWEEN_PHASES, ns, inner=functions)
 
 
 def _functions(
@@ -182,63 +182,46 @@ def _functions(
     )
 
 
-@dataclass
-class _Phase:
-    """The rows of a phase with their nanoseconds and calls, and the time between them."""
-
-    rows: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
-    between_ns: float = 0.0
-
-    @property
-    def ns(self) -> float:
-        return sum(ns for ns, _ in self.rows.values()) + self.between_ns
-
-    def add(self, path: str, function: str, ns: float, calls: float) -> None:
-        before_ns, before = self.rows.get((path, function), (0.0, 0.0))
-        self.rows[path, function] = before_ns + ns, before + calls
-
-    def scale(self, by: float) -> None:
-        self.between_ns *= by
-        self.rows = {key: (ns * by, calls) for key, (ns, calls) in self.rows.items()}
-
-    def parts(self) -> list[Part]:
-        """Its rows, the slowest first, and what is between them."""
-        rows = [
-            Part(function, ns, calls, path=path)
-            for (path, function), (ns, calls) in self.rows.items()
-        ]
-        return [*_ranked(rows), Part(BETWEEN_FUNCTIONS, self.between_ns)]
-
-
-def _phases(trials: Sequence[Recording]) -> dict[str, _Phase]:
-    """The phases of all trials of a part, with what they took in all."""
+def _phases(trials: Sequence[Recording]) -> dict[str, list[Part]]:
+    """Rows in all trials of a part, by phase; slowest first, then the time between functions."""
     models = {recording.settings.model for recording in trials}
-    phases: dict[str, _Phase] = {}
+    times_ns: dict[str, Counter[tuple[str, str]]] = {}
+    counts: Counter[tuple[str, str, str]] = Counter()
+    between_ns: Counter[str] = Counter()
     for recording in trials:
         # Networks of one part may have links of the same paths.
         network = f"/{recording.settings.model}" if len(models) > 1 else ""
-        ns = recording.self_ns.sum(axis=0).tolist()
-        counts = recording.calls
-        calls = (
-            [layer.calls * recording.n_trials for layer in recording.layers]
-            if counts is None
-            else counts.sum(axis=0).tolist()
-        )
-        for layer, layer_ns, n_calls in zip(recording.layers, ns, calls, strict=True):
+        calls = recording.calls
+        if calls is None:
+            one_trial = [layer.calls for layer in recording.layers]
+            calls = np.full(recording.self_ns.shape, one_trial)
+        sums_ns, sums = recording.self_ns.sum(axis=0).tolist(), calls.sum(axis=0).tolist()
+        for layer, layer_ns, n_calls in zip(recording.layers, sums_ns, sums, strict=True):
             path = joined(network, layer.path) if layer.path.startswith("/") else layer.path
-            phase = phases.setdefault(layer.phase, _Phase())
-            phase.add(path, layer.function, layer_ns, n_calls)
+            times_ns.setdefault(layer.phase, Counter())[path, layer.function] += layer_ns
+            counts[layer.phase, path, layer.function] += n_calls
         if recording.trial_ns is None:
             continue
-        between_ns = int(recording.trial_ns.sum()) - sum(ns)
+        rest_ns = int(recording.trial_ns.sum()) - sum(sums_ns)
         if recording.framework_ns is not None:
-            sums = recording.framework_ns.sum(axis=0).tolist()
-            for name, phase_ns in zip(recording.phases, sums, strict=True):
-                phases.setdefault(name, _Phase()).between_ns += phase_ns
-                between_ns -= phase_ns
-        single = next(iter(phases)) if len(phases) == 1 else OUTSIDE
-        phases.setdefault(single, _Phase()).between_ns += between_ns
-    return phases
+            sums_ns = recording.framework_ns.sum(axis=0).tolist()
+            between_ns.update(dict(zip(recording.phases, sums_ns, strict=True)))
+            rest_ns -= sum(sums_ns)
+        for phase in recording.phases:
+            times_ns.setdefault(phase, Counter())
+        single = next(iter(times_ns)) if len(times_ns) == 1 else OUTSIDE
+        times_ns.setdefault(single, Counter())
+        between_ns[single] += rest_ns
+    return {
+        phase: [
+            *(
+                Part(function, ns, counts[phase, path, function], path=path)
+                for (path, function), ns in rows.most_common()
+            ),
+            Part(BETWEEN_FUNCTIONS, between_ns[phase]),
+        ]
+        for phase, rows in times_ns.items()
+    }
 
 
 def own_ns(budget: Budget) -> int:

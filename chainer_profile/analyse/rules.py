@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any
 
 from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, Untried
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.sentences import Sentence, say
+from chainer_profile.basics.sentences import say
 
 #: The facts of a finding, by the names in its sentences. These also know ``run``, the recording,
 #: its ``totals``, and the ``whole`` that shares are of. Other facts are ``gain``, ``changes`` and
 #: ``off`` of the finding; and its ``severity`` and ``command``, where they are not the rule's.
 Facts = dict[str, Any]
-#: A sentence, or several of which those are said whose facts are known.
-Sentences = str | tuple[str | Sentence, ...]
+#: A sentence, or several by the facts that they need: those are said whose facts are known.
+Sentences = str | Mapping[str, str]
 Needs = Callable[[Summary], Iterator[Facts | Untried]] | Callable[[Summary], Iterator[Facts]]
 
 
@@ -34,58 +35,52 @@ class Rule:
     of_programs: bool = False  #: Whether it holds where trials differ, as those of programs do.
 
     def findings(self, summary: Summary) -> Iterator[Finding | Untried]:
-        facts_of_run = {
-            "run": summary.recording,
-            "totals": summary.totals,
-            "whole": whole(summary)[1],
-        }
-        for facts in self.needs(summary):
-            yield facts if isinstance(facts, Untried) else self.finding(facts_of_run | facts)
-
-    def finding(self, facts: Facts) -> Finding:
-        severity = facts.get("severity", self.severity)
-        return Finding(
-            self.code,
-            severity,
-            say(self.text, facts),
-            say(self.advice, facts),
-            say(self.evidence, facts),
-            facts.get("command") or say(self.command, facts),
-            facts.get("gain"),
-            facts.get("changes", ()),
-            facts.get("off", 0.0) if severity == WARNING else 0.0,
-        )
+        of_run: Facts = {"run": summary.recording, "totals": summary.totals}
+        of_run["whole"] = whole(summary)[1]
+        for needed in self.needs(summary):
+            if isinstance(needed, Untried):
+                yield needed
+                continue
+            facts = of_run | needed
+            severity = facts.get("severity", self.severity)
+            yield Finding(
+                self.code,
+                severity,
+                say(self.text, facts),
+                say(self.advice, facts),
+                say(self.evidence, facts),
+                facts.get("command") or say(self.command, facts),
+                facts.get("gain"),
+                facts.get("changes", ()),
+                facts.get("off", 0.0) if severity == WARNING else 0.0,
+            )
 
 
-@dataclass
-class Rules:
-    """Rules: ``@RULES.note(code, text, advice)`` stands above a function that gives the facts."""
+_Above = partialmethod[Callable[[Needs], Needs]]
 
-    rules: list[Rule] = field(default_factory=list)
+
+class Rules(list[Rule]):
+    """Rules: ``@RULES.note(text, advice)`` stands above a function that gives the facts."""
 
     def _add(
-        self, severity: str, code: str, text: Sentences, advice: Sentences = "", **more: Any
+        self, severity: str, text: Sentences, advice: Sentences = "", *, code: str = "", **more: Any
     ) -> Callable[[Needs], Needs]:
-        """Above a function: its findings have these words; see :class:`Rule`."""
+        """Above a function, whose name is the code of its findings; see :class:`Rule`."""
 
         def added(needs: Needs) -> Needs:
-            self.rules.append(Rule(code, severity, needs, text, advice, **more))
+            name = code or needs.__name__.strip("_").replace("_", "-")
+            self.append(Rule(name, severity, needs, text, advice, **more))
             return needs
 
         return added
 
-    def warning(self, code: str, *words: Sentences, **more: Any) -> Callable[[Needs], Needs]:
-        return self._add(WARNING, code, *words, **more)
-
-    def step(self, code: str, *words: Sentences, **more: Any) -> Callable[[Needs], Needs]:
-        return self._add(STEP, code, *words, **more)
-
-    def note(self, code: str, *words: Sentences, **more: Any) -> Callable[[Needs], Needs]:
-        return self._add(NOTE, code, *words, **more)
+    warning: _Above = partialmethod(_add, WARNING)
+    step: _Above = partialmethod(_add, STEP)
+    note: _Above = partialmethod(_add, NOTE)
 
     def findings(self, summary: Summary, of_programs: bool = False) -> Iterator[Finding | Untried]:
         """Those of a run; for programs by some of the rules only."""
-        for rule in self.rules:
+        for rule in self:
             if rule.of_programs or not of_programs:
                 yield from rule.findings(summary)
 

@@ -14,7 +14,7 @@ from chainer_profile.analyse.roofline import COMPUTE, MEMORY, REACHED
 from chainer_profile.analyse.rules import Facts, Rules, whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.verdicts import BELOW
-from chainer_profile.basics.sentences import Sentence, fill
+from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import format_duration, format_percent, format_ratio
 from chainer_profile.basics.words import BACKWARD, DATA, FORWARD, UPDATE
 
@@ -48,25 +48,18 @@ def steps(summary: Summary) -> Iterator[Finding]:
 
 
 @STEPS.step(
-    "launch-bound",
-    (
-        Sentence(
-            "busy",
-            "The GPU waits for the host: launching takes {use.launch_s:s} of a trial's "
-            "{use.trial_s:s}, and the GPU works for {use.busy_s:s} of it ({use.busy_share:%}). "
-            "Only less launching shortens the trial.",
-        ),
-        Sentence(
-            "-busy",
-            "Probably the GPU waits for the host: launching takes {use.launch_s:s} of a trial's "
-            "{use.trial_s:s}, and the host then waits for only {use.wait_s:s}. A network that "
-            "waits for the GPU midway looks the same.",
-        ),
-    ),
+    {
+        "busy": "The GPU waits for the host: launching takes {use.launch_s:s} of a trial's "
+        "{use.trial_s:s}, and the GPU works for {use.busy_s:s} of it ({use.busy_share:%}). Only "
+        "less launching shortens the trial.",
+        "-busy": "Probably the GPU waits for the host: launching takes {use.launch_s:s} of a "
+        "trial's {use.trial_s:s}, and the host then waits for only {use.wait_s:s}. A network that "
+        "waits for the GPU midway looks the same.",
+    },
     "Use fewer and larger functions, larger batches, or an engine that launches without Python.",
     evidence="{within:%} of the launching is in the layers' calls{most}.",
 )
-def _launching(summary: Summary) -> Iterator[Facts]:
+def _launch_bound(summary: Summary) -> Iterator[Facts]:
     """Where the host's time goes, in a run in which it sets the GPU's pace."""
     use = summary.device
     if use is None or not use.launch_bound:
@@ -88,22 +81,13 @@ def _launching(summary: Summary) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "most-time",
     "{function} takes the most time of all functions: {share:%} of the {whole} in "
     "{calls:call}{by_phase}.",
-    (
-        Sentence(
-            "shortens",
-            "Start there: twice as fast, it would shorten the {whole} by {shortens:%}.",
-        ),
-    ),
-    evidence=(
-        Sentence(
-            "at_most",
-            "Optimising {function} alone makes the {whole} at most {at_most:x} as fast (Amdahl's "
-            "law).",
-        ),
-    ),
+    {"shortens": "Start there: twice as fast, it would shorten the {whole} by {shortens:%}."},
+    evidence={
+        "at_most": "Optimising {function} alone makes the {whole} at most {at_most:x} as fast "
+        "(Amdahl's law)."
+    },
 )
 def _most_time(summary: Summary) -> Iterator[Facts]:
     first = summary.functions.iloc[0]
@@ -125,16 +109,12 @@ def _by_phase(summary: Summary, function: pd.Series[Any]) -> str:
 
 
 @STEPS.step(
-    "backward",
     "Backward takes {share:%} of the {whole}, {ratio} times as long as forward ({backward_s:s} and "
     "{forward_s:s}).",
-    evidence=(
-        Sentence(
-            "function",
-            "{function} has the largest gap: its backward takes {more_s:s} more than its forward, "
-            "{times} times as long{usual}.",
-        ),
-    ),
+    evidence={
+        "function": "{function} has the largest gap: its backward takes {more_s:s} more than its "
+        "forward, {times} times as long{usual}."
+    },
 )
 def _backward(summary: Summary) -> Iterator[Facts]:
     """Backward against forward, and the function that makes most of the difference."""
@@ -169,21 +149,14 @@ def _of_phase(summary: Summary, phase: str) -> tuple[pd.DataFrame, float, float]
 
 
 @STEPS.step(
-    "update",
     "The update takes {share:%} of the {whole} ({update_s:s}).",
-    evidence=(
-        Sentence(
-            "hooks",
-            "{hooks} {count:goes|go} over all parameters in {count:a pass of its|passes of their} "
-            "own: {part:%} of the update.",
-        ),
-        Sentence(
-            "calls",
-            "The update rule makes {calls:call}, and even the fastest takes {least_s:s}; this "
-            "minimum alone is {minimum:%} of their time. Fewer, larger parameters would shorten "
-            "the update.",
-        ),
-    ),
+    evidence={
+        "hooks": "{hooks} {count:goes|go} over all parameters in {count:a pass of its|passes of "
+        "their} own: {part:%} of the update.",
+        "calls": "The update rule makes {calls:call}, and even the fastest takes {least_s:s}; this "
+        "minimum alone is {minimum:%} of their time. Fewer, larger parameters would shorten the "
+        "update.",
+    },
 )
 def _update(summary: Summary) -> Iterator[Facts]:
     """What the update costs, and what of it its hooks and the number of its calls do."""
@@ -205,15 +178,11 @@ def _update(summary: Summary) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "data",
     "Loading data takes {share:%} of the {whole}, mostly in {function}.",
-    (
-        Sentence(
-            "hidden",
-            "Other processes can load batches beside the training, which hides up to {hidden:%}. "
-            "Write.",
-        ),
-    ),
+    {
+        "hidden": "Other processes can load batches beside the training, which hides up to "
+        "{hidden:%}. Write."
+    },
 )
 def _data(summary: Summary) -> Iterator[Facts]:
     rows, _, share = _of_phase(summary, DATA)
@@ -228,14 +197,13 @@ def _data(summary: Summary) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "embedding",
     "The backward of EmbedID at {path} takes {share:%} of the {whole}: each of {calls:n} calls "
     "fills an array of W's size with zeros and the gradients of its words, and these arrays are "
     "added up.",
     "To look up all words of a sequence in one call, write.",
     command="chainer.functions.separate(embed(sequence), axis=0)",
 )
-def _embeddings(summary: Summary) -> Iterator[Facts]:
+def _embedding(summary: Summary) -> Iterator[Facts]:
     """Embeddings that are called several times a trial, each time for an array of all words."""
     layers, whole_s = summary.layers, whole(summary)[0]
     added = layers[layers["function"] == "gradient_accumulation"].groupby("path")["mean_s"].sum()
@@ -249,7 +217,6 @@ def _embeddings(summary: Summary) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "accumulation",
     "Adding up the gradients of variables that several functions use takes {share:%} of the "
     "{whole} in {calls:call}, one for each shortcut and branch.",
 )
@@ -262,19 +229,15 @@ def _accumulation(summary: Summary) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "matrix-rate",
     "The {count:forward call} of {function} {count:runs|run} at {about}{rate:%} of this machine's "
     "matrix rate ({run.limits.flops_per_s:G} GFLOP/s).",
-    evidence=(
-        Sentence("-slow", "Arithmetic and memory bound {count:it|most of them}."),
-        Sentence(
-            "slow",
-            "{slow:n} of {count:call} {slow:stays|stay} below "
-            f"{format_percent(REACHED, 0)} of what arithmetic and memory allow{{because}}.",
-        ),
-    ),
+    evidence={
+        "-slow": "Arithmetic and memory bound {count:it|most of them}.",
+        "slow": "{slow:n} of {count:call} {slow:stays|stay} below "
+        f"{format_percent(REACHED, 0)} of what arithmetic and memory allow{{because}}.",
+    },
 )
-def _nearness_to_limits(summary: Summary) -> Iterator[Facts]:
+def _matrix_rate(summary: Summary) -> Iterator[Facts]:
     """What the function of the most arithmetic reaches of the machine's matrix rate, and why."""
     limits, layers = summary.recording.limits, summary.layers
     dense = layers[(layers["macs"] > 0) & (layers["phase"] == FORWARD)]
@@ -310,25 +273,20 @@ _BOUND = "{bound}-bound layers take {share:%} of the {whole}."
 
 
 @STEPS.step(
-    "memory-bound",
     _BOUND,
-    (
-        Sentence("-half", "Fusing functions that follow one another saves reading and writing."),
-        Sentence(
-            "half",
-            "Fusing functions that follow one another saves reading and writing; {half} halves the "
-            "bytes.",
-        ),
-    ),
+    {
+        "-half": "Fusing functions that follow one another saves reading and writing.",
+        "half": "Fusing functions that follow one another saves reading and writing; {half} halves "
+        "the bytes.",
+    },
 )
 def _memory_bound(summary: Summary) -> Iterator[Facts]:
     yield from _bound(summary, MEMORY)
 
 
 @STEPS.step(
-    "compute-bound",
     _BOUND,
-    (Sentence("half", "The GPU computes faster with fewer digits: {tf32}{half}."),),
+    {"half": "The GPU computes faster with fewer digits: {tf32}{half}."},
 )
 def _compute_bound(summary: Summary) -> Iterator[Facts]:
     yield from _bound(summary, COMPUTE)
@@ -349,7 +307,6 @@ def _bound(summary: Summary, bound: str) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "normalisations",
     "{count:n} of {fixed:call} of FixedBatchNormalization {count:comes|come} right after a "
     "convolution and {count:takes|take} {share:%} of the {whole}.",
     "In inference, {count:its|their} scale and shift can be folded into the convolution's weights "
@@ -381,20 +338,13 @@ def _follow_convolutions(layers: pd.DataFrame) -> pd.Series[bool]:
 
 
 @STEPS.step(
-    "framework",
-    (
-        Sentence(
-            "engine",
-            "{totals.framework_share:%} of the {whole} is spent between the engine's nodes, partly "
-            "in its profiling.",
-        ),
-        Sentence(
-            "-engine",
-            "{totals.framework_share:%} of the {whole} is spent between the functions "
-            "(framework){at_batch}.",
-        ),
-    ),
-    (Sentence("-engine", "Fewer function calls would reduce it."),),
+    {
+        "engine": "{totals.framework_share:%} of the {whole} is spent between the engine's nodes, "
+        "partly in its profiling.",
+        "-engine": "{totals.framework_share:%} of the {whole} is spent between the functions "
+        "(framework){at_batch}.",
+    },
+    {"-engine": "Fewer function calls would reduce it."},
 )
 def _framework(summary: Summary) -> Iterator[Facts]:
     recording, share = summary.recording, summary.totals.framework_share
@@ -407,13 +357,12 @@ def _framework(summary: Summary) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "gpu",
     "{functions} {count:takes|take} {share:%} of the {whole}: dense arithmetic, which a GPU does "
     "well.",
     "If you have one, try {way}.",
-    evidence=(Sentence("stays", "{stays} would stay on the CPU{at_most}."),),
+    evidence={"stays": "{stays} would stay on the CPU{at_most}."},
 )
-def _another_device(summary: Summary) -> Iterator[Facts]:
+def _gpu(summary: Summary) -> Iterator[Facts]:
     settings, functions = summary.recording.settings, summary.functions
     if not settings.device.startswith("cpu"):
         return

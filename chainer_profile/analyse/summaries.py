@@ -115,8 +115,8 @@ def layer_memory(recording: Recording) -> dict[str, Any]:
         name: [None] * len(layers) if use is None else list(getattr(use, name))
         for name in ("peak_nbytes", "retained_nbytes")
     }
-    data["input_nbytes"] = [layer.input_nbytes for layer in layers]
-    data["parameter_nbytes"] = [layer.parameter_nbytes for layer in layers]
+    for name in ("input_nbytes", "parameter_nbytes"):
+        data[name] = [getattr(layer, name) for layer in layers]
     data["output_nbytes"] = [_output_nbytes(layer) for layer in layers]
     table = pd.DataFrame(data, dtype="Int64")
     beyond = (table["peak_nbytes"] - table["output_nbytes"]).clip(lower=0)
@@ -141,15 +141,14 @@ def _totals(recording: Recording, layers_s: float) -> Totals:
     if recording.trial_ns is not None:
         profiled = describe(recording.trial_ns)
         framework = describe(recording.trial_ns - recording.self_ns.sum(axis=1))
-    is_clean = len(recording.clean_ns) and not recording.mixed
-    clean = describe(recording.clean_ns) if is_clean else None
+    clean = describe(recording.clean_ns) if len(recording.clean_ns) else None
     trial, batchsize = clean or profiled, recording.settings.batchsize
     return Totals(
         layers_s=None if recording.settings.inclusive else layers_s,
         profiled=profiled,
         clean=clean,
         framework=framework,
-        overhead=_overhead(recording) if is_clean else None,
+        overhead=_overhead(recording),
         fps=batchsize / trial.mean_s if batchsize and trial and trial.mean_s else None,
     )
 

@@ -37,8 +37,7 @@ class Totals:
     layers_s: float | None
     #: Wall time of the profiled trials; None where only functions were timed.
     profiled: Statistics | None
-    #: Wall time of the trials without hooks; None without such trials, and where they made other
-    #: calls as well (:attr:`.Recording.mixed`).
+    #: Wall time of the trials without hooks; None without such trials.
     clean: Statistics | None
     #: Time between the functions, in the profiled trials; None like profiled.
     framework: Statistics | None
@@ -119,11 +118,6 @@ class Summary(Shown):
     def slowest(self) -> pd.DataFrame:
         """The layers, slowest first."""
         return self.layers.sort_values("typical_s", ascending=False, kind="stable")
-
-    @property
-    def has_intervals(self) -> bool:
-        """Whether there are trials enough for intervals of the layers' medians."""
-        return bool(self.layers["ci_low_s"].notna().any())
 
     @property
     def launch_bound(self) -> bool:

@@ -11,7 +11,6 @@ from chainer_profile.analyse.findings import gain_without, option
 from chainer_profile.analyse.rules import Facts, Rules, whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import median_interval
-from chainer_profile.basics.sentences import Sentence
 from chainer_profile.basics.units import format_interval, plural
 from chainer_profile.basics.words import trying_again
 from chainer_profile.record.recording import Recording
@@ -26,13 +25,13 @@ THREADS = Rules()
 
 
 @THREADS.note(
-    "threads",
     "BLAS ran with {threads}.",
-    (
-        Sentence("single", "Your own programs use {many} unless {single} is set{measures}."),
-        Sentence("-single", "Run with one thread."),
-    ),
+    {
+        "single": "Your own programs use {many} unless {single} is set{measures}.",
+        "-single": "Run with one thread.",
+    },
     of_programs=True,
+    code="threads",
 )
 def _probed(summary: Summary) -> Iterator[Facts]:
     recording, threads = summary.recording, blas_threads(summary.recording)
@@ -50,14 +49,14 @@ def _probed(summary: Summary) -> Iterator[Facts]:
 
 
 @THREADS.note(
-    "threads",
     "BLAS used {threads} threads; whether one is faster was not measured.",
-    (
-        Sentence("tries", "To measure it, run: {tries}"),
-        Sentence("option -tries", "Try {option} and compare the two runs."),
-        Sentence("-option -tries", "Set {single} before Python starts and compare the two runs."),
-    ),
+    {
+        "tries": "To measure it, run: {tries}",
+        "option -tries": "Try {option} and compare the two runs.",
+        "-option -tries": "Set {single} before Python starts and compare the two runs.",
+    },
     of_programs=True,
+    code="threads",
 )
 def _not_probed(summary: Summary) -> Iterator[Facts]:
     recording = summary.recording
@@ -72,16 +71,14 @@ def _not_probed(summary: Summary) -> Iterator[Facts]:
 
 
 @THREADS.step(
-    "threads",
     "Matrix products take {share:%} of the {whole}, at {rate:%} of this machine's rate, with "
     "{threads} BLAS threads.",
-    (
-        Sentence("tries", "To measure one thread, run."),
-        Sentence(
-            "-tries", "To measure one thread, put this before the command and compare the two runs."
-        ),
-    ),
+    {
+        "tries": "To measure one thread, run.",
+        "-tries": "To measure one thread, put this before the command and compare the two runs.",
+    },
     of_programs=True,
+    code="threads",
 )
 def _slow_program(summary: Summary) -> Iterator[Facts]:
     recording, slow = summary.recording, _slow_products(summary)

@@ -5,9 +5,10 @@ Lengths are measured, places are worked out, as the following sentences say.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, islice
+from itertools import groupby, islice, repeat
 
 import numpy as np
 
@@ -50,8 +51,8 @@ class Slice:
 
     kind: str
     name: str  #: Of a link its path.
-    begin_ns: int  #: From the begin of the trial.
-    end_ns: int
+    begin_ns: int = 0  #: From the begin of the trial.
+    end_ns: int = 0
     layer: int | None = None  #: Of a function.
     calls_ns: int = 0  #: Time of calls within it, of its own too; not of what lies between them.
     inner: list[Slice] = field(default_factory=list)
@@ -110,12 +111,11 @@ def lay_out(recording: Recording, trial: int) -> Slice:
         by_phase: Sequence[int] = ()
         if recording.framework_ns is not None and recording.trial_ns is not None:
             by_phase = recording.framework_ns[trial].tolist()
-        calls.part_by_phase(*phase_framework_ns(recording, by_phase, whole - calls.total_ns))
-        return calls.lay(0, whole)
+        phases_ns, left = phase_framework_ns(recording, by_phase, whole - sum(calls.own_ns))
+        return calls.laid(calls.gaps_by_phase(phases_ns, left), 0, whole)
     calls = _Calls(recording, recording.host_ns[trial].tolist())
     launched = int(recording.launch_ns[trial])
-    calls.part_evenly(launched - calls.total_ns)
-    laid = calls.lay(0, whole)
+    laid = calls.laid(calls.gaps_by_phase({}, launched - sum(calls.own_ns)), 0, whole)
     launched = max(launched, laid.inner[-1].end_ns)
     if launched < laid.end_ns:
         laid.inner.append(Slice(WAIT, "waiting for the device", launched, laid.end_ns))
@@ -129,121 +129,100 @@ def lay_out_device(recording: Recording, trial: int) -> Slice | None:
     calls = _Calls(recording, recording.self_ns[trial].tolist())
     # The time before a nested call is the outer call's; what there is of it all the same lies
     # before the outermost.
-    before = dict.fromkeys(calls.root, 0)
-    for index, gap in enumerate(recording.gap_ns[trial].tolist()):
-        before[calls.root[index]] += max(0, gap)
-    calls.part(before.values())
+    before = dict.fromkeys(calls.outermost, 0)
+    for outermost, gap in zip(calls.outermost, recording.gap_ns[trial].tolist(), strict=True):
+        before[outermost] += max(0, gap)
     span = int(recording.span_ns[trial])
-    return calls.lay(max(0, wall_ns(recording)[trial] - span), span)
+    return calls.laid(calls.gaps(before.values()), max(0, wall_ns(recording)[trial] - span), span)
 
 
-@dataclass
-class _Run:
-    """Calls of one phase that follow each other, and the time that is in none of them."""
-
-    phase: str
-    rows: list[int]  #: Of calls that are in no other.
-    outer: int  #: Before the phase.
-    inner: list[int]  #: In it before each call, and behind the last.
+#: Of each phase the time before it; and in it before each of its calls, and behind the last.
+_Gaps = list[tuple[int, list[int]]]
 
 
 class _Calls:
-    """The calls of one trial, as a forest: the outermost one of each layer, and those by phase."""
+    """The calls of a trial as slices: the outermost ones by phase, others in those around them."""
 
     def __init__(self, recording: Recording, own_ns: Sequence[int]) -> None:
-        self._layers, self._own = recording.layers, own_ns
+        self._layers, self.own_ns = recording.layers, own_ns
         self._name = recording.settings.model or "network"
-        self.total_ns = sum(own_ns)
-        self._slices = [
-            Slice(FUNCTION, layer.function, 0, 0, index, own_ns[index])
-            for index, layer in enumerate(self._layers)
+        self._calls = calls = [
+            Slice(FUNCTION, layer.function, layer=index, calls_ns=own_ns[index])
+            for index, layer in enumerate(recording.layers)
         ]
-        self._nested: list[list[int]] = [[] for _ in own_ns]
-        self.root = list(range(len(own_ns)))
-        for index, layer in enumerate(self._layers):
-            if (parent := parent_of(layer, index)) is not None:
-                self._nested[parent].append(index)
-                self.root[index] = self.root[parent]
-        for call, nested in zip(self._slices[::-1], self._nested[::-1], strict=True):
-            call.calls_ns += self._sum_ns(nested)
-        outermost = [index for index, root in enumerate(self.root) if index == root]
-        self._runs = [
-            _Run(phase, rows := list(of_phase), 0, [0] * (len(rows) + 1))
-            for phase, of_phase in groupby(outermost, lambda row: self._layers[row].phase)
+        parents = [parent_of(layer, index) for index, layer in enumerate(recording.layers)]
+        self.outermost = list(range(len(calls)))  # of each call the one that it lies in
+        for index, parent in enumerate(parents):
+            if parent is not None:
+                calls[parent].inner.append(calls[index])
+                self.outermost[index] = self.outermost[parent]
+        for call, parent in zip(calls[::-1], parents[::-1], strict=True):
+            if parent is not None:
+                calls[parent].calls_ns += call.calls_ns
+        rows = [index for index, parent in enumerate(parents) if parent is None]
+        self._parts = [
+            Slice(PHASE, phase, inner=[calls[row] for row in of_phase])
+            for phase, of_phase in groupby(rows, lambda row: recording.layers[row].phase)
         ]
 
-    def _sum_ns(self, rows: Sequence[int]) -> int:
-        return sum(self._slices[row].calls_ns for row in rows)
-
-    def part(self, before_ns: Iterable[int]) -> None:
-        """Put so much time before each of the outermost calls."""
+    def gaps(self, before_ns: Iterable[int]) -> _Gaps:
+        """So much time before each of the outermost calls."""
         times = iter(before_ns)
-        for run in self._runs:
-            run.outer, *within = islice(times, len(run.rows))
-            run.inner = [0, *within, 0]
+        return [(next(times), [0, *islice(times, len(part.inner) - 1), 0]) for part in self._parts]
 
-    def part_evenly(self, between_ns: int) -> None:
-        """Spread time before, between and behind all calls."""
-        self.part(evenly(between_ns, 1 + sum(len(run.rows) for run in self._runs)))
+    def gaps_by_phase(self, phases_ns: Mapping[str, int], outside_ns: int) -> _Gaps:
+        """The time of each phase spread within it, and the rest between the phases or calls."""
+        if not phases_ns:
+            return self.gaps(evenly(outside_ns, 1 + sum(len(part.inner) for part in self._parts)))
+        seen = {part.name for part in self._parts}
+        self._parts += [Slice(PHASE, phase) for phase in phases_ns if phase not in seen]
+        places = Counter[str]()
+        for part in self._parts:
+            places[part.name] += len(part.inner) + 1
+        within = {phase: iter(evenly(spent, places[phase])) for phase, spent in phases_ns.items()}
+        outside = evenly(outside_ns, len(self._parts) + 1)
+        return [
+            (before, list(islice(within.get(part.name, repeat(0)), len(part.inner) + 1)))
+            for part, before in zip(self._parts, outside, strict=False)
+        ]
 
-    def part_by_phase(self, known_ns: Mapping[str, int], outside_ns: int) -> None:
-        """Spread the time of each phase within it, and the rest between the phases."""
-        if not known_ns:
-            self.part_evenly(outside_ns)
-            return
-        seen = {run.phase for run in self._runs}
-        self._runs += [_Run(phase, [], 0, [0]) for phase in known_ns if phase not in seen]
-        for run, outer in zip(self._runs, evenly(outside_ns, len(self._runs) + 1), strict=False):
-            run.outer = outer
-        for phase, spent in known_ns.items():
-            of_phase = [run for run in self._runs if run.phase == phase]
-            times = iter(evenly(spent, sum(len(run.inner) for run in of_phase)))
-            for run in of_phase:
-                run.inner = list(islice(times, len(run.inner)))
-
-    def lay(self, begin_ns: int, length_ns: int) -> Slice:
-        trial = Slice(TRIAL, self._name, begin_ns, begin_ns, calls_ns=self.total_ns)
+    def laid(self, gaps: _Gaps, begin_ns: int, length_ns: int) -> Slice:
+        """The trial, longer than it was only in a damaged recording."""
         at = begin_ns
-        for run in self._runs:
-            at += run.outer
-            part = Slice(PHASE, run.phase, at, at, calls_ns=self._sum_ns(run.rows))
-            at = part.end_ns = self._put(run.rows, at, run.inner) + run.inner[-1]
-            trial.inner.append(part)
-        # Longer than the trial only in a damaged recording.
-        trial.end_ns = max(begin_ns + length_ns, at)
-        for call, own_ns, nested in zip(self._slices, self._own, self._nested, strict=True):
-            self._put(nested, call.begin_ns, evenly(own_ns, len(nested) + 1))
-        for part, run in zip(trial.inner, self._runs, strict=True):
-            self._fill(part, run.rows)
-        return trial
+        for part, (before, within) in zip(self._parts, gaps, strict=True):
+            part.calls_ns = sum(call.calls_ns for call in part.inner)
+            part.begin_ns = at + before
+            at = part.end_ns = self._place(part.inner, part.begin_ns, within) + within[-1]
+            part.inner = self._in_links(part.inner)
+        for call, layer, own_ns in zip(self._calls, self._layers, self.own_ns, strict=True):
+            self._place(call.inner, call.begin_ns, evenly(own_ns, len(call.inner) + 1))
+            call.inner = self._in_links(call.inner, layer.path)
+        end_ns = max(begin_ns + length_ns, at)
+        calls_ns = sum(self.own_ns)
+        return Slice(TRIAL, self._name, begin_ns, end_ns, calls_ns=calls_ns, inner=self._parts)
 
-    def _put(self, rows: Sequence[int], at: int, before: Sequence[int]) -> int:
+    def _place(self, calls: Iterable[Slice], at: int, before: Sequence[int]) -> int:
         """Place calls one behind the other, with time before each; gives the end of the last."""
-        for row, time in zip(rows, before, strict=False):
-            call = self._slices[row]
-            call.begin_ns = at + time
+        for call, gap in zip(calls, before, strict=False):
+            call.begin_ns = at + gap
             at = call.end_ns = call.begin_ns + call.calls_ns
         return at
 
-    def _fill(self, part: Slice, rows: list[int]) -> None:
-        """Put the links and the functions of a run into its phase."""
-        waiting: list[tuple[Slice, list[int], str]] = [(part, rows, "")]
-        while waiting:
-            holder, calls, holder_path = waiting.pop()
-            opened: list[Slice] = []
-            for row in calls:
-                call, path = self._slices[row], self._layers[row].path
-                chain = below(path, holder_path)
-                # What lies between nested calls is the outer call's own time, and no link's.
-                kept = shared([link.name for link in opened], chain) if holder is part else 0
-                del opened[kept:]
-                for name in chain[len(opened) :]:
-                    link = Slice(LINK, name, call.begin_ns, call.end_ns)
-                    (opened[-1] if opened else holder).inner.append(link)
-                    opened.append(link)
-                for link in opened:
-                    link.end_ns = call.end_ns
-                    link.calls_ns += call.calls_ns
-                (opened[-1] if opened else holder).inner.append(call)
-                if self._nested[row]:
-                    waiting.append((call, self._nested[row], path))
+    def _in_links(self, calls: Iterable[Slice], holder: str = "") -> list[Slice]:
+        """Calls in the links that lead to them, from the path of the call that they lie in."""
+        slices: list[Slice] = []
+        opened: list[Slice] = []
+        for call in calls:
+            chain = below(self._layers[call.layer or 0].path, holder)
+            # What lies between nested calls is the outer call's own time, and no link's.
+            kept = 0 if holder else shared([link.name for link in opened], chain)
+            del opened[kept:]
+            for name in chain[len(opened) :]:
+                link = Slice(LINK, name, call.begin_ns)
+                (opened[-1].inner if opened else slices).append(link)
+                opened.append(link)
+            for link in opened:
+                link.end_ns = call.end_ns
+                link.calls_ns += call.calls_ns
+            (opened[-1].inner if opened else slices).append(call)
+        return slices

@@ -73,13 +73,11 @@ def _measured(
     time_s = np.where(taken & ~np.isnan(counted_s), columns["cpu_s"], counted_s)
     shares = {FAULTS: columns["page_faults"] * fault_s / time_s}
     shares |= {cause: np.full(len(calls), np.nan) for cause in CAUSES}
-    functions = (
-        {} if inside is None else {(parts.name, parts.phase): parts for parts in inside.functions}
-    )
-    layers = {} if inside is None else {parts.row: parts for parts in inside.layers}
+    seen_inside = inside or InsideParts((), (), None)
+    functions = {(parts.name, parts.phase): parts for parts in seen_inside.functions}
+    layers = {parts.row: parts for parts in seen_inside.layers}
     for at, layer in enumerate(recording.layers):
-        seen = layers.get(at) or functions.get((layer.function, layer.phase))
-        if seen is not None:
+        if seen := layers.get(at) or functions.get((layer.function, layer.phase)):
             for cause in CAUSES:
                 shares[cause][at] = seen.causes.get(cause, 0.0)
     shares[WAITING] = np.fmax(shares[WAITING], 1 - columns["cpu_s"] / time_s)

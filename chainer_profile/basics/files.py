@@ -36,16 +36,13 @@ def lock(opened: BinaryIO | int, folder: Path, by: str = "a run is still writing
 
 
 @contextmanager
-def made(folder: Path, *, fresh: bool = False) -> Iterator[None]:
+def made(folder: Path) -> Iterator[None]:
     """Make a folder for a while; at the end, new folders that are empty are removed."""
     new = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            folder.mkdir(exist_ok=not fresh)
+            folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
-            if fresh and folder.exists():
-                raise
             is_file = folder.exists() and not isinstance(error, NotADirectoryError)
             said = "is a file; name a folder" if is_file else "a part of this path is a file"
             raise UsageError(f"--out {folder}: {said}") from None

@@ -39,12 +39,6 @@ def cut(path: str, depth: int) -> str:
     return links_to(path)[: depth + 1][-1]
 
 
-def part_below(path: str, holder: str) -> str:
-    """The first link below ``holder`` on the way to a path: ``/res3`` for ``/res3/0`` at ``/``."""
-    inner = holder.rstrip("/") + "/"
-    return inner + path[len(inner) :].split("/")[0] if path.startswith(inner) else path
-
-
 def depth_first(paths: Iterable[str]) -> list[str]:
     """Each path once, before the paths below it; siblings in the order of their first path."""
     once = dict.fromkeys(paths)

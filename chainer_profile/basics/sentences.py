@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from chainer_profile.basics import units
 
@@ -45,27 +44,19 @@ def fill(words: str, /, **facts: Any) -> str:
     return str(_FILLER.vformat(words, (), facts))
 
 
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence that is said where facts are known; their names are in ``needs``.
+def holds(needs: str, facts: Mapping[str, Any]) -> bool:
+    """Whether all facts are known that a sentence needs; one behind ``-`` must not be."""
+    return all(bool(facts.get(name.lstrip("-"))) != name.startswith("-") for name in needs.split())
 
-    A fact behind ``-`` must not be known, or be nothing.
-    """
+
+class Sentence(NamedTuple):
+    """A sentence that is said where the facts are known whose names are in ``needs``."""
 
     needs: str
     words: str
 
-    def holds(self, facts: Mapping[str, Any]) -> bool:
-        names = self.needs.split()
-        return all(bool(facts.get(name.lstrip("-"))) != name.startswith("-") for name in names)
 
-
-def say(sentences: str | Iterable[str | Sentence], facts: Mapping[str, Any]) -> str:
-    """The sentences that these facts allow."""
-    every = (sentences,) if isinstance(sentences, str) else sentences
-    words = (
-        sentence if isinstance(sentence, str) else sentence.words
-        for sentence in every
-        if isinstance(sentence, str) or sentence.holds(facts)
-    )
-    return " ".join(fill(part, **facts) for part in words)
+def say(sentences: str | Mapping[str, str], facts: Mapping[str, Any]) -> str:
+    """Words with their facts; of several sentences, by what they need, those that hold."""
+    every = {"": sentences} if isinstance(sentences, str) else sentences
+    return " ".join(fill(words, **facts) for needs, words in every.items() if holds(needs, facts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from chainer_profile.basics.errors import UsageError
 
@@ -167,15 +167,18 @@ def format_shapes(shapes: tuple[tuple[int, ...], ...]) -> str:
     return " ".join(map(format_shape, shapes))
 
 
+def _number_with(text: str, units: Mapping[str, float]) -> float:
+    """The value of a number with one of these units behind it; NaN of other text."""
+    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(\D*?)\s*", text)
+    try:
+        return float(match[1]) * units[match[2]] if match else math.nan
+    except (ValueError, KeyError):
+        return math.nan
+
+
 def parse_duration(text: str) -> float:
     """Seconds from a number with a unit: ``0.36ms``, ``360 us``, ``1e-3s``."""
-    match = re.fullmatch(
-        r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(s|ms|us|\u00b5s|\u03bcs|ns)\s*", text
-    )
-    try:
-        seconds = float(match[1]) * _SECONDS[match[2]] if match else math.nan
-    except ValueError:
-        seconds = math.nan
+    seconds = _number_with(text, _SECONDS)
     if not 0 < seconds < math.inf:
         raise UsageError(
             f"{text!r} is not a time: give a number with s, ms, us or ns, such as 0.36ms"
@@ -185,11 +188,7 @@ def parse_duration(text: str) -> float:
 
 def parse_percent(text: str) -> float:
     """A fraction from per cent: ``5%``."""
-    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*%?\s*", text)
-    try:
-        fraction = float(match[1]) / 100 if match else math.nan
-    except ValueError:
-        fraction = math.nan
+    fraction = _number_with(text, {"%": 1, "": 1}) / 100
     if not 0 < fraction <= 1:
         raise UsageError(
             f"{text!r} is not a percentage: give a number above 0 and up to 100, such as 5%"

@@ -56,18 +56,25 @@ JOIN = " + "
 _DOORS = ("profile.py", "chainer-profile", "chainer_profile")
 
 
+def _words_of(command: str) -> list[str] | None:
+    """The words behind the name of one of our programs in a command line; None for others."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    at = next((at for at, word in enumerate(words[:3]) if word in _DOORS), None)
+    return None if at is None else words[at + 1 :]
+
+
 def is_run(command: str) -> bool:
     """Whether a recording's command line is that of a profile run, by any of our programs."""
-    words = _behind_door(command.split())
+    words = _words_of(command)
     return words is not None and words[:1] not in (["train"], ["run"])
 
 
 def run_words(command: str) -> list[str] | None:
     """The words after the program's name in the command line of a run; None for other commands."""
-    try:
-        words = _behind_door(shlex.split(command))
-    except ValueError:
-        return None
+    words = _words_of(command)
     return None if words and not words[0].startswith("-") else words
 
 
@@ -87,10 +94,7 @@ def trying_again(command: str) -> str:
 
     The folder of the results is another one.
     """
-    try:
-        words = _behind_door(shlex.split(command)) or []
-    except ValueError:
-        return ""
+    words = _words_of(command) or []
     if words[:1] != ["run"] or TRY in words:
         return ""
     kept, rest = [], iter(words[1:])
@@ -104,8 +108,3 @@ def trying_again(command: str) -> str:
             if word in _PROGRAM or not word.startswith("-"):  # what follows is the program's
                 break
     return trying(shlex.join([*kept, *rest]))
-
-
-def _behind_door(words: list[str]) -> list[str] | None:
-    at = next((at for at, word in enumerate(words[:3]) if word in _DOORS), None)
-    return None if at is None else words[at + 1 :]

@@ -51,8 +51,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if args.run is not None:
         words.remove(args.run)
         if words or args.out is not None:
-            said = words[0] if words else "--out"
-            raise UsageError(f"{args.run} has its own network and folder: leave out {said}")
+            option = words[0] if words else "--out"
+            raise UsageError(f"{args.run} has its own network and folder: leave out {option}")
         folder, words = _taken_over(args)
     else:
         folder = args.out or _free_folder(args, context)
@@ -82,7 +82,8 @@ def _profile(args: argparse.Namespace, words: list[str], folder: Path, context: 
 
 def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
     """The folder of a run that there is, and the words that it was started with."""
-    from chainer_profile.advice.results import ADVICE
+    from chainer_profile.measure.progress import ProgressBar
+    from chainer_profile.record.budget import ADVICE
     from chainer_profile.runs.folder import load_run
 
     folder = Path(args.run)
@@ -102,7 +103,22 @@ def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
         raise UsageError(f"{args.run} is a file; name the folder of the run")
     if (folder / ADVICE).exists() and not args.force:
         raise UsageError(f"{args.run} contains advice already; replace it with --force")
+    words, gone = _of_today(words)
+    if gone:
+        taken = f"{args.run} is taken without {shlex.join(gone)}"
+        ProgressBar(args.quiet).warn(f"{taken}: this version has no such option")
     return folder, words
+
+
+def _of_today(words: list[str]) -> tuple[list[str], list[str]]:
+    """The words of a run by any version, and those among them that have no place any more."""
+    before = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for option in ("--input-size", "--index", "--format"):  # no change writes the run's files
+        before.add_argument(option)
+    given, words = before.parse_known_args(words)
+    words += [f"--input-shape={given.input_size}"] if given.input_size else []
+    words += [f"--input=cifar10:{given.index}"] if given.index else []
+    return words, parser_of(PROFILE).parse_known_args(words)[1]
 
 
 def _advise(
@@ -111,11 +127,12 @@ def _advise(
     """Try the changes, write what came of them, and print it."""
     # Not for the processes in which they are tried.
     from chainer_profile.advice.changes import Candidate, propose
-    from chainer_profile.advice.results import ADVICE, Advice, promising, write_json
+    from chainer_profile.advice.results import Advice, promising, write_json
     from chainer_profile.advice.trying import Trial
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.cli.shown import first_screen, say_written, show
     from chainer_profile.measure.progress import ProgressBar
+    from chainer_profile.record.budget import ADVICE
     from chainer_profile.record.recording import COMPLETE
     from chainer_profile.report.content.advice import section
     from chainer_profile.runs.folder import load_run
@@ -126,6 +143,7 @@ def _advise(
     summary = summarise(recording)
     possible = _possible(recording)
     stop, say = context.interrupts.reason, ProgressBar(args.quiet).say
+    one_thread = Change(threads=1)
 
     def trial_of(candidates: list[Candidate], seconds: float) -> Trial:
         start = partial(_start, words, possible.threads, stop)
@@ -135,9 +153,7 @@ def _advise(
     with context.interrupts.measuring():
         if possible.threads > 1 and not (possible.asked or len(recording.probe_ns)):
             # The profile had no time to choose them. All else is tried with the better number.
-            fewer = [
-                one for one in propose(summary, possible)[0] if one.change == Change(threads=1)
-            ]
+            fewer = [each for each in propose(summary, possible)[0] if each.change == one_thread]
             if any(map(promising, trial_of(fewer, _THREADS_PART * args.budget).look())):
                 possible = replace(possible, threads=1)
         candidates, untried = propose(summary, possible)
@@ -152,7 +168,7 @@ def _advise(
         took_s=time.monotonic() - begin,
         ended=trial.ended or COMPLETE,
     )
-    write(folder, {ADVICE: write_json(advice).encode()})
+    write(folder, {ADVICE: write_json(advice)})
     try:
         files = [ADVICE, *(path.name for path in write_reports(folder, summary))]
     finally:
@@ -197,7 +213,7 @@ def _work(job: dict[str, Any], context: Context) -> int:
     """What such a process does."""
     from chainer_profile.advice.network import network_under
 
-    args = parser_of(PROFILE).parse_args(job["words"])
+    args = parser_of(PROFILE).parse_known_args(job["words"])[0]
 
     def build(batchsize: int) -> tuple[Any, Arguments]:
         other = argparse.Namespace(**{**vars(args), "batchsize": batchsize})

@@ -81,14 +81,16 @@ def _write(
     drawn, plots = pictures(comparisons), ["comparison.png"]
     if len(comparisons) > 1:
         plots = [f"comparison-{at}.png" for at in range(1, 1 + len(comparisons))]
-    contents = {content.CSV: to_csv(content.COLUMNS, content.file_rows(comparisons)).encode()}
-    contents |= {name: plot.png() for name, plot in zip(plots, drawn.values(), strict=True)}
     rows = 20 if args.limit is None else args.limit or None
     blocks = content.report(comparisons, plots, limit=rows, **shown)
-    contents["comparison.md"] = markdown.write(blocks).encode()
-    blocks = content.report(comparisons, [*drawn], everything=True)
+    of_page = content.report(comparisons, [*drawn], everything=True)
     names = content.words_of(comparisons, drawn)
-    contents["comparison.html"] = page.page(blocks, "Comparison", drawn, names).encode()
+    contents: dict[str, str | bytes] = {
+        content.CSV: to_csv(content.COLUMNS, content.file_rows(comparisons)),
+        **{name: plot.png() for name, plot in zip(plots, drawn.values(), strict=True)},
+        "comparison.md": markdown.write(blocks),
+        "comparison.html": page.page(of_page, "Comparison", drawn, names),
+    }
     is_replaced = (args.out / content.CSV).exists()
     written = write(args.out, contents)
     if is_replaced:  # perhaps by a comparison of fewer runs

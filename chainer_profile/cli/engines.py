@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from chainer_profile.basics.errors import ProfileError, UsageError
@@ -14,10 +15,12 @@ from chainer_profile.cli.report import show_engines
 from chainer_profile.cli.shown import say_written
 from chainer_profile.engines import race
 from chainer_profile.engines.catalogue import BASELINE
-from chainer_profile.engines.measuring import Measured, measure
+from chainer_profile.engines.measuring import measure
+from chainer_profile.engines.results import EnginesRun
 from chainer_profile.measure.clock import HOST_CLOCK
 from chainer_profile.measure.devices import move_to_gpu
 from chainer_profile.measure.progress import ProgressBar
+from chainer_profile.record.recording import Recording
 from chainer_profile.report.content.engines import other_line, wrong_lines
 from chainer_profile.runs import engines as run_folder
 
@@ -42,7 +45,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         clock = HOST_CLOCK
         if args.gpu >= 0:
             array, clock = move_to_gpu(model, array, args.gpu)
-        measured = measure(
+        results, recordings, failure = measure(
             model,
             array,
             settings,
@@ -54,14 +57,20 @@ def run(args: argparse.Namespace, context: Context) -> int:
             measuring=context.interrupts.measuring(),
             bar=ProgressBar(args.quiet, args.max_seconds),
         )
-        return _finish(measured, place, args, context.interrupts)
+        _write(results, recordings, place, args, context.interrupts)
+        if failure is not None:
+            raise failure
+        return _exit_code(results, args, context.interrupts)
 
 
-def _finish(
-    measured: Measured, place: Path, args: argparse.Namespace, interrupts: Interrupts
-) -> int:
-    """Write everything and print the table; returns the exit code."""
-    run, recordings = measured.run, measured.recordings
+def _write(
+    run: EnginesRun,
+    recordings: Mapping[str, Recording],
+    place: Path,
+    args: argparse.Namespace,
+    interrupts: Interrupts,
+) -> None:
+    """Write everything and print the table."""
     if any(len(engine.clean_ns) for engine in run.engines):
         try:
             run_folder.write_run(place, run, recordings)
@@ -72,8 +81,9 @@ def _finish(
         say_written(place, files, args.quiet)
     elif interrupts.signum:
         print(f"{PROG}: {interrupts.reason()}: no trial was made", file=sys.stderr)
-    if measured.failure is not None:
-        raise measured.failure
+
+
+def _exit_code(run: EnginesRun, args: argparse.Namespace, interrupts: Interrupts) -> int:
     if interrupts.signum:
         return interrupts.code
     for line in wrong_lines(run):

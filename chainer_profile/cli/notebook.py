@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any, TypeVar
@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 import chainer
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import GROUPS, PHASES
@@ -106,26 +105,13 @@ def run_magic(ipython: Any, line: str, cell: str | None) -> None:
     if args.output:
         ipython.user_ns[args.output] = summary
     if not args.quiet:
-        show: Any = display
         shown: dict[str, Any] = {"group_by": args.group_by or GROUPS[0]}
         if args.tree is not None:
             shown |= {"tree": True, "depth": args.tree}
-        show(View(summary, shown))
-
-
-@dataclass(repr=False)
-class View:
-    """A summary as the options of a magic ask for it."""
-
-    summary: Summary
-    shown: dict[str, Any]
-
-    def __repr__(self) -> str:
         width = shutil.get_terminal_size().columns
-        return summary_text(self.summary, width=width, limit=NOTEBOOK_LIMIT, **self.shown)
-
-    def _repr_html_(self) -> str:
-        return summary_html(self.summary, **self.shown)
+        text = summary_text(summary, width=width, limit=NOTEBOOK_LIMIT, **shown)
+        show: Any = display
+        show({"text/plain": text, "text/html": summary_html(summary, **shown)}, raw=True)
 
 
 # -- options
@@ -133,23 +119,18 @@ class View:
 
 def _parser() -> Parser:
     parser = Parser(prog=f"%{NAME}", add_help=False)
+    phases = f"a trial of %%{NAME}: forward (default), forward-backward or train"
     own: dict[str, str | Keywords] = {
         "trials": {"default": TRIALS},
         "warmups": {"default": WARMUPS},
-        "phase": keywords(
-            f"a trial of %%{NAME}: forward (default), forward-backward or train", default=None
-        ),
+        "phase": keywords(phases, default=None),
         "skip": skipping("leave out passes", memory="two more trials"),
         "group_by": "groups of the second table (default: function)",
         "quiet": "show nothing",
     }
     take(parser, "trials warmups max-seconds until-ci phase skip group-by tree hotspots", own)
-    parser.add_argument(
-        *("-o", "--output"),
-        metavar="NAME",
-        type=_variable,
-        help="keep the Summary in this variable; its .recording is the Recording",
-    )
+    kept = "keep the Summary in this variable; its .recording is the Recording"
+    parser.add_argument("-o", "--output", metavar="NAME", type=_variable, help=kept)
     take(parser, "quiet", own)
     parser.add_argument("-h", "--help", action="store_true", help="show this")
     about = "the call to profile"
@@ -205,14 +186,11 @@ def _called(ipython: Any, code: str) -> tuple[Any, Arguments]:
     if not isinstance(call, ast.Call):
         raise UsageError(f"{code[:60]!r} is not a call: {hint}")
     name = ipython.compile.cache(code, ipython.execution_count, raw_code=code)
-    # The same call, of a function that returns its arguments.
-    gathering = ast.Call(_GATHER, call.args, call.keywords)
-    parts = [
-        compile(ast.fix_missing_locations(ast.Expression(part)), name, "eval")
-        for part in (call.func, gathering)
-    ]
-    model, (inputs, keywords) = _of_user(lambda: [eval(part, ipython.user_ns) for part in parts])
-    given = Arguments(inputs, keywords)
+    # The same call, of a function that returns its arguments, the called one first.
+    gathering = ast.Expression(ast.Call(_GATHER, [call.func, *call.args], call.keywords))
+    gather = compile(ast.fix_missing_locations(gathering), name, "eval")
+    (model, *inputs), keywords = _of_user(lambda: eval(gather, ipython.user_ns))
+    given = Arguments(tuple(inputs), keywords)
     if not given.arrays:
         raise UsageError(f"{code[:60]!r} has no array among its inputs: {hint}")
     return as_network(model, given.arrays), given
@@ -282,14 +260,8 @@ class Cell(LoopTrial):
     def __init__(
         self, code: CodeType, namespace: dict[str, Any], inputs: tuple[Any, ...] = ()
     ) -> None:
-        roots = networks(namespace)
-        super().__init__(
-            roots,
-            [
-                (prefix_of(optimizer, roots), optimizer)
-                for optimizer in optimizers(namespace, code.co_names)
-            ],
-        )
+        roots, trained = networks(namespace), optimizers(namespace, code.co_names)
+        super().__init__(roots, [(prefix_of(optimizer, roots), optimizer) for optimizer in trained])
         self.inputs = inputs
         #: Raised by the cell.
         self.error: BaseException | None = None

@@ -15,7 +15,7 @@ from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.cli import FAILED
 from chainer_profile.record.parts import Settings
-from chainer_profile.runs.wanted import ALL, FILES, NONE, PAGE, parse_formats
+from chainer_profile.runs.formats import ALL, FILES, NONE, PAGE, parse_formats
 
 #: Keyword arguments of argparse's ``add_argument``.
 Keywords = dict[str, Any]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import (
@@ -273,14 +274,12 @@ def parsers() -> dict[str, Parser]:
 def parser_of(word: str, only: Collection[str] = ()) -> Parser:
     """The parser of a command; with the groups of these titles alone, if any are given."""
     about, groups, own = _TABLE[word]
+    check = partial(_check, word)
     if word == PROFILE:
-        parser = _with_commands(_CHECKS[word])
+        parser = _with_commands(check)
     else:
-        parser = Parser(
-            prog=TRAIN_PROG if word == "train" else f"{PROG} {word}",
-            description=about,
-            check=_CHECKS.get(word),
-        )
+        prog = TRAIN_PROG if word == "train" else f"{PROG} {word}"
+        parser = Parser(prog=prog, description=about, check=check)
     if word == "train":
         parser.add_argument("--version", action="version", version=VERSION)
     if word == "run":
@@ -306,8 +305,9 @@ def _with_commands(check: Callable[[argparse.Namespace], None] | None = None) ->
     lines = [f"{word:{width}}{about}" for word, about in COMMANDS.items() if word != PROFILE]
     parser.add_argument_group("commands, each with --help of its own", "\n".join(lines))
     own_help = parser.add_argument_group("help")
+    about = "show the options for most runs, and exit"
     own_help.add_argument(
-        "-h", "--help", action=_Help, names=COMMON, help="show the options for most runs, and exit"
+        "-h", "--help", action=_Help, nargs=0, default=argparse.SUPPRESS, help=about
     )
     own_help.add_argument("--help-all", action="help", help="show all options, and exit")
     own_help.add_argument("--version", action="version", version=VERSION)
@@ -317,114 +317,11 @@ def _with_commands(check: Callable[[argparse.Namespace], None] | None = None) ->
 class _Help(argparse.Action):
     """Prints the help of some options of profile.py."""
 
-    def __init__(self, option_strings: list[str], names: str, **others: Any) -> None:
-        others |= {"dest": argparse.SUPPRESS, "default": argparse.SUPPRESS, "nargs": 0}
-        super().__init__(option_strings, **others)
-        self._names = names
-
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         short = _with_commands()
-        take(short.add_argument_group("options for most runs"), self._names, _TABLE[PROFILE].own)
+        take(short.add_argument_group("options for most runs"), COMMON, _TABLE[PROFILE].own)
         short.print_help()
         parser.exit()
-
-
-# -- what does not go together
-
-
-def _check_run(args: argparse.Namespace) -> None:
-    if any(getattr(args, option, None) for option in INSTEAD):
-        return
-    _check_force(args)
-    _check_input(args)
-    _check_fast(args)
-    if args.counters and (args.gpu >= 0 or "counters" in args.skip):
-        other = "--gpu" if args.gpu >= 0 else "--skip"
-        raise UsageError(f"--counters is for the CPU: leave out --counters or {other}")
-
-
-def _check_program(args: argparse.Namespace) -> None:
-    args.program = args.program[1:] if args.program[:1] == ["--"] else args.program
-    if not args.program:
-        raise UsageError(f"name a program: {TYPED} run SCRIPT [ARGS ...]")
-    for option, is_given in (
-        ("--compat-only", args.compat_only),
-        ("--skip layers", "layers" in args.skip),
-    ):
-        if args.tries and is_given:
-            raise UsageError(f"--try measures iterations: leave out {option}")
-    _check_force(args)
-
-
-def _check_comparison(args: argparse.Namespace) -> None:
-    if len(args.runs) < 2:
-        raise UsageError(f"give at least two runs: {TYPED} compare BEFORE AFTER")
-    if args.fail_above is not None and args.fail_above < args.min_effect:
-        raise UsageError(
-            "--fail-above must be at least --min-effect, below which changes are ignored"
-        )
-    if args.gate == "cpu" and args.fail_above is None:
-        raise UsageError("--gate cpu needs --fail-above")
-
-
-def _check_advice(args: argparse.Namespace) -> None:
-    if args.run is None:
-        _check_input(args)
-        _check_force(args)
-
-
-def _check_engines(args: argparse.Namespace) -> None:
-    if args.list_engines:
-        return
-    _check_force(args)
-    _check_input(args)
-    if args.load_engine is not None and not args.load_engine.is_file():
-        raise UsageError(f"--load-engine {args.load_engine}: there is no such file")
-
-
-def _check_export(args: argparse.Namespace) -> None:
-    path: Path = args.file
-    if path.suffix != ".onnx":
-        raise UsageError(f"{path}: name a file that ends with .onnx")
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder; name a file")
-    if path.exists() and not args.force:
-        raise UsageError(f"{path} exists already; replace it with --force")
-
-
-def _check_training(args: argparse.Namespace) -> None:
-    if args.resume and args.force:
-        raise UsageError(
-            "--resume continues a training and --force replaces it: give only one of them"
-        )
-    _check_fast(args)
-    if args.data_dir is not None and args.dataset.startswith("synthetic"):
-        raise UsageError("--data-dir is for CIFAR: the synthetic set is generated each time")
-
-
-def _check_force(args: argparse.Namespace) -> None:
-    if args.force and args.out is None:
-        raise UsageError("--force replaces the run in a folder: name it with --out")
-
-
-def _check_fast(args: argparse.Namespace) -> None:
-    if args.fast is not None and args.gpu >= 0:
-        raise UsageError("--fast is for the CPU: leave out --gpu")
-
-
-def _check_input(args: argparse.Namespace) -> None:
-    """Refuse options of another kind of input."""
-    if args.data_dir is not None and cifar10_index(args.input) is None:
-        raise UsageError("--data-dir is for CIFAR-10: add --input cifar10")
-    if args.input != "random" and asks_for_more(args):
-        raise UsageError(
-            f"--input {args.input} is one array of floats: give one plain --input-shape"
-        )
-    if is_file_of_arrays(args.input):
-        if args.input_shape:
-            raise UsageError(f"--input {args.input} has its own shapes: leave out --input-shape")
-        if args.batchsize is not None:
-            raise UsageError(f"--input {args.input} has its own batch: leave out --batchsize")
 
 
 def is_file_of_arrays(name: str) -> bool:
@@ -438,12 +335,59 @@ def asks_for_more(args: argparse.Namespace) -> bool:
     return len(specs) > 1 or any(spec != InputSpec(spec.shape) for spec in specs)
 
 
-_CHECKS: dict[str, Callable[[argparse.Namespace], None]] = {
-    PROFILE: _check_run,
-    "run": _check_program,
-    "compare": _check_comparison,
-    "advise": _check_advice,
-    "engines": _check_engines,
-    "export": _check_export,
-    "train": _check_training,
-}
+def _check(word: str, args: argparse.Namespace) -> None:
+    """Refuse values that do not go together; of a run that there is, ``advise`` takes all."""
+    if any(getattr(args, option, None) for option in INSTEAD) or getattr(args, "run", None):
+        return
+    for is_given, message in _refusals(word, args):
+        if is_given:
+            raise UsageError(message)
+
+
+def _refusals(word: str, args: argparse.Namespace) -> Iterator[tuple[object, str]]:
+    """What does not go together in a command: whether it is given, and what is said of it."""
+    if word == "run":
+        yield args.program in ([], ["--"]), f"name a program: {TYPED} run SCRIPT [ARGS ...]"
+        for option, is_given in (
+            ("--compat-only", args.compat_only),
+            ("--skip layers", "layers" in args.skip),
+        ):
+            yield args.tries and is_given, f"--try measures iterations: leave out {option}"
+    if word in (PROFILE, "run", "advise", "engines"):
+        replaces = args.force and args.out is None
+        yield replaces, "--force replaces the run in a folder: name it with --out"
+    if word in (PROFILE, "advise", "engines"):
+        is_cifar = cifar10_index(args.input) is not None
+        yield args.data_dir and not is_cifar, "--data-dir is for CIFAR-10: add --input cifar10"
+        is_other = args.input != "random" and asks_for_more(args)
+        yield is_other, f"--input {args.input} is one array of floats: give one plain --input-shape"
+        for option, part, value in (
+            ("--input-shape", "shapes", args.input_shape),
+            ("--batchsize", "batch", args.batchsize),
+        ):
+            has_own = is_file_of_arrays(args.input) and value is not None
+            yield has_own, f"--input {args.input} has its own {part}: leave out {option}"
+    if word in (PROFILE, "train"):
+        yield args.fast and args.gpu >= 0, "--fast is for the CPU: leave out --gpu"
+    if word == PROFILE:
+        for option, is_given in (("--gpu", args.gpu >= 0), ("--skip", "counters" in args.skip)):
+            both = args.counters and is_given
+            yield both, f"--counters is for the CPU: leave out --counters or {option}"
+    if word == "compare":
+        yield len(args.runs) < 2, f"give at least two runs: {TYPED} compare BEFORE AFTER"
+        is_below = args.fail_above is not None and args.fail_above < args.min_effect
+        reason = "below which changes are ignored"
+        yield is_below, f"--fail-above must be at least --min-effect, {reason}"
+        yield args.gate == "cpu" and args.fail_above is None, "--gate cpu needs --fail-above"
+    if word == "engines" and (file := args.load_engine) is not None:
+        yield not file.is_file(), f"--load-engine {file}: there is no such file"
+    if word == "export":
+        yield args.file.suffix != ".onnx", f"{args.file}: name a file that ends with .onnx"
+        yield args.file.is_dir(), f"{args.file} is a folder; name a file"
+        is_there = args.file.exists() and not args.force
+        yield is_there, f"{args.file} exists already; replace it with --force"
+    if word == "train":
+        why = "--resume continues a training and --force replaces it: give only one of them"
+        yield args.resume and args.force, why
+        is_drawn = args.data_dir and args.dataset.startswith("synthetic")
+        yield is_drawn, "--data-dir is for CIFAR: the synthetic set is generated each time"

@@ -12,7 +12,7 @@ from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import PROG, TYPED
 from chainer_profile.cli import asked
 from chainer_profile.cli.main import Context, Interrupted, Interrupts
-from chainer_profile.cli.report import show_run, wanted
+from chainer_profile.cli.report import show_run
 from chainer_profile.measure import clock as clocks
 from chainer_profile.measure import configuration, runner
 from chainer_profile.measure.arguments import Arguments
@@ -24,17 +24,16 @@ from chainer_profile.networks import loading
 from chainer_profile.record.journal import Journal, JournalError
 from chainer_profile.record.recording import Conditions, Recording, Settings
 from chainer_profile.runs.folder import RunFolder, take_folder
-from chainer_profile.runs.wanted import check as check_formats
+from chainer_profile.runs.formats import trace_trial
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Make a run: take its folder, build the network, measure, write and print."""
-    check_formats(wanted(args), args.trials)
+    trace_trial(args.formats, args.trials)  # which refuses others
     source = asked.find_source(args, context)
     batch = asked.read_input(args, source)
-    clean = args.clean_trials
-    if clean is None:
-        clean = runner.default_clean_trials(args.trials)
+    usual = runner.default_clean_trials(args.trials)
+    clean = usual if args.clean_trials is None else args.clean_trials
     settings = asked.settings_for(source, batch, args, context, clean_trials=clean)
     given = asked.arguments_of(batch)
     with take_folder(args.out, asked.place_of(settings), args.force) as folder:
@@ -97,7 +96,7 @@ def _measure(
     except (KeyboardInterrupt, SystemExit) as error:  # raised by the network's own code
         failure = ProfileError(f"the network ends the program: {one_line(error)}")
         recording = journal.recording(Conditions(), f"failed: {failure}")
-    trials = f"{format_count(recording.all_trials)} of {plural(settings.trials, 'trial')}"
+    trials = f"{format_count(recording.n_trials)} of {plural(settings.trials, 'trial')}"
     kept = f"{trials} are in {folder.path}" if recording.n_trials else ""
     if recording.n_trials:
         try:

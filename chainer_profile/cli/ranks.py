@@ -23,9 +23,8 @@ FILES = ("ranks.md", "ranks.html", content.LAYERS, content.COLLECTIVES)
 def report_ranks(folder: Path, args: argparse.Namespace) -> None:
     """Write the reports of the ranks in a folder, and print the tables."""
     out: Path = args.out or folder
-    if args.out is not None:
-        has_results = (out / content.LAYERS).exists() or out.resolve() == folder.resolve()
-        refuse_foreign(out, FILES.__contains__, "report of ranks", has_results)
+    has_results = (out / content.LAYERS).exists() or out.resolve() == folder.resolve()
+    refuse_foreign(out, FILES.__contains__, "report of ranks", has_results)
     recordings, problems, outcomes = read_ranks(folder)
     try:
         ranks = merge(recordings, problems, outcomes)
@@ -38,5 +37,5 @@ def report_ranks(folder: Path, args: argparse.Namespace) -> None:
         content.LAYERS: content.layers_csv(ranks),
         content.COLLECTIVES: content.collectives_csv(ranks),
     }
-    files = write(out, {name: text.encode() for name, text in contents.items()})
+    files = write(out, contents)
     say_written(out, [path.name for path in files], args.quiet)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,7 @@ from chainer_profile.report.content.profile import ReportTitle, brief, overview
 from chainer_profile.report.content.result_section import groups
 from chainer_profile.runs import engines as engines_folder
 from chainer_profile.runs.folder import RECORDING, has_ranks, load_run
-from chainer_profile.runs.wanted import Wanted, is_report, named
-from chainer_profile.runs.wanted import check as check_formats
+from chainer_profile.runs.formats import is_report, trace_trial
 from chainer_profile.runs.write import beside, in_folder, write_reports
 
 
@@ -50,7 +48,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         _refuse_reports(run)
     recording = load_run(run)
     _keep_title(args, recording.settings.command)
-    check_formats(wanted(args), recording.n_trials)
+    trace_trial(args.formats, recording.n_trials)  # which refuses others
     show_run(recording, run if run.is_dir() else run.parent, args)
     return 0
 
@@ -74,12 +72,6 @@ def _keep_title(args: argparse.Namespace, command: str) -> None:
         setattr(args, name, getattr(args, name) or value or "")
 
 
-def wanted(args: argparse.Namespace) -> Wanted:
-    """The files of ``--format``, with their title."""
-    title = ReportTitle(title=args.title, author=args.author, course=args.course)
-    return replace(named(args.formats), title=title)
-
-
 def show_run(
     recording: Recording, folder: Path | None, args: argparse.Namespace, written: str = ""
 ) -> None:
@@ -91,7 +83,8 @@ def show_run(
     # Files come first: a reader of the output that goes away (`| head`) does not prevent them.
     try:
         if folder is not None:
-            files = write_reports(folder, summary, wanted(args))
+            title = ReportTitle(args.title, args.author, args.course)
+            files = write_reports(folder, summary, args.formats, title)
     finally:
         if args.json:
             from chainer_profile.report.writers import json_report
@@ -99,23 +92,20 @@ def show_run(
             with printing():
                 sys.stdout.write(json_report.render(summary))
         quiet = args.quiet or args.json
-        shown: dict[str, Any] = {
+        asked: dict[str, Any] = {
             "sort": args.sort,
             "limit": row_limit(args),
             "tree": args.tree is not None,
             "depth": DEFAULT_DEPTH if args.tree is None else args.tree,
             "columns": args.columns,
             "hint": ALL_ROWS,
-            "beside": None if folder is None else beside(folder, recording),
+            **({"group_by": args.group_by} if args.group_by else {}),
         }
-        if args.full:
-            by = args.group_by or "function"
-            show(overview(summary, group_by=by, **shown), quiet)
-        elif args.group_by:
-            of_groups = Shown(args.sort, row_limit(args), args.group_by, hint=ALL_ROWS)
-            show(groups(summary, of_groups), quiet)
+        if args.group_by and not args.full:
+            show(groups(summary, Shown(**asked)), quiet)
         else:
-            show(brief(summary, **shown), quiet)
+            of_folder = None if folder is None else beside(folder, recording)
+            show((overview if args.full else brief)(summary, of_folder, **asked), quiet)
         if args.target is not None:
             show(target(summary, args.target), quiet)
     names = [*filter(None, [written]), *(file.name for file in files)]

@@ -13,11 +13,13 @@ from chainer_profile.integrations.script import Outcome, Script
 def run(args: argparse.Namespace, context: Context) -> int:
     """Run a program and write its reports; returns the program's exit code."""
     kind = scripts.MODULE if args.module else scripts.TEXT if args.text else scripts.FILE
-    script = Script(args.program[0], tuple(args.program[1:]), kind)
+    name, *words = args.program[args.program[0] == "--" :]
+    script = Script(name, tuple(words), kind)
     with context.interrupts.as_before():
         if args.compat_only:
             outcome = scripts.run(script)
-            _explain(outcome, args)
+            if not args.quiet:
+                outcome.explain()
         else:
             outcome = _watched(args, script, context)
     return outcome.leave()
@@ -38,12 +40,8 @@ def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outc
         tries=args.tries,
     ) as running:
         outcome = running.run()
-        _explain(outcome, args)
+        if not args.quiet:
+            outcome.explain()
         if not running.forked:
             running.finish(outcome, args.formats, args.quiet)
     return outcome
-
-
-def _explain(outcome: Outcome, args: argparse.Namespace) -> None:
-    if not args.quiet:
-        outcome.explain()

@@ -16,28 +16,16 @@ from time import monotonic
 from typing import Annotated, Any
 
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
 from chainer_profile.analyse.case_result import CaseResult
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.parsing import (
-    Parser,
-    input_shape,
-    split_names,
-    whole,
-    with_nearest,
-)
-from chainer_profile.basics.units import (
-    format_duration,
-    format_significant,
-    plural,
-    roughly,
-)
+from chainer_profile.basics.parsing import Parser, input_shape, split_names, whole, with_nearest
+from chainer_profile.basics.units import format_duration, format_significant, plural, roughly
 from chainer_profile.basics.words import COMMAND, DEFAULT_MODEL, DTYPES, PHASES, PROG
 from chainer_profile.cli.main import Context, Interrupted, printing
 from chainer_profile.cli.options import LISTS, SINGLES, settings_of, take
 from chainer_profile.cli.shown import show
+from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.networks.loading import find_model
 from chainer_profile.report import page
 from chainer_profile.report.content import sweep as content
@@ -73,9 +61,9 @@ def run(args: argparse.Namespace, context: Context) -> int:
     cases = [*counts]
     if repeated := len(given) - len(cases):
         (case, _), *_ = counts.most_common(1)
-        _Progress(args.quiet, 0, 0).say(
-            f"{plural(repeated, 'case is', 'cases are')} given more than once and run once, such "
-            f"as {case.name}"
+        more = plural(repeated, "case is", "cases are")
+        ProgressBar(args.quiet).say(
+            f"{more} given more than once and run once, such as {printable(case.name)}"
         )
     path = args.out or Path("reports") / f"sweep-{name}"
     if args.dry_run:
@@ -134,8 +122,11 @@ def cases_of(options: Options, find: FindModel, where: str = "") -> list[Case]:
     count = math.prod(map(len, values.values()))
     if count > _MAX_CASES:
         raise UsageError(f"these are {count:,d} cases; a sweep takes at most {_MAX_CASES:,d}")
+    parser = Parser(prog=f"{PROG} sweep")
+    # The case may run on a machine with more cores.
+    own = {"threads": {"type": whole(1)}}
+    take(parser, " ".join(OPTIONS), own, short=False, default=argparse.SUPPRESS)
     try:
-        parser = _parser()
         choices = [
             [[f"--{name}", str(entry)] for entry in entries] for name, entries in values.items()
         ]
@@ -163,15 +154,6 @@ def _entries(value: Any, name: str, where: str) -> list[Any]:
     if not entries:
         raise UsageError(f"{where}{name}: the list is empty; give at least one entry")
     return entries
-
-
-def _parser() -> Parser:
-    """A parser of the options of a case, which are those of a run."""
-    parser = Parser(prog=f"{PROG} sweep")
-    # The case may run on a machine with more cores.
-    own = {"threads": {"type": whole(1)}}
-    take(parser, " ".join(OPTIONS), own, short=False, default=argparse.SUPPRESS)
-    return parser
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -231,16 +213,14 @@ def _run(
     todo = [case for case in cases if case not in results]
     if not todo:
         return
-    with (
-        open_workers(args.executor) as workers,
-        _Progress(args.quiet, len(cases), len(results)) as progress,
-    ):
+    with open_workers(args.executor) as workers:
+        progress = _Progress(args.quiet, len(cases), len(results))
         folder.begin()
         with closing(run_cases(todo, folder, workers, progress.say)) as ended:
             for case, result in ended:
                 results[case] = result
                 in_order = [results[case] for case in cases if case in results]
-                write(folder.path, {"sweep.csv": to_csv(content.COLUMNS, in_order).encode()})
+                write(folder.path, {"sweep.csv": to_csv(content.COLUMNS, in_order)})
                 progress.ended(result)
 
 
@@ -250,10 +230,12 @@ def _write(
     """Write the table and the plots; returns the names of the files."""
     drawn = sweep_plot.pictures(results)
     blocks = content.report(name, results, planned, command, list(drawn))
-    files = {"sweep.csv": to_csv(content.COLUMNS, results).encode()}
-    files["sweep.md"] = markdown.write(blocks).encode()
-    files["sweep.html"] = page.page(blocks, "Sweep", drawn).encode()
-    files |= {plot: picture.png() for plot, picture in drawn.items()}
+    files: dict[str, str | bytes] = {
+        "sweep.csv": to_csv(content.COLUMNS, results),
+        "sweep.md": markdown.write(blocks),
+        "sweep.html": page.page(blocks, "Sweep", drawn),
+        **{plot: picture.png() for plot, picture in drawn.items()},
+    }
     files |= {plot.replace(".png", ".svg"): picture.svg() for plot, picture in drawn.items()}
     write(path, files)
     return files
@@ -274,43 +256,25 @@ def _show(results: Sequence[CaseResult], files: Iterable[str], path: Path, quiet
 
 
 class _Progress:
-    """The progress of a sweep on standard error: a line for each case, and a bar on a terminal."""
+    """The progress of a sweep on standard error, a line for each case."""
 
     def __init__(self, quiet: bool, total: int, done: int) -> None:
         self._total, self._done, self._n_done_before = total, done, done
-        self._begin = monotonic()
-        self._bar = Progress(
-            *(BarColumn(), MofNCompleteColumn()),
-            console=Console(stderr=True, quiet=quiet),
-            auto_refresh=False,  # its thread would disturb the cases
-            transient=True,
-            disable=quiet or not sys.stderr.isatty(),
-        )
-        self._task = self._bar.add_task("", total=total, completed=done)
-
-    def __enter__(self) -> _Progress:
-        if self._done:
-            self.say(f"{self._done} of {self._total} cases are done already")
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        self._begin, self._say = monotonic(), ProgressBar(quiet).say
+        if done:
+            self.say(f"{done} of {total} cases are done already")
 
     def say(self, text: str) -> None:
-        self._bar.console.out(f"{PROG}: {printable(text)}", highlight=False)
+        self._say(printable(text))
 
     def ended(self, result: CaseResult) -> None:
         """Say how a case ended, and about how long the others will take."""
         self._done += 1
-        self._bar.update(self._task, completed=self._done, refresh=True)
         outcome = f"failed: {result.error}"
         if not result.error:
             times = map(format_duration, (result.median_s, result.std_s))
             outcome = f"{', std '.join(times)}, {format_significant(result.fps)} FPS"
         mean_s = (monotonic() - self._begin) / (self._done - self._n_done_before)
-        left = f" (about {roughly(mean_s * (self._total - self._done))} left)"
-        self.say(
-            f"[{self._done}/{self._total}] {result.name}: {outcome}"
-            f"{left if self._done < self._total else ''}"
-        )
+        left = self._total - self._done
+        more = f" (about {roughly(mean_s * left)} left)" if left else ""
+        self.say(f"[{self._done}/{self._total}] {result.name}: {outcome}{more}")

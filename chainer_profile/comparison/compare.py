@@ -23,8 +23,6 @@ from chainer_profile.comparison.run_differences import (
     allowance,
     differences,
     movements,
-    other_machine,
-    same_place,
 )
 from chainer_profile.comparison.significance import (
     FASTER,
@@ -159,12 +157,12 @@ class Comparison(Shown):
     @property
     def other_machine(self) -> bool:
         """Whether the runs are of different machines."""
-        return other_machine(self.differences)
+        return any(difference.of_machine for difference in self.differences)
 
     @property
     def same_place(self) -> bool:
         """Whether the runs are of the same device, machine and BLAS, with as many threads."""
-        return same_place(self.differences)
+        return not any(difference.of_place for difference in self.differences)
 
     @property
     def same_run(self) -> bool:
@@ -284,12 +282,13 @@ def compare(
     devices = [difference for difference in others if difference.name == "device"]
     same_work = all((item.before == "cpu") == (item.after == "cpu") for item in devices)
     moved = tuple(movements(sides[0].runs, sides[1].runs)) if same_work else ()
+    same_place = not any(difference.of_place for difference in others)
     windows_ns = [
         (run.conditions.window_ns or 0.0) / side.inputs for side in sides for run in side.runs
     ]
     judge = Judge(
         min_effect=min_effect,
-        ends=allowance(moved if same_place(others) else ()),
+        ends=allowance(moved if same_place else ()),
         several=len(windows_ns) > 2,
         window_s=_MIN_WINDOWS * NS * max(windows_ns),
     )
@@ -385,11 +384,6 @@ def _without_cpu(run: Recording) -> str:
             "its unprofiled trials have no CPU times, which a gate on CPU time needs: "
             "profile it again"
         )
-    if run.mixed:
-        return (
-            "many of its unprofiled trials made other calls, which a gate on CPU time "
-            "cannot tell apart"
-        )
     if np.median(run.clean_cpu_ns) <= 0:
         return "its trials take less CPU time than this system's clock can resolve"
     return ""
@@ -398,10 +392,10 @@ def _without_cpu(run: Recording) -> str:
 def _totals(sides: Sequence[Side], judge: Judge) -> pd.DataFrame:
     """The trial and its parts; no rows if the trials are of different kinds."""
     runs = [run for side in sides for run in side.runs]
-    clean = not any(run.mixed for run in runs)
+    clean = all(len(run.clean_ns) for run in runs)
     timed = all(run.trial_ns is not None for run in runs)
     parts: tuple[tuple[str, bool, Callable[[Recording], Any]], ...] = (
-        (CLEAN, clean and all(len(run.clean_ns) for run in runs), lambda run: run.clean_ns),
+        (CLEAN, clean, lambda run: run.clean_ns),
         (CPU, not any(map(_without_cpu, runs)), lambda run: run.clean_cpu_ns),
         (PROFILED, timed, lambda run: run.trial_ns),
         (LAYERS, not any(run.settings.inclusive for run in runs), _layers_ns),

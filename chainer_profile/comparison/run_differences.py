@@ -28,6 +28,16 @@ class Difference:
     before: str
     after: str
 
+    @property
+    def of_machine(self) -> bool:
+        """Whether the runs are of different machines."""
+        return self.name in _MACHINE
+
+    @property
+    def of_place(self) -> bool:
+        """Whether the machine's fixed work is other work, too."""
+        return self.of_machine or self.name in _PLACE
+
 
 @dataclass(frozen=True)
 class Movement:
@@ -103,16 +113,6 @@ def differences(before: Recording, after: Recording) -> Iterator[Difference]:
         values = [str(value_of(run) or "") for run in (before, after)]
         if values[0] != values[1] and (name not in _IN_BOTH or all(values)):
             yield Difference(name, *values)
-
-
-def other_machine(differences: Sequence[Difference]) -> bool:
-    """Whether the runs are of different machines."""
-    return any(difference.name in _MACHINE for difference in differences)
-
-
-def same_place(differences: Sequence[Difference]) -> bool:
-    """Whether the machine is the same in both runs, and its fixed work too."""
-    return not any(difference.name in (*_MACHINE, *_PLACE) for difference in differences)
 
 
 def movements(before: Sequence[Recording], after: Sequence[Recording]) -> Iterator[Movement]:

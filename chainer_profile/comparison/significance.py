@@ -110,9 +110,9 @@ def _resampled(blocks: Floats, seed: int) -> Floats:
 
 def log_ratio(before: Floats, after: Floats) -> Floats:
     """Logarithm of after over before; NaN unless both are above 0."""
-    known = (before > 0) & (after > 0)
-    logs = [np.log(np.where(known, times, 1.0)) for times in (before, after)]
-    return np.where(known, logs[1] - logs[0], np.nan)
+    timed = (before > 0) & (after > 0)
+    logs = [np.log(np.where(timed, times, 1.0)) for times in (before, after)]
+    return np.where(timed, logs[1] - logs[0], np.nan)
 
 
 def rank_test(before: Floats, after: Floats) -> Floats:
@@ -132,8 +132,8 @@ def rank_test(before: Floats, after: Floats) -> Floats:
     deviation = np.sqrt(counts[0] * counts[1] / 12 * (total + 1 - ties))
     distance = np.maximum(np.abs(above - counts[0] * counts[1] / 2) - 0.5, 0)
     p_values = np.ones(before.shape[1])
-    known = deviation > 0
-    p_values[known] = 2 * ndtr(-distance[known] / deviation[known])
+    varies = deviation > 0
+    p_values[varies] = 2 * ndtr(-distance[varies] / deviation[varies])
     return p_values
 
 
@@ -152,15 +152,15 @@ def common_part(logs: Floats, groups: Groups) -> tuple[Floats, Floats]:
     few, and of all where those are few as well; of few columns in all the column itself.
     """
     # The median leans to its own columns: the far ones of n vary by 2 / n more, by simulation.
-    known = np.isfinite(logs)
-    if known.sum() < _FEW:
-        return np.where(known, logs, 0.0), np.ones(len(logs))
-    common = np.full(len(logs), np.median(logs[known]))
-    more = np.full(len(logs), 1 + 2 / known.sum())
+    finite = np.isfinite(logs)
+    if finite.sum() < _FEW:
+        return np.where(finite, logs, 0.0), np.ones(len(logs))
+    common = np.full(len(logs), np.median(logs[finite]))
+    more = np.full(len(logs), 1 + 2 / finite.sum())
     for numbers in (groups.function, groups.shape):
-        for inside in _large_groups(numbers, known):
-            common[inside] = np.median(logs[inside & known])
-            more[inside] = 1 + 2 / (inside & known).sum()
+        for inside in _large_groups(numbers, finite):
+            common[inside] = np.median(logs[inside & finite])
+            more[inside] = 1 + 2 / (inside & finite).sum()
     return common, more
 
 
@@ -174,21 +174,21 @@ def spread(log_ratios: Floats, groups: Groups, times_ns: Floats, moved: float = 
     # are all changed must not hide that. Of functions with few layers it is the larger of these. A
     # machine that moves does not move all layers alike.
     most = np.sqrt(MOST_SPREAD**2 + (_SHORT_NS / np.maximum(times_ns, 1.0)) ** 2 + moved**2)
-    found = most.copy()
-    known = np.isfinite(log_ratios)
+    deviations = most.copy()
+    finite = np.isfinite(log_ratios)
     common, more = common_part(log_ratios, groups)
     distances = np.abs(log_ratios - common) * np.sqrt(more)
-    for inside in _large_groups(groups.function, known):
-        found[inside] = _MAD * np.median(distances[inside & known])
-    kept: Floats = np.clip(found, LEAST_SPREAD, most)
+    for inside in _large_groups(groups.function, finite):
+        deviations[inside] = _MAD * np.median(distances[inside & finite])
+    kept: Floats = np.clip(deviations, LEAST_SPREAD, most)
     return kept
 
 
-def _large_groups(numbers: Ints, known: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
+def _large_groups(numbers: Ints, finite: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
     """Where each group is that has enough known columns to tell something."""
     for number in np.unique(numbers):
         inside = numbers == number
-        if (inside & known).sum() >= MIN_GROUP:
+        if (inside & finite).sum() >= MIN_GROUP:
             yield inside
 
 
@@ -238,15 +238,15 @@ def judge_repeated(
     """
     degrees = len(before) + len(after) - 2
     variance = repeated_variance(before, after) * more
-    known = np.isfinite(variance)
+    finite = np.isfinite(variance)
     moderated, total = np.empty((2, len(variance)))
     everywhere = np.ones(len(variance), bool)
-    for inside in (everywhere, *(() if kinds is None else _large_groups(kinds, known))):
+    for inside in (everywhere, *(() if kinds is None else _large_groups(kinds, finite))):
         variance_0, degrees_0 = variance_prior(variance[inside], degrees)
         weight = degrees_0 / (degrees_0 + degrees) if np.isfinite(degrees_0) else 1.0
         moderated[inside] = weight * variance_0 + (1 - weight) * variance[inside]
         # No more than all of them together tell.
-        total[inside] = min(degrees_0 + degrees, max(1, (inside & known).sum()) * degrees)
+        total[inside] = min(degrees_0 + degrees, max(1, (inside & finite).sum()) * degrees)
     ratios = after.mean(axis=0) - before.mean(axis=0)
     error = np.sqrt(moderated * (1 / len(before) + 1 / len(after)))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -378,8 +378,8 @@ class Judge:
         return not self.several and min(len(before[0]), len(after[0])) < MIN_TRIALS
 
     def _matters(self, log_ratio: Floats) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = np.abs(log_ratio) > np.log1p(self.min_effect)
-        return found
+        matters: NDArray[np.bool_] = np.abs(log_ratio) > np.log1p(self.min_effect)
+        return matters
 
     def _table(
         self, times: tuple[Floats, Floats], judged: Judged, p_values: Floats, window_s: float
@@ -416,9 +416,9 @@ def medians_ns(runs: Sequence[Ints]) -> Floats:
     if len(medians) == 1:
         single: Floats = medians[0]
         return single
-    known = (medians > 0).all(axis=0)
-    logs = np.log(np.where(known, medians, 1.0))
-    means: Floats = np.where(known, np.exp(logs.mean(axis=0)), medians.mean(axis=0))
+    timed = (medians > 0).all(axis=0)
+    logs = np.log(np.where(timed, medians, 1.0))
+    means: Floats = np.where(timed, np.exp(logs.mean(axis=0)), medians.mean(axis=0))
     return means
 
 

@@ -102,12 +102,9 @@ def _each(operations: str) -> Formula:
 
 
 def _table_of_each(column: int) -> dict[str, Formula]:
-    cells = {tuple(key.split()): names for key, names in _EACH.items()}
+    cells = {names: [*key.split(), "-"][column] for key, names in _EACH.items()}
     return {
-        name: _each(key[column])
-        for key, names in cells.items()
-        if len(key) > column and key[column] != "-"
-        for name in names.split()
+        name: _each(cell) for names, cell in cells.items() if cell != "-" for name in names.split()
     }
 
 

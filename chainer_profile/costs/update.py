@@ -78,21 +78,19 @@ _NOTHING = Work(0, 0, 0)
 def update_work(rule: Any, params: Specs, *, scaled: bool = False) -> Work | None:
     """Work of a rule and its own hooks on parameters with gradients; None if unknown."""
     hookable = getattr(rule, "_hookable", None)
-    hooks = [
-        hook
-        for when in ("pre", "post")
-        for hook in getattr(hookable, f"_{when}_update_hooks", {}).values()
+    steps = [
+        *getattr(hookable, "_pre_update_hooks", {}).values(),
+        *getattr(hookable, "_post_update_hooks", {}).values(),
+        rule,
     ]
     in_float32 = bool(getattr(rule, "_use_fp32_update", False))
-    steps = [
-        _work(function, (p,), in_float32 and p.dtype == "float16")
-        for p in params
-        for function in (*hooks, rule)
+    works = [
+        _work(step, (p,), in_float32 and p.dtype == "float16") for p in params for step in steps
     ]
     # Gradients are divided first, by the scale of the loss.
     if scaled:
-        steps += [Work(p.size, p.nbytes, p.nbytes) for p in params]
-    return _total(steps)
+        works += [Work(p.size, p.nbytes, p.nbytes) for p in params]
+    return _total(works)
 
 
 def hook_work(hook: Any, params: Specs) -> Work | None:
@@ -123,9 +121,6 @@ def _work(function: Any, params: Specs, copied: bool = False) -> Work | None:
 
 def _total(works: Iterable[Work | None]) -> Work | None:
     """The sum; None if any work is unknown."""
-    total = _NOTHING
-    for work in works:
-        if work is None:
-            return None
-        total += work
-    return total
+    every = list(works)
+    counted = [work for work in every if work is not None]
+    return sum(counted, _NOTHING) if len(counted) == len(every) else None

@@ -6,8 +6,7 @@ import difflib
 import importlib
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
@@ -54,25 +53,29 @@ class EngineEntry:
 
 
 _HERE = "chainer_profile.engines"
-_ENTRIES = (
-    EngineEntry(
-        BASELINE,
-        "Chainer unchanged: the baseline",
-        f"{_HERE}.runtimes.chainer_engine:ChainerEngine",
-    ),
-    EngineEntry(
-        FAST,
-        "Chainer with faster NumPy kernels; also for training, see accelerate()",
-        f"{_HERE}.runtimes.chainer_engine:FastEngine",
-    ),
-    EngineEntry(
-        "onnxruntime",
-        "ONNX Runtime, on a CPU",
-        f"{_HERE}.runtimes.onnxruntime_engine:OnnxRuntimeEngine",
-        ("onnx", "onnxruntime"),
-        "python -m pip install onnx onnxruntime",
-    ),
-)
+#: Every engine by its name, in the order of tables.
+ENGINES: Mapping[str, EngineEntry] = {
+    entry.name: entry
+    for entry in (
+        EngineEntry(
+            BASELINE,
+            "Chainer unchanged: the baseline",
+            f"{_HERE}.runtimes.chainer_engine:ChainerEngine",
+        ),
+        EngineEntry(
+            FAST,
+            "Chainer with faster NumPy kernels; also for training, see accelerate()",
+            f"{_HERE}.runtimes.chainer_engine:FastEngine",
+        ),
+        EngineEntry(
+            "onnxruntime",
+            "ONNX Runtime, on a CPU",
+            f"{_HERE}.runtimes.onnxruntime_engine:OnnxRuntimeEngine",
+            ("onnx", "onnxruntime"),
+            "python -m pip install onnx onnxruntime",
+        ),
+    )
+}
 
 #: Packages that bring an execution provider of ONNX Runtime, in place of ``onnxruntime``.
 _PACKAGES_OF_PROVIDERS = {
@@ -82,9 +85,6 @@ _PACKAGES_OF_PROVIDERS = {
 }
 #: Beginning of the names of ONNX Runtime's execution providers.
 _ON_PROVIDER = "onnxruntime:"
-
-#: Every engine by its name, in the order of tables.
-ENGINES: Mapping[str, EngineEntry] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
 
 
 def entry_of(name: str) -> EngineEntry | None:
@@ -117,10 +117,12 @@ def _of_provider(provider: str) -> EngineEntry:
             f"{', '.join(providers)}"
         )
     package = _PACKAGES_OF_PROVIDERS.get(provider)
-    runtime = ENGINES["onnxruntime"]
-    install = f"python -m pip install onnx {package}" if package else ""
-    return EngineEntry(
-        name, label_of(name), runtime.factory, runtime.needs, install, provider=provider
+    return replace(
+        ENGINES["onnxruntime"],
+        name=name,
+        description=label_of(name),
+        install=f"python -m pip install onnx {package}" if package else "",
+        provider=provider,
     )
 
 

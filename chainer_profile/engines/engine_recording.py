@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,12 @@ from chainer_profile.basics.words import JOIN
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile
 from chainer_profile.engines.results import main_layer
 from chainer_profile.record.recording import Layer, Recording, Settings
+
+#: Bytes that a row has where it is a single layer.
+_OF_A_LAYER = (
+    *("nbytes_read", "nbytes_written"),
+    *("input_nbytes", "parameter_nbytes", "output_nbytes"),
+)
 
 
 def engine_recording(
@@ -61,29 +68,27 @@ def node_rows(nodes: Sequence[EngineNode], layers: Sequence[Layer]) -> tuple[Lay
             rows.append(Layer(number, "/", node.kind or node.name, node=words))
             continue
         done = [layers[index] for index in covers]
-        alone = all(times_done[index] == 1 for index in covers)
-        # A layer that several nodes do has no work in any of them.
-        is_layer = len(done) == 1 and alone
-        rows.append(
-            Layer(
-                index=number,
-                path=layers[main_layer(covers, layers)].path,
-                function=JOIN.join(layer.function for layer in done),
-                input_shapes=done[0].input_shapes,
-                output_shapes=done[-1].output_shapes,
-                dtype=done[-1].dtype,
-                flops=_sum([layer.flops for layer in done]) if alone else None,
-                macs=_sum([layer.macs for layer in done]) if alone else None,
-                nbytes_read=done[0].nbytes_read if is_layer else None,
-                nbytes_written=done[0].nbytes_written if is_layer else None,
-                work_is_about=alone and any(layer.work_is_about for layer in done),
-                input_nbytes=done[0].input_nbytes if is_layer else None,
-                parameter_nbytes=done[0].parameter_nbytes if is_layer else None,
-                output_nbytes=done[0].output_nbytes if is_layer else None,
-                covers=covers,
-                node=words,
-            )
+        row = Layer(
+            index=number,
+            path=layers[main_layer(covers, layers)].path,
+            function=JOIN.join(layer.function for layer in done),
+            input_shapes=done[0].input_shapes,
+            output_shapes=done[-1].output_shapes,
+            dtype=done[-1].dtype,
+            covers=covers,
+            node=words,
         )
+        # A layer that several nodes do has no work in any of them.
+        if all(times_done[index] == 1 for index in covers):
+            row = replace(
+                row,
+                flops=_sum([layer.flops for layer in done]),
+                macs=_sum([layer.macs for layer in done]),
+                work_is_about=any(layer.work_is_about for layer in done),
+            )
+            if len(done) == 1:
+                row = replace(row, **{name: getattr(done[0], name) for name in _OF_A_LAYER})
+        rows.append(row)
     return tuple(rows)
 
 

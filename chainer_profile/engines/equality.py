@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -59,7 +59,7 @@ def difference(expected: Sequence[Any], got: Sequence[Any]) -> OutputDifference:
         raise EngineError(
             f"returns {plural(len(got), 'output')}, but Chainer {plural(len(expected), 'output')}"
         )
-    largest, magnitude, largest_at = 0.0, 0.0, 0
+    largest, magnitude = 0.0, 0.0
     pairs = zip(host_copies(expected), host_copies(got), strict=True)
     for index, (chainers, engines) in enumerate(pairs):
         if chainers.shape != engines.shape:
@@ -67,17 +67,14 @@ def difference(expected: Sequence[Any], got: Sequence[Any]) -> OutputDifference:
                 f"output {index} has shape {format_shape(engines.shape)}, but Chainer's has "
                 f"{format_shape(chainers.shape)}"
             )
-        if not chainers.size:
-            continue
         a, b = chainers.astype(np.float64), engines.astype(np.float64)
         equal = (a == b) | (np.isnan(a) & np.isnan(b))
         with np.errstate(invalid="ignore"):
             distances = np.where(equal, 0.0, np.abs(a - b))
-        distance = float(np.where(np.isnan(distances), np.inf, distances).max())
+        distances[np.isnan(distances)] = np.inf
+        largest = max(largest, float(distances.max(initial=0.0)))
         magnitude = max(magnitude, float(np.abs(a[np.isfinite(a)]).max(initial=0.0)))
-        if distance > largest:
-            largest, largest_at = distance, index
-    return OutputDifference(largest, magnitude, largest_at)
+    return OutputDifference(largest, magnitude)
 
 
 def chainer_intermediates(network: Network) -> dict[int, NDArray[Any]]:
@@ -88,15 +85,10 @@ def chainer_intermediates(network: Network) -> dict[int, NDArray[Any]]:
     running: list[int] = []
     calls = count()
 
-    def begin(*_: Any) -> None:
-        running.append(next(calls))
-
     def end(function: Any, inputs: Any, given: tuple[Any, ...], frame: Any) -> None:
         (outputs[running.pop()],) = host_copies(given[:1])
 
-    with ExitStack() as stack:
-        stack.enter_context(in_test_mode())
-        stack.enter_context(WalkHook(begin, end))
+    with in_test_mode(), WalkHook(lambda *_: running.append(next(calls)), end):
         network.model(*network.inputs)
     return outputs
 
@@ -105,6 +97,10 @@ def worst_layer(
     expected: Mapping[int, Any], got: Mapping[int, Any], layers: Sequence[Layer], tolerance: float
 ) -> str:
     """Which layer of an engine differs from Chainer's first, or else the most, in words."""
+
+    def named(index: int) -> str:
+        return f"{layers[index].label} at {layers[index].path}"
+
     worst, largest = -1, 0.0
     for index in sorted(expected.keys() & got.keys()):
         (engines,) = host_copies((got[index],))
@@ -113,19 +109,15 @@ def worst_layer(
             continue  # in the engine's own layout, which cannot be compared
         relative = difference((chainers,), (engines.reshape(chainers.shape),)).relative
         if not relative <= tolerance:
-            return f"the first layer that differs is {_named(layers[index])}"
+            return f"the first layer that differs is {named(index)}"
         if relative > largest or math.isnan(relative):
             worst, largest = index, relative
     if worst < 0:
         return "no layer that the engine shows differs, so the difference arises in fused layers"
     return (
         "no layer that the engine shows differs by more than the tolerance; the largest "
-        f"difference is in {_named(layers[worst])}"
+        f"difference is in {named(worst)}"
     )
-
-
-def _named(layer: Layer) -> str:
-    return f"{layer.label} at {layer.path}"
 
 
 # -- inputs and parameters on which an engine that is wrong gives other outputs
@@ -145,20 +137,18 @@ def _drawn_like(array: Any, rng: np.random.Generator) -> Any:
     if not values.size:
         return array.copy()
     drawn = values[rng.integers(values.size, size=values.size)]
-    if values.dtype.kind == "f":
-        drawn = _between(drawn, values, rng)
+    finite = values[np.isfinite(values)].astype(np.float64)
+    if values.dtype.kind == "f" and finite.size:
+        drawn = _between(drawn, finite, rng)
     return xp.asarray(drawn.astype(values.dtype).reshape(array.shape))
 
 
-def _between(drawn: Any, values: Any, rng: np.random.Generator) -> Any:
-    finite = values[np.isfinite(values)].astype(np.float64)
-    if not finite.size:
-        return drawn
+def _between(drawn: Any, finite: Any, rng: np.random.Generator) -> Any:
     if finite.min() == finite.max():
-        return finite[0] + rng.standard_normal(values.size) * (abs(finite[0]) or 1.0)
-    part = rng.uniform(0.25, 1.0, values.size)
+        return finite[0] + rng.standard_normal(drawn.size) * (abs(finite[0]) or 1.0)
+    part = rng.uniform(0.25, 1.0, drawn.size)
     with np.errstate(invalid="ignore"):
-        return part * drawn.astype(np.float64) + (1 - part) * rng.choice(finite, values.size)
+        return part * drawn.astype(np.float64) + (1 - part) * rng.choice(finite, drawn.size)
 
 
 def with_other_parameters(model: Any) -> Any:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.engines.catalogue import BASELINE
@@ -21,21 +20,12 @@ from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.taped_step import TapedStep
+from chainer_profile.measure.threads import limited
 from chainer_profile.measure.trials import Stop, check_samples
 from chainer_profile.record.recording import Conditions, Environment, Recording, Settings
 
 #: Numbers of 8 bytes that a race keeps of an engine's trial, as list entries and array elements.
 _NUMBERS_PER_TRIAL = 20
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """A run of engines."""
-
-    run: EnginesRun
-    recordings: dict[str, Recording]
-    #: The error that ended the run, if Chainer itself failed.
-    failure: ProfileError | None = None
 
 
 def measure(
@@ -50,13 +40,15 @@ def measure(
     stop: Stop | None = None,
     measuring: AbstractContextManager[None] | None = None,
     bar: ProgressBar | None = None,
-) -> Measured:
-    """Have the engines race, and make the recordings."""
+) -> tuple[EnginesRun, dict[str, Recording], ProfileError | None]:
+    """Have the engines race.
+
+    Returns:
+        The results; the engines' recordings by their names; the error that ended the run, if
+        Chainer itself failed.
+    """
     step = make_step("forward", model, (array,))
-    threads = (
-        nullcontext() if settings.threads is None else threadpool_limits(settings.threads, "blas")
-    )
-    with threads, step.configured():
+    with limited(settings.threads), step.configured():
         taped = runner.learn(step, settings, clock)
         check_samples(settings, _NUMBERS_PER_TRIAL * len(contestants))
         if getattr(step, "with_graph", False):
@@ -99,72 +91,62 @@ def measure(
             other_cpu=watch.other_cpu(),
             calibrations=tuple(filter(None, calibrations)),
         )
-    run, recordings = _results(race, settings, machine, conditions, taped)
-    if failure is not None:
-        run = replace(run, ended=f"failed: {failure}")
-    return Measured(run, recordings, failure)
-
-
-def _results(
-    race: Race,
-    settings: Settings,
-    machine: Environment,
-    conditions: Conditions,
-    taped: TapedStep,
-) -> tuple[EnginesRun, dict[str, Recording]]:
-    folders = folder_names([contestant.name for contestant in race.contestants])
-    recordings: dict[str, Recording] = {}
-    for contestant in race.contestants:
-        name = contestant.name
-        if contestant.profile is not None:
-            try:
-                recordings[name] = _recording(contestant, settings, machine, conditions, taped)
-            except (EngineError, ValueError) as error:
-                contestant.add_note(f"the times of its nodes are unusable: {error}")
-        contestant.folder = folders[name] if name in recordings else ""
+    recordings = _recordings(contestants, settings, machine, conditions, taped)
     run = EnginesRun(
-        engines=tuple(contestant.result for contestant in race.contestants),
+        engines=tuple(contestants),
         n_layers=len(taped.layers),
         settings=settings,
         environment=machine,
         other_cpu=conditions.other_cpu,
-        ended=race.ended,
+        ended=race.ended if failure is None else f"failed: {failure}",
     )
-    return run, recordings
+    return run, recordings, failure
 
 
-def _recording(
-    contestant: Contestant,
+def _recordings(
+    contestants: Sequence[Contestant],
     settings: Settings,
     machine: Environment,
     conditions: Conditions,
     taped: TapedStep,
-) -> Recording:
-    profile = contestant.profile
-    assert profile is not None
-    settings = replace(settings, trials=len(profile.run_ns))
-    of_race: dict[str, Any] = {
-        "links": taped.links,
-        "clean_ns": contestant.clean_ns,
-        "clean_start_ns": np.array(contestant.start_ns, np.int64),
-        "environment": machine,
-    }
-    if contestant.name != BASELINE:
-        settings = replace(settings, engine=f"{contestant.name} {contestant.version}".strip())
-        return engine_recording(profile, taped.layers, settings, conditions=conditions, **of_race)
+) -> dict[str, Recording]:
+    """The recordings of engines that timed their nodes; each such engine gets a folder."""
+    recordings: dict[str, Recording] = {}
+    folders = folder_names([contestant.name for contestant in contestants])
+    for contestant in contestants:
+        name, profile = contestant.name, contestant.profile
+        if profile is None:
+            continue
+        own_settings = replace(settings, trials=len(profile.run_ns))
+        of_race: dict[str, Any] = {
+            "links": taped.links,
+            "clean_ns": contestant.clean_ns,
+            "clean_start_ns": np.array(contestant.start_ns, np.int64),
+            "environment": machine,
+        }
+        try:
+            if name == BASELINE:
+                recordings[name] = _of_chainer(
+                    contestant.engine.recording, conditions, settings=own_settings, **of_race
+                )
+            else:
+                own_settings = replace(own_settings, engine=f"{name} {contestant.version}".strip())
+                recordings[name] = engine_recording(
+                    profile, taped.layers, own_settings, conditions=conditions, **of_race
+                )
+        except (EngineError, ValueError) as error:
+            contestant.add_note(f"the times of its nodes are unusable: {error}")
+        else:
+            contestant.folder = folders[name]
+    return recordings
+
+
+def _of_chainer(recorded: Recording, conditions: Conditions, **of_race: Any) -> Recording:
     # Chainer's recorder knows more than an engine's profile, such as a GPU's own times. Its trials
     # came after all of the race, so their begins say nothing about what the recorder adds.
-    recorded: Recording = contestant.engine.recording
     own_conditions = replace(
         recorded.conditions,
         other_cpu=conditions.other_cpu,
         calibrations=conditions.calibrations,
     )
-    return replace(
-        recorded,
-        start_ns=None,
-        clean_cpu_ns=None,
-        settings=settings,
-        conditions=own_conditions,
-        **of_race,
-    )
+    return replace(recorded, start_ns=None, clean_cpu_ns=None, conditions=own_conditions, **of_race)

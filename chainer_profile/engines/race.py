@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,20 +43,6 @@ class Contestant(EngineResult):
     wall_ns: list[int] = field(default_factory=list)
     profile: EngineProfile | None = None
 
-    @property
-    def median_s(self) -> float:
-        return float(np.median(self.clean_ns)) * NS
-
-    @property
-    def result(self) -> EngineResult:
-        """The results alone, without the engine."""
-        return EngineResult(
-            **{item.name: getattr(self, item.name) for item in fields(EngineResult)}
-        )
-
-
-# -- which engines a run has, and which of them a file is for
-
 
 def choose(names: Sequence[str] | None) -> list[Contestant]:
     """The engines of these names, Chainer first; without names all of the catalogue."""
@@ -90,6 +77,15 @@ def load_from(file: Path, contestants: Sequence[Contestant]) -> None:
     loading[0].file = file
 
 
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """Inputs on which engines are compared."""
+
+    inputs: tuple[Any, ...]
+    copies: tuple[Any, ...]  #: Of the inputs, on the host.
+    outputs: tuple[Any, ...]  #: Chainer's, on the host.
+
+
 @dataclass(eq=False)
 class Race:
     """A race. Its first contestant is Chainer, with whose outputs all others are compared."""
@@ -119,11 +115,17 @@ class Race:
         return [contestant for contestant in self.contestants if not contestant.error]
 
     def run(self) -> None:
-        """Prepare the engines, compare their outputs, make the trials, and compare again."""
+        """Prepare the engines, compare their outputs, make the trials, and compare again.
+
+        Raises:
+            ProfileError: Chainer itself fails.
+        """
         for contestant in self.running:
             if self._stops():
                 return
-            self._prepare(contestant)
+            with _out_if_it_fails(contestant):
+                self._prepare(contestant)
+            self._require_chainer()
         if not self._stops():
             try:
                 self._make_trials()
@@ -133,14 +135,15 @@ class Race:
         for contestant in self.running:
             # An engine may break in its trials.
             if contestant.wall_ns:
-                self._guarded(contestant, partial(self._compare, contestant, self._cases[0]))
+                with _out_if_it_fails(contestant):
+                    self._compare(contestant, self._cases[0])
 
     def profile_nodes(self, trials: int, *, max_seconds: float = MAX_LAYERS_S) -> None:
         """Have every engine time its nodes; an engine that cannot gets a note."""
         for contestant in self.running:
             if not contestant.wall_ns or self._stops():
                 continue
-            median_s = contestant.median_s
+            median_s = float(np.median(contestant.clean_ns)) * NS
             count = max(1, min(trials, int(max_seconds / median_s) if median_s else trials))
             try:
                 contestant.profile = contestant.engine.layers(self.network.inputs, count)
@@ -150,50 +153,47 @@ class Race:
                 if contestant.profile is None:
                     contestant.add_note("it does not report the times of its nodes")
 
-    # -- one engine
+    def _require_chainer(self) -> None:
+        chainers = self.contestants[0]
+        if chainers.error:
+            raise ProfileError(f"{chainers.name}: {chainers.error}")
+
+    # -- before the trials
 
     def _prepare(self, contestant: Contestant) -> None:
-        """Prepare an engine, and compare its outputs with Chainer's."""
+        """Prepare an engine, compare its outputs with Chainer's, and warm it up."""
         is_baseline = contestant is self.contestants[0]
-        network = self.network
-
-        def prepare() -> None:
-            growth = Growth()
-            engine, begin_ns = contestant.engine, self._now_ns()
-            if contestant.file is None:
-                engine.prepare(network)
-            else:
-                engine.load(network, contestant.file)
-            contestant.prepare_s = (self._now_ns() - begin_ns) * NS
-            contestant.version = str(getattr(engine, "version", contestant.version))
-            contestant.add_note(str(getattr(engine, "note", "")))
-            if is_baseline:
-                for inputs in (network.inputs, equality.other_inputs(network.inputs)):
-                    copies = equality.host_copies(inputs)
-                    outputs = equality.host_copies(engine.run(inputs))
-                    self._cases.append(_Case(inputs, copies, outputs))
-            for case in self._cases:
-                self._compare(contestant, case)
-            if is_baseline and contestant.wrong:
-                raise EngineError(
-                    "the network returns different outputs for the same input (for example, "
-                    "it draws random numbers in test mode), so no engine can be compared with "
-                    "it"
-                )
-            if contestant.make is not None and contestant.file is None and not is_baseline:
-                self._compare_other_parameters(contestant, contestant.make())
-            growth.settle()
-            begin_ns = self._now_ns()
-            for _ in range(self.warmups):
-                engine.run(network.inputs)
-                if (self._now_ns() - begin_ns) * NS >= WARMUP_SECONDS:
-                    break
-            if self.warmups and not network.gpu:
-                contestant.memory_nbytes = growth.nbytes()
-
-        self._guarded(contestant, prepare)
-        if is_baseline and contestant.error:
-            raise ProfileError(f"{contestant.name}: {contestant.error}")
+        growth = Growth()
+        engine, begin_ns = contestant.engine, self._now_ns()
+        if contestant.file is None:
+            engine.prepare(self.network)
+        else:
+            engine.load(self.network, contestant.file)
+        contestant.prepare_s = (self._now_ns() - begin_ns) * NS
+        contestant.version = str(getattr(engine, "version", contestant.version))
+        contestant.add_note(str(getattr(engine, "note", "")))
+        if is_baseline:
+            for inputs in (self.network.inputs, equality.other_inputs(self.network.inputs)):
+                copies = equality.host_copies(inputs)
+                outputs = equality.host_copies(engine.run(inputs))
+                self._cases.append(_Case(inputs, copies, outputs))
+        for case in self._cases:
+            self._compare(contestant, case)
+        if is_baseline and contestant.wrong:
+            raise EngineError(
+                "the network returns different outputs for the same input (for example, it draws "
+                "random numbers in test mode), so no engine can be compared with it"
+            )
+        if contestant.make is not None and contestant.file is None and not is_baseline:
+            self._compare_other_parameters(contestant, contestant.make())
+        growth.settle()
+        begin_ns = self._now_ns()
+        for _ in range(self.warmups):
+            engine.run(self.network.inputs)
+            if (self._now_ns() - begin_ns) * NS >= WARMUP_SECONDS:
+                break
+        if self.warmups and not self.network.gpu:
+            contestant.memory_nbytes = growth.nbytes()
 
     def _compare(self, contestant: Contestant, case: _Case) -> None:
         """Compare an engine's outputs for some inputs; if they differ, name the layer."""
@@ -207,43 +207,32 @@ class Race:
         contestant.differences += (difference,)
         is_wrong = not difference.relative <= contestant.tolerance
         if is_wrong and not contestant.worst_layer and hasattr(contestant.engine, "intermediates"):
-            contestant.worst_layer = self._worst_layer(contestant, case)
+            try:
+                contestant.worst_layer = equality.worst_layer(
+                    equality.chainer_intermediates(replace(self.network, inputs=case.inputs)),
+                    contestant.engine.intermediates(case.inputs),
+                    self.network.layers,
+                    contestant.tolerance,
+                )
+            except Exception as error:  # any; that the outputs differ is said all the same
+                reason = f"the first differing layer is unknown ({_in_words(error)})"
+                contestant.worst_layer = reason
 
     def _compare_other_parameters(self, contestant: Contestant, engine: Engine) -> None:
         """Compare another engine of the same kind on a network with other parameters."""
         model, outputs = self._with_other_parameters
-        if model is None:
-            return
-        engine.prepare(replace(self.network, model=model))
-        got = engine.run(self.network.inputs)
-        contestant.differences += (equality.difference(outputs, got),)
+        if model is not None:
+            engine.prepare(replace(self.network, model=model))
+            got = engine.run(self.network.inputs)
+            contestant.differences += (equality.difference(outputs, got),)
 
     @cached_property
     def _with_other_parameters(self) -> tuple[Any, tuple[Any, ...]]:
-        """A copy of the network with other parameters, and its outputs."""
+        """A copy of the network with other parameters, or None, and its outputs."""
         model = equality.with_other_parameters(self.network.model)
         if model is None:
             return None, ()
         return model, equality.host_copies(equality.outputs_of(model, self.network.inputs))
-
-    def _worst_layer(self, contestant: Contestant, case: _Case) -> str:
-        try:
-            return equality.worst_layer(
-                equality.chainer_intermediates(replace(self.network, inputs=case.inputs)),
-                contestant.engine.intermediates(case.inputs),
-                self.network.layers,
-                contestant.tolerance,
-            )
-        except Exception as error:  # any; that the outputs differ is said all the same
-            return f"the first differing layer is unknown ({_in_words(error)})"
-
-    @staticmethod
-    def _guarded(contestant: Contestant, work: Callable[[], None]) -> None:
-        """Do something with an engine; if it fails, the engine is out of the race."""
-        try:
-            work()
-        except Exception as error:  # of any kind: the other engines go on
-            contestant.error = _in_words(error)
 
     # -- all engines in turn
 
@@ -255,15 +244,10 @@ class Race:
             running = self.running
             turn = number % len(running)
             for contestant in running[turn:] + running[:turn]:
-                engine = contestant.engine
-                try:
-                    with getattr(engine, "block", nullcontext)():
-                        self._make_block(contestant, count, begin_ns)
-                except Exception as error:  # as in _guarded
-                    n_trials = len(contestant.wall_ns)
-                    contestant.error = f"after {n_trials} trials: {_in_words(error)}"
-                    if contestant is self.contestants[0]:
-                        raise ProfileError(f"{contestant.name}: {contestant.error}") from error
+                block = getattr(contestant.engine, "block", nullcontext)
+                with _out_if_it_fails(contestant, in_trials=True), block():
+                    self._make_block(contestant, count, begin_ns)
+                self._require_chainer()
                 if self.ended != COMPLETE:
                     return
 
@@ -280,33 +264,29 @@ class Race:
             self._n_trials += 1
             self._total_ns += wall_ns
             is_last = all(len(other.wall_ns) >= self.trials for other in self.running)
-            if self._stops() or (not is_last and self._time_is_over(begin_ns)):
+            limit_s = math.inf if is_last or self.max_seconds is None else self.max_seconds
+            if self._stops((now_ns() - begin_ns) * NS >= limit_s):
                 return
         if self.progress is not None:
             total = self.trials * len(self.running)
             mean_s = self._total_ns / self._n_trials * NS
             self.progress(min(self._n_trials, total), total, mean_s)
 
-    def _stops(self) -> bool:
-        reason = self.stop() if self.stop else ""
-        if reason:
-            self.ended = reason
+    def _stops(self, time_is_over: bool = False) -> bool:
+        """Whether the race is to end; it notes why."""
+        reason = (self.stop() if self.stop else "") or TIME_LIMIT * time_is_over
+        self.ended = reason or self.ended
         return bool(reason)
 
-    def _time_is_over(self, begin_ns: int) -> bool:
-        over = self.max_seconds is not None and (self._now_ns() - begin_ns) * NS >= self.max_seconds
-        if over:
-            self.ended = TIME_LIMIT
-        return over
 
-
-@dataclass(frozen=True, eq=False)
-class _Case:
-    """Inputs on which engines are compared."""
-
-    inputs: tuple[Any, ...]
-    copies: tuple[Any, ...]  #: Of the inputs, on the host.
-    outputs: tuple[Any, ...]  #: Chainer's, on the host.
+@contextmanager
+def _out_if_it_fails(contestant: Contestant, in_trials: bool = False) -> Iterator[None]:
+    """An error of any kind puts an engine out of the race; the others go on."""
+    try:
+        yield
+    except Exception as error:
+        after = f"after {len(contestant.wall_ns)} trials: " if in_trials else ""
+        contestant.error = after + _in_words(error)
 
 
 def _in_words(error: Exception) -> str:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +38,6 @@ class OutputDifference:
     largest: float
     #: Largest absolute value among Chainer's finite outputs.
     magnitude: float
-    #: The output with the largest difference.
-    output: int = 0
 
     @property
     def relative(self) -> float:
@@ -198,7 +197,7 @@ def write_json(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
     content["engines"] = [
         {
             item.name: getattr(engine, item.name)
-            for item in dataclasses.fields(engine)
+            for item in dataclasses.fields(EngineResult)
             if item.name != "block" and not (engine.name in recordings and item.name in _RECORDED)
         }
         for engine in run.engines
@@ -240,9 +239,6 @@ def folder_names(names: Sequence[str]) -> dict[str, str]:
     folders: dict[str, str] = {}
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip(".") or "engine"
-        number = 2
-        unique = plain
-        while unique in folders.values():
-            unique, number = f"{plain}-{number}", number + 1
-        folders[name] = unique
+        candidates = chain([plain], (f"{plain}-{number}" for number in count(2)))
+        folders[name] = next(each for each in candidates if each not in folders.values())
     return folders

@@ -60,20 +60,17 @@ def described(trainer: Any, before: Mapping[str, int]) -> Iterator[budget.Extens
     after = progress_of(trainer)
     for name, entry in trainer._extensions.items():
         extension, trigger, argument = entry.extension, entry.trigger, ""
-        kind = name
-        if isinstance(extension, ChainerExtension):
-            kind = type(extension).__name__
+        kind = type(extension).__name__ if isinstance(extension, ChainerExtension) else name
         if type(extension).__module__.startswith(_CHAINERS):
             kind = f"extensions.{'snapshot' if kind == '_Snapshot' else kind}"
         if hasattr(extension, "_trigger"):
             trigger, argument = extension._trigger, "trigger"
-        account, compresses = account_of(extension, name)[1], _compresses(extension)
+        period, unit, times = 0, "", 0
         if isinstance(trigger, IntervalTrigger):
             period, unit = trigger.period, trigger.unit
             times = int(after[unit] // period - before[unit] // period)
-            yield budget.Extension(account, kind, period, unit, times, argument, compresses)
-        else:
-            yield budget.Extension(account, kind, 0, "", 0, argument, compresses)
+        account, compresses = account_of(extension, name)[1], _compresses(extension)
+        yield budget.Extension(account, kind, period, unit, times, argument, compresses)
 
 
 def _compresses(extension: Any) -> bool:
@@ -81,6 +78,6 @@ def _compresses(extension: Any) -> bool:
     saves = getattr(getattr(extension, "writer", None), "_savefun", None)
     if not callable(saves):
         return False
-    partial = functools.partial(saves)  # of a partial it is the same one
+    partial = functools.partial(saves)  # a partial of a partial is that itself
     is_npz = getattr(partial.func, "__name__", "") == budget.SAVE_NPZ
     return is_npz and bool(partial.keywords.get("compression", True))

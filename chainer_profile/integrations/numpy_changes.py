@@ -140,8 +140,7 @@ def advice(error: BaseException | None) -> str:
     if not isinstance(error, AttributeError | TypeError | ValueError | OverflowError):
         return ""
     message = str(error)
-    for pattern, said in _REFUSED.items():
-        found = re.search(pattern, message)
-        if found:
-            return f"NumPy {said.format(*found.groups())}"
+    for pattern, change in _REFUSED.items():
+        if match := re.search(pattern, message):
+            return f"NumPy {change.format(*match.groups())}"
     return ""

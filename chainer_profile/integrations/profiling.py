@@ -91,10 +91,10 @@ class Profiling:
                 return function(*args, **kwargs)
             nonlocals = inspect.getclosurevars(function).nonlocals
             try:
-                given = signature.bind(*args, **kwargs).arguments
+                arguments = signature.bind(*args, **kwargs).arguments
             except TypeError:
                 return function(*args, **kwargs)  # it says what is wrong
-            self._begin({**function.__globals__, **nonlocals, **given})
+            self._begin({**function.__globals__, **nonlocals, **arguments})
             try:
                 return function(*args, **kwargs)
             finally:
@@ -108,9 +108,11 @@ class Profiling:
         if self._open is not None:
             raise UsageError("this profiling is already open; each block is a separate trial")
         if self._live is None:
-            known = _with_attributes(names)
-            roots = networks(known)
-            timed = [(prefix_of(one, roots), one) for one in optimizers(known, ())]
+            names = _with_attributes(names)
+            roots = networks(names)
+            timed = [
+                (prefix_of(optimizer, roots), optimizer) for optimizer in optimizers(names, ())
+            ]
             trial = LoopTrial(roots, timed, self._title)
             device = device_of(roots[0][1]) if roots else chainer.get_device("@numpy")
             clock = self._clock or clock_of(device)
@@ -165,11 +167,11 @@ def _warn(problem: str) -> None:
 
 def _with_attributes(names: Mapping[str, Any]) -> dict[str, Any]:
     """Variables, and networks and optimizers that objects among them have as attributes."""
-    found = dict(names)
+    every = dict(names)
     for name, value in names.items():
         if isinstance(value, (chainer.Link, chainer.Optimizer, ModuleType, type)):
             continue
         for attribute, inner in getattr(value, "__dict__", {}).items():
             if isinstance(inner, (chainer.Link, chainer.Optimizer)):
-                found[f"{name}.{attribute}"] = inner
-    return found
+                every[f"{name}.{attribute}"] = inner
+    return every

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import chainer
@@ -21,7 +21,6 @@ from chainer_profile.integrations.extensions import (
     progress_of,
 )
 from chainer_profile.integrations.results import TEST, TRAINING
-from chainer_profile.integrations.trying import Tried
 from chainer_profile.integrations.watched import Abandoned, End, Watched
 from chainer_profile.measure import entries
 from chainer_profile.measure.accounts import Account, Accounts
@@ -32,15 +31,46 @@ from chainer_profile.record import budget
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
 
-#: Trainings that are measured, and networks that are called outside of them.
-_MOST = 8
+if TYPE_CHECKING:
+    from chainer_profile.integrations.trying import Trying
+
+#: Trainings that are measured, and networks that are called outside of them, at most.
+_MOST_KINDS = 8
 #: What the profiler does in a program, beside :mod:`.watched`.
 FOLDING = "merging trials"
 COMPRESSION = "saving with and without compression"
-#: Of a class that is not built in, whose methods can be replaced.
+#: Flag of a class that is not built in, whose methods can be replaced.
 _HEAP_TYPE = 1 << 9
 #: Where a program's own code runs, in which a trial may begin.
 _OWN = (budget.REST, budget.IMPORTS)
+
+
+@dataclass(eq=False)
+class _Loop:
+    """A training, which began when the first of its optimizers was set up."""
+
+    optimizers: list[ref[Any]] = field(default_factory=list)
+    has_updated: bool = False  #: Whether any of them has: the next one belongs to another training.
+    watched: Watched | None = None  #: The iterations of its own loop, without a Trainer.
+    #: Whether it waits for the first update, which shows which optimizer is one of ChainerMN's.
+    waits: bool = False
+    #: Whose update was the last one, and those whose updates do not end an iteration: others update
+    #: behind them, by what was computed before.
+    last: int = 0
+    not_last: set[int] = field(default_factory=set)
+
+    def running(self) -> list[Any]:
+        """The optimizers that are there still."""
+        alive = filter(None, (optimizer() for optimizer in self.optimizers))
+        return [optimizer for optimizer in alive if optimizer.target is not None]
+
+    def trial(self, command: str) -> LoopTrial:
+        """What an iteration is."""
+        optimizers = self.running()
+        roots = _named([optimizer.target for optimizer in optimizers])
+        prefixes = {id(root): prefix for prefix, root in roots}
+        of = [(prefixes.get(id(optimizer.target), ""), optimizer) for optimizer in optimizers]
+        return LoopTrial(roots, of, command=command)
 
 
 @dataclass(eq=False)
@@ -65,7 +95,7 @@ class Program:
     def __post_init__(self) -> None:
         self.watched: list[Watched] = []  #: The kinds of trials.
         self._called_chainer = False
-        self._entries = Entries(self._around, self._begin_known)
+        self._entries = Entries(self._around, self._begin_own_call)
         self._handlers: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
             entries.SETUP: self._set_up,
             entries.UPDATE: self._update,
@@ -73,26 +103,19 @@ class Program:
             entries.RUN: self._run,
         }
         self._replacements = Replacements()
-        # The optimizers of the training that runs, which began when the first of them was set up;
-        # and whether any has updated.
-        self._optimizers: list[ref[Any]] = []
-        self._updated = self._has_trained = False
+        self._loop = _Loop()
+        self._has_trained = False
         self._trainers = 0
         self.extensions: tuple[budget.Extension, ...] = ()  #: Those of Trainers that have ended.
-        self.tried: Tried | None = None  #: What is tried in the trials of a kind.
+        self.trying: Trying | None = None  #: What is tried in the trials of a kind.
         #: The part of a snapshot's time that compression takes, by its account's name.
         self.compression: dict[str, float] = {}
-        self._training: Watched | None = None
-        self._waits = False
         self._updating: LoopTrial | None = None
-        # Ends the trial of the training that is open; and whether more than data was seen of it.
+        # Ends the loop's iteration that is open; whether more than data was seen of it, and the
+        # entry that it began with.
         self._open: End | None = None
         self._begun = False
-        # What it began with, whose update was the last one, and optimizers whose updates do not end
-        # an iteration: others update behind them, by what was computed before.
         self._began_by = ""
-        self._last: Any = None
-        self._not_last: set[int] = set()
         # Networks that are called outside of trainings, and the kind that each one is of.
         # Each is of one account, so that its rows add up to a part of that.
         self._networks: dict[tuple[int, Account], tuple[ref[Any], Watched]] = {}
@@ -118,24 +141,22 @@ class Program:
         loads = entries.LOAD in opened or entries.CONVERT in opened
         return budget.LOADING if loads else budget.OTHER
 
-    def accounts_of_trials(self) -> dict[str, Account]:
-        """To which account the trials of each kind belong."""
-        return {one.name: one.spent for one in self.watched}
-
     def unmeasured(self) -> tuple[budget.Spent, ...]:
         """What calls of networks took that are not measured, by account."""
         calls: dict[Account, tuple[int, int]] = {}
-        for one in self.watched:
-            if one.count and not (one.live or one.recording):
-                ns, count = calls.get(one.spent, (0, 0))
-                calls[one.spent] = ns + one.own_ns, count + one.count
+        for trials in self.watched:
+            if trials.count and not (trials.live or trials.recording):
+                ns, count = calls.get(trials.spent, (0, 0))
+                calls[trials.spent] = ns + trials.own_ns, count + trials.count
         return tuple(budget.Spent(*account, *spent) for account, spent in calls.items())
 
     def recordings(self) -> dict[str, Recording]:
         """What was measured by kind: of a training first, or else of what took the most time."""
-        ranked = sorted(self.watched, key=lambda one: (one.name != TRAINING, -one.own_ns))
+        ranked = sorted(self.watched, key=lambda trials: (trials.name != TRAINING, -trials.own_ns))
         return {
-            one.name: one.recording for one in ranked if one.recording and one.recording.n_trials
+            trials.name: trials.recording
+            for trials in ranked
+            if trials.recording and trials.recording.n_trials
         }
 
     def __enter__(self) -> Program:
@@ -161,8 +182,8 @@ class Program:
         if self._entries.mine:
             for watched in self.watched:
                 self._end(watched)
-            if self.tried is not None:
-                self.tried.close()
+            if self.trying is not None:
+                self.trying.close()
 
     def _end(self, watched: Watched) -> None:
         """Of these trials no more are to come."""
@@ -205,28 +226,11 @@ class Program:
 
         return saved
 
-    # -- cures
-
-    def _try(self, watched: Watched) -> None:
-        """Try cures in trials of a kind from now on: those of a training, once there is one."""
-        if not self.tries or watched.live is None:
-            return
-        if self.tried is not None:
-            if self.tried.kind == TRAINING:
-                return
-            self.tried.close()
-        self.tried = Tried.of(watched)
-
-    def _run_as_it_is(self, watched: Watched) -> None:
-        """These trials have no changes, unless they are those in which something is tried."""
-        if self.tried is not None and watched.turns is not self.tried.turns:
-            self.tried.turns.pause()
-
     # -- Chainer's entries
 
     def _around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
-        if entry == entries.BACKWARD and self.tried is not None:
-            self.tried.turns.note_loss(owner.array)
+        if entry == entries.BACKWARD and self.trying is not None:
+            self.trying.turns.note_loss(owner.array)
         if not self._called_chainer:
             self._called_chainer = True
             self.saved()
@@ -235,7 +239,7 @@ class Program:
         handler = self._handlers.get(entry)
         if handler is not None:
             return handler(owner, call)
-        if self._own and self._now_optimizers():
+        if self._own and self._loop.running():
             self._begin(entry)
             self._begun = entry == entries.BACKWARD
             try:
@@ -262,29 +266,23 @@ class Program:
         return budget.EVALUATION if self._has_trained else budget.CALLS
 
     def _through(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
-        training = self._training
-        if self._open is None or training is None or training.trial is None:
+        watched = self._loop.watched
+        if self._open is None or watched is None or watched.trial is None:
             return call()
-        return training.trial.around(entry, owner, call)
+        return watched.trial.around(entry, owner, call)
 
     def _set_up(self, optimizer: Any, call: Callable[[], Any]) -> Any:
-        if self._updated:  # another training begins
-            if self._training is not None:
-                self._end(self._training)
-            self._optimizers, self._training = [], None
-            self._updated = False
-            self._last, self._not_last = None, set()
-        self._optimizers.append(ref(optimizer))
+        if self._loop.has_updated:  # another training begins
+            if self._loop.watched is not None:
+                self._end(self._loop.watched)
+            self._loop = _Loop()
+        self._loop.optimizers.append(ref(optimizer))
         # Those of ChainerMN are no optimizers of Chainer's, and stand for one.
         several = sys.modules.get("chainermn.optimizers")
         for name in ("_MultiNodeOptimizer", "_DoubleBufferingOptimizer"):
             if hasattr(several, name):
                 self._entries.stand_at(entries.UPDATE, getattr(several, name))
         return call()
-
-    def _now_optimizers(self) -> list[Any]:
-        found = [one() for one in self._optimizers]
-        return [one for one in found if one is not None and one.target is not None]
 
     def _call(self, link: Any, call: Callable[[], Any]) -> Any:
         train, graph = _mode()
@@ -295,22 +293,22 @@ class Program:
                 return self._through(entries.CALL, link, call)
             # The data was for this; or an epoch ends before the next update.
             self._finish(Abandoned((budget.ITERATIONS if self._begun else budget.EVALUATION, "")))
-        if self._own and not test and self._now_optimizers():
+        if self._own and not test and self._loop.running():
             self._begin(entries.CALL)
             self._begun = True
             return self._through(entries.CALL, link, call)
         return self._own_call(link, call)
 
-    def _begin_known(self, link: Any) -> End | None:
-        """Begin the call of a network that is known as a trial of its own; gives what ends it."""
-        # Calls in test mode may be many and short: it takes few steps.
+    def _begin_own_call(self, link: Any) -> End | None:
+        """Begin a further call that is a trial of its own; gives what ends it."""
+        # Calls in test mode may be many and short: this takes few steps.
         account = self._account_of_call()
         network, watched = self._networks.get((id(link), account), (None, None))
         if network is None or watched is None or network() is not link:
             return None
         if self._open is not None or self._updating is not None or watched.trial is None:
             return None
-        if watched.trial.roots[0][1] is not link or (self._optimizers and all(_mode())):
+        if watched.trial.roots[0][1] is not link or (self._loop.optimizers and all(_mode())):
             return None
         self._run_as_it_is(watched)
         return watched.begin(int(self.accounts.part in _OWN))
@@ -325,103 +323,111 @@ class Program:
             self._begin(entries.UPDATE)
         if self._open is None:  # a Trainer's
             return call()
-        self._updated = self._begun = self._has_trained = True
+        loop = self._loop
+        loop.has_updated = self._begun = self._has_trained = True
         actual = actual_optimizer(optimizer)
         if actual is not optimizer:
-            self._optimizers = [
-                ref(optimizer) if one() is actual else one for one in self._optimizers
+            loop.optimizers = [
+                ref(optimizer) if before() is actual else before for before in loop.optimizers
             ]
         try:
-            given = call()
+            result = call()
         except BaseException:
             self._finish(Abandoned((budget.REST, "")))
             raise
         goes_on = self._began_by in (entries.BACKWARD, entries.UPDATE)
-        if goes_on and self._last not in (None, id(optimizer)):
-            self._not_last.add(self._last)
-        self._last = id(optimizer)
-        if id(optimizer) not in self._not_last:
+        if goes_on and loop.last not in (0, id(optimizer)):
+            loop.not_last.add(loop.last)
+        loop.last = id(optimizer)
+        if id(optimizer) not in loop.not_last:
             self._finish()
-        return given
+        return result
 
     # -- the trials of a loop
 
     def _begin(self, by: str) -> None:
-        if self._training is None:
-            self._training = self._watch(TRAINING, self._loop_trial())
-            # The first update of one of ChainerMN's optimizers shows which one that is.
-            self._waits = "chainermn" in sys.modules
-            if not self._waits:
-                self._measure(self._training)
-                self._try(self._training)
-        elif self._waits and self._training.count:
-            self._waits = False
-            self._training.trial = self._loop_trial()
-            self._measure(self._training)
-            self._try(self._training)
+        loop = self._loop
+        if loop.watched is None:
+            loop.watched = self._watch(TRAINING, loop.trial(self.command))
+            loop.waits = "chainermn" in sys.modules
+            if not loop.waits:
+                self._measure(loop.watched)
+        elif loop.waits and loop.watched.count:
+            loop.waits = False
+            loop.watched.trial = loop.trial(self.command)
+            self._measure(loop.watched)
         self._begun, self._began_by = False, by
-        self._open = self._training.begin()
+        self._open = loop.watched.begin()
 
     def _finish(self, error: Abandoned | None = None) -> None:
         end, self._open = self._open, None
         assert end is not None
         end(error)
 
-    def _loop_trial(self) -> LoopTrial:
-        """What an iteration of the training is that runs now."""
-        optimizers = self._now_optimizers()
-        roots = _named([one.target for one in optimizers])
-        prefixes = {id(root): prefix for prefix, root in roots}
-        of = [(prefixes.get(id(one.target), ""), one) for one in optimizers]
-        return LoopTrial(roots, of, command=self.command)
-
     def _own_call(self, link: Any, call: Callable[[], Any]) -> Any:
-        """A call that is a trial of its own."""
+        """What a call gives that is a trial of its own."""
         account = self._account_of_call()
         watched = self._watched_network(link, account)
         if watched.trial is not None and watched.trial.roots[0][1] is not link:
             watched.trial.roots = [("", link)]
         self._run_as_it_is(watched)
         first = not watched.count
-        given = watched.run(call, int(self.accounts.part in _OWN))
+        result = watched.run(call, int(self.accounts.part in _OWN))
         if first:  # parameters may have got their shapes
             self._alike.setdefault((account, *_likeness(link)), watched)
-        return given
+        return result
 
     def _watched_network(self, link: Any, account: Account) -> Watched:
         """The trials of a network, and of its copies: an evaluation may make one each time."""
         if (id(link), account) in self._networks:
-            known, watched = self._networks[id(link), account]
-            if known() is link and watched.trial is not None:
+            network, watched = self._networks[id(link), account]
+            if network() is link and watched.trial is not None:
                 return watched
         like = account, *_likeness(link)
         if like not in self._alike or self._alike[like].trial is None:
             trial = LoopTrial([("", link)], command=self.command)
             self._alike[like] = self._watch(TEST, trial)
             self._alike[like].spent = account
-            alone = not (self._has_trained or self._now_optimizers())
-            self._measure(self._alike[like], alone)
-            if alone and self.tried is None:
-                self._try(self._alike[like])
+            self._measure(self._alike[like], alone=not (self._has_trained or self._loop.running()))
         self._networks[id(link), account] = ref(link), self._alike[like]
         return self._alike[like]
 
     # -- any trials
 
     def _watch(self, kind: str, trial: LoopTrial) -> Watched:
-        number = sum(one.name.partition("-")[0] == kind for one in self.watched) + 1
+        number = sum(trials.name.partition("-")[0] == kind for trials in self.watched) + 1
         name = kind if number == 1 else f"{kind}-{number}"
         warn = functools.partial(self.warn, name)
         self.watched.append(Watched(name, trial, self.accounts, warn, self.saved))
         return self.watched[-1]
 
-    def _measure(self, watched: Watched, memory: bool = True) -> None:
-        """Measure some of these trials from now on; memory of one kind at a time."""
+    def _measure(self, watched: Watched, alone: bool = True) -> None:
+        """Measure some of these trials from now on; memory and cures in one kind at a time.
+
+        ``alone`` says that they are no evaluation beside a training.
+        """
         number = int(watched.name.partition("-")[2] or 1)
-        if self.layers and number <= _MOST:
-            journal = functools.partial(self.journal, watched.name)
-            calibrates = len(self.watched) == 1
-            watched.measure(self._entries, journal, memory and self.memory, calibrates)
+        if not self.layers or number > _MOST_KINDS:
+            return
+        journal = functools.partial(self.journal, watched.name)
+        calibrates = len(self.watched) == 1
+        watched.measure(self._entries, journal, alone and self.memory, calibrates)
+        if not (alone and self.tries):
+            return
+        if self.trying is not None:
+            # Those of a network give way to those of the first training.
+            if watched.name != TRAINING or self.trying.watched.name == TRAINING:
+                return
+            self.trying.close()
+        # With it come pandas and the findings, which a program without cures does not wait for.
+        from chainer_profile.integrations.trying import Trying
+
+        self.trying = Trying(watched)
+
+    def _run_as_it_is(self, watched: Watched) -> None:
+        """These trials have no changes, unless they are those in which something is tried."""
+        if self.trying is not None and watched is not self.trying.watched:
+            self.trying.turns.pause()
 
     # -- a Trainer
 
@@ -430,8 +436,7 @@ class Program:
         trial = trial_of(trainer.updater, command=self.command)
         watched = self._watch(TRAINING, trial)
         self._measure(watched)
-        self._try(watched)
-        if self.tried is not None and watched.turns is not None:
+        if watched.turns is not None:
             watched.turns.progress = functools.partial(part_of, trainer, progress_of(trainer))
         self._has_trained = True
         self._trainers += 1
@@ -456,7 +461,7 @@ class Program:
         finally:
             self._trainers -= 1
             self.extensions += tuple(described(trainer, before))
-            self._updated = True
+            self._loop.has_updated = True
             self._end(watched)
 
     def _count_extensions(self, replacements: Replacements, trainer: Any) -> None:
@@ -474,7 +479,7 @@ class Program:
                 replacements.wrap(entry, "extension", functools.partial(self._counted, account))
                 continue
             for method in ("__call__", "initialize", "finalize"):
-                owner = next((one for one in kind.__mro__ if method in vars(one)), None)
+                owner = next((base for base in kind.__mro__ if method in vars(base)), None)
                 if owner is not None and (owner, method) not in seen:
                     seen.add((owner, method))
                     by_instance = functools.partial(

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from chainer_profile.advice.results import ADVICE, Advice, write_json
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.files import make_folder, part_of
+from chainer_profile.basics.files import make_folder, part_of, remove_file
 from chainer_profile.measure import machine
-from chainer_profile.record.budget import BUDGET, Budget
-from chainer_profile.record.budget import write_json as write_budget
+from chainer_profile.record.budget import ADVICE, BUDGET, Budget, write_json
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import JOURNAL, RunFolder, take_folder
 from chainer_profile.runs.written import write
+
+if TYPE_CHECKING:
+    from chainer_profile.advice.results import Advice
 
 #: The main folder.
 MAIN = ""
@@ -51,8 +53,9 @@ class Results:
         if name not in self._folders:
             taken = self._files.enter_context
             if name == MAIN:
-                take = take_folder(self.out, self.default, self.force, self.rank)
-                self._folders[name] = taken(take)
+                self._folders[name] = taken(
+                    take_folder(self.out, self.default, self.force, self.rank)
+                )
             else:
                 place = self.take().path / name
                 try:
@@ -86,11 +89,11 @@ class Results:
 
     def _give_main_to(self, kind: str) -> None:
         """Let a kind of trials have the main folder, where its files can be moved."""
-        before = [one for one, home in self._homes.items() if home == MAIN and one != kind]
+        others = [other for other, home in self._homes.items() if home == MAIN and other != kind]
         elsewhere = [kind] if self._homes.get(kind, MAIN) != MAIN else []
         try:
-            for one in (*before, *elsewhere):
-                self._exchange(one)
+            for other in (*others, *elsewhere):
+                self._exchange(other)
         except OSError:  # Windows moves no open files
             return
         self._homes[kind] = MAIN
@@ -103,14 +106,16 @@ class Results:
         os.replace(other.path / JOURNAL, between)
         os.replace(main.path / JOURNAL, other.path / JOURNAL)
         os.replace(between, main.path / JOURNAL)
+        for folder in (main, other):  # it is written again where its trials are
+            remove_file(folder.path / ADVICE)
         self._folders[MAIN] = replace(main, journal=other.journal)
         self._folders[kind] = replace(other, journal=main.journal)
         self._homes[kind] = MAIN if self._homes[kind] != MAIN else kind
 
-    def save(self, found: Mapping[str, Recording]) -> dict[Path, Recording]:
+    def save(self, recordings: Mapping[str, Recording]) -> dict[Path, Recording]:
         """Write recordings by the names of their kinds; gives them by their folders, main first."""
         saved = {}
-        for number, (kind, recording) in enumerate(found.items()):
+        for number, (kind, recording) in enumerate(recordings.items()):
             try:
                 if not number:
                     self._give_main_to(kind)
@@ -127,18 +132,21 @@ class Results:
         return saved
 
     def save_advice(self, kind: str, advice: Advice) -> None:
-        """Write what was tried in trials of a kind, beside their recording."""
-        home = self._folders.get(self._homes.get(kind, kind))
-        if home is None:
-            return
-        try:
-            write(home.path, {ADVICE: write_json(advice).encode()})
-        except ProfileError as error:
-            self.warn(str(error))
+        """Write what was tried so far in trials of a kind, beside them."""
+        if home := self._folders.get(self._homes.get(kind, kind)):
+            from chainer_profile.advice.results import write_json as write_advice
+
+            with self._warning():
+                write(home.path, {ADVICE: write_advice(advice)})
 
     def save_budget(self, budget: Budget) -> None:
         """Write where the time went, so far."""
+        with self._warning():
+            write(self.take().path, {BUDGET: write_json(budget)})
+
+    @contextmanager
+    def _warning(self) -> Iterator[None]:
         try:
-            write(self.take().path, {BUDGET: write_budget(budget).encode()})
+            yield
         except ProfileError as error:
             self.warn(str(error))

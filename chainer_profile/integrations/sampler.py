@@ -13,19 +13,14 @@ from contextlib import suppress
 from threading import get_native_id
 from types import CodeType, FrameType
 
+import numpy as np
+
 from chainer_profile.basics.errors import one_line
 from chainer_profile.integrations.origins import CHAINER, LIBRARIES, OURS
 from chainer_profile.measure.accounts import Account, Accounts
-from chainer_profile.record.budget import (
-    IMPORTS,
-    NETWORK,
-    PROFILER,
-    START,
-    Sampled,
-)
+from chainer_profile.record.budget import IMPORTS, NETWORK, PROFILER, START, Sampled
 
-#: Samples a second.
-RATE = 100
+RATE_PER_S = 100
 #: Functions of a part that are kept; the others are added up.
 _MOST_FUNCTIONS = 12
 #: By default a process ignores it, so that one that comes late does no harm.
@@ -87,7 +82,7 @@ class Sampler:
             self.problem = "SIGURG has a handler already"
             return
         event = _SignalEvent(signal=_SIGNAL, notify=_SIGEV_THREAD_ID, thread=get_native_id())
-        timer, every_ns = ctypes.c_void_p(), 10**9 // RATE
+        timer, every_ns = ctypes.c_void_p(), 10**9 // RATE_PER_S
         interval = _Interval(0, every_ns, 0, every_ns)
         try:
             library = ctypes.CDLL(None, use_errno=True)
@@ -146,12 +141,12 @@ def _largest(
 ) -> Iterator[Sampled]:
     for ((part, name), where), functions in by_part.items():
         others = functions.pop("", [0, 0])
-        ranked = sorted(functions.items(), key=lambda one: -one[1][0])
+        ranked = sorted(functions.items(), key=lambda item: -item[1][0])
         for function, (ns, samples) in ranked[:_MOST_FUNCTIONS]:
             yield Sampled(part, name, where, function, ns, samples)
-        rest = [others, *(seen for _, seen in ranked[_MOST_FUNCTIONS:])]
-        if ns := sum(one[0] for one in rest):
-            yield Sampled(part, name, where, "", ns, sum(one[1] for one in rest))
+        rest = np.sum([others, *(seen for _, seen in ranked[_MOST_FUNCTIONS:])], axis=0)
+        if rest[0]:
+            yield Sampled(part, name, where, "", *rest.tolist())
 
 
 def _place_of(frame: FrameType | None) -> Place | None:

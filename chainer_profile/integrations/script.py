@@ -12,9 +12,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import machinery
 from pathlib import Path
-from types import CodeType, ModuleType, TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from chainer_profile.basics.errors import UsageError, one_line
@@ -65,34 +66,25 @@ class Script:
         sys.argv[:] = ["-c" if self.kind == TEXT else self.name, *self.args]
         if self.kind == MODULE:
             sys.path[0] = os.getcwd()
-            return lambda: _run_module(self.name, alter_argv=True)
+            return partial(_run_module, self.name, alter_argv=True)
         if self.kind == TEXT:
             sys.path[0] = ""
-            return lambda: _run_text(self.name)
+            return partial(_run_text, self.name)
         if self.name == "-":
             sys.path[0] = ""
             source = sys.stdin.buffer.read()
-            return lambda: _run_source(source, "<stdin>", __file__="<stdin>")
+            return partial(_run_source, source, "<stdin>", __file__="<stdin>")
         path = os.path.join(os.getcwd(), self.name)
         if pkgutil.get_importer(path) is not None:  # a folder or an archive
             sys.path[0] = path
-            return lambda: _run_module("__main__", alter_argv=False)
+            return partial(_run_module, "__main__", alter_argv=False)
         sys.path[0] = os.path.dirname(os.path.realpath(path))
-        return self._file(path)
-
-    def _file(self, path: str) -> Callable[[], None]:
+        loader = machinery.SourceFileLoader("__main__", path)
         try:
-            if path.endswith(".pyc"):
-                loader = machinery.SourcelessFileLoader("__main__", path)
-                code: Any = loader.get_code("__main__")
-                return lambda: _execute(code, __file__=path, __loader__=loader)
-            source = machinery.SourceFileLoader("__main__", path)
-            content = source.get_data(path)
+            source = loader.get_data(path)
         except OSError as error:
             raise UsageError(f"{self.name}: cannot be read ({error.strerror})") from None
-        except ImportError as error:  # another Python compiled it
-            raise UsageError(f"{self.name}: {error}; run its source") from None
-        return lambda: _run_source(content, path, __file__=path, __loader__=source)
+        return partial(_run_source, source, path, __file__=path, __loader__=loader)
 
 
 # A program's ``__main__`` stays in ``sys.modules`` when its last line has run: its ``atexit``
@@ -106,12 +98,8 @@ def _new_main(**names: object) -> dict[str, Any]:
     return vars(module)
 
 
-def _execute(code: CodeType, **names: object) -> None:
-    exec(code, _new_main(**names))
-
-
 def _run_source(source: str | bytes, path: str, **names: object) -> None:
-    _execute(compile(source, path, "exec", dont_inherit=True), **names)
+    exec(compile(source, path, "exec", dont_inherit=True), _new_main(**names))
 
 
 def _run_text(text: str) -> None:
@@ -164,9 +152,8 @@ class Outcome:
     def explain(self) -> None:
         """Say what NumPy changed and what to write: what the program used, and what ended it."""
         with suppress(Exception):  # an exception of the program's may have no text
-            for said in (self.note, advice(self.error)):
-                if said:
-                    _say(f"{PROG}: {said}")
+            for note in filter(None, (self.note, advice(self.error))):
+                _say(f"{PROG}: {note}")
 
     def leave(self) -> int:
         """The exit code; an interrupt is raised again, so that Python ends in its own way."""
@@ -176,9 +163,9 @@ class Outcome:
         return self.exit_code
 
 
-def _say(what: object) -> None:
+def _say(message: object) -> None:
     with suppress(Exception):  # the program may have replaced ``sys.stderr``
-        sys.stderr.write(f"{what}\n")
+        sys.stderr.write(f"{message}\n")
         sys.stderr.flush()
 
 
@@ -259,11 +246,11 @@ def put_back() -> Iterator[None]:
 def _is_another(name: str, folder: str) -> bool:
     if machinery.BuiltinImporter.find_spec(name) or machinery.FrozenImporter.find_spec(name):
         return False
-    found = machinery.PathFinder.find_spec(name, [folder])
-    if found is None or found.loader is None:  # a folder without __init__.py stands behind others
+    beside = machinery.PathFinder.find_spec(name, [folder])
+    if beside is None or beside.loader is None:  # a folder without __init__.py is behind others
         return False
-    known = getattr(sys.modules.get(name), "__spec__", None)
-    return known is None or known.origin != found.origin
+    loaded = getattr(sys.modules.get(name), "__spec__", None)
+    return loaded is None or loaded.origin != beside.origin
 
 
 def _loaded_by_python() -> set[str]:

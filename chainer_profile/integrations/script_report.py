@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Any
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import TYPED
 from chainer_profile.record.budget import BUDGET, PROFILER, REPORTS, Budget, Spent, write_json
-from chainer_profile.runs.wanted import named
+from chainer_profile.runs.formats import NONE
 from chainer_profile.runs.written import write
 
 if TYPE_CHECKING:
     from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.document import Block
+    from chainer_profile.report.content.profile import Beside
+    from chainer_profile.report.document import Block, Text
 
 #: A program that takes less gets no page and pictures, which would take longer than a second.
 _SHORT_NS = 10_000_000_000
 _OF_SHORT = ("report.md", "advice.md", "layers.csv", "links.csv")
-#: Lines of what is said.
-_LINES = 24
+#: Lines on the screen, at most, as far as rows can be left out.
+_MOST_LINES = 24
 #: This module, for the interpreter that runs it.
 REPORTING = __name__
 
@@ -46,15 +47,17 @@ def main(job: Mapping[str, Any]) -> None:
     """Write the reports of a program that has ended, and say where its time went."""
     from chainer_profile.analyse.program import ProgramTime, own_ns
     from chainer_profile.record.versioned import build
+    from chainer_profile.report.content.profile import Beside
+    from chainer_profile.report.document import text
 
     ended = build(Ended, job)
     problems = list(ended.problems)
-    summary, program, advice = None, ProgramTime(ended.budget), None
+    summary, kept = None, Beside()
     is_short = not ended.formats and own_ns(ended.budget) < _SHORT_NS
     try:
         # Of the main thing alone: further reports would take a second each.
-        if ended.saved:
-            summary, program, advice = _write(Path(ended.saved[0]), ended, is_short)
+        if ended.saved and not (ended.quiet and NONE in ended.formats):
+            summary, kept = _write(Path(ended.saved[0]), ended.formats, is_short)
     except ProfileError as error:
         problems.append(str(error))
     ns = max(0, time.perf_counter_ns() - ended.at_ns)
@@ -63,40 +66,33 @@ def main(job: Mapping[str, Any]) -> None:
     written = list(ended.saved)
     if ended.folder is not None:
         try:
-            write(Path(ended.folder), {BUDGET: write_json(budget).encode()})
+            write(Path(ended.folder), {BUDGET: write_json(budget)})
             written = written or [ended.folder]
         except ProfileError as error:
             problems.append(str(error))
     if not ended.quiet:
-        program = replace(program, budget=budget)
-        problems = list(dict.fromkeys(problems))
-        _say(program, summary, advice, problems, _written(written, ended, is_short))
+        program = replace(kept.program or ProgramTime(budget), budget=budget)
+        last = [text(problem, note=True) for problem in dict.fromkeys(problems)]
+        if written:
+            last.append(text(_places(written, ended, is_short)))
+        _say(program, summary, kept.advice, last)
 
 
-def _write(
-    folder: Path, ended: Ended, is_short: bool
-) -> tuple[Summary | None, ProgramTime, Advice | None]:
-    """Write the reports of the main folder; gives what is to be said of it."""
-    from chainer_profile.analyse.program import ProgramTime
+def _write(folder: Path, formats: Sequence[str], is_short: bool) -> tuple[Summary, Beside]:
+    """Write the reports of a folder; gives what they are of, and what is kept beside that."""
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.runs.folder import load_run
     from chainer_profile.runs.write import beside, write_reports
 
-    wanted = named(ended.formats)
-    program = ProgramTime(ended.budget)
-    if ended.quiet and not wanted.any:
-        return None, program, None
     summary = summarise(load_run(folder))
-    if wanted.any:
-        write_reports(folder, summary, wanted, only=_OF_SHORT if is_short else None)
-    known = beside(folder, summary.recording)
-    return summary, known.program or program, known.advice
+    if NONE not in formats:
+        write_reports(folder, summary, formats, only=_OF_SHORT if is_short else None)
+    return summary, beside(folder, summary.recording)
 
 
-def _written(folders: Sequence[str], ended: Ended, is_short: bool) -> str:
-    places = [os.path.relpath(place) for place in folders]
-    if not places:
-        return ""
+def _places(folders: Sequence[str], ended: Ended, is_short: bool) -> str:
+    """Where everything is, and what makes more of it."""
+    places = [os.path.relpath(folder) for folder in folders]
     more = []
     if ended.first_rank:
         more.append(f"to merge the ranks, run {TYPED} report {Path(places[0]).parent}")
@@ -108,22 +104,15 @@ def _written(folders: Sequence[str], ended: Ended, is_short: bool) -> str:
 
 
 def _say(
-    program: ProgramTime,
-    summary: Summary | None,
-    advice: Advice | None,
-    problems: Iterable[str],
-    written: str,
+    program: ProgramTime, summary: Summary | None, advice: Advice | None, last: Iterable[Text]
 ) -> None:
     from chainer_profile.report.content.budget import overview
-    from chainer_profile.report.document import text
     from chainer_profile.report.writers import terminal
 
-    last = [text(problem, note=True) for problem in problems]
-    last += [text(written)] if written else []
     console = terminal.standard_output()
     width = console.width
 
     def fits(blocks: Sequence[Block]) -> bool:
-        return terminal.count_of_lines(blocks, width) <= _LINES
+        return terminal.count_of_lines(blocks, width) <= _MOST_LINES
 
     terminal.show(overview(program, summary, last, advice=advice, width=width, fits=fits), console)

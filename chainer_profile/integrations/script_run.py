@@ -7,13 +7,13 @@ import importlib
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainer_profile.basics.began import BEGAN_NS, process_age_ns
 from chainer_profile.basics.errors import UsageError, one_line
@@ -33,14 +33,10 @@ from chainer_profile.record.budget import (
     Budget,
     Trials,
 )
-from chainer_profile.runs.wanted import named
+from chainer_profile.runs.formats import NONE
 
-if TYPE_CHECKING:
-    from chainer_profile.integrations.sampler import Sampler
-    from chainer_profile.record.recording import Recording
-
-#: The budget of a program that runs is written this often, for the case that it is killed.
-_SAVED_EVERY_NS = 10_000_000_000
+#: What is known of a program that runs is written this often, for the case that it is killed.
+_SAVED_EVERY_NS = 5_000_000_000
 #: What the profiler does before a program begins.
 BEGIN = "importing itself"
 _PACKAGE = __name__.partition(".")[0]
@@ -56,13 +52,11 @@ def counted_imports(accounts: Accounts) -> Iterator[None]:
             if accounts.part == PROFILER or get_ident() != thread or os.getpid() != process:
                 return find_and_load(name, import_)
             package = name.partition(".")[0]
-            part, around = accounts.account
-            if part == IMPORTS:  # of the package whose import is open
-                outer = around.partition(BENEATH)[0]
-                named = outer if outer == package else outer + BENEATH + package
-            else:
-                named = package
-            accounts.open((PROFILER, BEGIN) if package == _PACKAGE else (IMPORTS, named))
+            outer = ""
+            if accounts.part == IMPORTS:  # of the package whose import is open
+                outer = accounts.account[1].partition(BENEATH)[0]
+            path = package if outer in ("", package) else outer + BENEATH + package
+            accounts.open((PROFILER, BEGIN) if package == _PACKAGE else (IMPORTS, path))
             try:
                 return find_and_load(name, import_)
             finally:
@@ -100,7 +94,6 @@ class ScriptRun:
 
     def __post_init__(self) -> None:
         self._problems: dict[str, None] = {}  # each is told once
-        self._sampler: Sampler | None = None
         self._process = os.getpid()
         self._rank = _launched_rank()
         self._start = Start()
@@ -136,9 +129,7 @@ class ScriptRun:
             # Ranks wait for one another, so that each would time the others' changes.
             tries=self.tries and self._rank is None,
         )
-        # A signal may end what MPI waits for.
-        if self.samples and self._rank is None:
-            self._sampler = Sampler(self._accounts, self._program.what_runs)
+        self._sampler = Sampler(self._accounts, self._program.what_runs)
         if self.out is not None:
             with self._accounts.within(PROFILER, BEGIN, count=0):
                 self._results.take()  # what is wrong with it is said before the program runs
@@ -159,7 +150,8 @@ class ScriptRun:
             replacements.wrap(os, "_exit", self._saving_first)
             with accounts.within(PROFILER, BEGIN, count=0):
                 self._program.__enter__()
-                if self._sampler is not None:
+                # A signal may end what MPI waits for.
+                if self.samples and self._rank is None:
                     self._sampler.start()
             try:
                 outcome = run(self.script)
@@ -169,8 +161,7 @@ class ScriptRun:
             except BaseException as error:  # of what the program left in place of Python's own
                 outcome = Outcome(error)
             finally:
-                if self._sampler is not None:
-                    self._sampler.stop()
+                self._sampler.stop()
             with accounts.within(PROFILER, SAVING, count=0), self._excused():
                 self._program.__exit__(None, None, None)
         return outcome
@@ -184,26 +175,23 @@ class ScriptRun:
         ended = _now()
         with self._excused():
             with self._accounts.within(PROFILER, SAVING, count=0):
-                recordings = self._program.recordings()
-                saved = list(self._results.save(recordings))
-                self._save_advice(recordings)
+                saved = list(self._results.save(self._program.recordings()))
+                if self.tries and not self._save_advice():
+                    why = "were no iterations" if self._rank is None else "are several ranks"
+                    self._warn(f"nothing was tried: there {why}")
                 budget = self._budget(str(outcome), ended)
-                if self._sampler is not None and self._sampler.problem:
+                if self._sampler.problem:
                     self._warn(f"functions are not sampled: {self._sampler.problem}")
             self._results.save_budget(budget)
             self._report(budget, saved, formats, quiet)
 
-    def _save_advice(self, recordings: Mapping[str, Recording]) -> None:
-        """Write what came of the cures, if any were tried."""
-        tried = self._program.tried
-        recording = None if tried is None else recordings.get(tried.kind)
-        if tried is not None and recording is not None:
-            command = f"python {shlex.join(self.script.words)}"
-            advice = tried.advice(shlex.join(self.script.words), command, recording)
-            self._results.save_advice(tried.kind, advice)
-        elif self.tries:
-            why = "there were no iterations" if self._rank is None else "there are several ranks"
-            self._warn(f"nothing was tried: {why}")
+    def _save_advice(self) -> bool:
+        """Write what came of the cures so far; gives whether any could be tried."""
+        trying = self._program.trying
+        advice = None if trying is None else trying.advice(self.script.words)
+        if trying is not None and advice is not None:
+            self._results.save_advice(trying.watched.name, advice)
+        return advice is not None
 
     def _warn(self, problem: str) -> None:
         self._problems[problem] = None
@@ -213,7 +201,7 @@ class ScriptRun:
     ) -> None:
         quiet = quiet or bool(self._rank)  # of several ranks the first one tells
         main = self._results.main
-        if quiet and not (saved and named(formats).any):
+        if quiet and (not saved or NONE in formats):
             return
         ended = Ended(
             budget,
@@ -248,28 +236,33 @@ class ScriptRun:
 
     def _budget(self, outcome: str, ended: str) -> Budget:
         spent = self._accounts.spent()
-        words = shlex.join(self.script.words)
-        wall_ns = sum(one.ns for one in spent)
-        accounts = self._program.accounts_of_trials()
-        trials = tuple(
-            Trials(*accounts[kind], folder) for kind, folder in self._results.folders().items()
-        )
-        untimed = self._program.untimed
-        sampled = () if self._sampler is None else self._sampler.sampled()
-        began, how = (words, self._started), (ended, outcome)
-        extensions, unmeasured = self._program.extensions, self._program.unmeasured()
-        compression = dict(self._program.compression)
+        program, folders = self._program, self._results.folders()
         return Budget(
-            *(*began, *how, wall_ns, spent, untimed, sampled, trials, extensions, unmeasured),
-            compression=compression,
+            script=shlex.join(self.script.words),
+            started=self._started,
+            ended=ended,
+            outcome=outcome,
+            wall_ns=sum(account.ns for account in spent),
+            spent=spent,
+            untimed=program.untimed,
+            sampled=self._sampler.sampled(),
+            trials=tuple(
+                Trials(*watched.spent, folders[watched.name])
+                for watched in program.watched
+                if watched.name in folders
+            ),
+            extensions=program.extensions,
+            unmeasured=program.unmeasured(),
+            compression=dict(program.compression),
         )
 
     def _save_now_and_then(self, outcome: str = RUNNING) -> None:
-        """Write the budget so far, for the case that the program is killed."""
+        """Write the budget and the advice so far, for the case that the program is killed."""
         if outcome == RUNNING and time.perf_counter_ns() < self._due_ns:
             return
         with self._accounts.within(PROFILER, SAVING, count=0), suppress(Exception):
             self._results.save_budget(self._budget(outcome, _now()))
+            self._save_advice()
         self._due_ns = time.perf_counter_ns() + _SAVED_EVERY_NS
 
     def _saving_first(self, leave: Any) -> Any:

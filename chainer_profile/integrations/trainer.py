@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
@@ -25,7 +26,7 @@ from chainer_profile.record.recording import Layer
 from chainer_profile.runs.write import write_reports
 
 #: Layers of an iteration that are reported.
-_REPORTED = 5
+_MOST_REPORTED = 5
 
 
 class LayerProfile(Extension):
@@ -139,13 +140,12 @@ def _warn(problem: str) -> None:
 
 def _scalars(times: Mapping[Layer | str, float]) -> dict[str, float]:
     """Milliseconds by phase and of the slowest layers, by the names they are reported by."""
-    phases: dict[str, float] = {}
-    layers: dict[str, float] = {}
-    for one, seconds in times.items():
-        phase = one if isinstance(one, str) else one.phase
-        phases[f"profile/{phase}"] = phases.get(f"profile/{phase}", 0.0) + seconds * 1e3
-        if not isinstance(one, str):
-            name = f"profile/layer/{phase}/{one.path.strip('/')}"
-            layers[name] = layers.get(name, 0.0) + seconds * 1e3
-    slowest = sorted(layers, key=lambda name: -layers[name])[:_REPORTED]
+    phases: defaultdict[str, float] = defaultdict(float)
+    layers: defaultdict[str, float] = defaultdict(float)
+    for owner, seconds in times.items():
+        phase = owner if isinstance(owner, str) else owner.phase
+        phases[f"profile/{phase}"] += seconds * 1e3
+        if not isinstance(owner, str):
+            layers[f"profile/layer/{phase}/{owner.path.strip('/')}"] += seconds * 1e3
+    slowest = sorted(layers, key=lambda name: -layers[name])[:_MOST_REPORTED]
     return phases | {name: layers[name] for name in slowest}

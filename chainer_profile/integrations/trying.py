@@ -1,4 +1,4 @@
-"""Cures in a running program: which are tried, where its loop is, and what is told of them."""
+"""Cures in a running program: where its loop is, what its iterations call, and what came of it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ast
 import functools
 import linecache
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -16,96 +16,44 @@ from chainer import FunctionNode
 
 from chainer_profile.advice import results
 from chainer_profile.advice.changes import (
-    AS_IT_IS,
     BEFORE,
-    CURES,
-    WALL,
-    Candidate,
-    blas_threads,
     code,
-    difference,
-    is_made,
-    labels,
-    lacking,
+    cures_here,
+    name_of,
     switched,
-    thread_changes,
     variables,
 )
-from chainer_profile.advice.turns import Pair, Turns
+from chainer_profile.advice.turns import Turns
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
+from chainer_profile.basics.describe import NS
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.integrations.origins import CHAINER, LIBRARIES, OURS
 from chainer_profile.measure.devices import device_of
-from chainer_profile.record.recording import Recording
 
 if TYPE_CHECKING:
     from chainer_profile.integrations.watched import Watched
 
 
-@dataclass
-class Tried:
-    """The cures that are tried in the trials of a kind."""
+class Trying:
+    """Tries cures in the trials of a kind, from now on; begun by the program's own call."""
 
-    kind: str
-    turns: Turns
-    untried: Sequence[Untried]
-    place: str  #: Where the loop is whose trials they are, ``train.py:30``.
-    counted: Replacements = field(default_factory=Replacements)
-
-    @classmethod
-    def of(cls, watched: Watched) -> Tried:
-        """Try cures in these trials from now on; called by the program."""
+    def __init__(self, watched: Watched) -> None:
         assert watched.trial is not None
-        assert watched.live is not None
-        on_gpu = device_of(watched.trial.roots[0][1]).xp.__name__ != "numpy"
-        threads, others, last, untried = cures(on_gpu)
-        work = Work()
-        turns = watched.turns = Turns(threads, others, last, switched, work=work.so_far)
-        tried = cls(watched.name, turns, untried, place_of_loop(sys._getframe(1)))
-        tried.counted.wrap(FunctionNode, "apply", work.counted)
-        return tried
-
-    def close(self) -> None:
-        """Take back what is patched."""
-        self.turns.close()
-        self.counted.undo()
-
-    def advice(self, script: str, command: str, recording: Recording) -> results.Advice:
-        """What came of them; ``command`` is how the program is called without us."""
-        pairs = self.turns.pairs()
-        tried = results.ranked([_result(pair) for pair in pairs if pair.result or pair.error])
-        undone = [_name(pair) for pair in pairs if not (pair.result or pair.error)]
-        undone += map(labels, self.turns.not_begun())
-        best = results.best_of(tried)
-        return results.Advice(
-            tried,
-            (*(Untried(name, "the program ended before") for name in undone), *self.untried),
-            settings=recording.settings,
-            environment=recording.environment,
-            script=script,
-            lines=() if best is None else tuple(self.lines(best.candidate.change, command)),
-        )
-
-    def lines(self, change: Change, command: str) -> Iterator[tuple[str, str]]:
-        """What to type and to write for a change, and where."""
-        if words := variables(change):
-            yield BEFORE, f"{words} {command}"
-        for statement in code(change):
-            yield self.place, statement
-
-
-class Work:
-    """What iterations call, so that long ones can be told from short ones."""
-
-    def __init__(self) -> None:
+        self.watched = watched
+        #: Where the loop is whose trials they are, ``train.py:30``.
+        self.place = place_of_loop(sys._getframe(1))
+        # Calls of functions so far, and the elements of their inputs: what iterations call tells
+        # long ones from short ones.
         self._calls = self._size = 0
+        on_gpu = device_of(watched.trial.roots[0][1]).xp.__name__ != "numpy"
+        self.turns = watched.turns = Turns(
+            cures_here(on_gpu), switched, work=lambda: (self._calls, self._size)
+        )
+        self._counting = Replacements()
+        self._counting.wrap(FunctionNode, "apply", self._counted)
 
-    def so_far(self) -> tuple[int, int]:
-        """Calls of functions, and the elements of their inputs."""
-        return self._calls, self._size
-
-    def counted(self, apply: Any) -> Any:
+    def _counted(self, apply: Any) -> Any:
         # Every function comes here.
         @functools.wraps(apply)
         def counted_apply(function: Any, inputs: Any) -> Any:
@@ -116,58 +64,40 @@ class Work:
 
         return counted_apply
 
+    def close(self) -> None:
+        """Take back what is patched."""
+        self.turns.close()
+        self._counting.undo()
 
-def cures(on_gpu: bool) -> tuple[list[Change], list[Change], list[Change], list[Untried]]:
-    """Numbers of threads, other changes, those that last, and those that cannot be tried here."""
-    threads: list[Change] = []
-    others: list[Change] = []
-    last: list[Change] = []
-    untried: list[Untried] = []
-    if not on_gpu:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        threads = thread_changes(blas_threads(), cores or 1)
-        if not threads:
-            untried.append(Untried("BLAS threads", "there is one core"))
-    lacks = lacking()
-    for cure in CURES:
-        if not cure.within or cure.device == ("cpu" if on_gpu else "gpu"):
-            continue
-        if is_made(cure.change):
-            untried.append(Untried(labels(cure.change), "the program has it already"))
-        elif why := lacks.get(cure.needs, ""):
-            untried.append(Untried(labels(cure.change), why))
-        else:
-            (last if cure.lasts else others).append(cure.change)
-    return threads, others, last, untried
+    def advice(self, words: Sequence[str]) -> results.Advice | None:
+        """What came of them so far; None without any trial. The words call the program."""
+        described = self.watched.described()
+        if described is None:
+            return None
+        every = self.turns.tried()
+        tried = results.ranked([change for change in every if change.gain or change.error])
+        undone = [change.candidate.name for change in every if not (change.gain or change.error)]
+        undone += map(name_of, self.turns.not_begun())
+        best = results.best_of(tried)
+        return results.Advice(
+            tried,
+            (
+                *(Untried(name, "the program ended before") for name in undone),
+                *self.turns.cures.untried,
+            ),
+            *described,
+            script=shlex.join(words),
+            lines=() if best is None else tuple(self.lines(best.candidate.change, words)),
+            trials=self.watched.count,
+            trials_s=self.watched.own_ns * NS,
+        )
 
-
-def _name(pair: Pair) -> str:
-    """A change by what it has beyond that which it is held against."""
-    if pair.against == AS_IT_IS:
-        return labels(pair.change)
-    return f"+ {labels(difference(pair.change, pair.against))}"
-
-
-def _result(pair: Pair) -> results.Tried:
-    change, against, found = pair.change, pair.against, pair.result
-    beside = f"beside {labels(against)}" if against != AS_IT_IS else ""
-    keep = "; ".join(filter(None, (variables(change), *code(change))))
-    candidate = Candidate(_name(pair), beside, keep, change, against, decides=WALL)
-    if found is None:
-        return results.Tried(candidate, error=pair.error)
-    return results.Tried(
-        candidate,
-        wall=found.speedup,
-        pairs=found.rounds,
-        confirmed=True,
-        before_s=found.before_s,
-        after_s=found.after_s,
-        loss=found.loss,
-        error=pair.error,
-    )
-
-
-# -- where to write
+    def lines(self, change: Change, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """What to type and to write for a change, and where."""
+        if set_before := variables(change):
+            yield BEFORE, f"{set_before} python {shlex.join(words)}"
+        for statement in code(change):
+            yield self.place, statement
 
 
 def place_of_loop(frame: FrameType | None) -> str:
@@ -175,7 +105,7 @@ def place_of_loop(frame: FrameType | None) -> str:
     innermost = ""
     while frame is not None:
         path = frame.f_code.co_filename
-        if _is_programs(path):
+        if not (path.startswith((OURS, "<frozen", *LIBRARIES)) or CHAINER in path):
             line = frame.f_lineno
             loop = _loop_around(frame, line)
             name = os.path.relpath(path) if os.path.exists(path) else path
@@ -184,10 +114,6 @@ def place_of_loop(frame: FrameType | None) -> str:
             innermost = innermost or f"{name}:{line}"
         frame = frame.f_back
     return innermost
-
-
-def _is_programs(path: str) -> bool:
-    return not (path.startswith((OURS, "<frozen", *LIBRARIES)) or CHAINER in path)
 
 
 def _loop_around(frame: FrameType, line: int) -> int | None:

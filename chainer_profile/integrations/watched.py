@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from chainer_profile.advice.turns import Turns
 from chainer_profile.basics.errors import one_line
 from chainer_profile.measure.accounts import Account, Accounts
 from chainer_profile.measure.devices import clock_of, device_of
@@ -17,13 +16,16 @@ from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.record.budget import ITERATIONS, PROFILER
 from chainer_profile.record.journal import Journal
-from chainer_profile.record.recording import Recording
+from chainer_profile.record.recording import Environment, Recording, Settings
+
+if TYPE_CHECKING:
+    from chainer_profile.advice.turns import Turns
 
 #: Nanoseconds that the memory pass takes for each call, about: tracemalloc sees all of Python's
 #: allocations. Those that it may add whatever the trials take, and else of their own time.
-_MEMORY_CALL_NS, _MEMORY_NS, _MEMORY_COST = 500_000, 300_000_000, 0.03
+_MEMORY_CALL_NS, _MEMORY_NS, _MEMORY_PART = 500_000, 300_000_000, 0.03
 #: Its two trials have no rows: they may take so long whatever the others take, or such a part.
-_UNTIMED_TRIALS, _UNTIMED_NS, _UNTIMED = 2, 100_000_000, 0.1
+_UNTIMED_TRIALS, _UNTIMED_NS, _UNTIMED_PART = 2, 100_000_000, 0.1
 #: Ends a trial, with the exception that it ended in, if any.
 End = Callable[[BaseException | None], None]
 #: What the profiler does around trials, and within those that are profiled.
@@ -75,8 +77,10 @@ class Watched:
         if self.turns is not None:
             self.turns.close()
         if self.trial is not None:
-            with self._excused():
+            try:
                 self._stop()
+            except Exception as error:
+                self._fail(error)
             self.trial = None  # its network may go
 
     def _stop(self) -> None:
@@ -85,18 +89,25 @@ class Watched:
             live.end()
             self.recording = live.recording()
 
+    def described(self) -> tuple[Settings, Environment] | None:
+        """Settings and machine of the trials so far, as their recording has them; None of none."""
+        if self.recording is not None and self.recording.n_trials:
+            return self.recording.settings, self.recording.environment
+        header = None if self.live is None else self.live.header
+        return None if header is None else (header.settings, header.environment)
+
     # -- a trial
 
     def run(self, call: Callable[[], Any], count: int = 1) -> Any:
         """What a call gives, which is the next trial."""
         end = self.begin(count, ends=True)
         try:
-            given = call()
+            result = call()
         except BaseException as error:
             end(error)
             raise
         end(None)
-        return given
+        return result
 
     def begin(self, count: int = 1, ends: bool = False) -> End:
         """The next trial begins; what the profiler does around it is kept apart.
@@ -105,6 +116,8 @@ class Watched:
         """
         self.saved()
         accounts, live = self.accounts, self.live
+        # A trial that is tried is timed as a whole: the tape would be a part of what is compared.
+        is_tried = False
         # Of several optimizers it is not known yet which one's update ends an iteration.
         optimizers = len(self.trial.optimizers) if self.trial is not None else 1
         if optimizers > 1 and self.count < optimizers and not ends:
@@ -115,85 +128,66 @@ class Watched:
             accounts.open(_AROUND)
             try:
                 live.counts = live.memory_is_due and self._may_count(live)
-                if self._is_tried(live):
-                    return self._begin_tried(live, count)
-                live.begin()
+                is_tried = self.turns is not None and self._is_tried(live, self.turns)
+                if is_tried:
+                    live.iteration += 1
+                    live.wait()
+                else:
+                    live.begin()
             except Exception as error:
                 self._fail(error)
             accounts.turn_to(self.spent)
 
         def end(error: BaseException | None) -> None:
             into = error.into if isinstance(error, Abandoned) else None
+            counted = count if error is None else 0
             if live is None:
-                ns = own_ns = accounts.close(into, count if error is None else 0)
+                ns = accounts.close(into, counted)
             else:
-                ns = accounts.turn_to(_AROUND, into, count if error is None else 0)
+                if is_tried:
+                    live.wait()
+                ns = accounts.turn_to(_AROUND, into, counted)
                 try:
-                    if self.live is not None:
-                        live.finish(error)
+                    ns = self._finish(live, is_tried, ns, error)
                 except Exception as failure:
                     self._fail(failure)
                 accounts.close()
-            if error is not None:
-                if live is not None and into is not None:
-                    live.iteration -= 1
-                if self.turns is not None:
-                    self.turns.abandon()
-                return
-            if live is not None:
-                own_ns = self._without_added(live, ns)
-            self.count += 1
-            self.own_ns += own_ns
-            if live is not None and self.turns is not None:
-                if live.mode == TAPING:
-                    self.turns.end(own_ns)
-                else:
-                    self.turns.abandon()
+                live.iteration -= into is not None
+            if error is None:
+                self.count += 1
+                self.own_ns += ns
 
         return end
+
+    def _finish(
+        self, live: LiveTrials, is_tried: bool, ns: int, error: BaseException | None
+    ) -> int:
+        """A trial has ended; gives its own time."""
+        if not is_tried:
+            if self.live is not None:
+                live.finish(error)
+            if error is None:
+                ns = self._without_added(live, ns)
+        if self.turns is not None:
+            if error is None and (is_tried or live.mode == TAPING):
+                self.turns.end(ns)
+            else:
+                self.turns.abandon()
+        return ns
 
     def _may_count(self, live: LiveTrials) -> bool:
         """Whether the memory pass takes little of what trials took so far."""
         added_ns, untimed_ns = live.calls * _MEMORY_CALL_NS, _UNTIMED_TRIALS * self._usual_ns
-        return added_ns <= max(_MEMORY_NS, _MEMORY_COST * self.own_ns) and untimed_ns <= max(
-            _UNTIMED_NS, _UNTIMED * self.own_ns
+        return added_ns <= max(_MEMORY_NS, _MEMORY_PART * self.own_ns) and untimed_ns <= max(
+            _UNTIMED_NS, _UNTIMED_PART * self.own_ns
         )
 
-    def _is_tried(self, live: LiveTrials) -> bool:
+    def _is_tried(self, live: LiveTrials, turns: Turns) -> bool:
         """Switch on what is tried in the next trial; gives whether it is for that alone."""
-        if self.turns is None:
-            return False
         if live.is_counting_next:
-            self.turns.pause()
+            turns.pause()
             return False
-        return self.turns.begin()
-
-    def _begin_tried(self, live: LiveTrials, count: int) -> End:
-        """A trial begins that is timed as a whole: the tape would be a part of what is compared.
-
-        What the profiler does before it is open in the accounts.
-        """
-        accounts, turns = self.accounts, self.turns
-        assert turns is not None
-        live.iteration += 1
-        live.wait()
-        accounts.turn_to(self.spent)
-
-        def end(error: BaseException | None) -> None:
-            live.wait()
-            if error is not None:
-                into = error.into if isinstance(error, Abandoned) else None
-                live.iteration -= into is not None
-                accounts.close(into, 0)
-                turns.abandon()
-                return
-            ns = accounts.close(None, count)
-            self.count += 1
-            self.own_ns += ns
-            with accounts.within(PROFILER, AROUND, count=0), self._excused():
-                turns.end(ns)
-
-        return end
+        return turns.begin()
 
     def _without_added(self, live: LiveTrials, ns: int) -> int:
         """A trial's own time; what profiling added to it is the profiler's."""
@@ -207,15 +201,8 @@ class Watched:
             self.accounts.move(self.spent, (PROFILER, WITHIN), added_ns)
         return ns - added_ns
 
-    @contextmanager
-    def _excused(self) -> Iterator[None]:
-        """What goes wrong in measuring ends that, and not the program."""
-        try:
-            yield
-        except Exception as error:
-            self._fail(error)
-
     def _fail(self, error: Exception) -> None:
+        """What goes wrong in measuring ends that, and not the program."""
         self.warn(f"measuring stopped: {one_line(error)}")
         with suppress(Exception):
             self._stop()

@@ -72,6 +72,7 @@ class LiveTrials:
         self._rows = self._tape.rows
         self._memory = IterationMemory(trial, is_due=memory)
         self._journal: Journal | None = None
+        self.header: Header | None = None  #: What the journal begins with, once it does.
         self._conditions: Conditions | None = None
         self._call_ns = 0.0
         # Since when the fixed work was timed; None where it is not.
@@ -186,7 +187,7 @@ class LiveTrials:
             journal, settings = self._open(), self._settings()
             self._journal = journal
             self._writer = JournalWriter(journal, self._rows, self._tape.links, self._settings)
-            header = Header(
+            header = self.header = Header(
                 settings,
                 environment.collect(settings.device),
                 on_device=self._clock.device is not None,

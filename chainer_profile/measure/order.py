@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.basics.words import COMMUNICATION
+from chainer_profile.measure.owners import Place
 from chainer_profile.measure.row import BACKWARD, CALL, INNER, MARK, WORK, Entry, Row, shown
 from chainer_profile.measure.stretch import OUTSIDE, Stretch
 from chainer_profile.measure.windows import BACKWARD as BACKWARD_MARK
@@ -23,9 +24,9 @@ class FirstIteration:
 
     #: Of every backward which call it is of, by the order of those; None of an earlier graph.
     ties: list[int | None] = field(default_factory=list)
-    #: Of every call its class, and where its last input is a parameter the identity of that and the
-    #: size of its first input; of every backward its class.
-    calls: list[tuple[type, int, int]] = field(default_factory=list)
+    #: Of every call its class and where it was, and if its last input is a parameter the identity
+    #: of that and the size of its first input; of every backward its class.
+    calls: list[tuple[type, Place, int, int]] = field(default_factory=list)
     backwards: list[type] = field(default_factory=list)
     raised: bool = False  # by a function
 

@@ -131,6 +131,13 @@ class Paths:
         is_foreign = self._is_foreign if path in self.holders else None
         return Place(path, phase, is_foreign, outside, of_path, self.calls)
 
+    def in_forward(self, place: Place) -> Place:
+        """The place in forward of the same link, or outside of all."""
+        if place.outside:
+            return self.outside
+        keys = (key for key, other in self.places(place.phase).items() if other is place)
+        return self.forward.get(next(keys, -1), place)
+
     def _all_places(self) -> Iterator[Place]:
         yield from self._by_path.values()
         for places in self._places.values():

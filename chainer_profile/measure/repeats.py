@@ -1,17 +1,18 @@
 """Trials that repeat calls whose order is known: they note clocks, and what shows the order holds.
 
-A call notes its class, a key (the identity of its last input, which is a parameter where it has
-any, added to the size of its first), and the clock when it begins and, as its complement, when it
-ends. This takes a third of what the tape adds to a trial. Nothing is kept of a trial that made
-other calls: those behind it are the tape's.
+A call notes its class, its link, a key (the identity of its last input, which is a parameter where
+it has any, added to the size of its first), and the clock when it begins and, as its complement,
+when it ends. This takes a third of what the tape adds to a trial. Nothing is kept of a trial that
+made other calls: those behind it are the tape's.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import compress, cycle
+from itertools import compress, cycle, pairwise
 from threading import get_ident
 from typing import Any
 
@@ -20,9 +21,11 @@ from chainer import FunctionHook
 from numpy.typing import NDArray
 
 from chainer_profile.measure.clock import NowNs
+from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.events import EventPool, TimedTrial, timed_trial
 from chainer_profile.measure.hooks import hook_of
 from chainer_profile.measure.order import Order
+from chainer_profile.measure.owners import Place
 from chainer_profile.measure.row import BACKWARD, CALL, INNER, SUM
 from chainer_profile.measure.rows import Iteration, Taped
 from chainer_profile.measure.stretch import Stretch
@@ -31,24 +34,25 @@ from chainer_profile.measure.windows import Enter, Leave, Mark, Trial
 from chainer_profile.record.recording import Layer
 
 #: What a noted value is.
-_CLASS, _KEY, _CLOCK = "class", "key", "clock"
+_CLASS, _KEY, _CLOCK = "class or link", "key", "clock"
 
 
 class Repeats:
     """Trials within ``recording()``, each from ``start()`` to ``stop()``; see :class:`Tape`."""
 
     def __init__(
-        self, tape: Tape, order: Order, link_calls: dict[str, int], now_ns: NowNs, trial: Trial
+        self, tape: Tape, order: Order, entries: Entries, now_ns: NowNs, trial: Trial
     ) -> None:
         self.order = order
-        self._tape, self._link_calls, self._now_ns, self._trial = tape, link_calls, now_ns, trial
+        self._tape, self._entries, self._now_ns, self._trial = tape, entries, now_ns, trial
         #: Trials that made other calls, of which nothing is kept.
         self.unlike = 0
         self._expected = _Expected(order, tape)
-        # What was noted, the trials in it, and where each of them ends.
+        # What was noted, calls of links, the trials in it, and where each of them ends in both.
         self._values: list[Any] = []
+        self._called: list[Place] = []
         self._timed: list[TimedTrial] = []
-        self._ends: list[int] = []
+        self._ends: list[tuple[int, int]] = []
         self._begin = self._start_ns = 0
         # The last exception that left a window with a mark, and the values before.
         self._left_by = 0, 0
@@ -58,7 +62,14 @@ class Repeats:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Within this, windows are noted."""
-        with self._trial.timed(self._enter, self._leave), self._hook:
+        paths, running = self._tape.paths, self._entries.running
+        with (
+            self._entries.links_alone(),
+            self._trial.timed(self._enter, self._leave),
+            self._hook,
+        ):
+            running.places, running.place = paths.forward, paths.outside
+            running.link_calls = self._called
             yield
 
     @property
@@ -71,7 +82,9 @@ class Repeats:
 
     def start(self) -> None:
         """A trial begins."""
+        end = self._ends[-1] if self._ends else (0, 0)
         self._begin, self._left_by = len(self._values), (0, 0)
+        del self._called[end[1] :]  # of one that did not end
         if self._events is not None:
             self._events.clear()
             self._events.record()
@@ -84,7 +97,7 @@ class Repeats:
         self._values.append(~end_ns)
         n_events = len(self.order.codes)
         self._timed.append(timed_trial(self._events, self._start_ns, end_ns, n_events, now_ns))
-        self._ends.append(len(self._values))
+        self._ends.append((len(self._values), len(self._called)))
 
     @property
     def last(self) -> TimedTrial:
@@ -104,18 +117,23 @@ class Repeats:
 
     def fold(self) -> list[Iteration]:
         """The trials since the last time, without those that made other calls."""
-        values, ends, timed = self._values.copy(), self._ends, self._timed
+        values, called = self._values.copy(), self._called.copy()
+        ends, timed = self._ends, self._timed
         self._values.clear()
+        self._called.clear()
         self._ends, self._timed = [], []
         if not timed:
             return []
         # Behind them there may be values of a trial that did not end.
-        stamps = self._expected.stamps(values[: ends[-1]], len(timed))
+        end, called_end = ends[-1]
+        stamps = self._expected.stamps(values[:end], len(timed))
+        self._count(called[:called_end])
         if stamps is None:
-            parts = [
-                self._expected.stamps(values[begin:end], 1)
-                for begin, end in zip([0, *ends], ends, strict=False)
-            ]
+            parts = []
+            for (begin, called_begin), (end, called_end) in pairwise([(0, 0), *ends]):
+                parts.append(self._expected.stamps(values[begin:end], 1))
+                if parts[-1] is None:
+                    self._count(called[called_begin:called_end], -1)
             self.unlike += sum(part is None for part in parts)
             timed = [trial for trial, part in zip(timed, parts, strict=True) if part is not None]
             if not timed:
@@ -130,12 +148,14 @@ class Repeats:
             begins + length,
             np.concatenate(on_device) if on_device else None,
         )
-        for path, calls in self._link_calls.items():
-            self._tape.paths.calls[path] += calls * len(timed)
         taped = [
             Taped(0, at, trial, rows) for at, trial in zip(begins.tolist(), timed, strict=True)
         ]
         return rows.fold_ordered(stretch, taped, np.zeros(len(timed), np.int64))
+
+    def _count(self, called: list[Place], sign: int = 1) -> None:
+        for place, calls in Counter(called).items():
+            self._tape.paths.calls[place.path] += sign * calls
 
     def failed(self, error: BaseException) -> tuple[Layer | None, bool]:
         """The layer that an exception left, or else the last one before; and whether it left it."""
@@ -155,7 +175,7 @@ class Repeats:
         """What notes windows: it runs in every one of them, and takes as few steps as may be."""
         note, note_all, now_ns = self._values.append, self._values.extend, self._now_ns
         record = None if self._events is None else self._events.record
-        repeats, thread = self, get_ident()
+        repeats, thread, running = self, get_ident(), self._entries.running
 
         def forward_preprocess(self: Any, function: Any, in_data: Any) -> None:
             try:
@@ -164,7 +184,7 @@ class Repeats:
                 key = 0
             if record is not None:
                 record()
-            note_all((function.__class__, key, now_ns()))
+            note_all((function.__class__, running.place, key, now_ns()))
 
         def forward_postprocess(self: Any, function: Any, in_data: Any) -> None:
             note(~now_ns())
@@ -207,7 +227,7 @@ class _Expected:
 
     def __init__(self, order: Order, tape: Tape) -> None:
         calls, backwards = iter(order.first.calls), iter(order.first.backwards)
-        classes: list[type | None] = []
+        classes: list[type | Place | None] = []
         keys: list[int] = []
         self.parameters: set[int] = set()
         kinds: list[str] = []  # what each value is
@@ -217,14 +237,14 @@ class _Expected:
                 kinds.append(_CLASS)
                 classes.append(next(backwards))
             elif kind == CALL:
-                kinds += [_CLASS, _KEY]
-                called, parameter, size = next(calls)
-                classes.append(called)
+                kinds += [_CLASS, _CLASS, _KEY]
+                called, place, parameter, size = next(calls)
+                classes += [called, tape.paths.in_forward(place)]
                 keys.append(parameter + size)
                 self.parameters.add(parameter)
             elif kind in (INNER, SUM):  # which follows from the backward that calls it
-                kinds += [_CLASS, _KEY]
-                classes.append(None)
+                kinds += [_CLASS, _CLASS, _KEY]
+                classes += [None, None]
                 keys.append(0)
             kinds.append(_CLOCK)
         self.parameters.discard(0)  # of calls without any

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-from itertools import count
 from threading import get_ident
 from types import FrameType, FunctionType
 from typing import Any, NamedTuple
@@ -24,42 +22,27 @@ from chainer import FunctionHook
 from chainer.function import FunctionAdapter
 from numpy.typing import NDArray
 
-from chainer_profile.costs.call import specs_of
-from chainer_profile.costs.work import backward_work, forward_work
 from chainer_profile.measure.call_history import History
 from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.entries import Entries, came_through
 from chainer_profile.measure.events import EventPool, TimedTrial, timed_trial
-from chainer_profile.measure.facts import (
-    ACCUMULATION,
-    facts_of_gradients,
-    facts_of_inputs,
-    facts_of_mark,
-    facts_of_outputs,
-    sums_gradients,
-    work_by,
-)
+from chainer_profile.measure.facts import sums_gradients
 from chainer_profile.measure.hooks import hook_of
+from chainer_profile.measure.lookup import SUMS, Lookup
 from chainer_profile.measure.order import FirstIteration
 from chainer_profile.measure.owners import Paths, Place
-from chainer_profile.measure.row import BACKWARD as BACKWARD_KIND
-from chainer_profile.measure.row import CALL, INNER, MARK, SUM, Entry
+from chainer_profile.measure.row import INNER
 from chainer_profile.measure.rows import Iteration, Rows, Sums, Taped
 from chainer_profile.measure.stretch import OUTSIDE, PAUSED, Stretch, mended
-from chainer_profile.measure.windows import BACKWARD, FORWARD, Enter, Leave, Mark, Trial
+from chainer_profile.measure.windows import FORWARD, Enter, Leave, Mark, Trial
 from chainer_profile.record.recording import Layer, LinkCalls
 
-#: Functions that may add up gradients.
-_SUMS = ("Add", "MultiAdd")
-_NUMBERS = count()
 #: Names of the functions that end windows.
 _WINDOWS = ("ending", "timed_call", "timed_lossfun", "backward", "timed_update", "timed_hook")
 #: Iterations are folded together that have so many events, or take so long.
 MANY_EVENTS, GROUP_NS = 8000, 100_000_000
 #: A tape with so many events within one iteration is folded there and then: two integers each.
 _MOST_EVENTS = 200_000
-#: So many functions and shapes of a link are found fast.
-_MOST_REMEMBERED = 10_000
 
 
 class Log:
@@ -117,34 +100,17 @@ class Tape:
         single_calls: bool = False,
         history: History | None = None,
     ) -> None:
-        self.rows = Rows(single_calls)
         self._history = history
         # Whether functions that are called in backwards are noted, too.
         self.all_functions = history is not None or single_calls
-        self._inner: dict[tuple[int, type], int] = {}
         #: Begins and ends of the pauses of the iteration that runs or was the last.
         self.pauses: list[tuple[int, int]] = []
         self._now_ns, self._trial, self.events = now_ns, trial, events
         self._entries, self._running = entries, entries.running
         self._list = Log(now_ns)
-        self._attribute = f"_chainer_profile_entry_{next(_NUMBERS)}"
-        # While the first iteration tells in which order calls are made, none is found fast: where
-        # functions keep which call they are, and which call each backward is of.
-        self._call_attribute = f"{self._attribute}_call"
-        self._first: FirstIteration | None = None
-        # Numbers of entries: of backwards by those of their forwards, and of marks.
-        self._backwards: dict[int, int] = {}
-        self._known_backwards: dict[int, int] = {}
-        self._known_marks: dict[tuple[str, ...], int] = {}
-        # The same by identity, with the mark itself so that no other one gets that.
-        self._of_marks: dict[int, tuple[Mark, int]] = {}
-        # Of sums of gradients by the backward around them and by shapes; and by path and shapes.
-        self._of_sums: dict[Any, int] = {}
-        self._sums: dict[str, dict[Any, int]] = {}
-        self._of_old_graphs: dict[str, int] = {}
-        # Entries whose calls have not ended yet for the first time, by number.
-        self._fresh: dict[int, Entry] = {}
-        self.paths = Paths(trial.roots)
+        self._lookup = Lookup(
+            Rows(single_calls), Paths(trial.roots), self._running, self._paused, self._open_row
+        )
         # Calls of links that are not folded.
         self._called: list[Place] = []
         # Iterations that are not folded, where the one that runs begins, and what was folded of it.
@@ -162,6 +128,14 @@ class Tape:
         self._now = self._of_list
         # What times all that is no function, while windows are noted.
         self._timing: AbstractContextManager[None] | None = None
+
+    @property
+    def rows(self) -> Rows:
+        return self._lookup.rows
+
+    @property
+    def paths(self) -> Paths:
+        return self._lookup.paths
 
     # -- iterations
 
@@ -187,7 +161,7 @@ class Tape:
         # Where something else is read in the clock's place no rows are found.
         self.rows.grow = log is None
         now.begin()
-        self._running.adopt = self._adopt
+        self._running.adopt = self._lookup.adopt
         self._running.link_calls = self._called if log is None else []
         self._timing = self._trial.timed(now.enter, now.leave)
         self._timing.__enter__()
@@ -216,7 +190,7 @@ class Tape:
         self._failed = OUTSIDE
         self.pauses.clear()
         if self.rows.is_new and not self._taped:
-            self._first = FirstIteration()
+            self._lookup.first = FirstIteration()
         if events is not None:
             events.clear()
             events.record()
@@ -228,7 +202,7 @@ class Tape:
         log, end_ns = self._list, self._now_ns()
         log.note((end_ns, ~OUTSIDE))
         timed = timed_trial(self.events, self._start_ns, end_ns, len(log), self._now_ns)
-        first, self._first = self._first, None
+        first, self._lookup.first = self._lookup.first, None
         n_events = timed.end - self._begin
         self.most_events = max(self.most_events, n_events)
         self._taped.append(Taped(number, self._begin, timed, self.rows, self._before, first))
@@ -241,7 +215,7 @@ class Tape:
         """The iteration that runs is none: its calls are in the history alone."""
         self._running.backwards.clear()
         self._list.note((self._now_ns(), ~OUTSIDE))
-        self._first = None
+        self._lookup.first = None
         del self._called[self._begin_called :]
 
     @property
@@ -334,6 +308,13 @@ class Tape:
             log.note((number, began_ns))
         self._pause(began_ns)
 
+    @contextmanager
+    def _paused(self) -> Iterator[None]:
+        """What passes within this is the profiler's."""
+        began = self._log.now_ns()
+        yield
+        self._pause(began)
+
     def _pause(self, began: int) -> None:
         """What passed since then was the profiler's."""
         log, record = self._log, self._record
@@ -350,11 +331,11 @@ class Tape:
 
     def _make(self, log: Any, record: Callable[[], None] | None = None) -> _Callbacks:
         """What notes windows: it runs in every one of them, and takes as few steps as may be."""
-        tape, now_ns, note, attribute = self, log.now_ns, log.note, self._attribute
+        tape, now_ns, note = self, log.now_ns, log.note
         running, backwards = self._running, self._running.backwards
-        of_forwards, of_marks = self._backwards, self._of_marks
-        of_sums, fresh = self._of_sums, self._fresh
-        inner = self._inner
+        lookup, attribute = self._lookup, self._lookup.attribute
+        of_forwards, of_marks, of_sums = lookup.backwards, lookup.marks, lookup.sums
+        inner, fresh = lookup.inner, lookup.fresh
         numbers, most = self._list.numbers, 2 * _MOST_EVENTS
         get_frame, adapter = sys._getframe, FunctionAdapter
         # The numbers of open marks, with the place and the path outside of links around each.
@@ -371,8 +352,8 @@ class Tape:
         def raised(function: Any) -> None:
             """A function raised; one that had not begun, or within a backward, has no window."""
             number = getattr(function, attribute, -1)
-            if tape._first is not None:
-                tape._first.raised = True
+            if lookup.first is not None:
+                lookup.first.raised = True
             if number >= 0:
                 note((now_ns(), ~number))
                 if record is not None:
@@ -396,7 +377,7 @@ class Tape:
                 return
             marked, number = of_marks.get(id(mark), (None, OUTSIDE))
             if marked is not mark:
-                number = tape._number_of_mark(mark)
+                number = lookup.of_mark(mark)
             place = running.place
             marks.append((number, place, bare))
             if not mark.function:
@@ -425,20 +406,18 @@ class Tape:
         def in_backward(function: Any, kind: type, in_data: Any, frame: FrameType) -> None:
             """A function is called in a backward, whose own time it is, but for sums."""
             around = backwards[-1]
-            if kind.__name__ in _SUMS and sums_gradients(frame):
+            if kind.__name__ in SUMS and sums_gradients(frame):
                 key = around, len(in_data), in_data[0].shape
                 number = of_sums.get(key)
                 if number is None:
-                    number = tape._number_of_sum(key, function, in_data, around)
+                    number = lookup.of_sum(key, function, in_data, around)
             elif not tape.all_functions:
                 setattr(function, attribute, ~around)
                 return
             else:
                 number = inner.get((around, kind), -1)
                 if number < 0:
-                    name = str(function._impl_name)
-                    number = tape.rows.inner_entry(name, around).number
-                    inner[around, kind] = number
+                    number = lookup.of_inner(function, kind, around)
             setattr(function, attribute, number)
             if record is not None:
                 record()
@@ -467,9 +446,11 @@ class Tape:
                     number = place[(kind, *[array.shape for array in in_data])]
                 is_foreign = place.is_foreign
                 if is_foreign is not None and not is_foreign(map(id, in_data)):
-                    number = tape._number_of_call(function, kind, in_data)
+                    number = lookup.of_call(function, kind, in_data)
             except (KeyError, AttributeError):  # of something new; no array
-                number = tape._number_of_call(function, kind, in_data)
+                if len(numbers) > most:
+                    tape._fold_within()
+                number = lookup.of_call(function, kind, in_data)
             function._entry = number
             if record is not None:
                 record()
@@ -486,13 +467,13 @@ class Tape:
             if record is not None:
                 record()
             if fresh and number in fresh:
-                tape._learn_forward(fresh.pop(number), function, in_data, get_frame(1))
+                lookup.learn_forward(fresh.pop(number), function, in_data, get_frame(1))
 
         def backward_preprocess(self: Any, function: Any, in_data: Any, out_grad: Any) -> None:
             try:
                 number = of_forwards[function._entry]
             except (KeyError, AttributeError):
-                number = tape._number_of_backward(function, out_grad)
+                number = lookup.of_backward(function, out_grad)
             if len(numbers) > most:
                 tape._fold_within()
             backwards.append(number)
@@ -524,7 +505,7 @@ class Tape:
     def use(self, rows: Rows, paths: Paths) -> None:
         """From now on calls are of these rows and networks."""
         paths.know_parameters()
-        self.rows, self.paths = rows, paths
+        self._lookup.rows, self._lookup.paths = rows, paths
         self._go_outside()
 
     def _go_outside(self) -> None:
@@ -561,7 +542,7 @@ class Tape:
         if order is None or not np.array_equal(codes[: at + 1], order.codes[: at + 1]):
             codes, _, _ = mended(codes)
             at = int(np.flatnonzero(which(codes))[-1])
-            order = self.rows.order_of(codes, self._first)
+            order = self.rows.order_of(codes, self._lookup.first)
         if order is not None:
             return order.layers[int(order.columns[at])]
         return self.rows.layers()[self.rows.entries[int(codes[at])].row]
@@ -582,178 +563,6 @@ class Tape:
             elif (row := self.rows.entries[numbers[at]].row) in range(len(self.rows)):
                 return row
         return None
-
-    # -- what is looked up once
-
-    def _number_of_mark(self, mark: Mark) -> int:
-        key = mark.phase, mark.path, mark.function, mark.of
-        number = self._known_marks.get(key)
-        if number is None:
-            began = self._log.now_ns()
-            number = self._entry_of_mark(mark).number
-            if number != OUTSIDE:
-                self._known_marks[key] = number
-            self._pause(began)
-        if number != OUTSIDE and len(self._of_marks) < _MOST_REMEMBERED:
-            self._of_marks[id(mark)] = mark, number
-        return number
-
-    def _entry_of_mark(self, mark: Mark) -> Entry:
-        if not mark.function:
-            return self.rows.entry_of_phase(mark.phase)
-        entry = self.rows.entry_of(MARK, mark.path, mark.function, mark.phase)
-        if entry.number != OUTSIDE:
-            params = self.paths.parameters(mark.path) if mark.phase == "update" else ()
-            entry.facts = facts_of_mark(mark, params)
-            if mark.work is not None:
-                entry.work = work_by(mark.function, mark.work)
-        return entry
-
-    def _adopt(self, link: Any) -> Place:
-        """The place of a link of no network so far, which becomes one below where it is called."""
-        began, around = self._log.now_ns(), self._running.place
-        self.paths.adopt(link, around.path)
-        self._pause(began)
-        return self.paths.places(around.phase)[id(link)]
-
-    def _number_of_call(self, function: Any, kind: type, in_data: Sequence[Any]) -> int:
-        if self.length > _MOST_EVENTS:
-            self._fold_within()
-        place, key = self._running.place, (kind, *_shapes_of(in_data))
-        owner = place
-        if key not in place.of_path:  # arrays may be new, too
-            self.paths.know_parameters()
-        if place.is_foreign is not None:
-            path = self.paths.owner(place.path, in_data, place.outside)
-            if path != place.path:
-                owner = self.paths.place(path, place.phase)
-        number = owner.of_path.get(key)
-        if number is None:
-            began, name = self._log.now_ns(), str(function._impl_name)
-            # This is called by the hook, and the hook by the function.
-            is_backward = place.phase == BACKWARD.phase
-            if is_backward and name in _SUMS and sums_gradients(sys._getframe(2)):
-                name = ACCUMULATION
-            parent = self._open_row()
-            number = self._number_of_new(
-                CALL, owner.of_path, key, in_data, owner.path, name, place.phase, parent
-            )
-            self.rows.entries[number].name = str(function._impl_name)
-            self._pause(began)
-        if self._first is not None:
-            setattr(function, self._call_attribute, len(self._first.calls))
-            parameter = self.paths.parameter_id(in_data)
-            size = in_data[0].size if parameter else 0
-            self._first.calls.append((type(function), parameter, size))
-        elif owner is place and number != OUTSIDE and len(place) < _MOST_REMEMBERED:
-            place[key] = number
-        return number
-
-    def _number_of_sum(self, key: Any, function: Any, in_data: Sequence[Any], around: int) -> int:
-        """A function that adds up gradients is called within a backward."""
-        began, row = self._log.now_ns(), self.rows.row_of(around)
-        path = "/" if row is None else row.path
-        table = self._sums.setdefault(path, {})
-        shapes = _shapes_of(in_data)
-        number = table.get(shapes)
-        if number is None:
-            number = self._number_of_new(
-                SUM, table, shapes, in_data, path, ACCUMULATION, BACKWARD.phase, None
-            )
-            self.rows.entries[number].name = str(function._impl_name)
-        if number != OUTSIDE:
-            self._of_sums[key] = number
-        self._pause(began)
-        return number
-
-    def _number_of_new(
-        self,
-        kind: str,
-        table: dict[Any, int],
-        key: Any,
-        in_data: Sequence[Any],
-        path: str,
-        name: str,
-        phase: str,
-        parent: int | None,
-    ) -> int:
-        """The entry of a call with shapes that are new in its row."""
-        if self.rows.is_crowded(path, name, phase):
-            key = name, None  # which all further ones share
-            if key in table:
-                return table[key]
-        entry = self.rows.entry_of(kind, path, name, phase, parent=parent)
-        if entry.number != OUTSIDE:
-            table[key] = entry.number
-            self._fresh[entry.number] = entry
-            is_forward = phase == FORWARD.phase
-            entry.facts = facts_of_inputs(in_data, self.paths.weights if is_forward else None)
-        return entry.number
-
-    def _learn_forward(
-        self, entry: Entry, function: Any, in_data: Sequence[Any], frame: FrameType
-    ) -> None:
-        """A function was called for the first time: its outputs, and its work."""
-        began = self._log.now_ns()
-        outputs = frame.f_locals.get("outputs", ())
-        is_forward = self.rows[entry.row].phase == FORWARD.phase
-        entry.facts |= facts_of_outputs(in_data, outputs, is_forward)
-        work = partial(forward_work, function, *entry.facts["specs"])
-        entry.work = work_by(str(function._impl_name), work)
-        self._pause(began)
-
-    def _number_of_backward(self, function: Any, out_grad: Any) -> int:
-        if self._first is not None:
-            self._first.ties.append(getattr(function, self._call_attribute, None))
-            self._first.backwards.append(type(function))
-        # A function of a graph that was there before has no entry.
-        kept: int = getattr(function, self._attribute, OUTSIDE)
-        number = self._known_backwards.get(kept)
-        if number is None:
-            began = self._log.now_ns()
-            number = self._number_of_new_backward(function, kept, out_grad)
-            self._pause(began)
-        if self._first is None and kept in self._known_backwards:
-            self._backwards[kept] = number
-        return number
-
-    def _number_of_new_backward(self, function: Any, kept: int, out_grad: Any) -> int:
-        forward = kept if kept >= 0 else ~kept  # it was called in a backward
-        entry_of_call, of = self.rows.entries[forward], self.rows.row_of(forward)
-        path, name = (of.path, of.function) if of else ("/", str(function._impl_name))
-        is_new = of is None or of.phase != BACKWARD.phase
-        number = self._of_old_graphs.get(name) if of is None else None
-        if number is None:
-            first = entry_of_call.row if of is not None and is_new else None
-            entry = self.rows.entry_of(BACKWARD_KIND, path, name, BACKWARD.phase, forward=first)
-            number = entry.number
-            if number != OUTSIDE:
-                entry.name = str(function._impl_name)
-            if number != OUTSIDE and is_new:
-                specs = entry_of_call.facts.get("specs")
-                self._learn_gradients(function, entry, specs, out_grad)
-                if of is None:
-                    self._of_old_graphs[name] = number
-        if of is not None and number != OUTSIDE:
-            self._known_backwards[kept] = number
-        return number
-
-    def _learn_gradients(self, function: Any, entry: Entry, specs: Any, out_grad: Any) -> None:
-        entry.facts = facts_of_gradients(function, out_grad)
-        # Of a graph that was there before its nodes know the inputs.
-        before = specs_of(function.inputs), specs_of(out_grad)
-        inputs, outputs = specs or before
-        if inputs != before[0]:  # of another call: its row has more shapes than are told apart
-            inputs, outputs = before
-        asked = tuple(bool(node.requires_grad) for node in function.inputs)
-        entry.work = work_by(
-            str(function._impl_name), lambda: backward_work(function, inputs, outputs, asked)
-        )
-
-
-def _shapes_of(arrays: Sequence[Any]) -> tuple[Any, ...]:
-    """The shapes of a call's inputs; None where there is no array."""
-    return tuple([getattr(array, "shape", None) for array in arrays])
 
 
 def _with_attribute(callback: Callable[..., None], attribute: str) -> Callable[..., None]:

@@ -97,9 +97,8 @@ class TapedStep:
         if order is None or order is not self.order:
             return
         if not (order.first.raised or order.moves):
-            calls = dict(tape.paths.calls)
             tape.paths.know_parameters()
-            self._repeats = Repeats(tape, order, calls, self._now_ns, self._step)
+            self._repeats = Repeats(tape, order, self.entries, self._now_ns, self._step)
 
     @property
     def order(self) -> Order | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.files import write_file
-
-if TYPE_CHECKING:
-    import numpy
 
 #: The names of CIFAR-10's labels 0 to 9.
 CIFAR10_CLASSES = (
@@ -52,17 +52,13 @@ def load_cifar(name: str, data_dir: Path | None = None) -> tuple[Any, Any]:
         socket.setdefaulttimeout(timeout)
 
 
-def load_cifar10_test(
-    data_dir: Path | None = None,
-) -> tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]:
+def load_cifar10_test(data_dir: Path | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
     """The test images of CIFAR-10 as uint8 and their labels, without the memory that all take."""
-    import numpy
-
     copy = _copy("cifar-10")
     if not copy.exists():
         load_cifar("cifar10", data_dir)
     try:
-        with numpy.load(copy, allow_pickle=False) as arrays:
+        with np.load(copy, allow_pickle=False) as arrays:
             return arrays["test_x"].reshape(-1, 3, 32, 32), arrays["test_y"]
     except Exception as error:  # zipfile, zlib and NumPy raise many kinds
         raise ProfileError(f"{copy} is damaged: delete it and try again") from error

@@ -134,12 +134,14 @@ def make_input(
             batch = _cifar10(shape, batchsize, index, data_dir)
         else:
             batch = _picture(kind, shape, batchsize)
-        if len(shape) != 3:
-            return batch
-        array = _normalised(batch.array, mean, std)
+        array = batch.array
+        if len(shape) == 3 and mean is not None:
+            array = array - np.asarray(mean, np.float32)[:, None, None]
+        if len(shape) == 3 and std is not None:
+            array = array / np.asarray(std, np.float32)[:, None, None]
         # A picture is the same in every place of the batch.
         array = array if len(array) == batchsize else array.repeat(batchsize, axis=0)
-        return InputBatch(array, batch.description)
+        return InputBatch(np.ascontiguousarray(array), batch.description)
 
 
 @contextmanager
@@ -171,17 +173,16 @@ def _cifar10(
             "use a random input"
         )
     last = index + batchsize - 1
+    wanted = f"image {index}" if batchsize == 1 else f"images {index} to {last}"
     if index < 0 or last >= _TEST_IMAGES:
-        wanted = f"image {index}" if batchsize == 1 else f"images {index} to {last}"
         raise UsageError(f"CIFAR-10 has test images 0 to {_TEST_IMAGES - 1}, not {wanted}")
     all_images, labels = load_cifar10_test(None if data_dir is None else Path(data_dir))
     images = all_images[index : last + 1]
+    description = f"CIFAR-10 test {wanted}"
     if batchsize == 1:
-        description = f"CIFAR-10 test image {index} ({CIFAR10_CLASSES[labels[index]]})"
-    else:
-        description = f"CIFAR-10 test images {index} to {last}"
+        description += f" ({CIFAR10_CLASSES[labels[index]]})"
     if shape != (3, 32, 32):
-        description += f", resized to {_size(shape)}"
+        description += f", resized to {_by(shape[:0:-1])}"
         images = np.stack(
             [_fit(Image.fromarray(image.transpose(1, 2, 0)), shape) for image in images]
         )
@@ -198,7 +199,7 @@ def _picture(path: str, shape: tuple[int, ...], batchsize: int) -> InputBatch:
     width, height = picture.size
     description = f"picture {Path(path).name}, {width} x {height}"
     if (height, width) != shape[1:]:
-        description += f", resized to {_size(shape)}"
+        description += f", resized to {_by(shape[:0:-1])}"
     if batchsize > 1:
         description += f", the same in all {batchsize} places of the batch"
     image = _fit(picture, shape).astype(np.float32) / np.float32(255)
@@ -235,10 +236,8 @@ def _open_picture(path: Path, mode: str) -> PIL.Image.Image:
     except MemoryError:
         raise
     except Exception as error:  # the readers of each format raise what they like
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise ProfileError(
-            f"cannot read the picture {path}: {reason or ' '.join(str(error).split())}"
-        ) from error
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise ProfileError(f"cannot read the picture {path}: {reason}") from error
 
 
 def _fit(picture: PIL.Image.Image, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -250,23 +249,5 @@ def _fit(picture: PIL.Image.Image, shape: tuple[int, ...]) -> NDArray[Any]:
     return array.reshape(height, width, channels).transpose(2, 0, 1)
 
 
-def _normalised(
-    array: NDArray[np.float32],
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
-) -> NDArray[np.float32]:
-    """Normalises a batch of images from 0 to 1, (batch, channels, height, width), by channel."""
-    if mean is not None:
-        array = array - np.asarray(mean, dtype=np.float32)[:, None, None]
-    if std is not None:
-        array = array / np.asarray(std, dtype=np.float32)[:, None, None]
-    return np.ascontiguousarray(array)
-
-
-def _by(shape: tuple[int, ...]) -> str:
+def _by(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
-
-
-def _size(shape: tuple[int, ...]) -> str:
-    """Width x height of an image shape, the order in which pictures are described."""
-    return f"{shape[2]} x {shape[1]}"

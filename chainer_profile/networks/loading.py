@@ -34,13 +34,13 @@ class ModelSource:
     #: For folders and reports: letters, digits, ``.``, ``_`` and ``-`` only.
     name: str
     description: str
-    #: Shape of an input without the batch. Unknown values are None.
-    input_shape: tuple[int, ...] | None
-    #: What to subtract from each channel of an image scaled to 0..1, and to divide it by.
-    mean: tuple[float, ...] | None
-    std: tuple[float, ...] | None
-    classes: int | None
     build: Callable[[], chainer.Link]
+    #: Shape of an input without the batch. Unknown values are None.
+    input_shape: tuple[int, ...] | None = None
+    #: What to subtract from each channel of an image scaled to 0..1, and to divide it by.
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    classes: int | None = None
 
 
 def find_model(
@@ -50,23 +50,22 @@ def find_model(
     arguments: str = "",
 ) -> ModelSource:
     """Finds the network that a name stands for; nothing is built yet."""
-    if arguments and name in registry:
-        raise UsageError(
-            "--model-args is for your own network; --classes sets the outputs of these"
-        )
     if name in registry:
         entry = registry[name]
+        if arguments:
+            raise UsageError(
+                "--model-args is for your own network; --classes sets the outputs of these"
+            )
         if classes is not None and entry.classes is None:
             raise UsageError(f"{name} returns feature maps, so it has no number of classes")
-        overrides = {} if classes is None else {"classes": classes}
         return ModelSource(
             name=entry.name,
             description=entry.description,
+            build=entry.build if classes is None else partial(entry.build, classes=classes),
             input_shape=entry.input_shape,
             mean=entry.mean,
             std=entry.std,
             classes=classes or entry.classes,
-            build=partial(entry.build, **overrides),
         )
     if classes is not None:
         raise UsageError(f"model {name!r}: only networks of --list-models take a number of classes")
@@ -154,28 +153,20 @@ def _find_own_model(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         return link
 
     stem = Path(place).stem if place.endswith(".py") else place
-    return ModelSource(
-        name=re.sub(r"[^A-Za-z0-9._-]+", "_", f"{stem}-{attribute}"),
-        description=f"{attribute} of {place}",
-        input_shape=None,
-        mean=None,
-        std=None,
-        classes=None,
-        build=build,
-    )
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{stem}-{attribute}")
+    return ModelSource(name, f"{attribute} of {place}", build)
 
 
 def import_module(name: str, form: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            raise UsageError(
-                f"module {error.name!r} is neither here nor installed: your own {form}"
-            ) from error
-        raise ProfileError(_failed_import(name, error, Path.cwd())) from error
     except (Exception, SystemExit) as error:
-        raise ProfileError(_failed_import(name, error, Path.cwd())) from error
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{name}.".startswith(f"{missing}."):
+            raise UsageError(
+                f"module {missing!r} is neither here nor installed: your own {form}"
+            ) from error
+        raise _failed_import(name, error, Path.cwd()) from error
 
 
 def import_file(path: Path) -> ModuleType:
@@ -191,7 +182,7 @@ def import_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise ProfileError(_failed_import(str(path), error, path.resolve().parent)) from error
+        raise _failed_import(str(path), error, path.resolve().parent) from error
     return module
 
 
@@ -241,25 +232,13 @@ def _check_callable(
             f"{attribute} of {place} is {_kind(target)}: name a chainer.Link, or a class or "
             "function that returns one"
         )
-    try:
-        signature = inspect.signature(target)
-    except (TypeError, ValueError):  # some built-in callables have none; building will tell
-        return
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        needed = ", ".join(
-            p.name
-            for p in signature.parameters.values()
-            if p.default is p.empty and p.kind not in _ANY_NUMBER
-        )
+    error, parameters = _misfit(target, args, kwargs)
+    if error:
+        needed = ", ".join(p.name for p in parameters if p.default is p.empty)
         raise UsageError(
             f"{attribute} of {place} takes ({needed}): {error}; give --model-args, such as "
             '--model-args "100, n_out=10"'
-        ) from None
-
-
-_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        )
 
 
 #: Names of arguments that are labels.
@@ -271,23 +250,34 @@ def check_arguments(model: chainer.Link, args: Sequence[Any], kwargs: Mapping[st
     import chainer
 
     own = type(model).__call__ is not chainer.Link.__call__
-    try:
-        signature = inspect.signature(model.__call__ if own else model.forward)
-        signature.bind(*args, **kwargs)
-    except (AttributeError, ValueError):  # its arguments are unknown; running it will show them
+    call = model.__call__ if own else getattr(model, "forward", None)
+    error, parameters = _misfit(call, args, kwargs)
+    if not error:
         return
+    name = type(model).__name__
+    needed = [p for p in parameters if p.default is p.empty] or parameters
+    if not needed:
+        raise UsageError(f"{name} takes no argument, but its forward must take the input")
+    raise UsageError(
+        f"{name} takes ({', '.join(p.name for p in needed)}): {error}; give an "
+        f"--input-shape for each, such as {' '.join(map(_offered, needed))}"
+    )
+
+
+def _misfit(
+    call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[TypeError | None, list[inspect.Parameter]]:
+    """Why a callable does not take these arguments, and its parameters, but not ``*args``."""
+    try:
+        signature = inspect.signature(call)
+    except (TypeError, ValueError):  # some built-in callables have none; running it will tell
+        return None, []
+    any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    try:
+        signature.bind(*args, **kwargs)
     except TypeError as error:
-        named = [p for p in signature.parameters.values() if p.kind not in _ANY_NUMBER]
-        needed = [p for p in named if p.default is p.empty] or named
-        name = type(model).__name__
-        if not needed:
-            raise UsageError(
-                f"{name} takes no argument, but its forward must take the input"
-            ) from None
-        raise UsageError(
-            f"{name} takes ({', '.join(p.name for p in needed)}): {error}; give an "
-            f"--input-shape for each, such as {' '.join(map(_offered, needed))}"
-        ) from None
+        return error, [p for p in signature.parameters.values() if p.kind not in any_number]
+    return None, []
 
 
 def _offered(parameter: inspect.Parameter) -> str:
@@ -306,23 +296,19 @@ def _missing_attribute(module: ModuleType, place: str, attribute: str) -> str:
     nearest = difflib.get_close_matches(attribute, names, n=3)
     if nearest:
         return f"{message}: did you mean {_or(nearest)}?"
-    networks = [
-        name
-        for name in names
-        if isinstance(value := getattr(module, name), chainer.Link)
-        or (
-            isinstance(value, type)
-            and issubclass(value, chainer.Link)
-            and value.__module__ == module.__name__
-        )
-    ]
+    networks = []
+    for name in names:
+        value = getattr(module, name)
+        is_class = isinstance(value, type) and issubclass(value, chainer.Link)
+        if isinstance(value, chainer.Link) or (is_class and value.__module__ == module.__name__):
+            networks.append(name)
     if networks:
         return f"{message}: its networks are {', '.join(networks)}"
     return f"{message}, and it contains no network"
 
 
-def _failed_import(place: str, error: BaseException, folder: Path) -> str:
-    return f"importing {place} failed: {_one_line(error, folder)}"
+def _failed_import(place: str, error: BaseException, folder: Path) -> ProfileError:
+    return ProfileError(f"importing {place} failed: {_one_line(error, folder)}")
 
 
 def _one_line(error: BaseException, folder: Path) -> str:
@@ -330,15 +316,11 @@ def _one_line(error: BaseException, folder: Path) -> str:
     if isinstance(error, SyntaxError):
         where = f" ({error.filename}, line {error.lineno})" if error.filename else ""
         return f"{type(error).__name__}: {error.msg}{where}"
-    text = one_line(error)
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if folder in Path(frame.filename).parents
-    ]
-    if not frames:
-        return text
-    return f"{text} ({frames[-1].filename}, line {frames[-1].lineno})"
+    where = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if folder in Path(frame.filename).parents:
+            where = f" ({frame.filename}, line {frame.lineno})"
+    return one_line(error) + where
 
 
 def _kind(value: object) -> str:

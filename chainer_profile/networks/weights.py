@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import pickletools
 import zipfile
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib import format as npy
 
 from chainer_profile.basics.errors import ProfileError, one_line
 
@@ -46,11 +48,10 @@ def load_weights(model: chainer.Link, path: str | Path) -> str:
     return prefix
 
 
-@contextmanager
-def _open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
+def _open_npz(path: Path) -> zipfile.ZipFile:
     """Opens an npz file, which is a zip file of npy files."""
     try:
-        archive = zipfile.ZipFile(path)
+        return zipfile.ZipFile(path)
     except FileNotFoundError as error:
         raise ProfileError(f"there is no weights file {path}") from error
     except IsADirectoryError as error:
@@ -62,15 +63,10 @@ def _open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
         raise ProfileError(f"{path} {reason}") from error
     except OSError as error:
         raise ProfileError(f"cannot read {path}: {error.strerror or error}") from error
-    with archive:
-        yield archive
 
 
 def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
     """Read an array of an npz file; the only pickle allowed is None, which stands for no value."""
-    import numpy
-    from numpy.lib import format as npy
-
     try:
         file = io.BytesIO(archive.read(f"{key}.npy"))
         read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -85,14 +81,14 @@ def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
     made = " ".join(step for step in steps if "PUT" not in step and step != "MEMOIZE")
     if "EMPTY_LIST NONE APPEND" not in made:
         raise ProfileError(f"{path}: {key} is a Python object, not an array")
-    return numpy.array(None)
+    return np.array(None)
 
 
 def _find_part(names: set[str], expected: set[str], path: Path) -> str:
     """Finds the part of a file that holds the network, by the names in it alone."""
-    prefix = ""
     if names & expected:
-        return prefix
+        return ""
+    prefix = ""
     models = sorted({name.split("/")[1] for name in names if name.startswith("updater/model:")})
     if models:
         prefix = "updater/model:main/"
@@ -120,8 +116,6 @@ def _require_fit(
 ) -> None:
     """Refuse arrays of a ``source`` that cannot be loaded in place of the expected arrays."""
     # The object None stands for a missing value, which a persistent value may be in both.
-    import numpy
-
     problems = [f"it has no {key}" for key in sorted(expected.keys() - stored.keys())]
     problems += [f"the network has no {key}" for key in sorted(stored.keys() - expected.keys())]
     for key in sorted(expected.keys() & stored.keys()):
@@ -135,7 +129,7 @@ def _require_fit(
             problems.append(
                 f"{key} is {given.shape} in the file, but {wanted.shape} in the network"
             )
-        elif not numpy.can_cast(given.dtype, wanted.dtype, casting="same_kind"):
+        elif not np.can_cast(given.dtype, wanted.dtype, casting="same_kind"):
             problems.append(
                 f"{key} is {given.dtype} in the file, but {wanted.dtype} in the network"
             )

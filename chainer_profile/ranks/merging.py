@@ -11,6 +11,7 @@ import numpy as np
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import plural
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.comparison.significance import Floats, Ints
@@ -182,9 +183,8 @@ def merge(
         )
     longest = max(member.recording.n_trials for member in members)
     if len(common) < longest:
-        were = "was" if len(common) == 1 else "were"
-        of = plural(longest, "iteration")
-        notes.append(f"{len(common):,d} of {of} {were} recorded on all ranks shown")
+        words = "{common:n} of {longest:iteration} {common:was|were} recorded on all ranks shown"
+        notes.append(fill(words, common=len(common), longest=longest))
     return _merged(members, common, tuple(notes))
 
 
@@ -240,10 +240,9 @@ def _missing(members: Sequence[_Member], notes: Sequence[str]) -> Iterator[str]:
         if number not in recorded and not any(note.startswith(f"rank-{number}:") for note in notes)
     ]
     if missing:
-        more = ", ..." if len(missing) > MAX_NAMED else ""
-        noun = "rank" if len(missing) == 1 else "ranks"
-        named = ", ".join(missing[:MAX_NAMED])
-        yield f"there is no recording of {noun} {named}{more} ({len(missing):,d} of {size:,d})"
+        named = ", ".join([*missing[:MAX_NAMED], *(["..."] if len(missing) > MAX_NAMED else [])])
+        words = "there is no recording of {count:rank|ranks} {named} ({count:n} of {size:n})"
+        yield fill(words, count=len(missing), named=named, size=size)
 
 
 def _with_enough(members: Sequence[_Member], notes: list[str]) -> list[_Member]:
@@ -335,6 +334,7 @@ def who_died(recordings: Mapping[str, Recording], outcomes: Mapping[str, str]) -
     # all were killed, the rank with the earliest last iteration stopped first.
     ends = {**{name: recording.ended for name, recording in recordings.items()}, **outcomes}
     killed = [name for name, end in ends.items() if end in (KILLED, RUNNING)]
+    were_killed = fill("{names} {count:was|were}", names=", ".join(killed), count=len(killed))
     failed = {
         name: end for name, end in ends.items() if name not in killed and end not in _IN_ORDER
     }
@@ -342,9 +342,9 @@ def who_died(recordings: Mapping[str, Recording], outcomes: Mapping[str, str]) -
     whole = [name for name in ends if name not in killed and outcomes.get(name) in _IN_ORDER]
     if failed:
         deaths = "; ".join(f"{name} died: {end}" for name, end in failed.items())
-        return f"{deaths}; {_were(killed)} killed from outside" if killed else deaths
+        return f"{deaths}; {were_killed} killed from outside" if killed else deaths
     if killed and len(killed) + len(whole) == len(ends) and whole:
-        return f"{_were(killed)} killed; {', '.join(whole)} finished"
+        return f"{were_killed} killed; {', '.join(whole)} finished"
     if len(killed) < max(len(ends), 1):
         return ""
     last = {
@@ -360,7 +360,3 @@ def who_died(recordings: Mapping[str, Recording], outcomes: Mapping[str, str]) -
         f"all ranks were killed; {', '.join(first)} stopped first, after iteration "
         f"{earliest:,d}, the others after {max(last.values()):,d}"
     )
-
-
-def _were(names: Sequence[str]) -> str:
-    return f"{', '.join(names)} {'was' if len(names) == 1 else 'were'}"

@@ -12,6 +12,8 @@ FORMAT = "chainer-profile budget"
 VERSION = 1
 #: The file, in a run's folder.
 BUDGET = "budget.json"
+#: Beside it, what was tried to make the program or the network faster.
+ADVICE = "advice.json"
 
 START = "start of Python"
 IMPORTS = "imports"

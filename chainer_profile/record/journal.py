@@ -13,7 +13,7 @@ import os
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -118,7 +118,6 @@ def _encoded(records: Iterable[Record]) -> bytes:
     return b"".join(parts)
 
 
-@dataclass
 class Journal:
     """Appends records to an empty binary file, or keeps them in memory where there is none.
 
@@ -127,13 +126,12 @@ class Journal:
     JournalError.
     """
 
-    file: BinaryIO | None = None
-    _end: int = 0  # where the next record goes in the file
-    _full: bool = False
-    _kept: bytearray = field(default_factory=bytearray)  # records that are not in the file
-
-    def __post_init__(self) -> None:
-        self._identity = None if self.file is None else _identity(self.file.fileno())
+    def __init__(self, file: BinaryIO | None = None) -> None:
+        self.file = file
+        self._end = 0  # where the next record goes in the file
+        self._full = False
+        self._kept = bytearray()  # records that are not in the file
+        self._identity = None if file is None else _identity(file.fileno())
 
     def add(self, *records: Record) -> None:
         """Append records in one write; the first record of all is a header."""
@@ -220,60 +218,41 @@ def _recovered(path: Path, stream: BinaryIO, size: int) -> Recording:
     return _Assembly(_decoded(stream, left)).recording(Conditions(), KILLED)
 
 
-class _Samples:
-    """The samples of one name, of all trials of a kind."""
-
-    def __init__(self, table: NDArray[np.int64] | None = None) -> None:
-        self._content, self._counts = bytearray(), array("q")  # samples of each trial
-        if table is not None:
-            self._content += table.astype("<i8", copy=False).tobytes()
-            self._counts.extend([table.shape[1]] * len(table))
-
-    def add(self, trial: int, values: bytes) -> None:
-        count, rest = divmod(len(values), 8)
-        if rest:
-            raise ValueError("samples are no 64-bit integers")
-        self._counts.extend([0] * (trial - len(self._counts)))  # trials without this name
-        self._counts.append(count)
-        self._content += values
-
-    def table(self, n_trials: int, width: int) -> NDArray[np.int64]:
-        """Samples, (trials, width); zeros for rows that were not yet there in a trial."""
-        values, counts = np.frombuffer(self._content, "<i8"), np.array(self._counts)
-        if len(values) == n_trials * width and (counts == width).all():
-            return values.reshape(n_trials, width)  # no copy
-        if counts.max(initial=0) > width:
-            raise ValueError(f"trial {counts.argmax()} has {counts.max()} samples, not {width}")
-        table = np.zeros((n_trials, width), np.int64)
-        table[: len(counts)][np.arange(width) < counts[:, np.newaxis]] = values
-        return table
-
-    def numbers(self) -> NDArray[np.int64]:
-        """The number of each trial that has one."""
-        if not {0, 1}.issuperset(self._counts):
-            raise ValueError("a trial has several numbers where it can have one")
-        return np.frombuffer(self._content, "<i8")
-
-
 class _Trials:
-    """The trials of a kind, with one copy of their samples."""
+    """The trials of a kind."""
 
     def __init__(self) -> None:
         self.starts, self.walls = array("q"), array("q")
-        self.samples: defaultdict[str, _Samples] = defaultdict(_Samples)
+        self.samples: defaultdict[str, list[bytes]] = defaultdict(list)
 
     def __len__(self) -> int:
         return len(self.walls)
 
     def add(self, trial: Trial) -> None:
         for name, values in trial.samples.items():
-            self.samples[name].add(len(self), values)
+            if len(values) % 8:
+                raise ValueError("samples are no 64-bit integers")
+            of_trials = self.samples[name]
+            of_trials += [b""] * (len(self) - len(of_trials))  # trials without this name
+            of_trials.append(values)
         self.starts.append(trial.start_ns)
         self.walls.append(trial.wall_ns)
 
     def take(self, name: str, width: int) -> NDArray[np.int64]:
-        """The samples of a name, (trials, width), which are then let go."""
-        return self.samples.pop(name, _Samples()).table(len(self), width)
+        """The samples of a name, (trials, width), zero where rows came later; they are let go."""
+        values = self.samples.pop(name, [])
+        values += [b""] * (len(self) - len(values))
+        if max(map(len, values), default=0) > 8 * width:
+            raise ValueError(f"a trial has more than {width} samples of {name}")
+        content = bytearray().join(each.ljust(8 * width, b"\0") for each in values)
+        return np.frombuffer(content, "<i8").reshape(len(values), width)
+
+    def numbers(self, name: str) -> NDArray[np.int64]:
+        """The number of each trial that has one."""
+        values = self.samples[name]
+        if not {0, 8}.issuperset(map(len, values)):
+            raise ValueError("a trial has several numbers where it can have one")
+        return np.frombuffer(bytearray().join(values), "<i8")
 
 
 class _Assembly:
@@ -308,14 +287,17 @@ class _Assembly:
         header, profiled, held = self._header, self._trials[PROFILED], self._trials[HELD]
         clean, probes = self._trials[CLEAN], self._trials[PROBE]
         rows = self._rows or Rows(settings=header.settings)
-        layers = rows.layers
-        samples: dict[str, Any] = {
-            name: profiled.take(name, width) for name, width in self._widths(rows)
-        }
+        layers, n_moves = rows.layers, n_collectives(rows.layers)
+        widths = {"self_ns": len(layers)}
+        widths |= {"calls": len(layers)} if "calls" in profiled.samples else {}
+        widths |= {"framework_ns": len(rows.phases)} if rows.phases else {}
+        widths |= {"arrived_ns": n_moves, "left_ns": n_moves} if n_moves else {}
+        widths |= dict.fromkeys(("host_ns", "gap_ns") * header.on_device, len(layers))
+        samples: dict[str, Any] = {name: profiled.take(name, n) for name, n in widths.items()}
         if "calls" in samples:
             layers = tuple(map(_with_mean_calls, layers, samples["calls"].T))
         numbers = ("launch_ns", "span_ns") * header.on_device + ("iteration",) * header.iterations
-        samples |= {name: profiled.samples[name].numbers() for name in numbers}
+        samples |= {name: profiled.numbers(name) for name in numbers}
         if len(held):
             samples["held_ns"] = held.take("self_ns", len(layers))
             samples["held_span_ns"] = np.array(held.walls)
@@ -329,33 +311,21 @@ class _Assembly:
             start_ns=np.array(profiled.starts),
             clean_ns=np.array(clean.walls),
             clean_start_ns=np.array(clean.starts),
-            clean_cpu_ns=clean.samples["cpu_ns"].numbers() if "cpu_ns" in clean.samples else None,
+            clean_cpu_ns=clean.numbers("cpu_ns") if "cpu_ns" in clean.samples else None,
             warmup_ns=np.array(self._trials[WARMUP].walls),
             probe_ns=np.array(probes.walls),
-            probe_threads=probes.samples["threads"].numbers(),
+            probe_threads=probes.numbers("threads"),
             environment=header.environment,
             rank=header.rank,
             conditions=conditions,
             ended=ended,
         )
 
-    def _widths(self, rows: Rows) -> Iterator[tuple[str, int]]:
-        n_rows, n_moves = len(rows.layers), n_collectives(rows.layers)
-        yield "self_ns", n_rows
-        if "calls" in self._trials[PROFILED].samples:
-            yield "calls", n_rows
-        if rows.phases:
-            yield "framework_ns", len(rows.phases)
-        if n_moves:
-            yield from (("arrived_ns", n_moves), ("left_ns", n_moves))
-        if self._header.on_device:
-            yield from (("host_ns", n_rows), ("gap_ns", n_rows))
-
 
 def _sum_by_link(trials: _Trials, before: Sequence[Layer], layers: Sequence[Layer]) -> None:
     """Turn samples of rows that are single calls into samples of rows by link."""
-    calls = np.array([int(row.calls) for row in before], np.int64)
-    trials.samples["calls"] = _Samples(np.tile(calls, (len(trials), 1)))
+    calls = np.array([int(row.calls) for row in before], "<i8")
+    trials.samples["calls"] = [calls.tobytes()] * len(trials)
     numbers = {(row.path, row.function, row.phase): at for at, row in enumerate(layers)}
     places = [numbers[row.path, row.function, row.phase] for row in before]
     moves = [at for at, row in enumerate(layers) if row.phase == COMMUNICATION]
@@ -369,10 +339,10 @@ def _sum_by_link(trials: _Trials, before: Sequence[Layer], layers: Sequence[Laye
     for name in combined.keys() & trials.samples.keys():
         combine, of, width = combined[name]
         single = trials.take(name, len(of))
-        table = np.zeros((len(trials), width), np.int64)
+        table = np.zeros((len(trials), width), "<i8")
         for row in set(of):
             table[:, row] = combine.reduce(single[:, np.equal(of, row)], axis=1)
-        trials.samples[name] = _Samples(table)
+        trials.samples[name] = [row.tobytes() for row in table]
 
 
 def _with_mean_calls(layer: Layer, calls: NDArray[np.int64]) -> Layer:

@@ -46,7 +46,7 @@ class Layer(Escaped):
         nbytes_read: Bytes that the calls must read at least; None likewise.
         nbytes_written: Bytes that they must write at least; None likewise.
         work_is_about: Whether these four are approximate: a fixed number of operations for each
-            element of the largest array, and each array once. False in older recordings.
+            element of the largest array, and each array once.
         input_nbytes: In forward, bytes of the input arrays without the network's parameters; an
             array that is passed twice counts once. In communication, bytes of the buffer that one
             call moves. None in other phases.
@@ -154,8 +154,7 @@ class BlasLibrary:
     name: str  #: Name of the library.
     version: str  #: Its version.
     threads: int  #: Its number of threads.
-    #: Architecture whose kernels it runs, by the library's own name (``Haswell``); empty where that
-    #: is not known, and in recordings of older versions.
+    #: Architecture whose kernels it runs, by its own name (``Haswell``); empty where not known.
     kernels: str = ""
 
 
@@ -281,11 +280,10 @@ class Counted:
 
     #: ``wall_ns``; ``cpu_ns`` and ``system_ns``, CPU time of the thread and the part of it that the
     #: system ran for it; ``page_faults``; ``waits`` and ``preemptions``, how often the thread gave
-    #: its processor up, and how often it was taken from it. Recordings of older versions may have
-    #: ``cycles``, ``instructions`` and ``cache_misses`` of the processor, which nothing reads.
+    #: its processor up, and how often it was taken from it.
     name: str
     #: Sum over the trials of every layer, without calls within it. Empty for ``system_ns``, which
-    #: is right only for whole trials; recordings of older versions have it, and nothing reads it.
+    #: is right only for whole trials.
     layers: tuple[int, ...]
     #: The same between the layers of every phase whose own framework time is known.
     framework: tuple[int, ...]
@@ -304,7 +302,7 @@ class Counters:
     trials: int  #: Number of its trials, which are of the recording's kind.
     counted: tuple[Counted, ...]  #: The counters that this machine has.
     #: CPU time that a page fault takes at least: for a small page of memory, and not for a huge
-    #: one. None where it was not measured, as in recordings of older versions.
+    #: one. None where it was not measured.
     fault_ns: float | None = None
 
     def __getitem__(self, name: str) -> Counted | None:

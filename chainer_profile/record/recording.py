@@ -49,8 +49,6 @@ VERSION = 3
 COMPLETE = "complete"
 TIME_LIMIT = "time limit reached"
 INTERVAL = "wanted interval reached"
-#: Share of the profiled trials that may be left out before the unprofiled trials count as mixed.
-FEW_LEFT_OUT = 0.05
 
 Samples = NDArray[np.int64]
 _MOVES = f"rows of {COMMUNICATION}"
@@ -123,8 +121,6 @@ class Recording(Shown):
         inside: Result of the pass inside the layers; None without one.
         rank: The rank in a training with ChainerMN; None without it.
         ended: ``complete``, or why the run ended early.
-        left_out: Number of discarded profiled trials: recordings of older versions discard those
-            whose calls differ from most trials'. Unprofiled trials may be of either kind.
     """
 
     layers: tuple[Layer, ...]
@@ -148,7 +144,7 @@ class Recording(Shown):
     clean_start_ns: Samples = field(
         default_factory=_no_samples, metadata=_along("unprofiled trials")
     )
-    clean_cpu_ns: Samples | None = field(default=None, metadata=_along("unprofiled trials"))
+    clean_cpu_ns: Samples | None = field(default=None, metadata=_along("trials with CPU time"))
     warmup_ns: Samples = field(default_factory=_no_samples, metadata=_along("warm-ups"))
     probe_ns: Samples = field(default_factory=_no_samples, metadata=_along("probes"))
     probe_threads: Samples = field(default_factory=_no_samples, metadata=_along("probes"))
@@ -161,17 +157,12 @@ class Recording(Shown):
     inside: Inside | None = None
     rank: Rank | None = None
     ended: str = COMPLETE
-    left_out: int = 0
 
     def __post_init__(self) -> None:
-        if self.self_ns.ndim != 2 or self.self_ns.shape[1] != len(self.layers):
-            raise ValueError(f"self_ns is {self.self_ns.shape}, for {len(self.layers)} layers")
-        framework = (0, 0) if self.framework_ns is None else self.framework_ns.shape
-        has_framework = bool(self.phases) or self.framework_ns is not None
-        if has_framework and framework != (self.n_trials, len(self.phases)):
-            raise ValueError(f"framework_ns is {framework}, for phases {self.phases}")
-        sizes = {"trials": self.n_trials, "layers": len(self.layers)}
+        sizes = {"layers": len(self.layers), "phases": len(self.phases)}
         sizes[_MOVES] = n_collectives(self.layers)
+        if self.phases and self.framework_ns is None:
+            raise ValueError(f"framework_ns is not there, for phases {self.phases}")
         for name, axes in _AXES.items():
             samples = getattr(self, name)
             if samples is None:
@@ -182,18 +173,11 @@ class Recording(Shown):
                 count = "two" if len(axes) == 2 else "one"
                 raise ValueError(f"{name} has {samples.ndim} axes, not {count}")
             for length, axis in zip(samples.shape, axes, strict=True):
-                if length != sizes.get(axis, length):
+                if length != sizes.setdefault(axis, length):
                     raise ValueError(f"{name} is {samples.shape}, for {sizes[axis]} {axis}")
-        for together in (_ON_DEVICE, _BY_COLLECTIVE):
+        for together in _TOGETHER:
             if len({getattr(self, name) is None for name in together}) > 1:
                 raise ValueError(f"{', '.join(together)} must be all there or all absent")
-        for first, second in _AS_LONG:
-            lengths = [
-                0 if samples is None else len(samples)
-                for samples in (getattr(self, first), getattr(self, second))
-            ]
-            if lengths[0] != lengths[1]:
-                raise ValueError(f"{first} and {second} differ in length")
         if self.clean_cpu_ns is not None and len(self.clean_cpu_ns) > len(self.clean_ns):
             raise ValueError("clean_cpu_ns has more trials than clean_ns")
 
@@ -201,11 +185,6 @@ class Recording(Shown):
     def n_trials(self) -> int:
         """Number of profiled trials."""
         return len(self.self_ns)
-
-    @property
-    def all_trials(self) -> int:
-        """Number of profiled trials, including those that are left out."""
-        return self.n_trials + self.left_out
 
     @property
     def by_link(self) -> bool:
@@ -224,11 +203,6 @@ class Recording(Shown):
         return differ or self.of_program
 
     @property
-    def mixed(self) -> bool:
-        """Whether many unprofiled trials made other calls, so that they say nothing about these."""
-        return self.left_out > FEW_LEFT_OUT * self.all_trials
-
-    @property
     def on_device(self) -> bool:
         """Whether the layers' times are those of a device that works beside the host."""
         return self.host_ns is not None
@@ -239,21 +213,18 @@ class Recording(Shown):
         Raises:
             ProfileError: The recording cannot be from a run. The file stays as it was.
         """
-        meta = _meta_of(self)
+        samples = {name: getattr(self, name) for name in _AXES if getattr(self, name) is not None}
+        meta = {name: getattr(self, name) for name in _PARTS}
+        text = dumps({"format": FORMAT, "version": VERSION, **meta}, default=dataclasses.asdict)
         try:
-            build(_Meta, loads(meta))
-            check_file(self)
-        except (ValueError, TypeError) as error:
+            check_file(build(Recording, loads(text) | samples))
+        except ValueError as error:
             problem = one_line(error)
             raise ProfileError(
                 f"the recording cannot be from a run, so it is not written ({problem})"
             ) from None
-        arrays: dict[str, Any] = {
-            name: _smallest(samples)
-            for name in _AXES
-            if (samples := getattr(self, name)) is not None
-        }
-        arrays["meta"] = np.frombuffer(meta.encode(), np.uint8)
+        arrays: dict[str, Any] = {name: _smallest(values) for name, values in samples.items()}
+        arrays["meta"] = np.frombuffer(text.encode(), np.uint8)
         # To a name NumPy would add .npz.
         with open(file, "wb") if isinstance(file, Path) else nullcontext(file) as opened:
             np.savez_compressed(opened, **arrays)
@@ -279,12 +250,11 @@ class Recording(Shown):
             raise ProfileError(f"{path} is not a {FORMAT} (it contains no 'meta')")
         meta = read_known(path, arrays.pop("meta").tobytes(), FORMAT, VERSION)
         try:
-            recording = cls(**vars(build(_Meta, meta)), **_samples(arrays))
-            others = sum(len(samples) for name, samples in arrays.items() if name.endswith(_OTHERS))
-            recording = dataclasses.replace(recording, left_out=recording.left_out + others)
+            parts = {name: part for name, part in meta.items() if name in _PARTS}
+            recording = build(cls, parts | _samples(arrays))
             check_file(recording)
             return recording
-        except (ValueError, TypeError) as error:  # a scalar in the place of an array
+        except ValueError as error:
             raise ProfileError(f"{path}: damaged recording ({one_line(error)})") from None
 
 
@@ -294,45 +264,17 @@ _AXES = {
     for item in dataclasses.fields(Recording)
     if "axes" in item.metadata
 }
-_ON_DEVICE = ("host_ns", "gap_ns", "launch_ns", "span_ns")
-_BY_COLLECTIVE = ("arrived_ns", "left_ns")
-_AS_LONG = (
+_PARTS = [item.name for item in dataclasses.fields(Recording) if item.name not in _AXES]
+_TOGETHER = (
+    ("host_ns", "gap_ns", "launch_ns", "span_ns"),
+    ("arrived_ns", "left_ns"),
     ("held_ns", "held_span_ns"),
-    ("clean_ns", "clean_start_ns"),
-    ("probe_ns", "probe_threads"),
 )
-#: Ending of arrays in older files for trials with other calls, such as ``2.self_ns``.
-_OTHERS = ".self_ns"
 
 
 def n_collectives(layers: tuple[Layer, ...]) -> int:
     """Number of rows of the phase ``communication``."""
     return sum(layer.phase == COMMUNICATION for layer in layers)
-
-
-@dataclass(frozen=True)
-class _Meta:
-    """The parts of a recording that are no arrays. Version 1 had no links and no phases."""
-
-    layers: tuple[Layer, ...]
-    settings: Settings
-    environment: Environment
-    conditions: Conditions
-    ended: str
-    links: tuple[LinkCalls, ...] = ()
-    phases: tuple[str, ...] = ()
-    limits: MachineLimits | None = None
-    memory: MemoryUse | None = None
-    counters: Counters | None = None
-    inside: Inside | None = None
-    rank: Rank | None = None
-    left_out: int = 0
-
-
-def _meta_of(recording: Recording) -> str:
-    """The parts of a recording that are no arrays, as JSON."""
-    parts = {item.name: getattr(recording, item.name) for item in dataclasses.fields(_Meta)}
-    return dumps({"format": FORMAT, "version": VERSION, **dataclasses.asdict(_Meta(**parts))})
 
 
 def _arrays_of(path: Path) -> dict[str, NDArray[Any]]:
@@ -348,14 +290,11 @@ def _arrays_of(path: Path) -> dict[str, NDArray[Any]]:
 
 def _samples(arrays: dict[str, Any]) -> dict[str, Any]:
     """The arrays of a recording's file; ValueError where an array holds no integers."""
-    integers: dict[str, Samples] = {}
-    for name, samples in arrays.items():
-        if name not in _AXES:
-            continue
+    ours = {name: samples for name, samples in arrays.items() if name in _AXES}
+    for name, samples in ours.items():
         if samples.dtype.kind not in "iu" or not np.can_cast(samples.dtype, np.int64):
             raise ValueError(f"{name} contains {samples.dtype}, not int64 or smaller integers")
-        integers[name] = samples.astype(np.int64)
-    return integers
+    return {name: samples.astype(np.int64) for name, samples in ours.items()}
 
 
 def _smallest(samples: Samples) -> NDArray[Any]:

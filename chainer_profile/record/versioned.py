@@ -53,7 +53,7 @@ def check_version(path: Path, version: object, newest: int) -> None:
 def build(kind: type[T], values: Mapping[str, Any], *, words: bool = False) -> T:
     """A dataclass from values of JSON: lists become tuples, unknown fields are ignored.
 
-    With ``words`` a number may be text, as infinity is, and an array may be its integers as text.
+    Arrays may be there, or be text with their integers; with ``words`` numbers may be text, too.
 
     Raises:
         ValueError: The values do not fit the dataclass.
@@ -64,8 +64,9 @@ def build(kind: type[T], values: Mapping[str, Any], *, words: bool = False) -> T
         raise ValueError(str(error)) from None
 
 
-def _array(_kind: type, text: Any) -> Any:
-    """An array from text with its integers."""
-    if not isinstance(text, str):
+def _array(_kind: type, value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value
+    if not isinstance(value, str):
         raise ValueError("times are not text")
-    return np.array([int(word) for word in text.split()], np.int64)
+    return np.array([int(word) for word in value.split()], np.int64)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.sentences import Sentence, fill
+from chainer_profile.basics.sentences import Sentence, fill, holds
 from chainer_profile.report.tables import Table
 
 if TYPE_CHECKING:
@@ -184,9 +184,9 @@ def below(sentences: Iterable[str], *, note: bool = False) -> Iterator[Text]:
 
 def sentences(every: Iterable[Sentence], facts: Mapping[str, object]) -> Iterator[Words]:
     """The sentences that these facts allow; between backticks stand names in a program."""
-    for sentence in every:
-        if sentence.holds(facts):
-            parts = enumerate(sentence.words.split("`"))
+    for needs, words in every:
+        if holds(needs, facts):
+            parts = enumerate(words.split("`"))
             yield tuple(code(part) if at % 2 else fill(part, **facts) for at, part in parts if part)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.sentences import Sentence
+from chainer_profile.basics.sentences import Sentence, holds
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_count,
@@ -162,10 +162,7 @@ def trials_text(recording: Recording) -> str:
 
 
 def profiled_text(recording: Recording) -> str:
-    """The profiled trials that are shown: ``900 of 1,000 profiled trials``."""
-    shown, every = recording.n_trials, recording.all_trials
-    of = plural(every, "profiled trial")
-    return of if shown == every else f"{format_count(shown)} of {of}"
+    return plural(recording.n_trials, "profiled trial")
 
 
 def run_lines(recording: Recording) -> list[str]:
@@ -305,14 +302,12 @@ def interruption(recording: Recording) -> list[str]:
     of = f" of {format_count(wanted)}" if wanted else ""
     return [
         f"The run ended early ({printable(recording.ended)}): this is the result of "
-        f"{format_count(recording.all_trials)}{of} profiled trials."
+        f"{format_count(recording.n_trials)}{of} profiled trials."
     ]
 
 
 # fmt: off
 _GAPS = (
-    Sentence("mixed clean", "Unprofiled trials also made other calls, so the latency is that of "
-                            "the profiled trials shown."),
     Sentence("-clean -program",
              "There are no unprofiled trials, so the time without the recorder is unknown."),
     Sentence("inclusive", "Times are inclusive: a call's time contains the calls within it, so "
@@ -326,10 +321,9 @@ _GAPS = (
 def gaps(recording: Recording) -> list[str]:
     """A sentence for each part of the measurement that is missing."""
     facts = {
-        "mixed": recording.mixed,
         "clean": len(recording.clean_ns),
         "program": recording.of_program,
         "inclusive": recording.settings.inclusive,
         "whole": recording.trial_ns is not None,
     }
-    return [sentence.words for sentence in _GAPS if sentence.holds(facts)]
+    return [words for needs, words in _GAPS if holds(needs, facts)]

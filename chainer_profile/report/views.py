@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.units import format_count, format_duration, format_percent, plural
+from chainer_profile.basics.units import format_duration, format_percent, plural
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.text import batch_text, model_name, printable, trial_text
 from chainer_profile.report.writers import html, terminal
@@ -67,8 +67,6 @@ def recording_line(recording: Recording) -> str:
         batch_text(settings),
         printable(settings.device),
     ]
-    if recording.left_out:
-        parts.append(f"{format_count(recording.left_out)} trials with other calls discarded")
     if recording.ended != COMPLETE:
         parts.append(printable(recording.ended))
     return f"<Recording of {model_name(settings)}: {', '.join(filter(None, parts))}>"

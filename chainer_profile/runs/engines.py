@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from chainer_profile.basics.errors import ProfileError
@@ -28,19 +29,14 @@ _FILES = (RESULTS, "engines.csv", "engines.md", "engines.html", "engines.png", "
 @contextmanager
 def taken(out: Path | None, default: Path, force: bool, engines: Sequence[str]) -> Iterator[Path]:
     """Within its block a run has a folder: ``out``, or the default with the next free number."""
-    if out is not None:
-        has_run = (out / RESULTS).exists()
-        refuse_foreign(out, _FILES.__contains__, "run", has_run, force)
+    if out is None:
+        out = next(folder for folder in numbered(default) if not os.path.lexists(folder))
+    else:
+        refuse_foreign(out, _FILES.__contains__, "run", (out / RESULTS).exists(), force)
         for name in folder_names(engines).values():
             refuse_folders(out / name, is_of_run)
-    with ExitStack() as stack:
-        for folder in numbered(default) if out is None else iter([out]):
-            try:
-                stack.enter_context(made(folder, fresh=out is None))
-            except FileExistsError:
-                continue
-            yield folder
-            return
+    with made(out):
+        yield out
 
 
 def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]) -> None:
@@ -51,19 +47,18 @@ def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]
             place = folder / engine.folder
             make_folder(place)
             save_recording(place, recordings[engine.name])
-    write_files(folder, {RESULTS: write_json(run, recordings).encode()})
+    write_files(folder, {RESULTS: write_json(run, recordings)})
     for name in old - {engine.folder for engine in run.engines}:
         remove_all(folder / name, is_of_run)
 
 
 def _engine_folders(folder: Path) -> set[str]:
     """Folders of the engines of the run in a folder."""
-    names: set[str] = set()
-    if (folder / RESULTS).exists():
-        with suppress(ProfileError):
-            names = {engine.folder for engine in read_json(folder / RESULTS).engines}
-    # Other names than plain ones are none of ours.
-    return {name for name in names if name and Path(name).name == name}
+    with suppress(ProfileError):
+        names = {engine.folder for engine in read_json(folder / RESULTS).engines}
+        # Other names than plain ones are none of ours.
+        return {name for name in names if name and Path(name).name == name}
+    return set()
 
 
 def read_run(folder: Path) -> tuple[EnginesRun, dict[str, Recording]]:
@@ -92,10 +87,10 @@ def write_reports(
 
     picture, blocks = Picture(lambda: figure(run, recordings)), report(run, recordings)
     names = words_of(run, recordings)
-    makers: dict[str, Callable[[], bytes]] = {
-        CSV: lambda: to_file(run, recordings).encode(),
-        "engines.md": lambda: markdown.write(blocks).encode(),
-        "engines.html": lambda: page.page(blocks, "Engines", {PLOT: picture}, names).encode(),
+    makers: dict[str, Callable[[], str | bytes]] = {
+        CSV: lambda: to_file(run, recordings),
+        "engines.md": lambda: markdown.write(blocks),
+        "engines.html": lambda: page.page(blocks, "Engines", {PLOT: picture}, names),
         PLOT: picture.png,
         "engines.svg": picture.svg,
     }

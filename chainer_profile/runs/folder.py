@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from chainer_profile.basics import files
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.record.budget import BUDGET, read_budget
-from chainer_profile.runs.wanted import is_report
+from chainer_profile.record.budget import ADVICE, BUDGET, read_budget
+from chainer_profile.runs.formats import is_report
 from chainer_profile.runs.written import refuse_foreign, remove
 
 if TYPE_CHECKING:
@@ -50,41 +51,39 @@ def take_folder(
     With ``force``, ``out`` may hold something: files with names of a run's are replaced when the
     new ones are written. All ranks of a run take the same folder, and each its ``rank-N`` in it.
     """
-    folders: Iterator[Path] = iter([] if out is None else [out])
-    if rank is not None:
-        places = folders if out else filter(_is_free_for_ranks, files.numbered(default))
-        folders = (place / f"{_RANK}{rank}" for place in places)
-    elif out is None:
-        folders = filter(files.is_free, files.numbered(default))
-    replace = force and out is not None
-    with ExitStack() as stack:
-        for folder in folders:
-            with ExitStack() as tried:
-                tried.enter_context(files.made(folder))
-                if out is not None:
-                    has_run = (folder / RECORDING).exists() or (folder / JOURNAL).exists()
-                    refuse_foreign(folder, is_of_run, "run", has_run, force)
+    for folder in _places(out, default, rank):
+        with files.made(folder):
+            if out is not None:
+                has_run = (folder / RECORDING).exists() or (folder / JOURNAL).exists()
+                refuse_foreign(folder, is_of_run, "run", has_run, force)
+            try:
+                journal = _open_journal(folder, replace=force)
+            except FileExistsError:
+                if out is None:
+                    continue
+                raise UsageError(
+                    f"--out {folder} contains a run already; name another folder, or replace it "
+                    "with --force"
+                ) from None
+            except OSError as error:
+                raise ProfileError(f"{folder}: cannot be written ({error.strerror})") from error
+            process = os.getpid()
+            with journal:
                 try:
-                    journal = _open_journal(folder, replace)
-                except FileExistsError:
-                    if out is None:
-                        continue
-                    raise UsageError(
-                        f"--out {folder} contains a run already; name another folder, or "
-                        "replace it with --force"
-                    ) from None
-                except OSError as error:
-                    raise ProfileError(f"{folder}: cannot be written ({error.strerror})") from error
-                stack.push(tried.pop_all())
-            break
-        stack.enter_context(journal)
-        run, process = RunFolder(folder, journal), os.getpid()
-        try:
-            yield run
-        finally:
-            # The child of a program that forks leaves the folder alone.
-            if os.getpid() == process and not _trials_in(folder / JOURNAL):
-                files.remove_file(folder / JOURNAL)
+                    yield RunFolder(folder, journal)
+                finally:
+                    # The child of a program that forks leaves the folder alone.
+                    if os.getpid() == process and not _trials_in(folder / JOURNAL):
+                        files.remove_file(folder / JOURNAL)
+            return
+
+
+def _places(out: Path | None, default: Path, rank: int | None) -> Iterator[Path]:
+    """The folders that a run may take, the first one that is free."""
+    if rank is None:
+        return iter([out]) if out else filter(files.is_free, files.numbered(default))
+    places = [out] if out else filter(_is_free_for_ranks, files.numbered(default))
+    return (place / f"{_RANK}{rank}" for place in places)
 
 
 def is_of_run(name: str) -> bool:
@@ -157,8 +156,8 @@ def load_run(place: Path) -> Recording:
             files.lock(file, place)
             if recording.n_trials:
                 try:
-                    # The killed program's budget belongs to these trials.
-                    save_recording(place, recording, kept=(BUDGET,))
+                    # The killed program's budget and advice belong to these trials.
+                    save_recording(place, recording, kept=(BUDGET, ADVICE))
                 except ProfileError as error:
                     raise ProfileError(f"{error}; the trials are kept in {journal}") from error
                 files.remove_file(journal)
@@ -202,10 +201,6 @@ def read_ranks(folder: Path) -> tuple[dict[str, Recording], list[str], dict[str,
 
 def _rank_folders(folder: Path) -> list[Path]:
     """The folders of ranks in a folder, in their order."""
-    places = {
-        int(number): place
-        for place in folder.glob(f"{_RANK}*")
-        if (number := place.name.removeprefix(_RANK)).isdecimal()
-        and place.name == f"{_RANK}{int(number)}"
-    }
-    return [place for _, place in sorted(places.items())]
+    names = re.compile(rf"{_RANK}(0|[1-9][0-9]*)")
+    places = [place for place in folder.glob(f"{_RANK}*") if names.fullmatch(place.name)]
+    return sorted(places, key=lambda place: int(place.name.removeprefix(_RANK)))

@@ -5,14 +5,15 @@ Writing, ``--format`` with its help, the check of folders and the samples read i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from chainer_profile.basics.errors import UsageError
 
+if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.report.content.profile import Beside, ReportTitle
     from chainer_profile.report.document import Block, Section
@@ -26,7 +27,7 @@ class Report:
     summary: Summary
     beside: Beside | None = None
     title: ReportTitle | None = None
-    trace_trial: int | None = None  #: Counted from 0: a trial that a trace shows beside the median.
+    formats: Sequence[str] = ()  #: What :func:`parse_formats` gives.
     only: Collection[str] | None = None  #: The files that are written; None for all.
 
     @cached_property
@@ -60,6 +61,12 @@ class Format:
     #: is called: this table is read by ``--help``.
     make: Callable[[Report], str | bytes | None]
     name: str = ""  #: What ``--format`` calls it; empty for a file that is always written.
+
+    def is_asked(self, formats: Sequence[str]) -> bool:
+        """Whether it is written where ``--format`` names these."""
+        if not self.name:
+            return NONE not in formats
+        return any(name.partition(":")[0] == self.name for name in formats)
 
 
 def _layers(report: Report) -> str:
@@ -117,7 +124,7 @@ def _json(report: Report) -> str:
 def _trace(report: Report) -> str:
     from chainer_profile.report.pictures import trace
 
-    return trace.render(report.summary, report.trace_trial)
+    return trace.render(report.summary, trace_trial(report.formats))
 
 
 def _stacks(report: Report) -> str:
@@ -140,3 +147,43 @@ FORMATS = (
     Format("trace.json", _trace, "trace"),
     Format("stacks.folded", _stacks, "folded"),
 )
+
+#: The formats to ask for, and their files.
+FILES = {format.name: format.file for format in FORMATS if format.name}
+#: What stands for the usual reports, of which a short program gets fewer; for all formats; and for
+#: no report at all, not even the usual ones.
+PAGE, ALL, NONE = "page", "all", "none"
+#: A trace that also shows a trial of this number, counted from 0.
+_TRACE = re.compile(r"trace:([0-9]{1,9})")
+
+
+def parse_formats(text: str) -> tuple[str, ...]:
+    """The formats of a list such as ``json,trace:17``; ``all`` stands for all of them."""
+    names = [name.strip() for name in text.split(",")]
+    if NONE in names:
+        if len(names) > 1:
+            raise UsageError("none means no report: give it alone")
+        return (NONE,)
+    for name in names:
+        if name not in (*FILES, PAGE, ALL) and not _TRACE.fullmatch(name):
+            raise UsageError(
+                f"unknown format {name!r}: choose {', '.join(FILES)}, {PAGE} or {ALL} (CSV, plots, "
+                f"report.md and report.html are written anyway, except with {NONE})"
+            )
+    everything = (*FILES, *filter(_TRACE.fullmatch, names))
+    return everything if ALL in names else tuple(dict.fromkeys(names))
+
+
+def trace_trial(formats: Sequence[str], n_trials: int | None = None) -> int | None:
+    """The trial that a trace also shows; one that a run of ``n_trials`` cannot have is refused."""
+    numbers = [int(match[1]) for name in formats if (match := _TRACE.fullmatch(name))]
+    trial = numbers[-1] if numbers else None
+    if trial is not None and n_trials is not None and trial >= n_trials:
+        trials = f"the trials are 0 to {n_trials - 1}" if n_trials else "there are no trials"
+        raise UsageError(f"--format trace:{trial}: {trials}")
+    return trial
+
+
+def is_report(name: str) -> bool:
+    """Whether a run's folder has this file beside the recording."""
+    return name in ("advice.json", "budget.json", *(format.file for format in FORMATS))

@@ -114,7 +114,7 @@ class SweepFolder:
                 remove_all(self.path / name, _is_of_case)
         cases = [{"name": name, **case.key} for case, name in self.names.items()]
         plan = {"format": FORMAT, "version": VERSION, "cases": cases}
-        write(self.path, {PLAN: as_json(plan).encode()})
+        write(self.path, {PLAN: as_json(plan)})
 
     def finished(self, case: Case) -> CaseResult | None:
         """The result of a case whose recording is complete and of the same settings, else None."""
@@ -139,7 +139,7 @@ class SweepFolder:
         recording = replace(recording, settings=replace(recording.settings, command=command))
         about = {"machine": outcome.machine, "seconds": outcome.seconds}
         # The recording comes last, since with it the case counts as finished.
-        write(folder, {ABOUT: _json(about).encode() + b"\n"})
+        write(folder, {ABOUT: _json(about) + "\n"})
         save_recording(folder, recording)
         return result_of(self.names[case], recording, outcome.machine)
 

@@ -16,21 +16,21 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import make_folder
 from chainer_profile.record.budget import CALLS, ITERATIONS, RUNNING, Budget, read_budget
 from chainer_profile.runs.folder import RECORDING, is_of_run, load_run, save_recording
-from chainer_profile.runs.formats import FORMATS, Report
-from chainer_profile.runs.wanted import USUAL, Wanted, named, parse_formats
+from chainer_profile.runs.formats import FORMATS, Report, parse_formats
 from chainer_profile.runs.written import refuse_folders, refuse_foreign, write
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Recording
-    from chainer_profile.report.content.profile import Beside
+    from chainer_profile.report.content.profile import Beside, ReportTitle
 
 
 def write_reports(
     folder: Path,
     summary: Summary,
-    wanted: Wanted = USUAL,
+    formats: Sequence[str] = (),
+    title: ReportTitle | None = None,
     only: Collection[str] | None = None,
     run: Path | None = None,
 ) -> list[Path]:
@@ -38,34 +38,24 @@ def write_reports(
 
     ``run`` is the folder of the run, which has its advice; by default it is the same folder.
     """
+    run = run or folder
     report = Report(
-        in_folder(summary, run or folder),
-        beside(run or folder, summary.recording),
-        wanted.title,
-        wanted.trace_trial,
-        only,
+        in_folder(summary, run), beside(run, summary.recording), title, tuple(formats), only
     )
-    formats = [
+    asked = [
         format
         for format in FORMATS
-        if (format.name in wanted.formats if format.name else wanted.usual)
-        and (only is None or format.file in only)
+        if format.is_asked(formats) and (only is None or format.file in only)
     ]
-    refuse_folders(folder, {format.file for format in formats}.__contains__)
+    refuse_folders(folder, {format.file for format in asked}.__contains__)
     # An interruption leaves no part of the usual reports: all are made before one is written.
-    usual = [(format.file, format.make(report)) for format in formats if not format.name]
-    files = write(
-        folder, {file: _as_bytes(content) for file, content in usual if content is not None}
-    )
+    usual = {format.file: format.make(report) for format in asked if not format.name}
+    files = write(folder, {file: made for file, made in usual.items() if made is not None})
     # Those that are asked for may be large: each is written before the next one is made.
-    for format in formats:
+    for format in asked:
         if format.name and (content := format.make(report)) is not None:
-            files += write(folder, {format.file: _as_bytes(content)})
+            files += write(folder, {format.file: content})
     return files
-
-
-def _as_bytes(content: str | bytes) -> bytes:
-    return content.encode() if isinstance(content, str) else content
 
 
 def beside(folder: Path, recording: Recording) -> Beside:
@@ -125,10 +115,9 @@ def save(
     from chainer_profile.report.content.profile import ReportTitle
 
     names = [formats] if isinstance(formats, str) else formats
-    asked = named(parse_formats(",".join(names)) if names else ())
-    wanted = replace(asked, title=ReportTitle(**by_whom))
+    asked = parse_formats(",".join(names)) if names else ()
     path = Path(folder)
     refuse_foreign(path, is_of_run, "run", (path / RECORDING).exists())
     make_folder(path)
     save_recording(path, summary.recording)
-    return [path / RECORDING, *write_reports(path, summary, wanted)]
+    return [path / RECORDING, *write_reports(path, summary, asked, ReportTitle(**by_whom))]

@@ -17,13 +17,13 @@ from chainer_profile.basics.files import is_empty, remove_file, write_file
 IsOurs = Callable[[str], bool]
 
 
-def write(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
+def write(folder: Path, contents: Mapping[str, str | bytes]) -> list[Path]:
     """Write files into a folder, which is made if it is not there; returns them."""
     if not contents:
         return []
     refuse_folders(folder, contents.__contains__)
     for name, content in contents.items():
-        write_file(folder / name, content)
+        write_file(folder / name, content.encode() if isinstance(content, str) else content)
     return [folder / name for name in contents]
 
 

@@ -34,13 +34,13 @@ def test_right_outputs_and_gradients(phase):
             assert work.check() == "", change
 
 
-@pytest.mark.parametrize(("phase", "what"), [("forward", "outputs"), ("train", "gradients")])
-def test_wrong_kernels_are_found(monkeypatch, phase, what):
+@pytest.mark.parametrize(("phase", "wrong"), [("forward", "outputs"), ("train", "gradients")])
+def test_wrong_kernels_are_noticed(monkeypatch, phase, wrong):
     real = numpy_kernels.convolution
     monkeypatch.setattr(numpy_kernels, "convolution", lambda *args: 1.01 * real(*args))
     with under(Change(kernels="numpy"), phase) as work:
         work.run()
-        assert work.check().startswith(f"its {what} differ by ")
+        assert work.check().startswith(f"its {wrong} differ by ")
 
 
 def test_another_engine_or_dtype():

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from chainer_profile.advice.changes import WALL, Candidate
 from chainer_profile.advice.results import (
-    ADVICE,
     Advice,
     LayerGain,
     Tried,
@@ -23,70 +22,70 @@ from chainer_profile.advice.results import (
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.engines.results import Speedup
+from chainer_profile.record.budget import ADVICE
 from chainer_profile.record.recording import Settings
 
 CANDIDATE = Candidate("accelerate()", "why", "how", Change(kernels="numpy"))
 
 
 def tried(factor, low, high, pairs=8, confirmed=True):
-    found = Speedup(factor, low, high)
-    return Tried(CANDIDATE, wall=found, cpu=found, pairs=pairs, confirmed=confirmed)
+    speedup = Speedup(factor, low, high)
+    return Tried(CANDIDATE, wall=speedup, cpu=speedup, pairs=pairs, confirmed=confirmed)
 
 
 def test_the_interval_of_a_gain():
-    found = gain([2.0, 8.0])
     # Logarithms 1 and 3 of base 2: mean 2, error 1; Student's t of one degree is 12.706.
-    assert found.factor == pytest.approx(4.0)
+    of_two = gain([2.0, 8.0])
+    assert of_two.factor == pytest.approx(4.0)
     ends = [2 ** (2 - 12.7062), 2 ** (2 + 12.7062)]
-    assert [found.low, found.high] == pytest.approx(ends, rel=1e-4)
-    alone = gain([1.5])
-    assert alone.factor == pytest.approx(1.5)
-    assert math.isnan(alone.low)
+    assert [of_two.low, of_two.high] == pytest.approx(ends, rel=1e-4)
+    assert gain([1.5]).factor == pytest.approx(1.5)
+    assert math.isnan(gain([1.5]).low)
     # It holds the truth in 95 of 100 cases.
     rng = np.random.default_rng(0)
     drawn = [gain(np.exp(rng.normal(0.05, 0.03, 6)).tolist()) for _ in range(2000)]
-    held = np.mean([one.low < math.exp(0.05) < one.high for one in drawn])
+    held = np.mean([speedup.low < math.exp(0.05) < speedup.high for speedup in drawn])
     assert 0.94 < held < 0.96
 
 
 @given(ratios=st.lists(st.floats(0.5, 2), min_size=3, max_size=12), scale=st.floats(0.5, 2))
 def test_a_gain_scales_turns_round_and_lies_in_its_interval(ratios, scale):
-    found, scaled = gain(ratios), gain([scale * one for one in ratios])
-    turned = gain([1 / one for one in ratios])
-    assert found.low <= found.factor * (1 + 1e-12)
-    assert found.factor <= found.high * (1 + 1e-12)
-    assert min(ratios) <= found.factor * (1 + 1e-9)
-    assert scaled.factor == pytest.approx(scale * found.factor)
-    assert scaled.low == pytest.approx(scale * found.low)
-    assert turned.low == pytest.approx(1 / found.high)
+    own, scaled = gain(ratios), gain([scale * ratio for ratio in ratios])
+    turned = gain([1 / ratio for ratio in ratios])
+    assert own.low <= own.factor * (1 + 1e-12)
+    assert own.factor <= own.high * (1 + 1e-12)
+    assert min(ratios) <= own.factor * (1 + 1e-9)
+    assert scaled.factor == pytest.approx(scale * own.factor)
+    assert scaled.low == pytest.approx(scale * own.low)
+    assert turned.low == pytest.approx(1 / own.high)
 
 
 def test_what_helps_what_is_not_known_and_when_no_more_is_measured():
+    good = tried(1.2, 1.1, 1.3)
     # Wall time decides where threads are more.
-    by_wall = replace(CANDIDATE, decides=WALL)
-    threads = replace(tried(1.2, 1.1, 1.3), candidate=by_wall, cpu=Speedup(0.9, 0.8, 0.95))
-    for one, helps, is_open in (
-        (tried(1.2, 1.1, 1.3), True, False),
+    threads = replace(good, candidate=replace(CANDIDATE, decides=WALL), cpu=Speedup(0.9, 0.8, 0.95))
+    for change, helps, is_open in (
+        (good, True, False),
         (tried(1.01, 1.005, 1.02), False, False),
         (tried(1.2, 0.99, 1.4), False, True),
-        (tried(1.2, 1.1, 1.3, confirmed=False), False, True),
-        (tried(1.2, 1.1, 1.3, pairs=1), False, True),
+        (replace(good, confirmed=False), False, True),
+        (replace(good, pairs=1), False, True),
         (tried(0.8, math.nan, math.nan, pairs=1), False, True),
         (tried(0.8, 0.7, 0.9), False, False),
-        (replace(tried(1.2, 1.1, 1.3), error="crashed"), False, False),
+        (replace(good, error="crashed"), False, False),
         (Tried(CANDIDATE), False, False),
         (threads, True, False),
         (replace(threads, candidate=CANDIDATE), False, False),
     ):
-        assert (one.helps, one.open) == (helps, is_open), one
-    for found, pairs, is_settled in (
+        assert (change.helps, change.open) == (helps, is_open), change
+    for speedup, pairs, is_settled in (
         (Speedup(1.3, 1.28, 1.32), 6, True),
         (Speedup(1.3, 1.28, 1.32), 5, False),  # few pairs
         (Speedup(1.3, 1.2, 1.4), 6, False),  # wide
         (Speedup(0.9, 0.8, 1.01), 3, True),  # no gain is left
         (Speedup(1.0, 0.9, 1.02), 3, False),
     ):
-        assert settled(found, pairs) == is_settled, found
+        assert settled(speedup, pairs) == is_settled, speedup
 
 
 def test_those_that_help_come_first_and_those_that_failed_last():
@@ -98,17 +97,12 @@ def test_those_that_help_come_first_and_those_that_failed_last():
 
 def test_it_can_be_read_again(tmp_path):
     layers = (LayerGain("forward", "0_F", "/a", 2e-3, 1e-3),)
-    found = (
-        replace(tried(1.2, 1.1, 1.3), before_s=2e-3, after_s=1e-3, layers=layers),
-        tried(1.2, math.nan, math.nan, pairs=1, confirmed=False),
-        Tried(CANDIDATE, error="crashed"),
-    )
+    helps = replace(tried(1.2, 1.1, 1.3), before_s=2e-3, after_s=1e-3, layers=layers)
+    single = tried(1.2, math.nan, math.nan, pairs=1, confirmed=False)
     settings = Settings(model="net", threads=1)
-    advice = Advice(found, (Untried("float16", "slow"),), settings=settings, budget_s=180.0)
+    advice = Advice((helps, single), (Untried("float16", "slow"),), settings=settings)
     assert read_advice(tmp_path) is None
-    text = write_json(advice)
-    (tmp_path / ADVICE).write_text(text)
+    (tmp_path / ADVICE).write_text(write_json(advice))
     read = read_advice(tmp_path)
-    assert write_json(read) == text
-    assert (read.tried[0], read.settings) == (found[0], settings)
-    assert read.helping == found[:1]
+    assert write_json(read) == write_json(advice)
+    assert (read.helping, read.settings) == ((helps,), settings)

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from chainer_profile.advice.changes import AS_IT_IS
-from chainer_profile.advice.results import helps
+from chainer_profile.advice.changes import AS_IT_IS, Cures
 from chainer_profile.advice.turns import BLOCK_NS, WARM_UP, Turns
 from chainer_profile.analyse.findings import Change
 
 MS = 1_000_000
 ONE = Change(threads=1)
-FAST, USELESS, THIRD, BROKEN = (Change(config=(name,)) for name in ("fast", "-", "third", "broken"))
-KEEPING = Change(keep_memory=True)
+ENTRIES = ("type_check", "autotune", "cudnn_fast_batch_normalization")
+FAST, USELESS, THIRD = (Change(config=(name,)) for name in ENTRIES)
+BROKEN, KEEPING = Change(kernels="torch"), Change(keep_memory=True)
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Program:
     def run(self, iterations, threads=(), others=(), last=(), **more):
         draw = np.random.default_rng(1000 + self.seed)
         turns = Turns(
-            threads, others, last, self.switch, draw=draw, work=lambda: self.work.copy(), **more
+            Cures(threads, others, last), self.switch, draw=draw, work=self.work.copy, **more
         )
         drift = 0.0
         for number in range(1, iterations + 1):
@@ -61,30 +61,32 @@ class Program:
             if self.loss:
                 turns.note_loss(np.array(self.loss(self.now) + self.rng.normal(0, 0.1)))
             if self.measured:
-                self.work += (30 * length, 1e6 * length, 5e5)
+                self.work[:] += (30 * length, 1e6 * length, 5e5)
             turns.end(int(ms * MS))
         turns.close()
         assert not self.is_on
-        return {(pair.change, pair.against): pair for pair in turns.pairs()}
+        return results(turns)
+
+
+def results(turns):
+    """What came of each change, by that and by what it is held against."""
+    return {(tried.candidate.change, tried.candidate.against): tried for tried in turns.tried()}
 
 
 def gains(change, factor):
     return lambda now, number: factor if set(change.config) <= set(now.config) else 1.0
 
 
-def told(pairs, change, against=AS_IT_IS):
-    return pairs[change, against].result.speedup
-
-
 def test_a_useless_change_is_seldom_told_as_a_gain_and_one_that_helps_within_its_interval():
-    found = wrong = 0
+    held = wrong = 0
     for seed in range(40):
-        pairs = Program(seed, speed=gains(FAST, 1.3)).run(400, others=[USELESS, FAST])
-        wrong += helps(told(pairs, USELESS))
-        found += told(pairs, FAST).low <= 1.3 <= told(pairs, FAST).high
-        assert helps(told(pairs, FAST))
+        tried = Program(seed, speed=gains(FAST, 1.3)).run(400, others=[USELESS, FAST])
+        useless, fast = tried[USELESS, AS_IT_IS], tried[FAST, AS_IT_IS]
+        wrong += useless.helps
+        held += fast.wall.low <= 1.3 <= fast.wall.high
+        assert fast.helps
     assert wrong <= 2
-    assert found >= 36
+    assert held >= 36
 
 
 def test_slow_iterations_among_others_count():
@@ -93,8 +95,8 @@ def test_slow_iterations_among_others_count():
 
     # Every third iteration takes twice as long: 4/3 of the time, whose median is as it was.
     for takes_ms in (20, 80):
-        pairs = Program(takes_ms=takes_ms, speed=speed).run(600, others=[THIRD])
-        slower = told(pairs, THIRD)
+        tried = Program(takes_ms=takes_ms, speed=speed).run(600, others=[THIRD])
+        slower = tried[THIRD, AS_IT_IS].wall
         assert slower.high < 1
         assert slower.factor == pytest.approx(0.75, abs=0.06)
 
@@ -105,7 +107,7 @@ def test_lengths_that_differ_are_within_the_interval_which_their_work_narrows():
         held, width = 0, []
         for seed in range(20):
             program = Program(seed, 150, lengths=True, measured=measured, speed=gains(FAST, 1.3))
-            fast = told(program.run(150, others=[FAST]), FAST)
+            fast = program.run(150, others=[FAST])[FAST, AS_IT_IS].wall
             held += fast.low <= 1.3 <= fast.high
             width.append(np.log(fast.high / fast.low))
         assert held >= 17
@@ -135,40 +137,40 @@ def test_threads_come_first_the_others_beside_them_and_what_lasts_at_the_end():
         return 1 if not now.threads else 6 if FAST.config[0] in now.config else 3
 
     program = Program(1, speed=speed, takes_ms=60)
-    pairs = program.run(1500, threads=[ONE], others=[USELESS, FAST], last=[KEEPING])
+    tried = program.run(1500, threads=[ONE], others=[USELESS, FAST], last=[KEEPING])
     beside, both = ONE.with_(FAST), ONE.with_(FAST).with_(KEEPING)
     for change, against, factor in ((ONE, AS_IT_IS, 3), (beside, ONE, 2), (beside, AS_IT_IS, 6)):
-        assert told(pairs, change, against).factor == pytest.approx(factor, rel=0.15)
+        assert tried[change, against].wall.factor == pytest.approx(factor, rel=0.15)
     # Memory that is kept changes nothing, and the whole is not told with it.
-    assert told(pairs, both, beside).factor == pytest.approx(1, rel=0.15)
-    assert (both, AS_IT_IS) not in pairs
+    assert tried[both, beside].wall.factor == pytest.approx(1, rel=0.15)
+    assert (both, AS_IT_IS) not in tried
     first = {change: program.on.index(change) for change in (ONE, ONE.with_(USELESS), both)}
     assert list(first) == sorted(first, key=first.get)
 
 
 def test_a_program_whose_end_is_known_comes_to_all_stages():
     program = Program(speed=gains(FAST, 2))
-    pairs = program.run(
+    tried = program.run(
         300, others=[USELESS, FAST], last=[KEEPING], progress=lambda: len(program.on) / 300
     )
-    assert (FAST.with_(KEEPING), FAST) in pairs
+    assert (FAST.with_(KEEPING), FAST) in tried
 
 
 def test_losses_of_both_are_compared():
     program = Program(loss=lambda now: 2.2 if now == FAST else 2.0)
-    pairs = program.run(600, others=[USELESS, FAST])
-    fast, useless = (pairs[change, AS_IT_IS].result.loss for change in (FAST, USELESS))
+    tried = program.run(600, others=[USELESS, FAST])
+    fast, useless = (tried[change, AS_IT_IS].loss for change in (FAST, USELESS))
     assert fast.differs
     assert fast.part == pytest.approx(0.1, abs=0.02)
     assert abs(useless.part) < 0.02
     assert useless.high - useless.part < 0.03
     steady = Program(loss=lambda now: 2.0, seed=1).run(600, others=[USELESS])
-    assert not steady[USELESS, AS_IT_IS].result.loss.differs
+    assert not steady[USELESS, AS_IT_IS].loss.differs
     broken = Program(loss=lambda now: np.nan if now == FAST else 2.0).run(600, others=[FAST])
-    loss = broken[FAST, AS_IT_IS].result.loss
+    loss = broken[FAST, AS_IT_IS].loss
     assert loss.differs
     assert np.isnan(loss.part)
-    assert Program().run(200, others=[FAST])[FAST, AS_IT_IS].result.loss is None
+    assert Program().run(200, others=[FAST])[FAST, AS_IT_IS].loss is None
 
 
 def test_a_change_that_cannot_be_switched_on_is_out():
@@ -182,10 +184,10 @@ def test_a_change_that_cannot_be_switched_on_is_out():
             yield
 
     program.switch = switch
-    pairs = program.run(400, others=[BROKEN, USELESS])
-    assert pairs[BROKEN, AS_IT_IS].error == "ImportError: no such kernels"
-    assert pairs[BROKEN, AS_IT_IS].result is None
-    assert pairs[USELESS, AS_IT_IS].result.rounds > 5
+    tried = program.run(400, others=[BROKEN, USELESS])
+    assert tried[BROKEN, AS_IT_IS].error == "ImportError: no such kernels"
+    assert tried[BROKEN, AS_IT_IS].wall is None
+    assert tried[USELESS, AS_IT_IS].pairs > 5
 
 
 def test_a_method_that_raises_gives_way_to_the_one_it_replaces():
@@ -211,7 +213,7 @@ def test_a_method_that_raises_gives_way_to_the_one_it_replaces():
         yield
         methods.pop()
 
-    turns = Turns([], [BROKEN, USELESS], [], switch)
+    turns = Turns(Cures(others=[BROKEN, USELESS]), switch)
     for _ in range(100):
         turns.begin()
         method = methods[-1] if methods else stock
@@ -221,27 +223,26 @@ def test_a_method_that_raises_gives_way_to_the_one_it_replaces():
         assert [method(1), method(2)] == [1, 2]
         turns.end(60 * MS)
     assert calls == [-1, 1]  # it is out from then on
-    found = {pair.change: pair for pair in turns.pairs()}
-    assert found[BROKEN].error == "MemoryError: too large"
-    assert found[USELESS].result.rounds > 5
+    tried = results(turns)
+    assert tried[BROKEN, AS_IT_IS].error == "MemoryError: too large"
+    assert tried[USELESS, AS_IT_IS].pairs > 5
 
 
 def test_what_stands_between_iterations_has_the_program_as_it_is():
     program = Program()
-    turns = Turns([], [FAST], [], program.switch)
+    turns = Turns(Cures(others=[FAST]), program.switch)
     for _ in range(300):
         turns.begin()
         turns.end(20 * MS)
         turns.pause()
         assert not program.is_on
-    (pair,) = turns.pairs()
-    assert pair.result.rounds > 10
+    assert results(turns)[FAST, AS_IT_IS].pairs > 10
 
 
 def test_too_few_iterations_tell_nothing_and_the_rest_is_not_begun():
-    turns = Turns([ONE], [FAST], [KEEPING], Program().switch)
+    turns = Turns(Cures([ONE], [FAST], [KEEPING]), Program().switch)
     for _ in range(1 + WARM_UP):
         turns.begin()
         turns.end(60 * MS)
-    assert [pair.result for pair in turns.pairs()] == [None]
+    assert [tried.wall for tried in turns.tried()] == [None]
     assert turns.not_begun() == [FAST, KEEPING]

@@ -30,7 +30,7 @@ class Runs:
 
 
 def served(clock, runs, *questions):
-    answers, asked = io.StringIO(), io.StringIO("".join(f"{one}\n" for one in questions))
+    answers, asked = io.StringIO(), io.StringIO("".join(f"{question}\n" for question in questions))
     clocks = {"wall": lambda: clock.now_ns() * 1e-9, "cpu": lambda: clock.now_ns() * 0.5e-9}
     serve(lambda: nullcontext(runs), asked, answers, **clocks, sleep=lambda seconds: None)
     return [json.loads(line) for line in answers.getvalue().splitlines()]

@@ -58,9 +58,9 @@ def findings(recording):
     """What to know of the numbers, by code; each finding is held to what every one must be."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = summarise(recording).findings
-    assert len({finding.code for finding in found}) == len(found)
-    for finding in found:
+        every = summarise(recording).findings
+    assert len({finding.code for finding in every}) == len(every)
+    for finding in every:
         assert finding.text
         assert finding.advice or finding.severity == STEP
         assert finding.gain is None or finding.gain >= LEAST_GAIN
@@ -69,8 +69,8 @@ def findings(recording):
             assert text[0].isupper() or text[0].isdigit()
             assert text.endswith(".")
             assert not re.search(r"\b(nan|inf|None)\b|-inf", text)
-    assert found == in_order(found)
-    return {finding.code: finding for finding in found if finding.severity != STEP}
+    assert every == in_order(every)
+    return {finding.code: finding for finding in every if finding.severity != STEP}
 
 
 def blas(threads):
@@ -123,20 +123,7 @@ def test_the_warning_that_moves_the_headline_most_comes_first():
     # What cannot be told may be more than all else.
     offs = {"a": 0.1, "b": np.inf, "c": 0.5, "d": 0.0}
     ordered = in_order(Finding(code, WARNING, "Text.", off=off) for code, off in offs.items())
-    assert [one.code for one in ordered] == ["b", "c", "a", "d"]
-
-
-@pytest.mark.parametrize(("slow_us", "far"), [(4000, False), (6000, True)])
-def test_a_figure_of_a_trial_far_from_the_headline_has_a_word(slow_us, far):
-    slow = [1000] * 51 + [slow_us] * 49
-    for changes in ({}, {"clean_us": HUNDRED}):
-        for recording in (run(slow, **changes), run(HUNDRED, clean_us=slow)):
-            assert ("far-off" in findings(recording)) == far
-    # The trials of another pass, too: counted ones of 300 us.
-    for times, off in ((1.0, False), (4.0, True)):
-        recording = run([400 * times] * 100, clean_us=[400 * times] * 100)
-        recording = replace(recording, counters=counters(recording))
-        assert ("far-off" in findings(recording)) == off
+    assert [finding.code for finding in ordered] == ["b", "c", "a", "d"]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -156,8 +143,8 @@ def test_a_good_run_has_no_findings(seed):
 def test_threads_are_compared_within_rounds():
     # The machine got eight times as slow meanwhile; the medians of all would say 1.0.
     rounds = [(2000 * slow, 1000 * slow) for slow in (1, 1, 1, 1, 8, 8, 8, 8)]
-    found = probed_threads(probed([*rounds, (2000, 9000)]))
-    assert (found.many, found.ratio, found.low, found.high, found.rounds) == (4, 2, 2, 2, 9)
+    probe = probed_threads(probed([*rounds, (2000, 9000)]))
+    assert (probe.many, probe.ratio, probe.low, probe.high, probe.rounds) == (4, 2, 2, 2, 9)
     assert "threads" in findings(probed(rounds))
     # Rounds that do not separate tell nothing.
     disturbed = [(9000, 1000), (1000, 9000)] * 5
@@ -187,11 +174,13 @@ def test_what_is_chance_is_no_finding():
     recording = counted()
     whole = recording.counters
     uneven = tuple(
-        replace(one, trial=(0, 0, 0, sum(one.trial))) if one.name == "system_ns" else one
-        for one in whole.counted
+        replace(counter, trial=(0, 0, 0, sum(counter.trial)))
+        if counter.name == "system_ns"
+        else counter
+        for counter in whole.counted
     )
     summary = summarise(replace(recording, counters=replace(whole, counted=uneven)))
-    assert "page-faults" not in {one.code for one in summary.findings}
+    assert "page-faults" not in {finding.code for finding in summary.findings}
 
 
 @given(

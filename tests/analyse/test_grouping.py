@@ -59,8 +59,15 @@ def test_blocks_and_the_link_that_is_common_to_all() -> None:
     ):  # fmt: skip
         layers = tuple(Layer(at, path, "ReLU") for at, path in enumerate(times_us))
         self_ns = np.array([[us * 1000 for us in times_us.values()]])
-        found = summarise(Recording(layers, self_ns)).group("block")["total_s"]
-        assert [(name, round(total * 1e6)) for name, total in found.items()] == [*totals.items()]
+        sums_s = summarise(Recording(layers, self_ns)).group("block")["total_s"]
+        assert [(name, round(total * 1e6)) for name, total in sums_s.items()] == [*totals.items()]
+
+
+def test_the_time_with_all_calls_within() -> None:
+    rows = (("A", None), ("B", 0), ("A", 1), ("C", None))
+    layers = tuple(Layer(at, "/", name, parent=parent) for at, (name, parent) in enumerate(rows))
+    table = summarise(Recording(layers, np.array([[1, 2, 4, 8]]) * 10**9)).functions
+    assert table["inclusive_s"].to_dict() == near({"C": 8.0, "A": 7.0, "B": 6.0})
 
 
 NAMES = st.sampled_from(["a", "ab", "0", "1", "conv", "é", "a b"])
@@ -122,8 +129,8 @@ def test_groups_and_phases_add_up(recording: Recording, by: str) -> None:
     assert table.index.is_unique
     assert math.fsum(table["total_s"]) == near(math.fsum(layers["mean_s"]))
     # One whole for all: the framework is its other part.
-    framework, known = summary.totals.framework_share, (layers["mean_s"] > 0).any()
-    part = float(known) if framework is None else 1.0 - framework
+    framework, takes_time = summary.totals.framework_share, (layers["mean_s"] > 0).any()
+    part = float(takes_time) if framework is None else 1.0 - framework
     assert math.fsum(table["share"]) == near(part)
     assert math.fsum(layers["share"]) == near(part if (layers["median_s"] > 0).any() else 0.0)
     assert table["hot"].sum() == layers["hot"].sum()
@@ -158,8 +165,8 @@ def test_groups_and_phases_add_up(recording: Recording, by: str) -> None:
         assert math.fsum(table["total_s"]) == near(totals.profiled.mean_s)
         for column, phase in enumerate(recording.phases):
             assert recording.framework_ns is not None
-            known = recording.framework_ns[:, column].mean() * 1e-9
-            assert table["framework_s"][phase] == near(known)
+            mean_s = recording.framework_ns[:, column].mean() * 1e-9
+            assert table["framework_s"][phase] == near(mean_s)
         assert (table["framework_s"] >= 0).all()
     if table["total_s"].sum():
         assert math.fsum(table["share"]) == near(1.0)
@@ -196,11 +203,11 @@ def test_the_tree_adds_up(recording: Recording) -> None:
             profiled = summary.totals.profiled
             whole_s = profiled.mean_s if profiled else total
             assert row["share"] == near(row["inclusive_s"] / whole_s)
-        known = {link.path: link for link in recording.links}
-        if path in known:
-            below = [link.parameters for at, link in known.items() if is_below(at, str(path))]
+        links = {link.path: link for link in recording.links}
+        if path in links:
+            below = [link.parameters for at, link in links.items() if is_below(at, str(path))]
             assert row["parameters"] == sum(below)
-            assert row["calls"] == known[str(path)].calls
+            assert row["calls"] == links[str(path)].calls
         else:
             assert row[["parameters", "calls"]].isna().all()
     # The link above a row is the last row of the level above.

@@ -1,7 +1,5 @@
 """Rules for hotspots, and the layers that they choose."""
 
-from contextlib import suppress
-
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -35,17 +33,9 @@ def test_rules_are_read():
         *("pareto:0.5", "top:1.5", "top:5%", "top:x", "TOP:3", "pareto", "pareto:", "pareto:0%"),
         *("pareto:101%", "pareto:x", "time:3ms", "slowest", "top:3:4", "a\nb", "top:²"),
     ):
-        said = refusal(parse_rule, text, error=UsageError)
-        assert said.startswith(repr(text))
-        assert said.endswith("give a time (0.36ms), a share (5%), top:10 or pareto:50%")
-
-
-@given(st.text(max_size=12) | st.from_regex(r"(top|pareto):[0-9.%]*", fullmatch=True))
-def test_any_text_is_a_rule_or_an_error(text):
-    with suppress(UsageError):
-        rule = parse_rule(text)
-        assert rule.value > 0
-        assert find_hotspots(np.array([1.0, 2.0]), rule).hot.shape == (2,)
+        message = refusal(parse_rule, text, error=UsageError)
+        assert message.startswith(repr(text))
+        assert message.endswith("give a time (0.36ms), a share (5%), top:10 or pareto:50%")
 
 
 def test_by_hand():
@@ -71,8 +61,10 @@ def test_by_hand():
         assert hot(typical_s, rule) == chosen, rule
     # A time and a share have a line.
     lines = {"0.36ms": 0.36e-3, "5%": 0.15, "top:2": None, "pareto:50%": None}
-    found = {rule: find_hotspots(np.ones(3), parse_rule(rule)).line_s for rule in lines}
-    assert found == {rule: line and pytest.approx(line, rel=1e-15) for rule, line in lines.items()}
+    lines_s = {rule: find_hotspots(np.ones(3), parse_rule(rule)).line_s for rule in lines}
+    assert lines_s == {
+        rule: line and pytest.approx(line, rel=1e-15) for rule, line in lines.items()
+    }
     # A share is of the trial, of which these layers may be a part.
     assert find_hotspots(np.ones(3), parse_rule("25%"), 0.8).hot.all()
     assert not find_hotspots(np.ones(3), parse_rule("25%"), 0.7).hot.any()
@@ -90,14 +82,6 @@ def test_equal_layers_are_all_hot_in_any_unit(ns, count, percent):
         assert hot([ns * 1e-9, (ns - 1) * 1e-9], text) == [0]
     assert len(hot([ns * 1e-9] * count, f"{100 / count!r}%")) == count
     assert hot([0.1] * count, f"pareto:{percent}%") == list(range(count))
-
-
-@given(times, st.integers(1, 80))
-def test_top_takes_so_many_and_none_is_slower_than_they_are(typical_s, count):
-    chosen = find_hotspots(typical_s, parse_rule(f"top:{count}")).hot
-    assert chosen.sum() == min(count, len(typical_s))
-    if not chosen.all():
-        assert typical_s[chosen].min() >= typical_s[~chosen].max()
 
 
 @given(times, st.integers(1, 100))

@@ -3,13 +3,8 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from chainer_profile.analyse.program import (
-    BETWEEN_FUNCTIONS,
-    BETWEEN_PHASES,
-    NOT_BY_ROW,
-    Part,
     ProgramTime,
     mean_of_trials,
     program_parts,
@@ -47,26 +42,29 @@ def recording(model, *rows, between=0, outside=0, n=2):
     )
 
 
-def tree(trials, *spent, sampled=()):
-    budget = Budget("a.py", "", "", COMPLETE, sum(one.ns for one in spent), spent, {}, sampled)
-    return program_parts(ProgramTime(budget, trials))
+def lines(parts, indent=""):
+    """A tree as a line for each part: its name, nanoseconds and count; ``~`` is by samples."""
+    for part in parts:
+        count = f" x{part.count:g}" if part.count else ""
+        about = "~" if part.sampled else ""
+        yield f"{indent}{part.name}{part.path and ' at '}{part.path} {about}{part.ns:g}{count}"
+        yield from lines(part.inner, f"{indent}  ")
 
 
-TRAINING = recording(
-    "Net",
-    *(
-        ("data", "data", 40),
-        ("data", "convert", 10),
-        ("forward", "/a", 100),
-        ("forward", "/b", 200),
-    ),
-    between=5,
-    outside=30,
-)
+def tree(trials, *spent, **more):
+    budget = Budget("a.py", "", "", COMPLETE, sum(entry.ns for entry in spent), spent, **more)
+    return list(lines(program_parts(ProgramTime(budget, trials))))
+
+
+DATA_ROWS = ("data", "data", 40), ("data", "convert", 10)
+FORWARD_ROWS = ("forward", "/a", 100), ("forward", "/b", 200)
+TRAINING = recording("Net", *DATA_ROWS, *FORWARD_ROWS, between=5, outside=30)
 ITERATION_NS = 50 + 5 + 300 + 5 + 30
+NETWORK_RUN = recording("Net", ("forward", "/a", 100), between=20)
 
 
 def test_iterations_with_functions_in_data_loading_and_beside_the_phases():
+    """What is around the trials is the program's own: here 8 ns."""
     sampled = (
         Sampled(ITERATIONS, "", LOADING, "a.py:1 get_example", 30, 3),
         Sampled(ITERATIONS, "", LOADING, "", 10, 1),
@@ -74,94 +72,74 @@ def test_iterations_with_functions_in_data_loading_and_beside_the_phases():
         Sampled(ITERATIONS, "", NETWORK, "", 500, 50),
     )
     spent = Spent(ITERATIONS, "", 2 * ITERATION_NS + 8, 2)
-    (found,) = tree({(ITERATIONS, ""): [TRAINING]}, spent, sampled=sampled)
-    assert found == Part(
-        ITERATIONS,
-        2 * ITERATION_NS + 8,
-        2,
-        (
-            Part(
-                "forward",
-                610,
-                inner=(
-                    Part("F", 400, 6, path="/b"),
-                    Part("F", 200, 6, path="/a"),
-                    Part(BETWEEN_FUNCTIONS, 10),
-                ),
-            ),
-            Part(
-                "data",
-                110,
-                inner=(
-                    # Three of four samples while data was loaded.
-                    Part("F", 80, 6, (Part("a.py:1 get_example", 60, sampled=True),), path="data"),
-                    Part("F", 20, 6, path="convert"),
-                    Part(BETWEEN_FUNCTIONS, 10),
-                ),
-            ),
-            # What is around the trials is the program's own.
-            Part(BETWEEN_PHASES, 68, inner=(Part("a.py:9 log", 68, sampled=True),)),
-        ),
-    )
+    assert tree({(ITERATIONS, ""): [TRAINING]}, spent, sampled=sampled) == [
+        "iterations 788 x2",
+        "  forward 610",
+        "    F at /b 400 x6",
+        "    F at /a 200 x6",
+        "    between functions 10",
+        "  data 110",
+        "    F at data 80 x6",
+        "      a.py:1 get_example ~60",  # three of four samples while data was loaded
+        "    F at convert 20 x6",
+        "    between functions 10",
+        "  code between the phases 68",
+        "    a.py:9 log ~68",
+    ]
 
 
 def test_iterations_that_are_not_in_rows():
-    (found,) = tree({(ITERATIONS, ""): [TRAINING]}, Spent(ITERATIONS, "", 2000, 5))
-    assert Part("3 others, not timed by row", 2000 - 2 * ITERATION_NS, 3) in found.inner
+    iterations = tree({(ITERATIONS, ""): [TRAINING]}, Spent(ITERATIONS, "", 2000, 5))
+    assert "  3 others, not timed by row 1220 x3" in iterations
     # Of a program that was killed the trials go on behind the last budget.
-    (found,) = tree({(ITERATIONS, ""): [TRAINING]}, Spent(ITERATIONS, "", ITERATION_NS, 1))
-    assert sum(part.ns for part in found.inner) == pytest.approx(ITERATION_NS)
+    iterations = tree({(ITERATIONS, ""): [TRAINING]}, Spent(ITERATIONS, "", ITERATION_NS, 1))
+    assert iterations[:2] == ["iterations 390 x1", "  forward 305"]
 
 
 def test_layers_and_functions_in_evaluation_and_extensions():
-    network = recording("Net", ("forward", "/a", 100), between=20)
-    trials = {(EVALUATION, "validation"): [network], (EXTENSIONS, "Bleu"): [network]}
+    trials = {(EVALUATION, "validation"): [NETWORK_RUN], (EXTENSIONS, "Bleu"): [NETWORK_RUN]}
     sampled = (
         Sampled(EXTENSIONS, "Bleu", OTHER, "a.py:5 bleu", 90, 9),
         Sampled(EXTENSIONS, "Bleu", NETWORK, "", 40, 4),
         Sampled(EXTENSIONS, "PlotReport", OTHER, "figure.py:7 savefig", 30, 3),
         Sampled(EXTENSIONS, "PlotReport", OTHER, "", 10, 1),
     )
-    extensions, evaluation = tree(
-        trials,
+    spent = (
         *(Spent(EVALUATION, "validation", 300, 2), Spent(EXTENSIONS, "Bleu", 1240, 1)),
         *(Spent(EXTENSIONS, "PlotReport", 400, 2), Spent(PROFILER, "", 7)),
-        sampled=sampled,
     )
-    layer = Part("F", 200, 6, path="/a")
-    between = Part(BETWEEN_FUNCTIONS, 40)
-    # A part of one name is one line.
-    assert evaluation == Part("evaluation: validation", 300, 2, (layer, between))
-    assert extensions.inner == (
-        Part("Bleu", 1240, 1, (Part("a.py:5 bleu", 1000, sampled=True), layer, between)),
-        Part("PlotReport", 400, 2, (Part("figure.py:7 savefig", 300, sampled=True),)),
-    )
+    assert tree(trials, *spent, sampled=sampled) == [
+        "extensions 1640",
+        "  Bleu 1240 x1",
+        "    a.py:5 bleu ~1000",
+        "    F at /a 200 x6",
+        "    between functions 40",
+        "  PlotReport 400 x2",
+        "    figure.py:7 savefig ~300",
+        "evaluation: validation 300 x2",  # a part of one name is one line
+        "  F at /a 200 x6",
+        "  between functions 40",
+    ]
 
 
 def test_networks_that_were_not_measured_are_not_told_as_functions():
-    network = recording("Net", ("forward", "/a", 100), between=20)
-    budget = Budget(
-        *("a.py", "", "", COMPLETE, 1240, (Spent(EXTENSIONS, "Bleu", 1240, 1),)),
-        sampled=(
-            Sampled(EXTENSIONS, "Bleu", OTHER, "a.py:5 bleu", 10, 1),
-            Sampled(EXTENSIONS, "Bleu", NETWORK, "", 90, 9),
-        ),
-        unmeasured=(Spent(EXTENSIONS, "Bleu", 900, 7), Spent(EVALUATION, "", 1, 1)),
+    sampled = (
+        Sampled(EXTENSIONS, "Bleu", OTHER, "a.py:5 bleu", 10, 1),
+        Sampled(EXTENSIONS, "Bleu", NETWORK, "", 90, 9),
     )
-    for trials, of_network_ns in (({(EXTENSIONS, "Bleu"): [network]}, 240), ({}, 0)):
-        (found,) = program_parts(ProgramTime(budget, trials))
-        function = Part("a.py:5 bleu", 340 - of_network_ns, sampled=True)
-        assert {Part(NOT_BY_ROW, 900, 7), function} <= set(found.inner)
-        assert sum(part.ns for part in found.inner) == 1240
+    unmeasured = Spent(EXTENSIONS, "Bleu", 900, 7), Spent(EVALUATION, "", 1, 1)
+    for trials, function_ns in (({(EXTENSIONS, "Bleu"): [NETWORK_RUN]}, 100), ({}, 340)):
+        spent = Spent(EXTENSIONS, "Bleu", 1240, 1)
+        extensions = tree(trials, spent, sampled=sampled, unmeasured=unmeasured)
+        assert "  other networks, not timed by row 900 x7" in extensions
+        assert f"  a.py:5 bleu ~{function_ns}" in extensions
 
 
 def test_networks_of_one_part_have_their_names():
-    one, two = (recording(name, ("forward", "/a", 100)) for name in ("Gen", "Dis"))
-    (found,) = tree({(CALLS, ""): [one, two, one]}, Spent(CALLS, "", 600, 6))
-    assert {(part.path, part.ns) for part in found.inner if part.path} == {
-        ("/Gen/a", 400),
-        ("/Dis/a", 200),
-    }
+    generator, discriminator = (recording(name, ("forward", "/a", 100)) for name in ("Gen", "Dis"))
+    runs = [generator, discriminator, generator]
+    calls = tree({(CALLS, ""): runs}, Spent(CALLS, "", 600, 6))
+    assert calls[1:3] == ["  F at /Gen/a 400 x12", "  F at /Dis/a 200 x6"]
 
 
 def test_imports_data_and_own_code():
@@ -169,11 +147,12 @@ def test_imports_data_and_own_code():
         *(Spent(IMPORTS, "a", 10, 1), Spent(IMPORTS, "a > b", 30, 1), Spent(IMPORTS, "c", 5, 1)),
         *(Spent(DATA, "", 7), Spent(DATA, "get_mnist", 3, 1), Spent(REST, "", 100)),
     )
-    sampled = (Sampled(REST, "", OTHER, "a.py:1 main", 1, 1),)
-    own, imports, data = tree({}, *spent, sampled=sampled)
-    assert own == Part(REST, 100, 0, (Part("a.py:1 main", 100, sampled=True),))
-    assert imports.inner == (Part("a", 40, inner=(Part("b", 30),)), Part("c", 5))
-    assert (data.ns, data.inner) == (10, (Part("get_mnist", 3, 1),))
+    assert tree({}, *spent, sampled=(Sampled(REST, "", OTHER, "a.py:1 main", 1, 1),)) == [
+        "the script's own code 100",
+        "  a.py:1 main ~100",
+        *("imports 45", "  a 40", "    b 30", "  c 5"),
+        *("data 10", "  get_mnist 3 x1"),
+    ]
 
 
 def test_one_figure_for_one_iteration():

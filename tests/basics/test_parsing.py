@@ -69,9 +69,3 @@ def test_arguments_have_the_shapes_and_types_of_their_specs(specs, batchsize, se
             assert spec.lengths[0] <= lengths[-1] <= lengths[0] <= spec.lengths[1]
             assert {array.shape[1:] for array in value} == {spec.shape}
     assert str(make_arguments(specs, batchsize, seed).args) == str(made.args)
-
-
-# -- devices
-
-
-# -- names of columns

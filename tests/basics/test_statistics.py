@@ -13,7 +13,6 @@ from benchmarks import coverage
 from chainer_profile.basics.describe import (
     BATCHES,
     FIRST_LOOK,
-    LONG_BATCHES,
     MIN_TRIALS,
     PreciseEnough,
     batches,
@@ -108,40 +107,10 @@ def test_many_columns_are_described_as_each_of_them(count, width, seed, chunk):
 # -- batches, and the interval of trials that follow one another
 
 
-def test_batches_are_of_the_last_trials_and_their_error_grows_with_correlation():
-    for count, number, length in (
-        *((30, 10, 3), (32, 10, 3), (89, 29, 3), (119, 39, 3), (120, 30, 4), (10_000, 30, 333)),
-    ):
-        made = batches(np.arange(2 * count).reshape(2, count))
-        assert made.shape == (2, number, length)
-        assert made[0].ravel().tolist() == list(range(count - number * length, count))
-    values = np.array([[1.5, 5.5] * 15, [2.0] * 30])
-    assert standard_errors(values).tolist() == pytest.approx([stats.sem(values[0]), 0], rel=1e-12)
-    values = np.tile([1.0, 2.0, 3.0, 3.0, 2.0, 1.0], 5)
-    off = values - 2
-    r = (30 * (off[1:] @ off[:-1]) / (off @ off) + 1) / 27
-    assert 0.4 < r < 0.6
-    r += math.sqrt((1 - r * r) / 30)
-    expected = stats.sem(values) * math.sqrt((1 + r) / (1 - r))
-    assert standard_errors(values[None])[0] == pytest.approx(expected, rel=1e-12)
-
-
 def test_the_interval_by_hand():
     # Independent trials: as many lie outside as of a binomial number.
     times = np.random.default_rng(0).permutation(100)
     assert trials_interval(times) == median_interval(times.astype(float)) == (39, 60)
-    # Trials that come in groups of three are worth a third: the wider of two lengths of batches.
-    times = np.repeat(np.random.default_rng(1).permutation(40), 3)
-    low, high = trials_interval(times)
-    ranks = 0.0
-    for number in (BATCHES, LONG_BATCHES):
-        shares = batches((times < 19.5)[None].astype(float), number).mean(axis=2)
-        assert shares.shape == (1, number)
-        error = stats.t.ppf(0.975, number - 1) * standard_errors(shares)[0]
-        ranks = max(ranks, 120 * error)
-    ends = [math.floor(60 - ranks) - 1, math.ceil(60 + ranks)]
-    assert [low, high] == np.sort(times)[ends].tolist()
-    assert low < median_interval(times.astype(float))[0]
     # Nothing tells how long a third level would be: the interval is all that was seen.
     assert trials_interval(np.repeat([1_000, 1_010], 500)) == (1_000, 1_010)
     # A sample whose second half was disturbed, as on a machine that another program takes over.

@@ -116,6 +116,6 @@ REFUSED = [
 def test_nonsense_is_refused_with_advice():
     for parse, advice, texts in REFUSED:
         for text in texts:
-            said = refusal(parse, text, error=UsageError)
-            assert repr(text) in said
-            assert advice in said
+            message = refusal(parse, text, error=UsageError)
+            assert repr(text) in message
+            assert advice in message

@@ -100,16 +100,7 @@ def test_sheets_are_few_and_none_is_half_empty(printed):
         assert min(filled) >= 0.5, (lower_mm, filled)
 
 
-def test_no_boxes_are_parted(printed):
-    printed.opened.emulate_media(media="print")
-    parted = printed.opened.evaluate(
-        """() => [...document.querySelectorAll(".boxes")].map(
-          (boxes) => getComputedStyle(boxes).breakInside)"""
-    )
-    assert set(parted) == {"avoid"}
-
-
-def test_parts_for_the_screen_are_not_printed_and_nothing_is_cut(printed):
+def test_parts_for_the_screen_are_not_printed_and_nothing_is_cut_or_parted(printed):
     sheets = printed.sheets()
     printed.opened.emulate_media(media="print")
     assert not printed.opened.is_visible("nav")
@@ -119,6 +110,8 @@ def test_parts_for_the_screen_are_not_printed_and_nothing_is_cut(printed):
         """() => [...document.querySelectorAll("main *")].every(
           (one) => one.getBoundingClientRect().right <= innerWidth + 1)"""
     )
+    breaks = "(every) => every.map((boxes) => getComputedStyle(boxes).breakInside)"
+    assert set(printed.opened.locator(".boxes").evaluate_all(breaks)) == {"avoid"}
     command = squeezed(printed.opened.inner_text("main pre"))
     assert command in "".join(sheet.text for sheet in sheets)
     # Folded parts stay folded; who filters knows how many rows there are.

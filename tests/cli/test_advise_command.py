@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from chainer_profile.advice.changes import AS_IT_IS, Possible
-from chainer_profile.advice.results import ADVICE, read_advice
+from chainer_profile.advice.results import read_advice
 from chainer_profile.advice.worker import BLOCK, READY, WorkerError
 from chainer_profile.analyse.findings import Change
 from chainer_profile.cli import advise
+from chainer_profile.cli.parsers import parser_of
 from chainer_profile.engines.catalogue import ENGINES
+from chainer_profile.record.budget import ADVICE
 from chainer_profile.record.recording import Settings
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import load_run, save_recording
@@ -41,6 +43,11 @@ class Played:
 
     def close(self):
         pass
+
+
+@pytest.fixture(autouse=True)
+def run_folder(folder):
+    RUN.mkdir()
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +81,8 @@ def test_it_profiles_tries_and_writes(capsys):
     place = Path("reports/advise-tiny-cpu-b2")
     assert f"Written to {place}: report.md, advice.md, report.html" in out
     advice = read_advice(place)
-    assert [one.candidate.name for one in advice.helping] == ["onnxruntime"]
-    assert "more BLAS threads" in {one.name for one in advice.untried}
+    assert [tried.candidate.name for tried in advice.helping] == ["onnxruntime"]
+    assert "more BLAS threads" in {each.name for each in advice.untried}
     command = load_run(place).settings.command
     assert command.startswith("python profile.py --model tiny -b 2 --trials 4")
     assert shown() == advice
@@ -88,13 +95,11 @@ def test_advice_belongs_to_its_run(done):
     Path("run/advice.md").unlink()
     done("report", "run", "-q")  # says it again
     assert Path("run/advice.md").read_text() == first
-    assert shown() == read_advice(RUN)
     # That of another run is not shown; a new run takes it away.
-    done("--out", "other", "-q")
     content = json.loads(Path("run", ADVICE).read_text())
     content["environment"]["started"] = "2020-01-01T00:00:00Z"
-    Path("other", ADVICE).write_text(json.dumps(content))
-    done("report", "other", "-q")
+    Path("run", ADVICE).write_text(json.dumps(content))
+    done("report", "run", "-q")
     assert shown() is None
     done("--out", "run", "--force", "-q")
     assert not list(RUN.glob("advice*"))
@@ -102,19 +107,47 @@ def test_advice_belongs_to_its_run(done):
 
 def test_a_run_that_is_there_gives_its_settings(fails, capsys):
     assert main("-b", "3", "--phase", "train", "--out", "run", "-q") == 0
-    began = load_run(RUN).environment.started
+    before = load_run(RUN)
     assert main("advise", "run") == 0
     assert "training step" in capsys.readouterr().out
-    found = load_run(RUN)
-    assert (found.environment.started, found.settings.batchsize) == (began, 3)
+    assert load_run(RUN).environment == before.environment
     assert shown() == read_advice(RUN)
     assert "replace it with --force" in fails("advise", "run", code=2)
     assert main("advise", "run", "--force", "-q") == 0
 
 
+@pytest.mark.parametrize(
+    ("command", "options", "gone"),
+    [
+        ("-b 3 --no-memory --index 5", {"batchsize": 3, "input": "cifar10:5"}, "--no-memory"),
+        ("--input-size 8x8 --format pdf --trace-trial=3", {"formats": ()}, "--trace-trial=3"),
+        ("-q --format json", {"quiet": True}, ""),
+    ],
+)
+def test_a_run_of_before_is_taken_without_options_that_are_gone(
+    command, options, gone, capsys, monkeypatch
+):
+    asked = []
+
+    def start(words, threads, stop, change):
+        asked.append(parser_of("profile").parse_known_args(words))
+        return Played(change)
+
+    monkeypatch.setattr(advise, "_start", start)
+    settings = Settings(command=f"python profile.py {command}")
+    save_recording(RUN, make_recording(settings=settings))
+    assert main("advise", "run", "-q") == 0
+    for given, left in asked:
+        assert options.items() <= vars(given).items()
+        assert left == gone.split()
+    sizes = [spec.shape for spec in asked[0][0].input_shape or ()]
+    assert sizes == [(8, 8)] * ("8x8" in command)
+    said = f"profile.py: run is taken without {gone}: this version has no such option\n"
+    assert capsys.readouterr().err == (said if gone else "")
+
+
 def test_a_program_is_told_how_to_measure_a_change(fails):
     recording = make_recording(settings=Settings(command="python profile.py run train.py"))
-    RUN.mkdir()
     save_recording(RUN, recording)
     assert fails("advise", "run", code=2) == (
         "run is the run of a program, and advise builds networks; to try what makes the program "
@@ -139,7 +172,7 @@ def test_threads_are_chosen_where_the_profile_did_not(starts):
     assert "one BLAS thread" in [one.candidate.name for one in advice.helping]
 
 
-def test_what_fails_is_a_line_or_an_error_and_ctrl_c_keeps_what_there_is(starts, fails, capsys):
+def test_what_fails_is_a_line_or_an_error(starts, fails, capsys):
     starts(lambda threads, change: Played(change, broken=change != AS_IT_IS))
     assert main("advise", "--out", "run") == 0
     out, _ = capsys.readouterr()
@@ -147,6 +180,9 @@ def test_what_fails_is_a_line_or_an_error_and_ctrl_c_keeps_what_there_is(starts,
     assert "onnxruntime: cannot be made ready" in out
     starts(lambda threads, change: Played(change, broken=True))
     assert fails(*INTO, "--force") == "the network as it is: cannot be made ready"
+
+
+def test_ctrl_c_keeps_what_there_is(starts, capsys):
     begun = []
 
     def start(threads, change):
@@ -157,11 +193,10 @@ def test_what_fails_is_a_line_or_an_error_and_ctrl_c_keeps_what_there_is(starts,
         return Played(change)
 
     starts(start)
-    assert main("advise", "--out", "run", "--force") == 130
+    assert main("advise", "--out", "run") == 130
     assert "ended before everything was tried (interrupted by SIGINT)" in capsys.readouterr().out
-    advice = read_advice(RUN)
-    assert advice.ended == "interrupted by SIGINT"
-    assert advice.helping
+    assert read_advice(RUN).ended == "interrupted by SIGINT"
+    assert read_advice(RUN).helping
 
 
 @pytest.mark.process

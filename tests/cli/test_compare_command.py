@@ -1,5 +1,6 @@
 """profile.py compare: its options, its files, its exit codes."""
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,19 +47,16 @@ def test_what_is_compared(done):
     assert out.count("Before: A: ") == 2
     assert out.index("After: B: ") < out.index("After: A2: ")
     assert names_in(".") == ["A", "A,B", "A2", "A3", "B", "B2", "B3"]
-    # Options.
     out = done("compare", "A", "B", "--full", "--limit", "3", "--sort", "index")
     assert "21 rows not shown" in out
-    lines = out.splitlines()
-    at = next(i for i, line in enumerate(lines) if line.lstrip().startswith("#"))
-    assert [line.split()[0] for line in lines[at + 2 : at + 5]] == ["0", "1", "2"]
-    assert done("compare", "A", "B", "--full", "--limit", "3", "-q", "-o", "files") == ""
-    assert "21 rows not shown" in Path("files/comparison.md").read_text()
-    assert done("compare", "A", "B", "A2", "-q", "-o", "z") == ""
+    rows = re.split(r"^ *#.*\n.*\n", out, flags=re.MULTILINE)[1].splitlines()
+    assert [row.split()[0] for row in rows[:3]] == ["0", "1", "2"]
+    assert done("compare", "A", "B", "A2", "-q", "-o", "z", "--full", "--limit", "3") == ""
     plots = ["comparison-1.png", "comparison-2.png"]
     assert [name for name in names_in("z") if name.endswith(".png")] == plots
     page = Path("z/comparison.html").read_text().replace("<bdi>", "").replace("</bdi>", "")
     assert "<h1>B, A2 compared with A</h1>" in page
+    assert "21 rows not shown" in Path("z/comparison.md").read_text()
 
 
 GATE = ("--fail-above", "5%")
@@ -132,20 +130,16 @@ def with_cpu(name, factor, **changes):
 
 
 def test_a_gate_on_cpu_time_looks_at_nothing_else(done, fails):
-    for name in ("A", "A2", "A3"):
-        save_recording(Path(name), replace(load_run(Path(name)), conditions=CALM))
     for name, factor in (("A", 1.0), ("A2", 1.0), ("B", 1.3), ("B2", 1.3)):
         with_cpu(name, factor)
     assert "only the CPU time of a trial" in done("compare", "A", "A2", *CPU)
     said = fails("compare", "A,A2", "B,B2", *CPU, "-q", code=3)
     assert said.startswith("profile.py: slower: CPU time: 1.3")
     # By the clock it is slower, in CPU time it is not.
-    save_recording(Path("A3"), scaled(load_run(Path("A3")), {}))
-    with_cpu("A3", 1.0)
     with_cpu("B3", 1.0)
     save_recording(Path("B3"), scaled(load_run(Path("B3")), {}, whole=2.0))
-    assert main("compare", "A3", "B3", *GATE, "-q") == 3
-    done("compare", "A3", "B3", *CPU, "-q")
+    assert main("compare", "A", "B3", *GATE, "-q") == 3
+    done("compare", "A", "B3", *CPU, "-q")
     with_cpu("B", 1.0, clean_cpu_ns=np.zeros(40, np.int64))
     said = fails("compare", "A", "B", *CPU)
     assert said.startswith("B: its trials take less CPU time than")

@@ -18,9 +18,8 @@ from IPython.core.error import UsageError  # noqa: E402
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
-from chainer_profile.cli.notebook import View  # noqa: E402
+from chainer_profile.cli import notebook  # noqa: E402
 from chainer_profile.report.text import settings_text  # noqa: E402
-from tests.fakes import process  # noqa: E402
 from tests.nets import MLP  # noqa: E402
 from tests.scripts import python  # noqa: E402
 
@@ -117,20 +116,14 @@ def test_a_call_is_profiled_in_test_mode_and_as_the_options_say(shell, capsys):
 def test_arguments_are_those_of_the_call(shell):
     shell.names["asked"] = []
     spaces = "[model][len( asked )]( (asked.append('a  b'), x)[ 1 ][:1] )"
-    for call, batchsize in {
-        **dict.fromkeys(["model(x)", "model(x=x)", "model(*[x])", "model(**{'x': x})"], 2),
-        "model(F.copy(x, -1))": 2,
-        spaces: 1,
-    }.items():
+    for call, batchsize in {"model(*[x])": 2, "model(**{'x': x})": 2, spaces: 1}.items():
         settings = shell.of_call(call).recording.settings
-        settings_seen = settings.model, settings.input_shape, settings.batchsize
-        assert settings_seen == ("MLP", (batchsize, 3), batchsize), call
+        seen = settings.model, settings.input_shape, settings.batchsize
+        assert seen == ("MLP", (batchsize, 3), batchsize), call
     assert shell.names["asked"] == ["a  b"]  # evaluated once
-    recording = shell.of_call("F.concat([x, x, x], axis=0)").recording
-    settings = recording.settings
+    settings = shell.of_call("F.concat([x, x, x], axis=0)").recording.settings
     assert settings.model == "concat (a function, no links)"
     assert (settings.input, settings.batchsize) == ("the first of 3 arrays", 3)
-    assert [(layer.path, layer.function) for layer in recording.layers] == [("/", "Concat")]
 
 
 #: What the magic of a line, or of a cell, is given, and what is said of it.
@@ -183,25 +176,16 @@ def test_a_cell_is_a_trial_in_the_users_names(shell, capsys):
     assert shell.names["y"].shape == (2, 2)
     assert recording.n_trials == 5
     assert capsys.readouterr().out.count("once") == 1
-    summary = shell.of_cell("own = MLP()", "own(x)")
-    assert paths(summary) == ["/MLP/fc1", "/MLP", "/MLP/fc2"]
-    summary = shell.of_cell("own(x); model(x)")
-    # Of several calls no batch is told, nor inputs per second.
-    assert summary.recording.settings.input == "inputs of the cell"
-    assert (summary.recording.settings.batchsize, summary.totals.fps) == (0, None)
-    assert "batch" not in settings_text(summary.recording.settings)
-    # Trials may differ.
-    shell.names["n"] = 0
-    summary = shell.of_cell("n += 1", "y = model(x)", "for _ in range(n): y = F.relu(y)")
-    recording = summary.recording
-    functions = [layer.function for layer in recording.layers]
-    assert functions == ["LinearFunction", "ReLU", "LinearFunction", "ReLU"]
-    assert len(set(recording.calls[:, 3].tolist())) == recording.n_trials == 5
-    assert (recording.trial_ns >= recording.self_ns.sum(axis=1)).all()
+    # Of several calls no batch is told, nor inputs per second; trials may differ.
+    summary = shell.of_cell("n += 1", "own = MLP(); own(x)", "for _ in range(n % 3): model(x)")
+    assert paths(summary)[:3] == ["/MLP/fc1", "/MLP", "/MLP/fc2"]
+    settings = summary.recording.settings
+    assert (settings.input, settings.batchsize) == ("inputs of the cell", 0)
+    assert summary.totals.fps is None
+    assert "batch" not in settings_text(settings)
 
 
 def test_a_training_step_of_ones_own(shell):
-    shell.run("sgd = chainer.optimizers.SGD().setup(model)")
     shell.run("adam = chainer.optimizers.Adam().setup(model)")
     summary = shell.of_cell(*STEP, "adam.update()")
     settings = summary.recording.settings
@@ -210,13 +194,7 @@ def test_a_training_step_of_ones_own(shell):
     assert set(updates["function"]) == {"Adam"}
     assert set(updates["path"]) == {"/model/fc1", "/model/fc2"}
     assert float(summary.phases["total_s"].sum()) == pytest.approx(summary.totals.profiled.mean_s)
-    # An update that runs the loss has all phases.
-    shell.run("del adam")
-    shell.run("def lossfun(): return F.softmax_cross_entropy(model(x), t)")
-    recording = shell.of_cell("sgd.update(lossfun)").recording
-    assert set(recording.phases) == {"forward", "backward", "update"}
-    assert recording.settings.optimizer == "SGD"
-    assert shell.names["sgd"].update.__self__ is shell.names["sgd"]  # windows are gone
+    assert shell.names["adam"].update.__self__ is shell.names["adam"]  # windows are gone
     assert shell.of_cell(*STEP).recording.settings.phase == "forward-backward"
 
 
@@ -248,40 +226,22 @@ def test_interrupts(shell, capsys):
     assert isinstance(error, KeyboardInterrupt)
 
 
-# -- what a trial of it is
-
-
-ON_GPU = """
-import chainer_profile, cupy
-from tests.cli.test_notebook import Shell
-shell = Shell()
-shell.begin()
-shell.names["model"].to_device("@cupy:0")
-shell.names["x"] = cupy.ones((2, 3), "f")
-recording = shell.of_cell("model(x)").recording
-print(recording.settings.device, recording.on_device)
-"""
-
-
-def test_on_a_gpu_a_cell_takes_its_clock(tmp_path):
-    result = process(["-c", ON_GPU], IPYTHONDIR=str(tmp_path))
-    assert result.stdout == "gpu:0 True\n", result.stderr
-
-
 # -- what is shown
 
 
-def test_a_view_is_what_the_options_ask_for_and_the_extension_can_be_unloaded(shell, capsys):
+def test_options_choose_what_is_shown_and_the_extension_can_be_unloaded(shell, capsys, monkeypatch):
+    shown = []
+    monkeypatch.setattr(notebook, "display", lambda forms, raw: shown.append(forms))
     summary = shell.of_call("--hotspots top:1 model(x)")
     assert int(summary.layers["hot"].sum()) == 1
-    for tree, text, title in (
-        (True, "incl. ms", "The tree of links"),
-        (False, "ms a call", "By link"),
+    assert (shown, capsys.readouterr()) == ([], ("", ""))  # it is quiet
+    for option, text, title in (
+        ("--tree 2", "incl. ms", "The tree of links"),
+        ("", "ms a call", "By link"),
     ):
-        view = View(summary, {"group_by": "link", "tree": tree, "depth": 2})
-        assert text in repr(view)
-        assert f'aria-label="{title}"' in view._repr_html_()
-    assert capsys.readouterr() == ("", "")  # it is quiet
+        shell.of_call("model(x)", f"{FEW} --group-by link {option}")
+        assert text in shown[-1]["text/plain"]
+        assert f'aria-label="{title}"' in shown[-1]["text/html"]
     for word in ("unload", "load"):
         assert shell.run(f"%{word}_ext chainer_profile") is None
         for find in (shell.shell.find_line_magic, shell.shell.find_cell_magic):
@@ -292,9 +252,8 @@ def test_python_without_ipython():
     code = (
         "import sys; sys.modules['IPython'] = None\n"
         "import chainer_profile\n"
-        "from chainer_profile import ProfileError, Recording, Summary\n"
         "try: chainer_profile.load_ipython_extension\n"
-        "except ProfileError as error: print(error)"
+        "except chainer_profile.ProfileError as error: print(error)"
     )
     said = python("-c", code, cwd=ROOT)
     assert (said.stderr, said.stdout.count("\n")) == ("", 1)

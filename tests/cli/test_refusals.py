@@ -119,6 +119,7 @@ REFUSED = f"""
 2 | --format none,json | argument --format: none means no report: give it alone (see profile.
 2 | --format trace:4 | --format trace:4: the trials are 0 to 3
 2 | --skip gpu | argument --skip: 'gpu' cannot be skipped: choose memory, counters, machine
+2 | --fast --gpu 0 | --fast is for the CPU: leave out --gpu
 2 | --counters --skip counters | --counters is for the CPU: leave out --counters or --skip
 2 | report several --format json | several contains a run of several engines; use --format with one
 2 | report ranks --format json | ranks contains the ranks of a training; use --format with one

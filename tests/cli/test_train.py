@@ -16,7 +16,6 @@ from chainer.training import extensions
 
 from chainer_profile.basics.files import locked
 from chainer_profile.cli.train import PAD, cropped, load, prepared
-from chainer_profile.networks import weights
 from chainer_profile.runs.folder import load_run
 from tests import ROOT, command, names_in
 from tests.scripts import python
@@ -54,7 +53,6 @@ def no_plots(monkeypatch):
 #: 3 epochs of 5 iterations.
 SMALL = ["train", "-d", "synthetic:50", "-b", "10", "-e", "3", "-l", "0.1"]
 DEFAULT = Path("results", "tiny-synthetic")
-OWN = ("-m", "tests.cli.test_train:Net")
 
 
 def main(*words, build=Net):
@@ -64,18 +62,14 @@ def main(*words, build=Net):
 
 def log(out=DEFAULT):
     """The log without the times."""
-    entries = json.loads(Path(out, "log").read_text())
-    for entry in entries:
-        del entry["elapsed_time"]
-    return entries
+    return [
+        {name: value for name, value in entry.items() if name != "elapsed_time"}
+        for entry in json.loads(Path(out, "log").read_text())
+    ]
 
 
 def iterations(out=DEFAULT):
     return [entry["iteration"] for entry in log(out)]
-
-
-def files():
-    return {path: path.read_bytes() for path in DEFAULT.glob("[!.]*")}
 
 
 def weights_in(out=DEFAULT):
@@ -83,45 +77,32 @@ def weights_in(out=DEFAULT):
         return {name: array.tolist() for name, array in arrays.items()}
 
 
-def snapshots():
-    return sorted(path.name for path in DEFAULT.glob("snapshot*"))
-
-
 def test_a_training_writes_its_files_and_only_force_replaces_them(done, fails):
     lines = done(*SMALL, build=Net).splitlines()
     assert lines[0].startswith("tiny on synthetic: 50 training and 25 test images, 10 classes; ")
     assert [line.split()[:2] for line in lines[2:5]] == [["1", "5"], ["2", "10"], ["3", "15"]]
+    # Every test image counts once, those of the last batch too.
     accuracy = log()[-1]["validation/main/accuracy"]
+    assert accuracy * 25 == pytest.approx(round(accuracy * 25))
     assert lines[5].startswith(f"Test accuracy {accuracy:.2%}; written to {DEFAULT}: model.npz")
     names = ["log", "model.npz", "snapshot_iter_10", "snapshot_iter_15", "snapshot_iter_5"]
     assert names_in(DEFAULT) == names
-    weights.load_weights(Net(10), DEFAULT / "model.npz")
     # The rate falls at half and at three quarters of the epochs.
     assert [entry["lr"] for entry in log()] == pytest.approx([0.1, 0.01, 0.001])
     # What fails loses nothing of it.
-    first, before = weights_in(), files()
+    first, before = weights_in(), {path: path.read_bytes() for path in DEFAULT.glob("[!.]*")}
     assert "contains a training already; continue it with" in fails(*SMALL, "-q", code=2)
-    assert main("--force", "--batchsize", "51") == 2
-    assert main("--force", build=lambda classes: Net(classes + 1)) == 1
-    assert files() == before
-    said = fails(*SMALL, "-q", "-r", build=lambda classes: chainer.Sequential(Net(classes)))
-    assert said.startswith("training failed after iteration 0: KeyError: ")
+    said = fails(*SMALL, "--force", build=lambda classes: Net(classes + 1))
+    assert said.endswith("must return floats of shape (2, 10), but it returns (2, 11)")
+    assert {path: path.read_bytes() for path in DEFAULT.glob("[!.]*")} == before
     Path(DEFAULT, "snapshot_iter_99").write_bytes(b"")
     Path(DEFAULT, "notes").write_text("mine")
-    assert main("--force", "--seed", "1", "-e", "1") == 0
-    assert names_in(DEFAULT) == ["log", "model.npz", "notes", "snapshot_iter_5"]
+    assert main("--force", "--seed", "1", "-e", "1", "--snapshot", "every=4") == 0
+    assert names_in(DEFAULT) == ["log", "model.npz", "notes", "snapshot_iter_4", "snapshot_iter_5"]
     assert weights_in() != first
     with locked(DEFAULT, ""):
         said = fails(*SMALL, "-q")
     assert said == f"{DEFAULT}: another training is writing there; wait until it ends"
-
-
-def test_every_test_image_counts_once_and_snapshots_come_by_iteration():
-    # The last batch, of 5 images, has no more weight than its images.
-    assert main("-e", "2", "--no-augmentation", "--snapshot", "every=4") == 0
-    accuracy = log()[0]["validation/main/accuracy"]
-    assert accuracy * 25 == pytest.approx(round(accuracy * 25))
-    assert snapshots() == ["snapshot_iter_10", "snapshot_iter_4", "snapshot_iter_8"]
 
 
 def test_the_same_seed_gives_the_same_model_profiled_or_not(done):
@@ -157,15 +138,15 @@ def test_resuming_takes_the_newest_snapshot(done):
 @pytest.mark.smoke
 @pytest.mark.parametrize(("name", "call", "snapshot"), [("SIGINT", 7, 7), ("SIGKILL", 12, 0)])
 def test_a_training_that_a_signal_ended_goes_on(name, call, snapshot):
-    words = (ROOT / "train.py", *OWN, *SMALL[1:], "-o", "run")
-    stopped = python(*words, env={"SIGNAL": f"{name} {call}"})
+    own = ("-m", "tests.cli.test_train:Net", "-o", "run")
+    stopped = python(ROOT / "train.py", *SMALL[1:], *own, env={"SIGNAL": f"{name} {call}"})
     signum = getattr(signal, name)
     assert stopped.returncode == (128 + signum if snapshot else -signum)
     hint = f"the snapshot is {Path('run', 'snapshot_iter_7')}; continue with --resume"
     said = f"train.py: interrupted by {name}: {hint}\n" if snapshot else ""
     assert stopped.stderr == said
     assert not Path("run", "model.npz").exists()
-    assert main(*OWN, "-o", "run", "--resume") == 0
+    assert main(*own, "--resume") == 0
     assert iterations("run") == [5, 10, 15]
     assert Path("run", "model.npz").exists()
 
@@ -186,30 +167,27 @@ def spoil(net):
     net.fc.b.array[0] = np.nan
 
 
-def at_call(number, act):
-    """A network that does something in a call of training."""
-    called = lambda self, call: act(self) if call == number else None  # noqa: E731
-    return type("Acting", (Net,), {"at_call": called})
-
-
-def test_what_ends_a_training_early(fails, subtests):
-    snapshot = f"the last snapshot is {DEFAULT / 'snapshot_iter_5'}"
-    for act, number, code, begin, end in (
-        (fail, 3, 1, "training failed after iteration 2: RuntimeError: no more; ", "there is no"),
-        (spoil, 8, 1, "training failed after iteration 8: RuntimeError: ", snapshot),
-        (kill_twice, 7, 143, "train.py: interrupted; ", snapshot),
-    ):
-        with subtests.test(begin):
-            said = fails(*SMALL, "-q", "--force", code=code, build=at_call(number, act))
-            assert said.startswith(begin)
-            assert end in said
-            assert snapshots() == ["snapshot_iter_5"] * (end == snapshot)
-            assert not (DEFAULT / "model.npz").exists()
-    said = fails(*SMALL, "--force", build=lambda classes: Net(classes + 1))
-    assert said.endswith("must return floats of shape (2, 10), but it returns (2, 11)")
-
-
-# --- the terminal
+@pytest.mark.parametrize(
+    ("act", "number", "code", "begin", "is_kept"),
+    [
+        (
+            fail,
+            3,
+            1,
+            "training failed after iteration 2: RuntimeError: no more; there is no",
+            False,
+        ),
+        (spoil, 8, 1, "training failed after iteration 8: RuntimeError: ", True),
+        (kill_twice, 7, 143, "train.py: interrupted; ", True),
+    ],
+)
+def test_what_ends_a_training_early(act, number, code, begin, is_kept, fails):
+    at_call = lambda self, call: act(self) if call == number else None  # noqa: E731
+    said = fails(*SMALL, "-q", code=code, build=type("Acting", (Net,), {"at_call": at_call}))
+    assert said.startswith(begin)
+    assert said.endswith(f"the last snapshot is {DEFAULT / 'snapshot_iter_5'}") is is_kept
+    assert (DEFAULT / "snapshot_iter_5").exists() is is_kept
+    assert not (DEFAULT / "model.npz").exists()
 
 
 def test_the_terminal_and_readers_that_go_away(monkeypatch):
@@ -242,25 +220,17 @@ def test_all_parts_of_the_padded_image_are_crops_flipped_or_not():
     assert {cropped(image, rng).tobytes() for _ in range(3000)} == parts
 
 
-def test_images_are_normalised_and_only_training_images_are_cropped():
-    _, test = load("synthetic", None, 20, seed=0)
+def test_the_synthetic_images_are_normalised_and_only_those_of_training_cropped():
+    train, test = load("synthetic", None, 50, seed=0)
+    labels = [int(label) for _, label in train]
+    assert [labels.count(label) for label in range(10)] == [5] * 10
+    assert len(test) == 25
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.25, 0.5)
     plain = prepared(test, mean, std, None)
     for (image, label), (raw, expected) in zip(plain, test, strict=True):
+        assert 0 <= raw.min() <= raw.max() <= 1
         by_channel = (raw - np.array(mean).reshape(3, 1, 1)) / np.array(std).reshape(3, 1, 1)
         np.testing.assert_allclose(image, by_channel, rtol=1e-4, atol=1e-5)
         assert (image.dtype, label) == (np.float32, expected)
     drawn = prepared(test, None, None, 3)
     assert any(not np.array_equal(a[0], b[0]) for a, b in zip(drawn, test, strict=True))
-
-
-def test_the_synthetic_set():
-    train, test = load("synthetic", None, 50, seed=1)
-    assert (len(train), len(test)) == (50, 25)
-    images = np.stack([image for image, _ in train])
-    assert (images.shape, images.dtype) == ((50, 3, 32, 32), np.float32)
-    assert 0 <= images.min() <= images.max() <= 1
-    labels = [int(label) for _, label in train]
-    assert [labels.count(label) for label in range(10)] == [5] * 10
-    other, _ = load("synthetic", None, 50, seed=2)
-    assert not np.array_equal(other[0][0], images[0])

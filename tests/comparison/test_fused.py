@@ -27,8 +27,8 @@ def test_another_network_and_a_damaged_recording_are_refused():
         "the recordings are not of the same network in test mode"
     )
     damaged = replace(engine, layers=(replace(engine.layers[0], covers=(0, 1, 2)),) * 2)
-    said = refusal(merged, [chainer, damaged])
-    assert re.search(r"row 0 .* names 2 layers and covers 3", said)
+    message = refusal(merged, [chainer, damaged])
+    assert re.search(r"row 0 .* names 2 layers and covers 3", message)
 
 
 @st.composite

@@ -12,7 +12,9 @@ from chainer.functions.math.average import Mean
 from chainer.functions.math.cumprod import Cumprodsum
 from chainer.functions.math.sparse_matmul import CooMatMul
 
-from chainer_profile.costs.work import ArraySpec, backward_work, forward_work
+from chainer_profile.costs.call import specs_of
+from chainer_profile.costs.work import backward_work, forward_work
+from chainer_profile.measure.hooks import WalkHook
 
 RNG = np.random.default_rng(0)
 
@@ -57,7 +59,7 @@ class Ran(NamedTuple):
 
     @property
     def specs(self):
-        return tuple(map(ArraySpec.of, self.inputs)), tuple(map(ArraySpec.of, self.ys))
+        return specs_of(self.inputs), specs_of(self.ys)
 
     @property
     def has_backward(self):
@@ -70,22 +72,6 @@ class Ran(NamedTuple):
         return backward_work(self.function, *self.specs, needed or self.needed)
 
 
-class Recorder(chainer.FunctionHook):
-    name = "cost-recorder"
-
-    def __init__(self):
-        self.calls = []
-        self.depth = 0
-
-    def forward_preprocess(self, function, in_data):
-        if not self.depth:
-            self.calls.append((function, in_data))
-        self.depth += 1
-
-    def forward_postprocess(self, function, in_data):
-        self.depth -= 1
-
-
 def run(call, *arrays, gradients=True, xp=np):
     """Call one Chainer function and get the gradients of all its inputs of real numbers."""
     variables = [
@@ -94,9 +80,16 @@ def run(call, *arrays, gradients=True, xp=np):
         else a
         for a in arrays
     ]
-    with Recorder() as recorder:
+    calls, running = [], []
+
+    def begin(*function_and_inputs):
+        if not running:
+            calls.append(function_and_inputs[:2])
+        running.append(function_and_inputs)
+
+    with WalkHook(begin, lambda *_: running.pop()):
         result = call(*variables)
-    ((function, in_data),) = recorder.calls
+    ((function, in_data),) = calls
     ys = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     nodes = function.inputs or ()
     needed = tuple(node.requires_grad for node in nodes)
@@ -104,10 +97,9 @@ def run(call, *arrays, gradients=True, xp=np):
     grads = ()
     if gradients and any(needed):
         xs = [node.get_variable() for node, need in zip(nodes, needed, strict=True) if need]
-        some = iter(chainer.grad(ys, xs, [chainer.Variable(gy.copy()) for gy in gys]))
-        gradients_of_inputs = [next(some) if need else None for need in needed]
-        grads = tuple(None if g is None else g.array for g in gradients_of_inputs)
-    return Ran(function, in_data, ys, gys, grads, needed)
+        of_xs = iter(chainer.grad(ys, xs, [chainer.Variable(gy.copy()) for gy in gys]))
+        grads = tuple(next(of_xs) if need else None for need in needed)
+    return Ran(function, in_data, ys, gys, tuple(getattr(g, "array", None) for g in grads), needed)
 
 
 #: Makes arrays for functions that take them beside their variables; another test puts CuPy's here.

@@ -18,7 +18,9 @@ from chainer.functions.rnn.n_step_lstm import NStepBiLSTM
 from chainer.functions.rnn.n_step_rnn import NStepRNNTanh
 
 from chainer_profile.costs import formulas, work
+from chainer_profile.costs.call import specs_of
 from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work, register_cost
+from chainer_profile.measure.hooks import WalkHook
 from models.registry import REGISTRY
 from tests.costs.cases import CASES, Counting, case, counting, positive, real, run
 
@@ -225,6 +227,7 @@ BYTES = {
     "cast": ((192, 96), (96, 192)),
     "get_item": ((0, 0), (64, 192)),
     "get_items": ((192 + 32, 256), (256, 192)),
+    "get_mask": ((96 + 2, 96), (96, 192)),
     "split_axis": ((0, 0), (192, 192)),
     # Of 2 x 3.
     "add": ((96, 48), (0, 0)),
@@ -279,34 +282,23 @@ def test_a_convolution_whose_input_needs_no_gradient():
     assert ran.forward() == Work(6, 24, 24)
 
 
-class Works(chainer.FunctionHook):
-    """The work of the functions that are called, in a backward as well."""
+def work_of(call, *args):
+    """The work of the functions that are called."""
+    works = []
 
-    name = "cost-works"
-    sum = Work(0, 0, 0)
+    def end(function, inputs, outputs, _):
+        works.append(forward_work(function, specs_of(inputs), specs_of(outputs)))
 
-    def forward_preprocess(self, function, in_data):
-        run_forward = function.forward
-
-        def forward(inputs):
-            outputs = run_forward(inputs)
-            specs = tuple(map(ArraySpec.of, inputs)), tuple(map(ArraySpec.of, outputs))
-            self.sum += forward_work(function, *specs)
-            return outputs
-
-        function.forward = forward
-
-    def forward_postprocess(self, function, in_data):
-        del function.forward
+    no_graph = chainer.no_backprop_mode()
+    with chainer.using_config("train", False), no_graph, WalkHook(end=end):
+        call(*args)
+    return sum(works, Work(0, 0, 0))
 
 
 def test_multiply_adds_of_the_references_networks():
     for name, giga in {"resnet18": "1.814", "resnet34": "3.664", "resnet50": "4.089"}.items():
         x = np.zeros((1, *REGISTRY[name].input_shape), np.float32)
-        model = REGISTRY[name].build()
-        with chainer.using_config("train", False), chainer.no_backprop_mode(), Works() as hook:
-            model(x)
-        assert f"{hook.sum.macs / 1e9:.3f}" == giga, name
+        assert f"{work_of(REGISTRY[name].build(), x).macs / 1e9:.3f}" == giga, name
 
 
 RECURRENT = [
@@ -330,18 +322,17 @@ def test_recurrent_networks_of_cudnn_have_the_products_that_chainer_makes_on_the
     ]
     bs = [[real(hidden).astype("f") for _ in range(2 * gates)] for _ in ws]
     states = (hx, hx) if gates == 4 else (hx,)
-    with chainer.using_config("train", False), Works() as hook:
-        call(layers, 0.0, *states, ws, bs, xs)
+    on_cpu = work_of(call, layers, 0.0, *states, ws, bs, xs)
     function = object.__new__(cls)
     function.n_layers = layers
     n_weights = sum(w.size for layer in ws + bs for w in layer)
-    kept = tuple(map(ArraySpec.of, states))
+    kept = specs_of(states)
     x, y = ((sum(lengths), size) for size in (width, hidden * directions))
     inputs = *kept, ArraySpec((n_weights,), "float32"), ArraySpec(x, "float32")
     outputs = *kept, ArraySpec(y, "float32")
     forward = forward_work(function, inputs, outputs)
     backward = backward_work(function, inputs, outputs, (True,) * len(inputs))
-    assert (forward.macs, forward.flops) == (hook.sum.macs, hook.sum.flops)
+    assert (forward.macs, forward.flops) == (on_cpu.macs, on_cpu.flops)
     assert backward.macs == 2 * forward.macs
 
 

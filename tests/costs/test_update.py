@@ -141,6 +141,3 @@ def test_hooks(subtests):
     assert hook_work(hooks.GradientClipping(0.5), specs(SHAPE, (4,))) == Work(32, 40, 40)
     noise = hooks.GradientNoise(1.0, lambda xp, shape, dtype, hook, opt: xp.zeros(shape, dtype))
     assert hook_work(noise, specs(SHAPE)) is None
-
-
-# -- formulas of users

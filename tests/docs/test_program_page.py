@@ -61,7 +61,7 @@ def test_the_example_agrees_with_the_program_s_output(tmp_path, monkeypatch):
     assert ran.returncode == 0
     shown, here = ran.stderr.rstrip("\n").split("\n"), example()
     for lines in (shown, here):
-        assert len(lines) <= script_report._LINES
+        assert len(lines) <= script_report._MOST_LINES
         assert all(len(line) <= 80 for line in lines)
     # The first sentence, and the table's head.
     ends = [words_of(" ".join(lines)).partition(")")[0] for lines in (shown, here)]

@@ -106,10 +106,10 @@ def _trials(time_us):
     return {"clean_ns": clean_ns, "clean_start_ns": starts, "environment": ENVIRONMENT}
 
 
-def chainer_recording(own, settings, **known):
+def chainer_recording(own, settings, **of_race):
     """What Chainer's own recorder would have found of layers that took these times."""
     times = {"self_ns": own.node_ns, "trial_ns": own.run_ns}
-    return Recording(layers()[: len(own.nodes)], settings=settings, **times, **known)
+    return Recording(layers()[: len(own.nodes)], settings=settings, **times, **of_race)
 
 
 def recordings():

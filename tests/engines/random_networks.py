@@ -84,9 +84,6 @@ class Drawing:
     def among(self, *ways: Any) -> Any:
         return ways[self.rng.integers(len(ways))]
 
-    def array(self, *shape: int) -> Any:
-        return self.rng.uniform(-1, 1, shape).astype(self.dtype)
-
     def add(self, of: tuple[int, ...], layer: Layer) -> int:
         """The number of its value."""
         value = layer(*(self.values[n] for n in of))
@@ -103,7 +100,8 @@ class Drawing:
     def number(self, x: Any) -> Layer:
         """Arithmetic with a number, or an array."""
         n = float(np.round(self.rng.uniform(-2, 2), 2))
-        a = self.array(*self.among((), (1,), x.shape[-1:], (1, *x.shape[1:])))
+        shape = self.among((), (1,), x.shape[-1:], (1, *x.shape[1:]))
+        a = self.rng.uniform(-1, 1, shape).astype(self.dtype)
         ways: list[Layer] = [lambda x: x + n, lambda x: n - x, lambda x: x * n]
         ways += [lambda x: x + a, lambda x: x * a]
         fixed = self.rng.random(x.shape[1:]) < 0.5  # a mask that is always the same
@@ -185,28 +183,13 @@ class Drawn(chainer.Chain):
         return self.run(self, inputs)
 
 
-class OldStyle(Drawn):
-    """The same in the style of Chainer up to 4."""
-
-    def __call__(self, *inputs: Any) -> Any:
-        return self.run(self, inputs)
-
-
 def drawn(seed: int) -> tuple[Any, tuple[Any, ...]]:
     """A network and its inputs, arrays."""
-    kept = np.random.get_state()  # noqa: NPY002 (Chainer's initialisers draw from it)
-    np.random.seed(seed)  # noqa: NPY002
-    try:
-        return _drawn(np.random.default_rng(seed))
-    finally:
-        np.random.set_state(kept)  # noqa: NPY002
-
-
-def _drawn(rng: np.random.Generator) -> tuple[Any, tuple[Any, ...]]:
+    np.random.seed(seed)  # noqa: NPY002 (Chainer's initialisers draw from it)
+    rng = np.random.default_rng(seed)
     dtype = np.dtype(rng.choice(["f", "f", "f", "f", "d", "e"]))
     with chainer.using_config("dtype", dtype), in_test_mode():
-        model = OldStyle() if rng.random() < 0.2 else Drawn()
-        inputs = _inputs(rng, dtype)
+        model, inputs = Drawn(), _inputs(rng, dtype)
         d = Drawing(rng, model, dtype, [chainer.as_variable(x) for x in inputs])
         if dtype != inputs[0].dtype:
             d.add((0,), L.EmbedID(11, int(rng.integers(2, 5))))
@@ -219,17 +202,13 @@ def _drawn(rng: np.random.Generator) -> tuple[Any, tuple[Any, ...]]:
             d.add((0,), F.identity)
     made = range(len(inputs), len(d.values))
     chosen = [made[-1], *(int(n) for n in rng.choice(made, int(rng.integers(0, 3))))]
-    named = rng.random() < 0.5
 
     def run(model: Any, given: tuple[Any, ...]) -> Any:
         values = [chainer.as_variable(x) for x in given]
         for of, layer in d.layers:
             call = model[layer] if isinstance(layer, str) else layer
             values.append(call(*(values[n] for n in of)))
-        outputs = [values[n] for n in chosen]
-        if len(outputs) == 1:
-            return outputs[0]
-        return {f"y{n}": value for n, value in enumerate(outputs)} if named else tuple(outputs)
+        return values[chosen[0]] if len(chosen) == 1 else tuple(values[n] for n in chosen)
 
     model.run = run
     if rng.random() < 0.9:  # in the others normalisations do nothing

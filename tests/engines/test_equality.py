@@ -1,6 +1,7 @@
 """Outputs of engines against Chainer's."""
 
 import math
+from functools import partial
 
 import chainer.functions as F
 import chainer.links as L
@@ -13,7 +14,6 @@ from hypothesis.extra import numpy as npst
 from chainer_profile.engines.equality import (
     chainer_intermediates,
     difference,
-    host_copies,
     other_inputs,
     with_other_parameters,
     worst_layer,
@@ -21,21 +21,16 @@ from chainer_profile.engines.equality import (
 from chainer_profile.engines.protocol import EngineError
 from chainer_profile.engines.race import Contestant, Race
 from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
-from tests.conftest import FakeClock
 from tests.engines.exporting import images, net, network_of
 from tests.engines.fake_engines import FakeEngine
 
-ONE = np.array([1.0, -4.0, 2.0], np.float32)
+SOME = np.array([1.0, -4.0, 2.0], np.float32)
 ZEROS = np.zeros(3, np.float32)
 
 
 def test_the_largest_difference_of_all_outputs():
-    array = ONE.copy()
-    (copy,) = host_copies((array,))
-    array[:] = 0  # copies do not change with the array
-    np.testing.assert_array_equal(copy, ONE)
-    result = difference((ONE, ONE), (ONE + np.float32(0.25), ONE * np.float32(1.5)))
-    assert (result.largest, result.magnitude, result.output) == (2.0, 4.0, 1)
+    result = difference((SOME, SOME), (SOME + np.float32(0.25), SOME * np.float32(1.5)))
+    assert (result.largest, result.magnitude) == (2.0, 4.0)
     assert result.relative == 0.5
     for value in (np.nan, np.inf):
         odd, other = np.array([value, 1.0], np.float32), np.array([0.0, 1.0])
@@ -44,34 +39,21 @@ def test_the_largest_difference_of_all_outputs():
         assert difference((odd,), (other,)).relative == math.inf
         assert difference((other,), (odd,)).relative == math.inf
         assert difference((odd,), (opposite,)).largest == math.inf
-    assert difference((ONE[:0],), (ONE[:0],)).relative == 0.0
+    assert difference((SOME[:0],), (SOME[:0],)).relative == 0.0
     assert difference((ZEROS,), (ZEROS,)).relative == 0.0
-    assert difference((ZEROS,), (ONE,)).relative == math.inf
+    assert difference((ZEROS,), (SOME,)).relative == math.inf
     with pytest.raises(EngineError, match="returns 2 outputs, but Chainer 1 output"):
-        difference((ONE,), (ONE, ONE))
+        difference((SOME,), (SOME, SOME))
     with pytest.raises(EngineError, match="output 0 has shape 1x3, but Chainer's has 3"):
-        difference((ONE,), (ONE[None],))
-
-
-arrays = npst.arrays(np.float32, (2, 3), elements=st.floats(-100, 100, width=32))
-
-
-@given(arrays, arrays)
-def test_a_difference_is_that_of_numpy_and_the_same_both_ways(a, b):
-    result = difference((a,), (b,))
-    assert result.largest == np.abs(a.astype(float) - b.astype(float)).max()
-    assert result.largest == difference((b,), (a,)).largest
-    assert difference((a,), (a,)).relative == 0.0
+        difference((SOME,), (SOME[None],))
 
 
 def test_chainers_intermediates_tell_the_layer_that_differs():
     model = net(lambda net, x: F.dropout(F.relu(net.fc(x))) + 1, fc=L.Linear(3, 2))
-    network = network_of(model, ONE[None])
+    network = network_of(model, SOME[None])
     result = chainer_intermediates(network)
-    functions = [layer.function for layer in network.layers]
-    assert functions == ["LinearFunction", "ReLU", "AddConstant"]
     assert sorted(result) == [0, 1, 2]
-    expected = ONE[None] @ model.fc.W.array.T + model.fc.b.array
+    expected = SOME[None] @ model.fc.W.array.T + model.fc.b.array
     np.testing.assert_allclose(result[0], expected, rtol=1e-6)
     np.testing.assert_array_equal(result[1], np.maximum(result[0], 0))
     np.testing.assert_array_equal(result[2], result[1] + 1)
@@ -104,8 +86,6 @@ SHAPES = npst.array_shapes(min_dims=0, max_dims=4, min_side=0)
 def test_other_inputs_are_of_the_same_shapes_and_within_the_same_limits(array):
     (other,) = other_inputs((array,))
     assert (other.shape, other.dtype) == (array.shape, array.dtype)
-    assert other is not array
-    assert other.flags.c_contiguous
     if array.size and not (array.dtype.kind == "f" and array.min() == array.max()):
         assert array.min() <= other.min()
         assert other.max() <= array.max()
@@ -123,24 +103,16 @@ def test_other_inputs_are_no_permutation_and_other_numbers():
         (other,) = other_inputs((np.full((3, 4), number, np.float32),))
         assert len(set(other.flat)) == 12
     # What is no number is no matter.
-    some, none = np.array([np.nan, 1, 2, np.inf], "f"), np.array([np.nan, np.nan], "f")
-    other, nothing = other_inputs((some, none))
-    assert other.shape == (4,)
+    (nothing,) = other_inputs((np.array([np.nan, np.nan], "f"),))
     assert np.isnan(nothing).all()
-
-
-class Passing(FakeEngine):
-    """An engine that leaves out normalisations."""
-
-    def __init__(self):
-        super().__init__(FakeClock(), function=lambda x: x)
 
 
 def test_what_initial_parameters_hide_is_seen(clock):
     network = network_of(net(lambda net, x: net.bn(x), bn=L.BatchNormalization(3)), images(4, 3))
-    for make, wrong in ((None, False), (Passing, True)):
+    passing = partial(FakeEngine, clock, function=lambda x: x)  # without a normalisation
+    for make, wrong in ((None, False), (passing, True)):
         ours = Contestant(name="chainer", engine=ChainerEngine())
-        theirs = Contestant(name="x", engine=Passing(), make=make)
+        theirs = Contestant(name="x", engine=passing(), make=make)
         Race([ours, theirs], network, trials=2, clock=clock).run()
         assert theirs.wrong == wrong
     kept = network.model.bn

@@ -348,11 +348,11 @@ class ElementwiseKernel:
         outs = args[len(self._ins) :]
         if not outs:
             given = zip(self._ins, args, strict=True)
-            known = [(*param, arg) for param, arg in given if isinstance(arg, ndarray)]
-            types = {kind: arg.dtype for _, kind, arg in known}
+            arrays = [(*param, arg) for param, arg in given if isinstance(arg, ndarray)]
+            types = {kind: arg.dtype for _, kind, arg in arrays}
             shape: Any = () if self._reduces else (size,)
             if size is None and not self._reduces:
-                shape = np.broadcast_shapes(*(arg.shape for raw, _, arg in known if not raw))
+                shape = np.broadcast_shapes(*(arg.shape for raw, _, arg in arrays if not raw))
             outs = tuple(ndarray(shape, types.get(kind, kind)) for _, kind in self._outs)
         return outs[0] if len(outs) == 1 else outs
 

@@ -190,8 +190,6 @@ def checks() -> dict[str, Recording]:
             ("as asked", Settings(threads=4)), ("of a GPU's", Settings(device="gpu:0")))},
         **{f"others of {cpu}": run(hundred, conditions=Conditions(other_cpu=cpu))
            for cpu in (None, 0.24, 0.25)},
-        **{f"{out} of {kept + out} left out": make_recording(n_trials=kept, left_out=out)
-           for kept, out in ((95, 5), (100, 5), (100, 6))},
         "a GPU, blas threads": on_gpu(environment=replace(blas(4), gpu=GPU)),
         "a GPU, stopped before them": on_gpu(n_held=0, ended="interrupted by the user"),
     }  # fmt: skip

@@ -20,8 +20,8 @@ def listed(said: Callable[[Any], Iterable[str]] = iter) -> Callable[..., Any]:
 
     def keep(cases: Callable[[], Mapping[str, Any]]) -> Callable[[], Mapping[str, Any]]:
         def written() -> Kept:
-            found = {name: list(said(one)) or ["nothing"] for name, one in cases().items()}
-            return {"txt": "".join("\n".join([f"-- {it}", *found[it], ""]) for it in found)}
+            lines = {name: list(said(case)) or ["nothing"] for name, case in cases().items()}
+            return {"txt": "".join("\n".join([f"-- {name}", *lines[name], ""]) for name in lines)}
 
         KEPT[cases.__name__] = written
         return cases

@@ -37,23 +37,23 @@ def _rows_of(recording: Recording, kept: Callable[[Layer], bool], **changes: Any
     return replace(recording, layers=layers, self_ns=self_ns, **changes)
 
 
-def _numbers_of(one: Comparison) -> Iterator[str]:
+def _numbers_of(comparison: Comparison) -> Iterator[str]:
     named = ("judged", "several", "same_run", "moved", "other_machine", "headline", "fusion")
-    yield ", ".join(f"{name} {getattr(one, name)}" for name in named)
-    yield f"runs differ by {one.run_spread:.4g}"
+    yield ", ".join(f"{name} {getattr(comparison, name)}" for name in named)
+    yield f"runs differ by {comparison.run_spread:.4g}"
     names = ("before_s", "after_s", "ratio", "low", "high", "p_value")
-    for table in (one.totals, one.layers):
+    for table in (comparison.totals, comparison.layers):
         for row in table.itertuples():
             numbers = " ".join(f"{getattr(row, name):.4g}" for name in names)
             place = ""
-            if table is one.layers:
+            if table is comparison.layers:
                 place = f"{row.before_index} to {row.after_index}, {row.covers} {row.function} "
                 place += f"at {row.path} ({row.phase}) "
-            if table is one.totals or row.Index < 4 or row.verdict != SAME:
+            if table is comparison.totals or row.Index < 4 or row.verdict != SAME:
                 yield f"{row.Index}: {place}{numbers} {row.verdict}"
-    yield from (f"before alone: {row.covers or row.index}" for row in one.only_before)
-    yield from (f"after alone: {row.covers or row.index}" for row in one.only_after)
-    yield from (f"too slow: {it.name}, {it.ratio:.4g}" for it in one.slower_than(0.06))
+    yield from (f"before alone: {row.covers or row.index}" for row in comparison.only_before)
+    yield from (f"after alone: {row.covers or row.index}" for row in comparison.only_after)
+    yield from (f"too slow: {it.name}, {it.ratio:.4g}" for it in comparison.slower_than(0.06))
 
 
 @listed(_numbers_of)
@@ -129,16 +129,16 @@ def compared_runs() -> dict[str, Comparison]:
 
 
 def _joined(recordings: list[Recording]) -> Iterator[str]:
-    for one in fused.merged(recordings):
+    for recording in fused.merged(recordings):
         beside = ("trial_ns", "framework_ns", "host_ns", "gap_ns", "held_ns", "span_ns")
         sums = (f"{name} {values.sum()}" for name in beside
-                if (values := getattr(one, name)) is not None)  # fmt: skip
-        yield f"{', '.join(sums)}; memory {one.memory}"
-        for row, times in zip(one.layers, one.self_ns.T, strict=True):
-            what = f"{row.index}: {row.covers} {row.function} at {row.path} ({row.phase})"
+                if (values := getattr(recording, name)) is not None)  # fmt: skip
+        yield f"{', '.join(sums)}; memory {recording.memory}"
+        for row, times in zip(recording.layers, recording.self_ns.T, strict=True):
+            call = f"{row.index}: {row.covers} {row.function} at {row.path} ({row.phase})"
             counts = f"{row.flops} flops, {row.macs} macs, {row.nbytes_read} bytes"
             place = f"parent {row.parent}, forward {row.forward}, {row.node}, {row.input_shapes}"
-            yield f"  {what}: {times.sum()} ns in {row.calls} calls; {counts}; {place}"
+            yield f"  {call}: {times.sum()} ns in {row.calls} calls; {counts}; {place}"
 
 
 @listed(_joined)
@@ -162,16 +162,16 @@ def joined() -> dict[str, list[Recording]]:
     }
 
 
-def _counted_of(one: Ranks) -> Iterator[str]:
+def _counted_of(ranks: Ranks) -> Iterator[str]:
     named = ("size", "phases", "collectives")
-    yield ", ".join(f"{name} {getattr(one, name)}" for name in named)
-    yield f"efficiency {one.efficiency:.6g}"
+    yield ", ".join(f"{name} {getattr(ranks, name)}" for name in named)
+    yield f"efficiency {ranks.efficiency:.6g}"
     times = ("waiting_ns", "moving_ns", "moving_of_last_ns", "communication_ns", "between_ns")
     more = ("computing_ns", "iteration_ns", "phase_ns", "last", "iterations")
     for name in (*times, *more):
-        values = getattr(one, name)
+        values = getattr(ranks, name)
         yield f"{name}: {values.tolist() if values.size < 20 else values.sum()}"
-    yield from one.notes
+    yield from ranks.notes
 
 
 def _ended(ended: Sequence[str], outcomes: dict[str, str], **more: Any) -> list[str]:
@@ -206,7 +206,7 @@ def ranked() -> dict[str, Iterable[str]]:
         "cut short late": merge(pair | {"rank-1": late}),
         "one alone": merge({"rank-1": pair["rank-1"]}),
     }
-    found: dict[str, Iterable[str]] = {name: _counted_of(one) for name, one in cases.items()}
+    said: dict[str, Iterable[str]] = {name: _counted_of(one) for name, one in cases.items()}
     bad, names = "ValueError: a batch is bad", [f"rank-{at}" for at in range(3)]
     end, end_now, kill = COMPLETE, "exit code 0", KILLED
     stopped = [np.arange(4) + after for after in (1000, 0, 1000)]
@@ -222,5 +222,5 @@ def ranked() -> dict[str, Iterable[str]]:
         ([end, kill, end], {}),
         ([kill] * 3, {}),
     )
-    found |= {f"ended {ended}, {known}": _ended(ended, known) for ended, known in endings}
-    return found | {"killed at other iterations": _ended([kill] * 3, {}, iteration=stopped)}
+    said |= {f"ended {ended}, {outcomes}": _ended(ended, outcomes) for ended, outcomes in endings}
+    return said | {"killed at other iterations": _ended([kill] * 3, {}, iteration=stopped)}

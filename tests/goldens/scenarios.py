@@ -6,8 +6,7 @@ from typing import Any
 
 from chainer_profile import summarise
 from chainer_profile.advice.changes import AS_IT_IS, BEFORE, WALL, Candidate
-from chainer_profile.advice.results import Advice, LayerGain, Tried
-from chainer_profile.advice.rounds import LossChange
+from chainer_profile.advice.results import Advice, LayerGain, LossChange, Tried
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.analyse.program import ProgramTime
@@ -80,6 +79,8 @@ BY_TURNS = Advice(
         (BEFORE, "OPENBLAS_NUM_THREADS=1 python train.py --epoch 2"),
         ("train.py:30", "with chainer_profile.accelerate():"),
     ),
+    trials=3202,
+    trials_s=12.05,
 )
 _KEPT = replace(ACCELERATED.candidate, name="memory kept")
 ADVICE = Advice(

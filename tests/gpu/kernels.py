@@ -97,11 +97,9 @@ class Kernel:
     """The result of compiling and building a kernel with arguments of certain types."""
 
     name: str
-    not_compiled: str = ""  #: NVRTC's messages.
-    only_compiled: bool = False
-    not_built: str = ""  #: Messages of g++.
+    fault: str  #: Messages of NVRTC or g++.
+    door: Any = None  #: None for a kernel that is only compiled.
     n_runs: int = 0
-    door: Any = None
 
 
 class Compiler:
@@ -133,16 +131,13 @@ class Compiler:
 
     def __call__(self, name: str, source: str, for_cpu: str = "", options: Any = ()) -> Kernel:
         """Compile it, and build it, unless that has been done."""
-        kernel = self.kernels.get(source)
-        if kernel is None:
-            kernel = self.kernels[source] = Kernel(name, only_compiled=not for_cpu)
-            kernel.not_compiled = self._compile(source, options)
-            if for_cpu:
+        if source not in self.kernels:
+            kernel = self.kernels[source] = Kernel(name, self._compile(source, options))
+            if for_cpu and not kernel.fault:
                 self._build(kernel, for_cpu)
-        if kernel.not_compiled:
-            raise RuntimeError(f"NVRTC: {kernel.not_compiled}")
-        if kernel.not_built:
-            raise RuntimeError(f"g++: {kernel.not_built}")
+        kernel = self.kernels[source]
+        if kernel.fault:
+            raise RuntimeError(kernel.fault)
         return kernel
 
     def _compile(self, source: str, options: Any) -> str:
@@ -154,7 +149,7 @@ class Compiler:
                 program, (*words, "--device-as-default-execution-space", "-arch=sm_80")
             )
         except self.nvrtc.NVRTCError as error:
-            return self.nvrtc.getProgramLog(program) or str(error)
+            return f"NVRTC: {self.nvrtc.getProgramLog(program) or error}"
         finally:
             self.nvrtc.destroyProgram(program)
         return ""
@@ -166,7 +161,7 @@ class Compiler:
         code = source + DOOR.format(name=kernel.name)
         done = subprocess.run(command, input=code, capture_output=True, text=True, check=False)
         if done.returncode:
-            kernel.not_built = done.stderr
+            kernel.fault = f"g++: {done.stderr}"
             return
         library = ctypes.CDLL(path)
         for name, callback in _CALLBACKS.items():
@@ -181,10 +176,10 @@ class _Launch:
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
         self._values: list[np.ndarray] = []
-        self._infos: list[Any] = []
+        self.infos: tuple[Any, ...] = ()
 
     def _add(self, kind: int, cls: Any, dtype: Any, n_axes: int, dense: bool, value: Any) -> None:
-        self._infos.append(self._compiler.kernel._ArgInfo(kind, cls, dtype, n_axes, dense, True))
+        self.infos += (self._compiler.kernel._ArgInfo(kind, cls, dtype, n_axes, dense, True),)
         self._values.append(value)
 
     def array(self, a: np.ndarray) -> None:
@@ -198,10 +193,6 @@ class _Launch:
     def indexer(self, shape: tuple[int, ...]) -> None:
         value = np.array([math.prod(shape), *shape, *shape], np.int64)
         self._add(INDEXER, self._compiler.indexer, None, len(shape), True, value)
-
-    @property
-    def infos(self) -> tuple[Any, ...]:
-        return tuple(self._infos)
 
     def run(self, kernel: Kernel) -> None:
         kernel.n_runs += 1

@@ -20,7 +20,6 @@ NETS = """
 import chainer
 import chainer.functions as F
 import chainer.links as L
-import cupy
 import numpy as np
 
 
@@ -40,14 +39,6 @@ class Constant(Small):
 
     def forward(self, x):
         return super().forward(x * self.scale)
-
-
-class Grows(Small):
-    kept = []
-
-    def forward(self, x):
-        self.kept.append(cupy.zeros(250_000, np.float32))
-        return super().forward(x)
 
 
 class Images(Small):
@@ -89,15 +80,14 @@ def test_forward(folder):
     functions = [layer.function for layer in recording.layers]
     assert functions == ["LinearFunction", "ReLU", "LinearFunction"]
     assert recording.settings.device == "gpu:0"
-    environment = recording.environment
-    values = environment.gpu.number, environment.gpu.cudnn, environment.cupy
-    assert values == (0, "", "14.2.0")
+    gpu = recording.environment.gpu
+    assert (gpu.number, gpu.cudnn, recording.environment.cupy) == (0, "", "14.2.0")
     assert recording.held_ns.shape[1] == 3
     memory = recording.memory
     assert memory.high_water_nbytes > 0
     assert memory.pool_total_nbytes >= memory.pool_used_nbytes >= memory.parameter_nbytes
     # A block of the pool is a multiple of 512 bytes.
-    assert not any(peak % 512 for peak in recording.memory.peak_nbytes)
+    assert not any(peak % 512 for peak in memory.peak_nbytes)
     assert "launch" in out
     report = (folder / "run" / "report.md").read_text()
     assert "## On the GPU" in report
@@ -129,8 +119,7 @@ def test_resnet20_is_the_same_network_as_on_the_cpu(folder):
     on_gpu = recorded(folder)
     check(on_gpu)
     assert len(on_gpu.layers) == 66
-    path = ROOT / "reports" / "samples" / "resnet20-cpu-b1" / "recording.npz"
-    on_cpu = Recording.load(path)
+    on_cpu = Recording.load(ROOT / "reports" / "samples" / "resnet20-cpu-b1" / "recording.npz")
     assert [(a.path, a.function, a.output_shapes, a.macs) for a in on_gpu.layers] == [
         (a.path, a.function, a.output_shapes, a.macs) for a in on_cpu.layers
     ]

@@ -277,8 +277,8 @@ def child(compiler, group):
     ran = {source for source, kernel in kernels.items() if kernel.n_runs}
     counts = {
         "made": len(kernels),
-        "compiled": sum(not kernel.not_compiled for kernel in kernels.values()),
-        "only compiled": sum(kernel.only_compiled for kernel in kernels.values()),
+        "compiled": sum(not kernel.fault for kernel in kernels.values()),
+        "only compiled": sum(kernel.door is None for kernel in kernels.values()),
         "run": len(ran),
         "equal": len(ran - unequal),
     }
@@ -324,10 +324,8 @@ def names_in(*packages):
     names = set()
     for path, node in nodes(*packages):
         if isinstance(node, ast.Call) and path.name != "cuda.py":
-            place = KERNEL_NAMES.get(getattr(node.func, "attr", ""))
-            if place is not None and len(node.args) > place:
-                name = node.args[place]
-                names |= {name.value} if isinstance(name, ast.Constant) else set()
+            place = KERNEL_NAMES.get(getattr(node.func, "attr", ""), len(node.args))
+            names |= {a.value for a in node.args[place : place + 1] if isinstance(a, ast.Constant)}
     return names
 
 

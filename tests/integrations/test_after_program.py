@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from chainer_profile.advice import turns
+from chainer_profile.advice.results import read_advice
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.units import format_duration
+from chainer_profile.integrations import script_run
 from chainer_profile.measure import machine
 from chainer_profile.measure.machine import save_limits
 from chainer_profile.record.budget import (
-    IMPORTS,
     ITERATIONS,
     PROFILER,
     REPORTS,
@@ -20,21 +22,21 @@ from chainer_profile.record.budget import (
 )
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run
-from tests.command import folder, main, one_line, stand_in  # noqa: F401
-from tests.scripts import files, python, run_in_child
+from tests.command import folder, main, stand_in  # noqa: F401
+from tests.scripts import files, run_in_child
 
 pytestmark = pytest.mark.process
 
 TRAINING = """
-import builtins, json, os, resource, signal, shutil, sys
+import builtins, os, signal, sys
 import chainer, numpy as np
 import chainer.links as L
 
-def train():
+def train(iterations=16):
     model = L.Classifier(L.Linear(4, 3))
     optimizer = chainer.optimizers.SGD().setup(model)
     x, t = np.ones((5, 4), "f"), np.zeros(5, "i")
-    for i in range(16):
+    for i in range(iterations):
         optimizer.update(model, x, t)
 
 def call(network, n=12):
@@ -45,17 +47,12 @@ def call(network, n=12):
 def kill():
     os.kill(os.getpid(), signal.SIGKILL)
 
-def limit(which, soft):
-    resource.setrlimit(which, (soft, resource.getrlimit(which)[1]))
-
 small, large = L.Linear(4, 3), L.Linear(4, 100_000)
 """
 #: Programs that remove something that saving needs.
 TAKES = {
     "open": "builtins.open = None",
     "modules": "sys.path.clear(); sys.path_importer_cache.clear(); sys.meta_path.clear()",
-    "memory": "limit(resource.RLIMIT_AS, 1 << 20)",
-    "space": "limit(resource.RLIMIT_FSIZE, 0)",
     "folder": "os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')",
 }
 
@@ -86,30 +83,6 @@ def test_a_program_that_removes_what_saving_needs(takes):
         assert load_run(Path("here")).n_trials
 
 
-def really_run(end, form="none", **more):
-    """The whole way, of an interpreter of its own that trains."""
-    Path("program.py").write_text(f"{TRAINING}train()\n{end}")
-    words = ("run", "--format", form, "-o", "here", "program.py")
-    done = python("-m", "chainer_profile", *words, **more)
-    assert done.stderr.count("program.py took ") == 1
-    assert "Written to here\n" in done.stderr
-    assert load_run(Path("here")).n_trials
-    return done.returncode
-
-
-@pytest.mark.parametrize(
-    ("end", "code"),
-    [
-        ("sys.excepthook = None; raise ValueError('too large')", 1),
-        ("sys.stdout.flush = None", 120),
-    ],
-)
-def test_the_whole_way_behind_a_program(end, code):
-    assert really_run(end) == code
-    budget = read_budget(Path("here"))
-    assert budget.of(IMPORTS).ns > 0
-
-
 def test_limits_are_taken_and_never_measured_and_added_time_is_reported(monkeypatch):
     monkeypatch.setattr(machine, "measure_limits", None)
     assert run("train()") == 0
@@ -125,6 +98,26 @@ def test_limits_are_taken_and_never_measured_and_added_time_is_reported(monkeypa
     save_limits(stand_in(recording.environment, machine.find_device("cpu")))
     assert run("train()", "--force") == 0
     assert load_run(Path("here")).limits is not None
+
+
+def test_what_was_tried_before_a_kill_is_kept(monkeypatch):
+    monkeypatch.setattr(script_run, "_SAVED_EVERY_NS", 0)
+    monkeypatch.setattr(turns, "BLOCK_NS", 0)
+    assert run("train()", "-q") == 0  # its files are replaced
+    assert run("train(60)\nkill()", "-q", "--try", "--force") == -signal.SIGKILL
+    assert files() == ["advice.json", "budget.json", "recording.journal", "recording.npz"]
+    assert main("report", "here", "-q") == 0
+    assert "# What was tried on program.py" in Path("here/advice.md").read_text()
+    advice = read_advice(Path("here"))
+    assert any(tried.pairs > 2 for tried in advice.tried)
+    assert advice.trials == read_budget(Path("here")).of(ITERATIONS).count == 59
+    assert advice.trials_s == read_budget(Path("here")).of(ITERATIONS).ns * NS
+
+
+def test_advice_is_beside_the_trials_that_it_is_of(monkeypatch):
+    monkeypatch.setattr(script_run, "_SAVED_EVERY_NS", 0)
+    assert run("call(small); call(large, 200)", "-q", "--try") == 0
+    assert files() == [*("budget.json", "recording.npz", "test/advice.json", "test/recording.npz")]
 
 
 #: Programs, and the outputs of the first layer of the trials in each folder.

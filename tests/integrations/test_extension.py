@@ -1,6 +1,6 @@
 """LayerProfile: its rows of a training, and that the training does not notice.
 
-That rows and framework are the iteration is in tests/ledger.
+That rows and framework are the iteration, and that its times are exact, is in tests/ledger.
 """
 
 import gc
@@ -28,63 +28,38 @@ from tests.command import (
     folder,  # noqa: F401  (plots and limits cost nothing)
     raising,
 )
-from tests.conftest import CALIBRATION
-from tests.nets import MLP, SlowOptimizer, net
+from tests.nets import MLP, net
 from tests.queues import check, device_clock
 
 NUMBERS = itertools.count()
 concat = chainer.dataset.concat_examples
 
 
-def at(call, does):
-    """A network that does something with its output in one of its calls."""
-    return MLP(lambda y, number: does(y) if number == call else y)
-
-
 def fail(*_):
     raise ZeroDivisionError("here")
 
 
-def dataset(count=12):
-    x = np.random.RandomState(0).rand(count, 3).astype(np.float32)
-    return chainer.datasets.TupleDataset(x, (x.sum(axis=1) > 1.5).astype(np.int32))
-
-
-def trainer_of(iterations=20, model=None, optimizer=None, updater=StandardUpdater, **kwargs):
+def trainer_of(iterations=20, model=None, updater=StandardUpdater, **kwargs):
     """A training with batches of 4; its data are the same 12 examples over and over."""
     np.random.seed(0)  # noqa: NPY002  (Chainer's initialisers draw from it)
-    model = L.Classifier(model or MLP())
-    optimizer = optimizer or chainer.optimizers.MomentumSGD(0.1)
-    optimizer.setup(model)
+    optimizer = chainer.optimizers.MomentumSGD(0.1).setup(L.Classifier(model or MLP()))
     optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(1e-4))
-    iterator = chainer.iterators.SerialIterator(dataset(), 4, shuffle=False)
+    x = np.random.RandomState(0).rand(12, 3).astype(np.float32)
+    data = chainer.datasets.TupleDataset(x, (x.sum(axis=1) > 1.5).astype(np.int32))
+    iterator = chainer.iterators.SerialIterator(data, 4, shuffle=False)
     updater = updater(iterator, optimizer, **kwargs)
     return training.Trainer(updater, (iterations, "iteration"), out="result")
 
 
 def run_profiled(trainer, **kwargs):
-    given = {"out": f"run{next(NUMBERS)}"} | kwargs
-    trainer.extend(LayerProfile(**given))
+    options = {"out": f"run{next(NUMBERS)}"} | kwargs
+    trainer.extend(LayerProfile(**options))
     trainer.run()
-    return load_run(Path("result", given["out"]))
+    return load_run(Path("result", options["out"]))
 
 
 def each_iteration(trainer, does, name="each"):
     trainer.extend(does, name=name, trigger=(1, "iteration"))
-
-
-def losses_of(trainer):
-    losses = []
-    each_iteration(trainer, lambda t: losses.append(float(t.observation["main/loss"].array)))
-    return losses
-
-
-def rows_of(recording):
-    return [(layer.phase, layer.path, layer.function) for layer in recording.layers]
-
-
-#: Of 20 iterations those on the tape: all but the two of the memory pass.
-TAPED = [1, *range(4, 21)]
 
 
 def test_every_iteration_has_rows_of_data_network_loss_and_optimizer(monkeypatch):
@@ -100,11 +75,12 @@ def test_every_iteration_has_rows_of_data_network_loss_and_optimizer(monkeypatch
     each_iteration(trainer, look)
     recording = run_profiled(trainer, out="profile")
     assert journal == [17]  # a killed training leaves these
-    assert recording.iteration.tolist() == TAPED
+    # All but the two of the memory pass.
+    assert recording.iteration.tolist() == [1, *range(4, 21)]
     assert recording.rank is recording.arrived_ns is None
     assert not len(recording.clean_ns)
     assert set(names_in("result/profile")) == set(FILES)
-    rows = rows_of(recording)
+    rows = [(layer.phase, layer.path, layer.function) for layer in recording.layers]
     assert rows[:7] == [
         ("data", "data", "SerialIterator"),
         ("data", "data", "concat_examples"),
@@ -120,7 +96,7 @@ def test_every_iteration_has_rows_of_data_network_loss_and_optimizer(monkeypatch
     made = recording.settings
     assert (made.model, made.batchsize, made.optimizer) == ("MLP", 4, "MomentumSGD")
     calls = {link.path: link.calls for link in recording.links}
-    assert calls == {"/": 1, "/predictor": 1, "/predictor/fc1": 1, "/predictor/fc2": 1}
+    assert calls == dict.fromkeys(("/", "/predictor", "/predictor/fc1", "/predictor/fc2"), 1)
 
 
 def test_iterations_are_reported_where_that_is_asked_for():
@@ -142,19 +118,6 @@ def test_iterations_are_reported_where_that_is_asked_for():
         assert sum(reported[name] for name in layers) <= own.sum() / 1e6
 
 
-def weights_of(trainer):
-    model = trainer.updater.get_optimizer("main").target
-    params = [param for _, param in sorted(model.namedparams())]
-    return [[p.array.tobytes(), p.update_rule.state["v"].tobytes()] for p in params]
-
-
-def methods_of(trainer):
-    optimizer = trainer.updater.get_optimizer("main")
-    objects = [trainer.updater, optimizer, optimizer.target, trainer.updater.get_iterator("main")]
-    objects += [param.update_rule for param in optimizer.target.params()]
-    return [{name for name, value in vars(owner).items() if callable(value)} for owner in objects]
-
-
 def nothing_runs():
     assert not tracemalloc.is_tracing()
     assert gc.isenabled()
@@ -164,61 +127,31 @@ def nothing_runs():
 
 @pytest.mark.parametrize("memory", [False, True])
 def test_a_training_comes_out_the_same_with_and_without_and_nothing_is_left(memory):
-    def training_of():
+    def run(**profiled):
         np.random.seed(0)  # noqa: NPY002  (of the weights)
-        # Draws from NumPy's generator in each call.
-        return trainer_of(model=MLP(lambda y, number: F.dropout(y)))
+        # Dropout draws from NumPy's generator in each call.
+        trainer, losses = trainer_of(model=MLP(lambda y, number: F.dropout(y))), []
+        each_iteration(trainer, lambda t: losses.append(float(t.observation["main/loss"].array)))
+        model = trainer.updater.get_optimizer("main").target
+        np.random.seed(1)  # noqa: NPY002
+        recording = run_profiled(trainer, **profiled) if profiled else trainer.run()
+        params = [param for _, param in sorted(model.namedparams())]
+        weights = [[p.array.tobytes(), p.update_rule.state["v"].tobytes()] for p in params]
+        return recording, losses, weights
 
-    plain = training_of()
-    expected = losses_of(plain)
-    np.random.seed(1)  # noqa: NPY002
-    plain.run()
-    profiled = training_of()
-    losses, before = losses_of(profiled), methods_of(profiled)
-    np.random.seed(1)  # noqa: NPY002
-    recording = run_profiled(profiled, memory=memory)
-    assert losses == expected
-    assert len(losses) == 20
-    assert weights_of(profiled) == weights_of(plain)
+    recording, *profiled = run(memory=memory)
+    assert profiled == list(run()[1:])
+    assert len(profiled[0]) == 20
     assert (recording.memory is not None) is memory
-    assert methods_of(profiled) == before
     nothing_runs()
-
-
-def test_exact_times_on_a_fake_clock(clock):
-    devices = []
-
-    class Iterator(chainer.iterators.SerialIterator):
-        def next(self):
-            clock.advance(1000)
-            return super().next()
-
-    def converter(batch, device):
-        clock.advance(300)
-        devices.append(device)
-        return concat(batch)
-
-    trainer = trainer_of(optimizer=SlowOptimizer(clock), converter=converter, device=-1)
-    trainer.updater._iterators["main"] = Iterator(dataset(), 4)
-    recording = run_profiled(trainer, clock=clock)
-    times = {row: recording.self_ns[:, n].tolist() for n, row in enumerate(rows_of(recording))}
-    assert {row: ns for row, ns in times.items() if any(ns)} == {
-        ("data", "data", "Iterator"): [1000] * 18,
-        ("data", "data", "converter"): [300] * 18,
-        ("update", "optimizer", "WeightDecay"): [1] * 18,  # with the look for cleared gradients
-        ("update", "/predictor/fc1", "SlowOptimizer"): [100] * 18,
-        ("update", "/predictor/fc2", "SlowOptimizer"): [100] * 18,
-    }
-    assert recording.trial_ns.tolist() == [1503] * 18
-    assert recording.conditions.calibrations == (CALIBRATION,)
-    assert set(devices) == {-1}  # an old-style converter stays one
 
 
 def test_an_exception_of_the_training_keeps_the_measured_iterations():
     # The first one, the one from which on allocations are counted, the traced one, and a later one;
     # last another extension fails while allocations are counted.
     for call, kept in ((1, 0), (2, 1), (3, 1), (8, 5), (None, 1)):
-        trainer = trainer_of(model=at(call, fail))
+        failing = MLP(lambda y, number, call=call: fail() if number == call else y)
+        trainer = trainer_of(model=failing)
         if call is None:
             each_iteration(trainer, lambda trainer: tracemalloc.is_tracing() and fail())
         out = f"run{next(NUMBERS)}"
@@ -258,27 +191,33 @@ def test_two_optimizers_have_their_names_in_the_paths():
 
 
 class Own(StandardUpdater):
+    """An iteration of two batches, without the optimizer's own forward and backward."""
+
     def update_core(self):
-        optimizer = self.get_optimizer("main")
-        loss = optimizer.target(*concat(self.get_iterator("main").next()))
+        optimizer, iterator = self.get_optimizer("main"), self.get_iterator("main")
+        batch = iterator.next() + iterator.next()
+        converted = chainer.dataset.convert._call_converter(self.converter, batch, self.device)
+        loss = optimizer.target(*converted)
         optimizer.target.cleargrads()
         loss.backward()
         optimizer.update()
 
 
-class Twice(StandardUpdater):
-    def update_core(self):
-        for _ in range(2):
-            super().update_core()
-
-
 def test_updaters_that_go_their_own_way():
-    recording = run_profiled(trainer_of(updater=Own))
+    devices = []
+
+    def converter(batch, device):
+        devices.append(device)
+        return concat(batch)
+
+    recording = run_profiled(trainer_of(updater=Own, converter=converter, device=-1))
     phases = list(dict.fromkeys(layer.phase for layer in recording.layers))
     assert phases == ["data", "forward", "backward", "update"]
     assert recording.phases == ("forward", "backward", "update")
     # The inputs of all batches of an iteration count.
-    assert run_profiled(trainer_of(updater=Twice)).settings.batchsize == 8
+    assert recording.settings.batchsize == 8
+    assert ("data", "converter") in {(layer.path, layer.function) for layer in recording.layers}
+    assert set(devices) == {-1}  # an old-style converter stays one
     # Copies of the network have paths of their own.
     devices = {"main": "@numpy", "second": "@numpy"}
     recording = run_profiled(trainer_of(updater=ParallelUpdater, devices=devices))
@@ -286,8 +225,6 @@ def test_updaters_that_go_their_own_way():
         paths = {layer.path for layer in recording.layers if layer.phase == phase}
         for prefix in ("", "/second"):
             assert {f"{prefix}/predictor/fc1", f"{prefix}/predictor/fc2"} <= paths
-    losses = [a.path for a in recording.layers if a.function == "SoftmaxCrossEntropy"]
-    assert set(losses) == {"/", "/second"}
     assert {link.calls for link in recording.links} == {1}
 
 

@@ -3,6 +3,7 @@
 import functools
 import gc
 import io
+import sys
 import weakref
 from contextlib import contextmanager
 
@@ -33,8 +34,8 @@ from chainer_profile.record.budget import (
 )
 from chainer_profile.record.budget import Extension as Described
 from chainer_profile.record.journal import Journal
-from tests import needs
 from tests.command import raising
+from tests.nets import net
 
 X, T = np.ones((4, 3), np.float32), np.zeros(4, np.int32)
 concat = chainer.dataset.concat_examples
@@ -118,6 +119,8 @@ def watching(clock):
 def measuring(clock, monkeypatch):
     """The same, and measured by layer, which takes no time here."""
     monkeypatch.setattr(watched, "clock_of", lambda device: clock)
+    # Where another test has loaded it, the first iteration is not timed.
+    monkeypatch.delitem(sys.modules, "chainermn", raising=False)
     return Watching(clock, layers=True)
 
 
@@ -214,26 +217,6 @@ def a_network_that_no_optimizer_has(clock, model, optimizer):
         learn(lambda x: features(model(x)), optimizer, cleared=model)
 
 
-@spends({"train": 3}, iterations=(100 + 11 + 2 * (1100 + 13), 3))
-def an_optimizer_of_chainermn_made_by_hand(clock, model, optimizer):
-    """In the first iteration parameters are sent, and nothing is updated."""
-    multi = needs.module("chainermn.optimizers")
-
-    class Alone:
-        rank, size = 0, 1
-
-        def bcast_data(self, model):
-            clock.advance(11)
-
-        def multi_node_mean_grad(self, model, zero_fill=False):
-            clock.advance(13)
-
-    optimizer = multi._MultiNodeOptimizer(Optimizer(clock), Alone(), False)
-    optimizer.setup(model)
-    for _ in range(3):
-        learn(model, optimizer)
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_time_of_a_program_by_account(name, watching, clock):
     program, trials, spent = PROGRAMS[name]
@@ -254,7 +237,7 @@ def test_trials_belong_to_the_part_that_calls_the_network(watching, clock):
             model(X)
     kinds = {"test": (EXTENSIONS, "Bleu"), "test-2": (EVALUATION, "validation")}
     kinds |= {"test-3": (EXTENSIONS, "b"), "test-4": (CALLS, "")}
-    assert program.accounts_of_trials() == kinds
+    assert {trials.name: trials.spent for trials in program.watched} == kinds
     assert {trials.name: trials.own_ns for trials in program.watched} == dict.fromkeys(kinds, 200)
 
 
@@ -272,7 +255,6 @@ def test_the_time_of_networks_that_are_not_measured(measuring, clock):
 
 
 def test_the_kind_of_code_that_runs(watching, clock):
-    model, optimizer = set_up(clock)
     runs, program = [], watching.program
 
     def note():
@@ -283,25 +265,19 @@ def test_the_kind_of_code_that_runs(watching, clock):
             note()
             return super().__next__()
 
+    def noting():
+        return net(lambda self, x: (note(), self.fc(x))[1], fc=L.Linear(3, 3))
+
+    model, optimizer = set_up(clock)
     with watching.within():
         note()
         next(Loads(clock))
         with chainer.no_backprop_mode():
             for _ in range(2):  # the second call has a trial
-                Forward(clock, note)(X)
+                noting()(X)
         optimizer.update(lambda: (note(), F.sum(model(X)))[1])
         note()
     assert runs == [OTHER, LOADING, NETWORK, NETWORK, NETWORK, OTHER]
-
-
-class Forward(Net):
-    def __init__(self, clock, note):
-        super().__init__(clock)
-        self.note = note
-
-    def forward(self, x):
-        self.note()
-        return super().forward(x)
 
 
 class Extension(training.Extension):
@@ -387,6 +363,19 @@ def test_how_often_the_extensions_of_a_trainer_work(watching, clock, tmp_path):
             ("now and then", "now and then", 0, "", 0),
         )
     )
+
+
+def test_iterations_have_their_numbers_where_others_turn_out_to_be_none(clock, measuring):
+    with measuring.within():
+        model, optimizer = set_up(clock)
+        data = Data(clock)
+        for _ in range(6):
+            next(data)
+            learn(model, optimizer)
+            next(data)
+            with chainer.using_config("train", False), chainer.no_backprop_mode():
+                model(X)
+    assert measuring.program.watched[0].recording.iteration.tolist() == [*range(1, 7)]
 
 
 @pytest.mark.parametrize("where", ["begin", "finish"])

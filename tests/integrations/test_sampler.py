@@ -57,11 +57,6 @@ def within(frames, look):
     return call()
 
 
-@pytest.fixture
-def sampling(clock):
-    return Sampling(clock)
-
-
 class Sampling:
     """Samples that are asked for."""
 
@@ -101,12 +96,14 @@ class Sampling:
         ([RUNPY], ""),
     ],
 )
-def test_the_name_of_a_sample(sampling, frames, function):
+def test_the_name_of_a_sample(clock, frames, function):
+    sampling = Sampling(clock)
     sampling.sample(*frames)
     assert sampling.functions == {function: 1}
 
 
-def test_the_time_of_samples_by_account_and_kind_of_code(sampling):
+def test_the_time_of_samples_by_account_and_kind_of_code(clock):
+    sampling = Sampling(clock)
     accounts = sampling.accounts
     sampling.sample(MAIN, ns=10)
     with accounts.within(EXTENSIONS, "Bleu"):

@@ -32,7 +32,6 @@ SCRIPTS = {
     "raises": "def f():\n    g()\ndef g():\n    1 / 0\nprint('before')\nf()",
     "raises from": "try:\n    {}['a']\nexcept KeyError as error:\n    raise ValueError from error",
     "imports what raises": "import broken",
-    "imports a name that is not there": "from beside import nothing",
     "is no Python": "print(\n",
     "a hook of its own": "import sys\n"
     "sys.excepthook = lambda kind, error, where: print(error, where.tb_frame.f_code.co_name)\n"
@@ -40,8 +39,6 @@ SCRIPTS = {
     "goes elsewhere": "import os; os.mkdir('a'); os.chdir('a'); print(os.listdir('../old'))\n1 / 0",
     "forks": "import os, sys\nif os.fork() == 0:\n    sys.exit(5)\nprint(os.wait()[1])",
     "is interrupted": "print('before', flush=True)\nraise KeyboardInterrupt",
-    "gets SIGINT": "import os, signal\nprint('before')\nos.kill(os.getpid(), signal.SIGINT)",
-    "gets SIGTERM": "import os\nprint('before', flush=True)\nos.kill(os.getpid(), 15)",
     "handles SIGTERM": "import os, signal\nsignal.signal(15, lambda *_: print('heard'))\n"
     "os.kill(os.getpid(), 15)\nprint('goes on')",
 }
@@ -65,7 +62,6 @@ MODULES = {
 WAYS = {
     "a module": ("-m", "plain", "a"),
     "a package": ("-m", "package", "-x", "1"),
-    "a module that is not there": ("-m", "package.missing"),
     "a module that fails": ("-m", "package.fails"),
     "a folder": ("app", "--out", "x"),
     "an archive": ("app.zip", "a"),

@@ -12,8 +12,8 @@ import pytest
 from chainer import training
 from chainer.functions.connection.convolution_2d import Convolution2DFunction
 
-from chainer_profile.advice import turns
-from chainer_profile.advice.changes import AS_IT_IS, blas_threads
+from chainer_profile.advice import changes, turns
+from chainer_profile.advice.changes import AS_IT_IS, Cures, blas_threads
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.integrations import program as programs
@@ -59,7 +59,8 @@ def net(clock, monkeypatch):
         yield
         model.is_fast = False
 
-    monkeypatch.setattr(trying, "cures", lambda on_gpu: ([], [FAST], [], [Untried("b", "lacks")]))
+    cures = Cures(others=[FAST], untried=[Untried("b", "lacks")])
+    monkeypatch.setattr(trying, "cures_here", lambda on_gpu: cures)
     monkeypatch.setattr(trying, "switched", switched)
     monkeypatch.setattr(watched, "clock_of", lambda device: clock)
     return model
@@ -68,16 +69,18 @@ def net(clock, monkeypatch):
 def a_loop(model, iterations=200):
     optimizer = chainer.optimizers.SGD(0).setup(model)
     x = np.ones((4, 3), np.float32)
+    data = chainer.iterators.SerialIterator(x, 1)
     for number in range(iterations):
         model.cleargrads()
         F.sum(model(x)).backward()
         optimizer.update()
         if number % 40 == 39:
+            next(data)  # begins an iteration, which is none: it is for the evaluation
             with chainer.using_config("train", False), chainer.no_backprop_mode():
                 model(x)
 
 
-LOOP_LINE = a_loop.__code__.co_firstlineno + 3
+LOOP_LINE = a_loop.__code__.co_firstlineno + 4
 
 
 def a_trainer(model):
@@ -95,9 +98,9 @@ def test_iterations_take_turns_and_nothing_else_does(clock, net, train, tmp_path
     with watch(clock) as program:
         train(net)
     assert not net.is_fast
-    tried = program.tried
+    tried = program.trying
     recording = program.recordings()["train"]
-    advice = tried.advice("train.py", "python train.py", recording)
+    advice = tried.advice(["train.py"])
     (fast,) = advice.tried
     assert fast.gain.factor == pytest.approx(2.0)
     assert (fast.helps, fast.loss.differs) == (True, False)
@@ -106,6 +109,8 @@ def test_iterations_take_turns_and_nothing_else_does(clock, net, train, tmp_path
     assert advice.environment == recording.environment
     in_training = [is_fast for is_training, is_fast in net.seen if is_training]
     assert 50 < sum(in_training) < 150
+    trials_s = 200 * 0.02 - sum(in_training) * 0.01
+    assert (advice.trials, advice.trials_s) == (200, pytest.approx(trials_s))
     assert not any(is_fast for is_training, is_fast in net.seen if not is_training)
     # The calls of every iteration were counted, and nothing counts them any more.
     works = {tuple(block.work / block.count) for block in tried.turns.blocks if block.count}
@@ -124,13 +129,18 @@ def test_iterations_take_turns_and_nothing_else_does(clock, net, train, tmp_path
         assert here in tried.place
 
 
-def test_a_program_that_trains_nothing_has_its_calls_tried(clock, net):
-    with watch(clock) as program, chainer.using_config("train", False), chainer.no_backprop_mode():
-        for _ in range(200):
-            net(np.ones((4, 3), np.float32))
-    (pair,) = program.tried.turns.pairs()
-    assert pair.result.speedup.factor == pytest.approx(2.0)
-    assert program.tried.kind == "test"
+@pytest.mark.parametrize("trains", [False, True])
+def test_calls_of_a_network_are_tried_until_there_is_a_training(clock, net, trains):
+    with watch(clock) as program:
+        with chainer.using_config("train", False), chainer.no_backprop_mode():
+            for _ in range(200):
+                net(np.ones((4, 3), np.float32))
+        if trains:
+            a_loop(net)
+    assert not net.is_fast
+    (tried,) = program.trying.turns.tried()
+    assert tried.wall.factor == pytest.approx(2.0)
+    assert program.trying.watched.name == ("train" if trains else "test")
 
 
 def test_an_iteration_that_ends_in_an_exception_leaves_nothing(clock, net):
@@ -145,7 +155,7 @@ def test_an_iteration_that_ends_in_an_exception_leaves_nothing(clock, net):
     with watch(clock) as program, pytest.raises(KeyError):
         fails()
     assert not net.is_fast
-    assert program.tried.turns.pairs()[0].error == ""
+    assert program.trying.turns.tried()[0].error == ""
 
 
 # -- the cures themselves
@@ -169,15 +179,15 @@ def losses_of_a_program():
     np.random.seed(4)  # noqa: NPY002  (Chainer's)
     model = L.Classifier(Convolutions())
     optimizer = chainer.optimizers.MomentumSGD(0.01).setup(model)
-    found = []
+    losses = []
     for _ in range(30):
         x = own.rand(8, 3, 8, 8).astype(np.float32)
         loss = model(x, own.randint(0, 4, 8).astype(np.int32))
         model.cleargrads()
         loss.backward()
         optimizer.update()
-        found.append(float(loss.array))
-    return found
+        losses.append(float(loss.array))
+    return losses
 
 
 def test_a_program_has_the_same_losses_and_everything_is_taken_back(clock, monkeypatch):
@@ -186,11 +196,11 @@ def test_a_program_has_the_same_losses_and_everything_is_taken_back(clock, monke
     methods, threads = dict(vars(Convolution2DFunction)), blas_threads()
     expected = losses_of_a_program()
     with watch(clock) as program:
-        found = losses_of_a_program()
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
-    blocks = program.tried.turns.blocks
+        losses = losses_of_a_program()
+    np.testing.assert_allclose(losses, expected, rtol=1e-4)
+    blocks = program.trying.turns.blocks
     assert {block.change.kernels for block in blocks} == {"", "numpy"}
-    assert not any(pair.error for pair in program.tried.turns.pairs())
+    assert not any(tried.error for tried in program.trying.turns.tried())
     assert dict(vars(Convolution2DFunction)) == methods
     assert (blas_threads(), chainer.config.type_check) == (threads, True)
 
@@ -207,42 +217,51 @@ def test_a_kernel_that_raises_loses_no_iteration(clock, monkeypatch):
     monkeypatch.setattr(numpy_kernels, "of", of)
     with watch(clock) as program:
         assert losses_of_a_program() == pytest.approx(expected, rel=1e-4)
-    advice = program.tried.advice("t.py", "python t.py", program.recordings()["train"])
-    errors = {one.candidate.change.kernels: one.error for one in advice.tried if one.error}
+    advice = program.trying.advice(["t.py"])
+    errors = {tried.candidate.change.kernels: tried.error for tried in advice.tried if tried.error}
     assert errors == {"numpy": "MemoryError: no room"}
 
 
 def test_what_a_machine_lacks_and_what_it_has(monkeypatch):
-    monkeypatch.setattr(trying, "lacking", lambda: {"torch": "not installed"})
-    monkeypatch.setattr(trying, "blas_threads", lambda: 4)
-    monkeypatch.setattr(trying.os, "sched_getaffinity", lambda pid: range(4), raising=False)
-    threads, others, last, untried = trying.cures(on_gpu=False)
-    assert [change.threads for change in threads] == [1, 2]
-    assert Change(kernels="numpy") in others
-    assert last == [Change(keep_memory=True)]
-    assert untried == [Untried('accelerate("torch", keep_memory=False)', "not installed")]
-    threads, others, last, _ = trying.cures(on_gpu=True)
-    assert (threads, last) == ([], [])
+    monkeypatch.setattr(changes, "lacking", lambda: {"torch": "not installed"})
+    monkeypatch.setattr(changes, "blas_threads", lambda: 4)
+    monkeypatch.setattr(changes.os, "sched_getaffinity", lambda pid: range(4), raising=False)
+    cures = changes.cures_here(on_gpu=False)
+    assert [change.threads for change in cures.threads] == [1, 2]
+    assert Change(kernels="numpy") in cures.others
+    assert cures.last == [Change(keep_memory=True)]
+    assert cures.untried == [Untried("PyTorch's kernels", "not installed")]
+    cures = changes.cures_here(on_gpu=True)
+    assert (cures.threads, cures.last) == ([], [])
     names = {"type_check", "autotune", "cudnn_fast_batch_normalization"}
-    assert {change.config[0] for change in others} == names
+    assert {change.config[0] for change in cures.others} == names
     with accelerate(), chainer.using_config("type_check", False):
-        _, others, last, untried = trying.cures(on_gpu=False)
-    assert (others, last) == ([], [])
-    assert {one.why for one in untried} == {"not installed", "the program has it already"}
+        cures = changes.cures_here(on_gpu=False)
+    assert (cures.others, cures.last) == ([], [])
+    assert {cure.why for cure in cures.untried} == {"not installed", "the program has it already"}
 
 
-def test_what_to_write_and_where():
-    tried = trying.Tried("train", None, (), "train.py:30")
+def test_names_and_what_to_write_and_where(clock, net):
+    with watch(clock) as program:
+        a_loop(net, iterations=2)
+    lines = program.trying.lines
+    place = program.trying.place
     both = Change(threads=1, kernels="numpy")
-    assert list(tried.lines(both, "python train.py")) == [
-        ("before the command", "OPENBLAS_NUM_THREADS=1 python train.py"),
-        ("train.py:30", "with chainer_profile.accelerate(keep_memory=False):"),
+    assert list(lines(both, ["train.py", "a b"])) == [
+        ("before the command", "OPENBLAS_NUM_THREADS=1 python train.py 'a b'"),
+        (place, "with chainer_profile.accelerate(keep_memory=False):"),
     ]
     kept = both.with_(Change(keep_memory=True))
-    assert list(tried.lines(kept, ""))[1][1] == "with chainer_profile.accelerate():"
-    ((_, variables),) = tried.lines(Change(keep_memory=True), "python t.py")
+    assert list(lines(kept, []))[1][1] == "with chainer_profile.accelerate():"
+    torch = Change(threads=2, kernels="torch")
+    assert list(lines(torch, []))[1][1] == (
+        'with chainer_profile.accelerate("torch", threads=2, keep_memory=False):'
+    )
+    ((_, variables),) = lines(Change(keep_memory=True), ["t.py"])
     assert variables.startswith("MALLOC_MMAP_MAX_=0 ")
-    assert not list(tried.lines(AS_IT_IS, "python t.py"))
+    assert not list(lines(AS_IT_IS, ["t.py"]))
+    assert changes.name_of(kept) == "one BLAS thread + faster NumPy kernels + memory kept"
+    assert changes.candidate_within(kept, both).name == "+ memory kept"
 
 
 # -- beside the network, and at the terminal

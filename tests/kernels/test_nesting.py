@@ -105,10 +105,6 @@ def in_thread(does):
         return pool.submit(does).result()
 
 
-def at_once(does):
-    return does()
-
-
 @st.composite
 def openings(draw):
     """What opens one, whether it keeps memory, and its threads: None where it is not fast."""
@@ -122,7 +118,7 @@ STEPS = st.lists(
     st.tuples(
         openings(),
         st.integers(-3, 5),
-        st.sampled_from([at_once, in_thread]),
+        st.sampled_from([lambda does: does(), in_thread]),
         st.one_of(st.just(0), st.integers(1, 120)),
     ),
     max_size=12,
@@ -179,7 +175,8 @@ def test_a_glibc_that_refuses_is_as_it_was(monkeypatch):
         monkeypatch.setattr(here, "mallopt", mallopt, raising=False)
         with pytest.raises(UsageError, match="only glibc"), keeping_memory():
             pass
-        with accelerate() as fast:
+        with accelerate(threads=3) as fast, accelerate(threads=2):
             assert not fast.keeps_memory
             assert not is_kept()
             assert not here.keeps
+            assert here.threads == 2

@@ -29,6 +29,8 @@ class Drawn(chainer.Chain):
         with self.init_scope():
             self.convs = chainer.ChainList(*(L.Convolution2D(2, 2, 1) for _ in kinds))
             self.head = L.Linear(None, 2)
+            self.tanh = chainer.Sequential(F.tanh)
+            self.idle = chainer.Sequential(lambda y: y)
         self.at_last = lambda y: y
 
     def forward(self, x):
@@ -108,8 +110,9 @@ def unlike_at(step, at, change):
         lambda model, y: model.convs[0](F.tanh(y)),
         lambda model, y: F.tanh(model.convs[1](y)),
         lambda model, y: F.tanh(model.convs[0](y[:, :, :2])),
+        lambda model, y: model.tanh(model.convs[0](y[:, :, :])),
     ],
-    ids=["class", "one more", "one less", "order", "link", "shape"],
+    ids=["class", "one more", "one less", "order", "parameter", "shape", "link"],
 )
 def test_nothing_is_kept_of_a_trial_that_calls_something_else(at, other):
     model = Drawn(["relu", "relu"])
@@ -128,6 +131,21 @@ def test_nothing_is_kept_of_a_trial_that_calls_something_else(at, other):
             kind, (trial,) = trials(taped, step, 1)
     assert kind is not Repeats
     assert trial.order is None
+
+
+def test_links_that_call_no_function_are_counted():
+    model = Drawn(["relu"])
+    times = iter([0, 0, 0, *range(TRIALS)])
+    model.at_last = lambda y: [y, *(model.idle(y) for _ in range(next(times)))][0]
+    step = make_step("forward", model, (np.zeros((1, 2, 3, 3), np.float32),))
+    with step.configured():
+        step()
+        taped = learned(step, FakeClock(read_ns=1).now_ns)
+        taped.tape.forget()
+        kind, _ = trials(taped, step, TRIALS)
+    calls = {link.path: link.calls for link in taped.links}
+    assert kind is Repeats
+    assert (calls["/"], calls["/head"], calls["/idle"]) == (1, 1, sum(range(TRIALS)) / TRIALS)
 
 
 def test_a_parameter_with_another_array_leaves_the_rest_to_the_tape():

@@ -62,18 +62,18 @@ def infer(model, x):
         return model(x)
 
 
-def known_arrays(model):
+def drawn_arrays(model):
     """Drawn numbers for all arrays of a network, of the size that they have after training."""
-    found = {}
+    arrays = {}
     for number, (path, array) in enumerate(sorted(arrays_of(model).items())):
         draw = np.random.RandomState(number)  # of NumPy's versions alike
         if array.ndim > 1:
-            found[path] = np.sqrt(1 / array[0].size) * draw.standard_normal(array.shape)
+            arrays[path] = np.sqrt(1 / array[0].size) * draw.standard_normal(array.shape)
         else:
             usual = path.endswith(("gamma", "avg_var", "scale"))
-            found[path] = usual + draw.uniform(-0.5, 0.5, array.shape)
-        found[path] = found[path].astype(array.dtype)
-    return found
+            arrays[path] = usual + draw.uniform(-0.5, 0.5, array.shape)
+        arrays[path] = arrays[path].astype(array.dtype)
+    return arrays
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -89,7 +89,7 @@ def test_a_registered_network_builds_and_runs(name):
     assert model.count_params() == n_params
     assert f"{n_calls} calls" in entry.description
     assert "\n" not in entry.description
-    serializers.NpzDeserializer(known_arrays(model)).load(model)
+    serializers.NpzDeserializer(drawn_arrays(model)).load(model)
     x = np.random.RandomState(0).rand(*shape_in).astype("f")
     with TimerHook() as hook:
         y = infer(model, x)
@@ -99,8 +99,8 @@ def test_a_registered_network_builds_and_runs(name):
     assert y.shape == shape_out
     assert y.dtype == np.float32
     positive = np.maximum(y.array.ravel(), 0)
-    found = positive.mean(), positive @ np.linspace(0, 1, y.size) / y.size
-    assert found == pytest.approx(values, rel=1e-3)
+    means = positive.mean(), positive @ np.linspace(0, 1, y.size) / y.size
+    assert means == pytest.approx(values, rel=1e-3)
 
 
 def test_the_registry_holds_these_networks_the_default_first_and_takes_other_arguments():

@@ -95,8 +95,6 @@ class Seq2seq(chainer.Chain):
 class ResNet50(L.ResNet50Layers):
     """As Chainer's example for ImageNet: forward takes images and labels, and gives the loss."""
 
-    insize = 224
-
     def __init__(self):
         super().__init__(pretrained_model=None)
 

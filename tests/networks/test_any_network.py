@@ -62,15 +62,17 @@ def test_arrays_of_files(tmp_path):
     np.save(tmp_path / "x.npy", x)
     np.savez(tmp_path / "both.npz", x, t)
     np.savez(tmp_path / "named.npz", x=x)
-    mlp = recorded(tmp_path, "MLP", f"--model-args 5 --input {tmp_path / 'x.npy'}")
-    assert mlp.settings.input_shape == (3, 784)
-    assert mlp.settings.batchsize == 3
-    assert mlp.settings.input == "array x.npy"
-    two_arguments = recorded(tmp_path / "a", "classifier", f"--input {tmp_path / 'both.npz'}")
-    assert two_arguments.settings.batchsize == 3
-    assert two_arguments.settings.input == "arrays of both.npz, 2 arguments"
-    named = recorded(tmp_path / "b", "MLP", f"--model-args 5 --input {tmp_path / 'named.npz'}")
-    assert [layer.label for layer in named.layers] == [layer.label for layer in mlp.layers]
+    for file, words, description in (
+        ("x.npy", "MLP --model-args 5", "array x.npy"),
+        ("both.npz", "classifier", "arrays of both.npz, 2 arguments"),
+        ("named.npz", "MLP --model-args 5", "arrays of named.npz"),
+    ):
+        name, _, more = words.partition(" ")
+        settings = recorded(
+            tmp_path / file[:-4], name, f"{more} --input {tmp_path / file}"
+        ).settings
+        assert (settings.input, settings.input_shape) == (description, (3, 784))
+        assert settings.batchsize == 3
 
 
 #: Arguments that do not fit, and the message about each.

@@ -61,35 +61,20 @@ def refused(name, error=UsageError, **more):
     return refusal(lambda: find(name, **more).build(), error=error)
 
 
-# --- find_model: names of the registry
-
-
 def test_names_of_the_registry():
     source, entry = find("resnet20-he"), REGISTRY["resnet20-he"]
     assert (source.name, source.description) == ("resnet20-he", entry.description)
     assert (source.input_shape, source.mean, source.std) == ((3, 32, 32), entry.mean, entry.std)
-    assert source.build().count_params() == 272_474
-    assert "did you mean resnet20-he" in refused("ResNet20-HE")
-    assert ", ".join(REGISTRY) in refused("")  # like no other
-
-
-def test_a_number_of_classes_takes_the_place_of_the_networks_own():
+    assert (source.classes, source.build().count_params()) == (10, 272_474)
     source = find("resnet20", classes=7)
-    assert source.classes == 7
-    assert source.build().fc.W.shape == (7, 64)
-    assert find("resnet20").classes == 10
-    for name in ("se-resnet9-fixup", "nets:Net"):  # there are none to choose
-        assert "classes" in refused(name, classes=7)
-
-
-# --- find_model: the user's own code
+    assert (source.classes, source.build().fc.W.shape) == (7, (7, 64))
+    assert "did you mean resnet20-he" in refused("ResNet20-HE")
+    assert "take a number of classes" in refused("nets:Net", classes=7)
 
 
 def test_networks_of_files_and_modules(net, monkeypatch):
     source = find(f"{net}:MLP")
-    assert source.name == "my_nets-MLP"
-    assert source.description == f"MLP of {net}"
-    assert (source.input_shape, source.mean, source.std) == (None, None, None)
+    assert (source.name, source.description) == ("my_nets-MLP", f"MLP of {net}")
     assert source.build()[0].W.shape == (4, 3)
     assert find(f"{net}:small").build()[0].W.shape == (2, 3)
     assert find(f"{net}:ready").build()[0].W.shape == (5, 3)
@@ -151,25 +136,17 @@ NO_MODULES = {
 }
 
 
-def test_names_of_no_network_are_refused(net, subtests):
+def test_names_of_no_network_and_code_that_does_not_import(net, monkeypatch):
     for name, expected in NO_NETWORKS.items():
-        with subtests.test(name):
-            assert expected.format(net=net) in refused(name.format(net=net))
+        assert expected.format(net=net) in refused(name.format(net=net))
     said = f"broken of {net} failed: ValueError: first line second line ({net}, line 15)"
     assert said in refused(f"{net}:broken", ProfileError)
-
-
-def test_code_that_does_not_import(tmp_path, monkeypatch, subtests):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "bad_net.py"
+    monkeypatch.chdir(net.parent)
+    path = net.with_name("bad_net.py")
     for code, expected in NO_MODULES.items():
-        with subtests.test(code):
-            path.write_text(code)
-            for name in (f"{path}:Net", "bad_net:Net"):
-                assert expected.format(path=path) in refused(name, ProfileError)
-                assert not [name for name in sys.modules if "bad_net" in name]
-                shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
-                importlib.invalidate_caches()
-
-
-# --- build_model
+        path.write_text(code)
+        for name in (f"{path}:Net", "bad_net:Net"):
+            assert expected.format(path=path) in refused(name, ProfileError)
+            assert not [name for name in sys.modules if "bad_net" in name]
+            shutil.rmtree(net.parent / "__pycache__", ignore_errors=True)
+            importlib.invalidate_caches()

@@ -115,11 +115,11 @@ def test_what_does_not_belong_together_is_one_line():
     other = (replace(ROWS[0], path="/new"), *ROWS[1:])
     assert "there is no recording of a rank" in refusal(merge, {})
     assert "not a recording of a rank" in refusal(merge, {"rank-0": replace(zero, rank=None)})
-    for change, said in (
+    for change, message in (
         ({"rank": Rank(1, 3, "")}, "rank-0 is one of 2, rank-1 one of 3"),
         ({"iteration": np.array([8, 9])}, "no iteration in common"),
         ({"rank": Rank(0, 2, "")}, "rank-0 and rank-1 are both rank 0"),
         ({"layers": other}, "rank-1 has no LinearFunction at /l1 in forward, which rank-0 has"),
         (wider, "rank-1 has no iteration with just the 4 rows, which rank-0 has"),
     ):
-        assert said in refusal(merge, {"rank-0": zero, "rank-1": replace(each, **change)})
+        assert message in refusal(merge, {"rank-0": zero, "rank-1": replace(each, **change)})

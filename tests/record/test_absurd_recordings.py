@@ -17,7 +17,7 @@ from tests.report.reading import on_terminal, report_md
 BASES = (
     whole(make_recording(n_layers=3, n_trials=6, n_clean=5)),
     whole(make_training(4)),
-    whole(make_recording(left_out=3)),
+    whole(make_recording(seed=3)),
     whole(of_rank()),
 )
 ARRAYS = {

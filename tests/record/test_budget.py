@@ -51,10 +51,10 @@ DAMAGED = [
 
 def test_a_damaged_budget_is_refused_in_one_line(tmp_path):
     place = tmp_path / BUDGET
-    for content, said in DAMAGED:
+    for content, message in DAMAGED:
         whole = content if isinstance(content, bytes) else json.dumps(GOOD | content).encode()
         place.write_bytes(whole)
-        assert refusal(read_budget, tmp_path).startswith(f"{place}{said}"), content
+        assert refusal(read_budget, tmp_path).startswith(f"{place}{message}"), content
     # Fields of later versions are passed over.
     place.write_text(json.dumps(GOOD | {"later": 1}))
     budget = read_budget(tmp_path)

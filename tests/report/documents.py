@@ -73,7 +73,6 @@ def profiles(names: Sequence[str] = ()) -> dict[str, Callable[[], Summary]]:
         "train": of(lambda: with_work(make_training(4, data=True))),
         "gpu": of(lambda: make_device_recording()),
         "engine": of(lambda: recordings()["fast"]),
-        "left out": of(lambda: make_recording(left_out=60)),
     }
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 import tempfile
 import threading
 from contextlib import suppress
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import executor as check_executor
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs import executors
@@ -29,8 +28,9 @@ def stand_in(folder, tmp_path_factory, monkeypatch):
 
 
 def test_a_case_gives_its_recording_and_leaves_nothing():
-    for run, cwd in ((run_case, "."), (executors.run_alone, "."), (run_case, "/missing")):
-        outcome = run("a", WORDS, cwd)
+    with open_workers("local:2") as workers:
+        case = workers.submit("a", WORDS, ".").result()
+    for outcome in (case, executors.run_alone("a", WORDS, "."), run_case("a", WORDS, "/missing")):
         assert (outcome.error, outcome.machine) == ("", os.uname().nodename)
         assert outcome.seconds > 0
         assert os.listdir() == ["ran.log"]
@@ -43,7 +43,7 @@ def test_a_case_gives_its_recording_and_leaves_nothing():
 def test_executors_by_name_and_a_worker_without_the_program_or_a_disk(monkeypatch):
     for name in ("local", "local:3", "dask://host:8786", "dask://[::1]:1/"):
         assert check_executor(name) == name
-    for name in ("", "local:0", "local:x", "dask", "dask://host", "slurm", "mpi"):
+    for name in ("", "local:0", "local:x", "dask", "dask://host", "slurm"):
         assert "give local, local:N or dask://" in refusal(check_executor, name, error=UsageError)
     monkeypatch.setattr("tempfile.tempdir", "/missing")
     assert "No such file" in run_case("a", WORDS, ".").error
@@ -74,15 +74,3 @@ def test_a_sweep_that_is_stopped_ends_its_cases_alone(monkeypatch):
     assert [outcome.error for outcome in outcomes] == [killed]
     assert not executors._running
     assert run_case("stopped", WORDS, ".").error == killed  # and no other one runs
-
-
-def test_local_workers_and_dask_that_is_not_installed(monkeypatch):
-    with open_workers("local:2") as workers:
-        cases = [workers.submit("a", WORDS, ".") for _ in range(2)]
-        assert [case.result().error for case in cases] == ["", ""]
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with (
-        pytest.raises(ProfileError, match=r"pip install dask distributed$"),
-        open_workers("dask://localhost:1"),
-    ):
-        pass

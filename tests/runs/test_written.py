@@ -10,6 +10,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.runs.folder import RECORDING, is_of_run
 from chainer_profile.runs.written import refuse_foreign, remove, remove_all, write
 from tests import names_in
+from tests.refusing import refusal
 
 RUN = Path("run")
 
@@ -45,17 +46,15 @@ FOLDERS = [
 ]
 
 
-@pytest.mark.parametrize(("names", "has_results", "force", "refusal"), FOLDERS)
-def test_which_folders_are_refused(names, has_results, force, refusal):
+@pytest.mark.parametrize(("names", "has_results", "force", "said"), FOLDERS)
+def test_which_folders_are_refused(names, has_results, force, said):
     refuse(has_results, force)  # a folder that is not there
     RUN.mkdir()
     put(*names)
-    if not refusal:
+    if said:
+        assert refusal(refuse, has_results, force, error=UsageError) == said
+    else:
         refuse(has_results, force)
-        return
-    with pytest.raises(UsageError) as error:
-        refuse(has_results, force)
-    assert str(error.value) == refusal
 
 
 def test_a_folder_that_has_the_name_of_a_file_is_refused_by_force_too():
@@ -70,25 +69,18 @@ def test_a_folder_that_has_the_name_of_a_file_is_refused_by_force_too():
     assert names_in(RUN) == ["report.md"]
 
 
-def test_files_of_other_names_are_neither_replaced_nor_removed():
+def test_only_files_of_a_run_s_names_are_replaced_and_removed_with_an_empty_folder():
     assert write(Path("nowhere"), {}) == []
     assert not Path("nowhere").exists()
-    put("notes.txt", "report.md", "layers-2.csv", "layers-x.csv")
+    put("notes.txt", "report.md", "trace.json", "layers-2.csv")
     assert write(RUN, {"report.md": b"new", "a.csv": b"new"}) == [RUN / "report.md", RUN / "a.csv"]
     assert (RUN / "report.md").read_text() == "new"
-    remove(RUN, is_of_run)
-    assert names_in(RUN) == ["a.csv", "layers-x.csv", "notes.txt"]
-    assert (RUN / "notes.txt").read_text() == "mine"
-
-
-def test_a_folder_goes_where_nothing_else_is_in_it():
-    for name in ("ours", "mixed"):
-        write(Path(name), {"layers.csv": b"1"})
-    Path("mixed/mine.txt").write_text("mine")
-    for name in ("ours", "mixed", "nowhere"):
+    write(Path("ours"), {"layers.csv": b"1"})
+    for name in ("run", "ours", "nowhere"):
         remove_all(Path(name), is_of_run)
-    assert names_in(".") == ["mixed"]
-    assert names_in("mixed") == ["mine.txt"]
+    assert names_in(".") == ["run"]
+    assert names_in(RUN) == ["a.csv", "layers-2.csv", "notes.txt"]
+    assert (RUN / "notes.txt").read_text() == "mine"
 
 
 def test_no_link_is_followed_and_no_temporary_name_can_be_foreseen(monkeypatch):

@@ -2,64 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import chainer
 import numpy as np
 from chainer.utils.conv import get_conv_outsize
 
-#: Makes ONNX nodes from a function and the names of its tensors, as the exporter gives them.
-_Converter = Callable[[Any], Any]
+
+class _Graph:
+    """The nodes that a function becomes. The last of them gives its output."""
+
+    def __init__(self, params: Any) -> None:
+        from onnx_chainer import onnx_helper
+
+        #: Names of the function's inputs.
+        self.inputs: list[str] = params.input_names
+        self.context = params.context
+        self._dtype = params.func.inputs[0].dtype
+        self._builder = onnx_helper.GraphBuilder()
+        self._n_constants = 0
+
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node; gives the name of its output."""
+        name: str = self._builder.op(kind, list(inputs), **attributes)
+        return name
+
+    def constant(self, value: Any, dtype: Any = None) -> str:
+        """The name of a constant, of the first input's type if none is given."""
+        self._n_constants += 1
+        array = np.array(value, dtype or self._dtype)
+        name: str = self.context.add_const(array, str(self._n_constants))
+        return name
+
+    def per_channel(self, func: Any) -> str:
+        """The second input, for the axes after the batch; ONNX would take it for the last axes."""
+        x, second = (node.shape for node in func.inputs)
+        n_missing = len(x) - 1 - len(second)
+        if not second or n_missing <= 0:
+            return self.inputs[1]
+        shape = self.constant((*second, *([1] * n_missing)), np.int64)
+        return self.op("Reshape", self.inputs[1], shape)
+
+    def nodes(self, output_names: list[str]) -> Any:
+        return self._builder.nodes(output_names)
 
 
-def _single(params: Any, kind: str, **attributes: Any) -> Any:
-    from onnx_chainer import onnx_helper
-
-    node = onnx_helper.make_node(kind, params.input_names, params.output_names, **attributes)
-    return (node,)
+#: Adds the nodes of a function to a graph.
+_Converter = Callable[[_Graph, Any], object]
 
 
-def _builder() -> Any:
-    from onnx_chainer import onnx_helper
-
-    return onnx_helper.GraphBuilder()
-
-
-def _transpose(params: Any) -> Any:
+def _transpose(graph: _Graph, func: Any) -> None:
     # ONNX has no negative axes here.
-    axes, ndim = params.func.axes, len(params.func.inputs[0].shape)
-    perm = range(ndim)[::-1] if axes is None else [axis % ndim for axis in axes]
-    return _single(params, "Transpose", perm=list(perm))
+    ndim = len(func.inputs[0].shape)
+    perm = range(ndim)[::-1] if func.axes is None else [axis % ndim for axis in func.axes]
+    graph.op("Transpose", *graph.inputs, perm=list(perm))
 
 
-def _resize_images(params: Any) -> Any:
-    func = params.func
+def _resize_images(graph: _Graph, func: Any) -> None:
     size = (*func.inputs[0].shape[:2], func.out_H, func.out_W)
-    empty = np.array([], np.float32)
-    params.input_names.extend(
-        [
-            params.context.add_const(empty, "roi"),
-            params.context.add_const(empty, "scales"),
-            params.context.add_const(np.array(size, np.int64), "sizes"),
-        ]
-    )
+    no_roi, no_scales = graph.constant([], np.float32), graph.constant([], np.float32)
     corners = getattr(func, "align_corners", True)
     nearest = getattr(func, "mode", "bilinear") == "nearest"
-    return _single(
-        params,
+    graph.op(
         "Resize",
+        *(*graph.inputs, no_roi, no_scales, graph.constant(size, np.int64)),
         mode="nearest" if nearest else "linear",
         nearest_mode="round_prefer_floor",
         coordinate_transformation_mode="align_corners" if corners else "half_pixel",
     )
 
 
-def _convolution_nd(params: Any) -> Any:
-    func = params.func
-    return _single(
-        params,
+def _convolution_nd(graph: _Graph, func: Any) -> None:
+    graph.op(
         "Conv",
+        *graph.inputs,
         kernel_shape=func.inputs[1].shape[2:],
         pads=list(func.pad) * 2,
         strides=list(func.stride),
@@ -68,118 +86,78 @@ def _convolution_nd(params: Any) -> Any:
     )
 
 
-def _deconvolution(params: Any, sizes: Sequence[int], pad: Any, stride: Any, dilate: Any) -> Any:
-    func = params.func
-    kernel = func.inputs[1].shape[2:]
+def _deconvolution(graph: _Graph, func: Any) -> None:
+    if hasattr(func, "outs"):
+        sizes, pad, stride, dilate = func.outs, func.pad, func.stride, func.dilate
+    else:
+        sizes, pad = (func.outh, func.outw), (func.ph, func.pw)
+        stride, dilate = (func.sy, func.sx), (func.dy, func.dx)
+    shape, kernel = (node.shape[2:] for node in func.inputs[:2])
     # Chainer pads the beginning by ``pad``, and the end by the rest.
-    shape = func.inputs[0].shape[2:]
     ends = [
         s * (n - 1) + d * (k - 1) + 1 - begin - size
         for n, k, s, d, begin, size in zip(shape, kernel, stride, dilate, pad, sizes, strict=True)
     ]
-    extra = [max(0, -end) for end in ends]
-    return _single(
-        params,
+    graph.op(
         "ConvTranspose",
+        *graph.inputs,
         kernel_shape=kernel,
         pads=[*pad, *(max(0, end) for end in ends)],
-        output_padding=extra,
+        output_padding=[max(0, -end) for end in ends],
         strides=list(stride),
         dilations=list(dilate),
         group=func.groups,
     )
 
 
-def _deconvolution_2d(params: Any) -> Any:
-    func = params.func
-    sizes, pad = (func.outh, func.outw), (func.ph, func.pw)
-    return _deconvolution(params, sizes, pad, (func.sy, func.sx), (func.dy, func.dx))
+def _prelu(graph: _Graph, func: Any) -> None:
+    graph.op("PRelu", graph.inputs[0], graph.per_channel(func))
 
 
-def _deconvolution_nd(params: Any) -> Any:
-    func = params.func
-    return _deconvolution(params, func.outs, func.pad, func.stride, func.dilate)
+def _swish(graph: _Graph, func: Any) -> None:
+    x = graph.inputs[0]
+    graph.op("Mul", x, graph.op("Sigmoid", graph.op("Mul", x, graph.per_channel(func))))
 
 
-def _per_channel(params: Any, gb: Any) -> str:
-    """The second input, which belongs to the axes after the batch; in ONNX it would to the last."""
-    x, second = (node.shape for node in params.func.inputs)
-    name: str = params.input_names[1]
-    missing = len(x) - 1 - len(second)
-    if second and missing > 0:
-        shape = np.array((*second, *([1] * missing)), np.int64)
-        name = gb.op("Reshape", [name, params.context.add_const(shape, "shape")])
-    return name
-
-
-def _prelu(params: Any) -> Any:
-    gb = _builder()
-    gb.op("PRelu", [params.input_names[0], _per_channel(params, gb)])
-    return gb.nodes(params.output_names)
-
-
-def _normalize(params: Any) -> Any:
-    func, (x,) = params.func, params.input_names
-    eps = params.context.add_const(np.array(func.eps, func.inputs[0].dtype), "eps")
+def _normalize(graph: _Graph, func: Any) -> None:
+    (x,) = graph.inputs
     axes = [func.axis] if isinstance(func.axis, int) else list(func.axis)
-    gb = _builder()
-    norm = gb.op("Add", [gb.op("ReduceL2", [x], axes=axes, keepdims=1), eps])
-    gb.op("Div", [x, norm])
-    return gb.nodes(params.output_names)
+    norm = graph.op("ReduceL2", x, axes=axes, keepdims=1)
+    graph.op("Div", x, graph.op("Add", norm, graph.constant(func.eps)))
 
 
-def _where(params: Any) -> Any:
-    func, context = params.func, params.context
-    name, is_input = context.name_list.get(id(func.condition), ("", False))
+def _where(graph: _Graph, func: Any) -> None:
+    name, is_input = graph.context.name_list.get(id(func.condition), ("", False))
     if not is_input:
-        condition = chainer.backends.cuda.to_cpu(func.condition).astype(np.bool_)
-        name = context.add_const(condition, "condition")
-    params.input_names.insert(0, name)
-    return _single(params, "Where")
+        name = graph.constant(chainer.backends.cuda.to_cpu(func.condition), np.bool_)
+    graph.op("Where", name, *graph.inputs)
 
 
-def _clipped_relu(params: Any) -> Any:
-    dtype = params.func.inputs[0].dtype
-    for name, value in (("zero", 0), ("cap", params.func.cap)):
-        params.input_names.append(params.context.add_const(np.array(value, dtype), name))
-    return _single(params, "Clip")
+def _clipped_relu(graph: _Graph, func: Any) -> None:
+    graph.op("Clip", *graph.inputs, graph.constant(0), graph.constant(func.cap))
 
 
-def _softplus(params: Any) -> Any:
-    beta = float(params.func.beta)
-    if beta == 1:
-        return _single(params, "Softplus")
-    dtype = params.func.inputs[0].dtype
-    gb = _builder()
-    factor = params.context.add_const(np.array(beta, dtype), "beta")
-    inner = gb.op("Softplus", [gb.op("Mul", [params.input_names[0], factor])])
-    gb.op("Div", [inner, factor])
-    return gb.nodes(params.output_names)
+def _softplus(graph: _Graph, func: Any) -> None:
+    (x,) = graph.inputs
+    if func.beta == 1:
+        graph.op("Softplus", x)
+        return
+    beta = graph.constant(float(func.beta))
+    graph.op("Div", graph.op("Softplus", graph.op("Mul", x, beta)), beta)
 
 
-def _swish(params: Any) -> Any:
-    x = params.input_names[0]
-    gb = _builder()
-    gb.op("Mul", [x, gb.op("Sigmoid", [gb.op("Mul", [x, _per_channel(params, gb)])])])
-    return gb.nodes(params.output_names)
+def _layer_normalization(graph: _Graph, func: Any) -> None:
+    x, gamma, beta = graph.inputs
+    centred = graph.op("Sub", x, graph.op("ReduceMean", x, axes=[1], keepdims=1))
+    squares = graph.op("Mul", centred, centred)
+    variance = graph.op("ReduceMean", squares, axes=[1], keepdims=1)
+    deviation = graph.op("Sqrt", graph.op("Add", variance, graph.constant(func.eps)))
+    graph.op("Add", graph.op("Mul", graph.op("Div", centred, deviation), gamma), beta)
 
 
-def _layer_normalization(params: Any) -> Any:
-    x, gamma, beta = params.input_names
-    dtype = params.func.inputs[0].dtype
-    eps = params.context.add_const(np.array(params.func.eps, dtype), "eps")
-    gb = _builder()
-    centred = gb.op("Sub", [x, gb.op("ReduceMean", [x], axes=[1], keepdims=1)])
-    variance = gb.op("ReduceMean", [gb.op("Mul", [centred, centred])], axes=[1], keepdims=1)
-    scaled = gb.op("Div", [centred, gb.op("Sqrt", [gb.op("Add", [variance, eps])])])
-    gb.op("Add", [gb.op("Mul", [scaled, gamma]), beta])
-    return gb.nodes(params.output_names)
-
-
-def _max_pooling(params: Any) -> Any:
+def _max_pooling(graph: _Graph, func: Any) -> None:
     # Pads are explicit, since ONNX's ceil_mode omits windows that begin in the padding. Windows of
     # padding alone do not exist in ONNX: they are added around the others.
-    func = params.func
     begins, ends, before, behind = [], [], [], []
     sizes = zip(func.inputs[0].shape[2:], func.ksize, func.stride, func.pad, strict=True)
     for n, k, s, p in sizes:
@@ -191,29 +169,24 @@ def _max_pooling(params: Any) -> Any:
         ends.append(max(0, real[-1] + k - n))
         before.append(starts.index(real[0]))
         behind.append(len(starts) - len(real) - before[-1])
-    settings = {
-        "kernel_shape": list(func.ksize),
-        "strides": list(func.stride),
-        "pads": [*begins, *ends],
-    }
-    if not any(before + behind):
-        return _single(params, "MaxPool", **settings)
-    pads = np.array([0, 0, *before, 0, 0, *behind], np.int64)
-    least = np.array(-np.inf, func.inputs[0].dtype)
-    gb = _builder()
-    pooled = gb.op("MaxPool", [params.input_names[0]], **settings)
-    constants = [params.context.add_const(pads, "pads"), params.context.add_const(least, "least")]
-    gb.op("Pad", [pooled, *constants])
-    return gb.nodes(params.output_names)
+    pooled = graph.op(
+        "MaxPool",
+        *graph.inputs,
+        kernel_shape=list(func.ksize),
+        strides=list(func.stride),
+        pads=[*begins, *ends],
+    )
+    if any(before + behind):
+        pads = graph.constant([0, 0, *before, 0, 0, *behind], np.int64)
+        graph.op("Pad", pooled, pads, graph.constant(-np.inf))
 
 
-def _average_pooling_nd(params: Any) -> Any:
-    func = params.func
+def _average_pooling_nd(graph: _Graph, func: Any) -> None:
     if func.cover_all:
         raise ValueError("cover_all")
-    return _single(
-        params,
+    graph.op(
         "AveragePool",
+        *graph.inputs,
         kernel_shape=list(func.ksize),
         strides=list(func.stride),
         pads=list(func.pad) * 2,
@@ -221,56 +194,51 @@ def _average_pooling_nd(params: Any) -> Any:
     )
 
 
-def _multi_add(params: Any) -> Any:
+def _multi_add(graph: _Graph, _func: Any) -> None:
     # ONNX's Sum may add in another order than Chainer, and round differently.
-    first, *others = params.input_names
+    total, *others = graph.inputs
     if not others:
-        return _single(params, "Identity")
-    gb = _builder()
+        graph.op("Identity", total)
     for other in others:
-        first = gb.op("Add", [first, other])
-    return gb.nodes(params.output_names)
+        total = graph.op("Add", total, other)
 
 
-def _flip(axis: Callable[[Any], int]) -> _Converter:
-    def convert(params: Any) -> Any:
-        # Backwards; the least number stands for the place before the first element.
-        numbers = {"starts": -1, "ends": np.iinfo(np.int64).min, "axes": axis(params.func)}
-        for name, value in (numbers | {"steps": -1}).items():
-            params.input_names.append(params.context.add_const(np.array([value], np.int64), name))
-        return _single(params, "Slice")
-
-    return convert
+def _flip(graph: _Graph, axis: int) -> None:
+    # Backwards; the least number stands for the place before the first element.
+    start, end, step = -1, np.iinfo(np.int64).min, -1
+    numbers = (graph.constant([number], np.int64) for number in (start, end, axis, step))
+    graph.op("Slice", *graph.inputs, *numbers)
 
 
-def _embed_id(params: Any) -> Any:
-    func, context, (x, weights) = params.func, params.context, params.input_names
-    gb = _builder()
+def _embed_id(graph: _Graph, func: Any) -> None:
+    x, weights = graph.inputs
     if func.ignore_label is None:
-        gb.op("Gather", [weights, x], axis=0)
-        return gb.nodes(params.output_names)
+        graph.op("Gather", weights, x, axis=0)
+        return
     indices, table = func.inputs
-    label = context.add_const(np.array(func.ignore_label, indices.dtype), "ignore_label")
-    ignored = gb.op("Equal", [x, label])
-    inside = gb.op("Where", [ignored, context.add_const(np.array(0, indices.dtype), "first"), x])
-    rows = gb.op("Gather", [weights, inside], axis=0)
-    ignored_rows = gb.op("Unsqueeze", [ignored], axes=[len(indices.shape)])
-    gb.op("Where", [ignored_rows, context.add_const(np.array(0, table.dtype), "nothing"), rows])
-    return gb.nodes(params.output_names)
+    ignored = graph.op("Equal", x, graph.constant(func.ignore_label))
+    rows = graph.op("Gather", weights, graph.op("Where", ignored, graph.constant(0), x), axis=0)
+    ignored_rows = graph.op("Unsqueeze", ignored, axes=[len(indices.shape)])
+    graph.op("Where", ignored_rows, graph.constant(0, table.dtype), rows)
 
 
-#: By the name of the function's class. They take precedence over the exporter's own.
-CONVERTERS: dict[str, _Converter] = {
+def _convert(converter: _Converter, params: Any) -> Any:
+    graph = _Graph(params)
+    converter(graph, params.func)
+    return graph.nodes(params.output_names)
+
+
+_BY_KIND: dict[str, _Converter] = {
     "AveragePoolingND": _average_pooling_nd,
     "ClippedReLU": _clipped_relu,
     "ConvolutionND": _convolution_nd,
-    "Deconvolution2DFunction": _deconvolution_2d,
-    "DeconvolutionND": _deconvolution_nd,
+    "Deconvolution2DFunction": _deconvolution,
+    "DeconvolutionND": _deconvolution,
     "EmbedIDFunction": _embed_id,
-    "Erf": lambda params: _single(params, "Erf"),
-    "Flip": _flip(lambda func: func.axis),
-    "FlipLR": _flip(lambda func: 1),
-    "FlipUD": _flip(lambda func: 0),
+    "Erf": lambda graph, _: graph.op("Erf", *graph.inputs),
+    "Flip": lambda graph, func: _flip(graph, func.axis),
+    "FlipLR": lambda graph, _: _flip(graph, 1),
+    "FlipUD": lambda graph, _: _flip(graph, 0),
     "LayerNormalization": _layer_normalization,
     "MaxPoolingND": _max_pooling,
     "MultiAdd": _multi_add,
@@ -281,4 +249,9 @@ CONVERTERS: dict[str, _Converter] = {
     "Swish": _swish,
     "Transpose": _transpose,
     "Where": _where,
+}
+#: Makes ONNX nodes from a function and the names of its tensors, as the exporter gives them; by
+#: the name of the function's class. They take precedence over the exporter's own.
+CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    kind: partial(_convert, converter) for kind, converter in _BY_KIND.items()
 }

@@ -12,7 +12,6 @@ import copy
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +20,7 @@ import chainer.functions as F
 import onnx
 
 from chainer_profile.basics.errors import one_line
+from chainer_profile.basics.replacements import Replacements
 from chainer_profile.engines.equality import in_test_mode, other_inputs
 from chainer_profile.engines.onnx.nodes import Origin, node_name, write_origin
 from chainer_profile.engines.protocol import EngineError, Network, leaves
@@ -41,8 +41,7 @@ def export_model(network: Network) -> onnx.ModelProto:
     """
     # The first run gives parameters their shapes, and says which functions there are.
     calls = _calls_of(network, network.inputs)
-    difference = _difference(calls.names, [layer.function for layer in network.layers])
-    if difference:
+    if difference := _difference(calls.names, [layer.function for layer in network.layers]):
         raise EngineError(f"the network does not always make the same calls: {difference}")
     try:
         others = _calls_of(network, other_inputs(network.inputs))
@@ -85,9 +84,9 @@ class _Calls:
     """Notes every call in order, with its function object, which it keeps alive."""
 
     def __init__(self, needs_graph: bool) -> None:
-        self.names: list[str] = []
         #: Classes by the names under which the exporter looks for them.
         self.kinds: set[str] = set()
+        self.hook = WalkHook(self._begin, self._end)
         self._needs_graph = needs_graph
         self._calls: list[_Call] = []
         self._running: list[_Call] = []
@@ -95,8 +94,8 @@ class _Calls:
         self._by_function: dict[int, tuple[Any, _Call]] = {}
 
     @property
-    def hook(self) -> WalkHook:
-        return WalkHook(self._begin, lambda *_: self._end())
+    def names(self) -> list[str]:
+        return [call.function for call in self._calls]
 
     def _begin(self, function: Any, in_data: tuple[Any, ...], *_: Any) -> None:
         # The exporter puts functions of its own in place of some that are no function nodes.
@@ -107,11 +106,10 @@ class _Calls:
             self._running[-1].inner.append(call)
         elif self._needs_graph and not chainer.config.enable_backprop:
             raise EngineError(
-                f"{call.function}, its call {len(self.names)}, runs in no_backprop_mode: remove "
+                f"{call.function}, its call {len(self._calls)}, runs in no_backprop_mode: remove "
                 "that from the network, because functions without a graph cannot be exported"
             )
         if not exporters_name:
-            self.names.append(call.function)
             self._calls.append(call)
         self._running.append(call)
         for node in (function, getattr(function, "function", None)):  # of the old style
@@ -119,7 +117,7 @@ class _Calls:
                 self._by_function[id(node)] = node, call
                 self.kinds.add(type(node).__name__)
 
-    def _end(self) -> None:
+    def _end(self, *_: Any) -> None:
         self._running.pop()
 
     def of(self, function: Any) -> _Call:
@@ -149,23 +147,22 @@ class _Calls:
 class _Flat:
     """The network as the exporter needs it: outputs are a list of distinct variables."""
 
-    def __init__(self, model: Any, calls: _Calls, layers: Sequence[Layer]) -> None:
-        self._model = model
-        self._calls = calls
-        self._layers = layers
+    def __init__(self, network: Network, calls: _Calls) -> None:
+        self._network, self._calls = network, calls
+        self.namedlinks, self.namedparams = network.model.namedlinks, network.model.namedparams
         #: Filled by the call, since the number of outputs shows there; the exporter reads it later.
         self.output_names: list[str] = []
 
-    def namedlinks(self, *args: Any) -> Any:
-        return self._model.namedlinks(*args)
-
-    def namedparams(self, *args: Any) -> Any:
-        return self._model.namedparams(*args)
-
     def __call__(self, *inputs: Any) -> list[Any]:
         with self._calls.hook:
-            outputs = list(_variables(self._model(*inputs)))
-        self._calls.match(self._layers)
+            outputs = list(leaves(self._network.model(*inputs)))
+        for output in outputs:
+            if not isinstance(output, chainer.Variable):
+                raise EngineError(
+                    f"the network returns a {type(output).__name__}, but only a chainer.Variable "
+                    "can be exported"
+                )
+        self._calls.match(self._network.layers)
         self.output_names += _names("output", len(outputs))
         seen: set[int] = set()
         for place, output in enumerate(outputs):
@@ -173,17 +170,6 @@ class _Flat:
                 outputs[place] = F.identity(output)
             seen.add(id(output))
         return outputs
-
-
-def _variables(value: Any) -> Iterator[Any]:
-    """The variables of a network's output, in the order of :func:`.protocol.flat_arrays`."""
-    for part in leaves(value):
-        if not isinstance(part, chainer.Variable):
-            kind = type(part).__name__
-            raise EngineError(
-                f"the network returns a {kind}, but only a chainer.Variable can be exported"
-            )
-        yield part
 
 
 class _Exporter:
@@ -208,10 +194,13 @@ class _Exporter:
                 "chainer_profile first"
             )
         network = self._network
-        model = _Flat(network.model, self._calls, network.layers)
+        model = _Flat(network, self._calls)
         converters = {**mapping.converters, **CONVERTERS}
         input_names = _names("input", len(network.inputs))
-        with _quiet():
+        # It warns that it is experimental, and was tested with older versions.
+        with Replacements() as replacements, warnings.catch_warnings():
+            replacements.put(chainer, "disable_experimental_feature_warning", True)
+            warnings.simplefilter("ignore")
             try:
                 exported = onnx_chainer.export(
                     model,
@@ -241,7 +230,8 @@ class _Exporter:
         def convert(params: Any) -> list[Any]:
             call = self._calls.of(params.func)
             layers = tuple(sorted(call.layers()))
-            where = self._place(layers)
+            first = self._network.layers[layers[0]] if layers else None
+            where = f" (layer {first.label} at {first.path})" if first else ""
             if original is None:
                 raise EngineError(f"the ONNX exporter does not know {kind}{where}")
             try:
@@ -250,10 +240,9 @@ class _Exporter:
                 raise EngineError(
                     f"the ONNX exporter cannot express {kind}{where}: {one_line(error)}"
                 ) from error
-            if layers:
-                layer = self._network.layers[layers[0]]
-                label = node_name(layers[0], call.function, layer.path)
-                if layers != layers[:1]:
+            if first:
+                label = node_name(first.index, call.function, first.path)
+                if len(layers) > 1:
                     self._covers[label] = layers
             else:
                 self._n_extra += 1
@@ -263,12 +252,6 @@ class _Exporter:
             return nodes
 
         return convert
-
-    def _place(self, layers: tuple[int, ...]) -> str:
-        if not layers:
-            return ""
-        layer = self._network.layers[layers[0]]
-        return f" (layer {layer.label} at {layer.path})"
 
 
 def _names(name: str, count: int) -> list[str]:
@@ -285,23 +268,8 @@ def _difference(names: Sequence[str], others: Sequence[str]) -> str:
     return ""
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the exporter's warnings: that it is experimental, or tested with older versions."""
-    before = chainer.disable_experimental_feature_warning
-    chainer.disable_experimental_feature_warning = True
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        chainer.disable_experimental_feature_warning = before
-
-
 def _tidy(model: Any, inputs: list[str]) -> None:
     """Make constants initializers, give tensors the names of their nodes, and check the model."""
-    import onnx
-
     graph = model.graph
     # A link that is called twice has its statistics twice.
     constants = {tensor.name: tensor for tensor in graph.initializer}

@@ -54,12 +54,7 @@ class Origin:
     def layers_of(self, name: str) -> tuple[int, ...]:
         """Indices of the layers of a node or tensor by its name; empty if it has none."""
         match = _NAME.match(name)
-        if match is None:
-            return ()
-        return self.covers.get(match[1], (int(match[2]),))
-
-    def to_json(self) -> str:
-        return json.dumps({"version": _VERSION, **asdict(self)})
+        return self.covers.get(match[1], (int(match[2]),)) if match else ()
 
     @classmethod
     def from_json(cls, text: str) -> Origin:
@@ -108,7 +103,8 @@ class Origin:
 def write_origin(model: Any, origin: Origin) -> None:
     """Write the origin into an ONNX model."""
     del model.metadata_props[:]
-    model.metadata_props.add(key=METADATA, value=origin.to_json())
+    content = json.dumps({"version": _VERSION, **asdict(origin)})
+    model.metadata_props.add(key=METADATA, value=content)
     model.doc_string = (
         f"{origin.network}: Chainer's network in test mode, inputs of "
         f"{format_shapes(origin.shapes)}{', or any batch' * origin.any_batch}; "

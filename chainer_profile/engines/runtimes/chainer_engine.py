@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from typing import Any
 
 import chainer
 
 from chainer_profile.engines.equality import outputs_of
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
-from chainer_profile.kernels.accelerate import accelerate
+from chainer_profile.kernels.accelerate import Accelerated, accelerate, kernels_now
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.runner import run
 from chainer_profile.measure.steps import make_step
@@ -21,10 +20,8 @@ class ChainerEngine:
     """Chainer's own forward pass."""
 
     name = "chainer"
-
-    def __init__(self) -> None:
-        #: Of the last call of :meth:`layers`.
-        self.recording: Recording | None = None
+    #: Of the last call of :meth:`layers`.
+    recording: Recording | None = None
 
     @property
     def version(self) -> str:
@@ -61,29 +58,17 @@ class FastEngine(ChainerEngine):
 
     name = "chainer-fast"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._is_fast = False
-
     def prepare(self, network: Network) -> None:
         if network.gpu:
             raise EngineError("has kernels only for the CPU")
         super().prepare(network)
 
-    @contextmanager
-    def block(self) -> Iterator[None]:
+    def block(self) -> Accelerated:
         """Replaces the kernels for all runs within, since replacing them takes a while."""
-        with accelerate():
-            self._is_fast = True
-            try:
-                yield
-            finally:
-                self._is_fast = False
+        return accelerate()
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        if self._is_fast:
-            return super().run(inputs)
-        with self.block():
+        with nullcontext() if kernels_now() else self.block():
             return super().run(inputs)
 
     def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile | None:

@@ -15,7 +15,7 @@ import numpy as np
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.files import replacing
 from chainer_profile.basics.units import plural
-from chainer_profile.engines.onnx.fusion import Step, blocked_by, done_by, steps_of
+from chainer_profile.engines.onnx.fusion import blocked_by, done_by, steps_of
 from chainer_profile.engines.onnx.nodes import Origin, read_model, read_origin
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 
@@ -144,9 +144,10 @@ class OnnxRuntimeEngine:
             return {"use_tf32": "0"}
         if self.provider != "OpenVINOExecutionProvider":
             return {}
-        threads = self.network.threads
-        limit = {} if threads is None else {"num_of_threads": str(threads)}
-        return {"device_type": "CPU", "precision": "FP32", **limit}
+        options = {"device_type": "CPU", "precision": "FP32"}
+        if self.network.threads is not None:
+            options["num_of_threads"] = str(self.network.threads)
+        return options
 
     # -- running
 
@@ -163,7 +164,9 @@ class OnnxRuntimeEngine:
 
         # The output of a layer of several nodes is that of the last.
         outputs = {
-            index: step.outputs[0] for step in self._steps for index in self._layers_at(step)[:1]
+            index: step.outputs[0]
+            for step in self._steps
+            for index in self.origin.layers_of(step.name)[:1]
         }
         names = list(dict.fromkeys(outputs.values()))
         model = type(self.model)()
@@ -235,20 +238,18 @@ class OnnxRuntimeEngine:
         graph = onnx.load(path).graph
         fused = steps_of(graph)
         parts = done_by(self._steps, fused, [tensor.name for tensor in graph.initializer])
+        done = blocked_by(fused, [name for name, _ in ran])
         return [
-            self._node(name, kind, [place for at in done for place in parts[at]])
-            for (name, kind), done in zip(
-                ran, blocked_by(fused, [name for name, _ in ran]), strict=True
-            )
+            self._node(name, kind, [place for at in fused_places for place in parts[at]])
+            for (name, kind), fused_places in zip(ran, done, strict=True)
         ]
 
     def _node(self, name: str, kind: str, places: Iterable[int]) -> EngineNode:
         """A node that does these steps of the exported network."""
-        layers = {index for place in places for index in self._layers_at(self._steps[place])}
+        layers = {
+            index for place in places for index in self.origin.layers_of(self._steps[place].name)
+        }
         return EngineNode(name, kind, tuple(sorted(layers)))
-
-    def _layers_at(self, step: Step) -> tuple[int, ...]:
-        return self.origin.layers_of(step.name)
 
 
 def _profiling_in(folder: Path) -> dict[str, Any]:
@@ -274,12 +275,8 @@ def _name_and_kind(event: dict[str, Any]) -> tuple[str, str]:
     name = event["name"].removesuffix(_KERNEL)
     if name.startswith(f"{provider}_"):  # a subgraph, with a new number in every session
         return _SUBGRAPH, provider.removesuffix("ExecutionProvider")
-    return _plain_name(name, kind), kind
-
-
-def _plain_name(name: str, kind: str) -> str:
-    """A node's name; the kind for a change of layout, whose name differs in every session."""
-    return kind if not name or re.fullmatch(rf"{kind}(_token)?(_\d+)?", name) else name
+    # A change of layout has another name in every session.
+    return (kind if re.fullmatch(rf"|{kind}(_token)?(_\d+)?", name) else name), kind
 
 
 def _runs(events: Sequence[dict[str, Any]]) -> list[tuple[dict[_NodeName, int], int]]:

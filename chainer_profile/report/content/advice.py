@@ -21,7 +21,6 @@ from chainer_profile.basics.units import (
     plural,
     roughly,
 )
-from chainer_profile.record.budget import CALLS, ITERATIONS
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import unit
 from chainer_profile.report.document import Code, Heading, code, listing, points, strong, text
@@ -29,8 +28,7 @@ from chainer_profile.report.tables import Column, Table
 from chainer_profile.report.text import model_name, printable, script_name, settings_text
 
 if TYPE_CHECKING:
-    from chainer_profile.advice.results import Advice, Tried
-    from chainer_profile.advice.rounds import LossChange
+    from chainer_profile.advice.results import Advice, LossChange, Tried
     from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.engines.results import Speedup
     from chainer_profile.report.document import Block, Words
@@ -133,13 +131,11 @@ def _of_program(advice: Advice, program: ProgramTime | None) -> Iterator[Block]:
 def _seconds_of_program(
     advice: Advice, program: ProgramTime | None
 ) -> Callable[[float], str] | None:
-    """The time of the program, by what an iteration of it takes."""
-    if program is None:
+    """The time of the program by what an iteration takes that was tried; all else as it was."""
+    if program is None or not advice.trials:
         return None
-    budget = program.budget
-    trials = budget.of(ITERATIONS if advice.settings.phase == "train" else CALLS)
-    rest_s = (own_ns(budget) - trials.ns) * NS
-    return lambda iteration_s: format_duration(rest_s + trials.count * iteration_s)
+    rest_s = own_ns(program.budget) * NS - advice.trials_s
+    return lambda iteration_s: format_duration(rest_s + advice.trials * iteration_s)
 
 
 def _program_columns(seconds: Callable[[float], str] | None) -> tuple[Column, ...]:
@@ -154,7 +150,7 @@ def _program_columns(seconds: Callable[[float], str] | None) -> tuple[Column, ..
                value=lambda tried: _factor(tried.wall)),
         Column("wall_interval", "95 %", unit.FIGURE, full="95 % interval",
                value=lambda tried: _interval(tried.wall)),
-        Column("program", "of the program", unit.FIGURE, full="The program", value=of_program),
+        Column("program", "whole program", unit.FIGURE, full="The whole program", value=of_program),
         Column("loss", "change in loss", unit.FIGURE, value=lambda tried: _loss(tried.loss)),
     )
     # fmt: on

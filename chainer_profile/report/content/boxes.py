@@ -15,8 +15,6 @@ from chainer_profile.report.text import printable
 
 #: A part of a bar: its name, how much it is, that in words, and its kind.
 Part = tuple[str, float, str, str]
-
-
 #: Functions that have a colour of their own.
 MAX_COLOURS = 7
 #: Narrower boxes are left out, and so are more of them or deeper ones.
@@ -25,16 +23,11 @@ LEAST_WIDTH, _MOST_LEVELS, _MOST_BOXES = 0.0015, 6, 500
 _LEAST_NAMED_WIDTH = 0.03
 
 
-def _colours(summary: Summary) -> dict[str, str]:
-    """The functions that take the most time, and their kinds."""
-    names = [printable(str(name)) for name in summary.functions.index[:MAX_COLOURS]]
-    return {name: f"series-{at}" for at, name in enumerate(names)}
-
-
 def parts(summary: Summary) -> Iterator[Boxes]:
     """One bar: the parts of a trial that functions and the framework take."""
-    colours, every = _colours(summary), shares(summary)
-    others = {printable(str(name)) for name in summary.functions.index[MAX_COLOURS:]}
+    every, names = shares(summary), [printable(str(name)) for name in summary.functions.index]
+    colours = {name: series(at) for at, name in enumerate(names[:MAX_COLOURS])}
+    others = names[MAX_COLOURS:]
     kept = [
         (name, share, colours.get(name, "between"))
         for name, share in every

@@ -196,9 +196,12 @@ def budget_rows(
     ) -> Iterator[BudgetRow]:
         kept = [part for part in parts if id(part) in shown]
         for part in kept:
-            name = _name(part).replace(REST, f"{script}'s own code")
+            name = f"{part.path} {short(part.name)}" if part.path else part.name
+            name = name.replace(REST, f"{script}'s own code")
             if longest:
-                name = _shortened(part, name, max(_FEWEST_NAME_CHARACTERS, longest - 2 * level))
+                # The end of a path tells it from others, and of other names the begin.
+                cut = ending if part.path else shorten
+                name = cut(name, max(_FEWEST_NAME_CHARACTERS, longest - 2 * level))
             yield row(name, level, part.ns, part.count, part.sampled)
             yield from rows(shown, part.inner, part.ns, level + 1)
         rest_ns = whole_ns - sum(part.ns for part in kept)
@@ -261,15 +264,6 @@ def _largest_layers(ranked: Iterable[_Line]) -> list[_Line]:
         return phases[tuple(map(id, line[:-1]))], line[-1].ns
 
     return [max((line for line in rows if line[-1].path == path), key=rank) for path in paths]
-
-
-def _name(part: Part) -> str:
-    return f"{part.path} {short(part.name)}" if part.path else part.name
-
-
-def _shortened(part: Part, name: str, most: int) -> str:
-    """The end of a row's name tells it from others, and of other names the begin."""
-    return ending(name, most) if part.path else shorten(name, most)
 
 
 def picture_of(budget: Budget) -> Iterator[Boxes]:

@@ -223,6 +223,7 @@ _GPU_PHASES = (
 
 
 def method(summary: Summary) -> Iterator[Block]:
+    """How times were taken, and what they mean."""
     recording, totals, layers = summary.recording, summary.totals, summary.layers
     settings, conditions, clean = recording.settings, recording.conditions, totals.clean
     on_device, counters, inside = recording.on_device, recording.counters, recording.inside

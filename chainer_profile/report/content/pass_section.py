@@ -276,13 +276,16 @@ class _PartRow(NamedTuple):
     part: Part
 
 
+_SAMPLED = {
+    "": "Sampled by {method}: {samples:sample} of {trials:trial} after the timed ones.",
+    "busy": "The machine was busy, so they are worth {worth} independent samples.",
+    "method": "Only the main thread is sampled.",
+}
+
+
 def _how_sampled(run: Inside) -> str:
-    sentences = ["Sampled by {method}: {samples:sample} of {trials:trial} after the timed ones."]
-    if run.repeats >= _LEAST_REPEATS:
-        sentences.append("The machine was busy, so they are worth {worth} independent samples.")
-    sentences.append("Only the main thread is sampled.")
-    shown = say(sentences, vars(run) | {"worth": f"{run.samples / run.repeats:.0f}"})
-    return shown + "".join(f" Note: {note}." for note in run.notes)
+    facts = {"busy": run.repeats >= _LEAST_REPEATS, "worth": f"{run.samples / run.repeats:.0f}"}
+    return say(_SAMPLED, vars(run) | facts) + "".join(f" Note: {note}." for note in run.notes)
 
 
 def inside_sentences(summary: Summary) -> list[str]:

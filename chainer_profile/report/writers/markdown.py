@@ -25,7 +25,9 @@ def _parts(block: doc.Block) -> Iterator[str]:
     elif isinstance(block, doc.Points):
         yield "\n".join(f"- {words(item)}" for item in block.items)
     elif isinstance(block, doc.Code):
-        yield _fenced("\n".join(map(printable, block.text.split("\n"))))
+        lines = "\n".join(map(printable, block.text.split("\n")))
+        fence = _fence(lines, least=3)
+        yield f"{fence}\n{lines}\n{fence}"
     elif isinstance(block, Table):
         yield _table(block)
         if notes := block.notes():
@@ -64,10 +66,10 @@ def _set_in(name: str) -> str:
     return "&emsp;" * ((len(name) - len(inner)) // 2) + cell(inner)
 
 
-def _fenced(lines: str) -> str:
-    longest = max((len(run) for run in re.findall("`+", lines)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{lines}\n{fence}"
+def _fence(code: str, least: int = 1) -> str:
+    """More backticks than stand side by side in the code."""
+    longest = max(map(len, re.findall("`+", code)), default=0)
+    return "`" * max(least, longest + 1)
 
 
 def words(parts: doc.Words) -> str:
@@ -82,7 +84,7 @@ def _piece(piece: doc.Piece) -> str:
     if piece.style == doc.CODE:
         # A backslash is no escape in code.
         shown = printable(piece.text)
-        fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+        fence = _fence(shown)
         # Markdown takes a space away at each end.
         spaced = "`" in shown or (shown.startswith(" ") and shown.endswith(" "))
         return f"{fence} {shown} {fence}" if spaced else f"`{shown}`"

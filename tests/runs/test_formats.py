@@ -10,10 +10,10 @@ from chainer_profile.basics.errors import UsageError
 from chainer_profile.report.pictures import stacks, trace
 from chainer_profile.report.writers import json_report
 from chainer_profile.runs.folder import load_run
-from chainer_profile.runs.wanted import FILES, USUAL, Wanted, check, is_report, parse_formats
+from chainer_profile.runs.formats import FILES, parse_formats, trace_trial
 from chainer_profile.runs.write import in_folder, write_reports
 from tests import names_in
-from tests.command import folder, main, one_line  # noqa: F401
+from tests.command import folder, main  # noqa: F401
 from tests.conftest import make_recording
 
 SUMMARY = summarise(make_recording(3, 5))
@@ -28,29 +28,27 @@ def test_names():
         "none": ("none",),
     }.items():
         assert parse_formats(text) == expected
-    assert is_report("stacks.speedscope.json")  # which 0.1.0 wrote
+    assert trace_trial(("json", "trace:4"), 5) == 4
+    assert trace_trial(("json", "trace"), 0) is None
+    with pytest.raises(UsageError, match="--format trace:0: there are no trials"):
+        trace_trial(("trace:0",), 0)
 
 
 def test_each_is_made_by_its_renderer_when_it_is_asked_for():
-    wanted = {
+    contents = {
         "report.json": json_report.render(in_folder(SUMMARY, Path("run"))),
         "trace.json": trace.render(SUMMARY, 2),
         "stacks.folded": stacks.render_folded(SUMMARY),
     }
-    assert list(wanted) == list(FILES.values())
-    alone = Wanted(tuple(FILES), trace_trial=2, usual=False)
-    assert write_reports(Path("run"), SUMMARY, alone) == [Path("run", name) for name in wanted]
-    assert {name: Path("run", name).read_text() for name in wanted} == wanted
-    usual = names_in("run")
-    write_reports(Path("run"), SUMMARY, Wanted())
-    assert {"report.md", "layers.csv"} <= set(names_in("run")) - set(usual)
-
-
-def test_a_trial_that_is_not_there_is_refused_before():
-    check(USUAL, 0)
-    check(Wanted(("json", "trace"), None, 4), 5)
-    with pytest.raises(UsageError, match="--format trace:0: there are no trials"):
-        check(Wanted(("trace",), None, 0), 0)
+    assert list(contents) == list(FILES.values())
+    written = write_reports(Path("run"), SUMMARY, ("trace:2", "json", "folded"))
+    assert written[-3:] == [Path("run", name) for name in contents]
+    assert {name: Path("run", name).read_text() for name in contents} == contents
+    # Only what is named is made.
+    only = ("links.csv", "stacks.folded", "recording.npz")
+    files = write_reports(Path("few"), SUMMARY, ("json", "folded"), only=only)
+    assert files == [Path("few/links.csv"), Path("few/stacks.folded")]
+    assert names_in("few") == ["links.csv", "stacks.folded"]
 
 
 def test_files_of_a_run_and_of_its_report(capsys):
