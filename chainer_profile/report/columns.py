@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -236,18 +235,18 @@ def properties(rows: Iterable[Row], caption: str = "") -> Table:
     return Table(_PROPERTIES, list(rows), caption)
 
 
+# fmt: off
 #: The columns of :func:`phase_rows`.
 PHASES = by_key(
     Column("name", "phase", unit.TEXT, field="Index"),
-    Column(
-        "layers", "layers", unit.COUNT, value=lambda row: row.layers or None, unknown="", drop=1
-    ),
+    Column("layers", "layers", unit.COUNT, unknown="", drop=1,
+           value=lambda row: row.layers or None),
     Column("layers_time", "layers ms", unit.MS, field="layers_s", drop=2),
     Column("framework", "framework ms", unit.MS, drop=3),
     Column("total", "total ms", unit.MS),
     Column("share", "%", unit.PERCENT, full="share of the trial [%]"),
 )
-#: The columns of :func:`group_rows`; the last one is that of a phase.
+#: The columns of a table of groups; ``phase`` is that of each phase.
 _GROUPS = by_key(
     Column("name", "name", unit.TEXT, field="Index"),
     Column("calls", "calls", unit.CALLS, unknown=""),
@@ -255,17 +254,11 @@ _GROUPS = by_key(
     Column("share", "%", unit.SHARE, full="share [%]"),
     Column("total", "total ms", unit.MS, field="inclusive_s", unknown="", drop=4),
     Column("phase", "phase", unit.MS, unknown=""),
-    Column(
-        "each",
-        "ms a call",
-        unit.MS,
-        full="ms a call",
-        value=lambda row: row.inclusive_s / row.calls,
-        unknown="",
-        drop=3,
-    ),
+    Column("each", "ms a call", unit.MS, full="ms a call", unknown="", drop=3,
+           value=lambda row: row.inclusive_s / row.calls),
     Column("hot", "hot", unit.COUNT, full="hot layers", unknown="", drop=1),
 )
+# fmt: on
 
 
 def group_columns(by: str, phases: Sequence[str]) -> list[Column]:
@@ -280,11 +273,11 @@ def _phase_times(phases: Sequence[str], field: str) -> Iterator[Column]:
     for phase in phases:
         column = headed(_GROUPS["phase"], phase, f"{phase} [ms]")
         drop = 5 if phase in (FORWARD, BACKWARD) else 2
-        yield replace(column, value=partial(_or_none, field=f"{phase}_{field}"), drop=drop)
 
+        def value(row: Any, field: str = f"{phase}_{field}") -> float | None:
+            return getattr(row, field, None) or None
 
-def _or_none(row: Any, field: str) -> float | None:
-    return getattr(row, field, None) or None
+        yield replace(column, value=value, drop=drop)
 
 
 def tree_columns(phases: Sequence[str], rows: pd.DataFrame, *, indent: bool) -> list[Column]:

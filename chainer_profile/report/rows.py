@@ -10,7 +10,6 @@ import pandas as pd
 from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.paths import above
-from chainer_profile.basics.words import GROUPS
 from chainer_profile.report.document import HOT
 from chainer_profile.report.text import between, printable
 
@@ -43,11 +42,6 @@ def shares(summary: Summary) -> list[tuple[str, float]]:
         for name, total_s in summary.functions["total_s"].items()
     ]
     return sorted(parts, key=lambda part: -part[1])
-
-
-def group_rows(summary: Summary, by: str) -> pd.DataFrame:
-    """The layers added up by one of :data:`~.words.GROUPS`, slowest first."""
-    return summary.functions if by == GROUPS[0] else summary.group(by)
 
 
 def framework_of_groups(summary: Summary) -> pd.DataFrame:

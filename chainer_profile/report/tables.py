@@ -198,12 +198,13 @@ def _true_digits(row: Any) -> int:
     The last digit is worth at most a thousandth of the 95 % interval of the row's median.
     """
     width_s = getattr(row, "ci_high_s", math.nan) - getattr(row, "ci_low_s", math.nan)
-    has_width = width_s > 0 and row.median_s > 0
-    return 4 + math.ceil(math.log10(row.median_s / width_s)) if has_width else _DIGITS
+    if width_s > 0 and row.median_s > 0:
+        return 4 + math.ceil(math.log10(row.median_s / width_s))
+    return _DIGITS
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is not has_width: None, NaN, or the <NA> of pandas, which is not imported."""
+    """Whether a value is not known: None, NaN, or the <NA> of pandas, which is not imported."""
     if value is None or type(value).__name__ == "NAType":
         return True
     return isinstance(value, float) and math.isnan(value)
@@ -220,12 +221,9 @@ def listed(columns: Columns) -> list[Column]:
 
 
 def to_csv(columns: Columns, rows: Any) -> str:
-    """The columns that are has_width of a row at least; no text is a formula.
-
-    A value that is not has_width is an empty cell.
-    """
+    """The columns that are known of a row at least, with empty cells for others; no formulas."""
     every, file = rows_of(rows), io.StringIO()
-    cells = {column.csv: list(map(column.exact, every)) for column in listed(columns) if column.csv}
+    cells = {column.csv: list(map(column.exact, every)) for column in _of_files(columns)}
     kept = {name: values for name, values in cells.items() if any(values) or not every}
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(kept)
@@ -234,21 +232,23 @@ def to_csv(columns: Columns, rows: Any) -> str:
 
 
 def to_json(columns: Columns, rows: Any) -> dict[str, list[Any]]:
-    """The columns that are has_width of a row at least, by the names of CSV and in its units."""
+    """The columns that are known of a row at least, by the names of CSV and in its units."""
     every = rows_of(rows)
-    lists = {
-        column.csv: list(map(column.in_json, every)) for column in listed(columns) if column.csv
-    }
+    lists = {column.csv: list(map(column.in_json, every)) for column in _of_files(columns)}
     return {name: values for name, values in lists.items() if set(values) - {None, ""}}
+
+
+def _of_files(columns: Columns) -> list[Column]:
+    return [column for column in listed(columns) if column.csv]
 
 
 def with_content(columns: Columns, rows: Any) -> list[Column]:
     """The columns that say something about a row."""
-    every = rows_of(rows)
+    every, nothing = rows_of(rows), ("", NOT_KNOWN)
     return [
         column
         for column in listed(columns)
-        if any(column.cell(row) not in ("", NOT_KNOWN) for row in every)
+        if any(column.cell(row) not in nothing for row in every)
     ]
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chainer_profile.basics.sentences import Sentence, holds
 from chainer_profile.basics.units import (
+    NOT_KNOWN,
     format_count,
+    format_duration,
+    format_interval,
     format_nbytes,
     format_shape,
     format_significant,
@@ -15,6 +19,8 @@ from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.recording import COMPLETE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Environment, Gpu, GpuState, Recording, Settings
 
@@ -25,11 +31,13 @@ Row = tuple[str, str]
 
 def printable(name: str) -> str:
     """A name on one line: what cannot be printed (newlines, escapes) is shown as in Python."""
-    if name.isprintable():
-        return name
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in name
-    )
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+    return name if name.isprintable() else "".join(escaped)
+
+
+def printable_rows(rows: Iterable[tuple[str, str | None]]) -> list[Row]:
+    """The rows that have a value, on a line each."""
+    return [(name, printable(value)) for name, value in rows if value]
 
 
 def short(function: str) -> str:
@@ -148,14 +156,9 @@ def typical_word(recording: Recording) -> str:
 
 def trials_text(recording: Recording) -> str:
     """The trials: ``10,000 profiled trials, 1,000 unprofiled trials, 50 warm-ups``."""
-    warmups = len(recording.warmup_ns) or recording.settings.warmups
-    return ", ".join(
-        (
-            profiled_text(recording),
-            plural(len(recording.clean_ns), "unprofiled trial"),
-            plural(warmups, "warm-up"),
-        )
-    )
+    unprofiled = plural(len(recording.clean_ns), "unprofiled trial")
+    warmups = plural(len(recording.warmup_ns) or recording.settings.warmups, "warm-up")
+    return f"{profiled_text(recording)}, {unprofiled}, {warmups}"
 
 
 def profiled_text(recording: Recording) -> str:
@@ -209,13 +212,13 @@ def environment_rows(environment: Environment) -> list[Row]:
         ("Commit", environment.commit),
         ("Started", environment.started),
     ]
-    return [(name, printable(value)) for name, value in rows if value]
+    return printable_rows(rows)
 
 
 def gpu_rows(recording: Recording) -> list[Row]:
     """The GPU, its libraries and its state as far as they are known, one row each."""
     gpu, conditions = recording.environment.gpu, recording.conditions
-    rows: list[Row] = []
+    rows: list[tuple[str, str | None]] = []
     if gpu is not None:
         rows += [
             ("GPU", f"{gpu.name or 'name not known'} (number {gpu.number})"),
@@ -229,7 +232,7 @@ def gpu_rows(recording: Recording) -> list[Row]:
     for when, state in (("before", conditions.gpu_before), ("after", conditions.gpu_after)):
         if state is not None:
             rows.append((f"GPU {when} the trials", _state_text(state)))
-    return [(name, printable(value)) for name, value in rows if value]
+    return printable_rows(rows)
 
 
 def option_rows(settings: Settings) -> list[Row]:
@@ -239,7 +242,7 @@ def option_rows(settings: Settings) -> list[Row]:
         ("Kernels", settings.fast and f"{settings.fast}, put under Chainer's functions"),
         ("Freed memory", "kept in the process" if settings.keep_memory else ""),
     ]
-    return [(name, printable(value)) for name, value in rows if value]
+    return printable_rows(rows)
 
 
 def _driver_text(gpu: Gpu) -> str:
@@ -278,13 +281,18 @@ def _cores_text(environment: Environment) -> str:
 
 
 def _blas_texts(environment: Environment) -> list[str]:
-    return [
-        " ".join(
-            filter(None, (blas.name, blas.version, blas.kernels and f"({blas.kernels} kernels)"))
-        )
-        + f" with {plural(blas.threads, 'thread')}"
-        for blas in environment.blas
-    ]
+    texts = []
+    for blas in environment.blas:
+        kernels = blas.kernels and f"({blas.kernels} kernels)"
+        parts = (blas.name, blas.version, kernels, f"with {plural(blas.threads, 'thread')}")
+        texts.append(" ".join(filter(None, parts)))
+    return texts
+
+
+def interval_text(low: float, high: float, shown: Callable[[float], str] = format_duration) -> str:
+    """``95 % interval 4.6 ms to 4.8 ms``; empty where it is not known."""
+    interval = format_interval(low, high, shown)
+    return "" if interval == NOT_KNOWN else f"95 % interval {interval}"
 
 
 def interruption(recording: Recording) -> list[str]:
@@ -298,21 +306,24 @@ def interruption(recording: Recording) -> list[str]:
     ]
 
 
+# fmt: off
+_GAPS = (
+    Sentence("-clean -program",
+             "There are no unprofiled trials, so the time without the recorder is unknown."),
+    Sentence("inclusive", "Times are inclusive: a call's time contains the calls within it, so "
+                          "times do not add up to a trial."),
+    Sentence("-whole", "Only functions were timed, not whole trials, so the time between the "
+                       "functions is unknown."),
+)
+# fmt: on
+
+
 def gaps(recording: Recording) -> list[str]:
     """A sentence for each part of the measurement that is missing."""
-    sentences = []
-    if not len(recording.clean_ns) and not recording.of_program:
-        sentences.append(
-            "There are no unprofiled trials, so the time without the recorder is unknown."
-        )
-    if recording.settings.inclusive:
-        sentences.append(
-            "Times are inclusive: a call's time contains the calls within it, so times do not "
-            "add up to a trial."
-        )
-    if recording.trial_ns is None:
-        sentences.append(
-            "Only functions were timed, not whole trials, so the time between the functions "
-            "is unknown."
-        )
-    return sentences
+    facts = {
+        "clean": len(recording.clean_ns),
+        "program": recording.of_program,
+        "inclusive": recording.settings.inclusive,
+        "whole": recording.trial_ns is not None,
+    }
+    return [words for needs, words in _GAPS if holds(needs, facts)]

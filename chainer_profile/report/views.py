@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 #: Characters of a line where there is no terminal that says how many.
 WIDTH = 110
-LIMIT = 20
-#: The same in a notebook; and of a network's table.
-NOTEBOOK_LIMIT, MODEL_LIMIT = 10, 200
+#: Rows of a table at most: at a prompt, in a notebook, and of a network's table.
+LIMIT, NOTEBOOK_LIMIT, MODEL_LIMIT = 20, 10, 200
 
 # A red, and a grey and a blue that can be seen on white and on black. Words keep the notebook's own
 # colour. MathJax passes over the classes below: a name in dollar signs is no formula.

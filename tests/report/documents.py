@@ -2,9 +2,9 @@
 which all that has a name has a hostile one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,7 @@ from chainer_profile.ranks.merging import Ranks, merge
 from chainer_profile.record.budget import OTHER, PARTS, Budget, Sampled, Spent
 from chainer_profile.record.network import COUNTS, TEXTS, ModelSummary
 from chainer_profile.record.recording import Environment, LinkCalls, Recording, Settings
-from chainer_profile.report.content import (
-    budget,
-    comparison,
-    engines,
-    network,
-    ranks,
-    sweep,
-)
+from chainer_profile.report.content import budget, comparison, engines, network, ranks, sweep
 from chainer_profile.report.content.profile import ReportTitle, overview, report
 from chainer_profile.report.document import Block
 from tests.comparing import run, scaled
@@ -128,19 +121,19 @@ def compared(names: Sequence[str] = ()) -> Comparison:
 
 
 def engines_run(names: Sequence[str] = ()) -> tuple[EnginesRun, dict[str, Recording]]:
-    known = recordings()
+    chainer, fast = (recordings()[name] for name in ("chainer", "fast"))
     if not names:
-        return make_run(WRONG, MISSING, replace(MISSING, name="odd", note="it broke")), known
+        run = make_run(WRONG, MISSING, replace(MISSING, name="odd", note="it broke"))
+        return run, {"chainer": chainer, "fast": fast}
     every = "".join(names)
-    told = {"version": every, "worst_layer": every, "note": every}
+    texts = {"version": every, "worst_layer": every, "note": every}
     parts = ["".join(names[at::4]) for at in range(4)]
-    odd = [result(name, 50 + at, **told, folder=name) for at, name in enumerate(parts)]
+    odd = [result(name, 50 + at, **texts, folder=name) for at, name in enumerate(parts)]
     missing = replace(MISSING, name=every, error=every, install=every)
-    wrong = replace(WRONG, **told)
-    made = make_run(*odd, wrong, missing)
-    renamed = {"chainer": named(known["chainer"], names)}
-    renamed |= dict.fromkeys(parts[:2], named(known["fast"], names))
-    return replace(made, settings=renamed["chainer"].settings, ended=every), renamed
+    run = make_run(*odd, replace(WRONG, **texts), missing)
+    renamed = {"chainer": named(chainer, names)}
+    renamed |= dict.fromkeys(parts[:2], named(fast, names))
+    return replace(run, settings=renamed["chainer"].settings, ended=every), renamed
 
 
 def cases(names: Sequence[str] = ()) -> list[CaseResult]:
@@ -150,8 +143,8 @@ def cases(names: Sequence[str] = ()) -> list[CaseResult]:
         failed = make_case("resnet34", error="out of memory | =1", timed=0)
         other = make_case("vgg", 61.397, phase="train", clean=False, machine="other", **large)
         return [make_case(), other, make_case(dtype="mixed16"), failed]
-    told = ("name", "machine", "processor", "blocks", "device", "phase", "dtype")
-    good = [make_case(name, **dict.fromkeys(told, name)) for name in names]
+    texts = ("name", "machine", "processor", "blocks", "device", "phase", "dtype")
+    good = [make_case(name, **dict.fromkeys(texts, name)) for name in names]
     return [*good, make_case(names[0], name=names[0], error="".join(names))]
 
 
@@ -160,10 +153,11 @@ def merged_ranks(names: Sequence[str] = (), *, several_hosts: bool = False) -> R
     recordings = training(4, max(60, 3 * len(names)), 6, planted_ms={(0, 3): 20.0}, slow={2: 1.5})
     del recordings["rank-1"]
     every = "".join(names)
-    for name, one in recordings.items():
-        assert one.rank is not None
+    for name, recording in recordings.items():
+        assert recording.rank is not None
         host = f"{every or 'a host'} {name if several_hosts else ''}"
-        recordings[name] = replace(named(one, names), rank=replace(one.rank, host=host))
+        rank = replace(recording.rank, host=host)
+        recordings[name] = replace(named(recording, names), rank=rank)
     return merge(recordings, problems=[f"rank-9: {every}"] if names else ())
 
 
@@ -209,7 +203,7 @@ def program(names: Sequence[str] = ()) -> Budget:
         for at, part in enumerate(PARTS)
         for number, name in enumerate(names or ("", "numpy", "chainer") * (at > 0) or ("",))
     ]
-    wall_ns = sum(one.ns for one in spent)
+    wall_ns = sum(each.ns for each in spent)
     how = every or "ValueError: no data"
     return Budget(every or "train.py --epoch 2", "2026", "2027", how, wall_ns, tuple(spent))
 
@@ -238,33 +232,32 @@ SPENT = (
 
 def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]:
     """What makes each document."""
-    found: dict[str, Callable[[], list[Block]]] = {}
+    made: dict[str, Callable[[], Iterable[Block]]] = {}
     every = "".join(names)
     title = ReportTitle(*(every or word for word in ("A title", "Ada", "Systems")))
     for kind, make in profiles(names).items():
-        found[f"{kind} report"] = lambda make=make: report(make(), title)
-        found[f"{kind} overview"] = lambda make=make: list(overview(make()))
-    train = profiles(names)["train"]
-    found["tree"] = lambda: list(overview(train(), tree=True, depth=1, limit=3, group_by="block"))
-    how = {"plots": ["p 1.png", "2.png"], "limit": 1, "gate": comparison.Gate(0.05)}
-    found["comparison report"] = lambda: comparison.report([compared(names)] * 2, **how)
-    found["comparison"] = lambda: list(comparison.compared(compared(names), everything=True))
-    found["engines report"] = lambda: engines.report(*engines_run(names))
-    found["engines"] = lambda: list(engines.overview(*engines_run(names)))
-    found["sweep report"] = lambda: sweep.report(
-        every or "r3", cases(names), 4, every or "python profile.py", ["a-b.png"]
-    )
-    found["sweep"] = lambda: list(sweep.overview(cases(names)))
-    found["ranks report"] = lambda: ranks.report(merged_ranks(names))
-    found["ranks of several hosts"] = lambda: ranks.report(merged_ranks(names, several_hosts=True))
-    found["ranks"] = lambda: list(ranks.merged(merged_ranks(names), 3, "--limit 0 shows all"))
-    found["program"] = lambda: budget.overview(program_time(names), train())
-    found["program in a report"] = lambda: list(budget.section(program_time(names), train()))
+        made[f"{kind} report"] = lambda make=make: report(make(), title)
+        made[f"{kind} overview"] = lambda make=make: overview(make())
     for view in (network.LAYERS, network.LINKS):
-        found[f"network {view}"] = lambda view=view: network.overview(
-            a_network(names), view=view, limit=2
-        )
-    return found
+        made[f"network {view}"] = partial(network.overview, a_network(names), view=view, limit=2)
+    train, several, run = profiles(names)["train"], cases(names), engines_run(names)
+    how = {"plots": ["p 1.png", "2.png"], "limit": 1, "gate": comparison.Gate(0.05)}
+    command = every or "python profile.py"
+    made |= {
+        "tree": lambda: overview(train(), tree=True, depth=1, limit=3, group_by="block"),
+        "comparison report": lambda: comparison.report([compared(names)] * 2, **how),
+        "comparison": lambda: comparison.compared(compared(names), everything=True),
+        "engines report": lambda: engines.report(*run),
+        "engines": lambda: engines.overview(*run),
+        "sweep report": lambda: sweep.report(every or "r3", several, 4, command, ["a-b.png"]),
+        "sweep": lambda: sweep.overview(several),
+        "ranks report": lambda: ranks.report(merged_ranks(names)),
+        "ranks of several hosts": lambda: ranks.report(merged_ranks(names, several_hosts=True)),
+        "ranks": lambda: ranks.merged(merged_ranks(names), 3, "--limit 0 shows all"),
+        "program": lambda: budget.overview(program_time(names), train()),
+        "program in a report": lambda: budget.section(program_time(names), train()),
+    }
+    return {name: lambda make=make: list(make()) for name, make in made.items()}
 
 
 @cache

@@ -1,27 +1,22 @@
-"""What a reader sees of blocks in each form that they are written in, as items in their order:
-``(kind, text, ...)``. :func:`told` says what there has to be.
+"""What a reader sees of blocks in each form that they are written in.
+
+:func:`seen` has items of Markdown and a page in their order, ``(kind, text, ...)``, and
+:func:`wanted` says what there has to be. Of a terminal :func:`check_terminal` counts signs, as it
+breaks lines anywhere.
 """
 
-import io
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote
 
 from markdown_it import MarkdownIt
 from rich.cells import cell_len
-from rich.console import Console
-from rich.text import Text as Styled
 
 from chainer_profile.report.document import (
-    FASTER,
-    HOT,
-    SLOWER,
-    TOTAL,
-    WRONG,
     Block,
     Code,
     Figure,
@@ -32,7 +27,7 @@ from chainer_profile.report.document import (
     pieces,
     plain,
 )
-from chainer_profile.report.tables import Column, Table
+from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import html, markdown, terminal
 
@@ -47,9 +42,21 @@ def written(writer: str | int, blocks: Sequence[Block]) -> str:
     return markdown.write(blocks) if writer == "markdown" else html.write(blocks, level=3)
 
 
-def seen(writer: str | int, blocks: Sequence[Block]) -> list[Item]:
+def check(writer: str | int, blocks: Sequence[Block]) -> None:
+    """All that the blocks say is there to be read, and nothing else."""
+    assert all(line.isprintable() for line in written(writer, blocks).split("\n"))
     if isinstance(writer, int):
-        return list(_on_terminal(blocks, writer))
+        for block in blocks:
+            check_terminal(block, writer)
+        return
+    items, expected = seen(writer, blocks), list(wanted(writer, blocks))
+    # A diff of two whole reports takes minutes.
+    for item, other in zip(items, expected, strict=False):
+        assert item == other
+    assert len(items) == len(expected)
+
+
+def seen(writer: str, blocks: Sequence[Block]) -> list[Item]:
     text = written(writer, blocks)
     if writer == "markdown":
         text = MarkdownIt("commonmark", {"html": True}).enable(_MORE).render(text)
@@ -57,71 +64,42 @@ def seen(writer: str | int, blocks: Sequence[Block]) -> list[Item]:
     return _blocks_alone(writer, Page(text)).items
 
 
-def told(writer: str | int, blocks: Sequence[Block]) -> list[Item]:
-    return [item for block in blocks for item in _told(writer, block)]
+def tidy(text: str) -> str:
+    """A text that can be compared, whatever its line breaks."""
+    return " ".join(text.split())
 
 
-def tidy(writer: str | int, text: str) -> str:
-    """A text that can be compared: a terminal breaks lines anywhere, others between words."""
-    return ("" if isinstance(writer, int) else " ").join(text.split())
+def _shown(text: str) -> str:
+    return tidy(printable(text))
 
 
-def _told(writer: str | int, block: Block) -> Iterator[Item]:
-    def said(text: str) -> str:
-        return tidy(writer, printable(text))
-
-    if isinstance(block, Heading):
-        yield "heading", said(block.text)
-    elif isinstance(block, Text):
-        links = any(piece.link for piece in pieces(block.words))
-        if not (links and writer == "html"):
-            yield "note" if block.note else "text", said(plain(block.led))
-    elif isinstance(block, Points):
-        for item in block.items:
-            yield "point", said(plain(item))
-    elif isinstance(block, Code):
-        lines = [printable(line) for line in block.text.split("\n")]
-        # Nobody sees spaces at the end of a line on a terminal.
-        ends = [line.rstrip() if isinstance(writer, int) else line for line in lines]
-        yield "code", "\n".join(ends)
-    elif isinstance(block, Figure):
-        if writer == "markdown":
-            yield "image", block.file, said(block.alt)
-            if block.caption:
-                yield "text", said(caption_text(block))
-    else:
-        if block.head:
-            yield from _told_table(writer, block)
+def wanted(writer: str, blocks: Sequence[Block]) -> Iterator[Item]:
+    for block in blocks:
+        if isinstance(block, Heading):
+            yield "heading", _shown(block.text)
+        elif isinstance(block, Text):
+            links = any(piece.link for piece in pieces(block.words))
+            if not (links and writer == "html"):
+                yield "note" if block.note else "text", _shown(plain(block.led))
+        elif isinstance(block, Points):
+            yield from (("point", _shown(plain(item))) for item in block.items)
+        elif isinstance(block, Code):
+            yield "code", "\n".join(map(printable, block.text.split("\n")))
+        elif isinstance(block, Figure):
+            if writer == "markdown":
+                yield "image", block.file, _shown(block.alt)
+                if block.caption:
+                    yield "text", _shown(caption_text(block))
+        elif block.head:
+            marks = [block.mark(at) for at in range(len(block.rows))]
+            if writer == "markdown":  # All marks are bold.
+                marks = [mark and "bold" for mark in marks]
+            cells = [list(map(_shown, row)) for row in block.cells()]
+            yield "table", list(map(_shown, block.head)), cells, marks
+            if block.notes():
+                yield "text", _shown(block.notes())
         else:
-            for name, value in block.cells():
-                yield "pair", said(name), said(value)
-
-
-def _told_table(writer: str | int, table: Table) -> Iterator[Item]:
-    def said(text: str) -> str:
-        return tidy(writer, printable(text))
-
-    names = [column.heading for column in table.columns] if isinstance(writer, int) else table.head
-    kept = _kept(table, writer) if isinstance(writer, int) else list(range(len(names)))
-    cells = [[said(row[at]) for at in kept] for row in table.cells()]
-    marks = [table.mark(at) for at in range(len(table.rows))]
-    if writer != "html":  # In Markdown all marks are bold.
-        marks = [mark and ("bold" if writer == "markdown" else _STYLES[mark]) for mark in marks]
-    yield "table", [said(names[at]) for at in kept], cells, marks
-    lost = [name for at, name in enumerate(names) if at not in kept and name]
-    if lost:
-        yield "text", said(f"Not shown at this width: {', '.join(lost)} ({table.wider}).")
-    shown = {table.columns[at].heading for at in kept}
-    legend = " ".join(note for name, note in table.legend if not name or name in shown)
-    if legend:
-        yield "text", said(legend)
-
-
-def _kept(table: Table, width: int) -> list[int]:
-    """The columns that stand on a terminal."""
-    rows = [[column.heading for column in table.columns], *table.cells()]
-    shown = [[Styled(printable(text)) for text in row] for row in rows]
-    return terminal._fitting(table.columns, shown, width)
+            yield from (("pair", _shown(name), _shown(value)) for name, value in block.cells())
 
 
 # -- HTML, and Markdown as HTML
@@ -156,7 +134,7 @@ class Page(HTMLParser):
         given = dict(attrs)
         self.tags.append((tag, given))
         if tag == "img":
-            self.items.append(("image", unquote(given["src"] or ""), tidy("", given["alt"] or "")))
+            self.items.append(("image", unquote(given["src"] or ""), tidy(given["alt"] or "")))
         if tag in _VOID:
             return
         self._open.append((tag, given.get("class") or ""))
@@ -183,7 +161,7 @@ class Page(HTMLParser):
             return
         opened, kind = self._open.pop()
         assert opened == tag
-        text = tidy("html", self._text)
+        text = tidy(self._text)
         if tag in ("td", "th") and kind != "bar":
             self._rows[-1].append(text)
         elif tag == "table":
@@ -245,110 +223,43 @@ _OF_MARKDOWN = {"blockquote", "em", "a", "img", "br"}, {"style", "href", "src", 
 # -- a terminal
 
 
-_STYLES = dict.fromkeys((HOT, SLOWER, WRONG), "bold red")
-_STYLES |= {TOTAL: "bold", FASTER: "bold green"}
-#: Codes of a terminal, as rich calls them.
-_CODES = {"": "", "1": "bold", "2": "dim", "33": "yellow", "1;33": "bold yellow"}
-_CODES |= {"1;31": "bold red", "1;32": "bold green"}
-#: Behind a sign that takes two places.
-_SECOND = "\0"
+def check_terminal(block: Block, width: int) -> None:
+    """All signs of a block are there, and no others; a number stands on one line."""
+    text = written(width, [block])
+    if not isinstance(block, Code):
+        assert all(cell_len(line) <= width for line in text.split("\n"))
+    assert _signs(text) in [_signs(printable(words)) for words in _on_terminal(block)]
+    if isinstance(block, Table) and block.head and "Not shown" not in text:
+        numbers = [at for at, column in enumerate(block.columns) if column.folds is None]
+        assert all(printable(row[at]) in text for row in block.cells() for at in numbers)
 
 
-def _lines(block: Block, width: int) -> list[tuple[str, str]]:
-    """The lines of a block, each with the style in which it begins."""
-    file = io.StringIO()
-    console = Console(
-        file=file, width=width, force_terminal=True, color_system="standard", _environ={}
-    )
-    terminal.show([block], console)
-    found = []
-    for line in file.getvalue().split("\n")[:-1]:
-        style = re.match(r"\x1b\[([\d;]+)m", line)
-        found.append((re.sub(r"\x1b\[[\d;]*m", "", line).rstrip(), style[1] if style else ""))
-    assert "\n".join(line for line, _ in found) == written(width, [block])
-    return [(line, _CODES[style]) for line, style in found]
+def _signs(text: str) -> Counter[str]:
+    """The signs, but for spaces and the dashes of rules and lists."""
+    return Counter(re.sub(r"[\s-]", "", text))
 
 
-def _on_terminal(blocks: Sequence[Block], width: int) -> Iterator[Item]:
-    for block in blocks:
-        if isinstance(block, Figure):
-            assert written(width, [block]) == ""
-            continue
-        lines = _lines(block, width)
-        text = "\n".join(line for line, _ in lines)
-        if not isinstance(block, Code):
-            assert all(cell_len(line) <= width for line, _ in lines)
-        if isinstance(block, Heading):
-            yield "heading", tidy(width, text)
-        elif isinstance(block, Text):
-            noted = "yellow" in lines[0][1]
-            yield "note" if noted else "text", tidy(width, text)
-        elif isinstance(block, Points):
-            for item in re.split(r"^- ", text, flags=re.MULTILINE)[1:]:
-                assert all(line.startswith("  ") for line in item.split("\n")[1:] if line)
-                yield "point", tidy(width, item)
-        elif isinstance(block, Code):
-            yield "code", text
-        elif not block.head:
-            rows = [tuple(row) for row in block.cells()]
-            begin = min(max(cell_len(printable(name)) for name, _ in rows), width // 2)
-            spans = [(0, begin), (begin + 2, width)]
-            for found, _ in _rows(rows, lines, spans, width):
-                yield "pair", *found
-        else:
-            yield from _terminal_table(block, lines, width)
-
-
-def _terminal_table(table: Table, lines: list[tuple[str, str]], width: int) -> Iterator[Item]:
-    kept = _kept(table, width)
-    columns = [table.columns[at] for at in kept]
-    rule = next(at for at, (line, _) in enumerate(lines) if re.fullmatch("[- ]+", line))
-    # Between two columns are two spaces, over one of which the rule goes.
-    spans = [found.span() for found in re.finditer("-+", lines[rule][0])]
-    spans = [(start, end - 1) for start, end in spans[:-1]] + spans[-1:]
-    ((head, _),) = _rows([[column.heading for column in columns]], lines[:rule], spans, width)
-    cells = [[row[at] for at in kept] for row in table.cells()]
-    rest = lines[rule + 1 :]
-    rows = list(_rows(cells, rest, spans, width, columns))
-    yield "table", head, [row for row, _ in rows], [style for _, style in rows]
-    below = tidy(width, "".join(line for line, _ in rest))
-    if below.startswith("Notshownatthiswidth:"):
-        end = below.index(tidy(width, f"({table.wider}).")) + len(tidy(width, f"({table.wider})."))
-        yield "text", below[:end]
-        below = below[end:]
-    if below:
-        yield "text", below
-
-
-def _rows(
-    wanted: Sequence[Sequence[str]],
-    lines: list[tuple[str, str]],
-    spans: Sequence[tuple[int, int]],
-    width: int,
-    columns: Sequence[Column] = (),
-) -> Iterator[tuple[list[str], str]]:
-    """The rows on these lines, which go with them; a row ends where all of it was seen."""
-    for row in wanted:
-        ends = [tidy(width, printable(text)) for text in row]
-        seen, styles = [""] * len(spans), set()
-        while lines and (seen != ends or not styles):
-            line, style = lines.pop(0)
-            parts = _cells(line, spans)
-            for text, column, cell in zip(parts, columns, row, strict=False):
-                if column.folds is None:  # A number stands on one line, to the right.
-                    assert text == text.strip().rjust(len(text))
-                elif not cell.startswith(" "):
-                    assert text[:1] != " " or not text.strip()
-            seen = [before + tidy(width, text) for before, text in zip(seen, parts, strict=True)]
-            styles.add(style)
-        (how,) = styles
-        yield seen, how
-
-
-def _cells(line: str, spans: Sequence[tuple[int, int]]) -> list[str]:
-    """The parts of a line within the columns; nothing stands between them."""
-    places = "".join(sign + _SECOND * (cell_len(sign) - 1) for sign in line).ljust(spans[-1][1])
-    assert len(places) == spans[-1][1]
-    for (_, end), (start, _) in pairwise(spans):
-        assert places[end:start].strip() == ""
-    return [places[start:end].replace(_SECOND, "") for start, end in spans]
+def _on_terminal(block: Block) -> Iterator[str]:
+    """What there has to be; of a table with ever fewer columns."""
+    if isinstance(block, Table):
+        cells, names = block.cells(), [column.heading for column in block.columns]
+        drops = [column.drop for column in block.columns]
+        # Columns go in the order that they say, then the last ones.
+        going = sorted((at for at, drop in enumerate(drops) if drop), key=lambda at: drops[at])
+        going += [at for at, drop in reversed(list(enumerate(drops))) if not drop]
+        for count in range(len(going)):
+            lost = sorted(going[:count])
+            shown = [at for at in range(len(names)) if at not in lost]
+            rows = [[row[at] for at in shown] for row in (names, *cells)]
+            legend = block.notes([block.columns[at] for at in shown])
+            hint = ", ".join(filter(None, (names[at] for at in lost)))
+            hint = f"Not shown at this width: {hint} ({block.wider})." if hint else ""
+            yield "".join(("".join(map("".join, rows)), hint, legend))
+    elif isinstance(block, Points):
+        yield "".join(map(plain, block.items))
+    elif isinstance(block, Text):
+        yield plain(block.led)
+    elif isinstance(block, Code):
+        yield block.text.replace("\n", "")
+    else:
+        yield "" if isinstance(block, Figure) else block.text

@@ -73,17 +73,17 @@ def test_the_tree_adds_up_to_the_trial(recording: Recording, depth: int) -> None
 
 def below(rows: list[BudgetRow]) -> list[tuple[BudgetRow, list[BudgetRow]]]:
     """Every row that has rows below it, with those of the next level."""
-    found = []
+    pairs = []
     for at, row in enumerate(rows):
-        under = takewhile(lambda one, row=row: one.level > row.level >= 0, rows[at + 1 :])
-        if inner := [one for one in under if one.level == row.level + 1]:
-            found.append((row, inner))
-    return found
+        under = takewhile(lambda other, row=row: other.level > row.level >= 0, rows[at + 1 :])
+        if inner := [other for other in under if other.level == row.level + 1]:
+            pairs.append((row, inner))
+    return pairs
 
 
 _SPENT = st.lists(
     st.builds(Spent, st.sampled_from(PARTS), st.sampled_from("abcdefgh"), st.integers(0, 10**12)),
-    unique_by=lambda one: (one.part, one.name),
+    unique_by=lambda spent: (spent.part, spent.name),
 )
 
 
@@ -97,9 +97,9 @@ def test_the_parts_of_a_program_add_up(
     spent: list[Spent], layers: dict[str, int], most: int, least: float
 ) -> None:
     """And the largest are shown, whatever their level."""
-    rest = [one for one in spent if one.part != ITERATIONS]
+    rest = [each for each in spent if each.part != ITERATIONS]
     in_trials_ns = sum(layers.values())
-    whole_ns = in_trials_ns + sum(one.ns for one in rest)
+    whole_ns = in_trials_ns + sum(each.ns for each in rest)
     budget = Budget(
         *("a.py", "", "", COMPLETE, whole_ns),
         (*rest, Spent(ITERATIONS, "", in_trials_ns, 1)),
@@ -117,15 +117,15 @@ def test_the_parts_of_a_program_add_up(
     rows = list(budget_rows(program, most, least))
     *parts, whole, profiler = [row for row in rows if row.level <= 0]
     assert (whole.level, profiler.name) == (-1, "profiling (added)")
-    own_ns = whole_ns - sum(one.ns for one in rest if one.part == PROFILER)
+    own_ns = whole_ns - sum(each.ns for each in rest if each.part == PROFILER)
     assert whole.seconds == pytest.approx(own_ns / S)
     assert whole.seconds + profiler.seconds == pytest.approx(whole_ns / S)
     for row, inner in [(whole, parts), *below(rows)]:
-        left_s = row.seconds - sum(one.seconds for one in inner)
+        left_s = row.seconds - sum(each.seconds for each in inner)
         assert -1e-8 < left_s < max(least * whole.seconds, 1 / S) * (1 + 1e-9), row.name
-        named = [one.seconds for one in inner if one.name != "other"]
+        named = [each.seconds for each in inner if each.name != "other"]
         assert named == sorted(named, reverse=True)
-        assert len({one.name for one in inner}) == len(inner)
+        assert len({each.name for each in inner}) == len(inner)
     shown = rows[:-2]
     assert len(shown) <= most
     # The three largest layers are named, and what else is named is larger than what is not.
@@ -188,15 +188,15 @@ def test_the_shown_parts_of_a_trial_add_up_with_all_else(recording: Recording) -
     assert whole == sorted(whole, reverse=True)
     assert not whole or sum(whole) == pytest.approx(1)
     said = where(summary)
-    found = [float(share) for share in re.findall(r"([\d.]+) %", said)]
+    parts = [float(share) for share in re.findall(r"([\d.]+) %", said)]
     assert (said == "") == (not whole or whole[0] < 0.03)
     if "all else" in said:
-        assert sum(found) == pytest.approx(100, abs=0.06 * len(found))
-        assert found[-1] >= 3
+        assert sum(parts) == pytest.approx(100, abs=0.06 * len(parts))
+        assert parts[-1] >= 3
     elif said:
-        assert round(sum(found) + 0.05 * len(found), 1) >= 97
-        assert sum(found) <= 100 + 0.06 * len(found)
-    assert len(found) <= 4
+        assert round(sum(parts) + 0.05 * len(parts), 1) >= 97
+        assert sum(parts) <= 100 + 0.06 * len(parts)
+    assert len(parts) <= 4
 
 
 def figures(text: str, unit: str = "ms") -> list[Decimal]:

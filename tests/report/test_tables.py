@@ -28,20 +28,20 @@ TABLES = {
     "ranks": ranks.LAYER_COLUMNS,
     "collectives": ranks.COLLECTIVE_COLUMNS,
     "sweep": sweep.COLUMNS,
-    **{f"summary {view}": known for view, known in network.COLUMNS.items()},
+    **{f"summary {view}": columns for view, columns in network.COLUMNS.items()},
     "engines": engines.COLUMNS,
 }
 
 
 def test_each_column_has_a_name_a_heading_and_a_meaning_of_its_own() -> None:
-    for table, known in TABLES.items():
-        every = list(known.values())
-        for names in ([one.csv for one in every if one.csv], [one.heading for one in every]):
+    for table, columns in TABLES.items():
+        every = list(columns.values())
+        for names in ([each.csv for each in every if each.csv], [each.heading for each in every]):
             assert len(set(names)) == len(names), table
-        assert all(one.meaning for one in every), table
+        assert all(column.meaning for column in every), table
         # A name in CSV that is a key, too, is the same column.
-        by_csv = {one.csv: key for key, one in known.items()}
-        assert all(by_csv.get(key, key) == key for key in known), table
+        by_csv = {column.csv: key for key, column in columns.items()}
+        assert all(by_csv.get(key, key) == key for key in columns), table
     assert {key for keys in SHOWN.values() for key in keys} <= set(LAYER_COLUMNS)
 
 
@@ -51,26 +51,26 @@ def chosen(*names: str) -> tuple[str, ...]:
 
 def test_names_of_the_csv_will_do() -> None:
     assert chosen("peak_nbytes", "mean", "mean_ms") == ("peak", "mean")
-    keys = tuple(key for key, one in LAYER_COLUMNS.items() if one.csv)
+    keys = tuple(key for key, column in LAYER_COLUMNS.items() if column.csv)
     assert chosen(*meanings(LAYER_COLUMNS)) == keys
     with pytest.raises(UsageError, match=r"'peek' \(did you mean peak\?\); known are index, label"):
         chosen("peek")
 
 
 def test_a_value_that_is_missing_is_empty_in_files() -> None:
-    known = by_key(
+    columns = by_key(
         Column("a", "a", unit.MS),
         Column("b", "b", unit.COUNT, unknown=""),
         Column("c", "c", unit.TEXT, unknown="-"),
     )
     for value in (None, math.nan, pd.NA):
         row = namedtuple("Row", ["a_s", "b", "c"])(value, value, value)
-        assert [column.cell(row) for column in known.values()] == ["-", "", "-"]
-        assert to_json(known, [row]) == {}
+        assert [column.cell(row) for column in columns.values()] == ["-", "", "-"]
+        assert to_json(columns, [row]) == {}
         beside = namedtuple("Row", ["a_s", "b", "c"])(0.5, None, "=1+1")
-        assert to_csv(known, [row, beside]) == "a_ms,c\n,\n500,'=1+1\n"
+        assert to_csv(columns, [row, beside]) == "a_ms,c\n,\n500,'=1+1\n"
         beside = namedtuple("Row", ["a_s", "b", "c"])(0.5, math.inf, "=1+1")
-        assert to_json(known, [row, beside]) == {"a_ms": [None, 500.0], "c": [None, "=1+1"]}
+        assert to_json(columns, [row, beside]) == {"a_ms": [None, 500.0], "c": [None, "=1+1"]}
 
 
 @given(st.integers(1, 10**10), st.floats(1e-6, 1))

@@ -32,11 +32,11 @@ from tests.report.tracing import SAMPLES
 
 def checked(html: str) -> Page:
     """A fragment, which holds no script and loads nothing; its style is its own."""
-    found = re.fullmatch(
+    fragment = re.fullmatch(
         r'<div class="(.*?)">\n<style>(.*?)</style>\n(.*)\n</div>', html, re.DOTALL
     )
-    assert found is not None
-    classes, style, body = found.groups()
+    assert fragment is not None
+    classes, style, body = fragment.groups()
     # MathJax would make a formula of a name in dollar signs.
     assert {"tex2jax_ignore", "mathjax_ignore"} <= set(classes.split())
     assert "url(" not in style
@@ -117,8 +117,8 @@ def test_a_recording_is_shown_as_its_summary_and_without_trials_says_so() -> Non
 
 def test_a_comparison_shows_what_changed_and_a_network_its_rows() -> None:
     page = checked(comparison_html(compared()))
-    (found,) = (item for item in page.items if item[0] == "table" and item[1][0] == "#")
-    marks = {row[0]: mark for row, mark in zip(found[2], found[3], strict=True)}
+    (table,) = (item for item in page.items if item[0] == "table" and item[1][0] == "#")
+    marks = {row[0]: mark for row, mark in zip(table[2], table[3], strict=True)}
     assert marks == {"3": "slower", "7": "faster"}
     assert len(rows(checked(comparison_html(compared(), limit=1)), "#")) == 1
     many = network_of(*(network_row(f"/l{at}", "ReLU", 1) for at in range(MODEL_LIMIT + 1)))

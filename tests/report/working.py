@@ -31,8 +31,8 @@ def with_work(recording: Recording, **changes: Any) -> Recording:
     """Every layer but the last with 10 million operations and 600 kB a layer number."""
     *most, last = recording.layers
     for at, layer in enumerate(most, 1):
-        work = {"flops": 10_000_000 * at, "macs": 5_000_000 * at}
-        most[at - 1] = replace(layer, **work, nbytes_read=400_000, nbytes_written=200_000)
+        operations = {"flops": 10_000_000 * at, "macs": 5_000_000 * at}
+        most[at - 1] = replace(layer, **operations, nbytes_read=400_000, nbytes_written=200_000)
     layers = (*most, last)
     peaks = tuple(1024 * at for at in range(1, len(layers) + 1))
     retained = tuple(512 * (-1) ** at for at in range(len(layers)))
@@ -41,8 +41,8 @@ def with_work(recording: Recording, **changes: Any) -> Recording:
         for place, phase in enumerate(dict.fromkeys(layer.phase for layer in layers))
     )
     memory = MemoryUse(peaks, retained, 4096, 2048, 1 << 20, 1, phases=phases)
-    known = {"layers": layers, "limits": LIMITS, "memory": memory}
-    return replace(recording, **(known | changes))
+    work = {"layers": layers, "limits": LIMITS, "memory": memory}
+    return replace(recording, **(work | changes))
 
 
 # Tests read these and change nothing in them.
@@ -68,8 +68,8 @@ def scaled(
 ) -> Recording:
     """A recording of constant times in microseconds."""
     places = enumerate(names)
-    one = ("forward", ((1, 3),), ((1, 3),), "float32")
-    layers = tuple(Layer(at, f"/part{at // 2}/l{at}", name, *one) for at, name in places)
+    call = ("forward", ((1, 3),), ((1, 3),), "float32")
+    layers = tuple(Layer(at, f"/part{at // 2}/l{at}", name, *call) for at, name in places)
     self_ns = np.tile((np.array(scale) * 1000).astype(np.int64), (50, 1))
     return Recording(
         layers,
@@ -146,7 +146,7 @@ def make_device_recording(
         return np.full(count, value * _US, np.int64)
 
     usual, command = make_recording(), "python profile.py --gpu 0"
-    known = {"device": "gpu:0", "trials": n_trials, "command": command}
+    on_gpu = {"device": "gpu:0", "trials": n_trials, "command": command}
     nothing = {"system": "", "physical_cores": None, "memory_nbytes": None}
     trial_ns = trials(launch_us + wait_us, n_trials)
     clean_ns = trials(launch_us + wait_us, 10)
@@ -163,7 +163,7 @@ def make_device_recording(
         "held_span_ns": trials(sum(busy_us) + 60, n_held) if n_held else None,
         "clean_ns": clean_ns,
         "clean_start_ns": int(trial_ns.sum()) + np.cumsum(clean_ns),
-        "settings": replace(usual.settings, **known | (settings or {})),
+        "settings": replace(usual.settings, **on_gpu | (settings or {})),
         "environment": replace(usual.environment, **nothing, cupy="13.6.0", gpu=GPU),
         "conditions": Conditions(gpu_before=STATE, gpu_after=STATE),
     }
@@ -189,7 +189,7 @@ def make_device_training(
     launch = host.sum(axis=1) + 600 * _US
     trial = launch + 100 * _US
     held = (given.self_ns // 2)[:n_held]
-    known: dict[str, Any] = {
+    on_gpu: dict[str, Any] = {
         "trial_ns": trial,
         "start_ns": np.cumsum(trial) - trial,
         "clean_ns": np.full(4, int(trial.mean()), np.int64),
@@ -203,4 +203,4 @@ def make_device_training(
         "environment": Environment(gpu=GPU),
         "conditions": Conditions(gpu_before=STATE, gpu_after=STATE),
     }
-    return replace(given, **(known | changes))
+    return replace(given, **(on_gpu | changes))

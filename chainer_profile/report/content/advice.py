@@ -10,6 +10,7 @@ from chainer_profile.advice.changes import AS_IT_IS, BEFORE
 from chainer_profile.advice.results import LEAST_GAIN, best_of
 from chainer_profile.analyse.program import own_ns
 from chainer_profile.basics.describe import NS
+from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_change,
@@ -77,11 +78,9 @@ def section(advice: Advice, program: ProgramTime | None = None) -> Iterator[Bloc
         yield Table(_LAYER_COLUMNS, tried.layers, f"Layers under {tried.candidate.name}")
     vain = [tried for tried in advice.tried if not (tried.helps or tried.error)]
     failed = [tried for tried in advice.tried if tried.error]
-    undecided = "Undecided; run again with a larger --budget:"
-    if advice.script:
-        undecided = "Undecided; let the program run for longer:"
+    more = "let the program run for longer" if advice.script else "run again with a larger --budget"
     for heading, items in (
-        (undecided, [_figures(tried, advice) for tried in vain if tried.open]),
+        (f"Undecided; {more}:", [_figures(tried, advice) for tried in vain if tried.open]),
         ("Tried, no gain:", [_figures(tried, advice) for tried in vain if not tried.open]),
         ("What failed:", [f"{tried.candidate.name}: {tried.error}" for tried in failed]),
         ("Not tried:", [f"{untried.name}: {untried.why}" for untried in advice.untried]),
@@ -172,34 +171,28 @@ def _subject(advice: Advice) -> str:
     return script_name(advice.script) if advice.script else model_name(advice.settings)
 
 
-def _verdict_of_program(advice: Advice, program: ProgramTime | None) -> str:
-    trial = f"{_TRIAL_NAMES.get(advice.settings.phase, 'trial')} of {_subject(advice)}"
-    best = best_of(advice.tried)
-    if best is None or best.gain is None:
-        measured = plural(sum(1 for tried in advice.tried if tried.gain), "change")
-        return f"No change makes a {trial} significantly faster: {measured} measured."
-    seconds = _seconds_of_program(advice, program)
-    whole = "an iteration" if seconds is None else "the program"
-    after, before = map(seconds or format_duration, (best.after_s, best.before_s))
-    return (
-        f"{best.candidate.name} makes a {trial} {format_factor(best.gain.factor)} as fast "
-        f"(95 % interval {_interval(best.gain)}): {whole} takes {after} in place of {before}."
-    )
-
-
 def verdict(advice: Advice, program: ProgramTime | None = None) -> str:
     """The answer: ``accelerate() makes a training step 2.40x as fast: 540 ms an input ...``."""
-    if advice.script:
-        return _verdict_of_program(advice, program)
     trial, best = _TRIAL_NAMES.get(advice.settings.phase, "trial"), best_of(advice.tried)
+    if advice.script:
+        trial += f" of {_subject(advice)}"
     if best is None or best.gain is None:
-        measured = plural(sum(1 for tried in advice.tried if tried.gain), "change")
-        return f"No change makes a {trial} significantly faster: {measured} measured."
+        measured = sum(1 for tried in advice.tried if tried.gain)
+        sentence = "No change makes a {trial} significantly faster: {measured:change} measured."
+        return fill(sentence, trial=trial, measured=measured)
+    name, factor = best.candidate.name, format_factor(best.gain.factor)
+    sure = f"95 % interval {_interval(best.gain)}"
+    if advice.script:
+        seconds = _seconds_of_program(advice, program)
+        whole = "an iteration" if seconds is None else "the program"
+        after, before = map(seconds or format_duration, (best.after_s, best.before_s))
+        took = f"{whole} takes {after} in place of {before}."
+        return f"{name} makes a {trial} {factor} as fast ({sure}): {took}"
     than = "" if best.candidate.against == AS_IT_IS else " as with BLAS's own choice"
+    before, after = map(format_duration, (best.before_s, best.after_s))
     return (
-        f"{best.candidate.name} makes a {trial} {format_factor(best.gain.factor)} as "
-        f"fast{than} ({best.candidate.decides}, 95 % interval {_interval(best.gain)}): "
-        f"{format_duration(best.before_s)} an input before, {format_duration(best.after_s)} after."
+        f"{name} makes a {trial} {factor} as fast{than} ({best.candidate.decides}, {sure}): "
+        f"{before} an input before, {after} after."
     )
 
 
@@ -230,20 +223,16 @@ _COLUMNS = (
     Column("after", "after ms", unit.MS, drop=5),
     Column("pairs", "pairs", unit.PLAIN, drop=6),
 )
-# fmt: on
 _LAYER_COLUMNS = (
     Column("layer", "layer", unit.TEXT, field="label", fold=14),
     Column("path", "path", unit.TEXT, fold=8),
     Column("phase", "phase", unit.TEXT, fold=8, drop=1),
     Column("before", "before ms", unit.MS),
     Column("after", "after ms", unit.MS),
-    Column(
-        "times",
-        "times as fast",
-        unit.FACTOR,
-        value=lambda layer: layer.before_s / layer.after_s if layer.after_s else None,
-    ),
+    Column("times", "times as fast", unit.FACTOR,
+           value=lambda layer: layer.before_s / layer.after_s if layer.after_s else None),
 )
+# fmt: on
 
 
 def keeping(tried: Tried) -> Words:

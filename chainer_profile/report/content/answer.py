@@ -4,51 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from chainer_profile.advice.results import Advice, best_of
 from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, next_step
 from chainer_profile.analyse.program import ProgramTime, mean_of_trials
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.describe import Statistics
 from chainer_profile.basics.sentences import fill
-from chainer_profile.basics.units import (
-    NOT_KNOWN,
-    format_duration,
-    format_interval,
-    format_percent,
-    plural,
-)
-from chainer_profile.record.recording import Recording
+from chainer_profile.basics.units import format_percent
 from chainer_profile.report import document as doc
 from chainer_profile.report.content.advice import keeping, verdict
 from chainer_profile.report.content.pass_section import inside_sentences
 from chainer_profile.report.rows import shares
-from chainer_profile.report.text import gaps, on_gpu, printable, trial_parts
+from chainer_profile.report.text import gaps, interval_text, on_gpu, printable, trial_parts
 
 #: Parts of a trial in a sentence, and the least share that is named.
-_PARTS, _LEAST = 3, 0.03
+_MOST_PARTS, _LEAST_SHARE = 3, 0.03
 #: Steps of a first screen.
 _MOST_STEPS = 3
 #: The mean of a program's trials is explained if it is off the median by more than this part of it.
-_APART = 0.2
+_LEAST_PART_APART = 0.2
 _NOTHING = "All layers took less time than the clock can resolve, so this run shows nothing."
 
 
 def answer(
-    summary: Summary,
-    advice: Advice | None = None,
-    program: ProgramTime | None = None,
-    *,
-    tried_alone: bool = False,
+    summary: Summary, advice: Advice | None = None, program: ProgramTime | None = None
 ) -> Iterator[doc.Text]:
-    """Three sentences, and behind the first its doubts.
-
-    With ``tried_alone`` the last one is about a change that was tried, and not about a finding, as
-    all findings stand below.
-    """
+    """The time of a trial with its doubts, its parts, and the change that helped the most."""
     yield from opening(summary, program=program)
-    words = _what_helped(advice) if tried_alone else what_next(summary, advice)
-    if words:
+    if words := _what_helped(advice):
         yield doc.text("Next: ", *words, below=True)
 
 
@@ -57,24 +41,16 @@ def opening(
 ) -> Iterator[doc.Text]:
     """The time of a trial, the ``most`` important doubts on it, and its parts."""
     yield doc.text(doc.strong(how_long(summary, program)))
-    notes = list(doubts(summary))
-    if most is None:
-        yield from notes
-    else:
-        # Warnings go before missing parts.
-        yield from sorted(notes, key=lambda note: not note.lead)[:most]
+    # Warnings go before missing parts.
+    notes = sorted(doubts(summary), key=lambda note: most is not None and not note.lead)
+    yield from notes[:most]
+    if most is not None:
         if more := len(notes[most:]):
             sentence = fill("{more:more warning}: --full shows {more:it|them}.", more=more)
             yield doc.text(sentence, note=True, below=True)
         ended = (finding for finding in summary.findings if finding.code == "ended-early")
         yield from doc.below(finding.text for finding in ended)
     yield from doc.below(filter(None, (where(summary), *inside_sentences(summary)[:1])))
-
-
-def what_next(summary: Summary, advice: Advice | None = None) -> doc.Words:
-    """The change that helped the most, if some were tried; else the step that promises the most."""
-    step = next_step(merged(summary.findings))
-    return _what_helped(advice) or (() if step is None else finding_words(step))
 
 
 def _what_helped(advice: Advice | None) -> doc.Words:
@@ -85,9 +61,10 @@ def _what_helped(advice: Advice | None) -> doc.Words:
 
 def next_in_short(summary: Summary, advice: Advice | None, every: bool) -> Iterator[doc.Block]:
     """The next step and some others; or ``every`` finding that is not said above."""
-    if words := what_next(summary, advice):
-        yield doc.text("Next: ", *words)
     findings = merged(summary.findings)
+    step = next_step(findings)
+    if words := _what_helped(advice) or (() if step is None else finding_words(step)):
+        yield doc.text("Next: ", *words)
     steps = [finding for finding in findings if finding.severity == STEP and finding.to_do]
     if every:
         above = [finding for finding in findings if finding.severity == WARNING] + steps[:1]
@@ -161,36 +138,18 @@ def how_long(summary: Summary, program: ProgramTime | None = None) -> str:
     by = f" under {printable(engine)}" if engine else ""
     if trial is None:
         return f"Only the functions of a {noun}{by} were timed, not the whole."
-    interval = format_interval(trial.ci_low_s, trial.ci_high_s)
-    sure = f"95 % interval {interval}"
-    if interval == NOT_KNOWN:
-        sure = "too few for a confidence interval"
-    if recording.of_program:
-        return _how_long_by_mean(recording, trial, program, noun, sure)
-    quoted = "unprofiled trial" if summary.totals.clean else "profiled trial"
-    return (
-        f"A {noun}{by} takes {format_duration(trial.median_s)}: median of "
-        f"{plural(trial.count, quoted)}, {sure}."
-    )
-
-
-def _how_long_by_mean(
-    recording: Recording, trial: Statistics, program: ProgramTime | None, noun: str, sure: str
-) -> str:
-    mean_s, count = trial.mean_s, trial.count
-    if program is not None:
-        mean_s, count = mean_of_trials(program, recording) or (mean_s, count)
-    why = ""
-    if abs(mean_s - trial.median_s) > _APART * trial.median_s:
-        why = (
-            f" They take {format_duration(trial.min_s)} to {format_duration(trial.max_s)}; "
-            "only the mean adds up to the program."
-        )
-    trials = plural(count, "iteration" if noun == "training step" else "call")
-    return (
-        f"A {noun} takes {format_duration(mean_s)}: mean of {trials} (median "
-        f"{format_duration(trial.median_s)}, {sure}).{why}"
-    )
+    sure = interval_text(trial.ci_low_s, trial.ci_high_s) or "too few for a confidence interval"
+    facts: dict[str, Any] = vars(trial) | {"noun": noun, "by": by, "sure": sure}
+    if not recording.of_program:
+        trials = "{count:unprofiled trial}" if summary.totals.clean else "{count:profiled trial}"
+        return fill("A {noun}{by} takes {median_s:s}: median of " + trials + ", {sure}.", **facts)
+    if program is not None and (of_program := mean_of_trials(program, recording)):
+        facts["mean_s"], facts["count"] = of_program
+    trials = "{count:iteration}" if noun == "training step" else "{count:call}"
+    sentence = "A {noun} takes {mean_s:s}: mean of " + trials + " (median {median_s:s}, {sure})."
+    if abs(facts["mean_s"] - trial.median_s) > _LEAST_PART_APART * trial.median_s:
+        sentence += " They take {min_s:s} to {max_s:s}; only the mean adds up to the program."
+    return fill(sentence, **facts)
 
 
 def doubts(summary: Summary) -> Iterator[doc.Text]:
@@ -198,18 +157,17 @@ def doubts(summary: Summary) -> Iterator[doc.Text]:
     yield from doc.below(gaps(summary.recording), note=True)
     for finding in summary.findings:
         if finding.severity == WARNING:
-            yield doc.text(
-                *finding_words(finding), note=True, below=True, lead=WARNING.capitalize()
-            )
+            words = finding_words(finding)
+            yield doc.text(*words, note=True, below=True, lead=WARNING.capitalize())
 
 
 def where(summary: Summary) -> str:
     """``Where the time of a trial goes: Convolution2DFunction 52 %, framework 29 %, ...``."""
     whole = "layers' time" if summary.totals.framework is None else "time of a trial"
-    named = [part for part in shares(summary) if part[1] >= _LEAST][:_PARTS]
+    named = [part for part in shares(summary) if part[1] >= _LEAST_SHARE][:_MOST_PARTS]
     if not named:
         return ""
     parts = ", ".join(f"{name} {format_percent(share)}" for name, share in named)
     rest = 1 - sum(share for _, share in named)
-    more = f", all else {format_percent(rest)}" if rest >= _LEAST else ""
+    more = f", all else {format_percent(rest)}" if rest >= _LEAST_SHARE else ""
     return f"Where the {whole} goes{on_gpu(summary)}: {parts}{more}."

@@ -18,9 +18,9 @@ Part = tuple[str, float, str, str]
 #: Functions that have a colour of their own.
 MAX_COLOURS = 7
 #: Narrower boxes are left out, and so are more of them or deeper ones.
-LEAST, _LEVELS, _MOST = 0.0015, 6, 500
+LEAST_WIDTH, _MOST_LEVELS, _MOST_BOXES = 0.0015, 6, 500
 #: Narrower ones have no name.
-_NAMED = 0.03
+_LEAST_NAMED_WIDTH = 0.03
 
 
 def parts(summary: Summary) -> Iterator[Boxes]:
@@ -65,7 +65,7 @@ def laid(
 
 def links(summary: Summary) -> Iterator[tuple[str, Boxes]]:
     """The tree of links, as wide as its times: for the whole trial, and for every phase."""
-    links, beside = tree_rows(summary, _LEVELS)
+    links, beside = tree_rows(summary, _MOST_LEVELS)
     if len(links) < 2:
         return
     rows = pd.concat([links, beside.drop("profiled trial", errors="ignore")])
@@ -82,10 +82,10 @@ def _icicle(
     whole_s = float(times_s[rows["depth"] == 0].sum())
     if not whole_s:
         return
-    least = max(LEAST, sorted(times_s / whole_s)[-_MOST:][0])
+    least = max(LEAST_WIDTH, sorted(times_s / whole_s)[-_MOST_BOXES:][0])
     boxes = []
     # Where the next link of each level begins.
-    ends = [0.0] * (_LEVELS + 2)
+    ends = [0.0] * (_MOST_LEVELS + 2)
     for row, time in zip(rows.itertuples(), times_s.tolist(), strict=True):
         left, width = ends[row.depth], time / whole_s
         ends[row.depth], ends[row.depth + 1] = left + width, left
@@ -96,6 +96,6 @@ def _icicle(
             words += f"; exclusive {format_duration(row.exclusive_s)}"
         kind = "link" if row.Index.startswith("/") else "beside"
         kind = "link hot" if row.hot > 0 else kind
-        shown = printable(row.name or row.Index) if width >= _NAMED else ""
+        shown = printable(row.name or row.Index) if width >= _LEAST_NAMED_WIDTH else ""
         boxes.append(Box(left, width, kind, words, shown, row.depth))
     yield name, Boxes(f"{name}: each link is as wide as its time", boxes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -40,24 +40,24 @@ from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import unit
 from chainer_profile.report.content.advice import on_screen
 from chainer_profile.report.content.answer import finding_words
-from chainer_profile.report.content.boxes import LEAST, bar, series
+from chainer_profile.report.content.boxes import LEAST_WIDTH, bar, series
 from chainer_profile.report.document import TOTAL, Block, Boxes, Text, strong, text
 from chainer_profile.report.tables import Column, Table
 from chainer_profile.report.text import ending, script_name, short, shorten
 
 #: Parts in the first sentence, and findings below the table, at most.
-_PARTS, _STEPS = 3, 3
+_MOST_PARTS, _MOST_FINDINGS = 3, 3
 #: Rows that a first screen has at most and at least, and those of a report.
-_ROWS, _FEWEST_ROWS, _REPORT_ROWS = 18, 12, 40
-_FEWEST_BESIDE_ADVICE = 6
+_MOST_ROWS, _FEWEST_ROWS, _MOST_REPORT_ROWS = 18, 12, 40
+_FEWEST_ROWS_BESIDE_ADVICE = 6
 #: Smaller parts of the whole have no row of their own: on a first screen, and in a report.
-_LEAST_IN_SHORT, _LEAST = 0.005, 0.001
+_LEAST_SHARE_IN_SHORT, _LEAST_SHARE = 0.005, 0.001
 #: So many layers, those that take the most time, always have rows.
-_LAYERS = 3
+_NAMED_LAYERS = 3
 #: Characters of a line beside a part's name, and of a name at least.
-_BESIDE, _SHORTEST = 39, 24
+_CHARACTERS_BESIDE, _FEWEST_NAME_CHARACTERS = 39, 24
 #: Characters of the command on a first screen.
-_COMMAND = 48
+_MOST_COMMAND_CHARACTERS = 48
 #: The row of parts that are not shown.
 _REST = "other"
 _OWN = tuple(part for part in PARTS if part != PROFILER)
@@ -83,7 +83,7 @@ def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Bl
     yield Table(_columns(rows), rows, f"The time of {script_name(budget.script)}", marks)
     note = (
         "Indented lines add up to the line above them, and the parts to the whole, but for "
-        f"{format_percent(_LEAST)} at most."
+        f"{format_percent(_LEAST_SHARE)} at most."
     )
     conditions = None if summary is None else summary.recording.conditions
     if conditions is not None and conditions.call_ns:
@@ -91,7 +91,7 @@ def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Bl
         note += f" What profiling adds within iterations, {price} a call, is counted as profiling."
     yield text(note)
     # A report has the findings on a trial in a section of its own.
-    for finding in program_findings(budget)[:_STEPS]:
+    for finding in program_findings(budget)[:_MOST_FINDINGS]:
         yield text(*finding_words(finding), below=True)
 
 
@@ -109,7 +109,7 @@ def overview(
     What was tried on the program stands above all else.
     """
     budget = program.budget
-    above = list(_opening(budget, f"{how_long(budget, _COMMAND)}."))
+    above = list(_opening(budget, f"{how_long(budget, _MOST_COMMAND_CHARACTERS)}."))
     if advice is not None:
         above = [*on_screen(advice, program), *above]
         summary = None  # what shortens iterations was measured
@@ -118,12 +118,12 @@ def overview(
     beneath = [*steps, *(replace(block, below=bool(steps)) for block in last)]
 
     def shown(most: int) -> list[Block]:
-        every = budget_rows(program, most, _LEAST_IN_SHORT, width - _BESIDE)
+        every = budget_rows(program, most, _LEAST_SHARE_IN_SHORT, width - _CHARACTERS_BESIDE)
         *rows, _whole, _profiling = every
         table = Table(_columns(rows), rows, f"The time of {script_name(budget.script)}")
         return [*above, table, *beneath]
 
-    most, fewest = _ROWS, _FEWEST_ROWS if advice is None else _FEWEST_BESIDE_ADVICE
+    most, fewest = _MOST_ROWS, _FEWEST_ROWS if advice is None else _FEWEST_ROWS_BESIDE_ADVICE
     while most > fewest and not fits(shown(most)):
         most -= 1
     return shown(most)
@@ -144,7 +144,7 @@ def sentence(budget: Budget) -> str:
     parts = sorted((budget.of(part) for part in _OWN), key=lambda spent: -spent.ns)
     named = ", ".join(
         f"{format_percent(share_of(spent, budget))} {_named(spent)}"
-        for spent in parts[:_PARTS]
+        for spent in parts[:_MOST_PARTS]
         if spent.ns
     )
     return f"{how_long(budget)}: {named}."
@@ -177,8 +177,8 @@ def _named(spent: Spent) -> str:
 
 def budget_rows(
     program: ProgramTime,
-    most: int = _REPORT_ROWS,
-    least: float = _LEAST,
+    most: int = _MOST_REPORT_ROWS,
+    least: float = _LEAST_SHARE,
     longest: int | None = None,
 ) -> Iterator[BudgetRow]:
     """The parts, the largest first, each with its own parts; the whole; and what was added.
@@ -189,11 +189,11 @@ def budget_rows(
     """
     budget = program.budget
     own, script = own_ns(budget), script_name(budget.script)
-    parts = program_parts(program)
-    least_ns = max(least * own, 1.0)
-    shown = _chosen(parts, most, least_ns)
+    every, least_ns = program_parts(program), max(least * own, 1.0)
 
-    def rows(parts: Sequence[Part], whole_ns: float, level: int) -> Iterator[BudgetRow]:
+    def rows(
+        shown: set[int], parts: Sequence[Part] = every, whole_ns: float = own, level: int = 0
+    ) -> Iterator[BudgetRow]:
         kept = [part for part in parts if id(part) in shown]
         for part in kept:
             name = f"{part.path} {short(part.name)}" if part.path else part.name
@@ -201,9 +201,9 @@ def budget_rows(
             if longest:
                 # The end of a path tells it from others, and of other names the begin.
                 cut = ending if part.path else shorten
-                name = cut(name, max(_SHORTEST, longest - 2 * level))
+                name = cut(name, max(_FEWEST_NAME_CHARACTERS, longest - 2 * level))
             yield row(name, level, part.ns, part.count, part.sampled)
-            yield from rows(part.inner, part.ns, level + 1)
+            yield from rows(shown, part.inner, part.ns, level + 1)
         rest_ns = whole_ns - sum(part.ns for part in kept)
         if rest_ns >= least_ns and (kept or not level):
             yield row(_REST, level, rest_ns)
@@ -211,81 +211,59 @@ def budget_rows(
     def row(name: str, level: int, ns: float, count: float = 0, sampled: bool = False) -> BudgetRow:
         return BudgetRow(name, level, ns * NS, ns / own if own else 0.0, count, sampled)
 
-    yield from rows(parts, own, 0)
+    shown: set[int] = set()
+    for line in _by_rank(every, least_ns):
+        more = shown | set(map(id, line))
+        if len(list(rows(more))) > most:
+            break
+        shown = more
+    yield from rows(shown)
     yield row(script, -1, own)
     yield row("profiling (added)", 0, _profiling_ns(budget))
 
 
-def _chosen(parts: Sequence[Part], most: int, least_ns: float) -> set[int]:
-    """Which parts have rows, with those above them: so many rows at most, with those of rests."""
-    above: dict[int, Part | None] = {}
-    ranked: list[Part] = []
-
-    def walk(parts: Sequence[Part], parent: Part | None) -> None:
-        for part in parts:
-            above[id(part)] = parent
-            ranked.append(part)
-            walk(part.inner, part)
-
-    walk(parts, None)
-    ranked.sort(key=lambda part: -part.ns)
-    whole_ns = sum(part.ns for part in parts)
-    left_ns: dict[int | None, float] = {None: whole_ns}
-    shown: set[int] = set()
-
-    def with_part(part: Part) -> tuple[set[int], dict[int | None, float]]:
-        """The rows with a part, and the rest that is then left of the parts above."""
-        more, left = set(shown), dict(left_ns)
-        inner: Part | None = part
-        while inner is not None and id(inner) not in more:
-            more.add(id(inner))
-            parent = above[id(inner)]
-            place = None if parent is None else id(parent)
-            left[place] = left.get(place, 0.0 if parent is None else parent.ns) - inner.ns
-            inner = parent
-        return more, left
-
-    layers = _largest_layers(ranked, above)
-    ranked = [part for part in ranked if part.ns >= least_ns]
-    for part in (*layers, *_beside(layers, ranked, above), *ranked):
-        more, left = with_part(part)
-        if len(more) + sum(ns >= least_ns for ns in left.values()) > most:
-            break
-        shown, left_ns = more, left
-    return shown
+#: A part behind those that it is a part of.
+_Line = tuple[Part, ...]
 
 
-def _largest_layers(parts: Iterable[Part], above: Mapping[int, Part | None]) -> list[Part]:
+def _lines(parts: Sequence[Part], above: _Line = ()) -> Iterator[_Line]:
+    for part in parts:
+        yield (*above, part)
+        yield from _lines(part.inner, (*above, part))
+
+
+def _by_rank(parts: Sequence[Part], least_ns: float) -> Iterator[_Line]:
+    """The parts that have rows if there is room: largest layers, phases beside theirs, the rest."""
+    ranked = sorted(_lines(parts), key=lambda line: -line[-1].ns)
+    layers = _largest_layers(ranked)
+    yield from layers
+    # As a part of a row "other" these would make that larger than rows with names.
+    within = {id(line[-3]) for line in layers if len(line) > 2}
+    smallest_ns = min((line[-1].ns for line in layers), default=0.0)
+    for line in ranked:
+        if len(line) > 1 and id(line[-2]) in within and line[-1].ns > smallest_ns:
+            yield line
+    yield from (line for line in ranked if line[-1].ns >= least_ns)
+
+
+def _largest_layers(ranked: Iterable[_Line]) -> list[_Line]:
     """The rows of the layers that take the most time, of one phase as far as it has them."""
-    every = [part for part in parts if part.path.startswith("/")]
+    every = [line for line in ranked if line[-1].path.startswith("/")]
     # Functions that the network itself calls are of no layer, if others are.
-    rows = [part for part in every if part.path != "/"] or every
+    rows = [line for line in every if line[-1].path != "/"] or every
     times: Counter[str] = Counter()
-    for row in rows:
-        times[row.path] += round(row.ns)
-    paths = [path for path, _ in times.most_common(_LAYERS)]
-    phases: Counter[int] = Counter()
-    for row in rows:
-        if row.path in paths:
-            phases[id(above[id(row)])] += round(row.ns)
+    for *_, part in rows:
+        times[part.path] += round(part.ns)
+    paths = [path for path, _ in times.most_common(_NAMED_LAYERS)]
+    phases: Counter[tuple[int, ...]] = Counter()
+    for *phase, part in rows:
+        if part.path in paths:
+            phases[tuple(map(id, phase))] += round(part.ns)
 
-    def rank(row: Part) -> tuple[float, float]:
-        return phases[id(above[id(row)])], row.ns
+    def rank(line: _Line) -> tuple[float, float]:
+        return phases[tuple(map(id, line[:-1]))], line[-1].ns
 
-    return [max((row for row in rows if row.path == path), key=rank) for path in paths]
-
-
-def _beside(
-    layers: Sequence[Part], ranked: Iterable[Part], above: Mapping[int, Part | None]
-) -> list[Part]:
-    """The parts beside the phases of these layers that take more than the smallest of them.
-
-    As a part of a row "other" they would make that larger than rows with names.
-    """
-    within = [above[id(phase)] for layer in layers if (phase := above[id(layer)]) is not None]
-    parts = {id(part) for part in within if part is not None}
-    least_ns = min((layer.ns for layer in layers), default=0.0)
-    return [part for part in ranked if id(above[id(part)]) in parts and part.ns > least_ns]
+    return [max((line for line in rows if line[-1].path == path), key=rank) for path in paths]
 
 
 def picture_of(budget: Budget) -> Iterator[Boxes]:
@@ -296,7 +274,7 @@ def picture_of(budget: Budget) -> Iterator[Boxes]:
         [
             (row.name, row.share, format_percent(row.share), series(at))
             for at, row in enumerate(rows)
-            if row.share >= LEAST
+            if row.share >= LEAST_WIDTH
         ],
     )
 

@@ -19,7 +19,7 @@ from chainer_profile.basics.units import (
     format_significant,
     plural,
 )
-from chainer_profile.comparison.compare import LAYERS, Comparison, Side, Slower
+from chainer_profile.comparison.compare import LAYERS, Comparison, Side
 from chainer_profile.comparison.fused import CHAINER, place, short_name
 from chainer_profile.comparison.run_differences import COPY, OTHERS, PRODUCT
 from chainer_profile.comparison.significance import (
@@ -36,6 +36,7 @@ from chainer_profile.report.document import text
 from chainer_profile.report.tables import Column, Columns, Table, by_key, not_shown
 from chainer_profile.report.text import (
     ending,
+    interval_text,
     model_name,
     printable,
     profiled_text,
@@ -47,6 +48,7 @@ from chainer_profile.report.text import (
 CSV = "comparison.csv"
 #: Unmatched layers, and settings that differ, that are named at most.
 _MAX_UNMATCHED, _MAX_DIFFERENCES = 5, 8
+#: Characters of paths, functions and places, and of values and names of runs, at most.
 _MAX_PATH, _MAX_FUNCTION, _MAX_PLACE = 32, 26, 12
 _MAX_VALUE, _MAX_NAME = 40, 80
 _MARKS = {SLOWER: doc.SLOWER, FASTER: doc.FASTER}
@@ -65,9 +67,8 @@ def report(
 ) -> list[doc.Block]:
     """The report of comparisons of one run with others, each with its picture's file."""
     names = ", ".join(comparison.after.name for comparison in comparisons)
-    blocks: list[doc.Block] = [
-        doc.Heading(1, f"{names} compared with {comparisons[0].before.name}")
-    ]
+    title = f"{names} compared with {comparisons[0].before.name}"
+    blocks: list[doc.Block] = [doc.Heading(1, title)]
     for comparison, plot in zip(comparisons, plots, strict=True):
         if len(comparisons) > 1:
             blocks.append(doc.Heading(2, comparison.after.name))
@@ -118,14 +119,14 @@ def compared(
     yield from map(text, unmatched_lines(comparison))
     sides = (("Before: ", comparison.before), ("After: ", comparison.after))
     yield doc.points(
-        [*(start + side_text(side) for start, side in sides), differences_line(comparison)]
+        [*(start + _side(side) for start, side in sides), differences_line(comparison)]
     )
 
 
 def words_of(comparisons: Sequence[Comparison], anchors: Iterable[str]) -> dict[str, str]:
     """The words for who points at a layer's bars, by the anchor of its row."""
     return {
-        f"{anchor}-{row.Index}": f"{_place(row.before_index, row.covers)}_"
+        f"{anchor}-{row.Index}": f"{_place(row, row.before_index)}_"
         f"{printable(short_name(row.function))} at {printable(row.path)}: "
         f"{format_duration(row.before_s)}, now {format_duration(row.after_s)}, "
         f"{change(row.ratio, row.verdict)}"
@@ -158,7 +159,7 @@ def verdict(comparison: Comparison) -> str:
     return f"The {name} is {factor}{by}: {times}{within}."
 
 
-def side_text(side: Side) -> str:
+def _side(side: Side) -> str:
     """A side in a line: ``A: resnet20, ..., 1,000 profiled trials, 2026-01-02T03:04:05Z``."""
     first = side.runs[0]
     parts = [model_name(first.settings), settings_text(first.settings)]
@@ -169,14 +170,10 @@ def side_text(side: Side) -> str:
         shown = trials[0] if len(set(trials)) == 1 else " + ".join(trials)
         parts.append(f"{plural(len(side.runs), 'run')} of {shown} profiled trials")
     started = sorted({run.environment.started for run in side.runs} - {""})
-    parts += [" to ".join(dict.fromkeys((started[0], started[-1])))] if started else []
+    parts.append(" to ".join(dict.fromkeys((*started[:1], *started[-1:]))))
     commits = dict.fromkeys(run.environment.commit for run in side.runs if run.environment.commit)
-    parts += [f"commit {' and '.join(commits)}"] if commits else []
-    return f"{shorten(printable(side.name), _MAX_NAME)}: {', '.join(parts)}"
-
-
-def _between(low: str, high: str) -> str:
-    return "" if low == high else f" (between {low} and {high})"
+    parts.append(f"commit {' and '.join(commits)}" if commits else "")
+    return f"{_name(side)}: {', '.join(filter(None, parts))}"
 
 
 def differences_line(comparison: Comparison) -> str:
@@ -202,16 +199,16 @@ def machine_line(comparison: Comparison) -> str:
     """One line of whether the machine itself became faster or slower, and by how much."""
     movements = {movement.name: movement for movement in comparison.movements}
     works = [movements[name] for name in (PRODUCT, COPY) if name in movements]
-    if not works and not comparison.same_place:
-        return "The speed of the machines is not compared, because their calibration differs."
     if not works:
+        if not comparison.same_place:
+            return "The speed of the machines is not compared, because their calibration differs."
         return (
             "It is unknown whether the machine was equally fast, because one run has no "
             "calibration."
         )
     words = ", ".join(
         f"a fixed {work.name} took {format_factor(work.ratio)} the time"
-        + ("" if comparison.several else _between(f"{work.low:.2f}", f"{work.high:.2f}"))
+        + ("" if comparison.several else _ends(f"{work.low:.2f}", f"{work.high:.2f}"))
         for work in works
     )
     if OTHERS in movements and movements[OTHERS].moved:
@@ -225,6 +222,10 @@ def machine_line(comparison: Comparison) -> str:
         f"The machine's own speed changed: {words}. Differences that this may explain are not "
         "reported as changes. Compare again on a quiet machine."
     )
+
+
+def _ends(low: str, high: str) -> str:
+    return "" if low == high else f" (between {low} and {high})"
 
 
 def _busy(side: Side) -> str:
@@ -293,25 +294,22 @@ def fusion_line(comparison: Comparison) -> str:
         return ""
     before, after = (
         f"{plural(rows, 'layer' if engine == CHAINER else 'node')} of {printable(engine)}"
-        for engine, rows in (
-            (fusion.before, fusion.before_rows),
-            (fusion.after, fusion.after_rows),
-        )
+        for engine, rows in ((fusion.before, fusion.before_rows), (fusion.after, fusion.after_rows))
     )
     became = "became" if fusion.before == CHAINER else "and"
     return f"{before} {became} {after}; compared as {plural(fusion.groups, 'group')}."
 
 
-def _place(index: int, covers: Sequence[int]) -> str:
-    return shorten(place(index, covers), _MAX_PLACE)
+def _place(layer: Any, index: int) -> str:
+    return shorten(place(index, layer.covers), _MAX_PLACE)
 
 
-def _function(function: str) -> str:
-    return shorten(printable(short_name(function)), _MAX_FUNCTION)
+def _function(layer: Any) -> str:
+    return shorten(printable(short_name(layer.function)), _MAX_FUNCTION)
 
 
-def _path(path: str) -> str:
-    return ending(printable(path), _MAX_PATH)
+def _path(layer: Any) -> str:
+    return ending(printable(layer.path), _MAX_PATH)
 
 
 def change(ratio: float, verdict: str) -> str:
@@ -335,33 +333,22 @@ def interval(ratio: float, low: float, high: float) -> str:
     return format_interval(low, high, "{:.2f}".format, "-")
 
 
-_INTERVAL = Column(
-    "interval",
-    "95 %",
-    unit.FIGURE,
-    full="95 % interval",
-    value=lambda row: interval(row.ratio, row.low, row.high),
-)
+# fmt: off
+_INTERVAL = Column("interval", "95 %", unit.FIGURE, full="95 % interval",
+                   value=lambda row: interval(row.ratio, row.low, row.high))
 _TOTALS = (
     Column("total", "total", unit.TEXT, field="Index", fold=14),
     Column("before", "before", unit.SECONDS),
     Column("after", "after", unit.SECONDS),
-    Column(
-        "change",
-        "change",
-        unit.FIGURE,
-        value=lambda row: (
-            f"{towards(row.ratio)}, " * (row.verdict == SAME) + change(row.ratio, row.verdict)
-        ),
-    ),
+    Column("change", "change", unit.FIGURE,
+           value=lambda row: (f"{towards(row.ratio)}, " * (row.verdict == SAME)
+                              + change(row.ratio, row.verdict))),
     replace(_INTERVAL, drop=1),
 )
-# fmt: off
 _LAYERS = by_key(
-    Column("place", "#", unit.FIGURE, value=lambda row: _place(row.before_index, row.covers),
-           drop=2),
-    Column("path", "path", unit.TEXT, value=lambda row: _path(row.path), fold=32),
-    Column("function", "function", unit.TEXT, value=lambda row: _function(row.function), fold=26),
+    Column("place", "#", unit.FIGURE, value=lambda row: _place(row, row.before_index), drop=2),
+    Column("path", "path", unit.TEXT, value=_path, fold=32),
+    Column("function", "function", unit.TEXT, value=_function, fold=26),
     Column("phase", "phase", unit.TEXT, value=lambda row: shorten(row.phase, _MAX_PLACE), fold=12,
            drop=4),
     Column("before", "before", unit.MS),
@@ -434,17 +421,19 @@ def _file_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
         yield both | layer | {"row": "layer", "name": name, "covers": _covers(layer["covers"])}
     for which, (side, layers) in zip(("before", "after"), comparison.unmatched, strict=True):
         for only in layers:
-            yield both | {
-                "row": f"only {which}",
-                "name": only.label,
-                f"{which}_index": only.index,
-                "path": only.path,
-                "function": only.function,
-                "phase": only.phase,
-                "covers": _covers(only.covers),
-                f"{which}_s": side.time_s(only.index),
-                f"{which}_share": side.share(only.index),
-            }
+            texts = {name: getattr(only, name) for name in ("path", "function", "phase")}
+            yield (
+                both
+                | texts
+                | {
+                    "row": f"only {which}",
+                    "name": only.label,
+                    "covers": _covers(only.covers),
+                    f"{which}_index": only.index,
+                    f"{which}_s": side.time_s(only.index),
+                    f"{which}_share": side.share(only.index),
+                }
+            )
 
 
 def _covers(covers: Sequence[int]) -> str:
@@ -488,37 +477,30 @@ def unmatched_lines(comparison: Comparison) -> Iterator[str]:
     for side, layers in comparison.unmatched:
         if layers:
             names = [
-                f"{_place(layer.index, layer.covers)}_{_function(layer.function)} at "
-                f"{_path(layer.path)}"
-                for layer in layers
+                f"{_place(each, each.index)}_{_function(each)} at {_path(each)}" for each in layers
             ]
-            time_s = sum(side.time_s(layer.index) for layer in layers)
-            yield (
-                f"Only in {shorten(printable(side.name), _MAX_NAME)}: "
-                f"{plural(len(layers), 'layer')}, {format_duration(time_s)}: "
-                f"{_first(names, _MAX_UNMATCHED)}."
-            )
+            time = format_duration(sum(side.time_s(layer.index) for layer in layers))
+            count, shown = plural(len(layers), "layer"), _first(names, _MAX_UNMATCHED)
+            yield f"Only in {_name(side)}: {count}, {time}: {shown}."
 
 
-def failures(comparison: Comparison, gate: Gate) -> list[str]:
+def _name(side: Side) -> str:
+    return shorten(printable(side.name), _MAX_NAME)
+
+
+def failures(comparison: Comparison, gate: Gate) -> Iterator[str]:
     """The changes for which a gate fails, a line each."""
-    return [
-        f"{printable(slower.name)}: {format_factor(slower.ratio)} slower{_within(slower)}"
-        for slower in comparison.slower_than(gate.fail_above, gate.cpu)
-    ]
-
-
-def _within(slower: Slower) -> str:
-    within = format_interval(slower.low, slower.high, "{:.2f}".format)
-    return "" if within == NOT_KNOWN else f" (95 % interval {within})"
+    for slower in comparison.slower_than(gate.fail_above, gate.cpu):
+        sure = interval_text(slower.low, slower.high, "{:.2f}".format)
+        name, ratio = printable(slower.name), format_factor(slower.ratio)
+        yield f"{name}: {ratio} slower" + (sure and f" ({sure})")
 
 
 def not_judged(comparison: Comparison, gate: Gate) -> str:
     """Why a gate can neither fail nor pass; empty where it can."""
     asked = gate.fail_above, gate.cpu
     if not comparison.enough_trials(gate.cpu):
-        name = shorten(printable(comparison.after.name), _MAX_NAME)
-        return f"{name} has too few trials for a verdict"
+        return f"{_name(comparison.after)} has too few trials for a verdict"
     if comparison.unclear(*asked) and not comparison.slower_than(*asked):
         return unclear_line(comparison).rstrip(".")
     return ""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
-from types import MappingProxyType
 from types import SimpleNamespace as Row
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from chainer_profile.analyse.checks import BUSY_CORES
 from chainer_profile.basics.describe import NS, Statistics
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_count,
@@ -36,6 +36,7 @@ from chainer_profile.report import unit
 from chainer_profile.report.columns import properties
 from chainer_profile.report.content.comparison import layer_columns, unmatched_lines
 from chainer_profile.report.tables import Column, Table, by_key, headed, to_csv, with_content
+from chainer_profile.report.text import interval_text
 
 #: The files of the table and of the picture.
 CSV, PLOT = "engines.csv", "engines.png"
@@ -48,7 +49,7 @@ OWN_STEPS = "the engine's own steps"
 #: Part of a trial that no function or node has.
 BETWEEN = "between the functions or nodes"
 #: An engine's own clock that adds less than this part of a trial is not mentioned.
-_MUCH_ADDED = 0.05
+_LEAST_ADDED_SHARE = 0.05
 
 # fmt: off
 #: The columns of ``engines.csv``, behind which there is one ``speedup_vs_NAME`` an engine.
@@ -102,24 +103,17 @@ _ENGINE = replace(COLUMNS["engine"], value=attrgetter("label"))
 #: The columns to be read, before the speed-ups and behind them.
 _FIRST = ("mean", "median")
 _THEN = ("p95", "iterations_per_s", "memory", "relative_difference", "version")
+# fmt: off
 _LEGEND = (
-    (
-        "",
-        "Speed-ups are medians over rounds in which the engines take turns. The difference is "
-        "the largest difference of an output as a fraction of the largest output.",
-    ),
-    (
-        "memory",
-        "Memory is how much the process grew for the engine at its peak in a run, including "
-        "the engine's own weights but not the network's.",
-    ),
+    ("", "Speed-ups are medians over rounds in which the engines take turns. The difference is the "
+         "largest difference of an output as a fraction of the largest output."),
+    ("memory", "Memory is how much the process grew for the engine at its peak in a run, including "
+               "the engine's own weights but not the network's."),
 )
+# fmt: on
 #: The same for the outputs.
 _OUTPUTS = [
-    *(_ENGINE, COLUMNS["largest_difference"]),
-    *by_key(
-        Column("magnitude", "largest output", unit.NUMBER),
-    ).values(),
+    *(_ENGINE, COLUMNS["largest_difference"], Column("magnitude", "largest output", unit.NUMBER)),
     headed(COLUMNS["relative_difference"], "difference / output"),
     *(COLUMNS[key] for key in ("tolerance", "outputs")),
 ]
@@ -128,17 +122,16 @@ _OUTPUTS = [
 def _rows(
     run: EnginesRun,
     engines: Iterable[EngineResult],
-    recordings: Mapping[str, Recording] = MappingProxyType({}),
+    recordings: Mapping[str, Recording] | None = None,
 ) -> list[Row]:
-    return [_row(run, engine, recordings.get(engine.name)) for engine in engines]
+    return [_row(run, engine, (recordings or {}).get(engine.name)) for engine in engines]
 
 
 def _row(run: EnginesRun, engine: EngineResult, recording: Recording | None) -> Row:
     statistics, difference = engine.statistics, engine.difference
-    fused = fusion(run, recording) if recording else None
-    fields = dict.fromkeys((*Statistics.__annotations__, *Fusion._fields)) | vars(engine)
+    fields = dict.fromkeys((*Statistics.__annotations__, *_FUSION)) | vars(engine)
     fields |= vars(statistics) if statistics else {}
-    fields |= fused._asdict() if fused else {}
+    fields |= _fusion(run, recording) if recording else {}
     fields |= {
         "network": run.settings.model,
         "batch": run.settings.batchsize,
@@ -151,10 +144,11 @@ def _row(run: EnginesRun, engine: EngineResult, recording: Recording | None) -> 
         "magnitude": difference and difference.magnitude,
         "tolerance": engine.tolerance if difference else None,
         "layers": run.n_layers,
-        "gone": fused and (0 if engine.name == BASELINE else fused.gone),
         "engine": engine,
         "label": engine.label,
     }
+    if recording and engine.name == BASELINE:
+        fields["gone"] = 0
     return Row(**fields)
 
 
@@ -175,27 +169,30 @@ def sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.S
     title, how = about_lines(run)
     both = (doc.BRIEF, doc.REPORT)
     table = [_table(run)] if run.measured else []
+    remarks = [f"{engine.label}: {engine.note}" for engine in run.measured if engine.note]
+    became = (
+        f"{engine.label}: {_became(run, recordings[engine.name], recordings.get(BASELINE))}"
+        for engine in _with_nodes(run, recordings)
+    )
     environment = enumerate(words.environment_lines(run.environment))
+    machine = [doc.text(line, aside=True, below=at > 0) for at, line in environment]
     return [
         doc.Section("", doc.below([title, how]), (doc.BRIEF,)),
-        doc.Section("", _verdict(run), both),
+        doc.Section("", [doc.text(doc.strong(verdict(run)))], both),
+        doc.Section("", doc.below([*_warnings(run), *wrong_lines(run)], note=True), both),
         doc.Section("", [doc.text(f"{how}; {words.weights_text(run.settings)}.")], (doc.REPORT,)),
         doc.Section("Engines", table, both),
         doc.Section("", _speed(run), (doc.REPORT,)),
         doc.Section(
-            "" if table else "Engines",
-            doc.listing([*map(other_line, run.others), *note_lines(run)]),
-            both,
+            "" if table else "Engines", doc.listing([*map(other_line, run.others), *remarks]), both
         ),
-        doc.Section("What to do next", doc.listing(next_steps(run)), both),
+        doc.Section("What to do next", doc.listing(_next_steps(run)), both),
         doc.Section("Outputs", _outputs(run), (doc.REPORT,)),
-        doc.Section("What became of the layers", doc.listing(fusion_lines(run, recordings)), both),
+        doc.Section("What became of the layers", doc.listing(became), both),
         doc.Section("", _nodes(run, recordings), (doc.REPORT,)),
         doc.Section("Method", _method(run), (doc.REPORT,)),
         doc.Section("Environment", _environment(run, recordings), (doc.REPORT,)),
-        doc.Section(
-            "", [doc.text(line, aside=True, below=at > 0) for at, line in environment], (doc.BRIEF,)
-        ),
+        doc.Section("", machine, (doc.BRIEF,)),
     ]
 
 
@@ -213,28 +210,30 @@ def verdict(run: EnginesRun) -> str:
     baseline = run.baseline
     if baseline is None or baseline.statistics is None:
         return f"{plural(len(run.measured), 'engine')} ran, and Chainer did not."
-    before = format_duration(baseline.statistics.median_s)
+    facts: dict[str, Any] = {"name": baseline.label, "before_s": baseline.statistics.median_s}
     gains = _gains(run)
-    if not gains:
-        return f"Only {baseline.label} ran: {before} a trial."
     faster = [(engine, gain) for engine, gain in gains if gain.sure]
-    if not faster:
-        return f"No engine is significantly faster than {baseline.label}: {before} a trial."
-    best, gain = faster[0]
-    assert best.statistics is not None
-    factor, after = format_factor(gain.factor), format_duration(best.statistics.median_s)
-    if crowded(run):
-        return (
-            f"{best.label} was {factor} as fast as {baseline.label} ({after} a trial instead of "
-            f"{before}), but other programs kept the cores busy; the speed-up without them is "
-            "unknown."
+    if not gains:
+        sentence = "Only {name} ran: {before_s:s} a trial."
+    elif not faster:
+        sentence = "No engine is significantly faster than {name}: {before_s:s} a trial."
+    else:
+        best, gain = faster[0]
+        assert best.statistics is not None
+        facts |= {"best": best.label, "factor": gain.factor, "after_s": best.statistics.median_s}
+        sure = interval_text(gain.low, gain.high, format_factor)
+        facts["within"] = sure and f" ({sure})"
+        sentence = (
+            "{best} is {factor:x} as fast as {name}{within}: {after_s:s} a trial instead of "
+            "{before_s:s}."
         )
-    interval = interval_text(gain)
-    within = "" if interval == NOT_KNOWN else f" (95 % interval {interval})"
-    return (
-        f"{best.label} is {factor} as fast as {baseline.label}{within}: {after} a trial instead of "
-        f"{before}."
-    )
+        if crowded(run):
+            sentence = (
+                "{best} was {factor:x} as fast as {name} ({after_s:s} a trial instead of "
+                "{before_s:s}), but other programs kept the cores busy; the speed-up without them "
+                "is unknown."
+            )
+    return fill(sentence, **facts)
 
 
 def crowded(run: EnginesRun) -> bool:
@@ -255,11 +254,6 @@ def _gains(run: EnginesRun) -> list[tuple[EngineResult, Speedup]]:
     return sorted(gains, key=lambda pair: -pair[1].factor)
 
 
-def _verdict(run: EnginesRun) -> Iterator[doc.Block]:
-    yield doc.text(doc.strong(verdict(run)))
-    yield from doc.below([*warnings(run), *wrong_lines(run)], note=True)
-
-
 def _table(run: EnginesRun) -> Table:
     rows = _rows(run, run.measured)
     shown = with_content(table_columns(run), rows)
@@ -277,8 +271,8 @@ def anchors_of(run: EnginesRun) -> list[str]:
 
 def words_of(run: EnginesRun, recordings: Mapping[str, Recording]) -> dict[str, str]:
     """The words for who points at an engine's bars, by the anchor of its row."""
-    texts = []
-    for engine in run.measured:
+    texts = {}
+    for anchor, engine in zip(anchors_of(run), run.measured, strict=True):
         assert engine.statistics is not None
         parts = [format_duration(engine.statistics.median_s)]
         if run.baseline is not None:
@@ -287,8 +281,8 @@ def words_of(run: EnginesRun, recordings: Mapping[str, Recording]) -> dict[str, 
             shares = function_shares(recordings[engine.name], recordings.get(BASELINE))
             largest = sorted(shares, key=lambda name: -shares[name])[:_MOST_PARTS]
             parts += [f"{format_percent(shares[name])} {name}" for name in largest]
-        texts.append(f"{words.printable(engine.label)}: {', '.join(filter(None, parts))}")
-    return dict(zip(anchors_of(run), texts, strict=True))
+        texts[anchor] = f"{words.printable(engine.label)}: {', '.join(filter(None, parts))}"
+    return texts
 
 
 def _speed(run: EnginesRun) -> Iterator[doc.Block]:
@@ -309,9 +303,7 @@ def _speed(run: EnginesRun) -> Iterator[doc.Block]:
             "How many times as fast the row's engine is as the column's engine (95 % "
             "confidence intervals):"
         )
-        versus = [
-            replace(_against(slow, interval_text), drop=at) for at, slow in enumerate(run.right)
-        ]
+        versus = [replace(_against(slow, _interval), drop=at) for at, slow in enumerate(run.right)]
         yield Table([_ENGINE, *versus], _rows(run, run.right), "Speed-ups")
 
 
@@ -400,7 +392,7 @@ def about_lines(run: EnginesRun) -> list[str]:
     ]
 
 
-def warnings(run: EnginesRun) -> list[str]:
+def _warnings(run: EnginesRun) -> list[str]:
     """A sentence for each thing that makes the times doubtful."""
     sentences = []
     if run.ended != COMPLETE:
@@ -424,7 +416,7 @@ def table_columns(run: EnginesRun) -> list[Column]:
     if (baseline := run.baseline) is not None:
         versus.append(_versus(baseline))
         if not crowded(run):
-            interval = replace(_against(baseline, interval_text), drop=6)
+            interval = replace(_against(baseline, _interval), drop=6)
             versus.append(headed(interval, "95 %", "95 % interval"))
     others = (slow for slow in run.right if slow is not baseline)
     versus += [replace(_versus(slow), drop=1) for slow in others]
@@ -448,7 +440,7 @@ def _against(
 
 def _versus(slow: EngineResult) -> Column:
     """The same to read, with words for engines that are wrong."""
-    return replace(_against(slow, interval_text), value=lambda row: factor_text(row.engine, slow))
+    return replace(_against(slow, _interval), value=lambda row: factor_text(row.engine, slow))
 
 
 def factor_text(engine: EngineResult, slow: EngineResult) -> str:
@@ -459,7 +451,7 @@ def factor_text(engine: EngineResult, slow: EngineResult) -> str:
     return "" if gain is None else format_factor(gain.factor)
 
 
-def interval_text(gain: Speedup) -> str:
+def _interval(gain: Speedup) -> str:
     """The interval of a factor: ``10.5x to 11.1x``."""
     return format_interval(gain.low, gain.high, format_factor)
 
@@ -472,30 +464,26 @@ def other_line(engine: EngineResult) -> str:
 
 def wrong_lines(run: EnginesRun) -> list[str]:
     """A line for each engine whose outputs are wrong: the figures, and the layer."""
-    return [f"{engine.label}: {wrong_text(engine)}" for engine in run.wrong]
+    return [f"{engine.label}: {_wrong_text(engine)}" for engine in run.wrong]
 
 
-def wrong_text(engine: EngineResult) -> str:
+def _wrong_text(engine: EngineResult) -> str:
     difference = engine.difference
     assert difference
-    worst = f"; {engine.worst_layer}" if engine.worst_layer else ""
+    largest, relative, accepted = map(
+        format_scientific, (difference.largest, difference.relative, engine.tolerance)
+    )
     return (
-        f"wrong outputs: they differ by up to {format_scientific(difference.largest)} "
-        f"({format_scientific(difference.relative)} of the largest output, "
-        f"{format_significant(difference.magnitude)}), more than the tolerance of "
-        f"{format_scientific(engine.tolerance)}{worst}"
+        f"wrong outputs: they differ by up to {largest} ({relative} of the largest output, "
+        f"{format_significant(difference.magnitude)}), more than the tolerance of {accepted}"
+        + (f"; {engine.worst_layer}" if engine.worst_layer else "")
     )
 
 
-def note_lines(run: EnginesRun) -> list[str]:
-    """Remarks on engines that made trials."""
-    return [f"{engine.label}: {engine.note}" for engine in run.measured if engine.note]
-
-
-def next_steps(run: EnginesRun) -> Iterator[str]:
+def _next_steps(run: EnginesRun) -> Iterator[str]:
     """Which engine to take, and how: a sentence or two each."""
     for engine in run.wrong:
-        yield f"Do not use {engine.label} as it is: {wrong_text(engine)}."
+        yield f"Do not use {engine.label} as it is: {_wrong_text(engine)}."
     if crowded(run):
         yield (
             "Close the other programs, or wait for them to end, and run again to choose an engine."
@@ -514,115 +502,88 @@ def _advised(gains: list[tuple[EngineResult, Speedup]]) -> Iterator[str]:
         return
     best, gain = faster[0]
     factor = format_factor(gain.factor)
-    yield f"Use {best.label}: it is {factor} as fast as {BASELINE}. {_how(best)}".rstrip()
+    yield f"Use {best.label}: it is {factor} as fast as {BASELINE}.{_how(best)}"
     for engine, _ in faster[1:2]:
         lead = speedup(best, engine)
         if lead is not None and not lead.low > 1:
             yield (
                 f"{engine.label} is equally fast within the accuracy of these trials: use the "
-                f"one that suits you. {_how(engine)}"
-            ).rstrip()
-    factors = {engine.name: gain.factor for engine, gain in gains}
-    if best.name != FAST and factors.get(FAST, 0.0) > 1:
-        yield (
-            f"If you can install nothing but Chainer, {FAST} gives "
-            f"{format_factor(factors[FAST])}. {_HOW[FAST]}"
-        )
-
-
-_HOW = {
-    FAST: "In Python, call the network within `with chainer_profile.accelerate():`.",
-    "onnxruntime": f"{TYPED} export writes the ONNX file that it runs.",
-}
+                f"one that suits you.{_how(engine)}"
+            )
+    for engine, gain in gains:
+        if engine.name == FAST != best.name and gain.factor > 1:
+            factor = format_factor(gain.factor)
+            yield f"If you can install nothing but Chainer, {FAST} gives {factor}.{_how(engine)}"
 
 
 def _how(engine: EngineResult) -> str:
+    """How to run a network under an engine."""
+    if engine.name == FAST:
+        return " In Python, call the network within `with chainer_profile.accelerate():`."
+    export = f" {TYPED} export writes the ONNX file that it runs"
     if provider := provider_of(engine.name):
-        return (
-            f"{TYPED} export writes the ONNX file that it runs, with "
-            f'InferenceSession(FILE, providers=["{provider}"]).'
-        )
-    return _HOW.get(engine.name, "")
+        return f'{export}, with InferenceSession(FILE, providers=["{provider}"]).'
+    return f"{export}." if engine.name == "onnxruntime" else ""
 
 
-class Fusion(NamedTuple):
-    """What became of Chainer's layers, in mean times; ``gone`` layers no node does."""
-
-    nodes: int
-    #: None where the nodes do not say whose they are.
-    gone: int | None
-    nodes_s: float
-    between_s: float
+#: What became of Chainer's layers, in mean times: nodes, and layers that no node computes any more
+#: (None where the nodes do not say whose they are).
+_FUSION = ("nodes", "gone", "nodes_s", "between_s")
 
 
-def fusion_lines(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[str]:
-    """A line for each engine that timed its nodes."""
-    chainer = recordings.get(BASELINE)
-    return [
-        f"{engine.label}: {fusion_text(run, recordings[engine.name], chainer)}"
-        for engine in _with_nodes(run, recordings)
-    ]
-
-
-def fusion(run: EnginesRun, recording: Recording) -> Fusion:
+def _fusion(run: EnginesRun, recording: Recording) -> dict[str, Any]:
     covered = {index for layer in recording.layers for index in layer.covers}
     nodes_ns, runs_ns = recording.self_ns.sum(axis=1), recording.trial_ns
     between_ns = 0.0 if runs_ns is None else float((runs_ns - nodes_ns).mean())
     gone = run.n_layers - len(covered) if covered else None
-    return Fusion(len(recording.layers), gone, float(nodes_ns.mean()) * NS, between_ns * NS)
+    figures = (len(recording.layers), gone, float(nodes_ns.mean()) * NS, between_ns * NS)
+    return dict(zip(_FUSION, figures, strict=True))
 
 
-def fusion_text(run: EnginesRun, recording: Recording, chainer: Recording | None) -> str:
-    """What became of them in words: ``66 layers became 27 nodes: 5.421 ms -> 0.512 ms``."""
-    fused = fusion(run, recording)
-    nodes, nodes_time = plural(fused.nodes, "node"), format_duration(fused.nodes_s)
-    between = format_duration(fused.between_s)
-    if fused.gone is None:
-        sentence = (
-            f"{nodes}, {nodes_time}, and {between} between them; they do not say which layers they "
-            "compute"
-        )
-    else:
-        sentence = f"{plural(run.n_layers, 'layer')} became {nodes}"
-        if fused.gone:
-            sentence += f" ({plural(fused.gone, 'layer')} without a node)"
+def _became(run: EnginesRun, recording: Recording, chainer: Recording | None) -> str:
+    """What became of the layers in words: ``66 layers became 27 nodes: 5.421 ms -> 0.512 ms``."""
+    facts = _fusion(run, recording) | {"layers": run.n_layers}
+    sentence = (
+        "{nodes:node}, {nodes_s:s}, and {between_s:s} between them; they do not say which layers "
+        "they compute"
+    )
+    if facts["gone"] is not None:
+        sentence = "{layers:layer} became {nodes:node}"
+        sentence += " ({gone:layer} without a node)" * bool(facts["gone"])
         if chainer is not None:
-            before_s = float(chainer.self_ns.sum(axis=1).mean()) * NS
-            sentence += f": {format_duration(before_s)} -> {nodes_time}"
-        sentence += f", and {between} between the nodes"
+            facts["before_s"] = float(chainer.self_ns.sum(axis=1).mean()) * NS
+            sentence += ": {before_s:s} -> {nodes_s:s}"
+        sentence += ", and {between_s:s} between the nodes"
     runs_ns, clean_ns = recording.trial_ns, recording.clean_ns
     if runs_ns is not None and len(runs_ns) and len(clean_ns):
-        added = float(np.median(runs_ns) / np.median(clean_ns)) - 1
-        if added >= _MUCH_ADDED:
-            sentence += f"; its own clock adds {format_percent(added)} to a trial"
-    return sentence
+        facts["added"] = float(np.median(runs_ns) / np.median(clean_ns)) - 1
+        if facts["added"] >= _LEAST_ADDED_SHARE:
+            sentence += "; its own clock adds {added:%} to a trial"
+    return fill(sentence, **facts)
 
 
-def main_functions(recording: Recording, chainer: Recording | None) -> list[str]:
+def _functions(recording: Recording, chainer: Recording | None) -> Iterator[str]:
     """For each row of a recording the function that stands for it."""
-    layers = () if chainer is None else chainer.layers
-    functions = []
     for row in recording.layers:
-        if row.covers and layers:
-            functions.append(layers[main_layer(row.covers, layers)].function)
+        if row.covers and chainer is not None:
+            yield chainer.layers[main_layer(row.covers, chainer.layers)].function
         elif row.covers:
-            functions.append(row.function.partition(" + ")[0])
+            yield row.function.partition(" + ")[0]
         else:
-            functions.append(OWN_STEPS if recording.settings.engine else row.function)
-    return list(map(words.printable, functions))
+            yield OWN_STEPS if recording.settings.engine else row.function
 
 
 def function_shares(recording: Recording, chainer: Recording | None) -> dict[str, float]:
-    """Fractions of a trial by function and between these; they add up to 1.
+    """Fractions of a trial by function and between these; none where trials took no time.
 
-    A node of several layers counts for its main one. Trials that took no time have none.
+    They add up to 1. A node of several layers counts for its main one.
     """
     assert recording.trial_ns is not None
     whole = float(recording.trial_ns.mean())
     if not whole:
         return {}
     parts: dict[str, float] = {}
-    names = main_functions(recording, chainer)
+    names = map(words.printable, _functions(recording, chainer))
     for name, mean in zip(names, recording.self_ns.mean(axis=0).tolist(), strict=True):
         parts[name] = parts.get(name, 0.0) + mean / whole
     return parts | {BETWEEN: max(0.0, 1 - sum(parts.values()))}

@@ -56,41 +56,31 @@ if TYPE_CHECKING:
 #: Of more layers the report's appendix shows the hot and the slowest ones, at least so many.
 MAX_ROWS, SLOWEST = 100, 50
 #: Layers of a page's first table, and hot layers of a report.
-_HOTTEST, _MAX_HOT = 8, 10
+_MAX_HOTTEST, _MAX_HOT = 8, 10
 #: Bars of a histogram, and medians of a course, at most; layers at a time, so that a long run's
 #: times are not in memory twice.
-_BINS, _BLOCKS, _AT_ONCE = 20, 24, 64
-#: The field that each order is by.
+_MAX_BINS, _MAX_BLOCKS, _LAYERS_AT_ONCE = 20, 24, 64
+#: The field that each order is by, where it is not its name.
 _SORT_FIELDS = {
-    "time": "typical_s",
-    SELF_TIME: "typical_s",
-    TOTAL_TIME: "typical_s",
-    "median": "median_s",
-    "mean": "mean_s",
-    "p95": "p95_s",
-    "std": "std_s",
-    "path": "path",
-    "name": "function",
-    "flops": "flops",
-    "memory": "peak_nbytes",
-    "reached": "reached",
+    **dict.fromkeys(("time", SELF_TIME, TOTAL_TIME), "typical_s"),
+    **{name: f"{name}_s" for name in ("median", "mean", "p95", "std")},
+    **{"name": "function", "memory": "peak_nbytes"},
 }
 _ASCENDING = ("path", "function")
 #: Columns that an order needs, beside the usual ones or in place of another one.
 _SHOWN_FOR = {"flops": "flops", "memory": "peak", "reached": "reached"}
 _IN_PLACE_FOR = {"std": ("ci", "std")}
 #: Sentences of the terminal's legend, by the headings of their columns.
+# fmt: off
 _LEGEND = (
-    (
-        "% of limit",
-        "% of limit is the shortest possible time at this machine's limits as a part of the "
-        "median.",
-    ),
+    ("% of limit", "% of limit is the shortest possible time at this machine's limits as a part of "
+                   "the median."),
     ("host", "host is the host's time in the layer's call."),
     ("gap", "gap is the device's time between the previous layer and this one."),
     ("busy", "busy is the device's time when it never waits for the host."),
     ("+/- ms", "+/- is half of the 95 % confidence interval of the median."),
 )
+# fmt: on
 
 
 @dataclass(frozen=True)
@@ -145,7 +135,7 @@ def hidden(
 def _sorted(layers: pd.DataFrame, sort: str) -> pd.DataFrame:
     if sort == "index":
         return layers
-    field = _SORT_FIELDS[sort]
+    field = _SORT_FIELDS.get(sort, sort)
     return layers.sort_values(field, ascending=field in _ASCENDING, kind="stable")
 
 
@@ -191,43 +181,42 @@ def hot_layers(summary: Summary) -> Iterator[Block]:
         )
         return
     functions, phases = hot["function"].value_counts(), hot["phase"].value_counts()
+    facts = {
+        "hot": len(hot),
+        "layers": len(layers),
+        "share": float(hot["share"].sum()),
+        "whole": whole(summary)[1],
+        "most": "All" if functions.iloc[0] == len(hot) else format_count(int(functions.iloc[0])),
+        "function": functions.index[0],
+        "in_phase": int(phases.iloc[0]),
+        "phase": phases.index[0],
+        "next": float(layers["share"][~layers["hot"]].max()),
+    }
     sentence = "{hot:n} of {layers:layer} {hot:is|are} hot: {share:%} of the {whole}."
     if functions.iloc[0] > 1:
         sentence += " {most} of them are {function}"
         sentence += ", {in_phase:n} belong to {phase}." if summary.several_phases else "."
     if len(hot) < len(layers):
         sentence += " No other layer takes more than {next:%}."
-    yield text(
-        fill(
-            sentence,
-            hot=len(hot),
-            layers=len(layers),
-            share=float(hot["share"].sum()),
-            whole=whole(summary)[1],
-            most="All" if functions.iloc[0] == len(hot) else format_count(int(functions.iloc[0])),
-            function=functions.index[0],
-            in_phase=int(phases.iloc[0]),
-            phase=phases.index[0],
-            next=float(layers["share"][~layers["hot"]].max()),
-        )
-    )
+    yield text(fill(sentence, **facts))
     yield from target(summary, 2.0)
 
 
-def hot_table(summary: Summary) -> Iterator[Block]:
+def hotspots(summary: Summary) -> Iterator[Block]:
     """The hot layers, slowest first; the number of a layer says when it is called."""
+    yield from hot_layers(summary)
     hot = summary.slowest[summary.slowest["hot"]]
     rows = hot.head(_MAX_HOT)
     if rows.empty:
         return
     columns = layer_columns(summary, SHOWN["hot layers"], rows)
-    legend = [*not_shown(len(hot) - len(rows), noun="hot layer"), hot_rule(summary)]
+    legend = [*not_shown(len(hot) - len(rows), noun="hot layer"), _hot_rule(summary)]
     ranked = rows.assign(rank=range(1, len(rows) + 1))
     rank = Column("rank", "rank", unit.COUNT)
     yield Table([rank, *columns], ranked, "The hot layers, slowest first", legend=legend)
 
 
-def hot_rule(summary: Summary) -> tuple[str, str]:
+def _hot_rule(summary: Summary) -> tuple[str, str]:
     return "", f"Hot layers are {summary.hotspots.rule}."
 
 
@@ -254,29 +243,29 @@ def target(summary: Summary, factor: float) -> Iterator[Block]:
 
 def hottest(summary: Summary) -> Table:
     """The hottest layers, which lead to their rows."""
-    rows = summary.slowest.head(_HOTTEST)
+    rows = summary.slowest.head(_MAX_HOTTEST)
     return Table(
         layer_columns(summary, SHOWN["hottest layers of a page"]),
         rows,
         "The hottest layers",
         hot_marks(rows),
-        [hot_rule(summary), ("", f"Shares are of the {whole(summary)[1]}.")],
-        leads=[layer_anchor(at) for at in rows.index],
+        [_hot_rule(summary), ("", f"Shares are of the {whole(summary)[1]}.")],
+        leads=list(map(layer_anchor, rows.index)),
     )
 
 
 def on_page(summary: Summary) -> Iterator[Block]:
-    legend = [
-        "Beside each layer: the histogram of its times, and their course over the trials.",
-        *([ABOUT] if summary.layers["work_is_about"].any() else []),
-    ]
+    layers = summary.layers
+    spread = "Beside each layer: the histogram of its times, and their course over the trials."
+    legend = [("", spread)]
+    legend += [("", ABOUT)] if layers["work_is_about"].any() else []
     yield Table(
         layer_columns(summary, SHOWN["page"]),
-        summary.layers,
+        layers,
         "All layers",
-        hot_marks(summary.layers),
-        [("", sentence) for sentence in legend],
-        anchors=[layer_anchor(at) for at in summary.layers.index],
+        hot_marks(layers),
+        legend,
+        anchors=list(map(layer_anchor, layers.index)),
         spreads=spreads(summary),
     )
 
@@ -290,8 +279,8 @@ def glossary(summary: Summary) -> Iterator[Block]:
 def spreads(summary: Summary) -> list[Spread]:
     """Of every layer a histogram of its times, and their course over the trials."""
     self_ns = summary.recording.self_ns
-    parts = range(0, self_ns.shape[1], _AT_ONCE)
-    return [spread for at in parts for spread in _spreads(self_ns[:, at : at + _AT_ONCE])]
+    parts = range(0, self_ns.shape[1], _LAYERS_AT_ONCE)
+    return [spread for at in parts for spread in _spreads(self_ns[:, at : at + _LAYERS_AT_ONCE])]
 
 
 def _spreads(times_ns: NDArray[np.int64]) -> Iterator[Spread]:
@@ -301,11 +290,11 @@ def _spreads(times_ns: NDArray[np.int64]) -> Iterator[Spread]:
     # A few very long trials do not press all others into one bar.
     last = min(count - 1, int(0.99 * count))
     high = np.partition(times_ns, last, axis=0)[last]
-    blocks = np.array_split(times_ns, min(_BLOCKS, count))
+    blocks = np.array_split(times_ns, min(_MAX_BLOCKS, count))
     course = np.array([np.median(block, axis=0) for block in blocks])
     for at in range(times_ns.shape[1]):
         # The clock counts whole nanoseconds: narrower bars would be empty in turn.
-        bins = min(_BINS, max(1, int(2 * count**0.4)), int(high[at] - least[at]) + 1)
+        bins = min(_MAX_BINS, max(1, int(2 * count**0.4)), int(high[at] - least[at]) + 1)
         span = max(1, int(high[at] - least[at]))
         places = np.minimum((times_ns[:, at] - least[at]) * (bins / span), bins - 1)
         counts = np.bincount(places.astype(np.intp), minlength=bins)

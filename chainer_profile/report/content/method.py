@@ -15,15 +15,7 @@ from chainer_profile.basics.words import BACKWARD, COMMUNICATION, DATA, FORWARD,
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report import text as words
 from chainer_profile.report.columns import properties
-from chainer_profile.report.document import (
-    Block,
-    Code,
-    Text,
-    Words,
-    points,
-    sentences,
-    text,
-)
+from chainer_profile.report.document import Block, Code, Text, Words, points, sentences, text
 
 
 def experiment(summary: Summary) -> Iterator[Block]:
@@ -37,14 +29,6 @@ def experiment(summary: Summary) -> Iterator[Block]:
         measured = f"each node of {words.printable(settings.engine)} takes"
     trial = ", and how long a whole trial takes" if recording.trial_ns is not None else ""
     yield text(f"We measured how long {measured}{trial}.")
-    yield properties(experiment_rows(summary), "The experiment")
-    yield Text(_mode(summary))
-
-
-def experiment_rows(summary: Summary) -> list[words.Row]:
-    """What was run and how, one row each."""
-    recording = summary.recording
-    settings = recording.settings
     network, example = f"{words.model_name(settings)}, {words.weights_text(settings)}", "image"
     if recording.of_program:  # a program's: nobody asked for weights, or for a batch
         network, example = words.model_name(settings), "example"
@@ -54,13 +38,14 @@ def experiment_rows(summary: Summary) -> list[words.Row]:
         _rows_of(summary),
         ("Input", words.input_text(settings)),
         ("Batch", plural(settings.batchsize, example) if settings.batchsize else ""),
-        ("Engine", words.printable(settings.engine) if settings.engine else ""),
+        ("Engine", settings.engine),
         ("Device", settings.device),
         ("Mode", words.mode_text(settings)),
         *words.option_rows(settings),
         ("Trials", words.trials_text(recording)),
     ]
-    return [(name, words.printable(value)) for name, value in rows if value]
+    yield properties(words.printable_rows(rows), "The experiment")
+    yield Text(_mode(summary))
 
 
 def _rows_of(summary: Summary) -> words.Row:
@@ -311,8 +296,5 @@ def _warmups(recording: Recording) -> str:
 
 def has_rate_of_zero(settings: Settings) -> bool:
     """Whether the run trained with the default optimizer of our own command line."""
-    return (
-        takes_options(settings)
-        and settings.phase == "train"
-        and settings.optimizer == "MomentumSGD"
-    )
+    ours = takes_options(settings) and settings.optimizer == "MomentumSGD"
+    return ours and settings.phase == "train"

@@ -50,8 +50,6 @@ _COUNTS = (
     Column("approximate", "approximate", unit.COUNT,
            meaning="Calls whose operations and bytes are estimates, shown with ~"),
 )
-# fmt: on
-# fmt: off
 #: The columns of each view.
 COLUMNS = {
     LAYERS: by_key(
@@ -107,7 +105,8 @@ def overview(
     rows = _table(summary, view, depth)
     shown = rows if limit is None else rows.head(max(0, limit))
     legend = not_shown(len(rows) - len(shown), hint)
-    read = [_read(COLUMNS[view][key]) for key in chosen]
+    read = [COLUMNS[view][key] for key in chosen]
+    read = [replace(column, mark=_marked) if column.key in WORK else column for column in read]
     if columns is not None:
         read = list(map(kept, read))
     return [
@@ -119,12 +118,8 @@ def overview(
     ]
 
 
-def _read(column: Column) -> Column:
-    """A column to read, in which work that is approximate or lacks some is marked."""
-    return replace(column, mark=_marked) if column.key in WORK else column
-
-
 def _marked(row: Any, shown: str) -> str:
+    """Work to read, with marks where it is approximate or lacks some."""
     least = ">=" if getattr(row, "without_formula", 0) > 0 else ""
     return least + format_about(shown, row.approximate > 0)
 
@@ -149,23 +144,20 @@ def _whole(summary: ModelSummary) -> list[Row]:
     """The totals of all layers, and bytes of the arrays, in words."""
     frozen = summary.parameters - summary.trainable
     trained = f"{format_count(summary.trainable)} trainable, {format_count(frozen)} not"
-    work = {
-        "multiply-accumulates": "macs",
-        "floating-point operations": "flops",
-        "bytes read": "nbytes_read",
-        "bytes written": "nbytes_written",
-    }
-    memory = {
-        "memory of the input": summary.input_nbytes,
-        "memory of parameters": summary.parameter_nbytes,
-        "memory of persistent arrays": summary.persistent_nbytes,
-        "memory of activations, forward": summary.forward_nbytes,
-    }
+    memory = (
+        ("memory of the input", summary.input_nbytes),
+        ("memory of parameters", summary.parameter_nbytes),
+        ("memory of persistent arrays", summary.persistent_nbytes),
+        ("memory of activations, forward", summary.forward_nbytes),
+    )
     return [
         ("parameters", f"{_scaled(summary.parameters)}: {trained}"),
         ("persistent elements", _scaled(summary.persistent)),
-        *((noun, _total(summary, name)) for noun, name in work.items()),
-        *((noun, f"{n / 1e6:,.2f} MB ({plural(n, 'byte')})") for noun, n in memory.items()),
+        ("multiply-accumulates", _total(summary, "macs")),
+        ("floating-point operations", _total(summary, "flops")),
+        ("bytes read", _total(summary, "nbytes_read")),
+        ("bytes written", _total(summary, "nbytes_written")),
+        *((noun, f"{n / 1e6:,.2f} MB ({plural(n, 'byte')})") for noun, n in memory),
     ]
 
 

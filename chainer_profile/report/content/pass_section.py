@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from chainer_profile.analyse.counted import TrialCounters, counters_by, trial_counters
+from chainer_profile.analyse.counted import counters_by, trial_counters
 from chainer_profile.analyse.inside import REST, Part, Parts
 from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
 from chainer_profile.analyse.rules import whole
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.sentences import fill
+from chainer_profile.basics.sentences import fill, say
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_duration,
-    format_giga,
     format_nbytes,
     format_percent,
     format_significant,
-    plural,
 )
+from chainer_profile.record.recording import Inside, MachineLimits
 from chainer_profile.report import unit
 from chainer_profile.report.columns import ABOUT
 from chainer_profile.report.content.boxes import bar, series
@@ -35,69 +34,47 @@ from chainer_profile.report.tables import (
 )
 from chainer_profile.report.text import typical_word
 
-_MAX_LAYERS = 10
-
-
+_MAX_FUNCTIONS = 10
+# fmt: off
 _WORK = by_key(
     Column("function", "function", unit.TEXT),
     Column("phase", "phase", unit.TEXT, fold=12, drop=5),
-    Column(
-        "mostly",
-        "mostly",
-        unit.TEXT,
-        value=lambda row: row.verdict or ("no formula" if math.isnan(row.flops) else "mixed"),
-        fold=17,
-        drop=6,
-    ),
+    Column("mostly", "mostly", unit.TEXT, fold=17, drop=6,
+           value=lambda row: row.verdict or ("no formula" if math.isnan(row.flops) else "mixed")),
     Column("flops", "MFLOP", unit.MEGA, mark=mark_about, drop=3),
     Column("gflops", "GFLOP/s", unit.GIGA, field="flops_per_s", mark=mark_about),
     Column("gbytes", "GB/s", unit.GIGA, field="nbytes_per_s", mark=mark_about, drop=4),
     Column("reached", "% of limit", unit.PERCENT, mark=mark_about),
     Column("share", "% of time", unit.PERCENT),
 )
+# fmt: on
 
 
-def work_columns(summary: Summary) -> list[Column]:
-    """Columns of the work by function."""
-    without: set[str] = set()
-    if summary.recording.limits is None:
-        without |= {"mostly", "reached"}
-    if not summary.several_phases:
-        without.add("phase")
-    return [column for key, column in _WORK.items() if key not in without]
-
-
-def limits_sentence(summary: Summary) -> str:
-    """The machine's limits; empty where they were not measured."""
-    limits = summary.recording.limits
-    if limits is None:
-        return ""
-    rate = limits.half_flops_per_s
-    return fill(
-        "Limits of this machine{threads}: {product:G} GFLOP/s in a float32 matrix product{half}, "
-        "{copy:G} GB/s over an array in place, and {fresh:G} GB/s for a copy into new memory.",
-        threads=f" with {plural(limits.threads, 'BLAS thread')}"
-        if limits.device == "cpu" and limits.threads
-        else "",
-        product=limits.flops_per_s,
-        half="" if rate is None else f" ({format_giga(rate)} GFLOP/s in float16)",
-        copy=limits.copy_nbytes_per_s,
-        fresh=limits.fresh_nbytes_per_s,
+def _limits(limits: MachineLimits) -> str:
+    """The machine's limits."""
+    sentence = "Limits of this machine"
+    if limits.device == "cpu" and limits.threads:
+        sentence += " with {threads:BLAS thread}"
+    sentence += ": {flops_per_s:G} GFLOP/s in a float32 matrix product"
+    if limits.half_flops_per_s:
+        sentence += " ({half_flops_per_s:G} GFLOP/s in float16)"
+    sentence += (
+        ", {copy_nbytes_per_s:G} GB/s over an array in place, and {fresh_nbytes_per_s:G} GB/s for "
+        "a copy into new memory."
     )
+    return fill(sentence, **vars(limits))
 
 
-def _elsewhere(summary: Summary) -> str:
-    """Where the time of a layer below both limits goes, and what else bounds the others."""
-    if summary.recording.on_device:
-        return (
-            "the GPU waits for the host, or has too little parallel work. Arrays that stay in "
-            "a cache can exceed the memory limit."
-        )
-    return (
-        "the table names what takes most of its time, where that is known. Chainer allocates "
-        "new outputs, so the third rate is the realistic limit for functions that only move "
-        "data. Arrays that stay in a cache can exceed all three."
-    )
+#: Where the time of a layer below both limits goes, and what else bounds the others.
+_ELSEWHERE_ON_GPU = (
+    "the GPU waits for the host, or has too little parallel work. Arrays that stay in a cache can "
+    "exceed the memory limit."
+)
+_ELSEWHERE = (
+    "the table names what takes most of its time, where that is known. Chainer allocates new "
+    "outputs, so the third rate is the realistic limit for functions that only move data. Arrays "
+    "that stay in a cache can exceed all three."
+)
 
 
 def work(summary: Summary) -> Iterator[Block]:
@@ -113,20 +90,23 @@ def work(summary: Summary) -> Iterator[Block]:
     limits = summary.recording.limits
     if limits is not None:
         yield text(
-            f"{limits_sentence(summary)} A layer's shortest possible time is the larger of "
-            "its operations at the first rate and its bytes at the second; the limit reached "
-            f"is that time divided by its median. Under {format_percent(REACHED, 0)}, a layer "
-            f"stays below both limits: {_elsewhere(summary)}"
+            f"{_limits(limits)} A layer's shortest possible time is the larger of its operations "
+            "at the first rate and its bytes at the second; the limit reached is that time "
+            f"divided by its median. Under {format_percent(REACHED, 0)}, a layer stays below both "
+            f"limits: {_ELSEWHERE_ON_GPU if summary.recording.on_device else _ELSEWHERE}"
         )
     rows = work_by_function(summary.layers)
     whole_s, name = whole(summary)
     rows["share"] = rows["total_s"] / whole_s if whole_s else 0.0
-    yield Table(work_columns(summary), rows, "Work and limits reached, by function")
+    without = {"phase"} if not summary.several_phases else set()
+    without |= {"mostly", "reached"} if limits is None else set()
+    columns = [column for key, column in _WORK.items() if key not in without]
+    yield Table(columns, rows, "Work and limits reached, by function")
     unknown = without_formula(summary.layers)
     if len(unknown):
         listed = ", ".join(
             f"{row.Index} ({format_percent(row.share)})"
-            for row in unknown.head(_MAX_LAYERS).itertuples()
+            for row in unknown.head(_MAX_FUNCTIONS).itertuples()
         )
         yield text(f"Functions without a formula, with their share of the {name}: {listed}.")
     if limits is not None and has_plot(summary.recording, summary.layers):
@@ -145,33 +125,31 @@ def counters(summary: Summary) -> Iterator[Block]:
     trial, counted = trial_counters(summary.recording), summary.recording.counters
     if trial is None or counted is None:
         return
+    facts = vars(trial) | {"trials": counted.trials, "faults": round(trial.page_faults)}
     sentence = (
-        f"{plural(counted.trials, 'more trial')} counted CPU time: the calling thread used "
-        f"{format_duration(trial.cpu_s)} in a trial of {format_duration(trial.wall_s)}. BLAS's "
-        "other threads are not counted."
+        "{trials:more trial} counted CPU time: the calling thread used {cpu_s:s} in a trial of "
+        "{wall_s:s}. BLAS's other threads are not counted."
     )
     if not math.isnan(trial.system_share):
+        facts["system_share"] = trial.system_share
         sentence += (
-            f" The kernel used {format_percent(trial.system_share)} of that CPU time "
-            f"({format_duration(trial.system_s)}){_faults(trial)}."
+            " The kernel used {system_share:%} of that CPU time ({system_s:s}), with "
+            "{faults:page fault}"
         )
-    yield text(sentence)
+        if math.isnan(trial.fault_s):
+            sentence += (
+                " a trial. The cost of one was not measured, so the tables do not say which "
+                "layers page faults limit."
+            )
+        elif facts["faults"]:
+            facts["at_least_s"] = trial.page_faults * trial.fault_s
+            sentence += " of at least {fault_s:s} each: {at_least_s:s}."
+        else:
+            sentence += " a trial."
+    yield text(fill(sentence, **facts))
     yield _counted(summary, "function")
     if summary.several_phases:
         yield _counted(summary, "phase")
-
-
-def _faults(trial: TrialCounters) -> str:
-    faults = plural(round(trial.page_faults), "page fault")
-    if math.isnan(trial.fault_s):
-        return (
-            f", with {faults} a trial. The cost of one was not measured, so the tables do not "
-            "say which layers page faults limit"
-        )
-    if not round(trial.page_faults):
-        return f", with {faults} a trial"
-    at_least = format_duration(trial.page_faults * trial.fault_s)
-    return f", with {faults} of at least {format_duration(trial.fault_s)} each: {at_least}"
 
 
 _COUNTED = by_key(
@@ -191,40 +169,39 @@ def _counted(summary: Summary, by: str) -> Table:
     return Table(columns, rows, f"CPU time and page faults by {by}")
 
 
-def memory_sentences(summary: Summary) -> list[str]:
-    """The peak of a trial, and the memory kept for backward; empty without a memory pass."""
+def memory_sentences(summary: Summary) -> Iterator[str]:
+    """The peak of a trial, and the memory kept for backward; nothing without a memory pass."""
     use = summary.recording.memory
     if use is None:
-        return []
-    where = "between the layers"
+        return
+    facts = vars(use) | {"where": "between the layers"}
     if use.high_water_layer is not None:
         row = summary.layers.loc[use.high_water_layer]
-        label, path, phase = (row[name] for name in ("label", "path", "phase"))
-        where = f"in {label} at {path} ({phase})"
-    if use.there_nbytes is None:
-        first = (
-            f"A trial allocates up to {format_nbytes(use.high_water_nbytes)} in addition to "
-            f"what existed before it, {where}. Parameters take "
-            f"{format_nbytes(use.parameter_nbytes)}, the input "
-            f"{format_nbytes(use.input_nbytes)}."
-        )
-    else:
+        facts["where"] = f"in {row['label']} at {row['path']} ({row['phase']})"
+    sentence = (
+        "A trial allocates up to {high_water_nbytes:B} in addition to what existed before it, "
+        "{where}. Parameters take {parameter_nbytes:B}, the input {input_nbytes:B}."
+    )
+    if use.there_nbytes is not None:
         *there, (_, more) = memory_parts(summary)
-        parts = ", ".join(f"{format_nbytes(nbytes)} of {name}" for name, nbytes in there)
-        first = (
-            f"A trial uses up to {format_nbytes(use.there_nbytes + more)} at once, {where}: "
-            f"{parts}, and {format_nbytes(more)} that it allocates in addition."
+        facts["parts"] = ", ".join(f"{format_nbytes(nbytes)} of {name}" for name, nbytes in there)
+        facts |= {"whole": use.there_nbytes + more, "more": more}
+        sentence = (
+            "A trial uses up to {whole:B} at once, {where}: {parts}, and {more:B} that it "
+            "allocates in addition."
         )
-    sentences = [first]
+    yield fill(sentence, **facts)
     if use.pool_total_nbytes is not None:
-        sentences.append(
-            f"Afterwards CuPy's memory pool held {format_nbytes(use.pool_total_nbytes)} of "
-            f"the GPU's memory, {format_nbytes(use.pool_used_nbytes)} of it in use."
+        yield fill(
+            "Afterwards CuPy's memory pool held {pool_total_nbytes:B} of the GPU's memory, "
+            "{pool_used_nbytes:B} of it in use.",
+            **facts,
         )
     if use.kept_for_backward_nbytes is not None:
-        kept = format_nbytes(use.kept_for_backward_nbytes)
-        sentences.append(f"The forward phase keeps {kept} of activations for the backward phase.")
-    return sentences
+        yield fill(
+            "The forward phase keeps {kept:B} of activations for the backward phase.",
+            kept=use.kept_for_backward_nbytes,
+        )
 
 
 def memory_parts(summary: Summary) -> list[tuple[str, int]]:
@@ -286,11 +263,11 @@ def memory_on_page(summary: Summary) -> Iterator[Block]:
 
 
 #: Functions with a sentence, hot layers of the table, and parts of each.
-_MAX_SENTENCES, _HOT_LAYERS, _PARTS = 3, 10, 4
+_MAX_SENTENCES, _MAX_HOT_LAYERS, _MAX_PARTS = 3, 10, 4
 #: The least share of a part in a sentence.
-_LEAST_PART = 0.1
+_LEAST_PART_SHARE = 0.1
 #: The number of independent samples is given if so many samples or more say the same.
-_REPEATS = 1.5
+_LEAST_REPEATS = 1.5
 
 
 class _PartRow(NamedTuple):
@@ -299,22 +276,16 @@ class _PartRow(NamedTuple):
     part: Part
 
 
-def how_sampled(summary: Summary) -> str:
-    """How the layers were sampled; empty without the pass."""
-    inside = summary.recording.inside
-    if inside is None:
-        return ""
-    independent = ""
-    if inside.repeats >= _REPEATS:
-        independent = (
-            f" The machine was busy, so they are worth {inside.samples / inside.repeats:.0f} "
-            "independent samples."
-        )
-    return (
-        f"Sampled by {inside.method}: {plural(inside.samples, 'sample')} of "
-        f"{plural(inside.trials, 'trial')} after the timed ones.{independent} Only the main "
-        f"thread is sampled.{''.join(f' Note: {note}.' for note in inside.notes)}"
-    )
+_SAMPLED = {
+    "": "Sampled by {method}: {samples:sample} of {trials:trial} after the timed ones.",
+    "busy": "The machine was busy, so they are worth {worth} independent samples.",
+    "method": "Only the main thread is sampled.",
+}
+
+
+def _how_sampled(run: Inside) -> str:
+    facts = {"busy": run.repeats >= _LEAST_REPEATS, "worth": f"{run.samples / run.repeats:.0f}"}
+    return say(_SAMPLED, vars(run) | facts) + "".join(f" Note: {note}." for note in run.notes)
 
 
 def inside_sentences(summary: Summary) -> list[str]:
@@ -324,13 +295,12 @@ def inside_sentences(summary: Summary) -> list[str]:
     """
     sentences = []
     for parts in [] if summary.inside is None else summary.inside.functions[:_MAX_SENTENCES]:
-        several = summary.several_phases
-        of = f"of {parts.name}{f' ({parts.phase})' if several else ''} is "
-        large = [part for part in parts.parts if part.share >= _LEAST_PART and part.name != REST]
-        words = [
-            f"{format_percent(part.share, 0)} {of if part is large[0] else ''}{_part_words(part)}"
-            for part in large
-        ]
+        phase = f" ({parts.phase})" if summary.several_phases else ""
+        of, words = f" of {parts.name}{phase} is", []
+        for part in parts.parts:
+            if part.share >= _LEAST_PART_SHARE and part.name != REST:
+                words.append(f"{format_percent(part.share, 0)}{of} {_part_words(part)}")
+                of = ""
         if words:
             sentences.append(f"{', '.join(words)}.")
     return sentences
@@ -342,14 +312,6 @@ def _part_words(part: Part) -> str:
     return f"the line {part.name}" if is_line else part.name
 
 
-def _part_rows(every: Iterable[Parts]) -> list[_PartRow]:
-    rows = []
-    for parts in every:
-        for at, part in enumerate(parts.parts[:_PARTS]):
-            rows.append(_PartRow("" if at else parts.name, "" if at else parts.phase, part))
-    return rows
-
-
 def _half_interval(row: _PartRow) -> str:
     part = row.part
     if part.low is None or part.high is None:
@@ -357,6 +319,7 @@ def _half_interval(row: _PartRow) -> str:
     return f"{(part.high - part.low) * 50:.1f}"
 
 
+# fmt: off
 _INSIDE = by_key(
     Column("name", "name", unit.TEXT),
     Column("phase", "phase", unit.TEXT, fold=8),
@@ -365,33 +328,41 @@ _INSIDE = by_key(
     Column("half", "+/- points", unit.FIGURE, value=_half_interval, drop=2),
     Column("ms", "ms", unit.MS, field="part.seconds"),
     Column("cause", "cause", unit.TEXT, field="part.cause", fold=12, drop=3),
-    Column(
-        "where", "where", unit.CODE, value=lambda row: row.part.where.rpartition("/")[2], drop=1
-    ),
+    Column("where", "where", unit.CODE, drop=1,
+           value=lambda row: row.part.where.rpartition("/")[2]),
 )
+# fmt: on
 
 
-def _inside_columns(summary: Summary, head: str) -> list[Column]:
-    phase = [_INSIDE["phase"]] if summary.several_phases else []
-    parts = (_INSIDE[key] for key in ("part", "share", "half", "ms", "cause", "where"))
-    return [headed(_INSIDE["name"], head), *phase, *parts]
+def _inside_table(
+    summary: Summary,
+    every: Iterable[Parts],
+    head: str,
+    caption: str,
+    legend: Sequence[tuple[str, str]] = (),
+) -> Table:
+    left_out = "" if summary.several_phases else "phase"
+    columns = [column for key, column in _INSIDE.items() if key != left_out]
+    rows = [
+        _PartRow("" if at else parts.name, "" if at else parts.phase, part)
+        for parts in every
+        for at, part in enumerate(parts.parts[:_MAX_PARTS])
+    ]
+    return Table([headed(columns[0], head), *columns[1:]], rows, caption, legend=legend)
 
 
 def inside(summary: Summary) -> Iterator[Block]:
-    parts = summary.inside
-    if parts is None:
+    parts, run = summary.inside, summary.recording.inside
+    if parts is None or run is None:
         return
-    yield text(" ".join([*inside_sentences(summary), how_sampled(summary)]))
+    yield text(" ".join([*inside_sentences(summary), _how_sampled(run)]))
     if parts.functions:
-        yield Table(
-            _inside_columns(summary, "function"),
-            _part_rows(parts.functions),
-            "Inside the functions: the parts of their time",
-            legend=[
-                ("", "ms is the share of the time measured in the timed trials."),
-                ("+/- points", "+/- points is half of the share's 95 % interval."),
-            ],
+        caption = "Inside the functions: the parts of their time"
+        legend = (
+            ("", "ms is the share of the time measured in the timed trials."),
+            ("+/- points", "+/- points is half of the share's 95 % interval."),
         )
+        yield _inside_table(summary, parts.functions, "function", caption, legend)
     if parts.framework is not None:
         shares = (f"{part.name} {format_percent(part.share)}" for part in parts.framework.parts)
         yield text(
@@ -404,7 +375,6 @@ def inside_layers(summary: Summary) -> Iterator[Block]:
     """The same of the hot layers, where there are samples enough."""
     layers = summary.inside.layers if summary.inside else ()
     hot = [parts for parts in layers if parts.row in summary.hotspots.indices]
-    slowest = sorted(hot, key=lambda parts: -parts.seconds)[:_HOT_LAYERS]
+    slowest = sorted(hot, key=lambda parts: -parts.seconds)[:_MAX_HOT_LAYERS]
     if slowest:
-        rows = _part_rows(slowest)
-        yield Table(_inside_columns(summary, "layer"), rows, "Inside the hot layers")
+        yield _inside_table(summary, slowest, "layer", "Inside the hot layers")

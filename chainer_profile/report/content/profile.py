@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chainer_profile.advice.results import Advice
-from chainer_profile.analyse.findings import Finding
 from chainer_profile.analyse.program import ProgramTime
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_percent
@@ -72,12 +71,8 @@ class Beside:
     program: ProgramTime | None = None
 
 
-def heading_text(summary: Summary, title: ReportTitle, program: ProgramTime | None = None) -> str:
-    """The report's title, on one line; it names the program that the run is of, if there is one."""
-    return title.heading or f"Layer-wise profile of {_subject(summary, program)}"
-
-
 def _subject(summary: Summary, program: ProgramTime | None) -> str:
+    """What a run is of: a network, and the program that it ran in, if there is one."""
     model = model_name(summary.recording.settings)
     return model if program is None else f"{script_name(program.budget.script)} ({model})"
 
@@ -89,8 +84,9 @@ def sections(
     shown = shown or Shown()
     advice, program = (beside.advice, beside.program) if beside else (None, None)
     by, trial = shown.group_by, "" if program is None else "A trial"
-    if advice is not None and advice.script:
-        summary = replace(summary, findings=tuple(_without_trying(summary)))
+    if advice is not None and advice.script:  # without those that say how to try what was tried
+        left = (finding for finding in summary.findings if f" {TRY} " not in finding.to_do)
+        summary = replace(summary, findings=tuple(left))
     # The terminal has the groups that are asked for, and in place of the layers the tree of links.
     layers = Section("The layers", by_layer.layers(summary, shown), (BRIEF, FULL))
     tree = Section("The tree of links", result.tree(summary, shown), (BRIEF, FULL))
@@ -101,7 +97,7 @@ def sections(
         Section("", _program(summary, program), (REPORT, PAGE)),
         Section("", _what_was_run(summary), (BRIEF, FULL)),
         Section("", first.opening(summary, shown.doubts, program), (BRIEF,)),
-        Section(trial, first.answer(summary, advice, program, tried_alone=True), (FULL, REPORT)),
+        Section(trial, first.answer(summary, advice, program), (FULL, REPORT)),
         Section(trial, _first_of_page(summary, advice, program), (PAGE,)),
         Section("", result.phases_in_short(summary), (BRIEF,)),
         Section("Next step for improvement", first.steps(summary)),
@@ -114,7 +110,7 @@ def sections(
         tree if shown.tree else layers,
         Section("The layers", by_layer.on_page(summary), (PAGE,)),
         Section("", by_layer.hot_layers(summary), (FULL, PAGE)),
-        Section("Hotspots", _hotspots(summary), (REPORT,)),
+        Section("Hotspots", by_layer.hotspots(summary), (REPORT,)),
         Section(f"By {by}", asked, (BRIEF, FULL)),
         Section("By function", result.by_function(summary), (REPORT, PAGE)),
         Section("Inside the layers", passes.inside(summary)),
@@ -136,13 +132,6 @@ def sections(
     ]
 
 
-def _without_trying(summary: Summary) -> Iterator[Finding]:
-    """The findings but for those that say how to try what was tried."""
-    for finding in summary.findings:
-        if f" {TRY} " not in finding.to_do:
-            yield finding
-
-
 def brief(
     summary: Summary, beside: Beside | None = None, *, doubts: int | None = 1, **asked: Any
 ) -> Iterator[Block]:
@@ -157,11 +146,6 @@ def brief(
 def overview(summary: Summary, beside: Beside | None = None, **asked: Any) -> Iterator[Block]:
     """All that a terminal shows; the other options are those of :class:`Shown`."""
     return shown_in(FULL, sections(summary, beside, Shown(**asked)))
-
-
-def _hotspots(summary: Summary) -> Iterator[Block]:
-    yield from by_layer.hot_layers(summary)
-    yield from by_layer.hot_table(summary)
 
 
 def _what_was_run(summary: Summary) -> Iterator[Block]:
@@ -197,8 +181,9 @@ def report(
 ) -> list[Block]:
     """``report.md``; ``made`` are its sections where they are made already."""
     title = title or ReportTitle()
+    subject = _subject(summary, beside.program if beside else None)
     return [
-        Heading(1, heading_text(summary, title, beside.program if beside else None)),
+        Heading(1, title.heading or f"Layer-wise profile of {subject}"),
         *(text(strong(name), f": {value}") for name, value in title.rows()),
         *shown_in(REPORT, made or sections(summary, beside)),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace as Row
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.comparison.significance import MIN_TRIALS, Ints
 from chainer_profile.ranks.merging import OUTSIDE, Ranks
 from chainer_profile.ranks.stragglers import Straggler
-from chainer_profile.record.recording import Layer
 from chainer_profile.report import document as doc
 from chainer_profile.report import unit
 from chainer_profile.report.content.boxes import MAX_COLOURS, laid
@@ -42,15 +42,15 @@ from chainer_profile.report.text import model_name, printable
 #: The files beside the report.
 LAYERS, COLLECTIVES = "ranks.csv", "collectives.csv"
 #: Slow ranks, and stragglers, that the answer names at most.
-_NAMED = 3
+_MOST_NAMED = 3
 #: More ranks are in the order of their computing, and those that compute longest and shortest have
 #: bars: so many in all.
-_MANY = 16
+_MOST_BARS = 16
 #: The part of the width for a row's name beside its bar.
-_BESIDE = 0.1
+_NAME_WIDTH = 0.1
 _BETWEEN = "between collectives"
 #: The answer names no straggler below this part of the longest: that may bring it about.
-_LARGE = 0.2
+_LEAST_SHARE_OF_LONGEST = 0.2
 
 # fmt: off
 #: The columns of :data:`LAYERS`, a row for each layer of each rank.
@@ -129,7 +129,7 @@ def page(ranks: Ranks, limit: int | None = None) -> list[doc.Block]:
 
 def bars(ranks: Ranks) -> Iterator[doc.Boxes]:
     """One bar a rank: the phases of its iteration, communication as waiting and moving."""
-    parts, chosen, half = list(_rank_parts(ranks)), _shown_ranks(ranks), _MANY // 2
+    parts, chosen, half = list(_rank_parts(ranks)), _shown_ranks(ranks), _MOST_BARS // 2
     label = "An iteration on each rank."
     if len(chosen) < len(ranks.ranks):
         label = (
@@ -139,20 +139,20 @@ def bars(ranks: Ranks) -> Iterator[doc.Boxes]:
     boxes: list[doc.Box] = []
     for row, at in enumerate(chosen):
         name = f"rank {ranks.ranks[at].number}"
-        boxes.append(doc.Box(0.0, _BESIDE, "beside", name, name, row))
+        boxes.append(doc.Box(0.0, _NAME_WIDTH, "beside", name, name, row))
         of_rank = [
             (part, float(times[at]), format_duration(times[at]), kind)
             for part, kind, times in parts
         ]
-        boxes += laid(of_rank, (1 - _BESIDE) / longest, _BESIDE, row, f"{name}, ")
+        boxes += laid(of_rank, (1 - _NAME_WIDTH) / longest, _NAME_WIDTH, row, f"{name}, ")
     legend = [(name, kind) for name, kind, _ in parts]
     yield doc.Boxes(label, boxes, legend, f"{label} Medians of the iterations.")
 
 
 def _shown_ranks(ranks: Ranks) -> list[int]:
     """Places of the ranks; of many those that compute longest and those that do shortest."""
-    busy, half = np.median(ranks.computing_ns, axis=1), _MANY // 2
-    if len(busy) <= _MANY:
+    busy, half = np.median(ranks.computing_ns, axis=1), _MOST_BARS // 2
+    if len(busy) <= _MOST_BARS:
         return list(range(len(busy)))
     order = np.argsort(-busy, kind="stable").tolist()
     return [*order[:half], *order[-half:]]
@@ -187,7 +187,7 @@ def _by_rank(ranks: Ranks) -> Iterator[doc.Block]:
     """The layers, and their times on every rank; of very many ranks those of the longest."""
     rows = _on_ranks(ranks, ranks.self_ns).assign(layer=ranks.layers)
     rows["most_on"] = [rank_name(ranks, at) for at in rows["most_at"]]
-    slow = {_layer(ranks, straggler).index for straggler in ranks.judged.stragglers}
+    slow = {ranks.computing[straggler.layer] for straggler in ranks.judged.stragglers}
     legend = "Times are medians over the iterations. Hot rows are stragglers."
     yield Table(
         [*_BY_RANK.values(), *(_on(ranks, at) for at in _shown_ranks(ranks))],
@@ -246,99 +246,90 @@ def _shown(columns: Columns, rows: Any, caption: str, limit: int | None, hint: s
     return Table(columns, shown, caption, marks, legend)
 
 
+# fmt: off
 _LEGEND = (
-    (
-        "waiting",
-        "Waiting is the time until the last rank arrives; moving is the rest of a collective.",
-    ),
+    ("waiting",
+     "Waiting is the time until the last rank arrives; moving is the rest of a collective."),
     ("between", "between is the communication phase without its collectives."),
     ("last %", "last is the share of iterations in which the others waited for this rank."),
     ("elsewhere", "elsewhere is the median of the other ranks."),
     ("mean", "mean is the mean excess, late the difference of the 95th percentiles."),
-    (
-        "95 %",
-        "95 % is the confidence interval of the excess (of the mean excess if the layer is only "
-        "sometimes slow).",
-    ),
-    ("MB/s", "Here moving is that of the last rank to arrive, and MB/s are bytes divided by it."),
+    ("95 %", "95 % is the confidence interval of the excess (of the mean excess if the layer is "
+             "only sometimes slow)."),
+    ("MB/s",
+     "Here moving is that of the last rank to arrive, and MB/s are bytes divided by it."),
 )
+# fmt: on
 
 
 def verdict(ranks: Ranks) -> str:
     """The answer: which ranks are slow, else which layers of which rank are."""
     judged = ranks.judged
     if len(ranks.ranks) < 2:
-        return (
-            f"Only rank {ranks.ranks[0].number} is recorded, so there is nothing to compare "
-            "it with."
-        )
+        number = ranks.ranks[0].number
+        return f"Only rank {number} is recorded, so there is nothing to compare it with."
     if not judged.judged:
         return f"No verdict: fewer than {MIN_TRIALS} iterations do not show how much is noise."
     sentences = [
         fill(
             "Rank {rank} is slow as a whole: its layers take {factor:x} the time of the other "
             "ranks' layers, {excess_s:s} more in each iteration.",
-            rank=ranks.ranks[slow.rank].number,
-            factor=slow.factor,
-            excess_s=slow.excess_s,
+            **vars(slow) | {"rank": ranks.ranks[slow.rank].number},
         )
-        for slow in judged.slow[:_NAMED]
+        for slow in judged.slow[:_MOST_NAMED]
     ]
     if more := len(judged.slow) - len(sentences):
         sentences.append(f"{format_count(more)} more ranks are slow.")
     longest_s = max((straggler.costs_s for straggler in judged.stragglers), default=0.0)
-    large = [
-        straggler for straggler in judged.stragglers if straggler.costs_s >= longest_s * _LARGE
-    ][:_NAMED]
+    least_s = longest_s * _LEAST_SHARE_OF_LONGEST
+    large = [each for each in judged.stragglers if each.costs_s >= least_s][:_MOST_NAMED]
     sentences += [_straggles(ranks, straggler) for straggler in large]
     if more := len(judged.stragglers) - len(large):
         sentences.append(fill("{more:other straggler} {more:is|are} listed below.", more=more))
     return " ".join(sentences) or "No rank and no layer is significantly slower than the others."
 
 
-def _layer(ranks: Ranks, straggler: Straggler) -> Layer:
-    return ranks.layers[ranks.computing[straggler.layer]]
+def _facts(ranks: Ranks, straggler: Straggler) -> dict[str, Any]:
+    """The fields of a straggler, with its layer and the number of its rank."""
+    layer = ranks.layers[ranks.computing[straggler.layer]]
+    of_rank = {"layer": layer, "rank": ranks.ranks[straggler.rank].number}
+    return vars(straggler) | of_rank | {"costs_s": straggler.costs_s}
 
 
 def _straggles(ranks: Ranks, straggler: Straggler) -> str:
-    layer = _layer(ranks, straggler)
-    sentence = (
-        "{function} at {path} in {phase} takes {costs_s:s} longer on rank {rank} than on the "
-        "others."
-    )
+    sentence = "{layer.function} at {layer.path} in {layer.phase} takes "
     if straggler.at_times:
-        sentence = (
-            "{function} at {path} in {phase} takes on average {costs_s:s} longer on rank {rank} "
-            "than on the others, and {late_s:s} longer in its slowest iterations (95th percentile)."
+        sentence += (
+            "on average {costs_s:s} longer on rank {rank} than on the others, and {late_s:s} "
+            "longer in its slowest iterations (95th percentile)."
         )
-    return fill(
-        sentence,
-        function=printable(layer.function),
-        path=printable(layer.path),
-        phase=printable(layer.phase),
-        rank=ranks.ranks[straggler.rank].number,
-        costs_s=straggler.costs_s,
-        late_s=straggler.late_s,
-    )
+    else:
+        sentence += "{costs_s:s} longer on rank {rank} than on the others."
+    return printable(fill(sentence, **_facts(ranks, straggler)))
 
 
 def answer(ranks: Ranks) -> Iterator[str]:
     """How long an iteration is, how much of it is communication, and who comes last."""
     count = len(ranks.iterations)
-    whole_s = _typical_s(ranks.iteration_ns)
-    start = f"An iteration takes {format_duration(whole_s)}"
+    parts = {
+        "whole_s": _typical_s(ranks.iteration_ns),
+        "communication_s": _typical_s(ranks.communication_ns + ranks.between_ns),
+        "waiting_s": _typical_s(ranks.waiting_ns.sum(axis=2)),
+        "moving_s": _typical_s(ranks.moving_ns.sum(axis=2)),
+        "between_s": _typical_s(ranks.between_ns),
+    }
+    sentence = "An iteration takes {whole_s:s}"
     if not ranks.communication_ns.any():
-        yield f"{start}; no communication was recorded."
+        yield fill(sentence + "; no communication was recorded.", **parts)
         return
-    share = format_percent(_typical_s(ranks.communication_ns + ranks.between_ns) / whole_s)
-    parts = (
-        f": {format_duration(_typical_s(ranks.waiting_ns.sum(axis=2)))} waiting for the last rank, "
-        f"{format_duration(_typical_s(ranks.moving_ns.sum(axis=2)))} moving, "
-        f"{format_duration(_typical_s(ranks.between_ns))} between collectives"
-        if ranks.collectives
-        else ""
-    )
-    yield f"{start}, {share} of it communication{parts} (means of the ranks)."
+    sentence += ", {share:%} of it communication"
+    if ranks.collectives:
+        sentence += (
+            ": {waiting_s:s} waiting for the last rank, {moving_s:s} moving, {between_s:s} "
+            "between collectives"
+        )
+    share = parts["communication_s"] / parts["whole_s"]
+    yield fill(sentence + " (means of the ranks).", share=share, **parts)
     if ranks.collectives and len(ranks.ranks) > 1:
         most = int(ranks.last.argmax())
         yield (
@@ -380,7 +371,7 @@ def _ranks(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
     named = {slow.rank for slow in ranks.judged.slow}
     named |= {straggler.rank for straggler in ranks.judged.stragglers}
     rows["mark"] = [doc.HOT if at in named else "" for at in rows.index]
-    if len(rows) > _MANY:
+    if len(rows) > _MOST_BARS:
         rows = rows.sort_values("computing_s", ascending=False, kind="stable")
     left_out = set() if len(ranks.hosts) > 1 else {"host"}
     left_out |= set() if ranks.collectives else {"waiting", "moving", "last"}
@@ -389,20 +380,32 @@ def _ranks(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
     yield _shown(shown, rows, "An iteration on each rank", limit, hint)
 
 
-_PHASE_COLUMNS = by_key(
+# fmt: off
+_PHASE_COLUMNS = (
     Column("phase", "phase", unit.TEXT, fold=18),
     Column("median", "median ms", unit.MS),
     Column("least", "least ms", unit.MS),
     Column("least_rank", "on rank", unit.PLAIN, field="least.number", drop=1),
     Column("most", "most ms", unit.MS),
     Column("most_rank", "on rank", unit.PLAIN, field="most.number", drop=1),
-    Column(
-        "ratio",
-        "most / least",
-        unit.FACTOR,
-        value=lambda row: row.most_s / row.least_s if row.least_s > 0 else None,
-    ),
+    Column("ratio", "most / least", unit.FACTOR,
+           value=lambda row: row.most_s / row.least_s if row.least_s > 0 else None),
 )
+_STRAGGLER_COLUMNS = (
+    Column("rank", "rank", unit.PLAIN),
+    Column("path", "path", unit.TEXT, field="layer.path", fold=20),
+    Column("function", "function", unit.TEXT, field="layer.function", fold=20),
+    Column("phase", "phase", unit.TEXT, field="layer.phase", fold=10, drop=2),
+    Column("there", "there", unit.MS, field="here_s"),
+    Column("elsewhere", "elsewhere", unit.MS, drop=3),
+    Column("longer", "longer by", unit.MS, field="excess_s"),
+    Column("mean", "mean", unit.MS),
+    Column("late", "late", unit.MS, drop=1),
+    Column("interval", "95 %", unit.FIGURE, full="95 % interval", drop=1,
+           value=lambda row: format_interval(row.low_s * 1e3, row.high_s * 1e3, format_significant,
+                                             "-")),
+)
+# fmt: on
 
 
 def _phases(ranks: Ranks) -> Iterator[doc.Block]:
@@ -411,56 +414,10 @@ def _phases(ranks: Ranks) -> Iterator[doc.Block]:
 
 
 def _stragglers(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
-    if not ranks.judged.stragglers:
-        return
-    columns = (
-        Column(
-            "rank", "rank", unit.PLAIN, value=lambda straggler: ranks.ranks[straggler.rank].number
-        ),
-        Column(
-            "path",
-            "path",
-            unit.TEXT,
-            value=lambda straggler: _layer(ranks, straggler).path,
-            fold=20,
-        ),
-        Column(
-            "function",
-            "function",
-            unit.TEXT,
-            value=lambda straggler: _layer(ranks, straggler).function,
-            fold=20,
-        ),
-        Column(
-            "phase",
-            "phase",
-            unit.TEXT,
-            value=lambda straggler: _layer(ranks, straggler).phase,
-            fold=10,
-            drop=2,
-        ),
-        Column("there", "there", unit.MS, field="here_s"),
-        Column("elsewhere", "elsewhere", unit.MS, drop=3),
-        Column("longer", "longer by", unit.MS, field="excess_s"),
-        Column("mean", "mean", unit.MS),
-        Column("late", "late", unit.MS, drop=1),
-        Column(
-            "interval",
-            "95 %",
-            unit.FIGURE,
-            full="95 % interval",
-            value=lambda straggler: format_interval(
-                straggler.low_s, straggler.high_s, _significant_ms, "-"
-            ),
-            drop=1,
-        ),
-    )
-    caption = "Layers that take longer on one rank than on the others"
-    yield _shown(columns, ranks.judged.stragglers, caption, limit, hint)
-
-
-def _significant_ms(seconds: float) -> str:
-    return format_significant(seconds * 1e3)
+    rows = [Row(**_facts(ranks, straggler)) for straggler in ranks.judged.stragglers]
+    if rows:
+        caption = "Layers that take longer on one rank than on the others"
+        yield _shown(_STRAGGLER_COLUMNS, rows, caption, limit, hint)
 
 
 def _collectives(ranks: Ranks) -> pd.DataFrame:

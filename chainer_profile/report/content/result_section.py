@@ -16,7 +16,6 @@ from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_change,
     format_duration,
-    format_interval,
     format_ms,
     format_percent,
     format_significant,
@@ -30,17 +29,16 @@ from chainer_profile.report.content.layer_section import Shown, hidden
 from chainer_profile.report.document import TOTAL, Block, Fold, strong, text
 from chainer_profile.report.rows import (
     framework_of_groups,
-    group_rows,
     hot_marks,
     link_anchor,
     phase_rows,
     tree_rows,
 )
 from chainer_profile.report.tables import Column, Table, by_key
-from chainer_profile.report.text import Row, between
+from chainer_profile.report.text import between, interval_text
 
 #: A phase that is less of a trial has no place in a sentence.
-_LEAST_PHASE = 0.001
+_LEAST_PHASE_SHARE = 0.001
 #: Links deeper than any.
 _ALL_LEVELS = 10**9
 _MARKED = Column("marked", "", unit.HOT_FLAG)
@@ -49,17 +47,13 @@ _MARKED = Column("marked", "", unit.HOT_FLAG)
 def whole_trial(summary: Summary) -> Iterator[Block]:
     """The times of a trial as a whole: the rows of layers and framework add up to the trial."""
     yield from boxes.parts(summary)
-    yield properties(total_rows(summary), "A trial as a whole")
-
-
-def total_rows(summary: Summary) -> Iterator[Row]:
-    """The times of a whole trial that are known, each with its interval or share."""
-    for name, figure, more in _totals(summary):
-        if figure != NOT_KNOWN:
-            yield name, f"{figure} ({more})" if more else figure
+    shown = (row for row in _totals(summary) if row[1] != NOT_KNOWN)
+    rows = ((name, f"{figure} ({more})" if more else figure) for name, figure, more in shown)
+    yield properties(rows, "A trial as a whole")
 
 
 def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    """Names, figures, and the interval or share of each."""
     totals, recording = summary.totals, summary.recording
     clean, profiled, trial = totals.clean, totals.profiled, totals.trial
     quoted = "Unprofiled" if clean else "Profiled"
@@ -85,20 +79,18 @@ def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
         time = format_duration(framework.mean_s)
         yield f"{between(recording).capitalize()} ({outside})", time, fill(of_trial, share=share)
     if totals.overhead is not None:
-        interval = format_interval(totals.overhead.low, totals.overhead.high, format_change)
-        sure = "" if interval == NOT_KNOWN else f"95 % interval {interval}"
-        yield "Added by the recorder", format_change(totals.overhead.fraction), sure
+        added = totals.overhead
+        sure = interval_text(added.low, added.high, format_change)
+        yield "Added by the recorder", format_change(added.fraction), sure
 
 
 def _median(statistics: Statistics | None) -> tuple[str, str]:
     """A median; its interval, and of how many trials."""
     if statistics is None:
         return NOT_KNOWN, ""
-    interval = format_interval(statistics.ci_low_s, statistics.ci_high_s)
     trials = plural(statistics.count, "trial")
-    sure = f"95 % interval {interval}, {trials}"
-    if interval == NOT_KNOWN:
-        sure = f"{trials}: too few for a confidence interval"
+    sure = interval_text(statistics.ci_low_s, statistics.ci_high_s)
+    sure = f"{sure}, {trials}" if sure else f"{trials}: too few for a confidence interval"
     return format_duration(statistics.median_s), sure
 
 
@@ -221,14 +213,14 @@ def phases_in_short(summary: Summary) -> Iterator[Block]:
     """``By phase: forward 39.4 %, backward 59.9 %, update 0.7 %.``"""
     if summary.several_phases:
         shares = phase_rows(summary)["share"].iloc[:-1]
-        large = shares[shares >= _LEAST_PHASE]
+        large = shares[shares >= _LEAST_PHASE_SHARE]
         parts = (f"{name} {format_percent(share)}" for name, share in large.items())
         yield text(f"By phase: {', '.join(parts)}.", below=True)
 
 
 def groups(summary: Summary, shown: Shown) -> Iterator[Block]:
     """The terminal's table of the groups that are asked for."""
-    by, ordered = shown.group_by, group_rows(summary, shown.group_by)
+    by, ordered = shown.group_by, summary.group(shown.group_by)
     if shown.sort == TOTAL_TIME:
         ordered = ordered.sort_values("inclusive_s", ascending=False, kind="stable")
     rows = ordered if shown.limit is None else ordered.head(max(0, shown.limit))
@@ -245,7 +237,7 @@ def groups(summary: Summary, shown: Shown) -> Iterator[Block]:
 
 def by_function(summary: Summary) -> Iterator[Block]:
     columns = group_columns("function", summary.phase_names)
-    rows = pd.concat([group_rows(summary, "function"), framework_of_groups(summary)])
+    rows = pd.concat([summary.functions, framework_of_groups(summary)])
     yield Table(columns, rows, "Self time by function")
 
 

@@ -44,17 +44,7 @@ from tests.report.documents import (
     profiles,
 )
 from tests.report.reading import column, layers_csv, links_csv
-from tests.report.seen import WRITERS, seen, told, written
-
-
-def check(writer: str | int, blocks: list[Block]) -> None:
-    found, wanted = seen(writer, blocks), told(writer, blocks)
-    # A diff of two whole reports takes minutes.
-    for item, expected in zip(found, wanted, strict=False):
-        assert item == expected
-    assert len(found) == len(wanted)
-    lines = written(writer, blocks).split("\n")
-    assert all(line.isprintable() for line in lines)
+from tests.report.seen import WRITERS, check, written
 
 
 @pytest.mark.parametrize("hostile", [False, True], ids=["plain", "hostile"])
@@ -75,7 +65,7 @@ def test_a_plain_document_is_complete_fits_and_is_the_same_when_made_twice(name:
             assert word not in shown.split()
         if isinstance(writer, int):
             # Of a table the reader sees to it; a path or a command is not broken.
-            rest = [one for one in blocks if not isinstance(one, Table | Code)]
+            rest = [block for block in blocks if not isinstance(block, Table | Code)]
             lines = [line for line in written(writer, rest).split("\n") if " " in line.strip()]
             assert all(len(line) <= writer for line in lines)
     assert "Not shown at this width" not in written(200, blocks)
@@ -172,10 +162,10 @@ def test_tables_hold_names_as_text(name: str) -> None:
             assert not cell.lstrip().startswith(tuple("=+@\uff0b\uff0d\uff1d\uff20\t\r"))
             assert re.fullmatch(r"-[\d.e+-]+|(?!-).*", cell)
     if name in NAMED:
-        found = [undone(row[head.index(NAMED[name])]) for row in rows]
-        assert {printable(one) for one in NAMES} <= set(found)
+        cells = [undone(row[head.index(NAMED[name])]) for row in rows]
+        assert set(map(printable, NAMES)) <= set(cells)
         others = {"comparison": 5, "sweep": 1}
-        assert len(found) == len(NAMES) + others.get(name, 0)
+        assert len(cells) == len(NAMES) + others.get(name, 0)
 
 
 @given(st.text() | st.from_regex(r"'{0,3} {0,2}[-=+@]?\w*", fullmatch=True))

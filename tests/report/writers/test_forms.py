@@ -10,11 +10,7 @@ from rich.console import Console
 
 from chainer_profile.report import unit
 from chainer_profile.report.columns import LAYER_COLUMNS
-from chainer_profile.report.document import (
-    HOT,
-    file,
-    text,
-)
+from chainer_profile.report.document import FASTER, HOT, SLOWER, TOTAL, WRONG, file, text
 from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
@@ -23,6 +19,8 @@ from tests.report.documents import profiles
 from tests.report.reading import column, on_terminal
 from tests.report.seen import seen
 from tests.report.working import training
+
+CHANGES = (SLOWER, FASTER, WRONG)
 
 # -- Markdown
 
@@ -72,6 +70,16 @@ def test_nobody_who_reads_a_pipe_sees_colour() -> None:
     stream = io.StringIO()
     show([Table(columns, ["a", "bcd"], marks=[HOT])], Console(file=stream, width=30, _environ={}))
     assert stream.getvalue() == "name  last\n----- ----\na     a\nbcd   bcd\n"
+
+
+def test_marks_and_notes_have_styles() -> None:
+    stream = io.StringIO()
+    style = {"force_terminal": True, "color_system": "standard", "_environ": {}}
+    table = Table([column("name", str, of=unit.TEXT)], "abcdef", marks=[HOT, TOTAL, *CHANGES])
+    show([table, text("a note", note=True)], Console(file=stream, width=30, **style))
+    styles = re.findall(r"^(?:\x1b\[([\d;]+)m)?(\w)", stream.getvalue(), re.MULTILINE)[1:]
+    signs = ["1;31", "1", "1;31", "1;32", "1;31", "", "33"]
+    assert styles == list(zip(signs, "abcdefa", strict=True))
 
 
 def head_of(shown: str, start: str = "median ms") -> list[str]:

@@ -100,8 +100,8 @@ def check_known(part: Any) -> None:
     if isinstance(part, dict):
         assert not [key for key, value in part.items() if value is None or value == ""]
         part = list(part.values())
-    for one in part if isinstance(part, list) else []:
-        check_known(one)
+    for inner in part if isinstance(part, list) else []:
+        check_known(inner)
 
 
 def test_no_digit_before_the_point_is_lost() -> None:
