@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from threading import get_ident, local
 from typing import Any
@@ -132,17 +131,6 @@ class Entries:
 
     def __exit__(self, *_: object) -> None:
         self._replacements.undo()
-
-    @contextmanager
-    def links_alone(self) -> Iterator[None]:
-        """Stand at the calls of links and nowhere else; not within ``with``."""
-        self.running.thread = get_ident()
-        with Replacements() as replacements:
-            for kind in classes_of(chainer.Link):
-                if "__call__" in vars(kind):
-                    replacements.wrap(kind, "__call__", functools.partial(self._through_call, kind))
-            yield
-        self.running.forget()
 
     def tell(
         self,

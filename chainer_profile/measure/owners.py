@@ -131,12 +131,10 @@ class Paths:
         is_foreign = self._is_foreign if path in self.holders else None
         return Place(path, phase, is_foreign, outside, of_path, self.calls)
 
-    def in_forward(self, place: Place) -> Place:
-        """The place in forward of the same link, or outside of all."""
-        if place.outside:
-            return self.outside
-        keys = (key for key, other in self.places(place.phase).items() if other is place)
-        return self.forward.get(next(keys, -1), place)
+    def link_at(self, place: Place) -> int:
+        """Identity of the link at a place; 0 outside of all, -1 if it is not known."""
+        places = self.places(place.phase).items()
+        return 0 if place.outside else next((key for key, at in places if at is place), -1)
 
     def _all_places(self) -> Iterator[Place]:
         yield from self._by_path.values()

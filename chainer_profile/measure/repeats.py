@@ -10,22 +10,23 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial, wraps
 from itertools import compress, cycle, pairwise
 from threading import get_ident
 from typing import Any
 
+import chainer
 import numpy as np
 from chainer import FunctionHook
 from numpy.typing import NDArray
 
+from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.clock import NowNs
-from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.events import EventPool, TimedTrial, timed_trial
-from chainer_profile.measure.hooks import hook_of
+from chainer_profile.measure.hooks import classes_of, defines_call, hook_of
 from chainer_profile.measure.order import Order
-from chainer_profile.measure.owners import Place
 from chainer_profile.measure.row import BACKWARD, CALL, INNER, SUM
 from chainer_profile.measure.rows import Iteration, Taped
 from chainer_profile.measure.stretch import Stretch
@@ -40,37 +41,32 @@ _CLASS, _KEY, _CLOCK = "class or link", "key", "clock"
 class Repeats:
     """Trials within ``recording()``, each from ``start()`` to ``stop()``; see :class:`Tape`."""
 
-    def __init__(
-        self, tape: Tape, order: Order, entries: Entries, now_ns: NowNs, trial: Trial
-    ) -> None:
+    def __init__(self, tape: Tape, order: Order, now_ns: NowNs, trial: Trial) -> None:
         self.order = order
-        self._tape, self._entries, self._now_ns, self._trial = tape, entries, now_ns, trial
+        self._tape, self._now_ns, self._trial = tape, now_ns, trial
         #: Trials that made other calls, of which nothing is kept.
         self.unlike = 0
         self._expected = _Expected(order, tape)
-        # What was noted, calls of links, the trials in it, and where each of them ends in both.
+        # What was noted, the links that were called, the trials, and where each ends in both.
         self._values: list[Any] = []
-        self._called: list[Place] = []
+        self._called: list[int] = []
         self._timed: list[TimedTrial] = []
         self._ends: list[tuple[int, int]] = []
         self._begin = self._start_ns = 0
         # The last exception that left a window with a mark, and the values before.
         self._left_by = 0, 0
         self._events: EventPool | None = tape.events
-        self._hook, self._enter, self._leave = self._make()
+        self._hook, self._enter, self._leave, self._through = self._make()
 
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Within this, windows are noted."""
-        paths, running = self._tape.paths, self._entries.running
-        with (
-            self._entries.links_alone(),
-            self._trial.timed(self._enter, self._leave),
-            self._hook,
-        ):
-            running.places, running.place = paths.forward, paths.outside
-            running.link_calls = self._called
-            yield
+        with Replacements() as replacements:
+            for kind in classes_of(chainer.Link):
+                if "__call__" in vars(kind):
+                    replacements.wrap(kind, "__call__", partial(self._through, kind))
+            with self._trial.timed(self._enter, self._leave), self._hook:
+                yield
 
     @property
     def holds(self) -> bool:
@@ -153,9 +149,11 @@ class Repeats:
         ]
         return rows.fold_ordered(stretch, taped, np.zeros(len(timed), np.int64))
 
-    def _count(self, called: list[Place], sign: int = 1) -> None:
-        for place, calls in Counter(called).items():
-            self._tape.paths.calls[place.path] += sign * calls
+    def _count(self, called: list[int], sign: int = 1) -> None:
+        paths = self._tape.paths
+        for link, calls in Counter(called).items():
+            if (path := paths.by_link.get(link)) is not None:
+                paths.calls[path] += sign * calls
 
     def failed(self, error: BaseException) -> tuple[Layer | None, bool]:
         """The layer that an exception left, or else the last one before; and whether it left it."""
@@ -171,11 +169,12 @@ class Repeats:
         rows = columns[columns < len(layers)]
         return (layers[rows[-1]] if len(rows) else None), False
 
-    def _make(self) -> tuple[FunctionHook, Enter, Leave]:
+    def _make(self) -> tuple[FunctionHook, Enter, Leave, Callable[[type, Any], Any]]:
         """What notes windows: it runs in every one of them, and takes as few steps as may be."""
         note, note_all, now_ns = self._values.append, self._values.extend, self._now_ns
         record = None if self._events is None else self._events.record
-        repeats, thread, running = self, get_ident(), self._entries.running
+        repeats, thread, note_link = self, get_ident(), self._called.append
+        running = 0  # identity of the innermost link that is called
 
         def forward_preprocess(self: Any, function: Any, in_data: Any) -> None:
             try:
@@ -184,7 +183,7 @@ class Repeats:
                 key = 0
             if record is not None:
                 record()
-            note_all((function.__class__, running.place, key, now_ns()))
+            note_all((function.__class__, running, key, now_ns()))
 
         def forward_postprocess(self: Any, function: Any, in_data: Any) -> None:
             note(~now_ns())
@@ -216,10 +215,28 @@ class Repeats:
                 if error is not None and id(error) != repeats._left_by[0]:
                     repeats._left_by = id(error), len(repeats._values) - 1
 
+        def through(kind: type, method: Any) -> Any:
+            @wraps(method)
+            def through_link(link: Any, *args: Any, **kwargs: Any) -> Any:
+                nonlocal running
+                if get_ident() != thread:
+                    return method(link, *args, **kwargs)
+                around, own = running, id(link)
+                # A class's own __call__ may call that of the class before it.
+                if own != around or defines_call(type(link)) is kind:
+                    note_link(own)
+                running = own
+                try:
+                    return method(link, *args, **kwargs)
+                finally:
+                    running = around
+
+            return through_link
+
         hook = hook_of(
             forward_preprocess, forward_postprocess, backward_preprocess, backward_postprocess
         )
-        return hook, enter, leave
+        return hook, enter, leave, through
 
 
 class _Expected:
@@ -227,7 +244,7 @@ class _Expected:
 
     def __init__(self, order: Order, tape: Tape) -> None:
         calls, backwards = iter(order.first.calls), iter(order.first.backwards)
-        classes: list[type | Place | None] = []
+        classes: list[type | int | None] = []
         keys: list[int] = []
         self.parameters: set[int] = set()
         kinds: list[str] = []  # what each value is
@@ -239,7 +256,7 @@ class _Expected:
             elif kind == CALL:
                 kinds += [_CLASS, _CLASS, _KEY]
                 called, place, parameter, size = next(calls)
-                classes += [called, tape.paths.in_forward(place)]
+                classes += [called, tape.paths.link_at(place)]
                 keys.append(parameter + size)
                 self.parameters.add(parameter)
             elif kind in (INNER, SUM):  # which follows from the backward that calls it

@@ -98,7 +98,7 @@ class TapedStep:
             return
         if not (order.first.raised or order.moves):
             tape.paths.know_parameters()
-            self._repeats = Repeats(tape, order, self.entries, self._now_ns, self._step)
+            self._repeats = Repeats(tape, order, self._now_ns, self._step)
 
     @property
     def order(self) -> Order | None:

@@ -74,7 +74,7 @@ def test_it_profiles_tries_and_writes(capsys):
     assert main("advise", "-b", "2") == 0
     out, err = capsys.readouterr()
     assert out.startswith(
-        "onnxruntime makes a forward pass 2.00x as fast (CPU time, 95 % interval 2.00"
+        "With onnxruntime a forward pass is 2.00x as fast (CPU time, 95 % interval 2.00"
     )
     assert "export net.onnx" in out
     assert "profile.py: first look: " in err

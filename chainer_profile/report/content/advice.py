@@ -172,7 +172,7 @@ def _subject(advice: Advice) -> str:
 
 
 def verdict(advice: Advice, program: ProgramTime | None = None) -> str:
-    """The answer: ``accelerate() makes a training step 2.40x as fast: 540 ms an input ...``."""
+    """The answer: ``With accelerate() a training step is 2.40x as fast: 540 ms an input ...``."""
     trial, best = _TRIAL_NAMES.get(advice.settings.phase, "trial"), best_of(advice.tried)
     if advice.script:
         trial += f" of {_subject(advice)}"
@@ -187,11 +187,11 @@ def verdict(advice: Advice, program: ProgramTime | None = None) -> str:
         whole = "an iteration" if seconds is None else "the program"
         after, before = map(seconds or format_duration, (best.after_s, best.before_s))
         took = f"{whole} takes {after} in place of {before}."
-        return f"{name} makes a {trial} {factor} as fast ({sure}): {took}"
+        return f"With {name} a {trial} is {factor} as fast ({sure}): {took}"
     than = "" if best.candidate.against == AS_IT_IS else " as with BLAS's own choice"
     before, after = map(format_duration, (best.before_s, best.after_s))
     return (
-        f"{name} makes a {trial} {factor} as fast{than} ({best.candidate.decides}, {sure}): "
+        f"With {name} a {trial} is {factor} as fast{than} ({best.candidate.decides}, {sure}): "
         f"{before} an input before, {after} after."
     )
 
