@@ -24,7 +24,6 @@ import chainer.links as L  # noqa: E402
 import numpy as np  # noqa: E402
 from chainer import testing  # noqa: E402
 from chainer.testing import doctest_helper  # noqa: E402
-from chainermn.communicators._memory_utility import unpack_params  # noqa: E402
 from chainermn.extensions import ObservationAggregator  # noqa: E402
 from chainermn.iterators import create_multi_node_iterator  # noqa: E402
 
@@ -381,7 +380,13 @@ def test_chainermn_on_the_cpu():
     trainer = SimpleNamespace(observation={"main/loss": own}, updater=SimpleNamespace(iteration=1))
     ObservationAggregator(FromRank0(None, 2.5), "main/loss")(trainer)
     assert trainer.observation["main/loss"] == 2.5
-    # A gradient of double precision, from a buffer of single precision.
+
+
+def test_chainermn_unpacks_a_gradient_of_another_type():
+    pytest.importorskip("mpi4py")  # which other Pythons do without
+    from chainermn.communicators._memory_utility import unpack_params
+
+    # Of double precision, from a buffer of single precision.
     param = chainer.Parameter(np.zeros(2))
     param.grad = np.zeros(2)
     buffer = SimpleNamespace(to_device=lambda array, size, offset, stream: array.fill(size))
