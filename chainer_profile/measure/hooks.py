@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from types import FrameType
 from typing import Any
 
+import chainer
 from chainer import FunctionHook
+
+from chainer_profile.basics.replacements import Replacements
 
 _NUMBERS = count()
 
@@ -70,6 +74,17 @@ def defines_call(kind: type) -> type:
         defining = next(base for base in kind.__mro__ if "__call__" in vars(base))
         _defining[kind] = defining
     return defining
+
+
+def wrap_link_calls(replacements: Replacements, wrap: Callable[[type, Any], Any]) -> None:
+    """Put what is made of a class and its ``__call__`` in that one's place, for all links.
+
+    Chainer's link hooks are told of no call that raises, and of none of a class with a ``__call__``
+    of its own.
+    """
+    for kind in classes_of(chainer.Link):
+        if "__call__" in vars(kind):
+            replacements.wrap(kind, "__call__", partial(wrap, kind))
 
 
 def classes_of(base: type) -> set[type]:

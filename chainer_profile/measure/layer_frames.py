@@ -9,11 +9,10 @@ from threading import get_ident
 from types import FunctionType
 from typing import Any
 
-import chainer
 from chainer import FunctionNode, _backprop_utils
 
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.measure.hooks import classes_of, defines_call
+from chainer_profile.measure.hooks import defines_call, wrap_link_calls
 from chainer_profile.measure.owners import Paths
 
 #: What a sampler shows as the file of such a frame.
@@ -47,11 +46,8 @@ def labelled_frames(roots: Sequence[tuple[str, Any]] | None) -> Iterator[Callabl
     """
     frames = _Frames(roots)
     with Replacements() as replacements:
-        # Chainer's link hooks are told of no call that raises, and of none of a class with a
-        # __call__ of its own.
-        for kind in () if roots is None else classes_of(chainer.Link):
-            if "__call__" in vars(kind):
-                replacements.wrap(kind, "__call__", partial(frames.noting, kind))
+        if roots is not None:
+            wrap_link_calls(replacements, frames.noting)
         replacements.wrap(FunctionNode, "apply", partial(_labelled, frames))
         replacements.wrap(_backprop_utils, "backprop_step", partial(_labelled_backward, frames))
         yield frames.begin

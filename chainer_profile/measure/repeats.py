@@ -12,12 +12,11 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import wraps
 from itertools import compress, cycle, pairwise
 from threading import get_ident
 from typing import Any
 
-import chainer
 import numpy as np
 from chainer import FunctionHook
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.events import EventPool, TimedTrial, timed_trial
-from chainer_profile.measure.hooks import classes_of, defines_call, hook_of
+from chainer_profile.measure.hooks import defines_call, hook_of, wrap_link_calls
 from chainer_profile.measure.order import Order
 from chainer_profile.measure.row import BACKWARD, CALL, INNER, SUM
 from chainer_profile.measure.rows import Iteration, Taped
@@ -62,9 +61,7 @@ class Repeats:
     def recording(self) -> Iterator[None]:
         """Within this, windows are noted."""
         with Replacements() as replacements:
-            for kind in classes_of(chainer.Link):
-                if "__call__" in vars(kind):
-                    replacements.wrap(kind, "__call__", partial(self._through, kind))
+            wrap_link_calls(replacements, self._through)
             with self._trial.timed(self._enter, self._leave), self._hook:
                 yield
 
@@ -78,9 +75,7 @@ class Repeats:
 
     def start(self) -> None:
         """A trial begins."""
-        end = self._ends[-1] if self._ends else (0, 0)
         self._begin, self._left_by = len(self._values), (0, 0)
-        del self._called[end[1] :]  # of one that did not end
         if self._events is not None:
             self._events.clear()
             self._events.record()
@@ -122,19 +117,26 @@ class Repeats:
             return []
         # Behind them there may be values of a trial that did not end.
         end, called_end = ends[-1]
+        called = called[:called_end]
         stamps = self._expected.stamps(values[:end], len(timed))
-        self._count(called[:called_end])
         if stamps is None:
-            parts = []
-            for (begin, called_begin), (end, called_end) in pairwise([(0, 0), *ends]):
-                parts.append(self._expected.stamps(values[begin:end], 1))
-                if parts[-1] is None:
-                    self._count(called[called_begin:called_end], -1)
-            self.unlike += sum(part is None for part in parts)
-            timed = [trial for trial, part in zip(timed, parts, strict=True) if part is not None]
-            if not timed:
+            kept, links, parts = [], [], []
+            bounds = pairwise([(0, 0), *ends])
+            for trial, ((begin, called_begin), (end, called_end)) in zip(
+                timed, bounds, strict=True
+            ):
+                part = self._expected.stamps(values[begin:end], 1)
+                if part is not None:
+                    kept.append(trial)
+                    links += called[called_begin:called_end]
+                    parts.append(part)
+            self.unlike += len(timed) - len(kept)
+            if not kept:
                 return []
-            stamps = np.concatenate([part for part in parts if part is not None])
+            timed, called, stamps = kept, links, np.concatenate(parts)
+        for link, calls in Counter(called).items():
+            if (path := self._tape.paths.by_link.get(link)) is not None:
+                self._tape.paths.calls[path] += calls
         length, rows = len(self.order.codes), self._tape.rows
         begins = np.arange(len(timed)) * length
         on_device = [trial.device for trial in timed if trial.device is not None]
@@ -148,12 +150,6 @@ class Repeats:
             Taped(0, at, trial, rows) for at, trial in zip(begins.tolist(), timed, strict=True)
         ]
         return rows.fold_ordered(stretch, taped, np.zeros(len(timed), np.int64))
-
-    def _count(self, called: list[int], sign: int = 1) -> None:
-        paths = self._tape.paths
-        for link, calls in Counter(called).items():
-            if (path := paths.by_link.get(link)) is not None:
-                paths.calls[path] += sign * calls
 
     def failed(self, error: BaseException) -> tuple[Layer | None, bool]:
         """The layer that an exception left, or else the last one before; and whether it left it."""
