@@ -271,12 +271,16 @@ class Program:
             return call()
         return watched.trial.around(entry, owner, call)
 
-    def _set_up(self, optimizer: Any, call: Callable[[], Any]) -> Any:
-        if self._loop.has_updated:  # another training begins
+    def _train_by(self, optimizer: Any) -> None:
+        """An optimizer is new: of the training that has not begun, or of another one."""
+        if self._loop.has_updated:
             if self._loop.watched is not None:
                 self._end(self._loop.watched)
             self._loop = _Loop()
         self._loop.optimizers.append(ref(optimizer))
+
+    def _set_up(self, optimizer: Any, call: Callable[[], Any]) -> Any:
+        self._train_by(optimizer)
         # Those of ChainerMN are no optimizers of Chainer's, and stand for one.
         several = sys.modules.get("chainermn.optimizers")
         for name in ("_MultiNodeOptimizer", "_DoubleBufferingOptimizer"):
@@ -320,6 +324,8 @@ class Program:
 
     def _update(self, optimizer: Any, call: Callable[[], Any]) -> Any:
         if self._own and self._open is None:
+            if not self._loop.running():  # it was unpickled, and not set up
+                self._train_by(optimizer)
             self._begin(entries.UPDATE)
         if self._open is None:  # a Trainer's
             return call()

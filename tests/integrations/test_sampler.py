@@ -12,21 +12,12 @@ import pytest
 import chainer_profile
 from chainer_profile.integrations.sampler import Sampler
 from chainer_profile.measure.accounts import Accounts
-from chainer_profile.record.budget import (
-    EVALUATION,
-    EXTENSIONS,
-    IMPORTS,
-    LOADING,
-    NETWORK,
-    OTHER,
-    PROFILER,
-    REST,
-    Sampled,
-)
+from chainer_profile.record import budget
+from chainer_profile.record.budget import EVALUATION, EXTENSIONS, LOADING, NETWORK, OTHER, Sampled
 from tests import needs
 
 CHAINER = Path(chainer.__file__).parent
-OURS = Path(chainer_profile.__file__).parent
+PROGRAM = Path(chainer_profile.__file__).parent / "integrations/program.py"
 SITE = Path(sysconfig.get_path("purelib"))
 STDLIB = Path(sysconfig.get_path("stdlib"))
 
@@ -38,40 +29,35 @@ TRAINER = CHAINER / "training/trainer.py", "run"
 PLOT = CHAINER / "training/extensions/plot_report.py", "__call__"
 SAVEFIG = SITE / "matplotlib/figure.py", "savefig"
 DRAW = SITE / "matplotlib/artist.py", "draw"
-ACCOUNT = OURS / "integrations/program.py", "in_own_account"
-PASSED_ON = OURS / "integrations/program.py", "in_account"
+ACCOUNT, PASSED_ON = (PROGRAM, "in_own_account"), (PROGRAM, "in_account")
 SAVE = CHAINER / "serializers/hdf5.py", "save_hdf5"
 WITH = STDLIB / "contextlib.py", "__enter__"
 RUNPY = "<frozen runpy>", "run_path"
 
 
-def within(frames, look):
-    """Look from functions of such files and names within each other."""
-    call = look
-    for file, name in reversed([ACCOUNT, *frames]):
-        functions = {"inner": call}
-        exec(compile("def call():\n    return inner()", str(file), "exec"), functions)
-        call = functions["call"]
-        names = {"co_name": name} | ({"co_qualname": name} if sys.version_info >= (3, 11) else {})
-        call.__code__ = call.__code__.replace(**names)
-    return call()
+@pytest.fixture
+def sampler(clock):
+    """It says that :attr:`runs` runs."""
 
+    class Sampling(Sampler):
+        runs = OTHER
 
-class Sampling:
-    """Samples that are asked for."""
+        def take(self, *frames, ns=1):
+            """A sample behind some time, from functions of such files and names."""
+            clock.advance(ns)
+            call = lambda: self.sample(sys._getframe(1))  # noqa: E731
+            for file, name in reversed([ACCOUNT, *frames]):
+                functions = {"inner": call}
+                exec(compile("def call():\n    return inner()", str(file), "exec"), functions)
+                call = functions["call"]
+                names = {"co_name": name, "co_qualname": name}
+                names = names if sys.version_info >= (3, 11) else {"co_name": name}
+                call.__code__ = call.__code__.replace(**names)
+            call()
 
-    def __init__(self, clock):
-        self.clock, self.runs = clock, OTHER
-        self.accounts = Accounts(clock.now_ns, clock.time_ns)
-        self.sampler = Sampler(self.accounts, lambda: self.runs, clock.now_ns)
-
-    def sample(self, *frames, ns=1):
-        self.clock.advance(ns)
-        within(frames, lambda: self.sampler.sample(sys._getframe(1)))
-
-    @property
-    def functions(self):
-        return {sampled.function: sampled.ns for sampled in self.sampler.sampled()}
+    accounts = Accounts(clock.now_ns, clock.time_ns)
+    made = Sampling(accounts, lambda: made.runs, clock.now_ns)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -96,30 +82,28 @@ class Sampling:
         ([RUNPY], ""),
     ],
 )
-def test_the_name_of_a_sample(clock, frames, function):
-    sampling = Sampling(clock)
-    sampling.sample(*frames)
-    assert sampling.functions == {function: 1}
+def test_the_name_of_a_sample(sampler, frames, function):
+    sampler.take(*frames)
+    assert [(sampled.function, sampled.ns) for sampled in sampler.sampled()] == [(function, 1)]
 
 
-def test_the_time_of_samples_by_account_and_kind_of_code(clock):
-    sampling = Sampling(clock)
-    accounts = sampling.accounts
-    sampling.sample(MAIN, ns=10)
+def test_the_time_of_samples_by_account_and_kind_of_code(sampler):
+    accounts = sampler._accounts
+    sampler.take(MAIN, ns=10)
     with accounts.within(EXTENSIONS, "Bleu"):
-        sampling.sample(MAIN, ACCURACY, ns=20)
+        sampler.take(MAIN, ACCURACY, ns=20)
         # A signal waits until code in C ends.
-        sampling.sample(MAIN, ACCURACY, ns=300)
-        sampling.sample(MAIN, ACCURACY, APPLY, ns=5)
-    with accounts.within(IMPORTS, "nltk"):  # whose time has names already
-        sampling.sample(MAIN, ns=1000)
+        sampler.take(MAIN, ACCURACY, ns=300)
+        sampler.take(MAIN, ACCURACY, APPLY, ns=5)
+    with accounts.within(budget.IMPORTS, "nltk"):  # whose time has names already
+        sampler.take(MAIN, ns=1000)
     with accounts.within(EVALUATION, "validation"):
-        sampling.runs = LOADING
-        sampling.sample(MAIN, ACCURACY, ns=7)
-        sampling.runs = NETWORK
-        sampling.sample(MAIN, ACCURACY, ns=8)
-    assert sampling.sampler.sampled() == (
-        Sampled(REST, "", OTHER, "train.py <module>", 10, 1),
+        sampler.runs = LOADING
+        sampler.take(MAIN, ACCURACY, ns=7)
+        sampler.runs = NETWORK
+        sampler.take(MAIN, ACCURACY, ns=8)
+    assert sampler.sampled() == (
+        Sampled(budget.REST, "", OTHER, "train.py <module>", 10, 1),
         Sampled(EXTENSIONS, "Bleu", OTHER, "train.py:1 accuracy", 320, 2),
         Sampled(EXTENSIONS, "Bleu", NETWORK, "", 5, 1),
         Sampled(EVALUATION, "validation", LOADING, "train.py:1 accuracy", 7, 1),
@@ -137,23 +121,20 @@ def test_a_timer_samples_the_main_thread():
     if not sys.platform.startswith("linux"):
         needs.missing("Linux")
     accounts = Accounts(lambda: 0, 0)
-    sampler = Sampler(accounts, lambda: OTHER)
+    sampler, second = Sampler(accounts, lambda: OTHER), Sampler(accounts, lambda: OTHER)
 
     def has_spin():
-        with accounts.within(PROFILER, ""):  # where nothing is sampled, as when a budget is saved
+        with accounts.within(budget.PROFILER, ""):  # as when a budget is saved: nothing is sampled
             return any("spin" in sampled.function for sampled in sampler.sampled())
 
     sampler.start()
     try:
-        assert sampler.problem == ""
         spin(has_spin)
-        # Another finds the signal taken.
-        second = Sampler(accounts, lambda: OTHER)
         second.start()
-        assert second.problem == "SIGURG has a handler already"
     finally:
         sampler.stop()
-    # One that comes late is ignored.
+    assert (sampler.problem, second.problem) == ("", "SIGURG has a handler already")
+    # A signal that comes late is ignored.
     sampled = sampler.sampled()
     os.kill(os.getpid(), signal.SIGURG)
     assert sampler.sampled() == sampled
