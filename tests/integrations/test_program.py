@@ -259,33 +259,21 @@ def test_the_time_of_networks_that_are_not_measured(watching, clock):
     assert len(watching.program.recordings()) == 8
 
 
-def test_the_kind_of_code_that_runs(watching, clock):
-    runs = []
-
-    def note():
-        runs.append(watching.program.what_runs())
-
-    class Loads(Data):
-        def __next__(self):
-            note()
-            return super().__next__()
-
-    class Notes(Net):
-        def forward(self, x):
-            note()
-            return super().forward(x)
-
-    model, optimizer = set_up(clock)
+def test_the_kind_of_code_that_runs(watching, clock, monkeypatch):
+    runs, advance = [], clock.advance
+    what_runs = watching.program.what_runs
+    monkeypatch.setattr(clock, "advance", lambda ns: (runs.append(what_runs()), advance(ns)))
     with watching.within():
-        note()
-        next(Loads(clock))
+        model, optimizer = set_up(clock)
+        clock.advance(1)
+        next(Data(clock))  # advances twice
         with in_test_mode():
-            for _ in range(2):  # the second call has a trial
-                Notes(clock)(X)
-        optimizer.update(lambda: (note(), F.sum(model(X)))[1])
-        note()
-    networks = [budget.NETWORK] * 3
-    assert runs == [budget.OTHER, budget.LOADING, *networks, budget.OTHER]
+            model(X)
+            model(X)  # the second call has a trial
+        optimizer.update(lambda: F.sum(model(X)))  # twice
+        clock.advance(1)
+    other, data, networks = [budget.OTHER], [budget.LOADING] * 2, [budget.NETWORK] * 4
+    assert runs == [*other, *data, *networks, *other]
 
 
 class Extension(training.Extension):
