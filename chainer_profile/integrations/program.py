@@ -95,11 +95,10 @@ class Program:
     def __post_init__(self) -> None:
         self.watched: list[Watched] = []  #: The kinds of trials.
         self._called_chainer = False
-        self._entries = Entries(self._around, self._begin_own_call)
+        self._entries = Entries(self._around, self._begin_call)
         self._handlers: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
             entries.SETUP: self._set_up,
             entries.UPDATE: self._update,
-            entries.CALL: self._call,
             entries.RUN: self._run,
         }
         self._replacements = Replacements()
@@ -111,8 +110,8 @@ class Program:
         #: The part of a snapshot's time that compression takes, by its account's name.
         self.compression: dict[str, float] = {}
         self._updating: LoopTrial | None = None
-        # Ends the loop's iteration that is open; whether more than data was seen of it, and the
-        # entry that it began with.
+        # What ends the iteration of a loop that is open; whether more than data was seen of it, and
+        # the entry that it began with.
         self._open: End | None = None
         self._begun = False
         self._began_by = ""
@@ -231,9 +230,7 @@ class Program:
     def _around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
         if entry == entries.BACKWARD and self.trying is not None:
             self.trying.turns.note_loss(owner.array)
-        if not self._called_chainer:
-            self._called_chainer = True
-            self.saved()
+        self._note_chainer()
         if self._updating is not None:  # within an updater's iteration
             return self._updating.around(entry, owner, call)
         handler = self._handlers.get(entry)
@@ -241,7 +238,6 @@ class Program:
             return handler(owner, call)
         if self._own and self._loop.running():
             self._begin(entry)
-            self._begun = entry == entries.BACKWARD
             try:
                 return self._through(entry, owner, call)
             except BaseException:  # as at the end of the data: that begins no trial
@@ -255,10 +251,15 @@ class Program:
         self._begun |= entry == entries.BACKWARD
         return self._through(entry, owner, call)
 
+    def _note_chainer(self) -> None:
+        if not self._called_chainer:
+            self._called_chainer = True
+            self.saved()
+
     @property
     def _own(self) -> bool:
         """Whether the program's own code runs, in which a trial may begin."""
-        return self.accounts.part in _OWN and not self._trainers
+        return self.accounts.part in _OWN and self._open is None and not self._trainers
 
     @property
     def _calls(self) -> str:
@@ -288,34 +289,38 @@ class Program:
                 self._entries.stand_at(entries.UPDATE, getattr(several, name))
         return call()
 
-    def _call(self, link: Any, call: Callable[[], Any]) -> Any:
-        train, graph = _mode()
-        test = not (train and graph)
+    def _begin_call(self, link: Any) -> End | None:
+        """A network is called: if that is a trial of its own, it begins; gives what ends it."""
+        # Calls in test mode may be many and short: this takes few steps.
+        if self._updating is not None:
+            return None
         if self._open is not None:
-            if (self._begun or not test) and (train or graph):
+            train, graph = _mode()
+            if (self._begun or (train and graph)) and (train or graph):
                 self._begun = True
-                return self._through(entries.CALL, link, call)
+                return None
             # The data was for this; or an epoch ends before the next update.
             self._finish(Abandoned((budget.ITERATIONS if self._begun else budget.EVALUATION, "")))
-        if self._own and not test and self._loop.running():
+        if self._loop.optimizers and all(_mode()) and self._own and self._loop.running():
+            self._note_chainer()
             self._begin(entries.CALL)
-            self._begun = True
-            return self._through(entries.CALL, link, call)
-        return self._own_call(link, call)
-
-    def _begin_own_call(self, link: Any) -> End | None:
-        """Begin a further call that is a trial of its own; gives what ends it."""
-        # Calls in test mode may be many and short: this takes few steps.
+            return None
         account = self._account_of_call()
-        network, watched = self._networks.get((id(link), account), (None, None))
-        if network is None or watched is None or network() is not link:
-            return None
-        if self._open is not None or self._updating is not None or watched.trial is None:
-            return None
-        if watched.trial.roots[0][1] is not link or (self._loop.optimizers and all(_mode())):
-            return None
-        self._run_as_it_is(watched)
-        return watched.begin(int(self.accounts.part in _OWN))
+        watched = self._watched_network(link, account)
+        if watched.trial is not None and watched.trial.roots[0][1] is not link:
+            watched.trial.roots = [("", link)]
+        if self.trying is not None and watched is not self.trying.watched:
+            self.trying.turns.pause()
+        end = watched.begin(int(self.accounts.part in _OWN))
+        if watched.count:
+            return end
+
+        def end_first(error: BaseException | None) -> None:
+            end(error)
+            if error is None:  # parameters may have got their shapes
+                self._alike.setdefault((account, *_likeness(link)), watched)
+
+        return end_first
 
     def _account_of_call(self) -> Account:
         """To what the call of a network belongs that is a trial of its own."""
@@ -323,7 +328,7 @@ class Program:
         return (self._calls, "") if account[0] in _OWN else account
 
     def _update(self, optimizer: Any, call: Callable[[], Any]) -> Any:
-        if self._own and self._open is None:
+        if self._own:
             if not self._loop.running():  # it was unpickled, and not set up
                 self._train_by(optimizer)
             self._begin(entries.UPDATE)
@@ -362,7 +367,7 @@ class Program:
             loop.waits = False
             loop.watched.trial = loop.trial(self.command)
             self._measure(loop.watched)
-        self._begun, self._began_by = False, by
+        self._begun, self._began_by = by in (entries.CALL, entries.BACKWARD), by
         self._open = loop.watched.begin()
 
     def _finish(self, error: Abandoned | None = None) -> None:
@@ -370,25 +375,13 @@ class Program:
         assert end is not None
         end(error)
 
-    def _own_call(self, link: Any, call: Callable[[], Any]) -> Any:
-        """What a call gives that is a trial of its own."""
-        account = self._account_of_call()
-        watched = self._watched_network(link, account)
-        if watched.trial is not None and watched.trial.roots[0][1] is not link:
-            watched.trial.roots = [("", link)]
-        self._run_as_it_is(watched)
-        first = not watched.count
-        result = watched.run(call, int(self.accounts.part in _OWN))
-        if first:  # parameters may have got their shapes
-            self._alike.setdefault((account, *_likeness(link)), watched)
-        return result
-
     def _watched_network(self, link: Any, account: Account) -> Watched:
         """The trials of a network, and of its copies: an evaluation may make one each time."""
         if (id(link), account) in self._networks:
             network, watched = self._networks[id(link), account]
             if network() is link and watched.trial is not None:
                 return watched
+        self._note_chainer()
         like = account, *_likeness(link)
         if like not in self._alike or self._alike[like].trial is None:
             trial = LoopTrial([("", link)], command=self.command)
@@ -429,11 +422,6 @@ class Program:
         from chainer_profile.integrations.trying import Trying
 
         self.trying = Trying(watched)
-
-    def _run_as_it_is(self, watched: Watched) -> None:
-        """These trials have no changes, unless they are those in which something is tried."""
-        if self.trying is not None and watched is not self.trying.watched:
-            self.trying.turns.pause()
 
     # -- a Trainer
 
