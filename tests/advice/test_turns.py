@@ -122,6 +122,17 @@ def test_rounds_have_a_block_of_each_variant_in_an_order_that_is_drawn():
     assert program.switches < 2000 * 20 * MS / BLOCK_NS / 2
 
 
+def test_the_first_short_iteration_behind_a_switch_does_not_count():
+    before = [AS_IT_IS]
+
+    def speed(now, number):
+        before.append(now)
+        return 0.1 if before[-2] != now == FAST else 1.0
+
+    fast = Program(noise=0, speed=speed).run(400, others=[FAST])[FAST, AS_IT_IS]
+    assert fast.wall.factor == pytest.approx(1, abs=0.02)
+
+
 def test_threads_come_first_the_others_beside_them_and_what_lasts_at_the_end():
     def speed(now, number):
         # With the threads as they are it is no faster.

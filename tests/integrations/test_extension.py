@@ -59,17 +59,15 @@ def each_iteration(trainer, does, name="each"):
 
 
 def test_every_iteration_has_rows_of_data_network_loss_and_optimizer(monkeypatch):
+    monkeypatch.setattr(live, "GROUP_NS", 0)  # each iteration is written when it has ended
     trainer, journal = trainer_of(20), []
 
     def look(trainer):
-        assert not any(name.startswith("profile/") for name in trainer.observation)
-        if trainer.updater.iteration == 18:
-            monkeypatch.setattr(live, "GROUP_NS", 0)  # so that the tape is folded
         if trainer.updater.iteration == 19:
             journal.append(recover(Path("result/profile/recording.journal")).n_trials)
 
     each_iteration(trainer, look)
-    recording = run_profiled(trainer, out="profile")
+    recording = run_profiled(trainer)
     assert journal == [17]  # a killed training leaves these
     # All but the two of the memory pass.
     assert recording.iteration.tolist() == [1, *range(4, 21)]
@@ -95,23 +93,26 @@ def test_every_iteration_has_rows_of_data_network_loss_and_optimizer(monkeypatch
     assert calls == dict.fromkeys(("/", "/predictor", "/predictor/fc1", "/predictor/fc2"), 1)
 
 
-def test_iterations_are_reported_where_that_is_asked_for():
-    trainer, seen = trainer_of(20), []
+@pytest.mark.parametrize("report", [True, False])
+def test_iterations_are_reported_where_that_is_asked_for(report):
+    trainer, reports = trainer_of(20), []
 
     def see(trainer):
-        reported = trainer.observation.items()
-        seen.append({name: ms for name, ms in reported if name.startswith("profile/")})
+        values = trainer.observation.items()
+        if of_profile := {name: ms for name, ms in values if name.startswith("profile/")}:
+            reports.append(of_profile)
 
     each_iteration(trainer, see)
-    recording = run_profiled(trainer, report=True)
+    recording = run_profiled(trainer, report=report)
+    assert len(reports) == (recording.n_trials if report else 0)
     whole_ns = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
-    for reported, all_ns, own in zip(filter(None, seen), whole_ns, recording.self_ns, strict=True):
-        phases = [name for name in reported if name.count("/") == 1]
+    for of_iteration, all_ns, own in zip(reports, whole_ns, recording.self_ns, strict=False):
+        phases = [name for name in of_iteration if name.count("/") == 1]
         assert set(phases) == {f"profile/{layer.phase}" for layer in recording.layers}
-        assert sum(reported[name] for name in phases) == pytest.approx(all_ns / 1e6)
-        layers = [name for name in reported if name.startswith("profile/layer/")]
+        assert sum(of_iteration[name] for name in phases) == pytest.approx(all_ns / 1e6)
+        layers = [name for name in of_iteration if name.startswith("profile/layer/")]
         assert len(layers) == 5
-        assert sum(reported[name] for name in layers) <= own.sum() / 1e6
+        assert sum(of_iteration[name] for name in layers) <= own.sum() / 1e6
 
 
 def nothing_runs():
@@ -190,21 +191,17 @@ class OwnLoop(StandardUpdater):
         optimizer.update()
 
 
-def paths_of(recording):
-    return {(layer.phase, layer.path) for layer in recording.layers}
-
-
 def test_updaters_that_go_their_own_way():
+    def paths(recording):
+        return {(layer.phase, layer.path) for layer in recording.layers}
+
     recording = run_profiled(trainer_of(updater=TwoModels))
-    paths = {("forward", "/main/predictor/fc1"), ("backward", "/other/fc1"), ("forward", "loss")}
-    paths |= {("update", "/main/predictor/fc1"), ("update", "/other/fc2")}
-    assert paths <= paths_of(recording)
+    assert {("update", "/main/predictor/fc1"), ("update", "/other/fc2")} <= paths(recording)
+    assert {("backward", "/other/fc1"), ("forward", "loss")} <= paths(recording)
     assert recording.settings.optimizer == "MomentumSGD and Adam"
 
-    devices = []
-
     def converter(batch, device):
-        devices.append(device)
+        assert device == -1  # an old-style converter stays one
         return concat(batch)
 
     recording = run_profiled(trainer_of(updater=OwnLoop, converter=converter, device=-1))
@@ -212,15 +209,12 @@ def test_updaters_that_go_their_own_way():
     # The inputs of all batches of an iteration count.
     assert recording.settings.batchsize == 8
     assert ("data", "converter") in {(layer.path, layer.function) for layer in recording.layers}
-    assert set(devices) == {-1}  # an old-style converter stays one
 
     # Copies of the network have paths of their own.
     devices = {"main": "@numpy", "second": "@numpy"}
     recording = run_profiled(trainer_of(updater=ParallelUpdater, devices=devices))
-    paths = {f"{prefix}/predictor/fc{number}" for prefix in ("", "/second") for number in (1, 2)}
-    assert {(phase, path) for phase in ("forward", "backward") for path in paths} <= paths_of(
-        recording
-    )
+    for path in ("/predictor/fc1", "/second/predictor/fc2"):
+        assert {("forward", path), ("backward", path)} <= paths(recording)
     assert {link.calls for link in recording.links} == {1}
 
 

@@ -142,7 +142,12 @@ def spends(trials, rest=0, **parts):
     return lambda program: PROGRAMS.append((program, trials, {**spent, (REST, ""): (rest, 0)}))
 
 
-@spends({"train": 2}, iterations=(2 * (10 + 20 + 100 + 1000), 2), rest=2 * 5 + 7)
+@spends(
+    {"train": 2, "test": 1},
+    iterations=(2 * (10 + 20 + 100 + 1000), 2),
+    evaluation=(100, 1),
+    rest=2 * 5 + 7,
+)
 def a_loop_of_its_own(clock, model, optimizer):
     """The end of the data begins no iteration."""
     for batch in Data(clock, repeat=False):
@@ -150,6 +155,8 @@ def a_loop_of_its_own(clock, model, optimizer):
         chainer.dataset.concat_examples(batch)
         learn(model, optimizer)
         clock.advance(5)  # between iterations: the script's own
+    with in_test_mode():
+        model(X)
 
 
 @spends({"train": 3}, iterations=(3 * 1100, 3), rest=15)
