@@ -225,17 +225,6 @@ def test_a_method_that_raises_gives_way_to_the_one_it_replaces():
     assert tried[USELESS, AS_IT_IS].pairs > 5
 
 
-def test_what_stands_between_iterations_has_the_program_as_it_is():
-    program = Program()
-    turns = Turns(Cures(others=[FAST]), program.switch)
-    for _ in range(300):
-        turns.begin()
-        turns.end(20 * MS)
-        turns.pause()
-        assert program.now is AS_IT_IS
-    assert results(turns)[FAST, AS_IT_IS].pairs > 10
-
-
 def test_too_few_iterations_tell_nothing_and_the_rest_is_not_begun():
     turns = Turns(Cures([SINGLE], [FAST], [KEEPING]), Program().switch)
     for _ in range(1 + WARM_UP):

@@ -12,14 +12,8 @@ from chainer_profile.basics.units import format_duration
 from chainer_profile.integrations import script_run
 from chainer_profile.measure import machine
 from chainer_profile.measure.machine import save_limits
-from chainer_profile.record.budget import (
-    ITERATIONS,
-    PROFILER,
-    REPORTS,
-    RUNNING,
-    SAVING,
-    read_budget,
-)
+from chainer_profile.record import budget as budgets
+from chainer_profile.record.budget import ITERATIONS, RUNNING, read_budget
 from chainer_profile.record.journal import KILLED
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run
@@ -88,10 +82,10 @@ def test_limits_are_taken_and_never_measured_and_added_time_is_reported(monkeypa
     recording, budget = load_run(Path("here")), read_budget(Path("here"))
     assert recording.limits is None
     assert sum(part.ns for part in budget.spent) == budget.wall_ns
-    added = {part.name: part.ns for part in budget.part(PROFILER)}
-    assert {SAVING, REPORTS} < added.keys()
-    reports, all_ns = format_duration(added[REPORTS] * NS), sum(added.values())
-    others = format_duration((all_ns - added[REPORTS]) * NS)
+    added = {part.name: part.ns for part in budget.part(budgets.PROFILER)}
+    assert {budgets.SAVING, budgets.REPORTS} < added.keys()
+    reports, all_ns = format_duration(added[budgets.REPORTS] * NS), sum(added.values())
+    others = format_duration((all_ns - added[budgets.REPORTS]) * NS)
     assert f"(plus {others} of profiling, and {reports} for the reports)" in said()
     save_limits(stand_in(recording.environment, machine.find_device("cpu")))
     assert run("train()", "--force") == 0

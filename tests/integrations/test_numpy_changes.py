@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from chainer_profile.integrations.numpy_changes import OldNames
+from chainer_profile.integrations.numpy_changes import OldNames, advice
 from chainer_profile.numpy_names import GONE_SINCE, WRITE, value
 
 #: Code of old programs, and the results of NumPy 1.23.5.
@@ -60,3 +60,20 @@ def test_the_note_tells_names_of_the_program_with_their_places():
         "np.nan for np.NaN (train.py:3, gone since NumPy 2.0), "
         "np.prod for np.product (net.py:1, gone since NumPy 2.0)"
     )
+
+
+#: Code of old programs that fails, and what to write.
+FAILS = {
+    "np.array([[1], [1, 2]])": "write np.array(rows, dtype=object)",
+    "np.array([1, 2], np.int32).astype(float).__array__(copy=False, dtype=int)": "np.asarray(x)",
+    "np.uint8(300)": "that uint8 cannot hold; write np.array(number).astype(np.uint8)",
+    "np.stack(x for x in [[1], [2]])": "write np.stack(list(arrays))",
+}
+
+
+@pytest.mark.parametrize("code", FAILS)
+def test_what_to_write_is_told_of_what_fails_since_numpy_changed(code):
+    with pytest.raises((AttributeError, TypeError, ValueError, OverflowError)) as raised:
+        eval(code, {"np": np})
+    assert FAILS[code] in advice(raised.value)
+    assert advice(ValueError("of the program")) == advice(KeyError("inhomogeneous shape")) == ""
