@@ -430,11 +430,12 @@ class Program:
         trial = trial_of(trainer.updater, command=self.command)
         watched = self._watch(TRAINING, trial)
         self._measure(watched)
+        # When the first iteration begins: a snapshot may be loaded before.
+        before: dict[str, int] = {}
         if watched.turns is not None:
-            watched.turns.progress = functools.partial(part_of, trainer, progress_of(trainer))
+            watched.turns.progress = functools.partial(part_of, trainer, before)
         self._has_trained = True
         self._trainers += 1
-        before = progress_of(trainer)
 
         def in_trial(update: Callable[[], None]) -> Callable[[], None]:
             def measured_update() -> None:
@@ -444,8 +445,14 @@ class Program:
                 finally:
                     self._updating = None
 
-            # A child may go on with it.
-            return lambda: watched.run(measured_update) if self._entries.mine else update()
+            def run_trial() -> None:
+                before.update({} if before else progress_of(trainer))
+                if self._entries.mine:
+                    watched.run(measured_update)
+                else:  # a child goes on with it
+                    update()
+
+            return run_trial
 
         try:
             with Replacements() as replacements:
@@ -454,7 +461,7 @@ class Program:
                 return call()
         finally:
             self._trainers -= 1
-            self.extensions += tuple(described(trainer, before))
+            self.extensions += tuple(described(trainer, before or progress_of(trainer)))
             self._loop.has_updated = True
             self._end(watched)
 

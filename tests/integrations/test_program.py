@@ -2,7 +2,6 @@
 
 import functools
 import gc
-import io
 import sys
 import weakref
 from contextlib import contextmanager
@@ -118,14 +117,6 @@ def learn(model, optimizer, cleared=None):
     optimizer.update()
 
 
-def trainer_of(clock, tmp_path, iterations):
-    model, optimizer = Net(clock), Optimizer(clock)
-    optimizer.setup(L.Classifier(model))
-    updater = training.updaters.StandardUpdater(Data(clock), optimizer)
-    trainer = training.Trainer(updater, (iterations, "iteration"), out=str(tmp_path))
-    return trainer, extensions.Evaluator(Data(clock, repeat=False), optimizer.target)
-
-
 @contextmanager
 def in_test_mode():
     with chainer.using_config("train", False), chainer.no_backprop_mode():
@@ -239,31 +230,27 @@ def test_an_optimizer_that_was_not_set_up_within_the_program(watching, clock):
     assert watching.program.watched[-1].recording.self_ns.tolist()
 
 
-def test_trials_belong_to_the_part_that_calls_the_network(watching, clock):
-    calls = ((EXTENSIONS, "Bleu"), (EVALUATION, "validation"), (EXTENSIONS, "b"), (budget.REST, ""))
-    model = Net(clock)
+def test_trials_belong_to_the_part_that_calls_the_network_and_eight_kinds_are_measured(
+    watching, clock
+):
+    program = watching.program
     with watching.within(), in_test_mode():
-        for part, name in 2 * calls:
-            with watching.accounts.within(part, name):
-                model(X)
-    kinds = [(kind.name, kind.spent, kind.own_ns) for kind in watching.program.watched]
-    names = ("test", "test-2", "test-3", "test-4")
-    accounts = (*calls[:3], (budget.CALLS, ""))
-    assert kinds == [(name, account, 200) for name, account in zip(names, accounts, strict=True)]
-
-
-def test_the_time_of_networks_that_are_not_measured(watching, clock):
-    """Eight kinds are."""
-    unmeasured = (budget.Spent(EXTENSIONS, "Bleu", 2 * 300, 2 * 3),)
-    with watching.within(), in_test_mode():
-        with watching.accounts.within(EXTENSIONS, "Bleu"):
-            for number in range(10):
-                model = type(f"Net{number}", (Net,), {})(clock)
-                for _ in range(3):
+        for number in range(10):
+            model = type(f"Net{number}", (Net,), {})(clock)
+            for _ in range(3):
+                with watching.accounts.within(EXTENSIONS, "Bleu"):
                     model(X)
-        assert watching.program.unmeasured() == unmeasured
-    assert watching.program.unmeasured() == unmeasured
-    assert len(watching.program.recordings()) == 8
+        model(X)
+        unmeasured = program.unmeasured()
+    kinds = [(kind.name, kind.spent, kind.own_ns) for kind in program.watched]
+    assert kinds[0] == ("test", (EXTENSIONS, "Bleu"), 300)
+    assert kinds[9:] == [
+        ("test-10", (EXTENSIONS, "Bleu"), 300),
+        ("test-11", (budget.CALLS, ""), 100),
+    ]
+    assert len(program.recordings()) == 8
+    calls = budget.Spent(budget.CALLS, "", 100, 1)
+    assert program.unmeasured() == unmeasured == (budget.Spent(EXTENSIONS, "Bleu", 600, 6), calls)
 
 
 def test_the_kind_of_code_that_runs(watching, clock, monkeypatch):
@@ -300,7 +287,11 @@ class Extension(training.Extension):
 
 
 def test_a_trainer(watching, clock, tmp_path):
-    trainer, evaluator = trainer_of(clock, tmp_path, 6)
+    optimizer = Optimizer(clock)
+    optimizer.setup(L.Classifier(Net(clock)))
+    updater = training.updaters.StandardUpdater(Data(clock), optimizer)
+    trainer = training.Trainer(updater, (6, "iteration"), out=str(tmp_path))
+    evaluator = extensions.Evaluator(Data(clock, repeat=False), optimizer.target)
     trainer.extend(Extension(clock), trigger=(2, "iteration"))
     trainer.extend(Extension(clock), name="other", trigger=(3, "iteration"))
 
@@ -308,7 +299,8 @@ def test_a_trainer(watching, clock, tmp_path):
     def noted(trainer):
         clock.advance(31)
 
-    for extension in (noted, evaluator, extensions.snapshot(filename="it")):
+    plain = functools.partial(chainer.serializers.save_npz, compression=False)
+    for extension in (noted, evaluator, extensions.snapshot(savefun=plain, filename="it")):
         trainer.extend(extension, trigger=(6, "iteration"))
     kinds = (Extension, Net, Optimizer, Data, chainer.serializers, chainer.datasets)
     before = [dict(vars(kind)) for kind in kinds]
@@ -327,36 +319,9 @@ def test_a_trainer(watching, clock, tmp_path):
     assert counts == [("train", 6), ("test", 2)]
     # Everything is left as it was.
     assert [dict(vars(kind)) for kind in kinds] == before
-    assert "update" not in vars(trainer.updater)
-
-
-def test_how_often_the_extensions_of_a_trainer_work(watching, clock, tmp_path):
-    def saving(**asked):
-        return functools.partial(chainer.serializers.save_npz, **asked)
-
-    trainer, evaluator = trainer_of(clock, tmp_path, 12)
-    plain = extensions.snapshot_writers.SimpleWriter(saving(compression=False))
-    for extension in (
-        extensions.LogReport(trigger=(2, "epoch")),
-        extensions.ProgressBar(update_interval=5, out=io.StringIO()),
-        evaluator,
-        extensions.snapshot(filename="a"),
-        extensions.snapshot(filename="b", writer=plain),
-        extensions.snapshot(savefun=saving(compression=True), filename="c"),
-    ):
-        trainer.extend(extension)
-    trainer.extend(lambda trainer: None, name="now and then", trigger=lambda trainer: False)
-    with watching.within():
-        trainer.run()
-    assert watching.program.extensions == (
-        budget.Extension("LogReport", "extensions.LogReport", 2, "epoch", 3, "trigger"),
-        budget.Extension("ProgressBar", "extensions.ProgressBar", 1, "iteration", 12),
-        budget.Extension("validation", "extensions.Evaluator", 1, "epoch", 6),
-        budget.Extension("snapshot", "extensions.snapshot", 1, "epoch", 6, "", True),
-        budget.Extension("snapshot_1", "extensions.snapshot", 1, "epoch", 6, "", False),
-        budget.Extension("snapshot_2", "extensions.snapshot", 1, "epoch", 6, "", True),
-        budget.Extension("now and then", "now and then", 0, "", 0),
-    )
+    snapshot = budget.Extension("snapshot", "extensions.snapshot", 6, "iteration", 1)
+    assert watching.program.extensions[-1] == snapshot
+    assert "update" not in vars(updater)
 
 
 def test_iterations_have_their_numbers_where_others_turn_out_to_be_none(watching, clock):

@@ -1,5 +1,6 @@
 """Programs in the style of Chainer's examples, run unedited, and their profiles."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -13,26 +14,38 @@ from tests.scripts import run_in_child
 
 pytestmark = pytest.mark.process
 
-#: By program, its options for a quick run: its iterations, links that run functions in them, and
-#: how often its extensions are called.
+#: How extensions work, in each of three Trainers, of which the last one loads a snapshot.
+WORKS = {
+    ("extensions.Evaluator", 1, "epoch", 1, "", False),
+    ("extensions.DumpGraph", 0, "", 0, "", False),
+    ("extensions.snapshot", 1, "epoch", 1, "", True),
+    ("extensions.LogReport", 1, "epoch", 1, "trigger", False),
+    ("extensions.PlotReport", 1, "epoch", 1, "trigger", False),
+    ("extensions.PrintReport", 1, "iteration", 20, "", False),
+    ("extensions.ProgressBar", 1, "iteration", 20, "", False),
+}
+#: By program, its options for a quick run: its iterations, links that run functions in them, how
+#: often its extensions are called, and how they work.
 PROGRAMS = {
     "train_mnist --epoch 1": (
         60,
         "l1 l2 bn l3",
         {"LogReport": 61, "PrintReport": 61, "PlotReport": 61, "PlotReport_1": 61}
         | {"ProgressBar": 60, "validation": 4, "dump_graph": 1, "snapshot": 3},
+        WORKS,
     ),
     "train_ptb_custom_loop --epoch 1 --bproplen 5": (
         19,
         "embed lstm/upward lstm/lateral gru/W_r gru/U_r gru/W_z gru/U_z gru/W gru/U out",
         {"": 1},  # its evaluation
+        set(),
     ),
 }
 
 
 @pytest.mark.parametrize("command", PROGRAMS)
 def test_an_unedited_program(command):
-    iterations, links, extensions = PROGRAMS[command]
+    iterations, links, extensions, works = PROGRAMS[command]
     name, *options = command.split()
     program = str(ROOT / f"tests/programs/{name}.py")
     words = ("--format", "none", "-o", "run", program, *options, "--out", "result")
@@ -47,5 +60,7 @@ def test_an_unedited_program(command):
     calls = {spent.name: spent.count for part in parts for spent in part}
     assert calls.keys() >= extensions.keys()
     assert all(calls[name] == count for name, count in extensions.items() if name)
+    kinds = {(each.kind, *dataclasses.astuple(each)[2:]) for each in budget.extensions}
+    assert kinds == works
     paths = {layer.path.removeprefix("/predictor/") for layer in recording.layers}
     assert paths >= set(links.split())
