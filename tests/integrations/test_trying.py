@@ -2,7 +2,9 @@
 
 import io
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import chainer
 import chainer.functions as F
@@ -11,12 +13,14 @@ import numpy as np
 import pytest
 from chainer import training
 from chainer.functions.connection.convolution_2d import Convolution2DFunction
+from chainer.training.triggers import IntervalTrigger
 
 from chainer_profile.advice import changes, turns
 from chainer_profile.advice.changes import AS_IT_IS, Cures, blas_threads
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.integrations import trying, watched
+from chainer_profile.integrations.extensions import part_of
 from chainer_profile.integrations.program import Program
 from chainer_profile.kernels import numpy_kernels
 from chainer_profile.kernels.accelerate import accelerate
@@ -242,21 +246,27 @@ def test_names_and_variables_of_kept_memory():
     assert changes.candidate_within(NUMPY.with_(KEPT), NUMPY).name == "+ memory kept"
 
 
+def test_the_part_of_a_training_that_has_passed():
+    """From where it goes on, as it may be that of a snapshot."""
+    updater = SimpleNamespace(iteration=4, epoch_detail=2.5)
+    for end, part in (((6, "iteration"), 0.5), ((3, "epoch"), 0.75)):
+        trainer = SimpleNamespace(updater=updater, stop_trigger=IntervalTrigger(*end))
+        assert part_of(trainer, {"iteration": 2, "epoch": 1}) == part
+    trainer.stop_trigger = lambda trainer: False  # nobody knows its end
+    assert part_of(trainer, {"iteration": 2, "epoch": 1}) is None
+
+
 # -- beside the network, and at the terminal
 
 
 def test_what_compression_takes_is_measured_once(clock, tmp_path, monkeypatch):
-    model = L.Linear(3, 3)
-    takes = {"savez_compressed": 10, "savez": 4}
-    for name, ns in takes.items():
-        write = getattr(np, name)
+    def timed(write, ns, file, *args, **arrays):
+        write(file, *args, **arrays)
+        clock.advance(ns * isinstance(file, io.BytesIO))
 
-        def timed(file, *args, write=write, ns=ns, **arrays):
-            write(file, *args, **arrays)
-            clock.advance(ns * int(isinstance(file, io.BytesIO)))
-
-        monkeypatch.setattr(np, name, timed)
-    save = np.savez_compressed
+    for name, ns in (("savez_compressed", 10), ("savez", 4)):
+        monkeypatch.setattr(np, name, partial(timed, getattr(np, name), ns))
+    save, model = np.savez_compressed, L.Linear(3, 3)
     with watch(clock) as program:
         for _ in range(3):
             chainer.serializers.save_npz(tmp_path / "a.npz", model)

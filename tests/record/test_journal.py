@@ -246,20 +246,24 @@ def test_a_file_of_the_program_s_that_has_the_journal_s_number_is_left_alone(pat
 
 
 def test_calls_and_work_of_rows_by_link_are_means():
-    """Rows that come later are zero in earlier iterations."""
-    a, b = Layer(0, "/a", "f", flops=10), Layer(1, "/b", "g", calls=2, flops=7)
+    """Rows that come later, or not again, are zero in the other iterations."""
+    compute, move = Layer(0, "/a", "f", flops=10), Layer(1, "/b", "g", "communication", flops=7)
     links = (LinkCalls("/", "Net", 1, 0),)
     recording = recorded(
         Header(Settings(), Environment()),
-        Rows((a,)),
+        Rows((compute,)),
         trial(kinds.PROFILED, 100, 50, self_ns=[30], calls=[2]),
-        Rows((b,), links=links),
-        trial(kinds.PROFILED, 300, 90, self_ns=[20, 40], calls=[1, 4]),
+        Rows((replace(move, calls=2),), links=links),
+        trial(
+            kinds.PROFILED, 300, 90, self_ns=[20, 40], calls=[1, 4], arrived_ns=[310], left_ns=[350]
+        ),
+        trial(kinds.PROFILED, 500, 50, self_ns=[35], calls=[3]),
     )
-    assert recording.self_ns.tolist() == [[30, 0], [20, 40]]
+    assert recording.self_ns.tolist() == [[30, 0], [20, 40], [35, 0]]
+    assert recording.arrived_ns.tolist() == [[0], [310], [0]]
     assert recording.links == links
-    assert [row.calls for row in recording.layers] == [1.5, 2]
-    assert [(row.flops, row.work_is_about) for row in recording.layers] == [(15, True), (7, False)]
+    assert [row.calls for row in recording.layers] == [2, 4 / 3]
+    assert [(row.flops, row.work_is_about) for row in recording.layers] == [(20, True), (5, True)]
 
 
 def test_trials_of_single_calls_become_rows_by_link():
