@@ -34,14 +34,14 @@ from chainer_profile.record.recording import Recording
 if TYPE_CHECKING:
     from chainer_profile.integrations.trying import Trying
 
-#: Trainings that are measured, and networks that are called outside of them, at most.
+#: At most so many trainings are measured, and so many networks that are called outside of them.
 _MOST_KINDS = 8
-#: What the profiler does in a program, beside :mod:`.watched`.
+#: Names of the profiler's work in a program, beside those in :mod:`.watched`.
 FOLDING = "merging trials"
 COMPRESSION = "saving with and without compression"
-#: Flag of a class that is not built in, whose methods can be replaced.
+#: Flag of classes that are not built in: their methods can be replaced.
 _HEAP_TYPE = 1 << 9
-#: Where a program's own code runs, in which a trial may begin.
+#: Parts in which the program's own code runs, where a trial may begin.
 _OWN = (budget.REST, budget.IMPORTS)
 
 
@@ -50,17 +50,17 @@ class _Loop:
     """A training, which began when the first of its optimizers was set up."""
 
     optimizers: list[ref[Any]] = field(default_factory=list)
-    has_updated: bool = False  #: Whether any of them has: the next one belongs to another training.
+    has_updated: bool = False  #: Then the next optimizer that is set up begins another training.
     watched: Watched | None = None  #: The iterations of its own loop, without a Trainer.
     #: Whether it waits for the first update, which shows which optimizer is one of ChainerMN's.
     waits: bool = False
-    #: Whose update was the last one, and those whose updates do not end an iteration: others update
-    #: behind them, by what was computed before.
+    #: The optimizer that updated last, and those whose updates do not end an iteration, as others
+    #: follow that use the same gradients.
     last: int = 0
     not_last: set[int] = field(default_factory=set)
 
     def running(self) -> list[Any]:
-        """The optimizers that are there still."""
+        """The optimizers that still exist."""
         alive = filter(None, (optimizer() for optimizer in self.optimizers))
         return [optimizer for optimizer in alive if optimizer.target is not None]
 
@@ -110,30 +110,30 @@ class Program:
         #: The part of a snapshot's time that compression takes, by its account's name.
         self.compression: dict[str, float] = {}
         self._updating: LoopTrial | None = None
-        # What ends the iteration of a loop that is open; whether more than data was seen of it, and
-        # the entry that it began with.
+        # Ends the loop's open iteration; whether that is beyond the loading of data; and the entry
+        # by which it began.
         self._open: End | None = None
         self._begun = False
         self._began_by = ""
-        # Networks that are called outside of trainings, and the kind that each one is of.
-        # Each is of one account, so that its rows add up to a part of that.
+        # Networks that are called outside of trainings, with the kind of each by account: so the
+        # rows of a kind add up to a part of its account.
         self._networks: dict[tuple[int, Account], tuple[ref[Any], Watched]] = {}
         self._alike: dict[Any, Watched] = {}
 
     @property
     def called_chainer(self) -> bool:
-        """Whether anything of Chainer's was called."""
+        """Whether the program called anything in Chainer."""
         return self._called_chainer or bool(self.untimed)
 
     @property
     def untimed(self) -> dict[str, int]:
-        """What other threads called, and how often."""
+        """How often other threads called what."""
         counts = self._entries.elsewhere
         names = {entries.CALL: budget.CALLS, entries.UPDATE: budget.UPDATES}
         return {name: counts[entry] for entry, name in names.items() if counts[entry]}
 
     def what_runs(self) -> str:
-        """What the main thread is in now: a network, data loading, or other code."""
+        """The code that the main thread runs now: a network, data loading, or other code."""
         opened = self._entries.opened
         if not opened.isdisjoint((entries.CALL, entries.BACKWARD, entries.UPDATE)):
             return budget.NETWORK
@@ -141,7 +141,7 @@ class Program:
         return budget.LOADING if loads else budget.OTHER
 
     def unmeasured(self) -> tuple[budget.Spent, ...]:
-        """What calls of networks took that are not measured, by account."""
+        """The time of calls of networks that are not measured, by account."""
         calls: dict[Account, tuple[int, int]] = {}
         for trials in self.watched:
             if trials.count and not (trials.live or trials.recording):
@@ -150,7 +150,7 @@ class Program:
         return tuple(budget.Spent(*account, *spent) for account, spent in calls.items())
 
     def recordings(self) -> dict[str, Recording]:
-        """What was measured by kind: of a training first, or else of what took the most time."""
+        """The recordings by kind: a training first, then the others by their time."""
         ranked = sorted(self.watched, key=lambda trials: (trials.name != TRAINING, -trials.own_ns))
         return {
             trials.name: trials.recording
@@ -185,7 +185,7 @@ class Program:
                 self.trying.close()
 
     def _end(self, watched: Watched) -> None:
-        """Of these trials no more are to come."""
+        """No more of these trials are to come."""
         if watched.trial is not None:
             with self.accounts.within(budget.PROFILER, FOLDING):
                 watched.end()
@@ -193,7 +193,7 @@ class Program:
     def _counted(
         self, account: Account | Callable[..., Account | None], function: Any, count: int = 1
     ) -> Any:
-        """The same function, whose time is in an account of its own, or in one by its arguments."""
+        """The same function; its time goes to an account, which may depend on its arguments."""
 
         @functools.wraps(function)
         def in_account(*args: Any, **kwargs: Any) -> Any:
@@ -202,7 +202,7 @@ class Program:
                 return function(*args, **kwargs)
             return in_own_account(own, args, kwargs)
 
-        # Another frame than the one that passes a call on, for the sampler.
+        # For the sampler, this frame differs from the one that passes a call on.
         def in_own_account(own: Account, args: Any, kwargs: Any) -> Any:
             with self.accounts.within(*own, count):
                 return function(*args, **kwargs)
@@ -210,7 +210,7 @@ class Program:
         return in_account
 
     def _both_ways(self, save: Any) -> Any:
-        """The same function, which measures once for an account what compression takes."""
+        """The same function; it measures once for each account what compression takes."""
 
         @functools.wraps(save)
         def saved(file: Any, *args: Any, **arrays: Any) -> None:
@@ -240,7 +240,7 @@ class Program:
             self._begin(entry)
             try:
                 return self._through(entry, owner, call)
-            except BaseException:  # as at the end of the data: that begins no trial
+            except BaseException:  # such as the end of the data, which begins no trial
                 self._finish(Abandoned((budget.REST, "")))
                 raise
         if self._own:
@@ -263,7 +263,7 @@ class Program:
 
     @property
     def _calls(self) -> str:
-        """What calls of networks belong to, outside of any training."""
+        """The part that calls of networks outside of any training belong to."""
         return budget.EVALUATION if self._has_trained else budget.CALLS
 
     def _through(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
@@ -273,7 +273,7 @@ class Program:
         return watched.trial.around(entry, owner, call)
 
     def _train_by(self, optimizer: Any) -> None:
-        """An optimizer is new: of the training that has not begun, or of another one."""
+        """Note a new optimizer: of the training that has not begun yet, or of another one."""
         if self._loop.has_updated:
             if self._loop.watched is not None:
                 self._end(self._loop.watched)
@@ -282,7 +282,7 @@ class Program:
 
     def _set_up(self, optimizer: Any, call: Callable[[], Any]) -> Any:
         self._train_by(optimizer)
-        # Those of ChainerMN are no optimizers of Chainer's, and stand for one.
+        # ChainerMN's wrap an optimizer of Chainer's, and have another base class.
         several = sys.modules.get("chainermn.optimizers")
         for name in ("_MultiNodeOptimizer", "_DoubleBufferingOptimizer"):
             if hasattr(several, name):
@@ -290,8 +290,8 @@ class Program:
         return call()
 
     def _begin_call(self, link: Any) -> End | None:
-        """A network is called: if that is a trial of its own, it begins; gives what ends it."""
-        # Calls in test mode may be many and short: this takes few steps.
+        """Begin the trial that a call of a network is, and return what ends it; or return None."""
+        # Calls in test mode may be many and short, so this takes few steps.
         if self._updating is not None:
             return None
         if self._open is not None:
@@ -299,7 +299,7 @@ class Program:
             if (self._begun or (train and graph)) and (train or graph):
                 self._begun = True
                 return None
-            # The data was for this; or an epoch ends before the next update.
+            # The data was for this call, or an epoch ends before the next update.
             self._finish(Abandoned((budget.ITERATIONS if self._begun else budget.EVALUATION, "")))
         if self._loop.optimizers and all(_mode()) and self._own and self._loop.running():
             self._note_chainer()
@@ -323,13 +323,13 @@ class Program:
         return end_first
 
     def _account_of_call(self) -> Account:
-        """To what the call of a network belongs that is a trial of its own."""
+        """The account of a call of a network that is a trial of its own."""
         account = self.accounts.account
         return (self._calls, "") if account[0] in _OWN else account
 
     def _update(self, optimizer: Any, call: Callable[[], Any]) -> Any:
         if self._own:
-            if not self._loop.running():  # it was unpickled, and not set up
+            if not self._loop.running():  # it was not set up here, but unpickled
                 self._train_by(optimizer)
             self._begin(entries.UPDATE)
         if self._open is None:  # a Trainer's
@@ -376,7 +376,7 @@ class Program:
         end(error)
 
     def _watched_network(self, link: Any, account: Account) -> Watched:
-        """The trials of a network, and of its copies: an evaluation may make one each time."""
+        """The trials of a network and its copies: an evaluation may make a copy each time."""
         if (id(link), account) in self._networks:
             network, watched = self._networks[id(link), account]
             if network() is link and watched.trial is not None:
@@ -418,7 +418,7 @@ class Program:
             if watched.name != TRAINING or self.trying.watched.name == TRAINING:
                 return
             self.trying.close()
-        # With it come pandas and the findings, which a program without cures does not wait for.
+        # It imports pandas and the findings, so only a program with cures waits for them.
         from chainer_profile.integrations.trying import Trying
 
         self.trying = Trying(watched)
@@ -497,7 +497,7 @@ def _mode() -> tuple[bool, bool]:
 
 
 def _likeness(link: Any) -> tuple[Any, ...]:
-    """What is the same of a network and its copies: its class, and its parameters' shapes."""
+    """What a network has in common with its copies: class, and shapes of parameters."""
     arrays = [(path, param.array) for path, param in sorted(link.namedparams())]
     shapes = [(path, None if array is None else array.shape) for path, array in arrays]
     return type(link), *shapes
@@ -508,7 +508,7 @@ def _save_npz(file: Any, obj: Any, compression: bool = True) -> Account:
 
 
 def _named(trained: Sequence[Any]) -> list[tuple[str, Any]]:
-    """Networks with what is put before their links' paths: names of classes, or nothing for one.
+    """Networks, with prefixes for their links' paths: their classes, or nothing for a single one.
 
     Links of others are left out.
     """

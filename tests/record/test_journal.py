@@ -169,7 +169,7 @@ def test_damaged_headers_and_other_files_are_refused_in_one_line(path, tmp_path)
         *((header | {"environment": 3},), (3,), (rows, header), (first,)),
         # Samples that are too many, too few, and no integers; a kind that is none; a large number.
         (header, first),
-        *((header, rows, first | {"samples": {"launch_ns": b"x" * n}}) for n in (0, 1, 16)),
+        *((header, rows, first | {"samples": {"launch_ns": b"x" * n}}) for n in (0, 1)),
         *((header, rows, first | change) for change in ({"kind": "x"}, {"wall_ns": 2**63})),
         len(deep).to_bytes(8, "little") + deep,
     ):
