@@ -21,8 +21,8 @@ from chainer_profile.record.recording import Environment, Recording, Settings
 if TYPE_CHECKING:
     from chainer_profile.advice.turns import Turns
 
-#: The memory pass takes about so many nanoseconds for each call, as tracemalloc sees all that Python
-#: allocates. It may add so many in any case, or such a part of the trials' time.
+#: The memory pass takes about so many nanoseconds for each call, as tracemalloc sees all that
+#: Python allocates. It may add so many in any case, or such a part of the trials' time.
 _MEMORY_CALL_NS, _MEMORY_NS, _MEMORY_PART = 500_000, 300_000_000, 0.03
 #: Its two trials have no rows: they may take so long in any case, or such a part of that time.
 _UNTIMED_TRIALS, _UNTIMED_NS, _UNTIMED_PART = 2, 100_000_000, 0.1
