@@ -34,7 +34,7 @@ PRECISE, PAIRS, LEAST_PAIRS = 0.025, 6, 2
 
 @dataclass(frozen=True)
 class LossChange:
-    """How much iterations with a change differ, as a part of the mean loss, with its 95 % interval."""
+    """How much a change moves the mean loss, as a part of it, with a 95 % interval."""
 
     part: float  #: NaN if a loss is no number.
     low: float

@@ -45,6 +45,7 @@ small, large = L.Linear(4, 3), L.Linear(4, 100_000)
 TAKES = {
     "open": "builtins.open = None\ntrain()",
     "modules": "train()\nsys.path.clear(); sys.path_importer_cache.clear(); sys.meta_path.clear()",
+    "results": "train()\n__import__('shutil').rmtree('here')",
     "folder": "train()\nos.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')",
 }
 
