@@ -305,13 +305,16 @@ class Program:
             self._note_chainer()
             self._begin(entries.CALL)
             return None
-        account = self._account_of_call()
+        account = self.accounts.account
+        is_own = account[0] in _OWN
+        if is_own:
+            account = self._calls, ""
         watched = self._watched_network(link, account)
         if watched.trial is not None and watched.trial.roots[0][1] is not link:
             watched.trial.roots = [("", link)]
         if self.trying is not None and watched is not self.trying.watched:
             self.trying.turns.pause()
-        end = watched.begin(int(self.accounts.part in _OWN))
+        end = watched.begin(int(is_own))
         if watched.count:
             return end
 
@@ -321,11 +324,6 @@ class Program:
                 self._alike.setdefault((account, *_likeness(link)), watched)
 
         return end_first
-
-    def _account_of_call(self) -> Account:
-        """The account of a call of a network that is a trial of its own."""
-        account = self.accounts.account
-        return (self._calls, "") if account[0] in _OWN else account
 
     def _update(self, optimizer: Any, call: Callable[[], Any]) -> Any:
         if self._own:

@@ -98,9 +98,9 @@ class Watched:
 
     # -- a trial
 
-    def run(self, call: Callable[[], Any], count: int = 1) -> Any:
+    def run(self, call: Callable[[], Any]) -> Any:
         """Run a call as the next trial; returns its result."""
-        end = self.begin(count, ends=True)
+        end = self.begin(ends=True)
         try:
             result = call()
         except BaseException as error:
