@@ -96,10 +96,12 @@ def test_every_iteration_has_rows_of_data_network_loss_and_optimizer(monkeypatch
 @pytest.mark.parametrize("report", [True, False])
 def test_iterations_are_reported_where_that_is_asked_for(report):
     trainer, reports = trainer_of(20), []
+    trainer.updater.iteration = 5  # as behind a snapshot
     each_iteration(trainer, lambda trainer: reports.append(dict(trainer.observation)))
     recording = run_profiled(trainer, report=report)
     reports = [of for of in reports if any(name.startswith("profile/") for name in of)]
     assert len(reports) == (recording.n_trials if report else 0)
+    assert recording.iteration.tolist() == [6, *range(9, 21)]
     whole_ns = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
     phases = {f"profile/{layer.phase}" for layer in recording.layers}
     for of, all_ns, own in zip(reports, whole_ns, recording.self_ns, strict=False):
