@@ -253,6 +253,16 @@ def test_trials_belong_to_the_part_that_calls_the_network_and_eight_kinds_are_me
     assert program.unmeasured() == unmeasured == (budget.Spent(EXTENSIONS, "Bleu", 600, 6), calls)
 
 
+def test_copies_of_a_network_have_its_rows(watching, clock):
+    model = Net(clock)
+    with watching.within(), in_test_mode():
+        for _ in range(12):
+            model.copy()(X)
+    (calls,) = watching.program.watched
+    assert calls.count == 12
+    assert {row.path for row in calls.recording.layers} == {"/fc"}
+
+
 def test_the_kind_of_code_that_runs(watching, clock, monkeypatch):
     runs, advance = [], clock.advance
     what_runs = watching.program.what_runs
