@@ -133,6 +133,14 @@ def test_the_first_short_iteration_behind_a_switch_does_not_count():
     assert fast.wall.factor == pytest.approx(1, abs=0.02)
 
 
+def test_the_luck_of_the_rounds_that_chose_a_change_does_not_count():
+    def speed(now, number):
+        return 2.0 if now == FAST and number < 100 else 1.0
+
+    fast = Program(noise=0.02, speed=speed).run(1500, others=[FAST])[FAST, AS_IT_IS]
+    assert fast.wall.factor == pytest.approx(1, abs=0.02)
+
+
 def test_threads_come_first_the_others_beside_them_and_what_lasts_at_the_end():
     def speed(now, number):
         # With the threads as they are it is no faster.
