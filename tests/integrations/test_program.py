@@ -253,6 +253,18 @@ def test_trials_belong_to_the_part_that_calls_the_network_and_eight_kinds_are_me
     assert program.unmeasured() == unmeasured == (budget.Spent(EXTENSIONS, "Bleu", 600, 6), calls)
 
 
+def test_iterations_take_no_longer_than_their_rows_say(watching, clock):
+    """Reading the clock takes a nanosecond here: what is added within them is the profiler's."""
+    watching.program.memory, clock.read_ns = False, 1
+    with watching.within():
+        model, optimizer = set_up(clock)
+        for _ in range(5):
+            learn(model, optimizer)
+        clock.read_ns = 0
+    rows_ns = watching.program.recordings()["train"].trial_ns.sum()
+    assert 5 * 1100 <= watching.spent[ITERATIONS, ""][0] <= rows_ns < 5 * 1115
+
+
 def test_copies_of_a_network_have_its_rows(watching, clock):
     model = Net(clock)
     with watching.within(), in_test_mode():
