@@ -42,15 +42,15 @@ def watch(clock):
 
 @pytest.fixture
 def net(clock, monkeypatch):
-    """A linear layer that takes 20 ms, or 10 with a planted cure."""
+    """A linear layer that takes 20 ms, or half of that with a planted cure."""
 
     def forward(self, x):
         self.seen.append((chainer.config.train, self.is_fast))
-        clock.advance(10 * MS if self.is_fast else 20 * MS)
+        clock.advance(self.takes_ns // (1 + self.is_fast))
         return self.fc(x)
 
     model = nets.net(forward, fc=L.Linear(3, 3))
-    model.is_fast, model.seen = False, []
+    model.is_fast, model.seen, model.takes_ns = False, [], 20 * MS
 
     @contextmanager
     def switched(change, guard):
@@ -139,6 +139,16 @@ def test_calls_of_a_network_are_tried_until_there_is_a_training(clock, net, trai
     (tried,) = program.trying.turns.tried()
     assert tried.wall.factor == pytest.approx(2.0)
     assert program.trying.watched.name == ("train" if trains else "test")
+
+
+def test_memory_is_counted_of_the_program_as_it_is(clock, net):
+    """Of long iterations later, when cures are tried already."""
+    net.takes_ns = 100 * MS
+    with watch(clock) as program:
+        program.memory = True
+        a_loop(net)
+    assert program.recordings()["train"].memory is not None
+    assert net.seen[20:22] == [(True, False)] * 2
 
 
 def test_an_iteration_that_ends_in_an_exception_leaves_nothing(clock, net):
