@@ -137,11 +137,14 @@ def _of_parts(recording: Any) -> Iterator[str]:
         if not _is_row(memory.high_water_layer, n_layers):
             yield f"memory is highest in layer {memory.high_water_layer}, of {n_layers}"
     for counted in () if counters is None else counters.counted:
-        sizes, of = (len(counted.layers), len(counted.framework)), f"counters: {counted.name} has"
+        sizes, begin = (
+            (len(counted.layers), len(counted.framework)),
+            f"counters: {counted.name} has",
+        )
         if sizes not in ((0, 0), (n_layers, n_phases)):
-            yield f"{of} {sizes[0]} layers and {sizes[1]} phases, not {n_layers} and {n_phases}"
+            yield f"{begin} {sizes[0]} layers and {sizes[1]} phases, not {n_layers} and {n_phases}"
         if len(counted.trial) != counters.trials:
-            yield f"{of} {len(counted.trial)} trials, not {counters.trials}"
+            yield f"{begin} {len(counted.trial)} trials, not {counters.trials}"
 
 
 def _of_inside(recording: Any) -> Iterator[str]:

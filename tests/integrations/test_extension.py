@@ -99,14 +99,14 @@ def test_iterations_are_reported_where_that_is_asked_for(report):
     trainer.updater.iteration = 5  # as behind a snapshot
     each_iteration(trainer, lambda trainer: reports.append(dict(trainer.observation)))
     recording = run_profiled(trainer, report=report)
-    reports = [of for of in reports if any(name.startswith("profile/") for name in of)]
+    reports = [values for values in reports if any(name.startswith("profile/") for name in values)]
     assert len(reports) == (recording.n_trials if report else 0)
     assert recording.iteration.tolist() == [6, *range(9, 21)]
     whole_ns = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
     phases = {f"profile/{layer.phase}" for layer in recording.layers}
-    for of, all_ns, own in zip(reports, whole_ns, recording.self_ns, strict=False):
-        assert sum(of[name] for name in phases) == pytest.approx(all_ns / 1e6)
-        layers = [of[name] for name in of if name.startswith("profile/layer/")]
+    for values, all_ns, own in zip(reports, whole_ns, recording.self_ns, strict=False):
+        assert sum(values[name] for name in phases) == pytest.approx(all_ns / 1e6)
+        layers = [values[name] for name in values if name.startswith("profile/layer/")]
         assert len(layers) == 5
         assert sum(layers) <= own.sum() / 1e6
 
