@@ -265,6 +265,18 @@ def test_iterations_take_no_longer_than_their_rows_say(watching, clock):
     assert 5 * 1100 <= watching.spent[ITERATIONS, ""][0] <= rows_ns < 5 * 1115
 
 
+def test_an_import_within_an_iteration_begins_no_other(watching, clock):
+    with watching.within():
+        model, optimizer = set_up(clock)
+        for _ in range(2):
+            model(X)
+            with watching.accounts.within(budget.IMPORTS, "lazy"):
+                next(Data(clock))
+            learn(model, optimizer)
+    assert watching.program.watched[0].count == 2
+    assert watching.spent[budget.IMPORTS, "lazy"] == (2 * 10, 2)
+
+
 def test_copies_of_a_network_have_its_rows(watching, clock):
     model = Net(clock)
     with watching.within(), in_test_mode():
