@@ -104,12 +104,6 @@ LACKING: dict[str, Callable[[], Recording]] = {
 }
 
 
-def summaries() -> dict[str, Callable[[], Summary]]:
-    """Runs of every kind, and those that lack something."""
-    lacking = {name: lambda make=make: summarise(make()) for name, make in LACKING.items()}
-    return {**profiles(), **lacking}
-
-
 def compared(names: Sequence[str] = ()) -> Comparison:
     count = len(names) or 24
     before, after = (named(run(seed, count, n_trials=60), names) for seed in (1, 2))
@@ -218,16 +212,8 @@ def program_time(names: Sequence[str] = ()) -> ProgramTime:
     return ProgramTime(replace(budget, sampled=sampled), {("iterations", ""): [training]})
 
 
-#: A second in nanoseconds, and the parts of a program's time: 11 s of it, one of them our own.
+#: A second in nanoseconds.
 S = 10**9
-SPENT = (
-    *(Spent("start of Python", "", S // 10), Spent("imports", "chainer", 8 * S // 10, 120)),
-    *(Spent("imports", "numpy", 2 * S // 10, 30), Spent("iterations", "", 6 * S, 600)),
-    *(Spent("evaluation", "validation", S, 2), Spent("evaluation", "", S // 2, 4)),
-    *(Spent("extensions", "PlotReport", 7 * S // 10, 2), Spent("extensions", "a", S // 1000, 1)),
-    *(Spent("extensions", "b", S // 1000, 1), Spent("snapshots", "snapshot", S // 4, 1)),
-    *(Spent("the script's own code", "", 448 * S // 1000), Spent("profiler", "around", S, 600)),
-)
 
 
 def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]:

@@ -21,8 +21,10 @@ WRITERS = ("markdown", "html", 80, 10_000)
 _WHOLE = {"p", "li", "td", "th", "dt", "dd", "pre", *(f"h{level}" for level in range(1, 7))}
 _VOID = {"meta", "link", "input", "br", "hr", "img"}
 #: What blocks are made of.
-_TAGS = {*_WHOLE, *"ul dl div code strong em bdi i a img br blockquote table thead tbody tr".split()}
-_ATTRIBUTES = {*"id class style scope tabindex role aria-label href src alt".split()}
+_INLINE = {"code", "strong", "em", "bdi", "i", "a", "img", "br"}
+_TAGS = {*_WHOLE, *_INLINE, "ul", "dl", "div", "blockquote", "table", "thead", "tbody", "tr"}
+_ATTRIBUTES = {"id", "class", "style", "scope", "tabindex", "role", "aria-label"}
+_ATTRIBUTES |= {"href", "src", "alt"}
 
 
 def written(writer: str | int, blocks: Sequence[doc.Block]) -> str:
@@ -50,7 +52,9 @@ def check(writer: str | int, blocks: Sequence[doc.Block]) -> None:
 def seen(writer: str, text: str) -> list[str]:
     """The texts of Markdown or HTML, which holds no elements and attributes but those of blocks."""
     if writer == "markdown":
-        text = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(text)
+        text = (
+            MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(text)
+        )
     page = Page(text)
     assert {tag for tag, _ in page.tags} <= _TAGS
     assert {name for _, attributes in page.tags for name in attributes} <= _ATTRIBUTES

@@ -81,7 +81,9 @@ def test_a_summary_shows_the_slowest_layers_and_its_findings(path: Any) -> None:
 
 
 def test_a_notebook_is_told_of_python_and_no_options() -> None:
-    said = " ".join(checked(summarise(make_training(5, settings={"command": ""}))._repr_html_()).texts)
+    said = " ".join(
+        checked(summarise(make_training(5, settings={"command": ""}))._repr_html_()).texts
+    )
     assert "chainer_profile.accelerate()" in said
     assert "(trials=1000)" in said
     assert "--" not in said

@@ -120,8 +120,6 @@ DEVICE_BOUND = (
     (5, 5, 5, 5, 5, 5),
     (9800, 2940, 1960, 1960, 2940, 9800),
 )
-#: Between the layers' calls the host takes 900 us, and the device 50 us behind the last layer.
-_BETWEEN_US, _REST_US = 900, 50
 _US = 1000
 
 
@@ -135,39 +133,20 @@ def make_device_recording(
     **changes: Any,
 ) -> Recording:
     """A forward run on a GPU whose trials are all alike, and which waits for it at the end."""
-    layer_us, host_us, gap_us, busy_us = times
-    span_us = sum(layer_us) + sum(gap_us) + _REST_US
-    launch_us = sum(host_us) + _BETWEEN_US
-
-    def rows(row: tuple[int, ...], count: int) -> np.ndarray:
-        return np.tile(np.array(row, np.int64) * _US, (count, 1))
-
-    def trials(value: int, count: int) -> np.ndarray:
-        return np.full(count, value * _US, np.int64)
-
-    usual, command = make_recording(), "python profile.py --gpu 0"
-    on_gpu = {"device": "gpu:0", "trials": n_trials, "command": command}
+    layer_ns, host_ns, gap_ns, busy_ns = (
+        np.tile(np.int64(row) * _US, (n_trials, 1)) for row in times
+    )
+    given = make_recording(n_trials=n_trials)
+    on_gpu = {"device": "gpu:0", "trials": n_trials, "command": "python profile.py --gpu 0"}
     nothing = {"system": "", "physical_cores": None, "memory_nbytes": None}
-    trial_ns = trials(launch_us + wait_us, n_trials)
-    clean_ns = trials(launch_us + wait_us, 10)
-    values: dict[str, Any] = {
-        "layers": make_layers(len(layer_us)),
-        "self_ns": rows(layer_us, n_trials),
-        "trial_ns": trial_ns,
-        "start_ns": np.cumsum(trial_ns) - trial_ns,
-        "host_ns": rows(host_us, n_trials),
-        "gap_ns": rows(gap_us, n_trials),
-        "launch_ns": trials(launch_us, n_trials),
-        "span_ns": trials(span_us, n_trials),
-        "held_ns": rows(busy_us, n_held) if n_held else None,
-        "held_span_ns": trials(sum(busy_us) + 60, n_held) if n_held else None,
-        "clean_ns": clean_ns,
-        "clean_start_ns": int(trial_ns.sum()) + np.cumsum(clean_ns),
-        "settings": replace(usual.settings, **on_gpu | (settings or {})),
-        "environment": replace(usual.environment, **nothing, cupy="13.6.0", gpu=GPU),
-        "conditions": Conditions(gpu_before=STATE, gpu_after=STATE),
-    }
-    return Recording(**(values | changes))
+    given = replace(
+        given,
+        layers=make_layers(len(times[0])),
+        self_ns=layer_ns,
+        settings=replace(given.settings, **on_gpu | (settings or {})),
+        environment=replace(given.environment, **nothing, cupy="13.6.0", gpu=GPU),
+    )
+    return _on_gpu(given, host_ns, gap_ns, busy_ns[:n_held], 900, wait_us, **changes)
 
 
 def make_device_training(
@@ -179,28 +158,45 @@ def make_device_training(
     busy for half of the layers' time. The host is in the layers' calls for as long as the device.
     """
     given = make_training(n_trials, settings={"device": "gpu:0"} | (settings or {}))
-    assert given.trial_ns is not None
+    given = replace(given, environment=Environment(gpu=GPU))
     assert given.framework_ns is not None
-    framework = given.framework_ns.sum(axis=1)
-    rest = np.full(n_trials, 50 * _US, np.int64)
     gaps = np.zeros_like(given.self_ns)
-    gaps[:, 0] = framework - rest
-    host = given.self_ns.copy()
-    launch = host.sum(axis=1) + 600 * _US
-    trial = launch + 100 * _US
-    held = (given.self_ns // 2)[:n_held]
+    gaps[:, 0] = given.framework_ns.sum(axis=1) - _REST_NS
+    return _on_gpu(given, given.self_ns, gaps, given.self_ns[:n_held] // 2, 600, 100, **changes)
+
+
+#: The device's time behind the last layer.
+_REST_NS = 50 * _US
+
+
+def _on_gpu(
+    given: Recording,
+    host_ns: np.ndarray,
+    gap_ns: np.ndarray,
+    held_ns: np.ndarray,
+    between_us: int,
+    wait_us: int,
+    /,
+    **changes: Any,
+) -> Recording:
+    """A recording with the times of host and device.
+
+    Between the layers' calls the host takes ``between_us``; at the end it waits for the device.
+    """
+    launch_ns = host_ns.sum(axis=1) + between_us * _US
+    trial_ns = launch_ns + wait_us * _US
+    n_clean = len(given.clean_ns)
     on_gpu: dict[str, Any] = {
-        "trial_ns": trial,
-        "start_ns": np.cumsum(trial) - trial,
-        "clean_ns": np.full(4, int(trial.mean()), np.int64),
-        "clean_start_ns": int(trial.sum()) + np.arange(4, dtype=np.int64),
-        "host_ns": host,
-        "gap_ns": gaps,
-        "launch_ns": launch,
-        "span_ns": given.self_ns.sum(axis=1) + framework,
-        "held_ns": held if n_held else None,
-        "held_span_ns": held.sum(axis=1) if n_held else None,
-        "environment": Environment(gpu=GPU),
+        "trial_ns": trial_ns,
+        "start_ns": np.cumsum(trial_ns) - trial_ns,
+        "clean_ns": np.full(n_clean, int(trial_ns.mean())),
+        "clean_start_ns": int(trial_ns.sum()) + np.arange(n_clean),
+        "host_ns": host_ns,
+        "gap_ns": gap_ns,
+        "launch_ns": launch_ns,
+        "span_ns": given.self_ns.sum(axis=1) + gap_ns.sum(axis=1) + _REST_NS,
+        "held_ns": held_ns if len(held_ns) else None,
+        "held_span_ns": held_ns.sum(axis=1) + 60 * _US if len(held_ns) else None,
         "conditions": Conditions(gpu_before=STATE, gpu_after=STATE),
     }
     return replace(given, **(on_gpu | changes))
