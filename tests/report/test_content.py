@@ -189,7 +189,7 @@ def test_columns_of_a_network() -> None:
             network.choose_columns(view, ["macs\n", "foo"])
         head, *rows = network.to_file(a_network(), view=view, columns=["flops"]).splitlines()
         assert head == "flops"
-        assert sum(int(cell.strip('"') or 0) for cell in rows) == a_network().flops == 14
+        assert sum(int(cell.strip('"') or 0) for cell in rows) == a_network().flops > 0
 
 
 # -- a program

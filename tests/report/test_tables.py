@@ -39,6 +39,9 @@ def test_each_column_has_a_name_a_heading_and_a_meaning_of_its_own() -> None:
         for names in ([each.csv for each in every if each.csv], [each.heading for each in every]):
             assert len(set(names)) == len(names), table
         assert all(column.meaning for column in every), table
+        # A sheet takes no text of a file for a formula.
+        texts = [column for column in every if column.unit.words is str]
+        assert all(column.unit.exact("=1") == "'=1" for column in texts), table
         # A name in CSV that is a key, too, is the same column.
         by_csv = {column.csv: key for key, column in columns.items()}
         assert all(by_csv.get(key, key) == key for key in columns), table

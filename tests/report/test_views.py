@@ -11,7 +11,7 @@ from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.record.recording import Recording
 from chainer_profile.report import views
 from tests.conftest import make_recording, make_training
-from tests.report.documents import NAMES, a_network, compared, named, network_of, network_row
+from tests.report.documents import NAMES, a_network, compared, named
 from tests.report.seen import Page
 from tests.report.tracing import SAMPLES
 
@@ -105,7 +105,6 @@ def test_a_comparison_shows_what_changed_and_a_network_its_rows() -> None:
     marks = [attributes.get("class") for tag, attributes in page.tags if tag == "tr"]
     assert marks[-2:] == ["slower", "faster"]
     assert len(indices(checked(views.comparison_html(compared(), limit=1)))) == 1
-    many = network_of(*(network_row(f"/l{at}", "ReLU", 1) for at in range(views.MODEL_LIMIT + 1)))
-    page = checked(views.model_html(many))
+    page = checked(views.model_html(a_network(views.MODEL_LIMIT - 1)))
     assert len(page.rows) == views.MODEL_LIMIT + 1
     assert any(text.startswith("1 row not shown") for text in page.texts)

@@ -37,7 +37,7 @@ DRAWN: dict[str, Callable[[], Any]] = {
     "comparison": lambda: comparison.figure(compared(NAMES)),
     "engines": lambda: engines.figure(make_run(WRONG), recordings()),
     "no engine": lambda: engines.figure(NONE, {}),
-    "sweep": lambda: sweep.latency_figure(CASES),
+    "sweep": lambda: sweep.latency_figure([make_case(name, name=name) for name in NAMES]),
     "batches": lambda: sweep.batch_figure(CASES),
 }
 
