@@ -98,7 +98,8 @@ def _texts(writer: str | int, block: doc.Block) -> Iterator[str]:
         if block.head and block.notes():
             yield block.notes()
     elif isinstance(block, doc.Figure) and in_markdown:
-        yield from filter(None, (block.file, block.alt, doc.caption_text(block)))
+        caption = block.caption and f"{block.caption.removesuffix('.')}."
+        yield from filter(None, (block.file, block.alt, caption))
 
 
 @dataclass

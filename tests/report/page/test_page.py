@@ -35,13 +35,12 @@ def results(names: Sequence[str] = ()) -> dict[str, Callable[[], str]]:
         both = [first, *(replace(first, after=replace(first.after, name=name)) for name in more)]
         drawn = bars.pictures(both)
         blocks = comparison.report(both, list(drawn), everything=True)
-        return page(blocks, "Comparison", drawn, comparison.words_of(both, drawn))
+        return page(blocks, "Comparison", drawn)
 
     def raced() -> str:
         run, recordings = made.engines_run()
         drawn = {engines.PLOT: Picture(lambda: races.figure(run, recordings))}
-        blocks, said = engines.report(run, recordings), engines.words_of(run, recordings)
-        return page(blocks, "Engines", drawn, said)
+        return page(engines.report(run, recordings), "Engines", drawn)
 
     def swept() -> str:
         drawn = plots.pictures(made.cases())
@@ -132,12 +131,12 @@ def test_names_of_sections_differ() -> None:
     assert names == ["answer", "a", "a-", "a-title-", "a-title--", "theme-", "print-", "section"]
 
 
-def test_a_picture_of_a_page_has_no_title_and_says_what_it_leads_to() -> None:
-    picture = Picture(lambda: layers.figure(working.working()))
-    html = picture.in_page("one", "What it is", {"layer-0": "words of <0>"})
-    assert b"unprofiled trial" in picture.svg()
-    assert "unprofiled trial" not in html
-    assert html.count("<a ") == 6
-    assert "<title>words of &lt;0&gt;</title>" in html
+def test_a_picture_of_a_page_has_no_title_and_leads_to_the_rows() -> None:
+    html = render(working.working())
+    (figure, *_) = re.findall(r"<figure>.*?</figure>", html, re.DOTALL)
+    file = Picture(lambda: layers.figure(working.working())).svg()
+    assert b"unprofiled trial" in file
+    assert "unprofiled trial" not in figure
+    assert figure.count('href="#layer-') == 6
     # A file leads nowhere.
-    assert b"<a " not in picture.svg()
+    assert b"<a " not in file
